@@ -1,0 +1,282 @@
+"""SIGKILL while a log is written, and WALs whose end is lost: no acknowledged event is lost, and no loss goes unsaid.
+
+    python -m benchmarks.killed_logs [--kills 1000] [--events 400] [--seed 1]
+
+A process appends events one by one and notes in a file which have become durable. It is killed at a moment drawn by
+chance, or at one of the points of ``POINTS``, ten times for each database. After each kill the database is verified as
+it lies there, and after the tenth the next process publishes what is left. Checked: every event that was acknowledged
+is there, each run holds the beginning of what was written, nothing else was found, and in the end all is anchored.
+
+Then the WAL of a database of so many events is cut at the end of each of its commits, as a loss of power would if the
+disk had not kept its promise. Each cut must hold all events up to there, in a chain that is whole. What an anchor knew
+and the cut does not must be reported, and nothing must be if the anchor did not know it.
+"""
+
+import argparse
+import os
+import random
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from itertools import count
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+from storage import event_log, open_store
+from storage.database import Database
+from storage.event_log import EventLog
+from storage.evidence import anchoring, keys
+from storage.evidence.anchoring import places_of
+from storage.evidence.anchors import FileAnchor
+from storage.evidence.database_audit import open_database, read_log
+from storage.evidence.history import Report
+from storage.evidence.keys import load_key
+from storage.evidence.verifier import verify
+from tests.support.run_events import whole_run
+
+KILLS_A_DATABASE = 10
+_RUNS_A_PROCESS = 40
+_WAIT_S = 30.0
+_NOT_REACHED = 3
+_WAL_HEAD, _FRAME_HEAD, _PAGE = 32, 24, 4096
+_KINDS = [event.kind for event in whole_run("r")]
+
+
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+    time.sleep(_WAIT_S)  # until the signal is there
+
+
+def at_call(owner: Any, name: str, *, after: bool = False) -> Callable[[int], None]:
+    """Returns what makes the process die before, or after, call ``at`` (from 0) of a function."""
+
+    def arm(at: int) -> None:
+        whole, calls = getattr(owner, name), count()
+
+        def deadly(*arguments: Any, **named: Any) -> Any:
+            here = next(calls) == at
+            if here and not after:
+                die()
+            done = whole(*arguments, **named)
+            if here:
+                die()
+            return done
+
+        setattr(owner, name, deadly)
+
+    return arm
+
+
+def in_a_line(at: int) -> None:
+    """Makes the process die when half of a line of the anchor is written."""
+    whole, calls = FileAnchor.publish, count()
+
+    def deadly(self: FileAnchor, line: str) -> None:
+        if next(calls) == at:
+            with self.file.open("a") as file:
+                file.write(line[: len(line) // 2])
+            die()
+        whole(self, line)
+
+    FileAnchor.publish = deadly  # type: ignore[method-assign]
+
+
+POINTS: dict[str, Callable[[int], None]] = {
+    "before a commit": at_call(EventLog, "_insert", after=True),
+    "after a commit, before anybody is told": at_call(EventLog, "_announce"),
+    "before the WAL is moved": at_call(Database, "checkpoint"),
+    "after the WAL was moved": at_call(Database, "checkpoint", after=True),
+    "with a new key that is not in its place": at_call(keys, "_write", after=True),
+    "before a checkpoint is published": at_call(FileAnchor, "publish"),
+    "in the middle of a line of the anchor": in_a_line,
+    "after a checkpoint was published": at_call(FileAnchor, "publish", after=True),
+    "after the database noted a checkpoint": at_call(anchoring, "_keep", after=True),
+}
+AT_RANDOM = "at random"
+ONLY_FIRST = "with a new key that is not in its place"
+
+
+def write_until_killed(path: str, promised: str, number: str, point: str, at: str) -> None:
+    """Appends events of runs of its own, and notes each in ``promised`` once it is durable."""
+    if point in POINTS:
+        POINTS[point](int(at))
+    event_log._CHECKPOINT_BYTES = 128 << 10
+    anchoring.EVERY_S, anchoring.EVERY_ENTRIES = 0.01, 8
+    store = open_store(f"sqlite:///{path}")
+    notes = os.open(promised, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    for run in range(_RUNS_A_PROCESS):
+        for event in whole_run(f"{number}-{run}"):
+            store.log.append_and_wait(event)
+            os.write(notes, f"{event.run_id}\n".encode())
+
+
+def nursery() -> None:
+    """Forks a writing process for each line of stdin, so that all share what they import. Prints how each ended."""
+    with tempfile.TemporaryDirectory() as folder:
+        open_store(f"sqlite:///{folder}/first.sqlite3").close()  # what only this imports
+    for line in sys.stdin:
+        path, promised, number, point, at = line.rstrip("\n").split("\t")
+        child = os.fork()
+        if not child:
+            try:
+                write_until_killed(path, promised, number, point, at)
+            finally:
+                os._exit(_NOT_REACHED)
+        if point == AT_RANDOM:
+            time.sleep(float(at))
+            os.kill(child, signal.SIGKILL)
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+
+
+class Killer:
+    """Kills writing processes. Close it."""
+
+    def __init__(self) -> None:
+        command = [sys.executable, "-m", "benchmarks.killed_logs", "--nursery"]
+        self._nursery = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def kill(self, path: Path, promised: Path, number: int, point: str, at: float) -> int:
+        """Lets a process write to ``path`` until it is killed. Returns its exit code."""
+        stdin, stdout = self._nursery.stdin, self._nursery.stdout
+        if stdin is None or stdout is None:
+            raise RuntimeError("the process was started without pipes")
+        stdin.write(f"{path}\t{promised}\t{number}\t{point}\t{at}\n")
+        stdin.flush()
+        return int(stdout.readline())
+
+    def close(self) -> None:
+        self._nursery.communicate()
+
+
+def kills(folder: Path, times: int, rng: random.Random) -> Iterator[str]:
+    """Kills so many processes, half of them at random moments. Yields what is wrong afterwards."""
+    fresh = folder / "fresh.sqlite3"
+    open_store(f"sqlite:///{fresh}").close()
+    with closing(Killer()) as killer:
+        for first in range(0, times, KILLS_A_DATABASE):
+            path = folder / f"{first}.sqlite3"
+            shutil.copy(fresh, path)
+            for number in range(first, min(times, first + KILLS_A_DATABASE)):
+                usable = [point for point in POINTS if point != ONLY_FIRST or number == first]
+                point = rng.choice(usable) if rng.random() < 0.5 else AT_RANDOM
+                if number == first and number % (2 * KILLS_A_DATABASE):
+                    point = ONLY_FIRST
+                at = rng.uniform(0, 0.2) if point == AT_RANDOM else 0 if point == ONLY_FIRST else rng.randrange(4)
+                promised = path.with_suffix(".promised")
+                ended = killer.kill(path, promised, number, point, at)
+                wrong = [f"it ended with {ended}"] if ended != -signal.SIGKILL else []
+                yield from (f"kill {number}, {point} {at}: {each}" for each in [*wrong, *faults(path, promised)])
+            open_store(f"sqlite:///{path}").close()  # which publishes what the last one left
+            report = checked(path)
+            if not report.ok or report.unanchored_events:
+                yield f"{path.name}: {report.unanchored_events} events are not anchored, {report.findings[:3]}"
+
+
+def checked(path: Path) -> Report:
+    """Verifies a database as it lies there, with its own key and anchor."""
+    with closing(open_database(path)) as connection:
+        origin, _ = read_log(connection)
+    places = places_of(path)
+    places.key.parent.mkdir(exist_ok=True, mode=0o700)
+    anchors = [places.anchor.file] if places.anchor.file.exists() else []
+    return verify(path, [load_key(places.key, origin).public], anchors, lambda what, count: None)
+
+
+def faults(path: Path, promised: Path) -> Iterator[str]:
+    yield from (f"{each.kind}: {each.what}" for each in checked(path).findings)
+    with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
+        kept: dict[str, list[str]] = {}
+        for run_id, kind in connection.execute("SELECT run_id, kind FROM events ORDER BY sequence"):
+            kept.setdefault(run_id, []).append(kind)
+    acknowledged: dict[str, int] = {}
+    for run_id in promised.read_text().split() if promised.exists() else ():
+        acknowledged[run_id] = acknowledged.get(run_id, 0) + 1
+    yield from (f"run {run} has other events" for run, kinds in kept.items() if kinds != _KINDS[: len(kinds)])
+    for run_id, events in acknowledged.items():
+        if len(kept.get(run_id, ())) < events:
+            yield f"run {run_id} has {len(kept.get(run_id, ()))} events, and {events} were acknowledged"
+
+
+def cuts(folder: Path, events: int, anchored: int = 256) -> Iterator[tuple[int, bool, str]]:
+    """Cuts a WAL at each commit. At least ``anchored`` entries are published, and few after them.
+
+    Yields the entries that are left, whether an anchor knew more, and what is wrong.
+    """
+    path = folder / "log.sqlite3"
+    wal, bounds = path.with_name(f"{path.name}-wal"), [(0, 0)]
+    with patch.object(event_log, "_IDLE_S", 600.0), patch.object(event_log, "_CHECKPOINT_BYTES", 1 << 40):
+        with patch.object(anchoring, "EVERY_S", 600.0), patch.object(anchoring, "EVERY_ENTRIES", anchored):
+            store = open_store(f"sqlite:///{path}")
+            written = (event for run in count() for event in whole_run(f"run-{run}"))
+            for number in range(1, events + 1):
+                store.log.append_and_wait(next(written))
+                bounds.append((wal.stat().st_size, number))
+            _until_anchored(path, anchored)
+            copy = folder / "copy" / path.name
+            copy.parent.mkdir()
+            for file in (path, wal):
+                shutil.copy(file, copy.with_name(file.name))
+            shutil.copytree(path.with_name(f"{path.name}.evidence"), copy.with_name(f"{path.name}.evidence"))
+            store.close()
+    whole = copy.with_name(wal.name).read_bytes()
+    frames = range(_WAL_HEAD, len(whole) - _FRAME_HEAD, _FRAME_HEAD + _PAGE)
+    published = FileAnchor(places_of(copy).anchor.file).size()
+    for end in [at + _FRAME_HEAD + _PAGE for at in frames if whole[at + 4 : at + 8] != bytes(4)]:
+        yield _cut(copy, whole[:end], max(number for size, number in bounds if size <= end), published)
+
+
+def _until_anchored(path: Path, entries: int) -> None:
+    anchor, deadline_s = FileAnchor(places_of(path).anchor.file), time.monotonic() + _WAIT_S
+    while anchor.size() < entries:
+        if time.monotonic() > deadline_s:
+            raise TimeoutError(f"{anchor.size()} of {entries} entries were published")
+        time.sleep(0.01)
+
+
+def _cut(copy: Path, wal: bytes, promised: int, anchored: int) -> tuple[int, bool, str]:
+    for name in ("wal", "shm"):
+        copy.with_name(f"{copy.name}-{name}").unlink(missing_ok=True)
+    copy.with_name(f"{copy.name}-wal").write_bytes(wal)
+    with closing(sqlite3.connect(f"file:{copy}?mode=ro", uri=True)) as connection:
+        if connection.execute("SELECT count(*) FROM sqlite_master").fetchone() == (0,):
+            return 0, True, ""  # the file was only just made: there is no log yet
+        ((events,),) = connection.execute("SELECT count(*) FROM events")
+        ((entries,),) = connection.execute("SELECT count(*) FROM leaves")
+    report = checked(copy)
+    kinds = {each.kind for each in report.findings}
+    wrong = f"{promised - events} acknowledged events are lost" if events < promised else ""
+    if kinds != ({"rolled_back"} if entries < anchored else set()):
+        wrong = f"{wrong} {entries} of {anchored} anchored entries are left, and found was {sorted(kinds)}"
+    return entries, entries < anchored, wrong
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="SIGKILL while a log is written, and WALs whose end is lost.")
+    parser.add_argument("--kills", type=int, default=1000)
+    parser.add_argument("--events", type=int, default=400)
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        wrong = list(kills(folder, options.kills, random.Random(options.seed)))
+        print(f"{options.kills:,} kills: {len(wrong)} faults", flush=True)
+        cut = list(cuts(folder, options.events))
+    lost = sum(anchored for _, anchored, _ in cut)
+    bad = [each for _, _, each in cut if each]
+    print(f"{len(cut):,} cuts of a WAL, {lost:,} of them into what was anchored: {len(bad)} faults")
+    print("\n".join([*wrong, *bad]))
+    return 1 if wrong or bad else 0
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] == ["--nursery"]:
+        nursery()
+    else:
+        sys.exit(main())
