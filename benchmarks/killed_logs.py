@@ -211,20 +211,22 @@ def cuts(folder: Path, events: int, anchored: int = 256) -> Iterator[tuple[int, 
     """
     path = folder / "log.sqlite3"
     wal, bounds = path.with_name(f"{path.name}-wal"), [(0, 0)]
-    with patch.object(event_log, "_IDLE_S", 600.0), patch.object(event_log, "_CHECKPOINT_BYTES", 1 << 40):
-        with patch.object(anchoring, "EVERY_S", 600.0), patch.object(anchoring, "EVERY_ENTRIES", anchored):
-            store = open_store(f"sqlite:///{path}")
-            written = (event for run in count() for event in whole_run(f"run-{run}"))
-            for number in range(1, events + 1):
-                store.log.append_and_wait(next(written))
-                bounds.append((wal.stat().st_size, number))
-            _until_anchored(path, anchored)
-            copy = folder / "copy" / path.name
-            copy.parent.mkdir()
-            for file in (path, wal):
-                shutil.copy(file, copy.with_name(file.name))
-            shutil.copytree(path.with_name(f"{path.name}.evidence"), copy.with_name(f"{path.name}.evidence"))
-            store.close()
+    with (
+        patch.multiple(event_log, _IDLE_S=600.0, _CHECKPOINT_BYTES=1 << 40),
+        patch.multiple(anchoring, EVERY_S=600.0, EVERY_ENTRIES=anchored),
+    ):
+        store = open_store(f"sqlite:///{path}")
+        written = (event for run in count() for event in whole_run(f"run-{run}"))
+        for number in range(1, events + 1):
+            store.log.append_and_wait(next(written))
+            bounds.append((wal.stat().st_size, number))
+        _until_anchored(path, anchored)
+        copy = folder / "copy" / path.name
+        copy.parent.mkdir()
+        for file in (path, wal):
+            shutil.copy(file, copy.with_name(file.name))
+        shutil.copytree(path.with_name(f"{path.name}.evidence"), copy.with_name(f"{path.name}.evidence"))
+        store.close()
     whole = copy.with_name(wal.name).read_bytes()
     frames = range(_WAL_HEAD, len(whole) - _FRAME_HEAD, _FRAME_HEAD + _PAGE)
     published = FileAnchor(places_of(copy).anchor.file).size()

@@ -260,6 +260,19 @@ def test_an_older_copy_in_the_place_of_the_database_is_reported(path: Path, tmp_
     assert {each.kind for each in checked(path).findings} >= {"fork"}
 
 
+def test_a_restored_copy_that_goes_on_is_one_fork_however_often_it_publishes(path: Path, tmp_path: Path) -> None:
+    written(path, "r1")
+    older = tmp_path / "older.sqlite3"
+    shutil.copy(path, older)
+    written(path, "r2", "r3")
+    shutil.copy(older, path)
+    for run_id in ("r4", "r5", "r6"):
+        written(path, run_id)
+    report = checked(path)
+    assert len([each for each in report.findings if "two different histories are signed" in each.what]) == 1
+    assert not [each for each in report.findings if "its leaves are not those" in each.what]
+
+
 def test_a_list_that_lies_is_a_finding(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     written(path, "r1", "r2")
     doctor(path, "UPDATE runs SET cost_usd = 0.01 WHERE run_id = 'r2'")
@@ -329,67 +342,6 @@ def refuse(name):
 sys.argv = sys.argv[1:]
 runpy.run_path(sys.argv[0], run_name="__main__")
 """
-
-KILLED = """
-import os, signal, sys
-from storage import open_store
-from tests.support.run_events import whole_run
-store = open_store(sys.argv[1])
-for number in range(1000):
-    run_id = f"{sys.argv[2]}-{number}"
-    for event in whole_run(run_id):
-        store.log.append_and_wait(event)
-    print(run_id, flush=True)
-"""
-
-
-def test_killed_processes_break_no_chain_and_lose_no_promised_event(path: Path) -> None:
-    promised: set[str] = set()
-    for cycle in range(5):
-        child = subprocess.Popen(
-            [sys.executable, "-c", KILLED, url(path), str(cycle)], cwd=ROOT, stdout=subprocess.PIPE
-        )
-        assert child.stdout is not None
-        for _ in range(cycle + 1):
-            promised.add(child.stdout.readline().decode().strip())
-        child.kill()
-        promised |= {line for line in child.stdout.read().decode().split("\n")[:-1] if line}
-        child.stdout.close()
-        child.wait()
-    store = open_store(url(path))
-    store.mark_interrupted()
-    store.log.append_and_wait(*whole_run("after"))
-    until_published(store)
-    assert promised <= {run.run_id for run in store.runs(limit=5000) if run.status == "completed"}
-    store.close()
-    report = checked(path)
-    assert (report.findings, report.unanchored_events) == ([], 0)
-
-
-def test_a_log_whose_end_was_lost_is_whole_up_to_there_and_the_loss_is_named(path: Path, tmp_path: Path) -> None:
-    """As after a loss of power that took what the disk had promised: the WAL is cut at each of its commits."""
-    store = open_store(url(path))
-    store.log.append_and_wait(*whole_run("first"))
-    until_published(store)
-    for event in whole_run("second"):
-        store.log.append_and_wait(event)
-    until_published(store)
-    wal = path.with_name(f"{path.name}-wal").read_bytes()
-    main_file, evidence = path.read_bytes(), path.with_name(f"{path.name}.evidence")
-    frames = range(32, len(wal), 4096 + 24)
-    commits = [at + 4096 + 24 for at in frames if wal[at + 4 : at + 8] != bytes(4)]
-    lost = 0
-    for number, end in enumerate(commits[-12:]):
-        cut = tmp_path / str(number) / path.name
-        cut.parent.mkdir()
-        cut.write_bytes(main_file)
-        cut.with_name(f"{path.name}-wal").write_bytes(wal[:end])
-        shutil.copytree(evidence, cut.with_name(f"{path.name}.evidence"))
-        kinds = {each.kind for each in checked(cut).findings}
-        assert kinds <= {"rolled_back"}, "nothing is broken but the end"
-        lost += bool(kinds)
-    assert lost >= 10
-    store.close()
 
 
 @pytest.mark.parametrize("encrypt", [False, True], ids=["plain", "encrypted"])
