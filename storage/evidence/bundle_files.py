@@ -20,6 +20,8 @@ MOST_FILES = 100_000
 _ZIP = b"PK\x03\x04"
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 """How files may be packed. Python unpacks these piece by piece; others it may unpack to any size at once."""
+_FAULTS = (zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError, EOFError, ValueError, OverflowError)
+"""How the library says that a zip file is damaged."""
 
 
 def is_bundle(path: Path) -> bool:
@@ -92,8 +94,10 @@ class BundleFiles:
         """Yields the lines of a file, without their line feeds."""
         with self._opened(name) as file:
             while True:
-                with _unpacking():
+                try:
                     raw = file.readline(MOST_LINE_BYTES + 1)
+                except _FAULTS as error:
+                    raise Invalid(f"the zip file cannot be read: {error}") from None
                 if not raw:
                     return
                 self._left -= len(raw)
@@ -133,13 +137,11 @@ class BundleFiles:
 
 @contextmanager
 def _unpacking() -> Iterator[None]:
-    """Says what is wrong with a zip file, whichever way the library says so. Put nothing but its calls in here."""
+    """Says what is wrong with a zip file. Put nothing but calls of the library in here."""
     try:
         yield
-    except (zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError, EOFError, ValueError) as error:
+    except _FAULTS as error:
         raise Invalid(f"the zip file cannot be read: {error}") from None
-    except OverflowError as error:
-        raise Invalid(f"the zip file names a place that it cannot have: {error}") from None
 
 
 def json_line(value: object) -> str:

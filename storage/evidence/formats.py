@@ -19,6 +19,8 @@ from dataclasses import dataclass
 NO_LEAF = bytes(32)
 _DASH = "\N{EM DASH} "
 _ED25519 = b"\x01"
+_MOST_SIGNATURES = 64
+"""Of one note. C2SP's form wants 16 at least."""
 
 
 class Invalid(Exception):
@@ -186,6 +188,8 @@ def open_note(note: str, keys: Iterable[PublicKey]) -> Checkpoint:
     signatures = rest.split("\n")
     if not separator or signatures.pop() != "" or not signatures or len(set(signatures)) < len(signatures):
         raise Invalid("no signed note, or one that is signed twice the same")
+    if len(signatures) > _MOST_SIGNATURES or any(sign < " " and sign != "\n" for sign in note):
+        raise Invalid(f"a note with control characters, or with more than {_MOST_SIGNATURES} signatures")
     checkpoint = _read_checkpoint(f"{text}\n")
     good = False
     for line in signatures:
@@ -205,7 +209,9 @@ def open_note(note: str, keys: Iterable[PublicKey]) -> Checkpoint:
 
 
 def _read_checkpoint(text: str) -> Checkpoint:
-    origin, size, root, *_ = [*text.split("\n"), "", "", ""]
+    origin, size, root, *others = [*text.split("\n"), "", "", ""]
+    if "" in others[: text.count("\n") - 3]:
+        raise Invalid("the note is no checkpoint: it has an empty line")
     if not origin or not size.isascii() or not size.isdecimal() or (size[0] == "0" and size != "0") or len(size) > 18:
         raise Invalid("the note is no checkpoint")
     return Checkpoint(origin, int(size), unpacked(root, 32))

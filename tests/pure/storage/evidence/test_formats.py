@@ -72,6 +72,29 @@ def test_the_tree_and_its_proofs_are_those_of_the_definition(size: int, data: st
         assert not included(leaves[position], position, size, [*path[:at], root, *path[at + 1 :]], root)
 
 
+# Proofs that the Go library of transparency-dev gives for the inputs above: position, size and path.
+GO_PROOFS = {
+    (0, 8): "96a296d224f285c67bee93c30f8a309157f0daa35dc5b87e410b78630a09cfc7"
+    "5f083f0a1a33ca076a95279832580db3e0ef4584bdff1f54c8a360f50de3031e"
+    "6b47aaf29ee3c2af9af889bc1fb9254dabd31177f16232dd6aab035ca39bf6e4",
+    (5, 8): "bc1a0643b12e4d2d7c77918f44e0f4f79a838b6cf9ec5b5c283e1f4d88599e6b"
+    "ca854ea128ed050b41b35ffc1b87b8eb2bde461e9e3b5596ece6b9d5975a0ae0"
+    "d37ee418976dd95753c1c73862b9398fa2a2cf9b4ff0fdfe8b30cd95209614b7",
+    (2, 3): "fac54203e7cc696cf0dfcb42c92a1d9dbaf70ad9e621f4bd8d98662f00e3c125",
+    (1, 5): "6e340b9cffb37a989ca544e6bb780a2c78901d3fb33738768511a30617afa01d"
+    "5f083f0a1a33ca076a95279832580db3e0ef4584bdff1f54c8a360f50de3031e"
+    "bc1a0643b12e4d2d7c77918f44e0f4f79a838b6cf9ec5b5c283e1f4d88599e6b",
+}
+
+
+def test_proofs_are_those_of_another_implementation() -> None:
+    leaves = [leaf_of(bytes.fromhex(data)) for data in INPUTS]
+    for (position, size), path in GO_PROOFS.items():
+        ours = proofs_of(b"".join(leaves[:size])).path(position)
+        assert b"".join(ours).hex() == path
+        assert included(leaves[position], position, size, ours, bytes.fromhex(ROOTS[size - 1]))
+
+
 def test_a_tree_that_does_not_fit_its_size_is_refused() -> None:
     with pytest.raises(Invalid):
         Tree(3, bytes(32))
@@ -98,6 +121,64 @@ def test_keys_and_signatures_are_those_of_signed_notes() -> None:
     for wrong in ("PeterNeumann+c74f20a4", "Peter+c74f20a3"):
         with pytest.raises(Invalid):
             read_key(PETER.replace("PeterNeumann+c74f20a3", wrong))
+
+
+# The first example of c2sp.org/signed-note, and a checkpoint of Go's log of modules: c2sp.org/tlog-checkpoint shows it
+# under a name that is made up.
+POEM = (
+    "Ognuno sta solo sul cuor della terra\ntrafitto da un raggio di sole:\n\ned \u00e8 subito sera.\n\n"
+    "\N{EM DASH} quasimodo.example/salvatore "
+    "NnugSzTjtVAewIS+Z/iJhUPeFDkO/5QQ2i5ddnGITLlC+EhfLW9oJKONrMouFSQU0xMcXxj99ihAQwaqP3ZekRwNtIc=\n"
+)
+GO = "sum.golang.org+033de0ae+Ac4zctda0e5eza+HJyk9SxEdh+s3Ux18htTTAD8OuAn8"
+GO_SAID = (
+    "go.sum database tree\n20852163\nCsUYapGGPo4dkMgIAUqom/Xajj7h2fB2MPA3j2jxq2I=\n\n\N{EM DASH} sum.golang.org "
+    "Az3grlgtzPICa5OS8npVmf1Myq/5IZniMp+ZJurmRDeOoRDe4URYN7u5/Zhcyv2q1gGzGku9nTo+zyWE+xeMcTOAYQ8=\n"
+)
+
+
+def test_the_examples_of_the_specifications() -> None:
+    key = read_key(GO)
+    text, _, signature = GO_SAID.rpartition("\n\n")
+    assert key.signed(f"{text}\n".encode(), base64.b64decode(signature.split(" ")[2])[4:])
+    with pytest.raises(Invalid, match="no key that is trusted signed the note for this log"):
+        open_note(GO_SAID, [key])  # its name is not that of the log, which ours must be
+    shown = GO_SAID.replace("go.sum database tree", "example.com/behind-the-sofa")
+    with pytest.raises(Invalid, match="the signature of the note is wrong"):
+        open_note(shown, [key])
+    with pytest.raises(Invalid, match="no key that is trusted"):
+        open_note(shown.replace("sum.golang.org", "example.com/behind-the-sofa"), [key])
+    with pytest.raises(Invalid, match="the note is no checkpoint"):
+        open_note(POEM, [key])
+
+
+def test_what_the_form_of_notes_demands() -> None:
+    private = Ed25519PrivateKey.generate()
+    key = PublicKey("log", private.public_key().public_bytes_raw())
+    root = base64.b64encode(bytes(32)).decode()
+
+    def signed(text: str, *more: str) -> str:
+        raw = key.id + private.sign(text.encode())
+        return f"{text}\n\N{EM DASH} log {base64.b64encode(raw).decode()}\n" + "".join(more)
+
+    witnesses = [f"\N{EM DASH} witness {base64.b64encode(bytes([n]) * 68).decode()}\n" for n in range(64)]
+    for text, more in ((f"log\n0\n{root}\n", witnesses[:15]), (f"log\n7\n{root}\nopaque\nlines\n", [])):
+        assert open_note(signed(text, *more), [key]).origin == "log"
+    for wrong in (
+        signed(f"log\n7\n{root}\n", *witnesses),
+        signed(f"log\n7\n{root}\n\n"),
+        signed(f"log\n7\n{root}\n\nopaque\n"),
+        signed(f"log\n7\n{root}\nwith a \t\n"),
+        signed(f"log\r\n7\n{root}\n"),
+        signed(f"log\n07\n{root}\n"),
+        signed(f"log\n-7\n{root}\n"),
+        signed(f"log\n\u0667\n{root}\n"),
+        signed(f"log\n7\n{root[:-1]}\n"),
+        signed("log\n7\n"),
+        signed(f"\n7\n{root}\n"),
+    ):
+        with pytest.raises(Invalid):
+            open_note(wrong, [key])
 
 
 def test_a_checkpoint_is_believed_only_if_its_key_signed_it() -> None:
