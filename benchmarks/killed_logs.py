@@ -42,6 +42,7 @@ from storage.evidence.verifier import verify
 from tests.support.run_events import whole_run
 
 KILLS_A_DATABASE = 10
+_ROOT = Path(__file__).parents[1]
 _RUNS_A_PROCESS = 40
 _WAIT_S = 30.0
 _NOT_REACHED = 3
@@ -140,7 +141,7 @@ class Killer:
 
     def __init__(self) -> None:
         command = [sys.executable, "-m", "benchmarks.killed_logs", "--nursery"]
-        self._nursery = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self._nursery = subprocess.Popen(command, cwd=_ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def kill(self, path: Path, promised: Path, number: int, point: str, at: float) -> int:
         """Lets a process write to ``path`` until it is killed. Returns its exit code."""
