@@ -22,8 +22,6 @@ from storage.evidence.history import CLASSES, History, Report, read_anchors
 
 BAD_INPUT = 2
 _PROGRESS_S = 2.0
-_TICK_MASK = 0x3FFF
-"""The clock is looked at once for so many entries."""
 
 
 def verify(
@@ -150,7 +148,7 @@ class Ticker:
         self._next_s = time.monotonic() + _PROGRESS_S
 
     def __call__(self, what: str, count: int) -> None:
-        if not count & _TICK_MASK and time.monotonic() > self._next_s:
+        if time.monotonic() > self._next_s:
             self._next_s = time.monotonic() + _PROGRESS_S
             print(f"{count:,} {what} checked", file=sys.stderr, flush=True)
 
