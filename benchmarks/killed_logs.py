@@ -269,7 +269,8 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         wrong = list(kills(folder, options.kills, random.Random(options.seed)))
-        print(f"{options.kills:,} kills: {len(wrong)} faults", flush=True)
+        promised = sum(len(file.read_text().split()) for file in folder.glob("*.promised"))
+        print(f"{options.kills:,} kills after {promised:,} acknowledged events: {len(wrong)} faults", flush=True)
         cut = list(cuts(folder, options.events))
     lost = sum(anchored for _, anchored, _ in cut)
     bad = [each for _, _, each in cut if each]
