@@ -164,7 +164,7 @@ def _rows(connection: sqlite3.Connection, covered_from: int) -> Iterator[Row]:
 def _check_records(own: OwnEvidence, history: History, report: Report) -> tuple[set[str], dict[int, dict[str, Any]]]:
     """Checks the records, the own leaves, and the seals.
 
-    Returns the runs whose deletion is on record, and the records that are as they were written, by position.
+    Returns the runs whose deletion is on record, and the records that are as they were written, by position, but seals.
     """
     gone: set[str] = set()
     proven: dict[int, dict[str, Any]] = {}
@@ -181,15 +181,16 @@ def _check_records(own: OwnEvidence, history: History, report: Report) -> tuple[
         record = there.read(position, report)
         if record is None:
             continue
-        proven[position] = record
         run = str(record.get("run"))
-        if record.get("kind") == "run.deleted":
-            gone.add(run)
-        elif record.get("kind") == "run.sealed":
+        if record.get("kind") == "run.sealed":
             sealed[run] = position
             count, head = heads.get(run, (0, b""))
             if (record.get("events"), record.get("head")) != (count, head.hex()):
                 report.add("evidence", run, None, "the seal of the run does not fit its events")
+            continue
+        proven[position] = record
+        if record.get("kind") == "run.deleted":
+            gone.add(run)
     if changed := _changed_leaves(own.entries, history):
         report.notes.append(f"{changed} leaves in the database are not those that were published")
     if own.gap is not None:
@@ -356,7 +357,7 @@ def _check_uncovered(
 ) -> None:
     """Counts the events from before the log's evidence: a row among them was not there when it began.
 
-    ``proven``: the records that are as they were written, by position.
+    ``proven``: the records that are as they were written.
     """
     ((count,),) = connection.execute("SELECT count(*) FROM events WHERE sequence < ?", (own.covered_from,))
     report.uncovered_events = count

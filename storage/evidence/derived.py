@@ -15,7 +15,10 @@ from storage.vault import SEALED, Sealed, Vault
 _ORPHANS = "SELECT DISTINCT run_id FROM {table} WHERE run_id NOT IN (SELECT run_id FROM events)"
 _MISSING = "SELECT DISTINCT run_id FROM events WHERE run_id NOT IN (SELECT run_id FROM runs)"
 _RECORDS = "SELECT run_id, record FROM leaves WHERE instr(record, '\"erased\":true')"
-_TEXTS = "SELECT run_id, status, task, error, EXISTS (SELECT 1 FROM snapshots s WHERE s.run_id = runs.run_id) FROM runs"
+_TEXTS = (
+    "SELECT run_id, status, ifnull(task, '') <> '' OR ifnull(error, '') <> '' "
+    "OR EXISTS (SELECT 1 FROM snapshots s WHERE s.run_id = runs.run_id) FROM runs"
+)
 _FIRST = "SELECT substr(CAST(payload AS BLOB), 1, 1) FROM events WHERE run_id = ? ORDER BY sequence LIMIT 1"
 _SNAPSHOT = "SELECT run_id, sequence, fold_digest, trace, events_sha256, sha256 FROM snapshots WHERE run_id = ?"
 
@@ -72,7 +75,7 @@ def _check_erased(
 ) -> set[str]:
     """Compares the rows that say that their run was erased with the log. Returns the runs that need no other check."""
     done: set[str] = set()
-    for run_id, status, *texts in connection.execute(_TEXTS).fetchall():
+    for run_id, status, has_text in connection.execute(_TEXTS):
         if run_id in named or (status != ERASED and run_id not in erased):
             continue
         done.add(run_id)
@@ -80,7 +83,7 @@ def _check_erased(
             report.add("derived", run_id, None, "the run was erased, and lists do not say so")
         elif run_id not in erased:
             report.add("derived", run_id, None, "lists say that the run was erased, and no record in the log does")
-        elif any(texts):
+        elif has_text:
             report.add("derived", run_id, None, "the run was erased, and its row or a snapshot holds a text")
         elif vault.has(run_id):
             report.add("derived", run_id, None, "the run was erased, and its key is still there: erase it again")
