@@ -94,7 +94,7 @@ def check_log(
         with closing(open_database(database)) as connection:
             connection.execute("BEGIN")  # a run that goes on changes its row together with its events
             derived.check(connection, report, progress, vault)
-    except (Invalid, NoEvidence, OSError, sqlite3.Error, UnicodeDecodeError) as error:
+    except (Invalid, NoEvidence, OSError, sqlite3.Error) as error:
         raise BadInput(str(error)) from error
     return report
 

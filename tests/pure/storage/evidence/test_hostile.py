@@ -19,9 +19,11 @@ import pytest
 from benchmarks import mutated_bundles, tampering
 from benchmarks.tampering import Laboratory
 from conductor_core.errors import BadInput
+from storage import Privacy
 from storage.evidence import alignment, bundle, bundle_files, database_audit, history, single_file, verifier
 from storage.evidence.alignment import Aligner, Row
 from storage.evidence.bundle_files import FILES
+from storage.evidence.checking import check_log
 from storage.evidence.formats import NO_LEAF, event_leaf
 from storage.evidence.history import Events, History, Report
 from storage.evidence.verifier import verify
@@ -60,6 +62,8 @@ def test_a_fault_of_the_verifier_looks_like_no_bad_input_and_no_finding(
     monkeypatch.setattr(module, name, broken)
     with pytest.raises(UnicodeDecodeError, match="of the verifier's own"):
         verifier.main([str(path), "--public-key", lab.public.line, "--anchor", str(lab.anchor)])
+    with pytest.raises(UnicodeDecodeError, match="of the verifier's own"):
+        check_log(path, [lab.public], [lab.anchor], Privacy().vault(path), quiet)
 
 
 @pytest.mark.parametrize("edited", [2, 1], ids=["every second", "all"])
@@ -228,21 +232,6 @@ def test_the_one_file_prints_any_signs_in_a_plain_locale(
     assert done.stderr == b""
     said = json.loads(done.stdout)["findings"][0]["what"] if output else done.stdout.decode("ascii")
     assert ("läuft\u2028" if output else r"l\xe4uft\u2028") in said
-
-
-def test_no_name_of_the_one_file_is_defined_twice() -> None:
-    """Each module has names of its own: in the one file a later one would take an earlier one's place."""
-    names: list[str] = []
-    for name in single_file.MODULES:
-        module = __import__(f"storage.evidence.{name}", fromlist=[name])
-        names += [each for each in vars(module) if _is_own(module, each)]
-    assert sorted({name for name in names if names.count(name) > 1}) == []
-
-
-def _is_own(module: Any, name: str) -> bool:
-    source = Path(module.__file__).read_text(encoding="utf-8")
-    starts = (f"\n{name} = ", f"\n{name}, ", f"\ndef {name}(", f"\nclass {name}(", f"\nclass {name}:", f", {name} = ")
-    return any(start in source for start in starts)
 
 
 def test_a_database_that_is_none_of_ours_is_bad_input(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
