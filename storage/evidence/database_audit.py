@@ -31,7 +31,6 @@ _EVENTS = (
     "CAST(ifnull(at_utc, '') AS BLOB), CAST(ifnull(payload, '') AS BLOB) FROM events "
     "WHERE sequence >= ? ORDER BY sequence"
 )
-_COUNT = "SELECT count(*) FROM events WHERE sequence >= ?"
 _LOG = "SELECT CAST(origin AS BLOB), covered_from FROM evidence_log"
 _LEAVES = "SELECT position, CAST(run_id AS BLOB), hash, CAST(record AS BLOB) FROM leaves ORDER BY position"
 _CHECKPOINTS = "SELECT size, CAST(note AS BLOB) FROM checkpoints ORDER BY size"
@@ -141,9 +140,7 @@ def audit_database(
     own.signed = max([published, *(each.size for each in checkpoints)])
     events = Events(history, own.covered_from)
     aligner = Aligner(own.origin.encode(), events)
-    ((count,),) = connection.execute(_COUNT, (own.covered_from,))
-    of_all = f"of {count:,} events"
-    found = aligner.align(_rows(connection, own.covered_from), lambda seen: progress(of_all, seen))
+    found = aligner.align(_rows(connection, own.covered_from), lambda seen: progress("events", seen))
     signed = max(published, _check_roots(history, checkpoints, report, progress))
     _name(connection, own, history, aligner, events, report, gone, found)
     _check_uncovered(connection, own, proven, report)

@@ -209,9 +209,9 @@ def test_a_long_check_says_how_far_it_is(
     monkeypatch.setattr(alignment, "_TICK_ROWS", 1)
     monkeypatch.setattr(verifier, "_PROGRESS_S", 0.0)
     folder = mutated_bundles.export(lab, tmp_path / "bundle", ["run-1"])
-    for target, said in ((lab.path, "7 of 48 events checked"), (folder, "7 events checked")):
+    for target in (lab.path, folder):
         assert verifier.main([str(target), "--public-key", lab.public.line, "--anchor", str(lab.anchor)]) == 0
-        assert said in capsys.readouterr().err.splitlines()
+        assert "7 events checked" in capsys.readouterr().err.splitlines()
 
 
 @pytest.mark.parametrize("output", [[], ["--json"]], ids=["text", "json"])
