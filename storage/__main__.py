@@ -1,6 +1,7 @@
 """``python -m storage``: copies, searches, exports and erases runs, says who looked, and checks the record."""
 
 import argparse
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -67,5 +68,10 @@ def _source(given: str | None) -> Path:
         raise BadInput(setting_fault(error)) from error
 
 
+def _stop(*_: object) -> None:
+    sys.exit(128 + signal.SIGTERM)
+
+
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, _stop)  # so that no half copy is left
     sys.exit(main())

@@ -15,6 +15,8 @@ from conductor_core.errors import BadInput, StoreDamaged
 from storage import failures
 from storage.vault import keys_beside
 
+_RESERVED = ("-wal", "-shm", "-journal", ".keys", ".lock", ".owners", ".evidence", "master-key", "signing-key")
+
 
 @dataclass(frozen=True)
 class Backup:
@@ -38,6 +40,7 @@ def backup(source: Path, target: Path) -> Backup:
         raise BadInput(f"there is no database {source}")
     if target.exists() or target.is_symlink():
         raise BadInput(f"{target} is there already: a backup overwrites nothing, name another file")
+    refuse_reserved(target)
     own_keys, keys = keys_beside(source), keys_beside(target)
     if own_keys.exists() and (keys.exists() or keys.is_symlink()):
         raise BadInput(f"{keys} is there already: a backup overwrites nothing, name another file")
@@ -65,6 +68,12 @@ def backup(source: Path, target: Path) -> Backup:
         flush(target)
         flush(target.parent)
     return Backup(target, runs, events, target.stat().st_size, keys if own_keys.exists() else None)
+
+
+def refuse_reserved(target: Path) -> None:
+    """Raises: BadInput if the name is that of a file which the program keeps beside a database."""
+    if target.name.endswith(_RESERVED):
+        raise BadInput(f"{target} is the name of a file that belongs to a database: name another one")
 
 
 def copy_keys(source: Path, target: Path) -> None:

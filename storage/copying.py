@@ -3,20 +3,23 @@
 import argparse
 import sqlite3
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 
 from conductor_core.actor import local_caller
-from conductor_core.errors import StoreError
+from conductor_core.errors import BadInput, StoreError
 from conductor_core.given_path import given_path
 from conductor_core.settings import Settings
 from storage.backup import backup
+from storage.comparing import entries
 from storage.database import BUSY_TIMEOUT_S
 from storage.evidence.anchoring import places_of
-from storage.evidence.checking import CheckedLog, check_own_log
+from storage.evidence.anchors import FileAnchor
+from storage.evidence.checking import CheckedLog, FoundFault, check_own_log
 from storage.evidence.history import CLASSES
 from storage.evidence.verifier import Ticker, printable
+from storage.failures import translated
 from storage.opening import store_of
 from storage.privacy import Privacy
 from storage.read_only import connect
@@ -51,20 +54,24 @@ def backup_database(given: argparse.Namespace, source: Source) -> int:
     database, settings = source(given.db), Settings()
     target = given_path(str(given.path)).absolute()
     off_record = _keep_look(database, settings) if database.is_file() and not target.exists() else None
+    places = places_of(database, settings.anchor, settings.signing_key)
+    with translated(places.anchor.file):
+        published = FileAnchor(places.anchor.file).size()
     done = backup(database, target)
     checked = None
     if has_evidence(done.path):
-        places = places_of(database, settings.anchor, settings.signing_key)
-        found = check_own_log(done.path, places, Privacy.of(settings).vault(database), Ticker())
-        # What was published while the copy was made is no finding about it.
-        others = tuple(each for each in found.findings if each.kind != OLDER)
-        checked = found.model_copy(update={"findings": others})
-    print(f"{done.path}: {done.runs:,} runs, {done.events:,} events, {done.size:,} bytes; {_verdict(checked)}")
+        checked = check_own_log(done.path, places, Privacy.of(settings).vault(database), Ticker())
+        if entries(done.path) >= published:  # what was published while the copy was made is no finding about it
+            others = tuple(each for each in checked.findings if each.kind != OLDER)
+            checked = checked.model_copy(update={"findings": others})
+    findings = () if checked is None else checked.findings
+    verdict = _verdict(checked, findings)
+    print(f"{done.path}: {done.runs:,} runs, {done.events:,} events, {done.size:,} bytes; {verdict}")
     if done.keys is not None:
         print(f"{done.keys}: the keys of its encrypted runs; keep a copy of the master key, too, at another place")
     if off_record is not None:
         print(f"warning: this backup is not on record as a look: {off_record}", file=sys.stderr)
-    return _told(checked)
+    return _told(findings)
 
 
 def _keep_look(database: Path, settings: Settings) -> str | None:
@@ -86,6 +93,8 @@ def _keep_look(database: Path, settings: Settings) -> str | None:
 
 def restore_database(given: argparse.Namespace, source: Source) -> int:
     """Returns 0, or the code of the first finding in what was restored. Raises: BadInput, StoreError."""
+    if given.to and given.db:
+        raise BadInput("TO and --db both name a database: give only one of them")
     target = given_path(given.to).absolute() if given.to and "://" not in given.to else source(given.to or given.db)
     done = restore(
         given_path(str(given.backup)).absolute(),
@@ -95,26 +104,28 @@ def restore_database(given: argparse.Namespace, source: Source) -> int:
         replace=given.replace,
         anyway=given.anyway,
     )
-    print(f"{done.path}: {done.runs:,} runs, {done.events:,} events; {_verdict(done.checked)}")
+    print(f"{done.path}: {done.runs:,} runs, {done.events:,} events; {_verdict(done.checked, done.findings)}")
     for note in _notes(done):
         print(f"note: {printable(note)}")
-    return _told(done.checked)
+    return _told(done.findings)
 
 
-def _verdict(checked: CheckedLog | None) -> str:
+def _verdict(checked: CheckedLog | None, findings: Sequence[FoundFault]) -> str:
     if checked is None:
         return _NO_EVIDENCE
-    many = len(checked.findings) + checked.more
+    many = len(findings) + checked.more
     without = "" if checked.fingerprint else " without a key"
     return f"verified{without}: {f'{many} FINDINGS' if many else 'nothing was found'}"
 
 
-def _told(checked: CheckedLog | None) -> int:
-    if checked is None or not checked.findings:
-        return 0
-    for finding in checked.findings:
+def _told(findings: Sequence[FoundFault]) -> int:
+    for finding in findings:
         print(printable(in_words(finding)), file=sys.stderr)
-    return CLASSES[checked.findings[0].kind]
+    return CLASSES[findings[0].kind] if findings else 0
+
+
+def _named(run_ids: Sequence[str]) -> str:
+    return ", ".join(run_ids[:_MOST_NAMED]) + (", ..." if len(run_ids) > _MOST_NAMED else "")
 
 
 def _notes(done: Restored) -> Iterator[str]:
@@ -122,9 +133,15 @@ def _notes(done: Restored) -> Iterator[str]:
         yield f"what was there before is kept: {done.replaced}"
     if done.keys is not None:
         yield f"the keys of encrypted runs are {done.keys}; they need the master key of before"
+    if done.back is None or done.unheld is None:
+        yield "what was there before cannot be read: whether runs that were deleted since are back is not known"
     if done.back:
-        named = ", ".join(done.back[:_MOST_NAMED]) + (", ..." if len(done.back) > _MOST_NAMED else "")
+        named = _named(done.back)
         yield f"{len(done.back):,} runs that were deleted or erased since are there again; erase them again: {named}"
+    if done.unheld:
+        yield f"{len(done.unheld):,} runs that were held are not held now; hold them again: {_named(done.unheld)}"
+    if done.sealed:
+        yield f"{done.sealed:,} encrypted runs cannot be opened: their keys or the master key are not there"
     if done.keyless and done.checked is not None:
         yield (
             f"the signing key {done.places.key} is not there, so no checkpoint could be checked: put its copy there "

@@ -11,28 +11,24 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from conductor_core.errors import BadInput, InspectorError, StoreLocked
+from conductor_core.errors import BadInput, StoreLocked
 from conductor_core.file_lock import FileLock
 from conductor_core.settings import Settings
-from storage import failures, schema
-from storage.backup import contents, copy_database, copy_keys, flush
+from storage import comparing, failures, schema
+from storage.backup import contents, copy_database, copy_keys, flush, refuse_reserved
 from storage.evidence.anchoring import Places, evidence_folder, places_of
 from storage.evidence.checking import CheckedLog, FoundFault, check_own_log, forget_check
-from storage.evidence.database_audit import open_database
+from storage.evidence.database_audit import NoEvidence
 from storage.owner import left
 from storage.privacy import Privacy
-from storage.records import ERASED
 from storage.vault import MasterKey, Vault, keys_beside
 
 Progress = Callable[[str, int], None]
 OLDER = "rolled_back"
 """The class of what is no surprise: a backup is an older state of the log."""
 _LOCK_S = 2.0
-_EVIDENCE_SINCE = "0013"
 _SHARED_FROM, _SHARED_BYTES = 0x4000_0002, 510
 """The bytes of a database that every connection of SQLite in WAL mode locks as long as it is open."""
-_GONE = "SELECT DISTINCT run_id FROM deletions"
-_THERE = "SELECT run_id FROM runs WHERE status <> ?"
 
 
 @dataclass(frozen=True)
@@ -40,10 +36,12 @@ class Restored:
     """A database in its place.
 
     Attributes:
-        checked: what its check found, apart from what ``older`` says; None: it is of before the evidence.
+        checked: what its check found; None: it is of before the evidence. findings: all but what ``older`` says.
         older: why the log is now an older state than was published; None: it is not.
         replaced: the database that was there. keys: the keys of encrypted runs that came with the backup.
-        back: runs that were deleted or erased in the replaced database, and are there again.
+        back: runs that were deleted or erased in the replaced database, and are there again. unheld: runs that were
+            held there, and are not now. Both are None if the replaced database cannot be read.
+        sealed: how many encrypted runs cannot be opened.
         keyless: the signing key is not there, so that no checkpoint could be checked.
     """
 
@@ -51,10 +49,13 @@ class Restored:
     runs: int
     events: int
     checked: CheckedLog | None
+    findings: tuple[FoundFault, ...]
     older: str | None
     replaced: Path | None
     keys: Path | None
-    back: tuple[str, ...]
+    back: tuple[str, ...] | None
+    unheld: tuple[str, ...] | None
+    sealed: int
     places: Places
     keyless: bool
 
@@ -75,35 +76,42 @@ def restore(
         raise BadInput(f"{target} is no plain file: name the file itself")
     if target.exists() and os.path.samefile(backup, target):
         raise BadInput(f"{backup} is the database itself: name the backup, and where to restore it")
-    there = _there(target)
-    if there and not replace:
-        raise BadInput(f"{there[0]} is there already: name another place, or add --replace, which keeps it beside it")
+    refuse_reserved(target)
+    _refuse_what_is_there(target, replace)
     privacy = Privacy.of(settings)
     places = places_of(target, settings.anchor, settings.signing_key)
-    with failures.translated(target):
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with _held(target), tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}-") as folder:
-            copy = Path(folder) / target.name
-            runs, events = _copied(backup, copy, target)
-            keys = _copied_keys(backup, copy)
-            own_keys = keys_beside(copy if keys else target)
-            vault = Vault(own_keys, MasterKey(privacy.master_key_of(target)), encrypts=False)
-            checked, older = _checked(copy, places, vault, progress, anyway=anyway)
-            _refuse_in_use(target)
-            shutil.copymode(target if target.exists() else backup, copy)
-            back = _back(target, copy) if target.exists() else ()
-            replaced = _put(copy, target, there, with_keys=keys)
-            forget_check(evidence_folder(target))
-            flush(target.parent)
+    with (
+        failures.translated(target),
+        _held(target),
+        tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}-") as folder,
+    ):
+        _refuse_what_is_there(target, replace)  # another restore was quicker
+        copy = Path(folder) / target.name
+        runs, events = _copied(backup, copy, target)
+        keys = _copied_keys(backup, copy)
+        own_keys = keys_beside(copy if keys else target)
+        vault = Vault(own_keys, MasterKey(privacy.master_key_of(target)), encrypts=False)
+        checked, findings, older = _checked(copy, target, places, vault, progress, anyway=anyway)
+        sealed = comparing.sealed_runs(copy, vault) if checked is not None else 0
+        _refuse_in_use(target)
+        shutil.copymode(target if target.exists() else backup, copy)
+        back = comparing.come_back(target, copy) if target.exists() else ()
+        unheld = comparing.lose_hold(target, copy) if target.exists() else ()
+        replaced = _put(copy, target, with_keys=keys)
+        forget_check(evidence_folder(target))
+        flush(target.parent)
     return Restored(
         target,
         runs,
         events,
         checked,
+        findings,
         older,
         replaced,
         keys_beside(target) if keys else None,
         back,
+        unheld,
+        sealed,
         places,
         not places.key.is_file(),
     )
@@ -122,14 +130,32 @@ def _there(target: Path) -> list[Path]:
     return found if target.exists() or any(path.stat().st_size for path in found if path.name[-4:] != "-shm") else []
 
 
+def _refuse_what_is_there(target: Path, replace: bool) -> None:
+    there = _there(target)
+    if there and not replace:
+        raise BadInput(f"{there[0]} is there already: name another place, or add --replace, which keeps it beside it")
+
+
 @contextmanager
 def _held(target: Path) -> Iterator[None]:
-    """Keeps other processes from writing the database. Raises: StoreLocked; OSError."""
-    with closing(FileLock(target.with_name(f"{target.name}.lock"))) as lock:
-        if not lock.acquire(_LOCK_S):
+    """Keeps other processes from writing the database. What it made goes if the block fails.
+
+    Raises: StoreLocked; OSError.
+    """
+    path = target.with_name(f"{target.name}.lock")
+    made = [each for each in (path, *target.parents) if not each.exists()]
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with closing(FileLock(path)) as lock:
+        if not lock.acquire(_LOCK_S) or not lock.is_of(path):
             raise _in_use(target)
-        _refuse_in_use(target)
-        yield
+        try:
+            _refuse_in_use(target)
+            yield
+        except BaseException:
+            with suppress(OSError):  # somebody uses the folder meanwhile
+                for each in made:
+                    each.unlink() if each == path else each.rmdir()
+            raise
 
 
 def _refuse_in_use(target: Path) -> None:
@@ -172,6 +198,8 @@ def _copied_keys(backup: Path, copy: Path) -> bool:
     keys = keys_beside(backup)
     if not keys.exists():
         return False
+    if not keys.is_file():
+        raise BadInput(f"the keys {keys} are no plain file: nothing is restored; move them away first")
     try:
         copy_keys(keys, keys_beside(copy))
     except sqlite3.Error as error:
@@ -180,28 +208,39 @@ def _copied_keys(backup: Path, copy: Path) -> bool:
 
 
 def _checked(
-    copy: Path, places: Places, vault: Vault, progress: Progress, *, anyway: bool
-) -> tuple[CheckedLog | None, str | None]:
-    """Returns what was found, and apart from it why the log is an older state. Raises: BadInput for findings."""
-    if not has_evidence(copy):
-        return None, None
-    checked = check_own_log(copy, places, vault, progress)
-    older = [each for each in checked.findings if each.kind == OLDER]
-    others = tuple(each for each in checked.findings if each.kind != OLDER)
-    if others and not anyway:
+    copy: Path, target: Path, places: Places, vault: Vault, progress: Progress, *, anyway: bool
+) -> tuple[CheckedLog | None, tuple[FoundFault, ...], str | None]:
+    """Returns the check, what was found, and apart from it why the log is older. Raises: BadInput for findings."""
+    version = _version(copy)
+    checked = check_own_log(copy, places, vault, progress) if version >= comparing.EVIDENCE_SINCE else None
+    found: list[FoundFault] = []
+    older = None
+    for each in checked.findings if checked else ():
+        if each.kind == OLDER:
+            older = older or each.what
+        else:
+            found.append(each)
+    try:
+        found += comparing.strange(copy, version, target, places)
+    except (NoEvidence, sqlite3.Error) as error:
+        raise BadInput(f"the backup is no backup of this program ({error}): nothing is restored") from error
+    if found and not anyway:
+        many = len(found) + (checked.more if checked else 0)
         raise BadInput(
-            f"the backup is not as it was written: {in_words(others[0])}"
-            f"{f'; {len(others) + checked.more - 1} findings more' if len(others) + checked.more > 1 else ''}. "
-            "Nothing is restored; --anyway restores it as it is"
+            f"the backup is not as it was written: {in_words(found[0])}"
+            f"{f'; {many - 1} findings more' if many > 1 else ''}. Nothing is restored; --anyway restores it as it is"
         )
-    return checked.model_copy(update={"findings": others}), older[0].what if older else None
+    return checked, tuple(found), older
 
 
 def has_evidence(database: Path) -> bool:
     """Whether the database is of a version that has evidence of its events."""
+    return _version(database) >= comparing.EVIDENCE_SINCE
+
+
+def _version(database: Path) -> str:
     with failures.translated(database), closing(sqlite3.connect(database)) as connection:
-        version = schema.read_version(connection.cursor(), database)
-    return version is not None and version >= _EVIDENCE_SINCE
+        return schema.read_version(connection.cursor(), database) or ""
 
 
 def in_words(finding: FoundFault) -> str:
@@ -211,39 +250,49 @@ def in_words(finding: FoundFault) -> str:
     return f"{finding.kind}{run}{event}: {finding.what}"
 
 
-def _back(target: Path, copy: Path) -> tuple[str, ...]:
-    """Returns the runs that are gone from the database at ``target`` and come back; none if it cannot be read."""
-    gone: set[str] = set()
-    with suppress(sqlite3.Error, InspectorError), closing(open_database(target)) as connection:
-        gone = {str(run_id) for (run_id,) in connection.execute(_GONE)}
-    with closing(open_database(copy)) as connection:
-        return tuple(sorted(gone & {str(run_id) for (run_id,) in connection.execute(_THERE, (ERASED,))}))
+def _put(copy: Path, target: Path, *, with_keys: bool) -> Path | None:
+    """Keeps what is there under another name and gives the copy its place, or leaves all as it was. Raises: OSError.
 
-
-def _put(copy: Path, target: Path, there: list[Path], *, with_keys: bool) -> Path | None:
-    """Moves what is there aside and the copy to its place, or leaves all as it was. Raises: OSError.
-
-    Keys that the backup brings take the place of those that are there; else those stay, for the runs that they open.
+    Whenever the process is killed, a whole database is at ``target``: what is there stays until the copy replaces it
+    in one step. Keys that the backup brings take the place of those that are there; else those stay, for the runs that
+    they open.
     """
-    aside = target.with_name(f"{target.name}.replaced-{datetime.now(UTC):%Y%m%dT%H%M%SZ}")
-    if with_keys and keys_beside(target).exists():
-        there = [*there, keys_beside(target)]
-    moves = [(path, aside.with_name(aside.name + path.name.removeprefix(target.name))) for path in there]
-    if with_keys:
-        moves.append((keys_beside(copy), keys_beside(target)))
-    moves.append((copy, target))
-    done: list[tuple[Path, Path]] = []
-    if not there:  # what readers left of a database that is gone
-        for path in _files(target):
-            path.unlink(missing_ok=True)
+    _fold(target)
+    there, keys = _there(target), keys_beside(target)
+    aside = target.with_name(f"{target.name}.replaced-{datetime.now(UTC):%Y%m%dT%H%M%S.%fZ}")
+    kept = {path: aside.with_name(aside.name + path.name.removeprefix(target.name)) for path in there}
+    if with_keys and keys.exists():
+        kept[keys] = aside.with_name(f"{aside.name}.keys")
+    done: list[Path] = []
     try:
-        for here, to in moves:
-            os.link(here, to)  # a rename would replace a file that is there
-            here.unlink()
-            done.append((here, to))
+        for path, to in kept.items():
+            os.link(path, to)
+            done.append(path)
+        flush(target.parent)
+        if with_keys:
+            keys_beside(copy).replace(keys)
+        for path in _files(target)[1:]:  # the log of the one database would be read as part of the other
+            path.unlink(missing_ok=True)
+        if target in kept:
+            copy.replace(target)
+        else:
+            os.link(copy, target)  # a rename would replace a file that somebody made meanwhile
     except BaseException:
-        for here, to in reversed(done):
-            to.rename(here)
+        if with_keys and keys not in kept:
+            keys.unlink(missing_ok=True)
+        for path in done:
+            kept[path].replace(path)
+            kept[path].unlink(missing_ok=True)  # both are one file: then a rename does nothing
         raise
     flush(target)
     return aside if there else None
+
+
+def _fold(target: Path) -> None:
+    """Moves what is in the log beside the database into it, so that its main file alone is the whole of it."""
+    logs = [each for each in _files(target)[1:3] if each.exists() and each.stat().st_size]
+    if not target.exists() or not logs:
+        return
+    # What is damaged, or cannot be written, is kept as it is.
+    with suppress(sqlite3.Error), closing(sqlite3.connect(target)) as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")

@@ -35,7 +35,7 @@ def create(cursor: sqlite3.Cursor) -> None:
 
 def read_version(cursor: sqlite3.Cursor, path: Path) -> str | None:
     """Returns the version, None if blank. Raises: StoreTooNew, StoreDamaged; StoreError for another program's file."""
-    tables = {name for (name,) in cursor.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    tables = {name for (name,) in cursor.execute("SELECT name FROM sqlite_master WHERE type IN ('table', 'view')")}
     if "alembic_version" in tables:
         return checked_version(cursor.execute("SELECT version_num FROM alembic_version").fetchone(), path)
     if tables:

@@ -4,6 +4,7 @@ import logging
 import sqlite3
 import threading
 import time
+from base64 import b64encode
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
@@ -123,6 +124,7 @@ class Anchoring:
         """``change`` runs work in a transaction of the writer, and returns when it is durable."""
         self._database, self._change, self._places = database, change, places
         self._tree = Tree()
+        self._agreed = 0
         self._door = threading.Lock()
         self._news, self._due = threading.Event(), threading.Event()
         self._pending = 0
@@ -238,7 +240,7 @@ class Anchoring:
                 return self._publish(connection)
 
     def _publish(self, connection: sqlite3.Connection) -> bool:
-        """Publishes from where the place ends, or, if it is ahead of the database, from where both last agreed."""
+        """Publishes from where the place ends, unless that holds what this log does not."""
         stored = connection.execute(_NEWEST).fetchone() or (0, b"")
         if stored[0] != self._tree.size:
             try:
@@ -249,24 +251,42 @@ class Anchoring:
         known = self._places.anchor.size()
         if known == size == stored[0] or not size:
             return False
-        if known > size == stored[0]:
+        ((origin,),) = connection.execute("SELECT origin FROM evidence_log")
+        if known and self._places.anchor.note().partition("\n")[0] != origin:
+            known = 0  # of a log that was here before
+        if known > size:
             raise BadInput(f"it holds {known} entries, and the database {size}: an older copy was put in its place")
-        start = known if known <= size else stored[0]
+        start = known
         end = min(size, start + _MOST_ENTRIES)
         tree = self._tree.copy() if stored[0] <= end else Tree()
         lower = min(start, tree.size)
         leaves = connection.execute(_LEAVES, (lower, end)).fetchall()
         for _, leaf in leaves[tree.size - lower :]:
             tree.append(leaf)
-        ((origin,),) = connection.execute("SELECT origin FROM evidence_log")
+        self._refuse_another_history(connection, known)
         note = load_key(self._places.key, origin).note(Checkpoint(origin, end, tree.root()))
         at_utc = datetime.now(UTC).isoformat()
-        if end > known or known > size:
+        if end > known:
+            self._agreed = end
             self._places.anchor.publish(anchor_line(at_utc, note, start, leaves[start - lower :]))
         if end > stored[0]:
             self._change(lambda cursor: _keep(cursor, (end, at_utc, note, tree.peaks)))
             self._tree = tree
         return bool(end < size)
+
+    def _refuse_another_history(self, connection: sqlite3.Connection, known: int) -> None:
+        """Raises: BadInput if the newest checkpoint of the place is not of this log's first ``known`` entries."""
+        if known in (0, self._agreed):
+            return
+        tree = self._tree.copy() if self._tree.size <= known else Tree()
+        for _, leaf in connection.execute(_LEAVES, (tree.size, known)):
+            tree.append(leaf)
+        root = self._places.anchor.note().split("\n")[2:3]
+        if root != [b64encode(tree.root()).decode()]:
+            raise BadInput(
+                f"its first {known} entries are not those of the database: an older copy was put in its place"
+            )
+        self._agreed = known
 
 
 def _keep(cursor: sqlite3.Cursor, row: tuple[object, ...]) -> None:

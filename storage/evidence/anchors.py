@@ -29,6 +29,10 @@ class Anchor(Protocol):
         """Returns how many entries of the log the place knows. Raises: OSError."""
         ...
 
+    def note(self) -> str:
+        """Returns the checkpoint of that size, or an empty text. Its signature is not checked. Raises: OSError."""
+        ...
+
     def publish(self, line: str) -> None:
         """Keeps a line for good. Raises: OSError; then the line may be there or not, and comes again."""
         ...
@@ -41,16 +45,22 @@ class FileAnchor:
 
     def __init__(self, file: Path) -> None:
         self.file = file
-        self._known = (-1, 0)
+        self._length, self._last = -1, (0, "")
 
     def size(self) -> int:
+        return self._newest()[0]
+
+    def note(self) -> str:
+        return self._newest()[1]
+
+    def _newest(self) -> tuple[int, str]:
         try:
             length = self.file.stat().st_size
         except FileNotFoundError:
-            return 0
-        if self._known[0] != length:
-            self._known = (length, _last_size(self.file))
-        return self._known[1]
+            return 0, ""
+        if self._length != length:
+            self._length, self._last = length, _newest_line(self.file)
+        return self._last
 
     def publish(self, line: str) -> None:
         with self.file.open("ab+") as file:
@@ -79,6 +89,9 @@ class GitAnchor:
         if not self._sent and self.file.exists():
             self._send()  # what an earlier try, or an earlier process, has left
         return self._inner.size()
+
+    def note(self) -> str:
+        return self._inner.note()
 
     def publish(self, line: str) -> None:
         self._sent = False
@@ -132,8 +145,8 @@ def anchor_line(at_utc: str, note: str, start: int, entries: Sequence[tuple[str 
     return json.dumps(line, separators=(",", ":"))
 
 
-def _last_size(file: Path) -> int:
-    """Returns the size of the last checkpoint in the file that can be read, 0 if there is none."""
+def _newest_line(file: Path) -> tuple[int, str]:
+    """Returns size and note of the last checkpoint in the file that can be read, 0 and no text if there is none."""
     with file.open("rb") as opened:
         end = opened.seek(0, os.SEEK_END)
         length = min(end, _TAIL_BYTES)
@@ -142,9 +155,9 @@ def _last_size(file: Path) -> int:
             for line in reversed(opened.read(length).split(b"\n")):
                 try:
                     found = json.loads(line)
-                    return int(found["from"]) + len(found["of"])
+                    return int(found["from"]) + len(found["of"]), str(found["checkpoint"])
                 except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
                     continue
             if length == end:
-                return 0
+                return 0, ""
             length = min(end, 4 * length)

@@ -33,6 +33,7 @@ CLASSES = {
 """The classes of findings, each with the exit code of the verifier."""
 
 MOST_FINDINGS = 1000
+_TORN = "the line is torn or malformed"
 
 
 @dataclass(frozen=True)
@@ -188,7 +189,7 @@ def read_anchor_line(line: str, keys: Iterable[PublicKey]) -> AnchorLine:
     try:
         found = json.loads(line)
     except (ValueError, RecursionError):
-        raise Invalid("the line is torn or malformed") from None
+        raise Invalid(_TORN) from None
     if not isinstance(found, dict):
         raise Invalid("the line is malformed")
     start, of, runs, note = (found.get(name) for name in ("from", "of", "runs", "checkpoint"))
@@ -219,6 +220,7 @@ def read_anchors(anchors: Iterable[tuple[str, Iterable[str]]], keys: Sequence[Pu
     history, tree = History(), Tree()
     for name, lines in anchors:
         passed: dict[str, list[int]] = {}
+        number = -1
         for number, line in enumerate(_whole_lines(lines, keys, history, report, name), 1):
             if not line.strip():
                 continue
@@ -228,6 +230,9 @@ def read_anchors(anchors: Iterable[tuple[str, Iterable[str]]], keys: Sequence[Pu
                 passed.setdefault(str(error), []).append(number)
                 continue
             tree = _extend(history, tree, read, report, f"{name}, line {number}")
+        # One torn line alone can be the first, which a lost machine has cut.
+        if sum(map(len, passed.values())) == number and list(passed.items()) != [(_TORN, [1])]:
+            report.add("unsigned", None, None, f"{name}: no line can be trusted: it is of another log, or was changed")
         for why, numbers in passed.items():
             first, last = numbers[0], numbers[-1]
             which = f"line {first} is" if first == last else f"{len(numbers)} of lines {first} to {last} are"

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from storage import open_store
+from storage import copying, open_store
 from storage.__main__ import main
 from tests.support.run_events import whole_run
 
@@ -113,3 +113,19 @@ def test_the_log_of_a_killed_process_is_moved_by_the_next_that_only_reads(path: 
     store = open_store(url)
     _wait_until_moved(path, 1, tmp_path / "copy.sqlite3")
     store.close()
+
+
+def test_a_log_that_was_rolled_back_is_a_finding_of_its_backup(
+    path: Path, url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(copying, "_keep_look", lambda *_: "it cannot be written")
+    for run_id in "ab":
+        store = open_store(url)
+        store.log.append_and_wait(*whole_run(run_id))
+        store.close()
+        if run_id == "a":
+            assert main(["backup", str(tmp_path / "older"), "--db", url]) == 0
+    shutil.copyfile(tmp_path / "older", path)
+    capsys.readouterr()
+    assert main(["backup", str(tmp_path / "copy"), "--db", url]) == 17
+    assert "nothing was found" not in capsys.readouterr().out

@@ -6,12 +6,14 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from conductor_core.actor import local_caller
-from storage import Privacy, open_store, restoring
+from conductor_core.errors import StoreError
+from storage import Privacy, open_store, restoring, schema
 from storage.__main__ import main
 from storage.evidence.anchoring import evidence_folder
 from storage.vault import keys_beside
@@ -101,10 +103,15 @@ def test_what_the_note_on_an_older_state_says_is_what_happens(database: Path, tm
     with pytest.raises(Exception, match="an older copy was put in its place"):
         store.publish()
     store.close()
+    published = anchor.read_bytes()
+    for run_id in ("x", "y", "z"):
+        write(database, run_id)
+    assert anchor.read_bytes() == published, "nothing is published there, also once the log is longer"
     anchor.rename(anchor.with_name("before.jsonl"))
     write(database, "four")
     assert main(["verify", "--db", str(database)]) == 0
-    assert main(["verify", "--db", str(database), "--anchor", str(anchor.with_name("before.jsonl"))]) == 18
+    assert main(["verify", "--db", str(database), "--anchor", str(anchor.with_name("before.jsonl"))]) == 15
+    assert "RUN_REMOVED run three" in capsys.readouterr().out, "what was published before proves what came later"
 
 
 def test_runs_that_were_deleted_since_the_backup_are_named(database: Path, tmp_path: Path, capsys: Said) -> None:
@@ -208,7 +215,7 @@ def test_a_changed_backup_is_restored_if_one_insists(database: Path, tmp_path: P
     assert "edited run one event 3" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("step", ["copy_database", "contents", "check_own_log", "link"])
+@pytest.mark.parametrize("step", ["copy_database", "contents", "check_own_log", "link", "replace"])
 def test_a_full_disk_loses_nothing(
     database: Path, tmp_path: Path, capsys: Said, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
@@ -217,16 +224,16 @@ def test_a_full_disk_loses_nothing(
 
     before = files(database.parent)
     if step == "link":
-        moved: list[Path] = []
-        link = os.link
+        monkeypatch.setattr(os, "link", full)
+    elif step == "replace":
+        replace = Path.replace
 
-        def fill(here: Path, to: Path) -> None:
-            if len(moved) == 1:
+        def fill(here: Path, to: Path) -> Path:
+            if to == database and "replaced" not in here.name:
                 full()
-            moved.append(to)
-            link(here, to)
+            return replace(here, to)
 
-        monkeypatch.setattr(os, "link", fill)
+        monkeypatch.setattr(Path, "replace", fill)
     else:
         monkeypatch.setattr(restoring, step, full)
     assert main(["restore", str(tmp_path / "backup.sqlite3"), str(database), "--replace"]) == 2
@@ -246,3 +253,128 @@ def test_a_log_that_was_left_behind_is_not_read_as_part_of_the_backup(
     assert "runs.sqlite3-wal is there already" in capsys.readouterr().err
     assert main(["restore", str(tmp_path / "backup.sqlite3"), str(database), "--replace"]) == 0
     assert runs(database) == ["two", "one"]
+
+
+def test_a_backup_that_hides_its_evidence_does_not_replace_a_protected_log(
+    database: Path, tmp_path: Path, capsys: Said
+) -> None:
+    old = tmp_path / "old.sqlite3"
+    schema.migrate(lambda: sqlite3.connect(old), "0012")
+    before = files(database.parent)
+    assert main(["restore", str(old), str(database), "--replace"]) == 2
+    assert "has no evidence of its events, and the log of this place has" in capsys.readouterr().err
+    doctor(tmp_path / "backup.sqlite3", "UPDATE alembic_version SET version_num = '0012'")
+    assert main(["restore", str(tmp_path / "backup.sqlite3"), str(tmp_path / "new.sqlite3")]) == 2
+    assert "of the backup is not as this program makes it" in capsys.readouterr().err
+    assert files(database.parent) == before
+
+
+def test_a_backup_of_another_log_needs_insisting(database: Path, tmp_path: Path, capsys: Said) -> None:
+    write(tmp_path / "other.sqlite3", "three")
+    evidence_folder(database).rename(tmp_path / "key-and-anchor")
+    assert main(["restore", str(tmp_path / "other.sqlite3"), str(database), "--replace"]) == 2
+    assert "the backup is of the log conductor-inspector/" in capsys.readouterr().err
+    assert main(["restore", str(tmp_path / "other.sqlite3"), str(database), "--replace", "--anyway"]) == 20
+
+
+def test_a_trigger_in_a_backup_is_found(database: Path, tmp_path: Path, capsys: Said) -> None:
+    with closing(sqlite3.connect(tmp_path / "backup.sqlite3")) as connection:
+        connection.execute("CREATE TRIGGER hide AFTER INSERT ON events BEGIN SELECT 1; END")
+    assert main(["restore", str(tmp_path / "backup.sqlite3"), str(tmp_path / "new.sqlite3")]) == 2
+    assert "the trigger hide of the backup" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("step", [("os", "link", 1), ("os", "link", 2), ("Path", "replace", 1)])
+def test_a_killed_restore_leaves_a_whole_database(database: Path, tmp_path: Path, step: tuple[str, str, int]) -> None:
+    late = (
+        "import os, sys; from storage import open_store; from tests.support.run_events import whole_run; "
+        "store = open_store(sys.argv[1]); store.log.append_and_wait(*whole_run('late')); os._exit(9)"
+    )
+    assert subprocess.run([sys.executable, "-c", late, f"sqlite:///{database}"], cwd=ROOT, check=False).returncode == 9
+    kind, name, number = step
+    killed = (
+        "import os, sys; from pathlib import Path; from storage.__main__ import main; left = [int(sys.argv.pop())]\n"
+        f"plain = {kind}.{name}\n"
+        "def stop(*given):\n"
+        "    left[0] -= 1\n"
+        "    return os._exit(9) if not left[0] else plain(*given)\n"
+        f"{kind}.{name} = stop\n"
+        "main(sys.argv[1:])\n"
+    )
+    arguments = ["restore", str(tmp_path / "backup.sqlite3"), str(database), "--replace", str(number)]
+    subprocess.run([sys.executable, "-c", killed, *arguments], cwd=ROOT, check=False)
+    assert database.exists(), "a start would make a blank one"
+    asides = database.parent.glob("runs.sqlite3.replaced-*Z")
+    assert any("late" in runs(each) for each in [database, *asides])
+    assert "one" in runs(database)
+
+
+def test_a_damaged_database_is_replaced_and_what_is_not_known_is_said(
+    database: Path, tmp_path: Path, capsys: Said
+) -> None:
+    database.write_bytes(b"x" * 8192)
+    assert main(["restore", str(tmp_path / "backup.sqlite3"), str(database), "--replace"]) == 0
+    assert "whether runs that were deleted since are back is not known" in capsys.readouterr().out
+    assert runs(database) == ["two", "one"]
+
+
+def test_runs_that_lose_their_hold_are_named(database: Path, tmp_path: Path, capsys: Said) -> None:
+    store = open_store(f"sqlite:///{database}")
+    store.hold(["one"], local_caller("cli"))
+    store.close()
+    assert main(["restore", str(tmp_path / "backup.sqlite3"), str(database), "--replace"]) == 0
+    assert "1 runs that were held are not held now; hold them again: one" in capsys.readouterr().out
+
+
+def test_encrypted_runs_without_their_keys_are_counted(
+    tmp_path: Path, capsys: Said, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CONDUCTOR_MASTER_KEY", str(tmp_path / "master"))
+    write(tmp_path / "here.sqlite3", "secret", privacy=Privacy(encrypt=True, master_key=tmp_path / "master"))
+    assert main(["backup", str(tmp_path / "copy"), "--db", str(tmp_path / "here.sqlite3")]) == 0
+    assert main(["restore", str(tmp_path / "copy"), str(tmp_path / "with.sqlite3")]) == 0
+    assert "cannot be opened" not in capsys.readouterr().out
+    (tmp_path / "copy.keys").unlink()
+    assert main(["restore", str(tmp_path / "copy"), str(tmp_path / "without.sqlite3")]) == 0
+    assert "1 encrypted runs cannot be opened" in capsys.readouterr().out
+
+
+def test_names_that_belong_to_a_database_are_refused(database: Path, tmp_path: Path, capsys: Said) -> None:
+    for end in (".keys", "-wal", "-journal", ".lock"):
+        assert main(["restore", str(tmp_path / "backup.sqlite3"), f"{tmp_path / 'new'}{end}"]) == 2
+        assert main(["backup", f"{tmp_path / 'new'}{end}", "--db", str(database)]) == 2
+        assert capsys.readouterr().err.count("belongs to a database") == 2
+
+
+def test_a_refused_restore_leaves_nothing_behind(database: Path, tmp_path: Path, capsys: Said) -> None:
+    backup, before = tmp_path / "backup.sqlite3", sorted(tmp_path.rglob("*"))
+    assert main(["restore", str(backup), str(tmp_path / "a"), "--db", str(tmp_path / "b")]) == 2
+    assert "give only one of them" in capsys.readouterr().err
+    assert sorted(tmp_path.rglob("*")) == before
+    os.mkfifo(keys_beside(backup))
+    assert main(["restore", str(backup), str(tmp_path / "folder" / "in" / "new.sqlite3")]) == 2
+    assert "no plain file" in capsys.readouterr().err
+    keys_beside(backup).unlink()
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_stopped_restore_leaves_no_copy(database: Path, tmp_path: Path) -> None:
+    slow = (
+        "import runpy, sys, time; from storage import restoring\n"
+        "def wait(*_): print('here', flush=True); time.sleep(60)\n"
+        "restoring.check_own_log = wait\n"
+        "sys.argv[0] = 'storage'; runpy.run_module('storage', run_name='__main__')\n"
+    )
+    command = [sys.executable, "-c", slow, "restore", str(tmp_path / "backup.sqlite3"), str(tmp_path / "new.sqlite3")]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.terminate()
+    assert not list(tmp_path.glob("*new.sqlite3*"))
+
+
+def test_a_database_with_only_a_view_is_another_programs(tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "view.sqlite3")) as connection:
+        connection.execute("CREATE VIEW events AS SELECT 1")
+    with pytest.raises(StoreError, match="belongs to another program"):
+        open_store(f"sqlite:///{tmp_path / 'view.sqlite3'}")

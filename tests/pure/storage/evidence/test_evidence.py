@@ -264,10 +264,15 @@ def test_a_restored_copy_that_goes_on_is_one_fork_however_often_it_publishes(pat
     written(path, "r1")
     older = tmp_path / "older.sqlite3"
     shutil.copy(path, older)
+    anchor = path.with_name(f"{path.name}.evidence") / "anchor.jsonl"
+    before = anchor.read_bytes()
     written(path, "r2", "r3")
     shutil.copy(older, path)
+    published = anchor.read_bytes()
+    anchor.write_bytes(before)  # where it holds more than the log, nothing more is published
     for run_id in ("r4", "r5", "r6"):
         written(path, run_id)
+    anchor.write_bytes(published + anchor.read_bytes().removeprefix(before))
     report = checked(path)
     assert len([each for each in report.findings if "two different histories are signed" in each.what]) == 1
     assert not [each for each in report.findings if "its leaves are not those" in each.what]
@@ -380,3 +385,15 @@ def test_a_run_made_to_look_erased_is_found(path: Path, encrypt: bool, capsys: p
         "r1": "lists say that the run was erased, and no record in the log does",
         "r2": "the run was erased, and its row or a snapshot holds a text",
     }
+
+
+def test_an_anchor_of_which_no_line_can_be_trusted_is_a_finding(path: Path) -> None:
+    written(path, "r1")
+    anchor = path.with_name(f"{path.name}.evidence") / "anchor.jsonl"
+    whole = anchor.read_text()
+    anchor.write_text(whole[:-40])
+    assert checked(path).ok, "a lost machine can have cut the first line"
+    anchor.write_text("{}\n{}\n")
+    assert [each.kind for each in checked(path).findings] == ["unsigned"]
+    anchor.write_text(whole.replace("conductor-inspector/", "conductor-inspector/of-another-"))
+    assert [each.kind for each in checked(path).findings] == ["unsigned"]
