@@ -1,10 +1,9 @@
 """The store as the pages and the command line see it."""
 
-import asyncio
 import logging
 import sqlite3
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, aclosing, contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 
@@ -20,11 +19,11 @@ from conductor_core.errors import (
     StoreError,
     UnknownRun,
 )
-from conductor_core.events import FINAL_KINDS, Event, RunCreated
+from conductor_core.events import Event, RunCreated
 from conductor_core.message_parts import LoadedImage
 from conductor_core.spending import interruption
-from conductor_core.trace import ENDED_STATUSES, RunTrace
-from storage import batch_lock, batches, commands, contents, failures, queries, totals
+from conductor_core.trace import RunTrace
+from storage import batch_lock, batches, commands, contents, failures, following, queries, totals
 from storage import reading as run_reading
 from storage.commands import CommandWatch, Listener
 from storage.database import BUSY_TIMEOUT_S, Database, path_of
@@ -39,7 +38,7 @@ from storage.looks.keeping import Looks
 from storage.owner import gone, left
 from storage.privacy import Privacy
 from storage.queries import Search
-from storage.records import ERASED, BatchSummary, RawEvent, RunSummary, StoredEvent
+from storage.records import BatchSummary, RawEvent, RunSummary, StoredEvent
 from storage.redaction import RecordRedaction
 from storage.refusing_log import RefusingLog
 from storage.removing import Removing
@@ -48,8 +47,6 @@ from storage.totals import Totals
 from storage.vault import Sealed
 
 log = logging.getLogger(__name__)
-_POLL_S, _QUIET_S = 0.2, 1.0
-_PAGE_EVENTS = 1000
 
 
 class Store(Removing):
@@ -309,41 +306,12 @@ class Store(Removing):
 
         Events of this process come as soon as they are durable, those of another process within 0.2 s, rarely 1 s.
 
-        Raises: UnknownRun; RunDamaged or RunTooNew after all events before the one that cannot be read.
+        Raises: UnknownRun, also when the run is deleted meanwhile; RunDamaged or RunTooNew after all events before the
+        one that cannot be read.
         """
-        feed = self.log.subscribe(run_id)
-        try:
-            group, fault = await asyncio.to_thread(self._events, run_id, after, _PAGE_EVENTS)
-            if not group and not fault and await asyncio.to_thread(self._status, run_id) in {*ENDED_STATUSES, ERASED}:
-                group, fault = await asyncio.to_thread(self._events, run_id, after)
-                if not group and not fault:
-                    return
-            news: list[StoredEvent] = []
-            while True:
-                if group:
-                    yield group
-                    after = group[-1].sequence
-                    if group[-1].event.kind in FINAL_KINDS:
-                        return
-                if fault is not None:
-                    raise fault
-                if len(group) == _PAGE_EVENTS:
-                    group, fault = await asyncio.to_thread(self._events, run_id, after, _PAGE_EVENTS)
-                    continue
-                # Another process may be quicker to take up a run that this one seems to write.
-                timeout_s = _QUIET_S if self.log.writes(run_id) else _POLL_S
-                try:
-                    await asyncio.wait_for(feed.news.wait(), timeout_s)
-                except TimeoutError:
-                    missed = True
-                else:
-                    news, missed = feed.take()
-                if missed:
-                    group, fault = await asyncio.to_thread(self._events, run_id, after, _PAGE_EVENTS)
-                else:
-                    group = [stored for stored in news if stored.sequence > after]
-        finally:
-            self.log.unsubscribe(run_id, feed)
+        async with aclosing(following.follow(self._database, self.log, run_id, after)) as groups:
+            async for group in groups:
+                yield group
 
     def mark_interrupted(self) -> list[str]:
         """Ends each run whose process is gone with ``run.interrupted``, and returns their ids.
@@ -402,12 +370,7 @@ class Store(Removing):
     def _events(
         self, run_id: str, after: int, limit: int | None = None
     ) -> tuple[list[StoredEvent], RunUnreadable | None]:
-        with self._database.reading() as connection:
-            return run_reading.read_events(connection, run_id, self._database.vault, after, limit)
-
-    def _status(self, run_id: str) -> str:
-        with self._database.reading() as connection:
-            return queries.read_status(connection, run_id)
+        return following.read_events(self._database, run_id, after, limit)
 
     def _interrupt(self, run_id: str) -> bool:
         try:

@@ -12,6 +12,7 @@ from conductor_core.trace import RunTrace, apply
 from storage import Store, StoredEvent, open_store
 from storage.event_log import EventLog, Feed
 from storage.live_runs import LiveRuns
+from tests.support.damaging import doctor
 from tests.support.run_events import answered, created, planned, run_completed, step_started, whole_run
 
 
@@ -153,8 +154,8 @@ async def test_a_run_that_another_process_was_quicker_to_take_up_is_followed_on(
     store: Store, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """While this process tries to take the run up, it seems to write it. Then another one does."""
-    monkeypatch.setattr("storage.store._POLL_S", 0.01)
-    monkeypatch.setattr("storage.store._QUIET_S", 0.05)
+    monkeypatch.setattr("storage.following._POLL_S", 0.01)
+    monkeypatch.setattr("storage.following._QUIET_S", 0.05)
     await store.log.append(created("r1"), *planned("r1"), *waits(20, 1))
     trying, may_fail = threading.Event(), threading.Event()
 
@@ -182,7 +183,7 @@ async def test_a_run_that_another_process_was_quicker_to_take_up_is_followed_on(
 async def test_what_another_process_wrote_while_the_run_was_there_comes_before_what_this_one_writes(
     store: Store, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("storage.store._POLL_S", 60)  # nothing but its own events wakes the follower
+    monkeypatch.setattr("storage.following._POLL_S", 60)  # nothing but its own events wakes the follower
     await store.log.append(created("r1"), *planned("r1"), *waits(20, 1))
     reading = asyncio.create_task(read_to_end(store, "r1"))
     await asyncio.sleep(0.1)
@@ -191,3 +192,18 @@ async def test_what_another_process_wrote_while_the_run_was_there_comes_before_w
     await store.log.append(*taken_up(40, 2), *answered("r1", 1, at_ms=50), run_completed("r1"))
     assert await reading == other.events("r1")
     other.close()
+
+
+async def test_the_following_of_a_run_ends_when_its_rows_are_gone(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("storage.following._POLL_S", 0.01)
+    monkeypatch.setattr("storage.following._QUIET_S", 0.01)
+    await store.log.append(created("r1"))
+    reading = asyncio.create_task(read_to_end(store, "r1"))
+    await asyncio.sleep(0.05)
+    for table in ("events", "runs"):
+        doctor(store.path, f"DELETE FROM {table}")
+    async with asyncio.timeout(10):
+        with pytest.raises(UnknownRun):
+            await reading
