@@ -2,6 +2,7 @@
 
 import base64
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,6 +14,9 @@ from storage.master_key import flush_folder
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+
+_ORIGIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,199}")
 
 
 @dataclass(frozen=True)
@@ -32,6 +36,11 @@ def load_key(path: Path, origin: str) -> SigningKey:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
+    if not _ORIGIN.fullmatch(origin):  # it comes from the database, and goes into commands and lines of text
+        raise BadInput(
+            f"the database says it is the log {origin[:60]!r}, which this program never names so: verify it with the "
+            "public key that you kept"
+        )
     while True:
         try:
             pem = path.read_bytes()

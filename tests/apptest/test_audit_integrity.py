@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from conductor_core.errors import StoreError
+from conductor_core.errors import BadInput, StoreError
 from pages.components.audit import checks, export_menu, work
 from pages.components.audit.bundles import Bundle
 from pages.components.audit.work import Work
@@ -157,6 +157,30 @@ def test_all_runs_that_were_found_leave_in_one_bundle(visit: Visit, session: Ses
     app.query_params["q"] = "bob"
     app.run()
     assert label(app, "audit-bundle") == "Make the bundle", "the bundle of another search is not offered"
+
+
+def test_a_bundle_of_before_an_erasure_is_offered_no_more(visit: Visit, session: Session) -> None:
+    for run_id in ("one", "two"):
+        session.store.log.append_and_wait(*whole_run(run_id, "The task of Ada"))
+    app = press(visit("audit", q="ada"), "audit-bundle")
+    bundle = made(app)
+    session.store.erase(["one"], PAGE)
+    session.store.log.append_and_wait(*whole_run("three", "The task of Ada"))
+    session.store.search.catch_up()
+    with pytest.raises(BadInput, match="make it again"):
+        export_menu._data(bundle, 0)
+    assert label(app.run(), "audit-bundle") == "Make the bundle"
+    assert export_menu._WORK not in app.session_state
+
+
+def test_a_log_that_names_itself_otherwise_than_ours_gives_no_command(visit: Visit, session: Session) -> None:
+    session.store.log.append_and_wait(*whole_run("one"))
+    session.store.publish()
+    doctor(session.store.path, "DROP TRIGGER evidence_log_no_update")
+    doctor(session.store.path, "UPDATE evidence_log SET origin = 'x''; touch FILE #'")
+    app = visit("audit", view="integrity")
+    assert not [each for each in app.code if "touch" in each.value]
+    assert "which this program never names so" in app.warning[0].value.replace("\\", "")
 
 
 def test_what_the_bundle_of_a_run_will_not_hold_is_said_before(

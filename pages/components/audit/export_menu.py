@@ -8,6 +8,7 @@ from importlib.util import find_spec
 import streamlit as st
 
 from conductor_core.decision.record import DecisionRecord
+from conductor_core.errors import BadInput
 from conductor_core.redaction import Redactor
 from conductor_core.telemetry.spans import spans_of
 from conductor_core.trace import ENDED_STATUSES
@@ -116,14 +117,35 @@ def _bundle(of: str, notes: list[str], begin: Callable[[], Work[Bundle]]) -> Non
     """Draws the bundle ``of`` a run or a question as it stands: the button that makes it, how far it is, the file."""
     for note in notes:
         st.caption(inert(note))
-    kept: tuple[str, Work[Bundle]] | None = st.session_state.get(_WORK)
-    work = kept[1] if kept is not None and kept[0] == of else None
+    of = f"{_removed()} {of}"  # a bundle of before an erasure holds what was erased
+    work = _work(of)
     st.fragment(_progress, run_every=_LOOKED_S if work is not None and work.running else None)(of, begin)
 
 
-def _progress(of: str, begin: Callable[[], Work[Bundle]]) -> None:
+def _removed() -> int:
+    """Returns how many runs were deleted or erased so far."""
+    return current().store.deletions(1)[1]
+
+
+def _work(of: str) -> Work[Bundle] | None:
+    """Returns the work on the bundle ``of`` this; stops and drops that on another."""
     kept: tuple[str, Work[Bundle]] | None = st.session_state.get(_WORK)
-    work = kept[1] if kept is not None and kept[0] == of else None
+    if kept is None or kept[0] == of:
+        return None if kept is None else kept[1]
+    kept[1].stop()
+    del st.session_state[_WORK]
+    return None
+
+
+def _data(bundle: Bundle, removed: int) -> bytes:
+    """Returns the bytes to save, when asked for: Streamlit would keep a copy of its own otherwise. Raises: BadInput."""
+    if _removed() != removed:
+        raise BadInput("a run was deleted or erased since the bundle was made: make it again")
+    return bundle.data
+
+
+def _progress(of: str, begin: Callable[[], Work[Bundle]]) -> None:
+    work = _work(of)
     if work is not None and work.running:
         work.look()
         counted = f"{work.done:,} of {work.total:,} " if work.total else ""
@@ -131,7 +153,7 @@ def _progress(of: str, begin: Callable[[], Work[Bundle]]) -> None:
         st.button("Stop", key="audit-bundle-stop", icon=":material/stop:", on_click=work.stop)
         return
     if work is not None and work.result is not None:
-        _made(work.result)
+        _made(work.result, int(of.partition(" ")[0]))
         return
     if work is not None and work.error is not None:
         st.error(inert(work.error), icon=":material/error:")
@@ -142,11 +164,11 @@ def _progress(of: str, begin: Callable[[], Work[Bundle]]) -> None:
         st.rerun()
 
 
-def _made(bundle: Bundle) -> None:
+def _made(bundle: Bundle, removed: int) -> None:
     what = bundle.what
     st.download_button(
         f"Save {bundle.name} ({_size(what.size)})",
-        bundle.data,
+        partial(_data, bundle, removed),
         file_name=bundle.name,
         mime="application/zip",
         on_click="ignore",

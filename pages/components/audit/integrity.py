@@ -202,6 +202,6 @@ def _elsewhere() -> None:
         database, anchor = shlex.quote(str(store.path)), shlex.quote(str(store.places.anchor.file))
         commands = (
             "python -m storage verifier verify.py\n"
-            f"python verify.py {database} --public-key '{key.line}' --anchor {anchor}"
+            f"python verify.py {database} --public-key {shlex.quote(key.line)} --anchor {anchor}"
         )
         st.code(commands, language=None, wrap_lines=True)

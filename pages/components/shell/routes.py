@@ -94,6 +94,9 @@ async def _send_run(websocket: WebSocket, store: Store, run_id: str, shown: "asy
             async for batch in store.follow(run_id, sequence):
                 for message in view.messages(batch):
                     await _send(websocket, message)
+        except UnknownRun as error:  # it was deleted meanwhile
+            await _send(websocket, {"type": "unknown", "message": str(error)})
+            return CLOSE_UNKNOWN_RUN
         except RunUnreadable as error:
             await _send(websocket, view.unreadable(error))
     return CLOSE_DONE
