@@ -5,21 +5,22 @@ proves nothing: whoever can write the database can write it, too.
 """
 
 import logging
-import os
 import sqlite3
+import stat
+import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 
-from pydantic import ValidationError
+from pydantic import AwareDatetime, Field, ValidationError
 
 from conductor_core.errors import BadInput
 from conductor_core.workflow.model import Frozen
 from storage.evidence import derived
 from storage.evidence.anchoring import Places
 from storage.evidence.database_audit import NoEvidence, open_database
-from storage.evidence.formats import Invalid, PublicKey
+from storage.evidence.formats import Invalid, PublicKey, text_of
 from storage.evidence.history import Report
 from storage.evidence.keys import load_key
 from storage.evidence.verifier import verify_database
@@ -29,6 +30,10 @@ log = logging.getLogger(__name__)
 
 _LAST = "last-check.json"
 _NEWEST = "SELECT coalesce(max(sequence), 0) FROM events"
+_ORIGIN = "SELECT origin FROM evidence_log"
+_MOST_BYTES = 4 << 20
+_AHEAD_S = 60.0
+"""By how much the clock of who kept a result may be ahead of this one."""
 _MOST_KEPT = 200
 """Findings of the kept result; the command line prints all."""
 
@@ -48,25 +53,31 @@ class CheckedLog(Frozen):
     """What a check of a whole log found.
 
     Attributes:
-        at_utc: when it began. newest: the sequence of the newest event at that moment.
+        origin: of the log. at_utc: when it began. newest: the sequence of the newest event at that moment.
         fingerprint: of the log's own key; None: there was none. anchor: None: there was none.
         verified_events, unanchored_events, uncovered_events, deleted_runs, notes: as in ``history.Report``.
         more: how many findings are not in ``findings``.
     """
 
-    at_utc: datetime
-    duration_ms: float
-    newest: int
+    origin: str
+    at_utc: AwareDatetime
+    duration_ms: float = Field(ge=0, allow_inf_nan=False)
+    newest: int = Field(ge=0)
     fingerprint: str | None
     anchor: str | None
     anchor_beside: bool
-    verified_events: int
-    unanchored_events: int
-    uncovered_events: int
-    deleted_runs: int
+    verified_events: int = Field(ge=0)
+    unanchored_events: int = Field(ge=0)
+    uncovered_events: int = Field(ge=0)
+    deleted_runs: int = Field(ge=0)
     findings: tuple[FoundFault, ...]
-    more: int
+    more: int = Field(ge=0)
     notes: tuple[str, ...]
+
+    @property
+    def weak(self) -> str | None:
+        """What it lacked, so that it says little; None: nothing."""
+        return "a signing key" if self.fingerprint is None else "an anchor" if self.anchor is None else None
 
     def of(self, run_id: str) -> tuple[FoundFault, ...]:
         """Returns what was found about this run, and about the log as a whole."""
@@ -107,6 +118,7 @@ def check_own_log(database: Path, places: Places, vault: Vault, progress: Progre
     try:
         with closing(open_database(database)) as connection:
             ((newest,),) = connection.execute(_NEWEST)
+            ((origin,),) = connection.execute(_ORIGIN).fetchall() or [("",)]
     except (NoEvidence, sqlite3.Error) as error:
         raise BadInput(str(error)) from error
     report = check_log(database, [] if key is None else [key], anchors, vault, progress)
@@ -115,6 +127,7 @@ def check_own_log(database: Path, places: Places, vault: Vault, progress: Progre
         for each in report.findings
     ]
     return CheckedLog(
+        origin=text_of(origin),
         at_utc=began_utc,
         duration_ms=(datetime.now(UTC) - began_utc).total_seconds() * 1000,
         newest=newest,
@@ -139,21 +152,33 @@ def keep_check(checked: CheckedLog, folder: Path) -> None:
             "more": checked.more + max(0, len(checked.findings) - _MOST_KEPT),
         }
     )
-    fresh = folder / f".{_LAST}-{os.getpid()}"
     try:
         folder.mkdir(exist_ok=True, mode=0o700)
-        fresh.write_text(short.model_dump_json(), encoding="utf-8")
-        fresh.replace(folder / _LAST)
+        handle, fresh = tempfile.mkstemp(prefix=f".{_LAST}-", dir=folder)  # follows no link that lies there
+        try:
+            with open(handle, "w", encoding="utf-8") as file:
+                file.write(short.model_dump_json())
+            Path(fresh).replace(folder / _LAST)
+        finally:
+            Path(fresh).unlink(missing_ok=True)
     except OSError as error:
         log.warning("the result of the check is not kept in %s: %s", folder, error)
 
 
-def last_check(folder: Path) -> CheckedLog | None:
-    """Returns the result that was kept last; None: there is none that can be read."""
+def last_check(folder: Path, origin: str) -> CheckedLog | None:
+    """Returns the result that was kept last; None: there is none of the log ``origin`` that can be read and can be."""
+    path = folder / _LAST
     try:
-        return CheckedLog.model_validate_json((folder / _LAST).read_bytes())
+        if not stat.S_ISREG(path.lstat().st_mode):  # a pipe would hold whoever reads it
+            return None
+        with path.open("rb") as file:
+            kept = file.read(_MOST_BYTES + 1)
+        checked = CheckedLog.model_validate_json(kept) if len(kept) <= _MOST_BYTES else None
     except (OSError, ValidationError):
         return None
+    if checked is None or checked.origin != origin:
+        return None
+    return None if (checked.at_utc - datetime.now(UTC)).total_seconds() > _AHEAD_S else checked
 
 
 def forget_check(folder: Path) -> None:

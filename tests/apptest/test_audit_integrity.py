@@ -5,6 +5,7 @@ import threading
 import time
 import zipfile
 from collections.abc import Callable
+from datetime import timedelta
 
 import pytest
 from streamlit.testing.v1 import AppTest
@@ -14,6 +15,8 @@ from pages.components.audit import checks, export_menu, work
 from pages.components.audit.bundles import Bundle
 from pages.components.audit.work import Work
 from pages.components.shell.runtime import Session
+from storage.evidence.anchoring import evidence_folder
+from storage.evidence.checking import FoundFault, keep_check, last_check
 from tests.apptest.test_audit_page import htmls, press
 from tests.support.damaging import doctor
 from tests.support.run_events import PAGE, created, whole_run
@@ -60,6 +63,8 @@ def test_verify_finds_nothing_and_says_what_that_rests_on(visit: Visit, session:
     assert [each.value for each in app.code][1].startswith("conductor-inspector/")
     session.store.log.append_and_wait(*whole_run("two"))
     assert "It has newer events" in htmls(visit("audit", run="two"))
+    for run_id in ("two", "none"):
+        assert label(visit("audit", run=run_id), "audit-last") == "Verified just now: nothing known about this run"
 
 
 def test_a_changed_event_is_named_and_leads_to_its_run(visit: Visit, session: Session) -> None:
@@ -72,6 +77,21 @@ def test_a_changed_event_is_named_and_leads_to_its_run(visit: Visit, session: Se
     assert '<span class="pill failed">edited</span> <a href="audit?run=two" target="_self">run two</a> event 15' in said
     assert '<span class="pill failed">edited</span>' in htmls(visit("audit", run="two"))
     assert "nothing found about this run" in htmls(visit("audit", run="one"))
+
+
+def test_what_another_program_found_later_is_shown(visit: Visit, session: Session) -> None:
+    session.store.log.append_and_wait(*whole_run("one"))
+    session.store.publish()
+    verified(session, visit("audit"))
+    folder = evidence_folder(session.store.path)
+    result = last_check(folder, session.store.evidence().origin)
+    assert result is not None
+    found = FoundFault(kind="edited", run_id="one", sequence=1, what="it was edited")
+    later_utc = result.at_utc + timedelta(seconds=30)
+    keep_check(result.model_copy(update={"at_utc": later_utc, "findings": (found,)}), folder)
+    app = visit("audit")
+    assert "✕ The record is not as it was written: 1 finding" in htmls(app)
+    assert label(app, "audit-last") == "Verified just now: 1 finding"
 
 
 def test_a_running_verification_is_one_for_all_pages_and_can_be_stopped(

@@ -1,8 +1,10 @@
 """The verification of the log: one at a time in this app, whoever looks at it, and the result of the last."""
 
 import threading
+from contextlib import suppress
 from pathlib import Path
 
+from conductor_core.errors import StoreError
 from pages.components.audit.work import Work
 from storage import Store
 from storage.evidence.anchoring import evidence_folder
@@ -33,7 +35,13 @@ def begin_check(store: Store) -> Work[CheckedLog]:
 def last_result(store: Store) -> CheckedLog | None:
     """Returns what the last check found, also one before this app started; None: there was none."""
     work = check_of(store)
-    return (work and work.result) or last_check(evidence_folder(store.path))
+    here = None if work is None else work.result
+    kept = None
+    with suppress(StoreError):  # the line of the page says what is wrong with the database
+        kept = last_check(evidence_folder(store.path), store.evidence().origin)
+    if here is None or kept is None:
+        return here or kept
+    return kept if kept.at_utc > here.at_utc else here  # another program may have checked since
 
 
 def _check(store: Store, work: Work[CheckedLog]) -> CheckedLog:

@@ -6,7 +6,7 @@ from html import escape
 
 import streamlit as st
 
-from conductor_core.errors import BadInput, StoreError
+from conductor_core.errors import BadInput, StoreError, UnknownRun
 from pages.components.audit.asked import INTEGRITY, Asked, go
 from pages.components.audit.checks import begin_check, check_of, last_result
 from pages.components.audit.state import State, covered, last_words, rests_on, state_of, waited, why
@@ -36,21 +36,27 @@ def integrity_line(asked: Asked) -> None:
     work = check_of(store)
     running = work is not None and work.running
     with st.container(horizontal=True, vertical_alignment="center", key="audit-integrity", gap="small"):
-        st.fragment(_line, run_every=_WORKING_S if running else _IDLE_S)(running=running)
+        st.fragment(_line, run_every=_WORKING_S if running else _IDLE_S)(asked.run_id, running=running)
         if work is not None and running:
             st.button("Stop", key="audit-verify-stop", icon=":material/stop:", on_click=work.stop)
             return
         if work is not None and work.error is not None:
             st.html(f'<span class="audit-state failing">▲ {escape(work.error)}</span>', width="content")
-        last = last_result(store)
-        st.button(
-            inert(last_words(last, asked.run_id, datetime.now(UTC))), key="audit-last", type="tertiary",
-            help="What was checked, and what it rests on", on_click=go, kwargs={"view": INTEGRITY},
-        )  # fmt: skip
         st.button("Verify", key="audit-verify", icon=":material/verified_user:", on_click=_verify)
 
 
-def _line(*, running: bool) -> None:
+def _first(run_id: str | None) -> int | None:
+    """Returns the sequence of the run's first event; None: there is none that can be read."""
+    if run_id is None:
+        return None
+    try:
+        found = current().store.raw_events(run_id, limit=1)
+    except (UnknownRun, StoreError):
+        return None
+    return found[0].sequence if found else None
+
+
+def _line(run_id: str | None, *, running: bool) -> None:
     """Is drawn anew every few seconds. Draws the whole page anew when a verification has ended."""
     work = check_of(current().store)
     if running and work is not None:
@@ -63,13 +69,16 @@ def _line(*, running: bool) -> None:
     except StoreError as error:
         st.html(f'<p class="audit-line"><span class="audit-state failing">▲ {escape(str(error))}</span></p>')
         return
-    state = _state(evidence)
-    st.html(_in_line(state, evidence))
+    last, now_utc = last_result(current().store), datetime.now(UTC)
+    st.html(_in_line(_state(evidence, last), evidence))
+    said = inert(last_words(last, run_id, now_utc, _first(run_id)))
+    if st.button(said, key="audit-last", type="tertiary", help="What was checked, and what it rests on"):
+        go(view=INTEGRITY)
+        st.rerun()  # the whole page, not this line alone
 
 
-def _state(evidence: Evidence) -> State:
-    store = current().store
-    return state_of(evidence, last_result(store), datetime.now(UTC), store.places.anchor.every_s)
+def _state(evidence: Evidence, last: CheckedLog | None) -> State:
+    return state_of(evidence, last, datetime.now(UTC), current().store.places.anchor.every_s)
 
 
 def _verify() -> None:
@@ -121,7 +130,7 @@ def integrity(_asked: Asked) -> None:
 def _protected() -> None:
     store = current().store
     evidence = store.evidence()
-    state = _state(evidence)
+    state = _state(evidence, last_result(store))
     anchor = store.places.anchor
     what = "a git repository" if isinstance(anchor, GitAnchor) else "a file"
     beside = f" {_BESIDE}" if store.places.beside(store.path) else ""
@@ -148,8 +157,11 @@ def _protected() -> None:
 
 def _checked(last: CheckedLog) -> None:
     many = len(last.findings) + last.more
-    kind, sign = ("damaged", "✕") if many else ("good", "●")
-    words = plural(many, "finding") if many else "Nothing was found"
+    kind, sign, words = "good", "●", "Nothing was found"
+    if many:
+        kind, sign, words = "damaged", "✕", plural(many, "finding")
+    elif last.weak is not None:
+        kind, sign, words = "failing", "▲", f"Nothing was found, without {last.weak}"
     st.html(
         f'<p class="audit-line"><span class="audit-state {kind}">{sign} {words}</span>'
         f'<span class="muted">{moment(last.at_utc)}, took {seconds(last.duration_ms)}</span></p>'

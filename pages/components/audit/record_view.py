@@ -16,7 +16,7 @@ from pages.components.audit.checks import last_result
 from pages.components.audit.export_menu import export_run
 from pages.components.audit.integrity import findings
 from pages.components.audit.looks_view import looks_at
-from pages.components.audit.state import last_words
+from pages.components.audit.state import knows, last_words
 from pages.components.audit.tables import items, table
 from pages.components.figure.component import title
 from pages.components.history.damage import damage
@@ -116,11 +116,17 @@ def _integrity(record: DecisionRecord) -> str:
     if last is None:
         return '<p class="muted audit-places">Whether this record is as it was written: <i>Verify</i> checks it.</p>'
     found = last.of(record.run_id)
-    said = last_words(last, record.run_id, datetime.now(UTC))
+    said = last_words(last, record.run_id, datetime.now(UTC), record.first)
     if found:
         return f'<p class="audit-places audit-state damaged">✕ {said}</p>{findings(found)}'
     if (record.last or 0) > last.newest:
         return f'<p class="muted audit-places">{said}. It has newer events: <i>Verify</i> checks them, too.</p>'
+    if not knows(last, record.first):
+        return f'<p class="muted audit-places">{said}.</p>'
+    if last.weak is not None:
+        return (
+            f'<p class="muted audit-places"><span class="audit-state failing">▲</span> {said}, without {last.weak}.</p>'
+        )
     return f'<p class="muted audit-places"><span class="audit-state good">●</span> {said}.</p>'
 
 

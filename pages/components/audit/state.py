@@ -29,7 +29,7 @@ def state_of(evidence: Evidence, last: CheckedLog | None, now_utc: datetime, eve
 
     ``last``: the last check; None: there was none. ``every_s``: the shortest time between two publications.
     """
-    if last is not None and last.findings:
+    if last is not None and (last.findings or last.more):
         many = len(last.findings) + last.more
         return State("damaged", f"The record is not as it was written: {plural(many, 'finding')}")
     if not evidence.origin:
@@ -45,6 +45,8 @@ def state_of(evidence: Evidence, last: CheckedLog | None, now_utc: datetime, eve
         return State("failing", "The anchor cannot be written")
     if evidence.entries <= 1:
         return State("none", "No event yet")
+    if last is not None and last.weak is not None:
+        return State("failing", f"The last verification lacked {last.weak}: it says little")
     return State("good", "All events are anchored")
 
 
@@ -85,14 +87,24 @@ def covered(evidence: Evidence, newest: int) -> str:
     return f"events {evidence.covered_from:,} to {newest:,}; events 1 to {before:,} are older, and prove nothing"
 
 
-def last_words(last: CheckedLog | None, run_id: str | None, now_utc: datetime) -> str:
-    """Returns the last check in a few words, of the log or of one run."""
+def last_words(last: CheckedLog | None, run_id: str | None, now_utc: datetime, first: int | None = None) -> str:
+    """Returns the last check in a few words, of the log or of one run.
+
+    ``first``: the sequence of the run's first event; None: there is no such run.
+    """
     if last is None:
         return "Never verified here"
     when = ago(last.at_utc, now_utc)
     many = len(last.findings) + last.more if run_id is None else len(last.of(run_id))
     of = "" if run_id is None else " about this run"
+    if run_id is not None and not many and not knows(last, first):
+        return f"Verified {when}: nothing known{of}"
     return f"Verified {when}: {plural(many, 'finding') if many else 'nothing found'}{of}"
+
+
+def knows(last: CheckedLog, first: int | None) -> bool:
+    """Whether a check without a finding about the run that begins at ``first`` says anything about it."""
+    return not last.more and first is not None and first <= last.newest
 
 
 def rests_on(last: CheckedLog) -> list[str]:

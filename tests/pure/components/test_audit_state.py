@@ -23,7 +23,7 @@ def evidence(**fields: object) -> Evidence:
 
 def checked(*findings: FoundFault, **fields: object) -> CheckedLog:
     values: dict[str, object] = {
-        "at_utc": NOW - timedelta(minutes=5), "duration_ms": 900.0, "newest": 39, "fingerprint": "ab" * 32,
+        "origin": "log/1", "at_utc": NOW - timedelta(minutes=5), "duration_ms": 900.0, "newest": 39, "fingerprint": "ab" * 32,
         "anchor": "/anchor.jsonl", "anchor_beside": False, "verified_events": 39, "unanchored_events": 0,
         "uncovered_events": 0, "deleted_runs": 0, "findings": findings, "more": 0, "notes": (),
     }  # fmt: skip
@@ -47,6 +47,9 @@ def waiting_s(seconds: float, **fields: object) -> Evidence:
         (waiting_s(840, fault="x"), checked(EDITED, OF_ALL), "damaged", "not as it was written: 2 findings"),
         (evidence(), checked(EDITED, more=4), "damaged", "5 findings"),
         (evidence(entries=1, anchored=0), None, "none", "No event yet"),
+        (evidence(), checked(more=3), "damaged", "3 findings"),
+        (evidence(), checked(fingerprint=None), "failing", "lacked a signing key"),
+        (evidence(), checked(anchor=None), "failing", "lacked an anchor"),
         (evidence(origin="", entries=0), None, "none", "an older version"),
     ],
 )  # fmt: skip
@@ -82,7 +85,9 @@ def test_the_last_check_is_that_of_the_log_or_of_one_run() -> None:
     assert last_words(last, None, NOW) == "Verified 5 min ago: 2 findings"
     assert last_words(last, "r", NOW) == "Verified 5 min ago: 2 findings about this run"
     assert last_words(last, "another", NOW) == "Verified 5 min ago: 1 finding about this run"
-    assert last_words(checked(EDITED), "another", NOW) == "Verified 5 min ago: nothing found about this run"
+    assert last_words(checked(EDITED), "another", NOW, 5) == "Verified 5 min ago: nothing found about this run"
+    for check, first in ((checked(), None), (checked(), 40), (checked(EDITED, more=1), 5)):
+        assert last_words(check, "another", NOW, first) == "Verified 5 min ago: nothing known about this run"
 
 
 def test_nothing_found_says_what_it_rests_on() -> None:
