@@ -339,7 +339,7 @@ class Store(Removing):
     def evidence(self) -> Evidence:
         """Returns how much of the log is published, and since when the rest is not."""
         with self._database.reading() as connection:
-            return read_evidence(connection, str(self.places.anchor.file), self._anchoring.fault)
+            return read_evidence(connection, self.places, self._anchoring.fault)
 
     def publish(self) -> None:
         """Publishes all that is not published yet, and returns when it is. Raises: BadInput; StoreError."""

@@ -16,7 +16,7 @@ from conductor_core.file_lock import FileLock
 from storage.database import Database
 from storage.encoding import read_time
 from storage.evidence.anchors import FILE_NAME, Anchor, FileAnchor, anchor_at, anchor_line
-from storage.evidence.formats import Checkpoint, Invalid, Tree
+from storage.evidence.formats import Checkpoint, Invalid, Tree, open_note, text_of
 from storage.evidence.keys import load_key
 from storage.read_only import connect
 
@@ -35,7 +35,8 @@ _LEAVES = (
     "WHERE position >= ? AND position < ? ORDER BY position"
 )
 _KEEP = "INSERT OR IGNORE INTO checkpoints (size, at_utc, note, peaks) VALUES (?, ?, ?, ?)"
-_ANCHORED = "SELECT size, at_utc FROM checkpoints ORDER BY size DESC LIMIT 1"
+_ANCHORED = "SELECT size, at_utc, note FROM checkpoints ORDER BY size DESC LIMIT 1"
+_ROTATED = "SELECT 1 FROM leaves WHERE position >= ? AND record LIKE '%\"key.rotated\"%' LIMIT 1"
 _SIZE = "SELECT coalesce(max(position), -1) + 1 FROM leaves"
 _OLDEST = "SELECT position, run_id FROM leaves WHERE position >= ? AND record IS NULL ORDER BY position LIMIT 1"
 _UNANCHORED = "SELECT count(*) FROM leaves WHERE position >= ? AND record IS NULL"
@@ -77,6 +78,7 @@ class Evidence:
         entries: of the log in all. anchored: how many of them were published.
         unanchored_events: how many events were not. unanchored_since_utc: when the first of these happened.
         anchored_at_utc: when the last checkpoint was published. fault: why the last try failed; None: it did not.
+        doubt: why what the database says of its publication cannot be believed; None: nothing speaks against it.
     """
 
     origin: str
@@ -88,13 +90,34 @@ class Evidence:
     anchored_at_utc: datetime | None
     anchor: str
     fault: str | None
+    doubt: str | None = None
 
 
-def read_evidence(connection: sqlite3.Connection, anchor: str, fault: str | None) -> Evidence:
+def _doubt(
+    connection: sqlite3.Connection, origin: str, note: object, size: int, entries: int, places: Places
+) -> str | None:
+    """Returns why the newest checkpoint of the database cannot be believed. Key and anchor are outside of it."""
+    if size > entries:
+        return f"a checkpoint says {size:,} entries, and the log has {entries:,}"
+    try:
+        if not places.key.is_file():
+            return f"there is no signing key at {places.key}"
+        if (published := FileAnchor(places.anchor.file).size()) < size:
+            return f"the database says that {size:,} entries are published, and the anchor has {published:,}"
+        signed = open_note(text_of(note), [load_key(places.key, origin).public])
+    except Invalid as error:
+        # Until the next publication, the newest checkpoint is signed by the key that was replaced.
+        return None if connection.execute(_ROTATED, (size,)).fetchone() else str(error)
+    except (BadInput, OSError) as error:
+        return str(error)
+    return None if signed.size == size else f"a checkpoint of {signed.size:,} entries stands for one of {size:,}"
+
+
+def read_evidence(connection: sqlite3.Connection, places: Places, fault: str | None) -> Evidence:
     """Reads how far the log is published. Raises: sqlite3.Error."""
     origin, covered_from = connection.execute("SELECT origin, covered_from FROM evidence_log").fetchone() or ("", 0)
     ((entries,),) = connection.execute(_SIZE)
-    size, at_utc = connection.execute(_ANCHORED).fetchone() or (0, None)
+    size, at_utc, note = connection.execute(_ANCHORED).fetchone() or (0, None, "")
     ((unanchored,),) = connection.execute(_UNANCHORED, (size,))
     first = connection.execute(_OLDEST, (size,)).fetchone()
     since = None if first is None else connection.execute(_WHEN, (first[1], first[0])).fetchone()
@@ -106,8 +129,9 @@ def read_evidence(connection: sqlite3.Connection, anchor: str, fault: str | None
         unanchored_events=unanchored,
         unanchored_since_utc=None if since is None else read_time(since[0]),
         anchored_at_utc=read_time(at_utc),
-        anchor=anchor,
+        anchor=str(places.anchor.file),
         fault=fault,
+        doubt=_doubt(connection, origin, note, size, entries, places) if size else None,
     )
 
 

@@ -193,6 +193,15 @@ def test_a_bundle_of_before_an_erasure_is_offered_no_more(visit: Visit, session:
     assert export_menu._WORK not in app.session_state
 
 
+def test_a_checkpoint_that_somebody_put_into_the_database_is_not_believed(visit: Visit, session: Session) -> None:
+    session.store.log.append_and_wait(*whole_run("one"))
+    session.store.publish()
+    doctor(session.store.path, "INSERT INTO checkpoints SELECT 1 << 30, at_utc, 'junk', peaks FROM checkpoints LIMIT 1")
+    app = visit("audit")
+    assert "All events are anchored" not in htmls(app)
+    assert "▲ The log is not published as the database says" in htmls(app)
+
+
 def test_a_log_that_names_itself_otherwise_than_ours_gives_no_command(visit: Visit, session: Session) -> None:
     session.store.log.append_and_wait(*whole_run("one"))
     session.store.publish()

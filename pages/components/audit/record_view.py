@@ -124,9 +124,8 @@ def _integrity(record: DecisionRecord) -> str:
     if not knows(last, record.first):
         return f'<p class="muted audit-places">{said}.</p>'
     if last.weak is not None:
-        return (
-            f'<p class="muted audit-places"><span class="audit-state failing">▲</span> {said}, without {last.weak}.</p>'
-        )
+        said += f", without {last.weak}"
+        return f'<p class="muted audit-places"><span class="audit-state failing">▲</span> {said}.</p>'
     return f'<p class="muted audit-places"><span class="audit-state good">●</span> {said}.</p>'
 
 

@@ -34,6 +34,8 @@ def state_of(evidence: Evidence, last: CheckedLog | None, now_utc: datetime, eve
         return State("damaged", f"The record is not as it was written: {plural(many, 'finding')}")
     if not evidence.origin:
         return State("none", "No evidence: the database is of an older version and cannot be upgraded here")
+    if evidence.doubt is not None:
+        return State("failing", "The log is not published as the database says")
     if evidence.unanchored_events:
         waiting = f"{plural(evidence.unanchored_events, 'event')} not anchored yet, for {waited(evidence, now_utc)}"
         if evidence.fault is not None:
@@ -67,6 +69,8 @@ def why(evidence: Evidence, state: State) -> str:
             f"{evidence.fault}. Runs go on, and nothing is lost: all is published once the anchor can be written. "
             "Until then nothing protects these events."
         )
+    if evidence.doubt is not None:
+        return f"{evidence.doubt}. Verify says what was changed."
     if state.kind == "waiting":
         return "They are published a second after the event, with a git repository after 30."
     if evidence.unanchored_events:

@@ -23,7 +23,8 @@ def evidence(**fields: object) -> Evidence:
 
 def checked(*findings: FoundFault, **fields: object) -> CheckedLog:
     values: dict[str, object] = {
-        "origin": "log/1", "at_utc": NOW - timedelta(minutes=5), "duration_ms": 900.0, "newest": 39, "fingerprint": "ab" * 32,
+        "origin": "log/1", "at_utc": NOW - timedelta(minutes=5), "duration_ms": 900.0, "newest": 39,
+        "fingerprint": "ab" * 32,
         "anchor": "/anchor.jsonl", "anchor_beside": False, "verified_events": 39, "unanchored_events": 0,
         "uncovered_events": 0, "deleted_runs": 0, "findings": findings, "more": 0, "notes": (),
     }  # fmt: skip
@@ -47,6 +48,7 @@ def waiting_s(seconds: float, **fields: object) -> Evidence:
         (waiting_s(840, fault="x"), checked(EDITED, OF_ALL), "damaged", "not as it was written: 2 findings"),
         (evidence(), checked(EDITED, more=4), "damaged", "5 findings"),
         (evidence(entries=1, anchored=0), None, "none", "No event yet"),
+        (evidence(doubt="no key"), checked(), "failing", "not published as the database says"),
         (evidence(), checked(more=3), "damaged", "3 findings"),
         (evidence(), checked(fingerprint=None), "failing", "lacked a signing key"),
         (evidence(), checked(anchor=None), "failing", "lacked an anchor"),

@@ -1,0 +1,26 @@
+"""How much is published is not taken from the database alone: the key and the anchor are outside of it."""
+
+from conductor_core.actor import local_caller
+from storage import Store
+from tests.support.damaging import doctor
+from tests.support.run_events import whole_run
+
+
+def test_checkpoints_that_key_or_anchor_do_not_confirm_are_doubted(store: Store) -> None:
+    store.log.append_and_wait(*whole_run("one"))
+    store.publish()
+    assert store.evidence().doubt is None
+    store.rotate_key(local_caller("cli"))
+    assert store.evidence().doubt is None, "the old key's signature stands until the next publication"
+    store.publish()
+    assert store.evidence().doubt is None
+    anchor = store.places.anchor.file
+    published = anchor.read_text()
+    anchor.write_text("")
+    assert "the anchor has 0" in (store.evidence().doubt or "")
+    anchor.write_text(published)
+    doctor(store.path, "DROP TRIGGER checkpoints_no_update")
+    doctor(store.path, "UPDATE checkpoints SET note = 'junk'")
+    assert "no signed note" in (store.evidence().doubt or "")
+    store.places.key.unlink()
+    assert "no signing key" in (store.evidence().doubt or "")
