@@ -6,6 +6,7 @@ images of the tasks, the verifier, and a page of plain text that says how to che
 
 import argparse
 import os
+import re
 import sqlite3
 import sys
 import tempfile
@@ -21,6 +22,7 @@ from pathlib import Path
 from conductor_core.actor import Caller, local_caller
 from conductor_core.errors import BadInput, ContentMissing, InspectorError
 from conductor_core.given_path import given_path
+from conductor_core.message_parts import IMAGE_TYPES
 from conductor_core.redaction import Redactor
 from conductor_core.settings import Settings
 from conductor_core.trace import ENDED_STATUSES
@@ -31,6 +33,7 @@ from storage.evidence.bundle import write_bundle
 from storage.evidence.database_audit import NoEvidence, open_database
 from storage.evidence.formats import PublicKey
 from storage.evidence.keys import load_key
+from storage.evidence.verifier import printable
 from storage.looks.told import not_on_record
 from storage.opening import store_of
 from storage.records import ERASED
@@ -39,6 +42,7 @@ from storage.vault import SEALED
 
 Source = Callable[[str | None], Path]
 Told = Callable[[int, int], None]
+_SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
 _MOST_TRIES = 5
 _PAGE_RUNS = 500
 _PROGRESS_S = 2.0
@@ -201,13 +205,20 @@ def _written(
         archive.writestr("README.txt", _read_me(target.name, key, run_ids, sealed))
         readable = [run_id for run_id in run_ids if run_id not in sealed]
         for sha256, (media_type, data) in _images(store, readable).items():
-            archive.writestr(f"contents/{sha256}.{media_type.partition('/')[2]}", data)
+            kind = media_type.partition("/")[2] if media_type in IMAGE_TYPES else "bin"
+            archive.writestr(f"contents/{sha256}.{kind}", data)
         for number, run_id in enumerate(readable):
             told(number, len(readable))
-            archive.writestr(f"records/{run_id}.html", _record(store, run_id))
+            archive.writestr(f"records/{safe_name(run_id, f'_{number + 1}')}.html", _record(store, run_id))
+    whole.chmod(0o600)  # as a backup: nothing is hidden in it
     # A link fails if somebody else has made the file meanwhile. A rename would replace it.
     os.link(whole, target)
     return Exported(target, len(run_ids), len(sealed), unfinished, target.stat().st_size, key)
+
+
+def safe_name(run_id: str, instead: str) -> str:
+    """Returns the run's id as part of a file's name; ``instead`` for one that this program never gives a run."""
+    return run_id if _SAFE.fullmatch(run_id) else instead
 
 
 def _proven(store: Store, connection: sqlite3.Connection, run_ids: Sequence[str], key: PublicKey, folder: Path) -> None:
@@ -272,7 +283,7 @@ def _read_me(name: str, key: PublicKey, run_ids: Sequence[str], sealed: Containe
         key=key.line,
         fingerprint=key.fingerprint,
         count=f"{len(run_ids):,}",
-        runs="\n".join(f"{run_id}  (encrypted)" if run_id in sealed else run_id for run_id in run_ids),
+        runs="\n".join(printable(run_id) + ("  (encrypted)" if run_id in sealed else "") for run_id in run_ids),
     )
 
 

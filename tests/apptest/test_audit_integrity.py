@@ -179,6 +179,12 @@ def test_all_runs_that_were_found_leave_in_one_bundle(visit: Visit, session: Ses
     assert label(app, "audit-bundle") == "Make the bundle", "the bundle of another search is not offered"
 
 
+def test_a_run_whose_id_is_no_file_name_is_exported(visit: Visit, session: Session) -> None:
+    run_id = "../../x<img src=y>"
+    session.store.log.append_and_wait(*whole_run(run_id))
+    assert made(press(visit("audit", run=run_id), "audit-bundle")).name == "run-export.zip"
+
+
 def test_a_bundle_of_before_an_erasure_is_offered_no_more(visit: Visit, session: Session) -> None:
     for run_id in ("one", "two"):
         session.store.log.append_and_wait(*whole_run(run_id, "The task of Ada"))

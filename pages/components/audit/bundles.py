@@ -11,7 +11,7 @@ from conductor_core.errors import BadInput
 from pages.components.audit.asked import Asked
 from pages.components.audit.work import Work
 from storage import Store
-from storage.exporting import Exported, export_runs
+from storage.exporting import Exported, export_runs, safe_name
 
 MOST_RUNS = 1000
 """The most runs of one bundle that the page makes; the command line has no bound."""
@@ -30,7 +30,10 @@ class Bundle:
 
 def bundle_of_run(store: Store, run_id: str, browser: str) -> Work[Bundle]:
     """Begins to make the bundle of one run. ``browser``: who asks for it, as on record."""
-    return Work("export", lambda work: _made(store, f"run-{run_id[:12]}.zip", lambda: [run_id], work, browser))
+    return Work(
+        "export",
+        lambda work: _made(store, f"run-{safe_name(run_id[:12], 'export')}.zip", lambda: [run_id], work, browser),
+    )
 
 
 def bundle_of_found(store: Store, asked: Asked, browser: str) -> Work[Bundle]:

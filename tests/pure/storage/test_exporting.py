@@ -229,3 +229,19 @@ def test_a_place_that_cannot_be_reached_is_named(
     monkeypatch.setenv("CONDUCTOR_ANCHOR", str(tmp_path / "gone" / "anchor.jsonl"))
     assert main(["export", "a1", "--out", str(tmp_path / "x.zip"), "--db", str(database)]) == 2
     assert f"checkpoints cannot be published to {tmp_path / 'gone' / 'anchor.jsonl'}" in capsys.readouterr().err
+
+
+def test_an_id_from_elsewhere_becomes_no_path_and_no_line_and_the_file_is_its_owners(tmp_path: Path) -> None:
+    hostile = "../../../../tmp/evil\nfingerprint: 00"
+    store = open_store(f"sqlite:///{tmp_path / 'runs.sqlite3'}")
+    try:
+        store.log.append_and_wait(*whole_run(hostile), *whole_run("one"))
+        done = export_runs(store, [hostile, "one"], tmp_path / "two.zip", lambda *_: None, PAGE)
+    finally:
+        store.close()
+    with zipfile.ZipFile(done.path) as archive:
+        names = {name for name in archive.namelist() if name.startswith("records/")}
+        read_me = archive.read("README.txt").decode()
+    assert names == {"records/_1.html", "records/one.html"}
+    assert "\nfingerprint: 00" not in read_me
+    assert done.path.stat().st_mode & 0o777 == 0o600
