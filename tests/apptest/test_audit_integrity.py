@@ -11,7 +11,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from conductor_core.errors import BadInput, StoreError
-from pages.components.audit import checks, export_menu, work
+from pages.components.audit import bundles, checks, export_menu, work
 from pages.components.audit.bundles import Bundle
 from pages.components.audit.work import Work
 from pages.components.shell.runtime import Session
@@ -183,6 +183,24 @@ def test_a_run_whose_id_is_no_file_name_is_exported(visit: Visit, session: Sessi
     run_id = "../../x<img src=y>"
     session.store.log.append_and_wait(*whole_run(run_id))
     assert made(press(visit("audit", run=run_id), "audit-bundle")).name == "run-export.zip"
+
+
+def test_exports_go_one_after_another_are_stopped_by_another_question_and_are_bounded(
+    visit: Visit, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session.store.log.append_and_wait(*whole_run("one", "of Ada"))
+    with bundles._one:  # an export of somebody else
+        app = press(visit("audit", q="ada"), "audit-bundle")
+        waiting: Work[Bundle] = app.session_state[export_menu._WORK][1]
+        assert (waiting.running, waiting.stage) == (True, "another export goes on")
+        app.query_params["q"] = "of"
+        app.run()
+        waiting.wait(10)
+        assert waiting.error == "stopped before its end"
+    monkeypatch.setattr(bundles, "MOST_BYTES", 1000)
+    too_large = bundles.bundle_of_run(session.store, "one", "browser")
+    too_large.wait()
+    assert "narrow the search" in (too_large.error or "")
 
 
 def test_a_bundle_of_before_an_erasure_is_offered_no_more(visit: Visit, session: Session) -> None:

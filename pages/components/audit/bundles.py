@@ -1,6 +1,7 @@
 """Makes a bundle of runs in a thread, for the browser to save."""
 
 import tempfile
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -15,7 +16,11 @@ from storage.exporting import Exported, export_runs, safe_name
 
 MOST_RUNS = 1000
 """The most runs of one bundle that the page makes; the command line has no bound."""
+MOST_BYTES = 200_000_000
+"""The largest bundle that the page holds in memory for a browser."""
 _FIND, _WRITE = 0.2, 0.75
+_WAIT_S = 0.2
+_one = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -52,6 +57,17 @@ def bundle_of_found(store: Store, asked: Asked, browser: str) -> Work[Bundle]:
 
 
 def _made(store: Store, name: str, find: Callable[[], Sequence[str]], work: Work[Bundle], browser: str) -> Bundle:
+    """Makes one bundle at a time, whoever asks: each takes a processor, and its size on the disk and in memory."""
+    while not _one.acquire(timeout=_WAIT_S):
+        work.told("another export goes on", 0, 0, 0.0)
+    try:
+        work.told("runs found", 0, 0, 0.0)
+        return _alone(store, name, find, work, browser)
+    finally:
+        _one.release()
+
+
+def _alone(store: Store, name: str, find: Callable[[], Sequence[str]], work: Work[Bundle], browser: str) -> Bundle:
     run_ids = find()
     more = len(run_ids) > MOST_RUNS
     run_ids = run_ids[:MOST_RUNS]
@@ -64,4 +80,9 @@ def _made(store: Store, name: str, find: Callable[[], Sequence[str]], work: Work
 
     with tempfile.TemporaryDirectory(prefix="conductor-inspector-") as folder:
         done = export_runs(store, run_ids, Path(folder) / name, told, local_caller("page"), browser)
+        if done.size > MOST_BYTES:
+            raise BadInput(
+                f"the bundle has {done.size / 1e6:,.0f} MB, and the page saves {MOST_BYTES // 1_000_000:,} MB at most: "
+                "narrow the search, or use python -m storage export"
+            )
         return Bundle(name, done.path.read_bytes(), done, more)
