@@ -70,9 +70,11 @@ def _line(run_id: str | None, *, running: bool) -> None:
         st.html(f'<p class="audit-line"><span class="audit-state failing">▲ {escape(str(error))}</span></p>')
         return
     last, now_utc = last_result(current().store), datetime.now(UTC)
-    st.html(_in_line(_state(evidence, last), evidence))
     said = inert(last_words(last, run_id, now_utc, _first(run_id)))
-    if st.button(said, key="audit-last", type="tertiary", help="What was checked, and what it rests on"):
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        st.html(_in_line(_state(evidence, last), evidence))
+        pressed = st.button(said, key="audit-last", type="tertiary", help="What was checked, and what it rests on")
+    if pressed:
         go(view=INTEGRITY)
         st.rerun()  # the whole page, not this line alone
 
