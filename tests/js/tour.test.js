@@ -3,7 +3,7 @@ import { test } from "node:test"
 
 import { tour } from "./assets.js"
 
-const { place } = await tour("place.js")
+const { inTheWay, place } = await tour("place.js")
 
 const CARD = { width: 372, height: 190 }
 const ROOM = { width: 1280, height: 720 }
@@ -43,4 +43,15 @@ test("without anything to point at, and over everything, the card is in the wind
   assert.ok(inside(place(null, CARD, ROOM)))
   assert.ok(inside(place(EVERYTHING, CARD, ROOM)))
   assert.deepEqual(place(null, CARD, { width: 300, height: 150 }), { left: 12, top: 12 })
+})
+
+test("what the card would cover is brought to the end of the window, where both have room", () => {
+  const map = { left: 95, width: 833, height: 420 }
+  assert.ok(inTheWay({ ...map, top: 150 }, CARD, ROOM))
+  const end = { ...map, top: 720 - 420 }
+  assert.ok(!inTheWay(end, CARD, ROOM))
+  assert.ok(apart(end, place(end, CARD, ROOM)))
+  // Nothing helps what fills the window, and nothing lies over what has room beside it.
+  assert.ok(!inTheWay({ ...map, top: 0, height: 600 }, CARD, ROOM))
+  assert.ok(!inTheWay({ left: 0, width: 800, top: 150, height: 420 }, CARD, ROOM))
 })

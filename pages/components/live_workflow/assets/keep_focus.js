@@ -37,7 +37,7 @@ export function leadInto(editor, selectors, page = document) {
 export function comeBack(selector, to, page = document) {
   const gone = () => page.querySelector(selector) === null
   // Streamlit gives the focus back itself where it can.
-  once(gone, () => setTimeout(() => lost(page) && to()?.focus(), LOOK_MS))
+  once(gone, () => setTimeout(() => lost(page) && to()?.focus({ preventScroll: true }), LOOK_MS))
 }
 
 // The same for what is still to come: it may stay open for as long as the person likes.

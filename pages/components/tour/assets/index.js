@@ -1,7 +1,7 @@
 // The card of the tour: it stands beside the element that it explains, and tells Python where the person wants to go.
 // The page below stays usable. All text is data and is set as text.
 
-import { place } from "./place.js"
+import { inTheWay, place } from "./place.js"
 
 const LOOK_MS = 150
 // When a move brought no other stop (Python could not begin a run), the card can be used again.
@@ -175,7 +175,7 @@ class Card {
     const here = target !== null && this.isHere(target)
     if (here && !this.pressed) this.press()
     // However slowly the page is drawn, the target is in view until the person uses the page.
-    if (here && !this.scrolled) bring(target)
+    if (here && !this.scrolled) bring(target, this.card.getBoundingClientRect())
     this.show()
     if (!here || !playing || !this.data.ready) return
     this.stood += LOOK_MS
@@ -219,11 +219,14 @@ function move(element, box) {
   }
 }
 
-function bring(target) {
-  const { top, bottom, height } = target.getBoundingClientRect()
-  const tall = height > window.innerHeight * 0.7
-  if (top >= 0 && (bottom <= window.innerHeight || (tall && top < 80))) return
-  target.scrollIntoView({ block: tall ? "start" : "center" })
+function bring(target, { width, height }) {
+  const box = target.getBoundingClientRect()
+  const room = { width: window.innerWidth, height: window.innerHeight }
+  const tall = box.height > room.height * 0.7
+  // The page scrolls by whole pixels.
+  const inView = box.top >= -1 && (box.bottom <= room.height + 1 || (tall && box.top < 80))
+  if (inTheWay(box, { width, height }, room)) target.scrollIntoView({ block: "end" })
+  else if (!inView) target.scrollIntoView({ block: tall ? "start" : "center" })
 }
 
 // Follows a path of selectors, each but the first through the shadow trees below the element before.

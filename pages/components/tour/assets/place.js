@@ -12,6 +12,12 @@ export function place(target, card, room) {
   return places[covered.indexOf(Math.min(...covered))]
 }
 
+// Whether the card lies over the target here, though both have room in the window if the target stands at its end.
+export function inTheWay(target, card, room) {
+  const at = place(target, card, room)
+  return overlap(target, { ...at, ...card }) > 0 && target.height + card.height + GAP + EDGE <= room.height
+}
+
 function candidates(target, card, most) {
   const right = target.left + target.width
   const bottom = target.top + target.height
