@@ -43,6 +43,20 @@ test("a dialog that comes late and closes gives the focus back to the button tha
   assert.equal(focused(), "button")
 })
 
+test("a dialog that is closed before anybody looked gives the focus back, too", (context) => {
+  context.mock.timers.enable({ apis: ["setTimeout"] })
+  const { page, put, take, focused } = pageOf()
+  const button = { name: "button", focus: () => (page.activeElement = button) }
+  button.focus()
+  returnAfter("dialog", () => button, page)
+  wait(context)
+  put("dialog").focus()
+  take("dialog")
+  assert.equal(focused(), "body")
+  wait(context)
+  assert.equal(focused(), "button")
+})
+
 test("what a person has brought the focus to meanwhile keeps it", (context) => {
   context.mock.timers.enable({ apis: ["setTimeout"] })
   const { page, take, focused } = pageOf(EDITOR, "field")

@@ -40,8 +40,18 @@ export function comeBack(selector, to, page = document) {
   once(gone, () => setTimeout(() => lost(page) && to()?.focus({ preventScroll: true }), LOOK_MS))
 }
 
-// The same for what is still to come: it may stay open for as long as the person likes.
+// The same for what is still to come: it may stay open for as long as the person likes, or be closed between two looks.
 export function returnAfter(selector, to, page = document) {
-  const wait = () => (page.querySelector(selector) ? setTimeout(wait, LOOK_MS) : comeBack(selector, to, page))
-  once(() => page.querySelector(selector), wait)
+  let from = page.activeElement
+  let until = performance.now() + COMES_MS
+  const look = () => {
+    const open = page.querySelector(selector) !== null
+    if (open) until = performance.now() + FIELDS_MS
+    else if (lost(page)) {
+      to()?.focus({ preventScroll: true })
+      from = page.activeElement
+    }
+    if (open || (page.activeElement === from && performance.now() < until)) setTimeout(look, LOOK_MS)
+  }
+  setTimeout(look, LOOK_MS)
 }
