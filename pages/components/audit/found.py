@@ -7,6 +7,7 @@ import streamlit as st
 
 from pages.components.audit.asked import Asked, go
 from pages.components.audit.export_menu import export_found
+from pages.components.audit.tables import paging
 from pages.components.look.statuses import RUN_STATUSES, run_status
 from pages.components.look.words import ago, inert, moment, plural
 from pages.components.shell.looking import looked, searched
@@ -38,7 +39,7 @@ def found(asked: Asked) -> None:
                 _hit(hit)
         if not page.hits:
             _nothing(more=page.before is not None)
-        _paging(asked, page.before)
+        paging(asked, page.before, "audit")
         return
     runs = search.runs(asked.filters, asked.before, PAGE + 1)
     with st.container(key="audit-runs", gap=None):
@@ -46,7 +47,7 @@ def found(asked: Asked) -> None:
             _run(run)
     if not runs:
         _nothing(more=False)
-    _paging(asked, runs[PAGE - 1].sequence if len(runs) > PAGE else None)
+    paging(asked, runs[PAGE - 1].sequence if len(runs) > PAGE else None, "audit")
 
 
 def _nothing(*, more: bool) -> None:
@@ -54,19 +55,6 @@ def _nothing(*, more: bool) -> None:
         st.info("Nothing among the newest texts with these words; *Older* looks on.", icon=":material/manage_search:")
     else:
         st.info("Nothing matches. Take a word or a filter out.", icon=":material/search_off:")
-
-
-def _paging(asked: Asked, before: int | None) -> None:
-    if asked.before is None and before is None:
-        return
-    with st.container(horizontal=True, vertical_alignment="center"):
-        st.button(
-            "Newest", key="audit-newest", icon=":material/first_page:", disabled=asked.before is None, on_click=go
-        )
-        st.button(
-            "Older", key="audit-older", icon=":material/chevron_right:", disabled=before is None, on_click=go,
-            kwargs={"before": str(before)},
-        )  # fmt: skip
 
 
 def open_button(run_id: str, task: str, key: str) -> None:

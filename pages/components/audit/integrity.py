@@ -10,11 +10,10 @@ from conductor_core.errors import BadInput, StoreError, UnknownRun
 from pages.components.audit.asked import INTEGRITY, Asked, go
 from pages.components.audit.checks import begin_check, check_of, last_result
 from pages.components.audit.state import State, covered, last_words, rests_on, state_of, waited, why
-from pages.components.audit.tables import items
+from pages.components.audit.tables import items, run_link
 from pages.components.audit.work import Work
 from pages.components.figure.component import title
 from pages.components.look.words import inert, moment, plural, seconds
-from pages.components.shell import places
 from pages.components.shell.runtime import current
 from storage.evidence.anchoring import Evidence
 from storage.evidence.anchors import GitAnchor
@@ -181,8 +180,7 @@ def findings(found: tuple[FoundFault, ...]) -> str:
         event = "" if each.sequence is None else f" event {each.sequence:,}"
         run = ""
         if each.run_id is not None:
-            of = escape(each.run_id, quote=True)
-            run = f' <a href="{places.AUDIT.stem}?run={of}" target="_self">run {of}</a>'
+            run = f" {run_link(each.run_id, f'run {each.run_id}')}"
         name = escape(each.kind.replace("_", " "))
         rows.append(f'<li><span class="pill failed">{name}</span>{run}{event}: {escape(each.what)}</li>')
     return f'<ul class="audit-findings">{"".join(rows)}</ul>' if rows else ""

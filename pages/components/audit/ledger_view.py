@@ -7,10 +7,9 @@ import streamlit as st
 
 from pages.components.audit.asked import Asked, go
 from pages.components.audit.found import PAGE
-from pages.components.audit.tables import items, table
+from pages.components.audit.tables import items, paging, run_link, table
 from pages.components.figure.component import title
 from pages.components.look.words import inert, moment, plural
-from pages.components.shell import places
 from pages.components.shell.looking import fault_note, searched
 from pages.components.shell.runtime import current
 from storage.search.ledger import LedgerCall, Receiver
@@ -49,7 +48,7 @@ def ledger(asked: Asked) -> None:
         title("Calls", of)
         calls = search.calls(asked.typed, asked.filters, asked.receiver, asked.before, PAGE + 1)
         _calls(list(calls[:PAGE]))
-        _paging(asked, calls[PAGE - 1].call_id if len(calls) > PAGE else None)
+        paging(asked, calls[PAGE - 1].call_id if len(calls) > PAGE else None, "ledger")
     with right, st.container(border=True, key="audit-never", gap="xsmall"):
         title("Did a provider ever receive a text?")
         _ask_record(asked)
@@ -93,7 +92,7 @@ def _call(call: LedgerCall) -> list[str]:
     word = ", says the file" if call.imported else ""
     return [
         moment(call.at_utc),
-        f'<a href="{places.AUDIT.stem}?run={escape(call.run_id, quote=True)}" target="_self">{escape(_what(call))}</a>',
+        run_link(call.run_id, _what(call)),
         escape(call.agent),
         f"{escape(_name(call.provider, call.host))}{simulated}",
         f"{escape(_HOW.get(call.how, call.how))}, {escape(call.ended)}{word}",
@@ -104,19 +103,6 @@ def _what(call: LedgerCall) -> str:
     if call.purpose == "plan":
         return f"the plan of step {call.path}" if call.path else "the plan"
     return f"step {call.path}"
-
-
-def _paging(asked: Asked, before: int | None) -> None:
-    if asked.before is None and before is None:
-        return
-    with st.container(horizontal=True):
-        st.button(
-            "Newest", key="ledger-newest", icon=":material/first_page:", disabled=asked.before is None, on_click=go
-        )
-        st.button(
-            "Older", key="ledger-older", icon=":material/chevron_right:", disabled=before is None, on_click=go,
-            kwargs={"before": str(before)},
-        )  # fmt: skip
 
 
 def _ask_record(asked: Asked) -> None:
@@ -148,8 +134,7 @@ def _receipt(receipt: Receipt) -> None:
     st.markdown(f"**{sign} {inert(receipt.in_words)}** {inert(f'“{receipt.text[:200]}”')}")
     if receipt.received:
         calls = "".join(
-            f'<li><a href="{places.AUDIT.stem}?run={escape(at.run_id, quote=True)}" target="_self">'
-            f"{escape(at.purpose)} {escape(at.path)}</a> {escape(at.agent)}, {moment(at.at_utc)}</li>"
+            f"<li>{run_link(at.run_id, f'{at.purpose} {at.path}')} {escape(at.agent)}, {moment(at.at_utc)}</li>"
             for at in receipt.received[:PAGE]
         )
         st.html(f'<ul class="audit-list">{calls}</ul>')

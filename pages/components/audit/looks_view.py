@@ -6,10 +6,9 @@ from html import escape
 import streamlit as st
 
 from pages.components.audit.asked import LOOKS, Asked, go
-from pages.components.audit.tables import table
+from pages.components.audit.tables import paging, run_link, table
 from pages.components.figure.component import title
 from pages.components.look.words import inert, moment
-from pages.components.shell import places
 from pages.components.shell.looking import fault_note
 from pages.components.shell.runtime import current
 from storage.looks.reading import KINDS, Look, Page
@@ -46,7 +45,7 @@ def looks(asked: Asked) -> None:
             st.caption(f"Only searches for {inert(asked.typed)}: words are kept as keyed digests, and compared so.")
         page = kept.read(of, asked.before, _PAGE)
         _list(page, of_one_run=False)
-        _paging(asked, page.before)
+        paging(asked, page.before, "looks")
 
 
 def looks_at(run_id: str) -> None:
@@ -115,22 +114,4 @@ def _list(page: Page, *, of_one_run: bool) -> None:
 def _row(look: Look, *, of_one_run: bool) -> Sequence[str]:
     browser = f' <span class="muted">browser {escape(look.session)}</span>' if look.session else ""
     cells = [moment(look.at_utc), f"{escape(look.caller.in_words)}{browser}", escape(look.in_words)]
-    return cells if of_one_run else [*cells, "" if look.run_id is None else _link(look.run_id)]
-
-
-def _link(run_id: str) -> str:
-    of = escape(run_id, quote=True)
-    return f'<a href="{places.AUDIT.stem}?run={of}" target="_self">{of}</a>'
-
-
-def _paging(asked: Asked, before: int | None) -> None:
-    if asked.before is None and before is None:
-        return
-    with st.container(horizontal=True):
-        st.button(
-            "Newest", key="looks-newest", icon=":material/first_page:", disabled=asked.before is None, on_click=go
-        )
-        st.button(
-            "Older", key="looks-older", icon=":material/chevron_right:", disabled=before is None, on_click=go,
-            kwargs={"before": str(before)},
-        )  # fmt: skip
+    return cells if of_one_run else [*cells, "" if look.run_id is None else run_link(look.run_id, look.run_id)]

@@ -17,7 +17,7 @@ from pages.components.audit.export_menu import export_run
 from pages.components.audit.integrity import findings
 from pages.components.audit.looks_view import looks_at
 from pages.components.audit.state import knows, last_words
-from pages.components.audit.tables import items, table
+from pages.components.audit.tables import items, run_link, table
 from pages.components.figure.component import title
 from pages.components.history.damage import damage
 from pages.components.look.statuses import run_status, step_status
@@ -144,9 +144,9 @@ def _changes(record: DecisionRecord) -> str:
     if record.against is not None:
         verb = "Resumes" if record.against.resumed else "Re-runs"
         changed = "; ".join(f"step {step}: {why}" for step, why in record.against.changed)
-        of = escape(record.against.run_id)
+        of = record.against.run_id
         said = f" Changed outputs: {escape(changed)}." if changed else ""
-        parts.append(f'<p>{verb} <a href="{places.AUDIT.stem}?run={of}" target="_self">run {of}</a>.{said}</p>')
+        parts.append(f"<p>{verb} {run_link(of, f'run {of}')}.{said}</p>")
     return "".join(parts) or "<p>Nobody changed the plan or an output.</p>"
 
 
