@@ -230,16 +230,22 @@ def cuts(folder: Path, events: int, anchored: int = 256) -> Iterator[tuple[int, 
         store.close()
     whole = copy.with_name(wal.name).read_bytes()
     frames = range(_WAL_HEAD, len(whole) - _FRAME_HEAD, _FRAME_HEAD + _PAGE)
-    published = FileAnchor(places_of(copy).anchor.file).size()
+    published = _published(copy)
     for end in [at + _FRAME_HEAD + _PAGE for at in frames if whole[at + 4 : at + 8] != bytes(4)]:
         yield _cut(copy, whole[:end], max(number for size, number in bounds if size <= end), published)
 
 
+def _published(path: Path) -> int:
+    with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
+        ((origin,),) = connection.execute("SELECT origin FROM evidence_log")
+    return FileAnchor(places_of(path).anchor.file).size(origin)
+
+
 def _until_anchored(path: Path, entries: int) -> None:
-    anchor, deadline_s = FileAnchor(places_of(path).anchor.file), time.monotonic() + _WAIT_S
-    while anchor.size() < entries:
+    deadline_s = time.monotonic() + _WAIT_S
+    while (published := _published(path)) < entries:
         if time.monotonic() > deadline_s:
-            raise TimeoutError(f"{anchor.size()} of {entries} entries were published")
+            raise TimeoutError(f"{published} of {entries} entries were published")
         time.sleep(0.01)
 
 

@@ -14,7 +14,7 @@ from conductor_core.settings import Settings
 from storage.backup import backup
 from storage.comparing import entries
 from storage.database import BUSY_TIMEOUT_S
-from storage.evidence.anchoring import places_of
+from storage.evidence.anchoring import Places, places_of
 from storage.evidence.anchors import FileAnchor
 from storage.evidence.checking import CheckedLog, FoundFault, check_own_log
 from storage.evidence.history import CLASSES
@@ -55,8 +55,7 @@ def backup_database(given: argparse.Namespace, source: Source) -> int:
     target = given_path(str(given.path)).absolute()
     off_record = _keep_look(database, settings) if database.is_file() and not target.exists() else None
     places = places_of(database, settings.anchor, settings.signing_key)
-    with translated(places.anchor.file):
-        published = FileAnchor(places.anchor.file).size()
+    published = _published(database, places)
     done = backup(database, target)
     checked = None
     if has_evidence(done.path):
@@ -72,6 +71,17 @@ def backup_database(given: argparse.Namespace, source: Source) -> int:
     if off_record is not None:
         print(f"warning: this backup is not on record as a look: {off_record}", file=sys.stderr)
     return _told(findings)
+
+
+def _published(database: Path, places: Places) -> int:
+    """Returns how many entries of the log the anchor knows. Raises: StoreError."""
+    if not database.is_file():
+        return 0
+    with translated(database), closing(connect(database, "mode=ro", BUSY_TIMEOUT_S)) as connection:
+        older = not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'evidence_log'").fetchall()
+        origins = [] if older else connection.execute("SELECT origin FROM evidence_log").fetchall()
+    with translated(places.anchor.file):
+        return max((FileAnchor(places.anchor.file).size(str(origin)) for (origin,) in origins), default=0)
 
 
 def _keep_look(database: Path, settings: Settings) -> str | None:

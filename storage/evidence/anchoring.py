@@ -102,7 +102,7 @@ def _doubt(
     try:
         if not places.key.is_file():
             return f"there is no signing key at {places.key}"
-        if (published := FileAnchor(places.anchor.file).size()) < size:
+        if (published := FileAnchor(places.anchor.file).size(origin)) < size:
             return f"the database says that {size:,} entries are published, and the anchor has {published:,}"
         signed = open_note(text_of(note), [load_key(places.key, origin).public])
     except Invalid as error:
@@ -272,12 +272,10 @@ class Anchoring:
             except Invalid:  # damaged: all is read again
                 self._tree, stored = Tree(), (0, b"")
         ((size,),) = connection.execute(_SIZE)
-        known = self._places.anchor.size()
+        ((origin,),) = connection.execute("SELECT origin FROM evidence_log")
+        known = self._places.anchor.size(origin)
         if known == size == stored[0] or not size:
             return False
-        ((origin,),) = connection.execute("SELECT origin FROM evidence_log")
-        if known and self._places.anchor.note().partition("\n")[0] != origin:
-            known = 0  # of a log that was here before
         if known > size:
             raise BadInput(f"it holds {known} entries, and the database {size}: an older copy was put in its place")
         start = known
@@ -287,7 +285,7 @@ class Anchoring:
         leaves = connection.execute(_LEAVES, (lower, end)).fetchall()
         for _, leaf in leaves[tree.size - lower :]:
             tree.append(leaf)
-        self._refuse_another_history(connection, known)
+        self._refuse_another_history(connection, origin, known)
         note = load_key(self._places.key, origin).note(Checkpoint(origin, end, tree.root()))
         at_utc = datetime.now(UTC).isoformat()
         if end > known:
@@ -298,14 +296,14 @@ class Anchoring:
             self._tree = tree
         return bool(end < size)
 
-    def _refuse_another_history(self, connection: sqlite3.Connection, known: int) -> None:
+    def _refuse_another_history(self, connection: sqlite3.Connection, origin: str, known: int) -> None:
         """Raises: BadInput if the newest checkpoint of the place is not of this log's first ``known`` entries."""
         if known in (0, self._agreed):
             return
         tree = self._tree.copy() if self._tree.size <= known else Tree()
         for _, leaf in connection.execute(_LEAVES, (tree.size, known)):
             tree.append(leaf)
-        root = self._places.anchor.note().split("\n")[2:3]
+        root = self._places.anchor.note(origin).split("\n")[2:3]
         if root != [b64encode(tree.root()).decode()]:
             raise BadInput(
                 f"its first {known} entries are not those of the database: an older copy was put in its place"

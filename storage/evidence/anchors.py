@@ -25,11 +25,11 @@ class Anchor(Protocol):
     file: Path
     every_s: float
 
-    def size(self) -> int:
-        """Returns how many entries of the log the place knows. Raises: OSError."""
+    def size(self, origin: str) -> int:
+        """Returns how many entries of the log ``origin`` the place knows; it may hold other logs. Raises: OSError."""
         ...
 
-    def note(self) -> str:
+    def note(self, origin: str) -> str:
         """Returns the checkpoint of that size, or an empty text. Its signature is not checked. Raises: OSError."""
         ...
 
@@ -45,21 +45,21 @@ class FileAnchor:
 
     def __init__(self, file: Path) -> None:
         self.file = file
-        self._length, self._last = -1, (0, "")
+        self._known, self._last = (-1, ""), (0, "")
 
-    def size(self) -> int:
-        return self._newest()[0]
+    def size(self, origin: str) -> int:
+        return self._newest(origin)[0]
 
-    def note(self) -> str:
-        return self._newest()[1]
+    def note(self, origin: str) -> str:
+        return self._newest(origin)[1]
 
-    def _newest(self) -> tuple[int, str]:
+    def _newest(self, origin: str) -> tuple[int, str]:
         try:
             length = self.file.stat().st_size
         except FileNotFoundError:
             return 0, ""
-        if self._length != length:
-            self._length, self._last = length, _newest_line(self.file)
+        if self._known != (length, origin):
+            self._known, self._last = (length, origin), _newest_line(self.file, origin)
         return self._last
 
     def publish(self, line: str) -> None:
@@ -85,13 +85,13 @@ class GitAnchor:
         self._sent = False
         self.file = self._inner.file
 
-    def size(self) -> int:
+    def size(self, origin: str) -> int:
         if not self._sent and self.file.exists():
             self._send()  # what an earlier try, or an earlier process, has left
-        return self._inner.size()
+        return self._inner.size(origin)
 
-    def note(self) -> str:
-        return self._inner.note()
+    def note(self, origin: str) -> str:
+        return self._inner.note(origin)
 
     def publish(self, line: str) -> None:
         self._sent = False
@@ -145,8 +145,8 @@ def anchor_line(at_utc: str, note: str, start: int, entries: Sequence[tuple[str 
     return json.dumps(line, separators=(",", ":"))
 
 
-def _newest_line(file: Path) -> tuple[int, str]:
-    """Returns size and note of the last checkpoint in the file that can be read, 0 and no text if there is none."""
+def _newest_line(file: Path, origin: str) -> tuple[int, str]:
+    """Returns size and note of the log's last checkpoint in the file that can be read; 0 and no text: there is none."""
     with file.open("rb") as opened:
         end = opened.seek(0, os.SEEK_END)
         length = min(end, _TAIL_BYTES)
@@ -155,9 +155,11 @@ def _newest_line(file: Path) -> tuple[int, str]:
             for line in reversed(opened.read(length).split(b"\n")):
                 try:
                     found = json.loads(line)
-                    return int(found["from"]) + len(found["of"]), str(found["checkpoint"])
+                    note, size = str(found["checkpoint"]), int(found["from"]) + len(found["of"])
                 except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
                     continue
+                if note.partition("\n")[0] == origin:
+                    return size, note
             if length == end:
                 return 0, ""
             length = min(end, 4 * length)

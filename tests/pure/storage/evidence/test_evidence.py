@@ -142,7 +142,7 @@ def test_a_strange_last_line_of_the_anchor_stops_no_publishing(path: Path, line:
 def test_a_fault_of_the_program_is_said_and_what_is_left_is_published_later(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(self: FileAnchor) -> int:
+    def broken(self: FileAnchor, origin: str) -> int:
         raise ArithmeticError("of its own")
 
     monkeypatch.setattr(anchoring, "_AGAIN_S", 0.0)
@@ -246,6 +246,26 @@ def test_lines_of_another_log_are_one_note(path: Path) -> None:
     assert [note.partition(", ")[2] for note in report.notes if "passed over" in note] == [
         "2 of lines 1 to 2 are passed over: no key that is trusted signed the note for this log"
     ]
+
+
+def test_two_logs_may_share_an_anchor_and_each_publishes_every_entry_once(path: Path, tmp_path: Path) -> None:
+    other, anchor = tmp_path / "other.sqlite3", tmp_path / "anchor.jsonl"
+    for number in range(3):
+        for each in (path, other):
+            written(each, f"r{number}", anchor=str(anchor))
+            with closing(open_store(url(each), anchor=str(anchor))) as store:
+                store.publish()
+                assert (store.evidence().doubt, store.evidence().unanchored_events) == (None, 0)
+    published = [len(json.loads(line)["of"]) for line in anchor.read_text().splitlines()]
+    sizes = []
+    for each in (path, other):
+        places = places_of(each, str(anchor))
+        with closing(sqlite3.connect(each)) as connection:
+            ((origin,),) = connection.execute("SELECT origin FROM evidence_log")
+            sizes += [size for (size,) in connection.execute("SELECT count(*) FROM leaves")]
+        report = verify(each, [load_key(places.key, origin).public], [anchor], lambda what, count: None)
+        assert (report.findings, report.unanchored_events) == ([], 0)
+    assert sum(published) == sum(sizes)
 
 
 def test_an_older_copy_in_the_place_of_the_database_is_reported(path: Path, tmp_path: Path) -> None:
