@@ -47,7 +47,7 @@ _MOST_TRIES = 5
 _PAGE_RUNS = 500
 _PROGRESS_S = 2.0
 SEALED_WORDS = "the bundle proves their stored bytes, and nobody can read them without their keys"
-UNFINISHED_WORDS = "had not ended: the bundle holds what there was, without a seal that says it is all"
+UNFINISHED_WORDS = "the bundle holds what was there when it was made, without a seal that says it is all"
 _READ_ME = """Runs of Conductor Inspector, exported {when} UTC.
 
 Check them with Python 3.11 or newer and the package cryptography, and with nothing of ours but verify.py:
@@ -135,7 +135,7 @@ def run(given: argparse.Namespace, source: Source) -> int:
     if done.encrypted:
         print(f"note: {done.encrypted:,} of the runs are encrypted: {SEALED_WORDS}", file=sys.stderr)
     if done.unfinished:
-        print(f"note: {done.unfinished:,} of the runs {UNFINISHED_WORDS}", file=sys.stderr)
+        print(f"note: {done.unfinished:,} of the runs had not ended: {UNFINISHED_WORDS}", file=sys.stderr)
     print(f"{done.path}: {done.runs:,} runs, {done.size:,} bytes; key fingerprint {done.key.fingerprint}")
     return 0
 

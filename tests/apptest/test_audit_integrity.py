@@ -223,7 +223,7 @@ def test_a_checkpoint_that_somebody_put_into_the_database_is_not_believed(visit:
     doctor(session.store.path, "INSERT INTO checkpoints SELECT 1 << 30, at_utc, 'junk', peaks FROM checkpoints LIMIT 1")
     app = visit("audit")
     assert "All events are anchored" not in htmls(app)
-    assert "▲ The log is not published as the database says" in htmls(app)
+    assert "▲ It cannot be confirmed how far the log is published" in htmls(app)
 
 
 def test_a_log_that_names_itself_otherwise_than_ours_gives_no_command(visit: Visit, session: Session) -> None:

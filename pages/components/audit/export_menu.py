@@ -54,7 +54,7 @@ def export_run(record: DecisionRecord, *, encrypted: bool) -> None:
         if encrypted:
             notes.append(f"This run is encrypted: {SEALED_WORDS}. It comes without record and images.")
         if record.status not in ENDED_STATUSES:
-            notes.append(f"This run {UNFINISHED_WORDS.replace('had not', 'has not').replace('was', 'is')}.")
+            notes.append(f"This run has not ended: {UNFINISHED_WORDS}.")
         _bundle(f"{run_id} {record.last}", notes, partial(bundle_of_run, store, run_id, browser))
         st.download_button(
             "Decision record (HTML)",

@@ -35,7 +35,7 @@ def state_of(evidence: Evidence, last: CheckedLog | None, now_utc: datetime, eve
     if not evidence.origin:
         return State("none", "No evidence: the database is of an older version and cannot be upgraded here")
     if evidence.doubt is not None:
-        return State("failing", "The log is not published as the database says")
+        return State("failing", "It cannot be confirmed how far the log is published")
     if evidence.unanchored_events:
         waiting = f"{plural(evidence.unanchored_events, 'event')} not anchored yet, for {waited(evidence, now_utc)}"
         if evidence.fault is not None:
@@ -70,7 +70,7 @@ def why(evidence: Evidence, state: State) -> str:
             "Until then nothing protects these events."
         )
     if evidence.doubt is not None:
-        return f"{evidence.doubt}. Verify says what was changed."
+        return f"{evidence.doubt}. Press Verify: it says whether anything was changed."
     if state.kind == "waiting":
         return "They are published a second after the event, with a git repository after 30."
     if evidence.unanchored_events:

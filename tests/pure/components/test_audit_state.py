@@ -48,7 +48,7 @@ def waiting_s(seconds: float, **fields: object) -> Evidence:
         (waiting_s(840, fault="x"), checked(EDITED, OF_ALL), "damaged", "not as it was written: 2 findings"),
         (evidence(), checked(EDITED, more=4), "damaged", "5 findings"),
         (evidence(entries=1, anchored=0), None, "none", "No event yet"),
-        (evidence(doubt="no key"), checked(), "failing", "not published as the database says"),
+        (evidence(doubt="no key"), checked(), "failing", "cannot be confirmed"),
         (evidence(), checked(more=3), "damaged", "3 findings"),
         (evidence(), checked(fingerprint=None), "failing", "lacked a signing key"),
         (evidence(), checked(anchor=None), "failing", "lacked an anchor"),
