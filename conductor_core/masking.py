@@ -266,11 +266,21 @@ def _masked_record(*arguments: object, **named: object) -> logging.LogRecord:
     record = logging.LogRecord(*arguments, **named)  # type: ignore[arg-type]  # as logging calls its factory
     mask, others = known(), tuple(_hidden_in_logs)
     if mask or others:
-        record.msg, record.args = _hidden(record.getMessage(), mask, others), ()
+        _hide_in(record, _hidden(record.getMessage(), mask, others), mask, others)
         if record.exc_info:
             # Formatters take this where it is set.
             record.exc_text = _hidden(logging.Formatter().formatException(record.exc_info), mask, others)
     return record
+
+
+def _hide_in(record: logging.LogRecord, hidden: str, mask: Mask, others: Iterable[Callable[[str], str]]) -> None:
+    """Has the record say ``hidden``. It keeps its arguments, which some formatters read, where they are safe."""
+    if hidden == record.getMessage():
+        return
+    if isinstance(record.args, tuple):
+        record.args = tuple(_hidden(each, mask, others) if isinstance(each, str) else each for each in record.args)
+    if hidden != record.getMessage():
+        record.msg, record.args = hidden, ()
 
 
 def _hidden(text: str, mask: Mask, others: Iterable[Callable[[str], str]]) -> str:

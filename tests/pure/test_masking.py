@@ -11,6 +11,7 @@ from urllib.parse import quote
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from uvicorn.logging import AccessFormatter
 
 from conductor_core import masking
 from conductor_core.key_forms import folded
@@ -209,6 +210,16 @@ def test_remembered_keys_are_hidden_in_every_log(caplog: pytest.LogCaptureFixtur
         log.exception("the header %r of %s", key, {"authorization": f"Bearer {key}"})
     assert caplog.text.count(MARK) == 3
     assert letters_left(key, caplog.text) < 12
+
+
+@pytest.mark.parametrize("path", ["/runs", "/runs?key=remember-5f0c9a7e1d3b4862"])
+def test_a_formatter_that_reads_the_arguments_of_a_record_finds_them(path: str) -> None:
+    masking.remember("remember-5f0c9a7e1d3b4862")
+    masking.mask_logs()
+    arguments = "127.0.0.1:1", "GET", path, "1.1", 200
+    record = logging.getLogRecordFactory()("uvicorn.access", 20, "", 1, '%s - "%s %s HTTP/%s" %d', arguments, None)
+    line = AccessFormatter("%(client_addr)s %(request_line)s %(status_code)s", use_colors=False).format(record)
+    assert line == f"127.0.0.1:1 GET {path.replace('remember-5f0c9a7e1d3b4862', 'reme***')} HTTP/1.1 200 OK"
 
 
 def test_the_place_of_a_key_is_no_key(monkeypatch: pytest.MonkeyPatch) -> None:
