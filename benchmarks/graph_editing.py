@@ -8,21 +8,18 @@ python -m benchmarks.graph_editing [--rounds 3]
 """
 
 import argparse
-import os
 import random
 import statistics
 import sys
-import tempfile
 
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page
 
+from benchmarks.app_in_chromium import app_in_chromium
 from benchmarks.compare_runs import plan, text
-from benchmarks.live_latency import serve
 from benchmarks.page_load import WATCH
 from conductor_core.events import Limits
 from conductor_core.workflow.model import Workflow
 from storage import Store
-from tests.browser.find_chromium import FLAGS, find_chromium
 from tests.browser.pages.test_graph_clicks import CARDS
 from tests.support.run_events import answered, created, planned, run_completed
 
@@ -118,21 +115,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3)
     given = parser.parse_args()
-    chromium = find_chromium()
-    if chromium is None:
-        print("no Chromium was found: see python -m tests.browser.find_chromium", file=sys.stderr)
-        return 2
-    with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
-        os.environ["CONDUCTOR_DATA_FOLDER"] = folder
-        server, thread, url = serve()
-        from pages.components.shell.runtime import current
-
-        write(current().store)
-        browser = playwright.chromium.launch(executable_path=str(chromium), args=list(FLAGS))
+    with app_in_chromium() as (browser, url, store):
+        write(store)
         rounds = [measure(browser, url) for _ in range(given.rounds)]
-        browser.close()
-        server.should_exit = True
-        thread.join(10)
     print(f"{STEPS} steps; longest task in ms, median (all rounds)")
     medians = {name: statistics.median(each[name] for each in rounds) for name in rounds[0]}
     for name, middle in medians.items():

@@ -7,21 +7,18 @@ python -m benchmarks.live_view [--rounds 3]
 """
 
 import argparse
-import os
 import statistics
 import sys
-import tempfile
 import threading
 import time
 
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser
 
-from benchmarks.live_latency import serve
+from benchmarks.app_in_chromium import app_in_chromium
 from benchmarks.page_load import WATCH
 from benchmarks.replay import LONG_WORDS, STEPS, run
 from conductor_core.events import Event
 from storage import Store
-from tests.browser.find_chromium import FLAGS, find_chromium
 
 BAR_MS = 200.0
 BEFORE = 90  # events: the plan, and the first step writes
@@ -63,20 +60,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3)
     given = parser.parse_args()
-    chromium = find_chromium()
-    if chromium is None:
-        print("no Chromium was found: see python -m tests.browser.find_chromium", file=sys.stderr)
-        return 2
-    with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
-        os.environ["CONDUCTOR_DATA_FOLDER"] = folder
-        server, thread, url = serve()
-        from pages.components.shell.runtime import current
-
-        browser = playwright.chromium.launch(executable_path=str(chromium), args=list(FLAGS))
-        rounds = [measure(browser, url, current().store, f"live-{number}") for number in range(given.rounds)]
-        browser.close()
-        server.should_exit = True
-        thread.join(10)
+    with app_in_chromium() as (browser, url, store):
+        rounds = [measure(browser, url, store, f"live-{number}") for number in range(given.rounds)]
     print(f"{STEPS} steps, one output of {LONG_WORDS:,} words, watched live; longest task in ms")
     print(
         f"lowest {min(rounds):.0f}, median {statistics.median(rounds):.0f} ({', '.join(f'{ms:.0f}' for ms in rounds)})"

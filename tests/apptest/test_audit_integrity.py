@@ -242,7 +242,7 @@ def test_what_the_bundle_of_a_run_will_not_hold_is_said_before(
     session.store.log.append_and_wait(created("on"), *whole_run("gone"))
     app = visit("audit", run="on")
     said = " ".join(each.value for each in app.caption).replace("\\", "")
-    assert "This run has not ended: the bundle holds what there is" in said
+    assert "This run has not ended: the bundle holds what was there" in said
     bundle = made(press(app, "audit-bundle"))
     assert (bundle.what.runs, bundle.what.unfinished) == (1, 1)
     monkeypatch.setattr(session.store.vault, "has", lambda _: True)
