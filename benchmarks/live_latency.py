@@ -137,7 +137,7 @@ def serve() -> tuple[uvicorn.Server, threading.Thread, str]:
     """The app on a free port, in a thread of this process."""
     from app import app
 
-    server = uvicorn.Server(uvicorn.Config(app, host="127.0.0.1", port=0, log_level="warning"))
+    server = uvicorn.Server(uvicorn.Config(app, host="127.0.0.1", port=0, log_level="warning", access_log=False))
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     while not server.started:
