@@ -277,7 +277,7 @@ def _signed(
         found.append(checkpoint)
         wrong += checkpoint.size != size
     if wrong:
-        report.add("unsigned", None, None, f"{wrong} checkpoints in the database are not signed by the key given")
+        report.add("unsigned", None, None, f"checkpoints in the database that the key given has not signed: {wrong}")
     return found, proven
 
 

@@ -226,6 +226,16 @@ def test_a_checkpoint_that_somebody_put_into_the_database_is_not_believed(visit:
     assert "▲ It cannot be confirmed how far the log is published" in htmls(app)
 
 
+def test_a_signing_key_that_is_away_is_asked_for(visit: Visit, session: Session) -> None:
+    session.store.log.append_and_wait(*whole_run("one"))
+    session.store.publish()
+    session.store.places.key.rename(session.store.places.key.with_name("away"))
+    app = visit("audit", view="integrity")
+    assert "▲ It cannot be confirmed how far the log is published" in htmls(app)
+    assert "none. There is no signing key at" in htmls(app)
+    assert "put its copy there" in app.warning[0].value
+
+
 def test_a_log_that_names_itself_otherwise_than_ours_gives_no_command(visit: Visit, session: Session) -> None:
     session.store.log.append_and_wait(*whole_run("one"))
     session.store.publish()

@@ -216,6 +216,7 @@ def test_a_damaged_run_is_shown_as_far_as_it_can_be_read(visit: Visit, session: 
     app = visit("audit", run=real_run)
     assert len(app.error) == 1
     assert "openai" in htmls(app)
+    assert '<span class="pill damaged">⚠ damaged</span>' in htmls(app)
 
 
 def test_the_audit_page_says_who_looked_at_a_run_and_over_a_period(

@@ -194,6 +194,10 @@ def _elsewhere() -> None:
         st.warning(inert(str(error)), icon=":material/key_off:")
         return
     if key is None:
+        evidence = store.evidence()
+        if evidence.anchored:
+            st.warning(f"The signing key is not at {inert(str(store.places.key))}: put its copy there.")
+            return
         st.caption(
             "The log has no key yet: it is made at the first event. Print it then with `python -m storage key`, and "
             "keep it where the owner of this machine cannot change it."

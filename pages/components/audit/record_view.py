@@ -26,6 +26,7 @@ from pages.components.shell import places
 from pages.components.shell.faults import fault_box
 from pages.components.shell.looking import looked
 from pages.components.shell.runtime import current
+from storage import unreadable_status
 from storage.decision_records import record_of
 
 _LONG = 1_500
@@ -42,14 +43,14 @@ def record_page(run_id: str) -> None:
             (places.CONTEXT, "Who saw what", "account_tree"),
         ):
             st.page_link(place, label=label, icon=f":material/{icon}:", query_params={"run": run_id}, width="content")
-    record = _read(run_id)
+    record, fault = _read(run_id)
     if record is None:
         looks_at(run_id)
         return
     looked([run_id], "decision record")
     with head:
         export_run(record, encrypted=current().store.vault.has(run_id))
-    _top(record)
+    _top(record, record.status if fault is None else unreadable_status(fault))
     left, right = st.columns([3, 2], gap="small")
     with left:
         _section("changes", "Who changed it, and what", _changes(record))
@@ -71,23 +72,24 @@ def _back() -> None:
     go(run=None, before=st.query_params.get("before"))
 
 
-def _read(run_id: str) -> DecisionRecord | None:
+def _read(run_id: str) -> tuple[DecisionRecord | None, RunUnreadable | None]:
+    """Returns the record, and why the run cannot be read to its end; says what is wrong."""
     store = current().store
     fault: RunUnreadable | None = None
     try:
         _, fault = store.readable_events(run_id)
         if fault is not None:
             damage(fault)
-        return record_of(store, run_id, Redactor())
+        return record_of(store, run_id, Redactor()), fault
     except InspectorError as error:
         if fault is None:
             fault_box(error)
     except ValueError as error:
         st.error(inert(f"run {run_id} cannot be read as a record: {error}"), icon=":material/error:")
-    return None
+    return None, fault
 
 
-def _top(record: DecisionRecord) -> None:
+def _top(record: DecisionRecord, status: str) -> None:
     facts = [
         ("Asked by", record.asked_by.words),
         ("Began", moment(record.created_at_utc)),
@@ -97,7 +99,7 @@ def _top(record: DecisionRecord) -> None:
         ("Tokens", f"{record.usage.total_tokens:,}"),
         ("Events", f"{record.events:,}, {record.first} to {record.last}"),
     ]
-    pill = f'<span class="pill {record.status}">{run_status(record.status)}</span>'
+    pill = f'<span class="pill {status}">{run_status(status)}</span>'
     notes = "".join(f'<li class="audit-note-{each.kind}">{escape(each.text)}</li>' for each in record.notes)
     words = "".join(f'<div><span class="muted">{name}</span><br>{escape(value)}</div>' for name, value in facts)
     answer = "no answer" if record.answer is None else _shortened(record.answer)

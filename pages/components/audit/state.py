@@ -66,11 +66,11 @@ def why(evidence: Evidence, state: State) -> str:
     """Returns why events are not anchored, and what to do; empty if all are."""
     if evidence.fault is not None:
         return (
-            f"{evidence.fault}. Runs go on, and nothing is lost: all is published once the anchor can be written. "
-            "Until then nothing protects these events."
+            f"{_begun(evidence.fault)}. Runs go on, and nothing is lost: all is published once the anchor can be "
+            "written. Until then nothing protects these events."
         )
     if evidence.doubt is not None:
-        return f"{evidence.doubt}. Press Verify: it says whether anything was changed."
+        return f"{_begun(evidence.doubt)}. Press Verify: it says whether anything was changed."
     if state.kind == "waiting":
         return "They are published a second after the event, with a git repository after 30."
     if evidence.unanchored_events:
@@ -79,6 +79,10 @@ def why(evidence: Evidence, state: State) -> str:
             "or the next start of this program publishes them."
         )
     return ""
+
+
+def _begun(said: str) -> str:
+    return said[:1].upper() + said[1:]
 
 
 def covered(evidence: Evidence, newest: int) -> str:
@@ -100,7 +104,7 @@ def last_words(last: CheckedLog | None, run_id: str | None, now_utc: datetime, f
         return "Never verified here"
     when = ago(last.at_utc, now_utc)
     many = len(last.findings) + last.more if run_id is None else len(last.of(run_id))
-    of = "" if run_id is None else " about this run"
+    of = "" if run_id is None else " about this run" if not many else " about this run or the log"
     if run_id is not None and not many and not knows(last, first):
         return f"Verified {when}: nothing known{of}"
     return f"Verified {when}: {plural(many, 'finding') if many else 'nothing found'}{of}"

@@ -85,8 +85,8 @@ def test_the_last_check_is_that_of_the_log_or_of_one_run() -> None:
     last = checked(EDITED, OF_ALL)
     assert last_words(None, None, NOW) == "Never verified here"
     assert last_words(last, None, NOW) == "Verified 5 min ago: 2 findings"
-    assert last_words(last, "r", NOW) == "Verified 5 min ago: 2 findings about this run"
-    assert last_words(last, "another", NOW) == "Verified 5 min ago: 1 finding about this run"
+    assert last_words(last, "r", NOW) == "Verified 5 min ago: 2 findings about this run or the log"
+    assert last_words(last, "another", NOW) == "Verified 5 min ago: 1 finding about this run or the log"
     assert last_words(checked(EDITED), "another", NOW, 5) == "Verified 5 min ago: nothing found about this run"
     for check, first in ((checked(), None), (checked(), 40), (checked(EDITED, more=1), 5)):
         assert last_words(check, "another", NOW, first) == "Verified 5 min ago: nothing known about this run"
