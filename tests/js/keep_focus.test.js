@@ -57,6 +57,22 @@ test("a dialog that is closed before anybody looked gives the focus back, too", 
   assert.equal(focused(), "button")
 })
 
+test("what has the focus while a dialog goes does not end the waiting", (context) => {
+  context.mock.timers.enable({ apis: ["setTimeout"] })
+  const { page, put, take, focused } = pageOf()
+  const button = { name: "button", focus: () => (page.activeElement = button) }
+  button.focus()
+  returnAfter("dialog", () => button, page)
+  put("dialog").focus()
+  wait(context)
+  put("edge").focus() // what keeps the focus in a dialog outlives it for a moment
+  take("dialog")
+  wait(context)
+  take("edge")
+  wait(context)
+  assert.equal(focused(), "button")
+})
+
 test("what a person has brought the focus to meanwhile keeps it", (context) => {
   context.mock.timers.enable({ apis: ["setTimeout"] })
   const { page, take, focused } = pageOf(EDITOR, "field")

@@ -42,16 +42,12 @@ export function comeBack(selector, to, page = document) {
 
 // The same for what is still to come: it may stay open for as long as the person likes, or be closed between two looks.
 export function returnAfter(selector, to, page = document) {
-  let from = page.activeElement
   let until = performance.now() + COMES_MS
   const look = () => {
     const open = page.querySelector(selector) !== null
     if (open) until = performance.now() + FIELDS_MS
-    else if (lost(page)) {
-      to()?.focus({ preventScroll: true })
-      from = page.activeElement
-    }
-    if (open || (page.activeElement === from && performance.now() < until)) setTimeout(look, LOOK_MS)
+    else if (lost(page)) to()?.focus({ preventScroll: true })
+    if (performance.now() < until) setTimeout(look, LOOK_MS)
   }
   setTimeout(look, LOOK_MS)
 }

@@ -33,9 +33,13 @@ const SCROLLER = '[data-testid="stMain"]'
 // With an open editor the rest scrolls away instead of being squeezed.
 const MOST_ABOVE_PX = 170
 
+// The view that was built last: Streamlit may build it anew while a dialog is open.
+let newest = null
+
 export class LiveWorkflow {
   // A shared file brings `connect`, `record` and `place` of its own: see shared.js.
   constructor(parent, { connect = fromServer, record, place } = {}) {
+    newest = this
     this.connect = connect
     this.replay = new Replay(this, { record, place })
     this.recorded = new Recorded(this, { onOpen: (runId) => this.intend("open", null, runId) })
@@ -401,9 +405,16 @@ export class LiveWorkflow {
 
   // Opens a dialog of the page.
   ask(kind, path = null) {
-    const button = this.root.getRootNode().activeElement
-    returnAfter(DIALOG, () => (button?.checkVisibility() ? button : this.strip.stop()))
+    const words = this.root.getRootNode().activeElement?.textContent
+    returnAfter(DIALOG, () => newest.button(words) ?? newest.strip.stop())
     this.intend(kind, path)
+  }
+
+  // Returns the button with these words that can be seen.
+  button(words) {
+    return [...this.root.querySelectorAll("button")].find(
+      (each) => each.textContent === words && each.checkVisibility(),
+    )
   }
 
   // Opens the page's editor; `kind` says what it begins with: "edit", "write" or "pin".
