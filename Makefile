@@ -8,7 +8,7 @@ PIP := -m pip install --quiet --disable-pip-version-check
 # Programs that the tests start by the hundred would compile their sources anew each time.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup run test test-exports test-fast demo film recorded-runs schema fuzz mutants check constraints pictures format clean
+.PHONY: setup run test test-exports test-names test-fast demo film recorded-runs schema fuzz mutants check constraints pictures format clean
 
 setup: $(VENV)/.run
 
@@ -46,13 +46,22 @@ run: setup
 # Tests of the page wait more than they work, so there are more processes than two cores have. 0: one after another.
 PROCESSES ?= 4
 EXPORT_TESTS := tests/loopback/exports
+NAMES_TESTS := tests/loopback/names
 test: $(VENV)/.dev $(INTEROP)/.installed
 	$(BIN)/python -m tests.browser.find_chromium --install
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(PROCESSES) --dist loadfile --ignore=$(EXPORT_TESTS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(PROCESSES) --dist loadfile --ignore=$(EXPORT_TESTS) --ignore=$(NAMES_TESTS)
 
 # Runs exported scripts with the four frameworks. Apart from `test` because these take 1.2 GB.
 test-exports: $(VENV)/.dev $(EXPORT)/.installed $(EXPORT)-crewai/.installed
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile $(EXPORT_TESTS)
+
+# Hides names of people with Presidio and spaCy. Apart from `test` because these take 300 MB.
+$(VENV)/.names: $(VENV)/.dev
+	$(BIN)/python $(PIP) -c constraints.txt -e '.[names]'
+	touch $@
+
+test-names: $(VENV)/.names
+	$(BIN)/python -m pytest $(NAMES_TESTS)
 
 # A quick check during work: no browser, no server, no second environment, nothing that trains or writes with a model.
 SLOW := training tiny rehearsal evaluation/graders workflow/test_parser_bounds.py storage/test_damaged_databases.py

@@ -17,7 +17,7 @@ class TakenOut(Frozen):
         digests: of each, in order, by a key that is not in the database. Empty if no digests are asked for.
     """
 
-    what: Literal["secrets", "keys", "cards", "mail", "phones"]
+    what: Literal["secrets", "keys", "cards", "mail", "phones", "names"]
     count: PositiveInt
     digests: tuple[str, ...] = ()
 

@@ -1,4 +1,4 @@
-"""Finds keys, payment cards, mail addresses and phone numbers in a text.
+"""Finds keys, payment cards, mail addresses, phone numbers and names of people in a text.
 
 find        where they are
 OpenText    the same for text that arrives in pieces; holds back only what may be the beginning of one
@@ -7,13 +7,13 @@ A text is searched as it is written, and as its escapes read: the text of a plan
 """
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Literal, NamedTuple, get_args
 
 from conductor_core.keys import KNOWN_FORM
 from conductor_core.unescaped import unescaped
 
-Sensitive = Literal["keys", "cards", "mail", "phones"]
+Sensitive = Literal["keys", "cards", "mail", "phones", "names"]
 SENSITIVE: tuple[Sensitive, ...] = get_args(Sensitive)
 NAMES: dict[str, str] = {
     "secrets": "configured secret",
@@ -21,6 +21,7 @@ NAMES: dict[str, str] = {
     "cards": "card number",
     "mail": "mail address",
     "phones": "phone number",
+    "names": "name",
 }
 """What one of each kind is called. ``secrets`` are the keys of this process, which are found in every encoding."""
 
@@ -63,19 +64,31 @@ class Found(NamedTuple):
     text: str
 
 
-def find(text: str, kinds: Collection[Sensitive], region: str | None = None) -> list[Found]:
+NameSpans = Callable[[str], Iterable[tuple[int, int]]]
+"""Returns where names of people are in a text. They may overlap."""
+
+
+def find(
+    text: str, kinds: Collection[Sensitive], region: str | None = None, names: NameSpans | None = None
+) -> list[Found]:
     """Returns the passages of these kinds, in order. Where two overlap, the first, or the longer, stands.
 
     ``region``: whose national phone numbers are found (``DE``); None: only numbers that begin with ``+``.
+    ``names``: finds names of people (``person_names``); None: nobody looks for them.
     """
     plain, begins = unescaped(text)
-    asked = [kind for kind in SENSITIVE if kind in kinds]
+    asked = [kind for kind in SENSITIVE if kind in kinds and kind != "names"]
     found = [Found(kind, low, high, text[low:high]) for kind in asked for low, high in _spans(kind, text, region)]
     if begins is not None:
         found += [
             Found(kind, begins[low], begins[high], plain[low:high])
             for kind in asked
             for low, high in _spans(kind, plain, region)
+        ]
+    if names is not None:  # only in what is read: an escape before a name would become a part of it
+        found += [
+            Found("names", *((low, high) if begins is None else (begins[low], begins[high])), plain[low:high])
+            for low, high in names(plain)
         ]
     apart: list[Found] = []
     for each in sorted(found, key=lambda one: (one.low, -one.high)):
@@ -115,20 +128,23 @@ class OpenText:
     """A text that arrives in pieces. ``hide`` gets parts that no sensitive passage crosses, and returns what to show.
 
     It holds back the last word, and before it numbers and what announces a key. So a passage cannot hide between two
-    pieces, and text without sensitive passages comes a word late.
+    pieces, and text without sensitive passages comes a word late. With ``whole_lines`` it holds back the last line.
     """
 
-    def __init__(self, hide: Callable[[str], str]) -> None:
+    def __init__(self, hide: Callable[[str], str], *, whole_lines: bool = False) -> None:
         self._hide = hide
+        self._whole_lines = whole_lines
         self._held: list[str] = []
 
     def feed(self, piece: str) -> str:
         """Takes a piece, and returns what can now be shown, perhaps nothing."""
         self._held.append(piece)
-        if not any(map(_ends_a_word, piece)):
+        if "\n" not in piece if self._whole_lines else not any(map(_ends_a_word, piece)):
             return ""
         text = "".join(self._held)
         cut = _decided(text)
+        if self._whole_lines:
+            cut = text.rfind("\n", 0, cut) + 1
         self._held = [text[cut:]]
         return self._hide(text[:cut]) if cut else ""
 

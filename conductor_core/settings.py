@@ -92,13 +92,18 @@ class Settings(BaseSettings):
 
     redact: Annotated[tuple[Sensitive, ...], NoDecode] = Field(
         (),
-        description="What is hidden before a run is stored, separated by commas: `keys`, `cards`, `mail`, `phones`. "
-        "The keys that the program knows are always hidden. [What it means](privacy.md).",
+        description="What is hidden before a run is stored, separated by commas: `keys`, `cards`, `mail`, `phones`, "
+        "`names`. The keys that the program knows are always hidden. [What it means](privacy.md).",
     )
     redact_region: Annotated[str, Field(pattern="^[A-Z]{2}$")] | None = Field(
         None,
         description="Country whose national phone numbers are hidden, such as `DE`. Unset: only numbers that begin "
         "with `+`.",
+    )
+    redact_names_model: str = Field(
+        "en_core_web_sm",
+        description="spaCy model that finds the names of people: an installed one, or a folder. It needs the extra "
+        "`names`. [How well it works](privacy.md#names-of-people).",
     )
     redact_digests: bool = Field(
         False,

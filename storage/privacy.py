@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
+from conductor_core.person_names import PersonNames
 from conductor_core.sensitive import Sensitive
 from conductor_core.settings import Settings
 from storage.master_key import derived, place_beside, read, read_or_make
@@ -17,6 +18,7 @@ class Privacy:
     Attributes:
         redact: what is hidden before it is stored, besides configured keys.
         region: whose national phone numbers are found.
+        names_model: what finds names of people, if they are hidden.
         digests: whether a keyed digest of each hidden passage is noted.
         encrypt: whether new runs are encrypted.
         master_key: the file of the master key; None: beside the database.
@@ -24,6 +26,7 @@ class Privacy:
 
     redact: frozenset[Sensitive] = frozenset()
     region: str | None = None
+    names_model: str = ""
     digests: bool = False
     master_key: Path | None = None
     encrypt: bool = False
@@ -33,6 +36,7 @@ class Privacy:
         return cls(
             redact=frozenset(settings.redact),
             region=settings.redact_region,
+            names_model=settings.redact_names_model,
             digests=settings.redact_digests,
             master_key=settings.master_key,
             encrypt=settings.encrypt,
@@ -50,6 +54,10 @@ class Privacy:
     def digest_key(self, database: Path) -> bytes | None:
         """Returns the key of the digests of what is hidden; None if none is noted. Raises: StoreError."""
         return derived(read_or_make(self.master_key_of(database)), "digests") if self.digests else None
+
+    def people(self) -> PersonNames | None:
+        """Returns what finds names of people; None if they are not hidden. Raises: BadInput, which says what to do."""
+        return PersonNames(self.names_model) if "names" in self.redact else None
 
     def search_key(self, database: Path, *, make: bool) -> bytes | None:
         """Returns the key of the digests of words that were searched for. Raises: StoreError.

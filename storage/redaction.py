@@ -1,7 +1,8 @@
 """Hides secrets and personal data in events before anything is stored, indexed or shown.
 
 Configured keys are always hidden, in every encoding that ``conductor_core.masking`` knows. Keys, cards, mail addresses
-and phone numbers of others are hidden if the settings say so. What a worker is sent does not change.
+and phone numbers of others, and names of people, are hidden if the settings say so. What a worker is sent does not
+change.
 """
 
 import hashlib
@@ -14,7 +15,7 @@ from pydantic import ValidationError
 from pydantic_core import PydanticSerializationError
 
 from conductor_core.commands import COMMAND, Command
-from conductor_core.errors import StoreError
+from conductor_core.errors import BadInput, StoreError
 from conductor_core.events import (
     EVENT,
     FINAL_KINDS,
@@ -29,9 +30,10 @@ from conductor_core.events import (
 from conductor_core.key_forms import folded
 from conductor_core.keys import environment_keys
 from conductor_core.masking import MARK, Mask, MaskedText, known
+from conductor_core.person_names import NamesOfRun, PersonNames
 from conductor_core.redacted_event import TakenOut
 from conductor_core.redaction import STRUCTURE, place_of
-from conductor_core.sensitive import NAMES, OpenText, Sensitive, find
+from conductor_core.sensitive import NAMES, NameSpans, OpenText, Sensitive, find
 from conductor_core.unescaped import without_escapes
 from storage.encoding import storable
 
@@ -63,16 +65,21 @@ class _Stream:
 
 @dataclass(slots=True)
 class _Run:
-    """``digests``: of outputs as they are stored, by those of the outputs as they were."""
+    """``digests``: of outputs as they are stored, by those of the outputs as they were. ``names``: finds people."""
 
     streams: dict[tuple[object, ...], _Stream] = field(default_factory=dict)
     digests: dict[str, str] = field(default_factory=dict)
+    names: NamesOfRun | None = None
 
 
 class _Count:
-    """What was taken out of one event: how many passages of a kind, and their digests."""
+    """What was taken out of one event: how many passages of a kind, and their digests.
 
-    def __init__(self) -> None:
+    ``names``: finds names of people in its texts; None: nobody looks for them.
+    """
+
+    def __init__(self, names: NameSpans | None = None) -> None:
+        self.names = names
         self._counts: dict[str, int] = {}
         self._digests: dict[str, list[str]] = {}
 
@@ -100,11 +107,16 @@ class RecordRedaction:
     """
 
     def __init__(
-        self, kinds: frozenset[Sensitive] = frozenset(), region: str | None = None, digest_key: bytes | None = None
+        self,
+        kinds: frozenset[Sensitive] = frozenset(),
+        region: str | None = None,
+        digest_key: bytes | None = None,
+        people: PersonNames | None = None,
     ) -> None:
-        """``region``: whose national phone numbers are found. ``digest_key``: also note keyed digests; None: none."""
+        """``region``: whose national phone numbers are found. ``digest_key``: also note keyed digests; None: none.
+        ``people``: finds what ``names`` stands for."""
         self.kinds = kinds
-        self._region, self._digest_key = region, digest_key
+        self._region, self._digest_key, self._people = region, digest_key, people
         self._own = environment_keys()
         self._known: Mask | None = None
         self._mask = Mask()
@@ -115,20 +127,26 @@ class RecordRedaction:
         mask = self._current()
         if not mask and not self.kinds:
             return list(events)
-        return [stored for event in events for stored in self._event(event, mask)]
+        try:
+            return [stored for event in events for stored in self._event(event, mask)]
+        except BadInput as error:  # the model of names cannot be used, so that nothing can be stored
+            raise StoreError(str(error)) from error
 
     def command(self, command: Command) -> Command:
         """Returns a command as it may be stored. Raises: StoreError."""
         mask = self._current()
         if not mask and not self.kinds:
             return command
-        hidden = self._value(command.model_dump(mode="json"), mask, _Count(), {})
+        run = self._runs.get(command.run_id)
+        count = self._count(run or self._new_run())
+        hidden = self._value(command.model_dump(mode="json"), mask, count, {})
         stored: Command = _read(COMMAND.validate_python, hidden, f"a command to {command.kind}")
         return stored
 
     def text(self, text: str) -> str:
-        """Returns a text without what is hidden in events."""
-        return self._hidden(text, self._current(), _Count())
+        """Returns a text without what is hidden in events: of names those that the runs at hand have shown so far."""
+        met = [run.names.met for run in list(self._runs.values()) if run.names is not None]
+        return self._hidden(text, self._current(), _Count(lambda part: [span for of in met for span in of(part)]))
 
     def _current(self) -> Mask:
         """The mask of all keys of this process, as they are now."""
@@ -139,17 +157,16 @@ class RecordRedaction:
     def _event(self, event: Event, mask: Mask) -> list[Event]:
         if isinstance(event, StepProgress | PlanProgress):
             return [event]
-        run = self._runs.get(event.run_id)
+        run = self._runs.get(event.run_id) or self._new_run(event)
         if isinstance(event, StepDelta | PlanDelta):
-            run = run or self._runs.setdefault(event.run_id, _Run())
+            self._runs[event.run_id] = run
             return [self._delta(event, run, mask)]
-        run = run or _Run()
         rests, of_streams = self._rests(event, run)
         stored, count = self._whole(event, run, mask)
         count.include(of_streams)
         if event.kind in FINAL_KINDS:
             self._runs.pop(event.run_id, None)
-        elif run.digests:
+        elif run.digests or run.names is not None:
             self._runs[event.run_id] = run
         if not (taken_out := count.taken_out()):
             return [*rests, stored]
@@ -161,14 +178,25 @@ class RecordRedaction:
     def _delta(self, event: StepDelta | PlanDelta, run: _Run, mask: Mask) -> Event:
         stream = run.streams.get((*place_of(event), event.reasoning))
         if stream is None:
-            stream = run.streams[(*place_of(event), event.reasoning)] = self._opened(event, mask)
+            stream = run.streams[(*place_of(event), event.reasoning)] = self._opened(event, run, mask)
         stream.last = event
         shown = stream.feed(event.text)
         return event if shown == event.text else event.model_copy(update={"text": shown})
 
-    def _opened(self, event: StepDelta | PlanDelta, mask: Mask) -> _Stream:
-        count = _Count()
-        waits = OpenText(lambda text: self._patterns_hidden(text, count)) if self.kinds else None
+    def _new_run(self, event: Event | None = None) -> _Run:
+        """``event``: its first one, if it is known."""
+        if self._people is None:
+            return _Run()
+        others = _names_of_models(event) if isinstance(event, RunCreated) else ()
+        return _Run(names=NamesOfRun(self._people, others))
+
+    def _count(self, run: _Run) -> _Count:
+        return _Count(None if run.names is None else run.names.spans)
+
+    def _opened(self, event: StepDelta | PlanDelta, run: _Run, mask: Mask) -> _Stream:
+        count = self._count(run)
+        lines = run.names is not None
+        waits = OpenText(lambda text: self._patterns_hidden(text, count), whole_lines=lines) if self.kinds else None
         return _Stream(MaskedText(mask), waits, event, count)
 
     def _rests(self, event: Event, run: _Run) -> tuple[list[Event], _Count]:
@@ -191,7 +219,7 @@ class RecordRedaction:
         return rests, count
 
     def _whole(self, event: Event, run: _Run, mask: Mask) -> tuple[Event, _Count]:
-        count = _Count()
+        count = self._count(run)
         if not self.kinds and not run.digests and not _may_hold(event, mask):
             return event, count
         found = storable(event).model_dump(mode="json")
@@ -235,7 +263,7 @@ class RecordRedaction:
 
     def _patterns_hidden(self, text: str, count: _Count) -> str:
         parts, at = [], 0
-        for found in find(text, self.kinds, self._region):
+        for found in find(text, self.kinds, self._region, count.names):
             parts += [text[at : found.low], f"[redacted: {NAMES[found.kind]}]"]
             at = found.high
             key = self._digest_key
@@ -244,10 +272,18 @@ class RecordRedaction:
 
 
 def keyed_digest(key: bytes, kind: Sensitive, text: str) -> str:
-    """Returns the digest by which a passage is recognised: of a number its digits count, of an address any case."""
+    """Returns the digest by which a passage is recognised: of a number its digits count, of an address or name any
+    case."""
     same = "".join(char for char in text if char.isdigit()) if kind in ("cards", "phones") else text.strip()
-    same = same.lower() if kind == "mail" else same
+    same = same.lower() if kind == "mail" else " ".join(same.casefold().split()) if kind == "names" else same
     return hmac.new(key, f"{kind} {same}".encode(), hashlib.sha256).hexdigest()[:32]
+
+
+def _names_of_models(created: RunCreated) -> list[str]:
+    """Returns the names of workers and models, which are not hidden although a model may take them for people."""
+    workers = [name for worker in created.pool.workers for name in (worker.name, worker.model)]
+    conductor = created.conductor
+    return workers + ([] if conductor is None else [conductor.name, conductor.model or ""])
 
 
 def _may_hold(event: Event, mask: Mask) -> bool:

@@ -401,14 +401,15 @@ def open_store(
     the settings.
 
     Raises: StoreError: StoreTooNew, StoreReadOnly, StoreFull, StoreLocked, StoreDamaged or a plain one; BadInput about
-    ``anchor``.
+    ``anchor``, or about what finds names of people.
     """
     privacy = privacy or Privacy()
     places = places_of(path_of(url), anchor, signing_key)
     database = Database(url, privacy, busy_timeout_s=busy_timeout_s)
     try:
         digest_key = None if database.refusal else privacy.digest_key(database.path)
-        return Store(database, RecordRedaction(privacy.redact, privacy.region, digest_key), places)
+        redaction = RecordRedaction(privacy.redact, privacy.region, digest_key, privacy.people())
+        return Store(database, redaction, places)
     except BaseException:
         database.close()
         raise

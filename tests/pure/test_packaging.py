@@ -22,6 +22,7 @@ OF_EXTRAS = {
     "train": ("conductor_core/training",),
     "evaluate": ("conductor_core/evaluation", "conductor_core/training"),
     "otlp": ("conductor_core/telemetry",),
+    "names": ("conductor_core/person_names.py",),
 }
 
 
@@ -115,9 +116,12 @@ _INSTALLED = metadata.packages_distributions()
 
 
 def _distributions(module: str) -> set[str]:
-    """Returns the distributions that bring ``module``; of a part of a shared package those that bring the part."""
+    """Returns the distributions that bring ``module``; of a part of a shared package those that bring the part.
+
+    A module that is not installed, as of the extra ``names``, comes with the distribution of its name.
+    """
     top, _, part = module.partition(".")
-    found = _INSTALLED.get(top, ())
+    found = _INSTALLED.get(top, [top])
     if part:
         folder = f"{module.replace('.', '/')}/"
         found = [name for name in found if any(str(file).startswith(folder) for file in metadata.files(name) or ())]

@@ -1,13 +1,14 @@
 // The component as a whole: one model fed by one socket, shown by the parts.
 
 import { Approval } from "./approval.js"
+import { backFromDialog, isNewest } from "./back_from_dialog.js"
 import { bringFields } from "./bring_fields.js"
 import { el, setText } from "./dom.js"
 import { EDITOR, EditorKeys } from "./editor_keys.js"
 import { pathKey } from "./format.js"
 import { Graph } from "./graph.js"
 import { Inspector } from "./inspector.js"
-import { byKeyboard, comeBack, leadInto, returnAfter } from "./keep_focus.js"
+import { byKeyboard, comeBack, leadInto } from "./keep_focus.js"
 import { RunModel } from "./model.js"
 import { Outcome, cancelledHere } from "./outcome.js"
 import { Panes } from "./panes.js"
@@ -27,19 +28,15 @@ const TICK_MS = 125
 const TELL_AGAIN_MS = 3000
 const MOST_TELLS = 2
 const TASK_FIELD = ".st-key-task-box textarea"
-const DIALOG = '[role="dialog"]'
 const PAGE = '[data-testid="stMainBlockContainer"]'
 const SCROLLER = '[data-testid="stMain"]'
 // With an open editor the rest scrolls away instead of being squeezed.
 const MOST_ABOVE_PX = 170
 
-// The view that was built last: Streamlit may build it anew while a dialog is open.
-let newest = null
-
 export class LiveWorkflow {
   // A shared file brings `connect`, `record` and `place` of its own: see shared.js.
   constructor(parent, { connect = fromServer, record, place } = {}) {
-    newest = this
+    isNewest(this)
     this.connect = connect
     this.replay = new Replay(this, { record, place })
     this.recorded = new Recorded(this, { onOpen: (runId) => this.intend("open", null, runId) })
@@ -405,16 +402,8 @@ export class LiveWorkflow {
 
   // Opens a dialog of the page.
   ask(kind, path = null) {
-    const words = this.root.getRootNode().activeElement?.textContent
-    returnAfter(DIALOG, () => newest.button(words) ?? newest.strip.stop())
+    backFromDialog(this.root)
     this.intend(kind, path)
-  }
-
-  // Returns the button with these words that can be seen.
-  button(words) {
-    return [...this.root.querySelectorAll("button")].find(
-      (each) => each.textContent === words && each.checkVisibility(),
-    )
   }
 
   // Opens the page's editor; `kind` says what it begins with: "edit", "write" or "pin".
