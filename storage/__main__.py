@@ -46,6 +46,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 return erasing.erase_runs(given, _source)
             case "retain":
                 return erasing.retain(given, _source)
+            case "hold":
+                return erasing.hold_runs(given, _source)
             case "backup":
                 return copying.backup_database(given, _source)
             case "restore":

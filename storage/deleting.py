@@ -14,7 +14,7 @@ from conductor_core.actor import Caller
 from conductor_core.trace import ENDED_STATUSES
 from storage import contents
 from storage.encoding import caller_columns, read_caller, read_text, read_time, stored_line, stored_rows
-from storage.evidence.chain import record_deletion
+from storage.evidence.chain import add_record, record_deletion
 from storage.records import ERASED
 from storage.search import forgetting
 from storage.vault import SEALED
@@ -158,9 +158,16 @@ def _remove(cursor: sqlite3.Cursor, run_id: str, *tables: str) -> None:
 
 
 def hold(cursor: sqlite3.Cursor, run_ids: Sequence[str], caller: Caller, *, held: bool) -> None:
-    """Places a hold on each run, or takes it off (``held`` False). Call it in a transaction of the writer."""
+    """Places a hold on each run, or takes it off (``held`` False), and records it in the log.
+
+    Call it in a transaction of the writer.
+    """
     now = datetime.now(UTC).isoformat()
-    cursor.executemany(_HOLD, [(run_id, held, now, *caller_columns(caller)) for run_id in dict.fromkeys(run_ids)])
+    actor, door = caller_columns(caller)
+    for run_id in dict.fromkeys(run_ids):
+        cursor.execute(_HOLD, (run_id, held, now, actor, door))
+        kind = "run.held" if held else "run.released"
+        add_record(cursor, kind, run_id, actor=None if actor is None else json.loads(actor), door=door)
 
 
 def read_held(connection: sqlite3.Connection, run_ids: Sequence[str]) -> set[str]:

@@ -1,4 +1,4 @@
-"""``python -m storage erase`` and ``retain``: takes the text of runs for good, one by one or by age."""
+"""``python -m storage erase``, ``retain`` and ``hold``: takes the text of runs for good, or forbids that."""
 
 import argparse
 import json
@@ -30,7 +30,10 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     keeping = commands.add_parser("retain", help="List the runs that are older than so many days, or erase them.")
     keeping.add_argument("--days", type=int, required=True, help=f"At least {LEAST_DAYS}, which is six months.")
     keeping.add_argument("--erase", action="store_true", help="Erase them. Without this they are only listed.")
-    for parser in (erasing, keeping):
+    holding = commands.add_parser("hold", help="Forbid to delete or erase runs, or allow it again.")
+    holding.add_argument("run_ids", metavar="RUN_ID", nargs="+", help="A whole id.")
+    holding.add_argument("--release", action="store_true", help="Allow it again.")
+    for parser in (erasing, keeping, holding):
         parser.add_argument("--db", metavar="FILE|URL", help="Else DATABASE_URL, else your data folder's.")
         parser.add_argument("--json", action="store_true", help="Print one JSON document.")
 
@@ -39,10 +42,30 @@ def erase_runs(given: argparse.Namespace, source: Source) -> int:
     """Returns 0 if every named run is erased, 1 if one was refused. Raises: BadInput, StoreError."""
     settings = Settings()
     with _opened(source(given.db), settings) as store:
-        known = {run.run_id for run in _all(store)}
-        if unknown := [run_id for run_id in given.run_ids if run_id not in known]:
-            raise UnknownRun(f"there is no run {unknown[0]!r} in this database; erase takes whole ids")
+        _require(store, given.run_ids, "erase")
         return _erase(store, given.run_ids, settings, as_json=given.json)
+
+
+def hold_runs(given: argparse.Namespace, source: Source) -> int:
+    """Returns 0. Raises: BadInput, StoreError."""
+    with _opened(source(given.db), Settings()) as store:
+        _require(store, given.run_ids, "hold")
+        run_ids = list(dict.fromkeys(given.run_ids))
+        store.hold(run_ids, local_caller("cli"), held=not given.release)
+        if given.json:
+            print(json.dumps({"held": [] if given.release else run_ids, "released": run_ids if given.release else []}))
+            return 0
+        for run_id in run_ids:
+            said = "released: it can be deleted and erased" if given.release else "held: nobody can delete or erase it"
+            print(f"{run_id}: {said}")
+    return 0
+
+
+def _require(store: Store, run_ids: Sequence[str], command: str) -> None:
+    """Raises: UnknownRun for an id that no run has."""
+    known = {run.run_id for run in _all(store)}
+    if unknown := [run_id for run_id in run_ids if run_id not in known]:
+        raise UnknownRun(f"there is no run {unknown[0]!r} in this database; {command} takes whole ids")
 
 
 def retain(given: argparse.Namespace, source: Source) -> int:

@@ -108,6 +108,7 @@ class Removing:
     def hold(self, run_ids: Sequence[str], caller: Caller, *, held: bool = True) -> None:
         """Forbids to delete these runs, or allows it again (``held`` False), and records who did so."""
         self.log.change_and_wait(lambda cursor: deleting.hold(cursor, run_ids, caller, held=held))
+        self._anchoring.written(len(run_ids))
 
     def held(self, run_ids: Sequence[str]) -> set[str]:
         """Returns the runs among ``run_ids`` that are held."""

@@ -18,7 +18,7 @@ _EVENTS = (
     "WHERE run_id = ? ORDER BY sequence"
 )
 _RECORDS = "SELECT position, run_id, CAST(record AS BLOB) FROM leaves WHERE record IS NOT NULL ORDER BY position"
-_OF_RUNS = ("run.sealed", "content.viewed", "content.exported")
+_OF_RUNS = ("run.sealed", "run.held", "run.released", "content.viewed", "content.exported")
 _NOTE = "SELECT size, note FROM checkpoints ORDER BY size DESC LIMIT 1"
 _HASHES = "SELECT hash FROM leaves WHERE position < ? ORDER BY position"
 

@@ -14,7 +14,11 @@ from storage.vault import SEALED, Sealed, Vault
 
 _ORPHANS = "SELECT DISTINCT run_id FROM {table} WHERE run_id NOT IN (SELECT run_id FROM events)"
 _MISSING = "SELECT DISTINCT run_id FROM events WHERE run_id NOT IN (SELECT run_id FROM runs)"
-_RECORDS = "SELECT run_id, record FROM leaves WHERE instr(record, '\"erased\":true')"
+_RECORDS = (
+    "SELECT run_id, record FROM leaves WHERE record IS NOT NULL AND (instr(record, '\"run.deleted\"') "
+    "OR instr(record, '\"run.held\"') OR instr(record, '\"run.released\"')) ORDER BY position"
+)
+_HELD = "SELECT run_id FROM holds WHERE id IN (SELECT max(id) FROM holds GROUP BY run_id) AND held"
 _TEXTS = (
     "SELECT run_id, status, ifnull(task, '') <> '' OR ifnull(error, '') <> '' "
     "OR EXISTS (SELECT 1 FROM snapshots s WHERE s.run_id = runs.run_id) FROM runs"
@@ -26,11 +30,13 @@ _SNAPSHOT = "SELECT run_id, sequence, fold_digest, trace, events_sha256, sha256 
 def check(connection: sqlite3.Connection, report: Report, progress: Callable[[str, int], None], vault: Vault) -> None:
     """Adds a finding for each run whose row or snapshot says other things than its events.
 
-    An erased run has no events that can be read: its row must be empty, and the log must say who erased it. Rows of
+    An erased run has no events that can be read: its row must be empty, and the log must say who erased it. A run that
+    the log says is held must be held, and not be gone. Rows of
     encrypted runs without a key are not compared; a note says how many. Raises: sqlite3.Error; StoreError.
     """
     named = {each.run_id for each in report.findings}
-    erased = _erased(connection)
+    erased, held, gone = _recorded(connection)
+    _check_held(connection, held, gone, report)
     named |= _check_erased(connection, erased, named, report, vault)
     for table in ("runs", "snapshots"):
         for (run_id,) in connection.execute(_ORPHANS.format(table=table)).fetchall():
@@ -55,11 +61,30 @@ def check(connection: sqlite3.Connection, report: Report, progress: Callable[[st
         )
 
 
-def _erased(connection: sqlite3.Connection) -> set[str]:
-    """Returns the runs of which the log says that they were erased."""
-    rows = connection.execute(_RECORDS).fetchall()
-    records = ((run_id, _record(text)) for run_id, text in rows)
-    return {str(run_id) for run_id, record in records if record.get("kind") == "run.deleted" and record.get("erased")}
+def _recorded(connection: sqlite3.Connection) -> tuple[set[str], set[str], set[str]]:
+    """Returns the runs that were erased, that are held, and that went while they were held, as the log says."""
+    erased: set[str] = set()
+    held: set[str] = set()
+    gone: set[str] = set()
+    for run_id, text in connection.execute(_RECORDS).fetchall():
+        match _record(text):
+            case {"kind": "run.held"}:
+                held.add(str(run_id))
+            case {"kind": "run.released"}:
+                held.discard(str(run_id))
+            case {"kind": "run.deleted"} as record:
+                gone |= held & {str(run_id)}
+                erased |= {str(run_id)} if record.get("erased") else set()
+    return erased, held, gone
+
+
+def _check_held(connection: sqlite3.Connection, held: set[str], gone: set[str], report: Report) -> None:
+    """Compares the holds with the log. Holds of before the log had records of them are in their table alone."""
+    now = {str(run_id) for (run_id,) in connection.execute(_HELD)}
+    for run_id in sorted(gone):
+        report.add("derived", run_id, None, "the run was held when it was deleted or erased")
+    for run_id in sorted(held - gone - now):
+        report.add("derived", run_id, None, "the log says that the run is held, and the table of holds does not")
 
 
 def _record(text: object) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""``python -m storage looks``: who looked at what, and who exported, searched, erased and deleted."""
+"""``python -m storage looks``: who looked at what, and who exported, searched, erased, deleted and held."""
 
 import argparse
 import json
@@ -16,9 +16,9 @@ def add(commands: Any, database: argparse.ArgumentParser) -> None:
     looks = commands.add_parser(
         "looks",
         parents=[database],
-        help="Who looked at what, exported, searched, erased or deleted it, newest first.",
-        description="Who looked at what, exported, searched, erased or deleted it, newest first. It holds no content "
-        "of a run, and reading it is no look. The words of a search are kept as keyed digests.",
+        help="Who looked at what, exported, searched, erased, deleted or held it, newest first.",
+        description="Who looked at what, exported, searched, erased, deleted or held it, newest first. It shows no "
+        "content of a run, and reading it is no look. The words of a search are kept as keyed digests.",
     )
     looks.add_argument("run_id", metavar="RUN_ID", nargs="?", type=text_of, help="Only looks at this run.")
     looks.add_argument("--actor", metavar="X", type=text_of, help="Only what this person did: their id or name.")

@@ -1,4 +1,4 @@
-"""Reads from the log who looked at what, took it with them, searched for it, or took it away."""
+"""Reads from the log who looked at what, took it with them, searched for it, took it away, or forbade that."""
 
 import json
 import sqlite3
@@ -17,10 +17,20 @@ KINDS = {
     "searched": "searched",
     "erased": "erased",
     "deleted": "deleted",
+    "held": "held",
+    "released": "released",
     "key": "changed the key",
 }
 """What a record in this list can be about, and its name for people."""
-_NAMES = {VIEWED: "viewed", EXPORTED: "exported", SEARCHED: "searched", "run.deleted": "deleted", "key.rotated": "key"}
+_NAMES = {
+    VIEWED: "viewed",
+    EXPORTED: "exported",
+    SEARCHED: "searched",
+    "run.deleted": "deleted",
+    "run.held": "held",
+    "run.released": "released",
+    "key.rotated": "key",
+}
 _RECORDS = "SELECT position, record FROM leaves WHERE record IS NOT NULL AND position < :before"
 _OF_RUN = " AND run_id = :run_id"
 _NEWEST_FIRST = " ORDER BY position DESC"

@@ -319,3 +319,37 @@ def test_the_record_of_a_new_key_says_who_made_it(store: Store, path: Path) -> N
     assert look.caller == PAGE
     store.close()
     assert checked(path).findings == []
+
+
+def test_a_hold_and_its_release_are_on_record(database: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["hold", "first", "second", "--db", str(database)]) == 0
+    assert main(["hold", "first", "--release", "--db", str(database), "--json"]) == 0
+    assert main(["hold", "fir", "--db", str(database)]) == 2
+    assert "hold takes whole ids" in capsys.readouterr().err
+    with closing(open_store(f"sqlite:///{database}")) as store:
+        holds = [
+            (look.kind, look.run_id, look.caller.door) for look in kept(store) if look.kind in ("held", "released")
+        ]
+        assert holds == [("released", "first", "cli"), ("held", "second", "cli"), ("held", "first", "cli")]
+        assert store.delete(["first", "second"], ADA).run_ids == ["first"]
+    assert checked(database).findings == []
+
+
+def test_a_hold_that_was_lifted_past_the_program_is_found_also_when_the_run_is_gone(
+    database: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with closing(open_store(f"sqlite:///{database}")) as store:
+        store.hold(["first", "second"], ADA)
+    with closing(sqlite3.connect(database)) as connection, connection:
+        for run_id in ("first", "second"):
+            connection.execute(
+                "INSERT INTO holds (run_id, held, at_utc, actor, door) VALUES (?, 0, '', NULL, '')", (run_id,)
+            )
+    with closing(open_store(f"sqlite:///{database}")) as store:
+        assert store.erase(["second"], ADA, lambda run_id: None).run_ids == ["second"]
+    assert main(["verify", "--db", str(database), "--json"]) != 0
+    found = {each["run_id"]: each["what"] for each in json.loads(capsys.readouterr().out)["findings"]}
+    assert found == {
+        "first": "the log says that the run is held, and the table of holds does not",
+        "second": "the run was held when it was deleted or erased",
+    }
