@@ -3,7 +3,6 @@
 Only one thread at a time may use it (``shared.SharedModel`` sees to that).
 """
 
-import copy
 import inspect
 import os
 import time
@@ -23,6 +22,7 @@ from conductor_core.inference.errors import InferenceError, ModelUnavailable, Pr
 from conductor_core.inference.generation import Generation, Written
 from conductor_core.inference.hardware import SMALL_PARAMETERS, Placement, place
 from conductor_core.inference.loading import telling_progress
+from conductor_core.inference.prefixes import KeptPrefixes
 from conductor_core.inference.source import ModelFiles
 from conductor_core.inference.writing import Writer
 from conductor_core.progress import Progress, Tell
@@ -31,7 +31,6 @@ PREFILL_CHUNK = 512
 """Tokens that the model reads in one pass: it sees a cancellation between two passes."""
 THREADS_KEPT_S = 10.0
 """A machine that was idle may be busy by the next call; too many threads then cost far more than a trial (25 ms)."""
-KEPT_PREFIXES = 4
 KEPT_GRAMMARS = 128
 
 
@@ -78,7 +77,7 @@ class LoadedModel:
         self._markers = sorted(token for token in self.tokenizer.all_special_tokens if len(token) > 1)
         self.stop_ids = _stop_ids(self.model, self.tokenizer)
         self._last_logits_only = "logits_to_keep" in inspect.signature(self.model.forward).parameters
-        self._prefixes: OrderedDict[tuple[int, ...], DynamicCache] = OrderedDict()
+        self._prefixes = KeptPrefixes()
         self._static_ids: dict[tuple[Message, ...], tuple[int, ...]] = {}
         self._compiler: Any = None
         self._grammars: OrderedDict[str, Any] = OrderedDict()
@@ -199,15 +198,13 @@ class LoadedModel:
         """Returns a cache that has read ``static``, as the caller's own copy; None if cancelled meanwhile."""
         if not static:
             return DynamicCache(config=self.model.config)
-        if static not in self._prefixes:
+        cache = self._prefixes.copy(static)
+        if cache is None:
             cache = DynamicCache(config=self.model.config)
             if self._read(list(static), cache, cancelled, reading) is None:
                 return None
-            self._prefixes[static] = cache
-            if len(self._prefixes) > KEPT_PREFIXES:
-                self._prefixes.popitem(last=False)
-        self._prefixes.move_to_end(static)
-        return copy.deepcopy(self._prefixes[static])
+            self._prefixes.keep(static, cache)
+        return cache
 
     def _read(
         self, ids: Sequence[int], cache: DynamicCache, cancelled: Callable[[], bool], reading: "_Reading | None" = None
