@@ -7,6 +7,7 @@ from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, Pos
 
 from conductor_core.endings import Ending
 from conductor_core.message_parts import Accepted, Content, ImagePart, content_of, in_words
+from conductor_core.precisions import Packed
 from conductor_core.workflow.model import Frozen
 
 Provider = Literal["openai", "anthropic", "local", "rehearsal"]
@@ -185,6 +186,8 @@ class ConductorInfo(Frozen):
         seated: whether its ordinals are seats (``conductors.seating``) instead of the pool's order.
         usd_per_mtok: None if none was given, or in older records; see ``price``.
         prompt_sha256: of the prompt that a conductors file gave; None if it was our prompt.
+        precision: how its weights were packed; None: they were in ``dtype``, or in older records. Before its first plan
+            it is what was asked for.
     """
 
     name: str
@@ -196,6 +199,13 @@ class ConductorInfo(Frozen):
     seated: bool = False
     usd_per_mtok: Price | None = None
     prompt_sha256: str | None = None
+    precision: Packed | None = None
+
+    @property
+    def runs_in(self) -> str:
+        """``on cpu (bfloat16, weights in int8)``; empty for a Conductor that runs elsewhere."""
+        packed = f", weights in {self.precision}" if self.precision else ""
+        return f"on {self.device} ({self.dtype}{packed})" if self.device else ""
 
     @property
     def price(self) -> Price | None:
@@ -236,6 +246,7 @@ class PlanFinished(Frozen):
     ``cost_usd``, ``refusal`` and ``tool_calls`` are as in ``Finished``. ``reasoning`` came apart from the text.
     ``choices`` is empty if the model does not tell its probabilities. ``told_by_server``: their options are the
     likeliest that a server named, of all its vocabulary; for ``TokenChoice`` that of our own model holds.
+    ``precision`` is how the weights of a model of this process were packed, as in ``ConductorInfo``.
     """
 
     finish_reason: FinishReason
@@ -246,6 +257,7 @@ class PlanFinished(Frozen):
     reasoning: str = ""
     choices: tuple[TokenChoice, ...] = ()
     told_by_server: bool = False
+    precision: Packed | None = None
 
 
 class ParentPlan(Frozen):

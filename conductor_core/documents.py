@@ -51,6 +51,7 @@ def run_document(trace: RunTrace, *, whole: bool = False, fault: RunUnreadable |
         "conductor": {
             "name": None if trace.conductor is None else trace.conductor.name,
             "prompt_sha256": None if trace.conductor is None else trace.conductor.prompt_sha256,
+            "precision": None if trace.conductor is None else trace.conductor.precision,
             **_writing(trace, trace.root, whole),
         },
         **_plan(trace.root),

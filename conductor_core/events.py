@@ -24,6 +24,7 @@ from conductor_core.endings import Ending, OnIncomplete
 from conductor_core.event_base import RunEvent, Spent
 from conductor_core.event_base import now_utc as now_utc
 from conductor_core.given_events import StepGiven as StepGiven
+from conductor_core.precisions import Packed
 from conductor_core.progress import Progress
 from conductor_core.redacted_event import TextRedacted as TextRedacted
 from conductor_core.run_facts import BatchRow as BatchRow
@@ -97,6 +98,7 @@ class PlanCompleted(RunEvent):
         at_list_price: whether the cost is computed from the Conductor's price, and is not the provider's own figure.
             None in older records.
         considered: what else the Conductor could have chosen; empty if its model does not tell, or in older records.
+        precision: how the Conductor's weights were packed, if they were; None in older records.
     """
 
     kind: Literal["plan.completed"] = "plan.completed"
@@ -113,6 +115,7 @@ class PlanCompleted(RunEvent):
     at_list_price: bool | None = None
     first_token_ms: float | None = None
     duration_ms: NonNegativeFloat = 0.0
+    precision: Packed | None = None
 
 
 class PlanRetried(RunEvent):
@@ -139,7 +142,7 @@ class PlanRetried(RunEvent):
 
 
 class PlanRejected(RunEvent):
-    """A completion that is no usable plan. ``cost_usd``, ``at_list_price``: as in ``PlanCompleted``."""
+    """A completion that is no usable plan. ``cost_usd``, ``at_list_price``, ``precision``: as in ``PlanCompleted``."""
 
     kind: Literal["plan.rejected"] = "plan.rejected"
     round: Path = ()
@@ -151,6 +154,7 @@ class PlanRejected(RunEvent):
     cost_usd: float | None = 0.0
     at_list_price: bool | None = None
     duration_ms: NonNegativeFloat = 0.0
+    precision: Packed | None = None
     will_retry: bool
 
 

@@ -55,6 +55,7 @@ STRUCTURE = frozenset(
         "field",
         "device",
         "dtype",
+        "precision",
         "usd_per_mtok",
         "api_key_env",
         "accepts",

@@ -142,6 +142,9 @@ def _spend_on_plan(
     trace: RunTrace, round_: RoundTrace, event: ev.PlanCompleted | ev.PlanRetried | ev.PlanRejected
 ) -> None:
     cost_usd = event.cost_usd
+    if not isinstance(event, ev.PlanRetried) and event.precision is not None and trace.conductor is not None:
+        # Which precision is quicker may have been found out only when the model was loaded.
+        trace.conductor = trace.conductor.model_copy(update={"precision": event.precision})
     if event.at_list_price is None and event.usage.total_tokens and trace.conductor and trace.conductor.price is None:
         cost_usd = None  # An older record: the cost is unknown, and it is not in the run's total.
     round_.duration_ms = (round_.duration_ms or 0.0) + event.duration_ms

@@ -71,6 +71,7 @@ def evaluate_command(
     count_failures: CountFailures = False,
     present: Present = None,
     conductor: options.Conductor = None,
+    precision: options.Precision = None,
     untrained: Untrained = None,
     pool: options.Pool = None,
     exclude: options.Exclude = None,
@@ -83,7 +84,7 @@ def evaluate_command(
     quiet: options.Quiet = False,
 ) -> int:
     """Give a suite of tasks with known answers to the Conductor and its baselines, and score each."""
-    settings = inputs.read_settings()
+    settings = inputs.read_settings(precision)
     if list_them:
         return _list(pool or settings.pool, as_json=as_json)
     if suite is None or orchestrators is None:

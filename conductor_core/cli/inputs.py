@@ -13,6 +13,7 @@ from conductor_core.cli.text import one_line
 from conductor_core.errors import BadInput, WorkflowInvalid
 from conductor_core.events import Limits
 from conductor_core.given_path import given_path, is_there
+from conductor_core.precisions import PrecisionChoice
 from conductor_core.settings import Settings, setting_fault, sqlite_url
 from conductor_core.workflow.model import AccessList, Fault, Workflow
 from conductor_core.workflow.parsed import Parsed
@@ -31,9 +32,10 @@ _MOST_BYTES = 32 << 20
 _TURNS = TypeAdapter(tuple[_Turn, ...])
 
 
-def read_settings() -> Settings:
+def read_settings(precision: PrecisionChoice | None = None) -> Settings:
+    """Returns the settings; ``precision`` goes before that of the environment."""
     try:
-        return Settings()
+        return Settings() if precision is None else Settings(precision=precision)
     except ValidationError as error:
         raise BadInput(setting_fault(error)) from error
 

@@ -9,6 +9,7 @@ from conductor_core.cli.inputs import database_url, named
 from conductor_core.endings import OnIncomplete
 from conductor_core.engine.request import limits_from
 from conductor_core.events import Limits
+from conductor_core.precisions import PrecisionChoice
 from conductor_core.run_request import LEAST_PLANS, MOST_PLANS, MOST_TEMPERATURE, USUAL_TEMPERATURE
 from conductor_core.settings import Settings
 
@@ -52,6 +53,15 @@ UnusedPool = Annotated[str | None, typer.Option("--pool", hidden=True)]
 UnusedDb = Annotated[str | None, typer.Option("--db", hidden=True)]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document to stdout, everything else to stderr.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Do not show progress on stderr.")]
+Precision = Annotated[
+    PrecisionChoice | None,
+    typer.Option(
+        "--precision",
+        help="How a local Conductor keeps its weights on a processor. int8 and int4 take less memory; "
+        "auto (default) takes int8 where that is quicker here, and int4 only where nothing else fits. "
+        "CONDUCTOR_PRECISION sets another default.",
+    ),
+]
 Exclude = Annotated[
     list[str] | None, typer.Option("--exclude", metavar="AGENT", help="A worker to leave out; may be repeated.")
 ]

@@ -28,6 +28,7 @@ def plan(
         Path | None, typer.Option("--tasks", metavar="FILE.jsonl", help="Plan the task of each line instead.")
     ] = None,
     conductor: options.Conductor = None,
+    precision: options.Precision = None,
     pool: options.Pool = None,
     db: options.Db = None,
     exclude: options.Exclude = None,
@@ -40,7 +41,7 @@ def plan(
     quiet: options.Quiet = False,
 ) -> int:
     """Let the Conductor write a workflow for TASK, without running it."""
-    settings = inputs.read_settings()
+    settings = inputs.read_settings(precision)
     if (task is None) == (tasks is None):
         raise BadInput("give a TASK, or --tasks FILE.jsonl" if task is None else "give a TASK or --tasks, not both")
     if count is not None and task is None:

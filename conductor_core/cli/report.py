@@ -125,7 +125,7 @@ def run_lines(trace: RunTrace, fault: RunUnreadable | None = None) -> Iterator[s
     yield from _override_lines(trace.overrides)
     if trace.conductor is not None:
         info = trace.conductor
-        where = f" on {info.device} ({info.dtype})" if info.device else ""
+        where = f" {info.runs_in}" if info.device else ""
         constrained = ", grammar-constrained" if info.constrained else ""
         own = f", a prompt of its own ({info.prompt_sha256[:12]})" if info.prompt_sha256 else ""
         yield f"Conductor {one_line(info.name)}: {info.kind}{where}{constrained}{own}"

@@ -58,6 +58,7 @@ def rerun_command(
     release: again.Releases = None,
     dry_run: DryRun = False,
     conductor: options.Conductor = None,
+    precision: options.Precision = None,
     pool: options.Pool = None,
     db: options.Db = None,
     exclude: options.Exclude = None,
@@ -78,7 +79,7 @@ def rerun_command(
 
     With --only or --from, a step is asked afresh although its answer is recorded; then --seed is the step's.
     """
-    settings = inputs.read_settings()
+    settings = inputs.read_settings(precision)
     asked = again.read(only, from_step, times, agent, seed)
     edit = Edit(step, instruction, None if asked else _one(agent), access, workflow)
     if asked is not None and edit.any:

@@ -30,6 +30,7 @@ def run(
     concurrency: options.Concurrency = 8,
     resume: options.Resume = False,
     conductor: options.Conductor = None,
+    precision: options.Precision = None,
     pool: options.Pool = None,
     db: options.Db = None,
     exclude: options.Exclude = None,
@@ -50,7 +51,7 @@ def run(
     quiet: options.Quiet = False,
 ) -> int:
     """Run TASK: the Conductor plans, workers answer. The answer goes to stdout, progress to stderr."""
-    settings = inputs.read_settings()
+    settings = inputs.read_settings(precision)
     if tasks is not None or resume:
         _refuse_for_a_file(gate, image, conversation)
     before = last_run_of_batch(tasks, db, settings) if resume else None

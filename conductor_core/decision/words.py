@@ -36,7 +36,7 @@ def conductor(info: ConductorInfo | None) -> str:
     if info is None:
         return "a Conductor that the record does not name"
     host = server_of_conductor(info)
-    device = f" on {info.device} ({info.dtype})" if info.device else ""
+    device = f" {info.runs_in}" if info.device else ""
     where = f"in this process{device}" if info.kind == "local" else f"at {host or 'a server'}"
     prompt = f", with a prompt of its own (sha256 {info.prompt_sha256})" if info.prompt_sha256 else ""
     named = "" if info.model == info.name else f", model {info.model}"

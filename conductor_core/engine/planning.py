@@ -243,6 +243,7 @@ class _Writing:
     async def _record(self, raw: str, parsed: Parsed, checked: Checked, spent: "_Spent") -> None:
         streamed = self._deltas.take()
         now_ms = self._recorder.now_ms()
+        precision = self._finished.precision if self._finished is not None else None
         if checked.workflow is not None:
             event: ev.Event = ev.PlanCompleted(
                 run_id=self._recorder.run_id,
@@ -260,6 +261,7 @@ class _Writing:
                 at_list_price=spent.at_list_price,
                 first_token_ms=self._first_token_ms,
                 duration_ms=now_ms - self._started_ms,
+                precision=precision,
             )
         else:
             event = ev.PlanRejected(
@@ -274,6 +276,7 @@ class _Writing:
                 cost_usd=spent.cost_usd,
                 at_list_price=spent.at_list_price,
                 duration_ms=now_ms - self._started_ms,
+                precision=precision,
                 will_retry=self._attempt < self._state.settings.plan_attempts,
             )
         await self._recorder.emit(*streamed, event)

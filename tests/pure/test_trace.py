@@ -273,3 +273,12 @@ def test_an_answer_that_was_cut_before_that_had_a_word_stays_completed_with_its_
     step = trace.steps[0]
     assert (step.status, step.incomplete, step.ending, trace.status) == ("completed", True, "completed", "completed")
     assert trace.on_incomplete == "allow"
+
+
+def test_the_precision_of_a_plan_becomes_known_with_the_plan() -> None:
+    here = ConductorInfo(name="big", kind="local", model="big", device="cpu", dtype="bfloat16")
+    *before, plan = planned("r")
+    trace = fold([created("r", conductor=here), *before, plan.model_copy(update={"precision": "int8"})])
+    assert trace.conductor == here.model_copy(update={"precision": "int8"})
+    assert trace.conductor is not None
+    assert trace.conductor.runs_in == "on cpu (bfloat16, weights in int8)"

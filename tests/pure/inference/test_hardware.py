@@ -1,7 +1,7 @@
 import pytest
 
 from conductor_core.inference import hardware
-from conductor_core.inference.hardware import Memory, place
+from conductor_core.inference.hardware import Memory, lacking, place
 
 GIB = 2**30
 SEVEN_B = 7_615_616_512
@@ -52,3 +52,35 @@ def test_reads_this_machine() -> None:
     assert hardware.ram_bytes() > GIB // 2
     free = hardware.free_ram_bytes()
     assert free is None or 0 < free <= hardware.ram_bytes() * 2
+
+
+@pytest.mark.usefixtures("plain_machine")
+@pytest.mark.parametrize(
+    ("gib", "precision", "fits"), [(24, None, True), (12, "int8", True), (8, "int4", True), (5, None, False)]
+)
+def test_auto_packs_a_model_that_would_not_fit_otherwise(
+    monkeypatch: pytest.MonkeyPatch, gib: int, precision: str | None, fits: bool
+) -> None:
+    monkeypatch.setattr(hardware, "ram_bytes", lambda: gib * GIB)
+    placement = place(SEVEN_B, "auto")
+    assert (placement.precision, placement.fits) == (precision, fits)
+
+
+@pytest.mark.usefixtures("plain_machine")
+def test_packed_weights_run_on_the_processor_though_there_is_a_card(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hardware, "accelerator_memory", lambda: Memory("cuda", 80 * GIB, "a card"))
+    assert place(SEVEN_B, "auto").device == "cuda"
+    placement = place(SEVEN_B, "int4")
+    assert (placement.device, placement.dtype, placement.precision) == ("cpu", "bfloat16", "int4")
+    assert placement.needed_bytes < 6.5 * GIB
+
+
+@pytest.mark.usefixtures("plain_machine")
+def test_what_does_not_fit_names_need_and_memory_of_each_precision(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hardware, "ram_bytes", lambda: 5 * GIB)
+    said = lacking(SEVEN_B, "auto", place(SEVEN_B, "auto"))
+    assert said == (
+        "needs 15.4 GiB in bf16 or 9.1 GiB in int8 or 6.1 GiB in int4, this machine has 5.0 GiB of RAM, "
+        "of which a model may take 90%"
+    )
+    assert "bf16" not in lacking(SEVEN_B, "int4", place(SEVEN_B, "int4"))
