@@ -21,8 +21,12 @@ from conductor_core.approval_events import RunDenied as RunDenied
 from conductor_core.approval_events import RunWaiting as RunWaiting
 from conductor_core.chat import ConductorInfo, FinishReason, Message, ToolCall, Usage
 from conductor_core.endings import Ending, OnIncomplete
-from conductor_core.event_base import RunEvent, Spent
+from conductor_core.event_base import RunEvent
 from conductor_core.event_base import now_utc as now_utc
+from conductor_core.final_events import RunCancelled as RunCancelled
+from conductor_core.final_events import RunCompleted as RunCompleted
+from conductor_core.final_events import RunFailed as RunFailed
+from conductor_core.final_events import RunInterrupted as RunInterrupted
 from conductor_core.given_events import StepGiven as StepGiven
 from conductor_core.precisions import Packed
 from conductor_core.progress import Progress
@@ -363,41 +367,6 @@ class RecursionLeft(RunEvent):
     kind: Literal["recursion.left"] = "recursion.left"
     path: Path
     how: Literal["answered", "stopped", "failed"]
-
-
-class RunCompleted(RunEvent):
-    """``answer`` is the last step's output; None after *Plan only*. Totals hold what this run itself spent.
-
-    ``known_usd``, as at every end, is the cost of what has a price; None in older records. ``ending`` is that of the
-    last step's answer; ``completed`` in older records.
-    """
-
-    kind: Literal["run.completed"] = "run.completed"
-    answer: str | None
-    usage: Usage
-    cost_usd: float | None
-    known_usd: float | None = None
-    duration_ms: NonNegativeFloat
-    ending: Ending = "completed"
-
-
-class RunFailed(Spent):
-    kind: Literal["run.failed"] = "run.failed"
-    error_code: str
-    error: str
-    duration_ms: NonNegativeFloat = 0.0
-
-
-class RunCancelled(Spent, Caused):
-    kind: Literal["run.cancelled"] = "run.cancelled"
-    command: int | None = None
-    duration_ms: NonNegativeFloat = 0.0
-
-
-class RunInterrupted(Spent):
-    """Ends a run whose process is gone. Running calls count by estimate, except in older records."""
-
-    kind: Literal["run.interrupted"] = "run.interrupted"
 
 
 PlanEvent = PlanStarted | PlanDelta | PlanProgress | PlanCompleted | PlanRetried | PlanRejected | PlanEdited

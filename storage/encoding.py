@@ -16,6 +16,7 @@ from conductor_core import (
     chat,
     event_base,
     events,
+    final_events,
     gates,
     run_facts,
     run_request,
@@ -120,7 +121,7 @@ def _sha256(*values: object) -> str:
 def fold_digest() -> str:
     """Returns a digest of the code that folds events, because a snapshot of other code may mean something else."""
     digest = hashlib.sha256()
-    vocabulary = (model, chat, actor, run_facts, gates, event_base, approval_events, run_request, events)
+    vocabulary = (model, chat, actor, run_facts, gates, event_base, approval_events, final_events, run_request, events)
     for module in (*vocabulary, run_trace, approval_fold, trace):
         digest.update(Path(str(module.__file__)).read_bytes())
     return digest.hexdigest()[:16]
