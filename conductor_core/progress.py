@@ -12,20 +12,31 @@ from pydantic import NonNegativeFloat, NonNegativeInt
 
 from conductor_core.workflow.model import Frozen
 
+Phase = Literal["loading", "converting", "reading", "thinking", "writing"]
+
 
 class Progress(Frozen):
     """The progress of a model.
 
     Attributes:
-        phase: ``loading`` its weights into memory, ``reading`` the prompt, or ``writing`` the answer.
+        phase: ``loading`` its weights into memory, ``converting`` them to another number format, ``reading`` the
+            prompt, ``thinking`` before the answer, or ``writing`` it.
         done, total: bytes of weights, tokens of the prompt, or tokens written and the most allowed.
-        per_s: tokens a second; only in the phase ``writing``.
+        per_s: bytes or tokens a second; None while it is unknown.
+        left_s: seconds until the phase ends, by estimate; for ``thinking`` those until the answer is written. None
+            where nothing tells it.
     """
 
-    phase: Literal["loading", "reading", "writing"]
+    phase: Phase
     done: NonNegativeInt
     total: NonNegativeInt
     per_s: NonNegativeFloat | None = None
+    left_s: NonNegativeFloat | None = None
+
+    @property
+    def writes(self) -> bool:
+        """Whether text comes: thinking is writing, too."""
+        return self.phase in ("thinking", "writing")
 
 
 Tell = Callable[[Progress], None]

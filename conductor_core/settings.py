@@ -28,7 +28,7 @@ class Settings(BaseSettings):
 
     data_folder: Path = Field(
         default_factory=lambda: Path(platformdirs.user_data_dir("conductor-inspector")),
-        description="Where the database, `training/`, `evaluations/`, `pools/` and `conductors/` are.",
+        description="Where the database, `training/`, `evaluations/`, `pools/`, `conductors/` and `prefixes/` are.",
     )
     database_url: str | None = Field(
         None,
@@ -192,6 +192,13 @@ class Settings(BaseSettings):
         description="How a local Conductor keeps its weights on a processor: `auto`, `bf16`, `int8`, `int4`. "
         "[What it means](your-own-models.md#precision).",
     )
+    prefix_bytes: int = Field(
+        2**30,
+        ge=0,
+        le=2**50,
+        description="Bytes that `prefixes/` may have. There a local Conductor keeps what it has read of its prompt, so "
+        "that a restart need not read it again: about 80 MB for a 7B and each pool. 0: nothing is kept.",
+    )
     rehearsal_tokens_per_s: float = Field(
         40.0, ge=0, le=1e6, description="Pace of the simulated workers in tokens per second; 0: at once."
     )
@@ -252,6 +259,11 @@ class Settings(BaseSettings):
     def packed_folder(self) -> Path:
         """The folder of packed weights."""
         return self.data_folder / "packed"
+
+    @property
+    def prefixes_folder(self) -> Path:
+        """The folder in which local Conductors keep what they have read of their prompts."""
+        return self.data_folder / "prefixes"
 
     @property
     def resolved_database_url(self) -> str:

@@ -83,15 +83,14 @@ def run(
         request = ready(request, settings, only_answering=only_what_answers, quiet=quiet)
         return run_batch(BatchOptions(file, request, db, concurrency, as_json, quiet, resume), settings)
     turns_before, task = inputs.read_conversation(conversation, task)
-    request = _of_one_task(request, task, workflow, settings)
     images = _read_images(image or [])
-    request = request.model_copy(update={"images": tuple(map(ImagePart.of, images)), "turns_before": turns_before})
+    more = {"images": tuple(map(ImagePart.of, images)), "turns_before": turns_before}
+    request = _of_one_task(request, task, workflow, settings).model_copy(update=more)
     request = ready(request, settings, only_answering=only_what_answers, quiet=quiet)
     with opened_store(db, settings) as store, opened_engine(store, settings) as host:
         store.keep_images(images)
-        run_id = host.start(request)
         view = ProgressView(quiet=quiet, answer=not as_json, db=db)
-        trace, code = watch(store, host, run_id, view, until_it_waits=no_wait)
+        trace, code = watch(store, host, host.start(request), view, until_it_waits=no_wait)
     print_outcome(trace, view, as_json=as_json)
     return code
 

@@ -17,7 +17,7 @@ from conductor_core.conductors.short_prompt import short_prompt
 from conductor_core.errors import ConductorUnavailable, PromptOverflows, UnknownConductor
 from conductor_core.given_path import is_folder
 from conductor_core.inference.errors import InferenceError, PromptTooLong
-from conductor_core.inference.generation import Done, Generation, Sampling
+from conductor_core.inference.generation import Done, Generation, PrefixFolder, Sampling
 from conductor_core.inference.shared import shared_model
 from conductor_core.settings import Settings
 from conductor_core.workflow.model import Frozen
@@ -26,6 +26,9 @@ PHRASES = "phrases.gbnf"
 _NEEDED_RULES = (
     "task_head1", "usual1", "usual_opening1", "anew1", "anew_opening1", "again", "done", "again_done", "stop_thought",
 )  # fmt: skip
+ANSWER_BEGINS = "model_id"
+USUAL_TOKENS = 150
+"""The length of a plan, for the estimate of the time left, before the model has written one."""
 RETRY_TEMPERATURE = 0.7
 """A second attempt of a greedy Conductor would repeat the first word by word."""
 
@@ -100,6 +103,8 @@ class LocalConductor:
         self._max_tokens = min(settings.plan_max_tokens, config.max_tokens or settings.plan_max_tokens)
         self._model = shared_model(ref)
         self._model.idle_s = settings.model_idle_s
+        if settings.prefix_bytes:
+            self._model.kept = PrefixFolder(settings.prefixes_folder, settings.prefix_bytes)
 
     @property
     def info(self) -> ConductorInfo:
@@ -149,6 +154,8 @@ class LocalConductor:
             grammar=plan_grammar(shape) if shape else None,
             forcing=_budget(shape) if shape else None,
             tells_choices=True,
+            answer_begins=ANSWER_BEGINS,
+            usual_tokens=USUAL_TOKENS,
         )
 
     def _shape(self, request: PlanRequest) -> PlanShape:

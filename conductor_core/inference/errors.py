@@ -19,3 +19,7 @@ class ModelUnavailable(InferenceError):
 
 class PromptTooLong(InferenceError):
     pass
+
+
+class Interrupted(Exception):
+    """Nobody waits for the model any more. No failure, so no InspectorError: whoever starts the work catches it."""

@@ -1,6 +1,7 @@
 """The vocabulary of requests to a model in this process, and of its results. It imports no torch."""
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from conductor_core.chat import FinishReason, Message, TokenChoice, Usage
@@ -39,6 +40,8 @@ class Generation:
         forcing: ends what the grammar leaves open, in time.
         thinking: whether a hybrid model is asked to think before it answers.
         tells_choices: whether to note which other tokens were likely.
+        answer_begins: a text with which what is asked for begins: before it the model thinks. None: it begins at once.
+        usual_tokens: how long such completions are until some were written; None: they are not alike.
     """
 
     prompt: str | tuple[Message, ...]
@@ -49,6 +52,16 @@ class Generation:
     forcing: Forcing | None = None
     thinking: bool = False
     tells_choices: bool = False
+    answer_begins: str | None = None
+    usual_tokens: int | None = None
+
+
+@dataclass(frozen=True)
+class PrefixFolder:
+    """Where files of read prefixes may be, and how many bytes all of them may have."""
+
+    path: Path
+    max_bytes: int
 
 
 class Written(NamedTuple):

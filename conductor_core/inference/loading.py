@@ -1,4 +1,4 @@
-"""Tells how far the loading of a model's weights is. Imports transformers."""
+"""Tells how far the loading of a model's weights is, and ends it when nobody waits any more. Imports transformers."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -8,20 +8,25 @@ from typing import Any
 
 from transformers.utils import logging as transformers_logging
 
-from conductor_core.progress import Progress
+from conductor_core.inference.errors import Interrupted
+from conductor_core.inference.meter import Meter
+from conductor_core.progress import Tell
 
 _BAR = "Loading weights"
 """What transformers calls the bar of its one pass over all weights."""
 
 
 @contextmanager
-def telling_progress(folder: Path, tell: Callable[[Progress], None]) -> Iterator[None]:
-    """While transformers loads the model in ``folder``, ``tell`` learns the bytes loaded. One model at a time."""
+def telling_progress(folder: Path, tell: Tell, cancelled: Callable[[], bool]) -> Iterator[None]:
+    """While transformers loads the model in ``folder``, ``tell`` learns the bytes loaded. One model at a time.
+
+    Raises: Interrupted, before the next tensor, once ``cancelled``.
+    """
     sizes = _tensor_bytes(folder)
 
     def hook(factory: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if kwargs.get("desc") == _BAR and args:
-            return _counted(args[0], sizes, tell)
+            return _counted(args[0], sizes, tell, cancelled)
         return factory(*args, **kwargs)
 
     before = transformers_logging.set_tqdm_hook(hook)
@@ -31,17 +36,20 @@ def telling_progress(folder: Path, tell: Callable[[Progress], None]) -> Iterator
         transformers_logging.set_tqdm_hook(before)
 
 
-def _counted(weights: Any, sizes: dict[str, int], tell: Callable[[Progress], None]) -> Iterator[Any]:
+def _counted(weights: Any, sizes: dict[str, int], tell: Tell, cancelled: Callable[[], bool]) -> Iterator[Any]:
     """Yields each of ``weights``, pairs that begin with a name. A name that the files lack counts as the mean size."""
     items = list(weights)
     total = sum(sizes.values())
     mean = total / max(1, len(items))
     done = 0.0
+    meter = Meter("loading", total, tell)
     for item in items:
-        tell(Progress(phase="loading", done=min(total, round(done)), total=total))
+        if cancelled():
+            raise Interrupted
+        meter.at(min(total, round(done)))
         yield item
         done += sizes.get(item[0], mean) if isinstance(item, tuple) else mean
-    tell(Progress(phase="loading", done=total, total=total))
+    meter.at(total)
 
 
 def _tensor_bytes(folder: Path) -> dict[str, int]:

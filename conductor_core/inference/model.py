@@ -9,6 +9,7 @@ import time
 import timeit
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from statistics import median
 from typing import Any
 
@@ -17,18 +18,23 @@ import xgrammar
 from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache
 from transformers.utils import logging as transformers_logging
 
-from conductor_core.chat import Message
-from conductor_core.inference.errors import InferenceError, ModelUnavailable, PromptTooLong
-from conductor_core.inference.generation import Generation, Written
+from conductor_core.chat import FinishReason, Message
+from conductor_core.inference.errors import InferenceError, Interrupted, ModelUnavailable, PromptTooLong
+from conductor_core.inference.generation import Generation, PrefixFolder, Written
 from conductor_core.inference.hardware import SMALL_PARAMETERS, Placement, place
+from conductor_core.inference.kept_pace import keep_pace, kept_pace
 from conductor_core.inference.loading import telling_progress
+from conductor_core.inference.meter import Meter, Pace, WritingMeter, mean_of_late
+from conductor_core.inference.passes import Passes
+from conductor_core.inference.prefix_files import PrefixFiles
 from conductor_core.inference.prefixes import KeptPrefixes
 from conductor_core.inference.source import ModelFiles
+from conductor_core.inference.stamps import model_stamp
 from conductor_core.inference.writing import Writer
 from conductor_core.progress import Progress, Tell
 
 PREFILL_CHUNK = 512
-"""Tokens that the model reads in one pass: it sees a cancellation between two passes."""
+"""Tokens that the model reads in one pass. Other chunks round differently: raise ``prefix_files.FORM`` with it."""
 THREADS_KEPT_S = 10.0
 """A machine that was idle may be busy by the next call; too many threads then cost far more than a trial (25 ms)."""
 KEPT_GRAMMARS = 128
@@ -38,12 +44,30 @@ def _nobody(_: Progress) -> None:
     """Nobody wants to know."""
 
 
-class LoadedModel:
-    """See the module. Raises on construction: ModelUnavailable."""
+def _never() -> bool:
+    return False
 
-    def __init__(self, files: ModelFiles, tell: Tell = _nobody) -> None:
-        """``tell``: learns how far the loading is."""
+
+class LoadedModel:
+    """See the module. Raises on construction: ModelUnavailable, Interrupted."""
+
+    def __init__(
+        self,
+        files: ModelFiles,
+        tell: Tell = _nobody,
+        *,
+        cancelled: Callable[[], bool] = _never,
+        kept: PrefixFolder | None = None,
+    ) -> None:
+        """Loads a model.
+
+        Args:
+            tell: learns how far the loading is.
+            cancelled: ends the loading with Interrupted.
+            kept: where prefixes are kept as files; None: nowhere.
+        """
         self.files = files
+        stamp = model_stamp(files.folder) if kept is not None else None
         self.placement = _available(place(files.parameters))
         transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
         self._threads_chosen_at = -THREADS_KEPT_S
@@ -52,7 +76,7 @@ class LoadedModel:
             self.tokenizer: Any = AutoTokenizer.from_pretrained(
                 files.folder, trust_remote_code=False, local_files_only=True
             )
-            with telling_progress(files.folder, tell):
+            with telling_progress(files.folder, tell, cancelled):
                 loaded: Any = AutoModelForCausalLM.from_pretrained(
                     files.folder,
                     dtype=getattr(torch, self.placement.dtype),
@@ -66,6 +90,8 @@ class LoadedModel:
                 )
             model, report = loaded
             self.model: Any = model.to(self.placement.device).eval()
+        except Interrupted:
+            raise
         except Exception as error:  # files from elsewhere make the libraries' parsers raise anything
             raise ModelUnavailable(f"{files.folder} could not be loaded: {_first_line(error)}") from error
         if report["missing_keys"]:
@@ -77,7 +103,15 @@ class LoadedModel:
         self._markers = sorted(token for token in self.tokenizer.all_special_tokens if len(token) > 1)
         self.stop_ids = _stop_ids(self.model, self.tokenizer)
         self._last_logits_only = "logits_to_keep" in inspect.signature(self.model.forward).parameters
-        self._prefixes = KeptPrefixes()
+        # Small models are quick, and a graphics card takes its work faster than it does it.
+        looked_at = self.placement.device == "cpu" and files.parameters >= SMALL_PARAMETERS
+        self._passes = Passes(self.model) if looked_at else None
+        self._kept_folder = kept.path if kept is not None else None
+        how = f"{self.placement.device} {self.placement.dtype}"
+        on_disk = None if kept is None else PrefixFiles(kept, files.folder, stamp, text_config, how)
+        self._prefixes = KeptPrefixes(self.model.dtype, self.placement.device, on_disk)
+        self._pace_of = f"{files.folder} {how}"
+        self.pace = kept_pace(kept.path, self._pace_of) if kept is not None else Pace()
         self._static_ids: dict[tuple[Message, ...], tuple[int, ...]] = {}
         self._compiler: Any = None
         self._grammars: OrderedDict[str, Any] = OrderedDict()
@@ -158,30 +192,41 @@ class LoadedModel:
         ids, static = self.encode(generation)
         limit = min(generation.max_tokens, self.room(ids))
         writer = Writer(self, len(ids), generation, emit)
-        reading = _Reading(len(ids), tell)
+        reading = Meter("reading", len(ids), tell, known_per_s=self.pace.read_per_s)
         cache = self._cache_after(static, cancelled, reading)
         if cache is None:
             return None
-        pending = ids[len(static) :]
-        reading.done = len(static)
-        logits = self._read(pending, cache, cancelled, reading)
-        began_s = time.monotonic()
+        logits = self._read(ids[len(static) :], cache, cancelled, reading, len(static))
+        expected = generation.usual_tokens and (self.pace.written or generation.usual_tokens)
+        writing = WritingMeter(limit, expected, tell)
         while True:
             if logits is None or cancelled():
                 return None
             token = writer.draw(logits)
             if token in self.stop_ids:
-                return writer.ended("stop", len(writer.ids) + 1)
+                return self._ended(writer, "stop", 1, reading, writing)
             pending = writer.accept(token, limit)
-            # The first token comes with the reading of the prompt, which is not part of the time.
-            took_s, timed = time.monotonic() - began_s, len(writer.ids) - 1
-            rate = timed / took_s if timed > 0 and took_s > 0 else None
-            tell(Progress(phase="writing", done=len(writer.ids), total=limit, per_s=rate))
+            thinking = generation.answer_begins is not None and generation.answer_begins not in writer.text
+            writing.at(len(writer.ids), thinking=thinking)
             if writer.complete:
-                return writer.ended("stop", len(writer.ids))
+                return self._ended(writer, "stop", 0, reading, writing)
             if len(writer.ids) >= limit:
-                return writer.ended("length", len(writer.ids))
+                return self._ended(writer, "length", 0, reading, writing)
             logits = self._read(pending, cache, cancelled)
+
+    def _ended(
+        self, writer: Writer, reason: FinishReason, stop_tokens: int, reading: Meter, writing: WritingMeter
+    ) -> Written:
+        """Returns how a completion ended, and keeps the pace of a plan for later estimates."""
+        if writing.usual is not None:
+            self.pace = Pace(
+                read_per_s=reading.measured_per_s or self.pace.read_per_s,
+                written_per_s=writing.per_s or self.pace.written_per_s,
+                written=mean_of_late(self.pace.written, len(writer.ids)),
+            )
+            if self._kept_folder is not None and self.files.parameters >= SMALL_PARAMETERS:
+                keep_pace(self._kept_folder, self._pace_of, self.pace)
+        return writer.ended(reason, len(writer.ids) + stop_tokens)
 
     def room(self, ids: Sequence[int]) -> int:
         """Returns how many tokens can follow the prompt ``ids``. Raises: PromptTooLong if there is no room for one."""
@@ -193,7 +238,7 @@ class LoadedModel:
         return room
 
     def _cache_after(
-        self, static: tuple[int, ...], cancelled: Callable[[], bool], reading: "_Reading"
+        self, static: tuple[int, ...], cancelled: Callable[[], bool], reading: Meter
     ) -> DynamicCache | None:
         """Returns a cache that has read ``static``, as the caller's own copy; None if cancelled meanwhile."""
         if not static:
@@ -207,21 +252,37 @@ class LoadedModel:
         return cache
 
     def _read(
-        self, ids: Sequence[int], cache: DynamicCache, cancelled: Callable[[], bool], reading: "_Reading | None" = None
+        self,
+        ids: Sequence[int],
+        cache: DynamicCache,
+        cancelled: Callable[[], bool],
+        reading: Meter | None = None,
+        before: int = 0,
     ) -> torch.Tensor | None:
-        """Reads ``ids`` into ``cache``. Returns float32 logits (vocabulary) after the last one, None if cancelled."""
+        """Reads ``ids`` into ``cache``. Returns float32 logits (vocabulary) after the last one, None if cancelled.
+
+        A cache of which the reading was cancelled holds a part of a pass: the caller drops it.
+
+        Args:
+            reading: learns how many tokens are read, with the ``before`` that were there.
+        """
         options = {"logits_to_keep": 1} if self._last_logits_only else {}
         output = None
         for start in range(0, len(ids), PREFILL_CHUNK):
             if cancelled():
                 return None
             chunk = torch.tensor([ids[start : start + PREFILL_CHUNK]], device=self.placement.device)
+            done, tokens = before + start, chunk.shape[1]
             if reading is not None:
-                reading.tell()
-            output = self.model(input_ids=chunk, past_key_values=cache, use_cache=True, **options)
+                reading.at(done)
+            share = None if reading is None else lambda part, done=done, tokens=tokens: reading.at(done + part * tokens)
+            try:
+                with self._passes.watched(cancelled, share) if self._passes is not None else nullcontext():
+                    output = self.model(input_ids=chunk, past_key_values=cache, use_cache=True, **options)
+            except Interrupted:
+                return None
             if reading is not None:
-                reading.done += chunk.shape[1]
-                reading.tell()
+                reading.at(done + tokens)
         if output is None:
             raise InferenceError(f"{self.files.folder.name} was given an empty prompt")
         logits: torch.Tensor = output.logits[0, -1].to("cpu", torch.float32)
@@ -241,17 +302,6 @@ class LoadedModel:
                 self._grammars.popitem(last=False)
         self._grammars.move_to_end(grammar)
         return xgrammar.GrammarMatcher(self._grammars[grammar], terminate_without_stop_token=True)
-
-
-class _Reading:
-    """Tells how much of a prompt is read: ``done`` of ``total`` tokens."""
-
-    def __init__(self, total: int, tell: Tell) -> None:
-        self.done = 0
-        self._total, self._tell = total, tell
-
-    def tell(self) -> None:
-        self._tell(Progress(phase="reading", done=min(self.done, self._total), total=self._total))
 
 
 def _stop_ids(model: Any, tokenizer: Any) -> frozenset[int]:

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING
 
 from conductor_core.chat import Usage
 from conductor_core.given_path import given_path, is_folder
-from conductor_core.inference.errors import InferenceError
-from conductor_core.inference.generation import Done, Generation, Written
+from conductor_core.inference.errors import InferenceError, Interrupted
+from conductor_core.inference.generation import Done, Generation, PrefixFolder, Written
 from conductor_core.inference.hardware import SMALL_PARAMETERS, Placement, free_ram_bytes, place
 from conductor_core.inference.source import fetch, inspect_folder, local_folder
 from conductor_core.progress import Progress, Tell, watcher
@@ -86,6 +86,7 @@ class SharedModel:
         loaded: the model; None until the first call, and after it has left memory.
         idle_s: seconds without a call after which it leaves memory; None: never.
         load_s: seconds that loading took.
+        kept: where it keeps what it has read of prompts; None: only in memory. It counts from the next loading.
     """
 
     def __init__(self, ref: str) -> None:
@@ -93,6 +94,7 @@ class SharedModel:
         self.loaded: LoadedModel | None = None
         self.load_s: float | None = None
         self.idle_s: float | None = None
+        self.kept: PrefixFolder | None = None
         self._waiting = 0
         self._used_s = time.monotonic()
         self._timer: threading.Timer | None = None
@@ -130,7 +132,7 @@ class SharedModel:
         def progress(made: Progress) -> None:
             """Tells the watcher at most every ``TOLD_EVERY_S``, but always the beginning and the end of a phase."""
             now_s = time.monotonic()
-            ends = made.phase != "writing" and made.done >= made.total
+            ends = not made.writes and made.done >= made.total
             lately = bool(last) and last[0][0] == made.phase and now_s - last[0][1] < TOLD_EVERY_S
             if watched is None or (lately and not ends):
                 return
@@ -165,7 +167,9 @@ class SharedModel:
         try:
             calls = [call for call in taken if not call.cancelled.is_set()]
             if calls:
-                self._answer(self.loaded or self._load(calls[0].progress), calls)
+                self._answer(self.loaded or self._load(calls), calls)
+        except Interrupted:
+            log.info("%s is not loaded: nobody waits for it any more", self.ref)
         except Exception as error:  # noqa: BLE001 it must cross to the callers, who would else wait for ever
             for call in taken:
                 call.tell(self._failure(error))
@@ -215,11 +219,21 @@ class SharedModel:
         failure.__cause__ = error
         return failure
 
-    def _load(self, progress: Tell) -> "LoadedModel":
-        """Loads the model, one at a time in this process.
+    def _load(self, calls: Sequence[_Call]) -> "LoadedModel":
+        """Loads the model for ``calls`` and those behind them, one at a time in this process.
 
         Other models leave: those that were not used of late, and where memory is short all that nobody waits for.
+        Raises: Interrupted once nobody waits any more.
         """
+
+        def waiting() -> list[_Call]:
+            with _models_lock:
+                return [call for call in (*calls, *self._calls) if not call.cancelled.is_set()]
+
+        def tell(made: Progress) -> None:
+            for call in waiting():
+                call.progress(made)
+
         with _loading_lock:
             files = fetch(self.ref)
             placement = place(files.parameters)
@@ -230,7 +244,7 @@ class SharedModel:
             from conductor_core.inference.model import LoadedModel
 
             start = time.perf_counter()
-            self.loaded = LoadedModel(files, progress)
+            self.loaded = LoadedModel(files, tell, cancelled=lambda: not waiting(), kept=self.kept)
             self.load_s = time.perf_counter() - start
             return self.loaded
 

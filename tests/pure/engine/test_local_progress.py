@@ -38,4 +38,4 @@ async def test_a_conductor_says_so_of_its_plan(tmp_path: Path) -> None:
     conductor = open_conductor(str(random_model(tmp_path, seed=6)), Settings(plan_max_tokens=400))
     await Engine(sink, quick_settings()).run(RunRequest(task="a task", plan_only=True), conductor, pool)
     told = [event.progress for event in sink.events if isinstance(event, ev.PlanProgress)]
-    assert list(dict.fromkeys(each.phase for each in told)) == ["loading", "reading", "writing"]
+    assert list(dict.fromkeys(each.phase for each in told)) == ["loading", "reading", "thinking", "writing"]

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from contextlib import aclosing
 from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -30,9 +31,9 @@ async def test_one_model_for_all_who_name_it(tmp_path: Path, monkeypatch: pytest
     loads: list[Path] = []
     original = model_module.LoadedModel.__init__
 
-    def counting(self: model_module.LoadedModel, files: ModelFiles, tell: Tell) -> None:
+    def counting(self: model_module.LoadedModel, files: ModelFiles, tell: Tell, **options: Any) -> None:
         loads.append(files.folder)
-        original(self, files, tell)
+        original(self, files, tell, **options)
 
     monkeypatch.setattr(model_module.LoadedModel, "__init__", counting)
     generation = Generation("model_id", max_tokens=8)

@@ -1,0 +1,90 @@
+"""Turns counts of bytes and tokens into progress with a pace and an estimate of the time left. Imports no torch."""
+
+import time
+from collections.abc import Callable
+
+from pydantic import Field
+
+from conductor_core.progress import Phase, Progress, Tell
+from conductor_core.workflow.model import Frozen
+
+_TELLING_S = 0.2
+"""A pace of less time than this is noise."""
+
+
+class Pace(Frozen):
+    """How quick a model was of late on this machine; None where nothing was measured.
+
+    Attributes:
+        read_per_s, written_per_s: tokens of the prompt and of completions, a second.
+        written: tokens of its completions, a mean that forgets.
+    """
+
+    read_per_s: float | None = Field(None, gt=0)
+    written_per_s: float | None = Field(None, gt=0)
+    written: float | None = Field(None, gt=0)
+
+
+class Meter:
+    """Measures one phase: ``done`` of ``total``, and how quickly."""
+
+    def __init__(self, phase: Phase, total: int, tell: Tell, *, known_per_s: float | None = None) -> None:
+        """``known_per_s``: the pace until one is measured."""
+        self._phase, self._total, self._tell = phase, total, tell
+        self._known_per_s = known_per_s
+        self._first: float | None = None
+        self._began_s = self._clock()
+        self._done = 0.0
+
+    _clock: Callable[[], float] = staticmethod(time.monotonic)
+
+    def at(self, done: float) -> None:
+        """Tells that ``done`` is done. What was done at the first call took its time for something else."""
+        if self._first is None:
+            self._first, self._began_s = done, self._clock()
+        self._done = done
+        left_s = max(0.0, self._total - done) / self.per_s if self.per_s else None
+        self._tell(
+            Progress(
+                phase=self._phase, done=min(int(done), self._total), total=self._total, per_s=self.per_s, left_s=left_s
+            )
+        )
+
+    @property
+    def measured_per_s(self) -> float | None:
+        """The pace so far; None while it says nothing."""
+        took_s = self._clock() - self._began_s
+        done = self._done - (self._first or 0.0)
+        return done / took_s if took_s >= _TELLING_S and done > 0 else None
+
+    @property
+    def per_s(self) -> float | None:
+        return self.measured_per_s or self._known_per_s
+
+
+class WritingMeter:
+    """Measures a completion: at most ``limit`` tokens, of which ``usual`` are expected (None: nobody knows)."""
+
+    def __init__(self, limit: int, usual: float | None, tell: Tell) -> None:
+        self._limit, self.usual, self._tell = limit, usual, tell
+        self._began_s = time.monotonic()
+        self.per_s: float | None = None
+
+    def at(self, written: int, *, thinking: bool) -> None:
+        """Tells of ``written`` tokens. The first comes with the reading of the prompt, so it has no pace."""
+        took_s = time.monotonic() - self._began_s
+        self.per_s = (written - 1) / took_s if written > 1 and took_s > 0 else None
+        left_s = None
+        if self.per_s and self.usual is not None and written < self.usual:
+            left_s = (min(self.usual, self._limit) - written) / self.per_s
+        self._tell(
+            Progress(
+                phase="thinking" if thinking else "writing",
+                done=written, total=self._limit, per_s=self.per_s, left_s=left_s,
+            )
+        )  # fmt: skip
+
+
+def mean_of_late(before: float | None, now: float) -> float:
+    """Returns a mean in which the newest value counts a third."""
+    return now if before is None else (2 * before + now) / 3
