@@ -102,6 +102,7 @@ def test_by_keyboard_alone_from_the_empty_page_to_the_comparison(app: App, open_
     page.keyboard.press("Enter")
     expect(card(page)).to_have_count(0)
     expect(answers.last).to_contain_text(RIGHT)
+    expect(page.get_by_test_id("stMain")).to_be_focused()
 
 
 def test_played_then_left_at_a_stop_then_tried_by_hand_then_taken_up_again(app: App, open_page: OpenPage) -> None:

@@ -8,6 +8,8 @@ const LOOK_MS = 150
 const AGAIN_MS = 3000
 // The button that goes on with a tour that was left.
 const RESUME = ".st-key-take-tour button"
+// Where it ends there is no such button: the page has the focus, and its keys scroll it.
+const PAGE = '[data-testid="stMain"]'
 const KEYS = { ArrowRight: "next", ArrowLeft: "back", Enter: "next", Escape: "leave" }
 
 // Part of the script, so that the card is never measured without its styles.
@@ -87,7 +89,8 @@ class Card {
     this.layer.remove()
     // Whoever left by key goes on from here, and not from the top of the page. A card that comes next has the focus.
     const lost = () => document.activeElement === document.body || document.activeElement === null
-    if (ours) setTimeout(() => lost() && document.querySelector(RESUME)?.focus({ preventScroll: true }), LOOK_MS)
+    const next = () => document.querySelector(RESUME) ?? document.querySelector(PAGE)
+    if (ours) setTimeout(() => lost() && next()?.focus({ preventScroll: true }), LOOK_MS)
   }
 
   update(data, setTriggerValue) {
