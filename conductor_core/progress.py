@@ -39,6 +39,13 @@ class Progress(Frozen):
         return self.phase in ("thinking", "writing")
 
 
+def time_left(seconds: float) -> str:
+    """Says an estimate as roughly as it is known."""
+    if seconds < 7.5:
+        return "a few seconds left"
+    return f"about {5 * round(seconds / 5)} s left" if seconds < 90 else f"about {round(seconds / 60)} min left"
+
+
 Tell = Callable[[Progress], None]
 
 _watcher: ContextVar[Tell | None] = ContextVar("watcher", default=None)

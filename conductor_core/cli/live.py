@@ -15,7 +15,7 @@ from conductor_core.cli.signals import stopping
 from conductor_core.cli.text import duration, labels, one_line, plain
 from conductor_core.endings import INCOMPLETE
 from conductor_core.errors import InspectorError, StoreError
-from conductor_core.progress import Progress
+from conductor_core.progress import Progress, time_left
 from conductor_core.run_facts import label
 from conductor_core.sensitive import in_words
 from conductor_core.spending import IN_WORDS, basis, cost_of_call, cost_so_far
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from storage import Store
 
 _TOLD_EVERY_MS = 5_000
+_LONG_S = 10.0
 
 
 class RunStopped(InspectorError):
@@ -118,15 +119,21 @@ class ProgressView:
             assert_never(event)
 
     def _print_progress(self, event: ev.StepProgress | ev.PlanProgress) -> None:
-        """Prints a line when a phase begins, then one every few seconds. A plan that is being written shows itself."""
+        """Prints a line when a phase begins, then one every few seconds.
+
+        A plan that is being written shows itself: one line says how long it may take, if that is long.
+        """
         of_plan = isinstance(event, ev.PlanProgress)
         place = event.round if isinstance(event, ev.PlanProgress) else event.path
         phase, at_ms = event.progress.phase, event.at_ms
         told = self._told.get((of_plan, place))
+        writes = event.progress.writes
         again = told is not None and told[0] == phase and at_ms - told[1] < _TOLD_EVERY_MS
-        if again or (of_plan and phase == "writing") or (phase == "writing" and told is None):
+        if again or (writes and told is None):
             return
-        self._told[of_plan, place] = (phase, at_ms)
+        if of_plan and writes and (told[0] == "writing" or (event.progress.left_s or 0) < _LONG_S):
+            return
+        self._told[of_plan, place] = ("writing" if of_plan and writes else phase, at_ms)
         head = "the Conductor" if of_plan else f"step {label(place)}"
         self._say(f"{head} · {doing(event.progress)}")
 
@@ -221,14 +228,15 @@ def _created(event: ev.RunCreated) -> str:
 
 def doing(progress: Progress) -> str:
     """Says what a model in this process is doing."""
-    match progress.phase:
-        case "loading":
-            share = f"{100 * progress.done // progress.total} %" if progress.total else "the first bytes"
-            return f"loading the model, {share} of {progress.total / 1e6:,.0f} MB"
-        case "reading":
-            return f"reading the prompt, {progress.done:,} of {progress.total:,} tokens"
     rate = f", {progress.per_s:.1f} tokens/s" if progress.per_s else ""
-    return f"writing, {progress.done:,} tokens{rate}"
+    left = f", {time_left(progress.left_s)}" if progress.left_s is not None else ""
+    match progress.phase:
+        case "loading" | "converting":
+            share = f"{100 * progress.done // progress.total} %" if progress.total else "the first bytes"
+            return f"{progress.phase} the model, {share} of {progress.total / 1e6:,.0f} MB{left}"
+        case "reading":
+            return f"reading the prompt, {progress.done:,} of {progress.total:,} tokens{rate}{left}"
+    return f"{progress.phase}, {progress.done:,} tokens{rate}{left}"
 
 
 def _step_line(event: ev.StepEvent, step: StepTrace) -> str | None:

@@ -3,7 +3,8 @@ import { test } from "node:test"
 
 import { live } from "./assets.js"
 
-const { accessList, basis, doing, perMillion, plural, seconds, shortHash, usd, usdInLine } = await live("format.js")
+const { accessList, basis, doing, perMillion, plural, seconds, shareDone, shortHash, usd, usdInLine } =
+  await live("format.js")
 
 test("a time is in seconds, then minutes, then hours, and 60 s are a minute", () => {
   assert.deepEqual([null, 0, 940, 59_949, 59_950, 61_000, 3_599_600, 7_260_000].map(seconds), [
@@ -37,12 +38,34 @@ test("a cost says what it rests on", () => {
   assert.equal(basis({ cost_usd: 1, at_list_price: true, usage: { estimated: true } }), "estimated")
 })
 
+test("the time left is said as roughly as it is known, and a bar stands where there is a whole", () => {
+  const left = (left_s) => doing({ phase: "reading", done: 512, total: 1520, per_s: 26.4, left_s }).split(" · ").at(-1)
+  assert.deepEqual([0, 7.4, 12, 88, 100, 700].map(left), [
+    "a few seconds left",
+    "a few seconds left",
+    "about 10 s left",
+    "about 90 s left",
+    "about 2 min left",
+    "about 12 min left",
+  ])
+  assert.equal(left(null), "26/s")
+  assert.equal(shareDone({ phase: "reading", done: 380, total: 1520 }), 0.25)
+  assert.equal(shareDone({ phase: "loading", done: 0, total: 0 }), null)
+  assert.equal(shareDone({ phase: "thinking", done: 20, total: 1024 }), null)
+})
+
 test("a model in this process says what it does, also where a total is not known", () => {
   assert.equal(doing({ phase: "loading", done: 0, total: 0 }), "Loading the model, 0 % of 1 MB")
   assert.equal(doing({ phase: "loading", done: 5e8, total: 1e9 }), "Loading the model, 50 % of 1.0 GB")
   assert.equal(doing({ phase: "reading", done: 512, total: 1520 }), "Reading the prompt, 512 of 1,520 tok")
   assert.equal(doing({ phase: "writing", done: 20, per_s: 9.96 }), "Writing, 20 tok · 10.0/s")
   assert.equal(doing({ phase: "writing", done: 20, per_s: null }), "Writing, 20 tok")
+  assert.equal(
+    doing({ phase: "thinking", done: 1, per_s: 1.52, left_s: 98 }),
+    "Thinking, 1 tok · 1.5/s · about 2 min left",
+  )
+  const converting = { phase: "converting", done: 1e9, total: 4e9, per_s: 1e8, left_s: 30 }
+  assert.equal(doing(converting), "Converting the model, 25 % of 4.0 GB · about 30 s left")
 })
 
 test("lists, counts, digests and prices", () => {

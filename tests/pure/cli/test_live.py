@@ -241,3 +241,33 @@ def test_what_a_model_in_this_process_does_is_said_as_it_begins_and_now_and_then
         "step 0 · loading the model, 50 % of 500 MB",
         "step 0 · reading the prompt, 512,000,000 of 500,000,000 tokens",
     ]
+
+
+def test_a_plan_that_takes_long_says_how_far_it_is_and_how_long_it_may_take(capsys: pytest.CaptureFixture[str]) -> None:
+    view = ProgressView(quiet=False, answer=False)
+    begun = planned("r", Workflow(steps=(Step(instruction="x", agent="solver"),)))[0]
+    for event in (created("r"), begun):
+        view.show(event)
+    capsys.readouterr()
+    said: list[dict[str, object]] = [
+        {"phase": "loading", "done": 10**9, "total": 4 * 10**9, "left_s": 7},
+        {"phase": "converting", "done": 10**9, "total": 4 * 10**9, "left_s": 30},
+        {"phase": "reading", "done": 512, "total": 1344, "per_s": 26.42, "left_s": 31.6},
+        {"phase": "thinking", "done": 1, "total": 1024},
+        {"phase": "thinking", "done": 3, "total": 1024, "per_s": 1.5, "left_s": 98},
+        {"phase": "thinking", "done": 4, "total": 1024, "per_s": 1.5, "left_s": 97},
+        {"phase": "writing", "done": 40, "total": 1024, "per_s": 1.5, "left_s": 73},
+    ]
+    for seconds, each in enumerate(said):
+        progress = Progress.model_validate(each)
+        view.show(ev.PlanProgress(run_id="r", at_ms=7000 * seconds, progress=progress))
+    assert capsys.readouterr().err.splitlines() == [
+        "the Conductor · loading the model, 25 % of 4,000 MB, a few seconds left",
+        "the Conductor · converting the model, 25 % of 4,000 MB, about 30 s left",
+        "the Conductor · reading the prompt, 512 of 1,344 tokens, 26.4 tokens/s, about 30 s left",
+        "the Conductor · thinking, 3 tokens, 1.5 tokens/s, about 2 min left",
+    ]
+    view.show(ev.PlanProgress(run_id="r", at_ms=60_000, progress=Progress(phase="reading", done=0, total=9)))
+    quick = Progress(phase="writing", done=9, total=1024, per_s=90, left_s=1.5)
+    view.show(ev.PlanProgress(run_id="r", at_ms=70_000, progress=quick))
+    assert capsys.readouterr().err == "the Conductor · reading the prompt, 0 of 9 tokens\n", "a quick one shows itself"

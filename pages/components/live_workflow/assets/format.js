@@ -41,12 +41,29 @@ export function basis({ cost_usd, at_list_price, usage }) {
 
 export const perMillion = (price) => (price ? `$${price.input} in, $${price.output} out per million` : "none given")
 
-// Says what a model in the inspector's own process is doing, from {phase, done, total, per_s}.
-export function doing({ phase, done, total, per_s: rate }) {
-  if (phase === "loading")
-    return `Loading the model, ${total ? Math.floor((100 * done) / total) : 0} % of ${gigabytes(total)}`
-  if (phase === "reading") return `Reading the prompt, ${whole.format(done)} of ${tokens(total)}`
-  return `Writing, ${tokens(done)}${rate ? ` · ${rate.toFixed(rate < 10 ? 1 : 0)}/s` : ""}`
+// Says what a model in the inspector's own process is doing, from a Progress of conductor_core.
+export function doing({ phase, done, total, per_s: rate, left_s: left }) {
+  const pace = rate ? ` · ${rate.toFixed(rate < 10 ? 1 : 0)}/s` : ""
+  const still = timeLeft(left)
+  if (phase === "loading" || phase === "converting")
+    return `${BYTES_OF[phase]}, ${total ? Math.floor((100 * done) / total) : 0} % of ${gigabytes(total)}${still}`
+  if (phase === "reading") return `Reading the prompt, ${whole.format(done)} of ${tokens(total)}${pace}${still}`
+  return `${phase === "thinking" ? "Thinking" : "Writing"}, ${tokens(done)}${pace}${still}`
+}
+
+const BYTES_OF = { loading: "Loading the model", converting: "Converting the model" }
+
+// Says an estimate as roughly as it is known. Mirrors time_left of conductor_core.progress.
+function timeLeft(left) {
+  if (left === null || left === undefined) return ""
+  if (left < 7.5) return " · a few seconds left"
+  if (left < 90) return ` · about ${5 * Math.round(left / 5)} s left`
+  return ` · about ${Math.round(left / 60)} min left`
+}
+
+// Returns how much of what it does is done, from 0 to 1; null for a text, whose length nobody knows.
+export function shareDone({ phase, done, total }) {
+  return phase === "thinking" || phase === "writing" || !total ? null : done / total
 }
 
 const gigabytes = (bytes) =>

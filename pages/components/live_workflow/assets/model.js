@@ -20,6 +20,8 @@ const ENDED = new Set([
   "erased",
 ])
 
+// The phases of a model in which text comes.
+const WRITES = new Set(["thinking", "writing"])
 const AT_REST = new Set(["queued", "waiting"])
 
 export class RunModel {
@@ -114,7 +116,7 @@ export class RunModel {
     const key = pathKey(path)
     const step = this.steps.get(key)
     if (!step) return
-    if (step.progress && step.progress.phase !== "writing") step.progress = null
+    if (!WRITES.has(step.progress?.phase)) step.progress = null
     if (reasoning) step.reasoning += text
     else step.output += text
     step.liveTokens = output_tokens
@@ -132,7 +134,7 @@ export class RunModel {
   applyPlanDelta({ round, text, reasoning, draft, layout }, touched) {
     const known = this.rounds.get(pathKey(round))
     if (!known) return
-    if (known.progress && known.progress.phase !== "writing") known.progress = null
+    if (!WRITES.has(known.progress?.phase)) known.progress = null
     if (reasoning) known.reasoning += text
     else known.raw += text
     touched.plan = true

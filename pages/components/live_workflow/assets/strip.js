@@ -119,5 +119,12 @@ function planningNow(model) {
   const failed = round?.raw ? undefined : round?.retries?.at(-1)
   if (failed?.loading) return "the Conductor’s server is loading its model, and is asked again until it answers"
   if (failed) return `the Conductor’s server failed and is asked again after ${seconds(failed.wait_ms)}`
-  return "the Conductor is writing the plan"
+  return PLANNING[round?.progress?.phase] ?? "the Conductor is writing the plan"
+}
+
+const PLANNING = {
+  loading: "the Conductor’s model is being loaded",
+  converting: "the Conductor’s model is being converted",
+  reading: "the Conductor is reading its prompt",
+  thinking: "the Conductor is thinking about the plan",
 }

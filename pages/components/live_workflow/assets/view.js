@@ -22,7 +22,7 @@ import { visible } from "./text.js"
 import { themeOf } from "./theme.js"
 import { Timeline } from "./timeline.js"
 import { Twin } from "./twin.js"
-import { conductorDoing, editedLegend, howItWorks, legendText, planText, whatMatters } from "./view_words.js"
+import { conductorDoing, editedLegend, howItWorks, legendText, planText, showShare, whatMatters } from "./view_words.js"
 
 const TICK_MS = 125
 const TELL_AGAIN_MS = 3000
@@ -335,6 +335,7 @@ export class LiveWorkflow {
     this.showFigures()
     this.empty.hidden = model.run === null || model.ordered().length > 0
     setText(this.empty, model.ended ? "No workflow came out of this run." : conductorDoing(model))
+    showShare(this.empty, model)
     setText(this.planButton, planText(model))
     this.planButton.hidden = model.run === null
     this.planButton.setAttribute("aria-pressed", selected === null ? "true" : "false")

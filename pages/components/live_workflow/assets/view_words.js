@@ -1,7 +1,7 @@
 // What the view says about a run as a whole, and which of its steps it shows.
 
 import { el } from "./dom.js"
-import { doing } from "./format.js"
+import { doing, shareDone } from "./format.js"
 import { STEP_STATUS, notWhole, shownStatus } from "./status.js"
 
 export function planText(model) {
@@ -21,6 +21,14 @@ export function conductorDoing(model) {
   const { progress, reasoning } = model.rounds.get("") ?? {}
   if (reasoning && !progress) return "The Conductor is thinking; its plan follows…"
   return progress ? `The Conductor: ${doing(progress)}…` : "The Conductor is reading the task…"
+}
+
+// Draws a bar below the words where it is known how much is done.
+export function showShare(element, model) {
+  const { progress } = model.rounds.get("") ?? {}
+  const share = model.ended || !progress ? null : shareDone(progress)
+  element.toggleAttribute("data-share", share !== null)
+  element.style.setProperty("--share", `${(100 * (share ?? 0)).toFixed(1)}%`)
 }
 
 // Returns the glyphs of the usual statuses and of all others in this run.

@@ -1,0 +1,186 @@
+"""Benchmark: the first token of a real-size Conductor after a restart, with its prompt's prefix on disk and without.
+
+    python -m benchmarks.conductor_restart [--size 7b|0.5b] [--model FOLDER] [--rounds N] [--json]
+
+Each measurement is a process of its own, by the app's own path (``open_conductor``). Those with and without the file
+take turns, so that other work on the machine hits both alike. Times count from the request for a plan, with the
+libraries imported; what importing them takes stands beside. The prefix of "without" is read anew each time.
+
+The same processes measure cancellation: the plan is given up while the model is loaded, in the middle of reading the
+prompt, and while it writes. The figure is the time until its thread does nothing any more.
+"""
+
+import argparse
+import asyncio
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any, Literal
+
+from conductor_core.chat import PlanRequest, PlanText, WorkerSpec
+from conductor_core.progress import Progress, watching
+
+Stop = Literal["loading", "reading", "writing"]
+BARS = {"7b": "at most 1/20 of without", "0.5b": "at most 1 s"}
+POOL = tuple(
+    WorkerSpec(name=name, provider="rehearsal", model=name, description=description)
+    for name, description in (("solver", "hard sums and proofs"), ("coder", "code"), ("writer", "clear prose"))
+)
+REQUEST = PlanRequest(task="What is the sum of the first 40 odd numbers?", agents=POOL, max_steps=2)
+INTO_A_PASS_S = 1.0
+
+
+async def plan(model: Path, data_folder: Path, kept: bool, stop: Stop) -> dict[str, Any]:
+    """Asks for a plan, and gives it up while the model is at ``stop``."""
+    from conductor_core.conductors.catalogue import open_conductor
+    from conductor_core.inference.shared import shared_model
+    from conductor_core.settings import Settings
+
+    settings = Settings(data_folder=data_folder, prefix_bytes=2**30 if kept else 0, plan_max_tokens=1024)
+    conductor, shared = open_conductor(str(model), settings), shared_model(str(model))
+    told: list[tuple[float, Progress]] = []
+    began, began_cpu = time.perf_counter(), time.process_time()
+
+    async def write() -> tuple[float, float]:
+        with watching(lambda each: told.append((time.perf_counter() - began, each))):
+            async with aclosing(conductor.write(REQUEST)) as pieces:
+                async for piece in pieces:
+                    if isinstance(piece, PlanText):
+                        return time.perf_counter() - began, time.process_time() - began_cpu
+        raise RuntimeError("the plan ended without text")
+
+    def is_there() -> bool:
+        last = [(at_s, each) for at_s, each in told if each.phase == stop]
+        if stop == "loading":
+            return bool(last) and last[-1][1].done * 3 > last[-1][1].total
+        return bool(last) and time.perf_counter() - began - last[0][0] > INTO_A_PASS_S
+
+    writing = asyncio.create_task(write())
+    first_token_s = processor_s = None
+    if stop == "writing":
+        first_token_s, processor_s = await writing
+    else:
+        while not is_there() and not writing.done():  # noqa: ASYNC110 - another thread brings it about
+            await asyncio.sleep(0.005)
+        writing.cancel()
+        await asyncio.wait([writing])
+    stopped = time.perf_counter()
+    while shared.busy:  # noqa: ASYNC110 - as above
+        await asyncio.sleep(0.002)
+    phases = {each.phase for _, each in told}
+    return {
+        "first_token_s": first_token_s,
+        "processor_s": processor_s,
+        "load_s": shared.load_s,
+        "read_tokens": _read_tokens([each for _, each in told if each.phase == "reading"]),
+        "stopped_in_time": stop in phases or stop == "writing",
+        "stop_s": time.perf_counter() - stopped,
+    }
+
+
+def _read_tokens(reading: list[Progress]) -> int:
+    return reading[-1].done - reading[0].done if reading else 0
+
+
+def child(model: Path, data_folder: Path, kept: bool, stop: Stop) -> None:
+    """Prints one measurement as JSON."""
+    began = time.perf_counter()
+    import xgrammar  # noqa: F401
+    from transformers import PreTrainedTokenizerFast, Qwen2ForCausalLM  # noqa: F401
+
+    from conductor_core.conductors import catalogue  # noqa: F401
+
+    imports_s = time.perf_counter() - began
+    print(json.dumps({"import_s": imports_s} | asyncio.run(plan(model, data_folder, kept, stop))))
+
+
+def in_a_process(model: Path, data_folder: Path, *, kept: bool, stop: Stop) -> dict[str, Any]:
+    command = [sys.executable, "-m", "benchmarks.conductor_restart", "--child", stop, "--model", str(model)]
+    command += ["--data-folder", str(data_folder), *(["--kept"] if kept else [])]
+    done = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True)
+    measured: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    print(f"{'with' if kept else 'without'} file, stopped at {stop}: {measured}", file=sys.stderr, flush=True)
+    return measured
+
+
+def measure(model: Path, rounds: int) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        first = in_a_process(model, folder, kept=True, stop="writing")  # writes the file
+        (file,) = (folder / "prefixes").glob("*.safetensors")
+        pairs = [
+            {kept: in_a_process(model, folder, kept=kept, stop="writing") for kept in (True, False)}
+            for _ in range(rounds)
+        ]
+        stops = {stop: in_a_process(model, folder, kept=False, stop=stop) for stop in ("loading", "reading")}
+        size = file.stat().st_size
+    busy, busy_without = (statistics.median(pair[kept]["processor_s"] for pair in pairs) for kept in (True, False))
+    with_file, without = ([pair[kept]["first_token_s"] for pair in pairs] for kept in (True, False))
+    return {
+        "file_bytes": size,
+        "import_s": statistics.median(pair[kept]["import_s"] for pair in pairs for kept in (True, False)),
+        "writing_it_took_s": first["first_token_s"],
+        "with_file_s": with_file,
+        "without_s": without,
+        "ratio": statistics.median(one / other for one, other in zip(with_file, without, strict=True)),
+        "processor_s": [busy, busy_without],
+        "load_s": statistics.median(pair[kept]["load_s"] for pair in pairs for kept in (True, False)),
+        "read_tokens": [pairs[0][kept]["read_tokens"] for kept in (True, False)],
+        "stop_s": {name: one["stop_s"] for name, one in stops.items()}
+        | {"writing": max(pair[kept]["stop_s"] for pair in pairs for kept in (True, False))},
+        "all_stopped_in_time": all(one["stopped_in_time"] for one in stops.values()),
+    }
+
+
+def table(result: dict[str, Any], size: str) -> str:
+    shown = {name: "  ".join(f"{each:.2f}" for each in result[name]) for name in ("with_file_s", "without_s")}
+    stops = ", ".join(f"{name} {took:.2f} s" for name, took in result["stop_s"].items())
+    return "\n".join(
+        [
+            f"| after a restart ({size}) | first token s, each round | processor s | tokens read |",
+            "|---|---|---|---|",
+            f"| with the file ({result['file_bytes'] / 1e6:.0f} MB) | {shown['with_file_s']} | "
+            f"{result['processor_s'][0]:.1f} | {result['read_tokens'][0]} |",
+            f"| without | {shown['without_s']} | {result['processor_s'][1]:.1f} | {result['read_tokens'][1]} |",
+            "",
+            f"with / without, median of rounds: 1/{1 / result['ratio']:.1f} (the bar: {BARS[size]}); of it loading "
+            f"{result['load_s']:.2f} s; importing the libraries took {result['import_s']:.1f} s before",
+            f"cancelled until idle: {stops} (the bar: 1 s)",
+        ]
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--size", choices=sorted(BARS), default="7b")
+    parser.add_argument("--model", type=Path, help="a checkpoint of that size; default: one of random weights is made")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--child", choices=["loading", "reading", "writing"], help=argparse.SUPPRESS)
+    parser.add_argument("--data-folder", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--kept", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.child is not None:
+        child(options.model, options.data_folder, options.kept, options.child)
+        return
+    with tempfile.TemporaryDirectory() as scratch:
+        model = options.model
+        if model is None:
+            from benchmarks.random_checkpoint import write_checkpoint
+
+            model = Path(scratch) / f"qwen2.5-{options.size}-random"
+            write_checkpoint(model, options.size)
+        result = measure(model, options.rounds)
+    print(json.dumps(result, indent=1) if options.json else table(result, options.size))
+    good = result["ratio"] <= 1 / 20 if options.size == "7b" else statistics.median(result["with_file_s"]) <= 1
+    quick = result["all_stopped_in_time"] and max(result["stop_s"].values()) <= 1
+    raise SystemExit(0 if good and quick else 1)
+
+
+if __name__ == "__main__":
+    main()
