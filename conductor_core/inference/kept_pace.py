@@ -1,17 +1,15 @@
 """Keeps how quick each local Conductor was of late in one small file, for estimates after a restart. No torch.
 
-The file is a hint and no record: one that is damaged is written anew, and of two processes the later one wins.
+The file is a hint and no record: one that is damaged is written anew.
 """
 
-import contextlib
 import logging
-import os
-import tempfile
 from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
 from conductor_core.inference.meter import Pace
+from conductor_core.inference.private_files import write_whole, writing_to
 
 log = logging.getLogger(__name__)
 
@@ -27,19 +25,13 @@ def kept_pace(folder: Path, model: str) -> Pace:
 
 def keep_pace(folder: Path, model: str, pace: Pace) -> None:
     """Writes the pace of ``model``, for the user alone. A disk that is full or read-only costs a line in the log."""
-    paces = _read(folder)
-    paces.pop(model, None)
-    newest_last = [*paces.items(), (model, pace)][-MOST_MODELS:]
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=folder, suffix=".unfinished")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(_PACES.dump_json(dict(newest_last), exclude_none=True))
-            os.replace(name, folder / FILE)
-        finally:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(name)
+        with writing_to(folder) as may_write:
+            if may_write:
+                paces = _read(folder)
+                paces.pop(model, None)
+                newest_last = [*paces.items(), (model, pace)][-MOST_MODELS:]
+                write_whole(folder / FILE, _PACES.dump_json(dict(newest_last), exclude_none=True))
     except OSError as error:
         log.warning("how quick %s was is not kept in %s: %s", model, folder, error.strerror or error)
 

@@ -107,7 +107,7 @@ class LoadedModel:
         looked_at = self.placement.device == "cpu" and files.parameters >= SMALL_PARAMETERS
         self._passes = Passes(self.model) if looked_at else None
         self._kept_folder = kept.path if kept is not None else None
-        how = f"{self.placement.device} {self.placement.dtype}"
+        how = f"{self.placement.device} {self.placement.dtype} {self.placement.precision or 'unpacked'}"
         on_disk = None if kept is None else PrefixFiles(kept, files.folder, stamp, text_config, how)
         self._prefixes = KeptPrefixes(self.model.dtype, self.placement.device, on_disk)
         self._pace_of = f"{files.folder} {how}"

@@ -9,7 +9,6 @@ import hashlib
 import json
 import logging
 import os
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,17 +19,16 @@ import transformers
 from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer
 
-from conductor_core.file_lock import FileLock
 from conductor_core.inference.generation import PrefixFolder
+from conductor_core.inference.private_files import write_whole, writing_to
 from conductor_core.inference.stamps import model_stamp
 
 log = logging.getLogger(__name__)
 
 FORM = 1
 """The version of these files. Raise it when a prefix is read in another way than before, such as in other chunks."""
-_SUFFIX, _UNFINISHED = ".safetensors", ".unfinished"
+_SUFFIX = ".safetensors"
 _MAX_HEADER_BYTES = 2**20
-_LOCK_WAIT_S = 2.0
 
 
 class PrefixFiles:
@@ -86,15 +84,11 @@ class PrefixFiles:
 
     def _write(self, path: Path, data: bytes) -> None:
         """Raises: OSError."""
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        lock = FileLock(path.parent / ".lock")
-        try:
-            if not lock.acquire(_LOCK_WAIT_S):
+        with writing_to(path.parent) as may_write:
+            if not may_write:
                 log.info("a prefix is not kept in %s: another process writes there", path.parent)
             elif not path.exists() and _make_room(self._folder, len(data)):
-                _write_whole(path, data)
-        finally:
-            lock.close()
+                write_whole(path, data)
 
     @property
     def _layers(self) -> int:
@@ -166,12 +160,10 @@ def _digest(tensors: Mapping[str, torch.Tensor]) -> str:
 
 
 def _make_room(folder: PrefixFolder, needed_bytes: int) -> bool:
-    """Deletes what was left unfinished, and the files not used for longest. Returns whether there is room.
+    """Deletes the files not used for longest. Returns whether there is room.
 
     The caller has the lock. Raises: OSError.
     """
-    for path in folder.path.glob(f"*{_UNFINISHED}"):
-        path.unlink(missing_ok=True)
     found = [(path.lstat(), path) for path in folder.path.glob(f"*{_SUFFIX}")]
     oldest_first = sorted(found, key=lambda each: each[0].st_mtime_ns)
     total = sum(status.st_size for status, _ in found) + needed_bytes
@@ -182,26 +174,6 @@ def _make_room(folder: PrefixFolder, needed_bytes: int) -> bool:
             path.unlink(missing_ok=True)
             total -= status.st_size
     return True
-
-
-def _write_whole(path: Path, data: bytes) -> None:
-    """Makes ``path`` durable under its name, for its owner alone. Raises: OSError; then there is no such file."""
-    handle, name = tempfile.mkstemp(dir=path.parent, suffix=_UNFINISHED)  # with mode 0600
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(name, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(name)
-        raise
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
 
 
 def _first_line(error: Exception) -> str:

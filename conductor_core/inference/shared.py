@@ -234,8 +234,14 @@ class SharedModel:
             for call in waiting():
                 call.progress(made)
 
+        def require_somebody() -> None:
+            if not waiting():
+                raise Interrupted
+
         with _loading_lock:
+            require_somebody()
             files = fetch(self.ref)
+            tell(Progress(phase="loading", done=0, total=files.size_bytes))
             placement = place(files.parameters)
             free = free_ram_bytes()
             short = placement.device != "cpu" or (free is not None and free < placement.needed_bytes)
@@ -243,6 +249,7 @@ class SharedModel:
             # The one import that brings in torch: an inspector with remote models never pays for it.
             from conductor_core.inference.model import LoadedModel
 
+            require_somebody()
             start = time.perf_counter()
             self.loaded = LoadedModel(files, tell, cancelled=lambda: not waiting(), kept=self.kept)
             self.load_s = time.perf_counter() - start

@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 from transformers import DynamicCache
 
 from conductor_core.chat import Message
-from conductor_core.inference import prefix_files, stamps
+from conductor_core.inference import prefix_files, private_files, stamps
 from conductor_core.inference.generation import Generation, PrefixFolder
 from conductor_core.inference.model import LoadedModel
 from conductor_core.inference.prefix_files import PrefixFiles
@@ -278,7 +278,7 @@ def test_a_kill_while_it_is_written_leaves_nothing_that_is_loaded(
 
     def killed_before_the_name() -> None:
         monkeypatch.setattr(os, "replace", lambda *_: os.kill(os.getpid(), signal.SIGKILL))
-        prefix_files._write_whole(path, data[: len(data) // 2])
+        private_files.write_whole(path, data[: len(data) // 2])
 
     assert in_children(1, killed_before_the_name) == [-signal.SIGKILL]
     assert files(kept) == []
