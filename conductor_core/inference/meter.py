@@ -54,8 +54,12 @@ class Meter:
     def measured_per_s(self) -> float | None:
         """The pace so far; None while it says nothing."""
         took_s = self._clock() - self._began_s
-        done = self._done - (self._first or 0.0)
-        return done / took_s if took_s >= _TELLING_S and done > 0 else None
+        return self.counted / took_s if took_s >= _TELLING_S and self.counted > 0 else None
+
+    @property
+    def counted(self) -> float:
+        """What was done since the first call."""
+        return self._done - (self._first or 0.0)
 
     @property
     def per_s(self) -> float | None:

@@ -186,7 +186,8 @@ class LoadedModel:
     ) -> Written | None:
         """Writes a completion, piece by piece, to ``emit``; ``tell`` learns how far it is.
 
-        Returns None if it was cancelled, which it checks before each pass. Raises: PromptTooLong, InferenceError.
+        Returns None if it was cancelled, which it checks before each part of a pass. Raises: PromptTooLong,
+        InferenceError.
         """
         self.choose_threads()
         ids, static = self.encode(generation)
@@ -220,7 +221,8 @@ class LoadedModel:
         """Returns how a completion ended, and keeps the pace of a plan for later estimates."""
         if writing.usual is not None:
             self.pace = Pace(
-                read_per_s=reading.measured_per_s or self.pace.read_per_s,
+                # A few tokens are read at another pace than a whole prompt.
+                read_per_s=(reading.counted >= PREFILL_CHUNK and reading.measured_per_s) or self.pace.read_per_s,
                 written_per_s=writing.per_s or self.pace.written_per_s,
                 written=mean_of_late(self.pace.written, len(writer.ids)),
             )

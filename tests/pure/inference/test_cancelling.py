@@ -85,7 +85,10 @@ def test_reading_tells_how_far_a_single_pass_is_how_quick_and_how_long(watched: 
     assert half.left_s == pytest.approx((half.total - half.done) / half.per_s, rel=0.1, abs=2 / half.per_s)
 
 
-def test_a_later_reading_has_an_estimate_from_its_beginning(watched: LoadedModel, tmp_path: Path) -> None:
+def test_a_later_reading_has_an_estimate_from_its_beginning(
+    watched: LoadedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(model_module, "PREFILL_CHUNK", 64)
     after_each_product(watched, lambda: time.sleep(PART_S))
     plan = Generation(PROMPT.prompt, max_tokens=5, static_messages=1, usual_tokens=4)
     watched.generate(plan, lambda _: None, lambda: False)
