@@ -131,7 +131,7 @@ class ProgressView:
         again = told is not None and told[0] == phase and at_ms - told[1] < _TOLD_EVERY_MS
         if again or (writes and told is None):
             return
-        if of_plan and writes and (told[0] == "writing" or (event.progress.left_s or 0) < _LONG_S):
+        if of_plan and writes and (told is None or told[0] == "writing" or (event.progress.left_s or 0) < _LONG_S):
             return
         self._told[of_plan, place] = ("writing" if of_plan and writes else phase, at_ms)
         head = "the Conductor" if of_plan else f"step {label(place)}"
