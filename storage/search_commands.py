@@ -52,7 +52,9 @@ def add(commands: Any, database: argparse.ArgumentParser) -> None:
     received = commands.add_parser(
         "received", parents=[database], help="Answer from the events whether a provider was ever sent a text."
     )
-    received.add_argument("provider", metavar="PROVIDER", type=text_of, help="A provider, a host, or HOST:PORT.")
+    received.add_argument(
+        "provider", metavar="PROVIDER", type=text_of, help="A provider, a host, or HOST:PORT; '' for any."
+    )
     received.add_argument("text", metavar="TEXT", type=text_of)
     received.add_argument("--since", metavar="DAY|TIME", type=moment_of)
     received.add_argument("--until", metavar="DAY|TIME", type=end_of_day)
@@ -254,7 +256,8 @@ def _ledger(given: argparse.Namespace, file: Path) -> int:
             _keep_search(store, typed, only.names, "ledger")
         document: dict[str, Any] = {"receivers": _plain(found.receivers), "only_newest_texts": found.more}
         lines = [
-            f"{each.name}{' (simulated)' if each.simulated else ''}: {each.calls:,} calls in {each.runs:,} runs, "
+            f"{each.name}{' (simulated)' if each.simulated else ''}: {each.calls:,} calls"
+            f"{f' ({each.failed:,} failed)' if each.failed else ''} in {each.runs:,} runs, "
             f"{each.messages:,} messages, {each.images:,} images; {each.agents}"
             for each in found.receivers
         ]
@@ -281,7 +284,8 @@ def _received(given: argparse.Namespace, file: Path) -> int:
         said = {"answer": receipt.in_words, "rests_on": receipt.rests_on, "not_seen": receipt.not_seen}
         lines = [receipt.in_words]
         lines += [
-            f"  run {at.run_id} {at.purpose} {at.path}, {at.agent}, {at.at_utc:%Y-%m-%d %H:%M}"
+            f"  run {at.run_id} {at.purpose} {at.path}, {at.agent} at {at.host or 'this process'}, "
+            f"{at.at_utc:%Y-%m-%d %H:%M}, {at.ended}"
             for at in receipt.received
         ]
         lines += ["It rests on:", *(f"  {each}" for each in receipt.rests_on)]

@@ -1,6 +1,7 @@
 """Sums for an audit: tokens and cost by agent, person and day; and which failures there are, how often and where."""
 
 import sqlite3
+from itertools import islice
 from typing import Any
 
 from conductor_core.actor import Actor
@@ -40,13 +41,17 @@ class Spending(Frozen):
 
 
 class Failure(Frozen):
-    """A kind of failure: how many runs had it, how often in all, what was last said of it, and tasks that had it."""
+    """A kind of failure: how many runs had it, how often in all, what was last said of it, and tasks that had it.
+
+    ``run_ids``: of each of the tasks, the newest run that had it.
+    """
 
     code: str
     runs: int
     times: int
     said: str
     tasks: tuple[str, ...]
+    run_ids: tuple[str, ...]
 
 
 def read_spending(connection: sqlite3.Connection, filters: Filters) -> list[Spending]:
@@ -90,16 +95,13 @@ def read_failures(connection: sqlite3.Connection, filters: Filters) -> list[Fail
         "CROSS JOIN search_runs s ON s.run = f.run CROSS JOIN runs r ON r.run_id = s.run_id "
         f"WHERE f.kind = 'failure' AND {condition} GROUP BY f.value ORDER BY count(*) DESC, f.value"
     )
-    return [
-        Failure(
-            code=code,
-            runs=runs,
-            times=times,
-            said=_said(connection, code),
-            tasks=_tasks(connection, code, condition, bound),
-        )
-        for code, runs, times in connection.execute(query, bound).fetchall()
-    ]
+    found = []
+    for code, runs, times in connection.execute(query, bound).fetchall():
+        newest = _newest(connection, code, condition, bound)
+        said = _said(connection, code)
+        tasks, run_ids = tuple(newest), tuple(newest.values())
+        found.append(Failure(code=code, runs=runs, times=times, said=said, tasks=tasks, run_ids=run_ids))
+    return found
 
 
 def _said(connection: sqlite3.Connection, code: str) -> str:
@@ -111,11 +113,15 @@ def _said(connection: sqlite3.Connection, code: str) -> str:
     return read_text(rows[0][0]) if rows else ""
 
 
-def _tasks(connection: sqlite3.Connection, code: str, condition: str, bound: dict[str, Any]) -> tuple[str, ...]:
+def _newest(connection: sqlite3.Connection, code: str, condition: str, bound: dict[str, Any]) -> dict[str, str]:
+    """Returns some tasks with this failure, each with the newest run that had it; newest first."""
     query = (
-        "SELECT substr(r.task, 1, 200) FROM search_facets g CROSS JOIN search_runs s ON s.run = g.run "  # noqa: S608  no value in it
+        "SELECT substr(r.task, 1, 200), r.run_id FROM search_facets g CROSS JOIN search_runs s ON s.run = g.run "  # noqa: S608  no value in it
         f"CROSS JOIN runs r ON r.run_id = s.run_id WHERE g.kind = 'failure' AND g.value = :code AND {condition} "
         "ORDER BY g.run DESC LIMIT :most"
     )
     rows = connection.execute(query, bound | {"code": code, "most": 10 * _MOST_TASKS}).fetchall()
-    return tuple(dict.fromkeys(read_text(task) for (task,) in rows))[:_MOST_TASKS]
+    newest: dict[str, str] = {}
+    for task, run_id in rows:
+        newest.setdefault(read_text(task), read_text(run_id))
+    return dict(islice(newest.items(), _MOST_TASKS))

@@ -13,8 +13,8 @@ from storage.search.words import Words
 _MOST_TEXTS = 20_000
 _CALLS = "FROM search_calls c CROSS JOIN search_runs s ON s.run = c.run CROSS JOIN runs r ON r.run_id = s.run_id"
 _SUMS = (
-    f"c.provider, c.host, c.simulated, count(*), count(DISTINCT c.run), {count_of('c.messages')}, "
-    f"{count_of('c.images')}, "
+    "c.provider, c.host, c.simulated, count(*), sum(c.ended = 'failed'), count(DISTINCT c.run), "
+    f"{count_of('c.messages')}, {count_of('c.images')}, "
     "min(c.at_utc), max(c.at_utc), group_concat(DISTINCT c.agent)"
 )
 
@@ -23,7 +23,7 @@ class Receiver(Frozen):
     """A server that was sent something, or that was sent a text that holds the words.
 
     Attributes:
-        host: empty: this process. agents: who was asked there, as one text.
+        host: empty: this process. failed: how many of the calls failed. agents: who was asked there, as one text.
         messages: how many, over all calls. images: how many of their parts were images, whose content is not searched.
     """
 
@@ -31,6 +31,7 @@ class Receiver(Frozen):
     host: str
     simulated: bool
     calls: int
+    failed: int
     runs: int
     messages: int
     images: int
@@ -95,6 +96,7 @@ def read_receivers(connection: sqlite3.Connection, words: Words | None, filters:
             host=host,
             simulated=bool(simulated),
             calls=calls,
+            failed=failed,
             runs=runs,
             messages=messages,
             images=images,
@@ -102,7 +104,7 @@ def read_receivers(connection: sqlite3.Connection, words: Words | None, filters:
             last_utc=read_time(last),
             agents=str(agents).replace(",", ", "),
         )
-        for provider, host, simulated, calls, runs, messages, images, first, last, agents in connection.execute(
+        for provider, host, simulated, calls, failed, runs, messages, images, first, last, agents in connection.execute(
             query, bound
         ).fetchall()
     )

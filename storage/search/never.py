@@ -40,7 +40,7 @@ Reading = Callable[[], AbstractContextManager[sqlite3.Connection]]
 
 
 class Received(Frozen):
-    """A call in which the text was sent."""
+    """A call in which the text was sent. ``ended``: as in ``conductor_core.egress.Call``."""
 
     run_id: str
     path: str
@@ -49,13 +49,33 @@ class Received(Frozen):
     agent: str
     provider: str
     host: str
+    ended: str
+
+
+class SentTo(Frozen):
+    """A server to which the text was sent: in how many calls, and how many of these failed. No host: this process."""
+
+    provider: str
+    host: str
+    calls: int
+    failed: int
+
+    @property
+    def in_words(self) -> str:
+        where = f"at {self.host}" if self.host else "in this process"
+        calls = "1 call" if self.calls == 1 else f"{self.calls:,} calls"
+        failed = f"{self.failed:,} failed"
+        if self.failed == self.calls:
+            failed = "which failed" if self.calls == 1 else "all of which failed"
+        return f"{self.provider} {where} in {calls}{f', {failed}' if self.failed else ''}"
 
 
 class Receipt(Frozen):
     """The answer, and what it rests on.
 
     Attributes:
-        provider: as it was asked for: a provider's name, a host, or a host with its port.
+        provider: as it was asked for: a provider's name, a host, or a host with its port. Empty: any.
+        servers: those to which the text was sent, most calls first.
         received: calls in which the text was sent, the first ``MOST_LISTED``. times: how many there are.
         runs, calls, messages: what was read. to_provider: how many of the calls went there.
         images: parts of messages to the provider that are images: their content was not read.
@@ -72,6 +92,7 @@ class Receipt(Frozen):
     text: str
     since_utc: datetime | None
     until_utc: datetime | None
+    servers: tuple[SentTo, ...] = ()
     received: tuple[Received, ...] = ()
     times: int = 0
     runs: int = 0
@@ -90,16 +111,19 @@ class Receipt(Frozen):
     @property
     def in_words(self) -> str:
         """The answer in a sentence."""
-        if self.times:
-            calls = "once" if self.times == 1 else f"in {self.times:,} calls"
-            return f"{self.provider} was sent this text {calls}."
+        if self.servers:
+            return f"This text was sent to {'; to '.join(each.in_words for each in self.servers)}."
         if self.announced:
-            return f"No call to {self.provider} is shown to have begun that held this text."
+            return f"No call to {self._whom} is shown to have begun that held this text."
         if not self.to_provider:
-            return f"No recorded call went to {self.provider}."
+            return f"No recorded call went to {self._whom}."
         if self.hidden or self.hidden_in_files:
-            return f"It cannot be said: what is stored of the calls to {self.provider} lacks hidden passages."
-        return f"No recorded call to {self.provider} held this text."
+            return f"It cannot be said: what is stored of the calls to {self._whom} lacks hidden passages."
+        return f"No recorded call to {self._whom} held this text."
+
+    @property
+    def _whom(self) -> str:
+        return self.provider or "any server"
 
     @property
     def rests_on(self) -> tuple[str, ...]:
@@ -107,9 +131,11 @@ class Receipt(Frozen):
         return (
             _Period(self.since_utc, self.until_utc).in_words,
             f"Read from the events themselves: {self.runs:,} runs, {self.calls:,} calls, of which {self.to_provider:,} "
-            f"went to {self.provider} with {self.messages:,} messages.",
-            "Compared letter by letter, apart from case, white space and the form of signs. Calls that failed, and "
-            "those that were repeated or went to a fallback, count; so do the Conductor's.",
+            f"went to {self._whom} with {self.messages:,} messages.",
+            "A provider is the protocol that the pool names, such as openai; whose server it was, the host says.",
+            "Compared letter by letter, apart from case, white space and the form of signs. A call that failed "
+            "counts, because nothing says how much of it arrived. Calls that were repeated or went to a fallback "
+            "count, too, and so do the Conductor's.",
         )
 
     @property
@@ -117,7 +143,7 @@ class Receipt(Frozen):
         """What the answer cannot exclude, in sentences."""
         said = ["The text in other words, translated, encoded, or split over several messages."]
         if self.images:
-            said.append(f"What {self.images:,} images show that went to {self.provider}.")
+            said.append(f"What {self.images:,} images show that went to {self._whom}.")
         if self.announced:
             calls = "1 call" if self.announced == 1 else f"{self.announced:,} calls"
             said.append(f"{calls} with this text that followed a failed one: no event shows whether they were made.")
@@ -126,7 +152,7 @@ class Receipt(Frozen):
             said.append(f"{calls} passages that were hidden before they were stored; they may have held this text.")
         if self.hidden_in_files:
             said.append(
-                f"{self.hidden_in_files:,} imported runs with calls to {self.provider}, in whose files passages were "
+                f"{self.hidden_in_files:,} imported runs with calls to {self._whom}, in whose files passages were "
                 "hidden; they may have held this text."
             )
         if self.unread:
@@ -138,7 +164,7 @@ class Receipt(Frozen):
             said.append(f"{self.imported:,} imported runs: only their files say what was sent.")
         if self.deleted:
             said.append(f"{self.deleted:,} runs of the period that were deleted or erased.")
-        return (*said, "What the provider was sent by other programs, or passed on to others.")
+        return (*said, "What other programs sent there, or what was passed on to others.")
 
 
 def receipt(
@@ -154,17 +180,15 @@ def receipt(
 
     Args:
         reading: lends a connection for each run, so that a long look holds up no checkpoint.
-        provider: a provider (``openai``), a host, or a host with its port.
+        provider: a provider (``openai``), a host, or a host with its port; empty: any.
         told: called with the runs read and all of them.
         vault: opens encrypted runs; None: they count as unread.
 
-    Raises: BadInput for an empty provider or text; StoreError.
+    Raises: BadInput for an empty text; StoreError.
     """
     provider, wanted = provider.strip().lower(), _plain(text)
-    if not provider:
-        raise BadInput("name the provider, or its host")
     if not wanted:
-        raise BadInput("give the text that the provider may have received")
+        raise BadInput("give the text that somebody may have received")
     begin = _BEGINNING if since_utc is None else in_utc(since_utc)
     end = _END if until_utc is None else in_utc(until_utc)
     with reading() as connection:
@@ -191,6 +215,7 @@ def receipt(
         text=text,
         since_utc=since_utc,
         until_utc=until_utc,
+        servers=look.servers,
         received=tuple(look.received),
         unread=tuple(look.unread),
         deleted=deleted,
@@ -233,7 +258,16 @@ class _Look:
         self._wanted = wanted
         self.received: list[Received] = []
         self.unread: list[str] = []
+        self._sent: dict[tuple[str, str], list[str]] = {}
         self.counts = dict.fromkeys(_COUNTED, 0)
+
+    @property
+    def servers(self) -> tuple[SentTo, ...]:
+        found = [
+            SentTo(provider=provider, host=host, calls=len(ended), failed=ended.count("failed"))
+            for (provider, host), ended in self._sent.items()
+        ]
+        return tuple(sorted(found, key=lambda each: (-each.calls, each.provider, each.host)))
 
     def at(self, record: Record, *, dated: bool) -> None:
         """``dated``: whether it is known when the run began."""
@@ -243,7 +277,7 @@ class _Look:
         elif any(("status", status) in record.facets for status in ("running", "queued", "waiting")):
             self.counts["running"] += 1
         self.counts["calls"] += sum(call.ended != "announced" for _, call in record.calls)
-        asked = [(at, call) for at, call in record.calls if self._provider in _names(call.provider, call.host)]
+        asked = [(at, call) for at, call in record.calls if self._provider in ("", *_names(call.provider, call.host))]
         for at, call in asked:
             if call.ended == "announced":
                 self.counts["announced"] += self._holds(call)
@@ -261,9 +295,10 @@ class _Look:
         if not self._holds(call):
             return
         self.counts["times"] += 1
+        self._sent.setdefault((call.provider, call.host), []).append(call.ended)
         if len(self.received) < MOST_LISTED:
             place = {"path": label(call.path), "purpose": call.of, "at_utc": call.at_utc}
-            server = {"agent": call.agent, "provider": call.provider, "host": call.host}
+            server = {"agent": call.agent, "provider": call.provider, "host": call.host, "ended": call.ended}
             self.received.append(Received.model_validate({"run_id": run_id, **place, **server}))
 
     def _holds(self, call: Call) -> bool:

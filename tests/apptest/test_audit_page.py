@@ -86,7 +86,7 @@ def test_which_provider_received_a_name_is_typed_and_one_click(visit: Visit, rea
     app.run()
     (server,) = [button for button in app.button if str(button.key).startswith("audit-to-")]
     assert server.label.replace("\\", "") == "openai at one.example"
-    assert "2 calls in 1 run" in htmls(app)
+    assert "2 calls in 1 run (1 failed)" in htmls(app)
     assert "repeated, completed" in htmls(app)
     app.text_input("receipt-provider").input("anthropic")
     app.button("FormSubmitter:audit-receipt-form-Read the record").click().run()

@@ -266,7 +266,7 @@ def test_several_runs_are_deleted_after_a_question_and_held_ones_stay(
     said = app.warning[0].value.replace("\\", "")
     assert "2 runs deleted." in said
     assert "it is held: release it first" in said
-    assert any("2 runs deleted" in each.label for each in app.expander)
+    assert any("2 runs deleted or erased" in each.label for each in app.expander)
 
 
 def test_damaged_rows_of_a_batch_and_of_a_deletion_are_shown_as_far_as_they_can_be_read(
@@ -283,4 +283,4 @@ def test_damaged_rows_of_a_batch_and_of_a_deletion_are_shown_as_far_as_they_can_
     app = visit("history")
     assert not app.exception
     assert "1 task" in app.button("open-batch-some-batch").label
-    assert any("2 runs deleted" in expander.label for expander in app.expander)
+    assert any("2 runs deleted or erased" in expander.label for expander in app.expander)

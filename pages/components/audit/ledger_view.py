@@ -32,7 +32,7 @@ def ledger(asked: Asked) -> None:
         fault_note()
     what = f"a message with {inert(asked.typed)}" if asked.typed else "anything"
     with st.container(border=True, key="audit-servers", gap="xsmall"):
-        title("Servers that received it" if asked.typed else "Servers that received anything")
+        title("Servers that it was sent to" if asked.typed else "Servers that anything was sent to")
         if not found.receivers:
             st.info(
                 f"By the index, no server was sent {what} in these runs. Ask the record itself below.",
@@ -40,6 +40,8 @@ def ledger(asked: Asked) -> None:
             )
         for receiver in found.receivers:
             _server(receiver, asked)
+        if any(receiver.failed for receiver in found.receivers):
+            st.caption("A call that failed counts: nothing says how much of it arrived.")
         if found.more:
             st.caption("Only the newest texts with these words were looked at: add a word or a filter.")
     left, right = st.columns([3, 2], gap="small")
@@ -50,7 +52,7 @@ def ledger(asked: Asked) -> None:
         _calls(list(calls[:PAGE]))
         paging(asked, calls[PAGE - 1].call_id if len(calls) > PAGE else None, "ledger")
     with right, st.container(border=True, key="audit-never", gap="xsmall"):
-        title("Did a provider ever receive a text?")
+        title("Was a text ever sent to a provider?")
         _ask_record(asked)
 
 
@@ -74,7 +76,9 @@ def _server(receiver: Receiver, asked: Asked) -> None:
         )
         simulated = '<span class="pill simulated">simulated</span> ' if receiver.simulated else ""
         images = f" · {plural(receiver.images, 'image')}" if receiver.images else ""
-        counts = f"{plural(receiver.calls, 'call')} in {plural(receiver.runs, 'run')}{images}"
+        count = "all" if receiver.failed == receiver.calls else f"{receiver.failed:,}"
+        failed = f" ({count} failed)" if receiver.failed else ""
+        counts = f"{plural(receiver.calls, 'call')} in {plural(receiver.runs, 'run')}{failed}{images}"
         agents = f'<span class="muted">{escape(receiver.agents)}</span>'
         last = f" · last {moment(receiver.last_utc)} "
         st.html(f'<span class="audit-server-facts">{simulated}{counts}{last}{agents}</span>')
@@ -108,11 +112,15 @@ def _what(call: LedgerCall) -> str:
 def _ask_record(asked: Asked) -> None:
     st.caption("Reads the events of all runs of the period, not the index, and says what the answer rests on.")
     with st.form("audit-receipt-form", border=False):
-        provider = st.text_input("Provider or host", placeholder="openai, or api.example.com", key="receipt-provider")
+        provider = st.text_input(
+            "Provider or host", placeholder="any; or openai, or api.example.com", key="receipt-provider"
+        )
         text = st.text_input("Text", value=asked.typed.strip('"'), key="receipt-text")
         pressed = st.form_submit_button("Read the record", icon=":material/fact_check:")
     question: _Question = (provider, text, asked.filters.since_utc, asked.filters.until_utc)
-    if pressed:
+    if pressed and not text.strip():
+        st.error("Type the text that somebody may have received.", icon=":material/edit:")
+    elif pressed:
         bar = st.progress(0.0, text="Reading")
 
         def told(done: int, total: int) -> None:
@@ -120,7 +128,7 @@ def _ask_record(asked: Asked) -> None:
 
         st.session_state[RECEIPT] = (question, current().store.search.receipt(*question, told))
         period = [name for name in asked.filters.names if name in ("since", "until")]
-        searched(text, ["provider", *period], "received")
+        searched(text, [*(["provider"] if provider.strip() else []), *period], "received")
         bar.empty()
     kept: tuple[_Question, Receipt] | None = st.session_state.get(RECEIPT)
     if kept is not None and kept[0] == question:
@@ -134,7 +142,8 @@ def _receipt(receipt: Receipt) -> None:
     st.markdown(f"**{sign} {inert(receipt.in_words)}** {inert(f'“{receipt.text[:200]}”')}")
     if receipt.received:
         calls = "".join(
-            f"<li>{run_link(at.run_id, f'{at.purpose} {at.path}')} {escape(at.agent)}, {moment(at.at_utc)}</li>"
+            f"<li>{run_link(at.run_id, f'{at.purpose} {at.path}')} {escape(at.agent)} at "
+            f"{escape(at.host or 'this process')}, {moment(at.at_utc)}, {escape(at.ended)}</li>"
             for at in receipt.received[:PAGE]
         )
         st.html(f'<ul class="audit-list">{calls}</ul>')

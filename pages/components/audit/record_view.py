@@ -5,6 +5,7 @@ from html import escape
 
 import streamlit as st
 
+from conductor_core.answers.conclusion import conclude
 from conductor_core.compare.plans import Difference
 from conductor_core.decision.record import ApprovalPart, DecisionRecord, Egress, GivenPart, PlanEdit, PlanPart, StepPart
 from conductor_core.decision.words import access
@@ -103,11 +104,13 @@ def _top(record: DecisionRecord, status: str) -> None:
     notes = "".join(f'<li class="audit-note-{each.kind}">{escape(each.text)}</li>' for each in record.notes)
     words = "".join(f'<div><span class="muted">{name}</span><br>{escape(value)}</div>' for name, value in facts)
     answer = "no answer" if record.answer is None else _shortened(record.answer)
+    comes_to = "" if record.answer is None else escape(conclude(record.answer, record.task).text)
     with st.container(border=True, key="audit-top", gap="xsmall"):
         st.html(
             f'<div class="audit-record-task">{pill}<p dir="auto">{_shortened(record.task)}</p></div>'
             f'<div class="audit-dl">{words}</div><ul class="audit-list">{notes}</ul>'
-            f'<div class="audit-answer"><b>Answer</b><pre dir="auto">{answer}</pre></div>'
+            f'<div class="audit-answer"><b>Answer</b> <span dir="auto">{comes_to}</span>'
+            f'<pre dir="auto">{answer}</pre></div>'
             f"{_integrity(record)}"
         )
 
@@ -227,9 +230,10 @@ def _server(server: Egress) -> str:
 
 
 def _approval(approval: ApprovalPart) -> str:
+    rules = ", ".join(approval.rules)
     by = "" if approval.by is None else f" by {escape(approval.by.words)}, {moment(approval.decided_at_utc)}"
     note = f'<p dir="auto">“{escape(approval.note)}”</p>' if approval.note else ""
-    gates = f"<span class=muted>(gate {escape(', '.join(approval.rules))}, at most {escape(approval.most)})</span>"
+    gates = f"<span class=muted>({escape(', '.join(filter(None, [f'gate {rules}', approval.most])))})</span>"
     return f"<p><b>{escape(approval.decision)}</b>{by}: {escape(approval.what)} {gates}</p>{note}"
 
 

@@ -9,7 +9,7 @@ import streamlit as st
 
 from conductor_core.spending import Cost
 from pages.components.audit.asked import FOUND, Asked, go
-from pages.components.audit.tables import table
+from pages.components.audit.tables import run_link, table
 from pages.components.figure.component import figure, title
 from pages.components.look.drawing import Figure, layout, plain
 from pages.components.look.palette import agent_dot
@@ -47,7 +47,10 @@ def spending(asked: Asked) -> None:
     with by_person, st.container(border=True, key="audit-people", gap="xsmall"):
         title("By person")
         st.html(_table("Person", rows, lambda row: row.person, ()))
-    st.caption("Sums of recorded calls. Calls that broke off have no cost of their own; imported runs are left out.")
+    st.caption(
+        "Sums of recorded calls. Calls that broke off have no cost of their own. Imported runs are left out, and so "
+        "are erased ones: their calls are gone."
+    )
 
 
 def days_figure(rows: Sequence[Spending], agents: Sequence[str], *, usd: bool) -> Figure:
@@ -138,6 +141,7 @@ def _failure(failure: Failure) -> None:
             )
             counts = f"{plural(failure.times, 'time')} in {plural(failure.runs, 'run')}"
             st.html(f'<span class="muted audit-places">{counts}</span>')
-        tasks = " · ".join(escape(" ".join(task.split())[:90]) for task in failure.tasks)
+        tasks = zip(failure.tasks, failure.run_ids, strict=True)
+        links = " · ".join(run_link(run_id, " ".join(task.split())[:90]) for task, run_id in tasks)
         said = f'<p class="audit-snippet">{escape(failure.said)}</p>' if failure.said else ""
-        st.html(f'{said}<p class="muted audit-places">{tasks}</p>')
+        st.html(f'{said}<p class="muted audit-places">{links}</p>')

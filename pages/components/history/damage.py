@@ -8,18 +8,19 @@ from conductor_core.errors import RunUnreadable, StoreError
 from pages.components.look.words import inert
 from pages.components.shell.runtime import current
 from storage import RunSummary
+from storage.records import ERASED
 
 _MOST_CHARACTERS = 20_000
 
 
 def notes(runs: Sequence[RunSummary] = ()) -> None:
-    """Says what is wrong with the database, or with some of the listed ``runs``."""
+    """Says what is wrong with the database, or with some of the listed ``runs``. That a run was erased is no fault."""
     store = current().store
     if store.refusal is not None:
         st.info(inert(str(store.refusal)), icon=":material/lock:")
     if store.fault is not None:
         st.error(inert(f"{store.fault}; what could be read is listed"), icon=":material/error:")
-    unreadable = [run.damage for run in runs if run.damage is not None]
+    unreadable = [run.damage for run in runs if run.damage is not None and run.status != ERASED]
     if len(unreadable) == 1:
         st.warning(inert(unreadable[0]), icon=":material/warning:")
     elif unreadable:

@@ -165,7 +165,7 @@ def _delete(run_ids: Sequence[str]) -> None:
 
 
 def _said(outcome: Deleted) -> str:
-    said = f"{name_of_record(len(outcome.run_ids))}."
+    said = f"{plural(len(outcome.run_ids), 'run')} deleted."
     if outcome.refused:
         shown = [f"{run_id}: {why}" for run_id, why in islice(outcome.refused.items(), _MOST_REASONS)]
         more = len(outcome.refused) - len(shown)
@@ -175,8 +175,8 @@ def _said(outcome: Deleted) -> str:
 
 
 def name_of_record(count: int) -> str:
-    """Returns the title of the list of deletions, such as ``3 runs deleted``."""
-    return f"{plural(count, 'run')} deleted"
+    """Returns the title of the list of deletions, such as ``3 runs deleted or erased``."""
+    return f"{plural(count, 'run')} deleted or erased"
 
 
 def record() -> None:
@@ -185,6 +185,10 @@ def record() -> None:
     if not count:
         return
     with st.expander(name_of_record(count), icon=":material/delete:"):
-        lines = [f"{moment(each.deleted_at_utc)} · by {each.caller.in_words} · run {each.run_id}" for each in found]
+        lines = [
+            f"{moment(each.deleted_at_utc)} · {'erased' if each.erased else 'deleted'} by {each.caller.in_words} · "
+            f"run {each.run_id}"
+            for each in found
+        ]
         lines += [f"and {count - len(found):,} before"] if count > len(found) else []
         st.markdown("  \n".join(inert(line) for line in lines))
