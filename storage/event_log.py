@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 
 from conductor_core.errors import StoreError, StoreGone, StoreLocked, StoreReadOnly
-from conductor_core.events import FINAL_KINDS, Event, RunCreated, RunTaken
+from conductor_core.events import FINAL_KINDS, Event, RunTaken
 from storage import failures
 from storage.database import Database
 from storage.encoding import SnapshotRow, encode, stored_line
@@ -240,7 +240,7 @@ class EventLog:
                     self._owner.hold_again()
         except StoreError as error:
             log.warning("the runs of this process cannot be marked as alive: %s", error)
-        for request in batch:
+        for request in batch if self._orphans else ():
             if hit := {event.run_id for event in request.events} & self._orphans:
                 self._orphans -= hit
                 request.error = failures.orphaned(path, self._database.owners_folder)
@@ -258,6 +258,7 @@ class EventLog:
         except Exception as error:  # noqa: BLE001  those who wait must learn of any error, and the log must go on
             failure = _failed(self._database, error)
         else:
+            self._vault.keep_begun()
             self._announce(written)
             if written:
                 self._written(len(written))
@@ -272,8 +273,9 @@ class EventLog:
 
     def _with_keys(self, batch: Sequence[_Request]) -> list[_Request]:
         """Returns the requests whose runs can be encrypted as they have to be, and fails the others."""
-        new = {event.run_id for request in batch for event in request.events if isinstance(event, RunCreated)}
-        others = {event.run_id for request in batch for event in request.events} - new
+        events = list(chain.from_iterable(request.events for request in batch))
+        new = {event.run_id for event in events if event.kind == "run.created"}
+        others = {event.run_id for event in events} - new
         if faults := self._vault.make_ready(new, others):
             for request in batch:
                 found = (faults[event.run_id] for event in request.events if event.run_id in faults)
@@ -298,17 +300,19 @@ class EventLog:
         for asked in chain.from_iterable(request.events for request in batch):
             sequence += 1
             event, payload = encode(asked)
-            at_utc = event.at_utc.isoformat()
-            kept = self._vault.seal(event.run_id, event_place(sequence, event.kind, at_utc), payload)
+            run_id, kind, at_utc = event.run_id, event.kind, event.at_utc.isoformat()
+            kept: str | bytes = payload
+            if self._vault.seals(run_id):
+                kept = self._vault.seal(run_id, event_place(sequence, kind, at_utc), payload)
             # The evidence is of the bytes that are stored, so that it can be checked without keys.
             exact = kept if isinstance(kept, bytes) else kept.encode()
-            line = stored_line(sequence, event.kind.encode(), at_utc.encode(), exact)
-            run = live.advance(cursor, event, sequence, line)
-            position = entries.add_event(run, event.run_id, sequence, event.kind, at_utc, exact)
-            if event.kind in FINAL_KINDS:
-                entries.seal(event.run_id, run)
+            row = (sequence, kind.encode(), at_utc.encode(), exact)
+            run = live.advance(cursor, event, sequence, stored_line(*row))
+            position = entries.add_event(run, run_id, *row)
+            if kind in FINAL_KINDS:
+                entries.seal(run_id, run)
             stored.append(StoredEvent(sequence, event))
-            rows.append((sequence, event.run_id, event.kind, at_utc, kept, position))
+            rows.append((sequence, run_id, kind, at_utc, kept, position))
             self._unmoved_bytes += len(exact) + _PAGE_BYTES
         if rows:
             _insert(cursor, rows)
@@ -333,6 +337,8 @@ class EventLog:
             request.error = error
 
     def _announce(self, stored: Sequence[StoredEvent]) -> None:
+        if not self._feeds:
+            return
         by_run: dict[str, list[StoredEvent]] = {}
         for item in stored:
             by_run.setdefault(item.event.run_id, []).append(item)

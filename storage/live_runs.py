@@ -37,6 +37,8 @@ from storage.records import SEALED_COLUMNS
 if TYPE_CHECKING:
     from hashlib import _Hash
 
+_STREAMED = StepDelta | PlanDelta | StepProgress | PlanProgress
+"""Most of all events, and none that changes a run's row or its owner."""
 _TO_JSON = json.JSONEncoder(ensure_ascii=False)
 _SNAPSHOT_TAIL_SIZE = 64 << 10
 _EXISTS = "SELECT 1 FROM runs WHERE run_id = ?"
@@ -117,7 +119,8 @@ class LiveRuns:
         Raises: EventOutOfOrder; RunUnreadable for a run of another process whose events cannot be read.
         """
         run_id = event.run_id
-        if isinstance(event, RunCreated):
+        streamed = isinstance(event, _STREAMED)
+        if not streamed and isinstance(event, RunCreated):
             if run_id in self._runs or cursor.execute(_EXISTS, (run_id,)).fetchone():
                 raise EventOutOfOrder(f"run {run_id} exists already: every run needs an id of its own")
             self._owner.hold()
@@ -137,7 +140,7 @@ class LiveRuns:
             if live.trace.ended:
                 raise EventOutOfOrder(f"run {run_id} has ended ({live.trace.status}): {event.kind} cannot follow")
             # What an imported run did elsewhere, nobody does here.
-            if isinstance(event, RunTaken) and live.trace.imported is None:
+            if not streamed and isinstance(event, RunTaken) and live.trace.imported is None:
                 self._take(cursor, run_id)
             try:
                 folding.apply(live.trace, event)
@@ -145,13 +148,13 @@ class LiveRuns:
                 raise EventOutOfOrder(
                     f"run {run_id}: {event.kind} cannot follow the events before it ({error})"
                 ) from error
-            if isinstance(event, RunWaiting):
+            if not streamed and isinstance(event, RunWaiting):
                 live.created["owner_id"] = ""
                 cursor.execute(_RELEASE, (run_id,))
         live.sequence = sequence
         live.digest.update(line)
         live.tail_size += len(line)
-        live.row_due |= not isinstance(event, StepDelta | PlanDelta | StepProgress | PlanProgress)
+        live.row_due |= not streamed
         return live.chain
 
     def _take(self, cursor: sqlite3.Cursor, run_id: str) -> None:
@@ -166,14 +169,15 @@ class LiveRuns:
 
     def save(self, cursor: sqlite3.Cursor) -> None:
         """Stores the rows and snapshots that the folded events changed."""
-        new, changed, snapshots = [], [], []
+        new, snapshots = [], []
+        changed: dict[tuple[str, ...], list[dict[str, object]]] = {}
         for run_id, live in self._touched.items():
             if live.row_due:
                 row = changing_columns(live.trace)
                 if live.is_new:
                     new.append(self._sealed(live.created | row | {"run_id": run_id}))
-                elif row != live.row:
-                    changed.append(self._sealed(row | {"run_id": run_id}))
+                elif changes := _changes(live.row, row):
+                    changed.setdefault(tuple(changes), []).append(self._sealed(changes | {"run_id": run_id}))
                 live.row, live.row_due = row, False
             if live.snapshot_due:
                 snapshot = snapshot_row(live.trace, live.sequence, live.digest.hexdigest(), self._database.vault)
@@ -182,15 +186,17 @@ class LiveRuns:
         if new:
             insert = f"INSERT INTO runs ({', '.join(new[0])}) VALUES (:{', :'.join(new[0])})"  # noqa: S608  own names
             cursor.executemany(insert, new)
-        if changed:
-            values = ", ".join(f"{name} = :{name}" for name in changed[0])
-            cursor.executemany(f"UPDATE runs SET {values} WHERE run_id = :run_id", changed)  # noqa: S608  own names
+        for names, rows in changed.items():
+            values = ", ".join(f"{name} = :{name}" for name in names)
+            cursor.executemany(f"UPDATE runs SET {values} WHERE run_id = :run_id", rows)  # noqa: S608  own names
         if snapshots:
             store_snapshots(cursor, snapshots)
 
     def _sealed(self, row: dict[str, object]) -> dict[str, object]:
         """Returns a row of ``runs`` with its texts encrypted, if the run has a key."""
         run_id = str(row["run_id"])
+        if not self._database.vault.seals(run_id):
+            return row
         texts = {name: text for name in SEALED_COLUMNS if isinstance(text := row.get(name), str)}
         return row | {name: self._database.vault.seal(run_id, f"runs {name}", text) for name, text in texts.items()}
 
@@ -214,6 +220,10 @@ class LiveRuns:
             "owner_pid": self._owner.pid,
             "owner_opened_at_utc": self._owner.opened_at_utc.isoformat(),
         }
+
+
+def _changes(before: dict[str, object], now: dict[str, object]) -> dict[str, object]:
+    return {name: value for name, value in now.items() if name not in before or value != before[name]}
 
 
 def store_snapshots(cursor: sqlite3.Cursor, snapshots: Sequence[SnapshotRow]) -> None:

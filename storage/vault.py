@@ -96,7 +96,7 @@ class Vault:
         self._was_there = path.exists()
         self._door = threading.Lock()
         self._ciphers: dict[str, AESGCM | None] = {}
-        self._begun: dict[str, AESGCM] = {}
+        self._begun: dict[str, AESGCM | None] = {}
 
     def make_ready(self, new: Iterable[str], others: Iterable[str]) -> dict[str, StoreError]:
         """Makes the keys of ``new`` runs, durably, if it encrypts, and finds those of ``others``.
@@ -104,10 +104,11 @@ class Vault:
         Call it before the transaction that writes them, in the writing thread. Returns why, by run, of the runs that
         cannot be encrypted as they have to be.
         """
-        begun = [run_id for run_id in new if self.encrypts and self._is_stored(run_id) is None]
+        self._begun = {}
+        begun = [run_id for run_id in new if self._is_stored(run_id) is None]
         faults: dict[str, StoreError] = {}
         try:
-            self._begun = self._make(begun)
+            self._begun = self._make(begun) if self.encrypts else dict.fromkeys(begun)
         except StoreError as error:
             faults = dict.fromkeys(begun, error)
         found = [run_id for run_id in dict.fromkeys(others) if run_id not in self._ciphers]
@@ -120,8 +121,13 @@ class Vault:
                 faults[run_id] = error
         return faults
 
-    def _make(self, run_ids: list[str]) -> "dict[str, AESGCM]":
-        self._begun = {}
+    def keep_begun(self) -> None:
+        """Keeps what the new runs of the last ``make_ready`` have: they are stored now. Call it in the same thread."""
+        begun, self._begun = self._begun, {}
+        for run_id, cipher in begun.items():
+            self._remember(run_id, cipher)
+
+    def _make(self, run_ids: list[str]) -> "dict[str, AESGCM | None]":
         if not run_ids:
             return {}
         now = datetime.now(UTC).isoformat()
@@ -131,6 +137,10 @@ class Vault:
             connection.executemany(_KEEP, rows)
             made = {run_id: connection.execute(_READ, (run_id,)).fetchone()[0] for run_id in run_ids}
         return {run_id: self._opened(run_id, wrapped) for run_id, wrapped in made.items()}
+
+    def seals(self, run_id: str) -> bool:
+        """Whether what is stored of the run now has to be sealed. Raises: as ``seal``."""
+        return self._kept(run_id) is not None
 
     def seal(self, run_id: str, place: str, plain: str) -> str | bytes:
         """Returns a text as it is stored at ``place``: unchanged if the run is not encrypted.
@@ -185,9 +195,12 @@ class Vault:
         with self._door:
             if run_id in self._ciphers:
                 return self._ciphers[run_id]
+        begun = self._begun
+        if run_id in begun:  # in the transaction that begins it
+            return begun[run_id]
         stored = self._is_stored(run_id)
-        if stored is None:  # a new one, in the transaction that begins it
-            return self._begun.get(run_id)
+        if stored is None:
+            return None
         if stored:
             if (cipher := self._cipher(run_id)) is not None:
                 return cipher

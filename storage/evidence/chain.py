@@ -10,8 +10,7 @@ from itertools import chain
 
 from storage.evidence.formats import NO_LEAF, event_leaf, record_leaf
 
-_LOG = "SELECT origin FROM evidence_log"
-_SIZE = "SELECT coalesce(max(position), -1) + 1 FROM leaves"
+_LOG = "SELECT origin, (SELECT coalesce(max(position), -1) + 1 FROM leaves) FROM evidence_log"
 _INSERT = "INSERT INTO leaves (position, run_id, hash, record) VALUES "
 _ROW = "(?, ?, ?, ?)"
 _MOST_ROWS = 64
@@ -42,16 +41,15 @@ class Entries:
 
     def __init__(self, cursor: sqlite3.Cursor) -> None:
         self._cursor = cursor
-        ((origin,),) = cursor.execute(_LOG)
+        ((origin, size),) = cursor.execute(_LOG)
         self._origin: bytes = origin.encode()
-        self._next = int(cursor.execute(_SIZE).fetchone()[0])
+        self._next = int(size)
         self._rows: list[tuple[int, str | None, bytes, str | None]] = []
 
-    def add_event(self, run: RunChain, run_id: str, sequence: int, kind: str, at_utc: str, payload: bytes) -> int:
-        """Adds an event whose stored payload is ``payload``. Returns its position."""
+    def add_event(self, run: RunChain, run_id: str, sequence: int, kind: bytes, at_utc: bytes, payload: bytes) -> int:
+        """Adds an event with its columns as they are stored. Returns its position."""
         digest = hashlib.sha256(payload).hexdigest().encode()
-        names = at_utc.encode(), kind.encode(), run_id.encode()
-        run.head = event_leaf(self._origin, run.places, sequence, digest, run.head, *names)
+        run.head = event_leaf(self._origin, run.places, sequence, digest, run.head, at_utc, kind, run_id.encode())
         run.places += 1
         return self._add(run_id, run.head, None)
 

@@ -15,7 +15,7 @@ from conductor_core.errors import EventOutOfOrder, RunDamaged, StoreError
 from storage import Privacy, Store, open_store
 from storage import vault as vaults
 from storage.evidence.keys import load_key
-from storage.vault import MasterKey, Sealed, Vault
+from storage.vault import MasterKey, Sealed, Vault, keys_beside
 from tests.support.damaging import doctor
 from tests.support.run_events import TWO_STEPS, created, planned, run_completed, whole_run
 
@@ -305,3 +305,16 @@ def test_new_and_destroyed_keys_outlive_a_power_cut(path: Path, monkeypatch: pyt
     monkeypatch.setattr(os, "fsync", watched)
     load_key(path.parent / "evidence" / "signing-key", "origin")
     assert flushed == [True, False, True], "the new folder, the key, and its name in the folder"
+
+
+@pytest.mark.parametrize("encrypts", [False, True])
+def test_the_database_is_asked_once_about_a_new_run(path: Path, encrypts: bool) -> None:
+    path.parent.mkdir()
+    asked: list[str] = []
+    vault = Vault(keys_beside(path), MasterKey(beside(path, ".master-key")), encrypts=encrypts, is_stored=asked.append)
+    assert vault.make_ready(["r"], []) == {}
+    assert vault.seals("r") is encrypts
+    vault.keep_begun()
+    assert vault.make_ready([], ["r"]) == {}
+    assert isinstance(vault.seal("r", "place", "text"), bytes) is encrypts
+    assert asked == ["r"]
