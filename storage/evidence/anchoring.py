@@ -18,7 +18,6 @@ from storage.encoding import read_time
 from storage.evidence.anchors import FILE_NAME, Anchor, FileAnchor, anchor_at, anchor_line
 from storage.evidence.formats import Checkpoint, Invalid, Tree, open_note, text_of
 from storage.evidence.keys import load_key
-from storage.read_only import connect
 
 log = logging.getLogger(__name__)
 
@@ -259,8 +258,7 @@ class Anchoring:
         with closing(FileLock(folder / "lock")) as lock:
             if not lock.acquire(_LOCK_S):
                 raise OSError(f"another process holds {folder / 'lock'}")
-            path = self._database.path
-            with closing(connect(path, "mode=ro", self._database.busy_timeout_s)) as connection:
+            with self._database.reading() as connection:
                 return self._publish(connection)
 
     def _publish(self, connection: sqlite3.Connection) -> bool:
@@ -283,8 +281,7 @@ class Anchoring:
         tree = self._tree.copy() if stored[0] <= end else Tree()
         lower = min(start, tree.size)
         leaves = connection.execute(_LEAVES, (lower, end)).fetchall()
-        for _, leaf in leaves[tree.size - lower :]:
-            tree.append(leaf)
+        tree.extend(leaf for _, leaf in leaves[tree.size - lower :])
         self._refuse_another_history(connection, origin, known)
         note = load_key(self._places.key, origin).note(Checkpoint(origin, end, tree.root()))
         at_utc = datetime.now(UTC).isoformat()
@@ -301,8 +298,7 @@ class Anchoring:
         if known in (0, self._agreed):
             return
         tree = self._tree.copy() if self._tree.size <= known else Tree()
-        for _, leaf in connection.execute(_LEAVES, (tree.size, known)):
-            tree.append(leaf)
+        tree.extend(leaf for _, leaf in connection.execute(_LEAVES, (tree.size, known)))
         root = self._places.anchor.note(origin).split("\n")[2:3]
         if root != [b64encode(tree.root()).decode()]:
             raise BadInput(

@@ -11,7 +11,8 @@ from typing import Protocol
 from conductor_core.errors import BadInput
 
 FILE_NAME = "anchor.jsonl"
-_TAIL_BYTES = 1 << 20
+_TAIL_BYTES = 1 << 16
+"""A line of 256 entries has some 15,000."""
 _GIT_S = 20
 
 
@@ -138,8 +139,8 @@ def anchor_at(place: str) -> Anchor:
 
 def anchor_line(at_utc: str, note: str, start: int, entries: Sequence[tuple[str | None, bytes]]) -> str:
     """Returns what is published with a checkpoint: the leaves from ``start`` on, each with its run (None: a record)."""
-    runs: dict[str, int] = {}
-    of = [-1 if run_id is None else runs.setdefault(run_id, len(runs)) for run_id, _ in entries]
+    runs = {run_id: at for at, run_id in enumerate(dict.fromkeys(each for each, _ in entries if each is not None))}
+    of = [-1 if run_id is None else runs[run_id] for run_id, _ in entries]
     leaves = b64encode(b"".join(leaf for _, leaf in entries)).decode()
     line = {"at_utc": at_utc, "checkpoint": note, "from": start, "leaves": leaves, "of": of, "runs": list(runs)}
     return json.dumps(line, separators=(",", ":"))

@@ -58,12 +58,18 @@ class Tree:
         self._peaks = [peaks[at : at + 32] for at in range(0, len(peaks), 32)]
 
     def append(self, leaf: bytes) -> None:
-        rest = self.size
-        while rest & 1:
-            leaf = hashlib.sha256(b"\x01" + self._peaks.pop() + leaf).digest()
-            rest >>= 1
-        self._peaks.append(leaf)
-        self.size += 1
+        self.extend((leaf,))
+
+    def extend(self, leaves: Iterable[bytes]) -> None:
+        size, peaks, sha256 = self.size, self._peaks, hashlib.sha256
+        for leaf in leaves:
+            rest = size
+            while rest & 1:
+                leaf = sha256(b"\x01" + peaks.pop() + leaf).digest()
+                rest >>= 1
+            peaks.append(leaf)
+            size += 1
+        self.size = size
 
     def root(self) -> bytes:
         if not self._peaks:

@@ -119,8 +119,7 @@ class History:
     def root(self, size: int) -> bytes:
         """Returns the root of the first ``size`` entries."""
         tree = Tree()
-        for position in range(size):
-            tree.append(self.leaf(position))
+        tree.extend(map(self.leaf, range(size)))
         return tree.root()
 
 
@@ -298,8 +297,7 @@ def _difference(own: bytes | bytearray, leaves: bytes) -> int | None:
 
 def _grown(tree: Tree, leaves: bytes | bytearray) -> Tree:
     grown = tree.copy()
-    for at in range(0, len(leaves), 32):
-        grown.append(bytes(leaves[at : at + 32]))
+    grown.extend(bytes(leaves[at : at + 32]) for at in range(0, len(leaves), 32))
     return grown
 
 
