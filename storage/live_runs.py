@@ -3,10 +3,10 @@
 import hashlib
 import json
 import sqlite3
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from conductor_core import trace as folding
@@ -257,17 +257,17 @@ def fixed_columns(trace: RunTrace, sequence: int) -> dict[str, object]:
 def changing_columns(trace: RunTrace) -> dict[str, object]:
     """Returns the columns of ``runs`` that change as a run goes on."""
     steps = list(trace.walk())
-    statuses = Counter(step.status for step in steps)
+    statuses = [step.status for step in steps]
     cost = cost_so_far(trace)
     return {
         "status": trace.status,
         "topology": trace.root.topology,
-        "agents": _TO_JSON.encode(list(dict.fromkeys(step.agent for step in steps))),
+        "agents": _names(tuple(dict.fromkeys(step.agent for step in steps))),
         "steps": len(steps),
-        "steps_completed": statuses["completed"],
-        "steps_reused": statuses["reused"],
-        "imported_answers": bool(trace.imported_answers),
-        "steps_failed": statuses["failed"] + sum(step.status in INCOMPLETE for step in steps),
+        "steps_completed": statuses.count("completed"),
+        "steps_reused": statuses.count("reused"),
+        "imported_answers": any(step.reused_from is not None and step.reused_from.imported for step in steps),
+        "steps_failed": sum(status == "failed" or status in INCOMPLETE for status in statuses),
         "input_tokens": trace.usage.input_tokens,
         "output_tokens": trace.usage.output_tokens,
         "cost_usd": cost.usd,
@@ -277,6 +277,11 @@ def changing_columns(trace: RunTrace) -> dict[str, object]:
         "error": trace.error,
         "asked_for": _asked_for(trace),
     }
+
+
+@lru_cache(maxsize=64)  # most runs name the same agents again and again
+def _names(agents: tuple[str, ...]) -> str:
+    return _TO_JSON.encode(agents)
 
 
 def _asked_for(trace: RunTrace) -> str | None:
