@@ -1,6 +1,7 @@
 """The words that the engine and all providers share: messages to a model, and chunks from it."""
 
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
@@ -108,13 +109,15 @@ def sum_of_costs(costs_usd: Iterable[float | None]) -> float | None:
     return None if None in listed else sum(cost_usd or 0.0 for cost_usd in listed)
 
 
-class TextDelta(Frozen):
-    """A piece of the answer, in order."""
+@dataclass(frozen=True, slots=True)
+class TextDelta:
+    """A piece of the answer, in order. No model of pydantic: an answer has hundreds, and none is stored."""
 
     text: str
 
 
-class ReasoningDelta(Frozen):
+@dataclass(frozen=True, slots=True)
+class ReasoningDelta:
     """A piece of the model's visible thinking: shown and logged, never passed on to later steps."""
 
     text: str

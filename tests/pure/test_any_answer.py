@@ -5,6 +5,7 @@ import json
 from typing import Any
 
 import httpx2
+import pydantic_core
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -63,7 +64,7 @@ def ask(dialect: Dialect, answer: Answering) -> None:
     assert told is not None or isinstance(chunks[-1], Finished)
     one_line(told)
     for chunk in chunks:
-        assert len(chunk.model_dump_json()) < 10_000
+        assert len(pydantic_core.to_json(chunk)) < 10_000
 
 
 def write(answer: Answering) -> None:
