@@ -382,7 +382,7 @@ class RunTrace(Mutable):
 
     def step_at(self, path: Path) -> StepTrace:
         """Returns the step at ``path``. Raises: KeyError."""
-        return step_of(self.round_at(path[:-1]), path)
+        return step_of(self.root if len(path) == 1 else self.round_at(path[:-1]), path)
 
     def walk(self) -> Iterator[StepTrace]:
         """All steps, each before the steps of its inner round."""

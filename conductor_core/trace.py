@@ -211,8 +211,9 @@ def _spend(by: RunTrace | RoundTrace | StepTrace, usage: Usage, cost_usd: float 
 
 def _still(known: Progress | None, event: Event) -> Progress | None:
     """Returns the progress that is still known after ``event``: text keeps that of a text, all else clears it."""
-    kept = isinstance(event, ev.StepDelta | ev.PlanDelta) and known is not None and known.writes
-    return known if kept else None
+    if known is None:  # as nearly always
+        return None
+    return known if isinstance(event, ev.StepDelta | ev.PlanDelta) and known.writes else None
 
 
 def _apply_delta(step: StepTrace, event: ev.StepDelta) -> None:

@@ -39,6 +39,7 @@ from storage.encoding import storable
 
 _OURS = STRUCTURE | {"actor", "agent", "agents", "answered_by", "then_agent", "pool", "conductor", "excluded"}
 """Fields with names of models, servers and callers: only configured keys are hidden there."""
+_TEXT, _PROGRESS = StepDelta | PlanDelta, StepProgress | PlanProgress
 _DIGESTS = ("sha256", "output_sha256")
 
 
@@ -155,10 +156,10 @@ class RecordRedaction:
         return self._mask
 
     def _event(self, event: Event, mask: Mask) -> list[Event]:
-        if isinstance(event, StepProgress | PlanProgress):
+        if isinstance(event, _PROGRESS):
             return [event]
         run = self._runs.get(event.run_id) or self._new_run(event)
-        if isinstance(event, StepDelta | PlanDelta):
+        if isinstance(event, _TEXT):
             self._runs[event.run_id] = run
             return [self._delta(event, run, mask)]
         rests, of_streams = self._rests(event, run)
