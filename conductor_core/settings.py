@@ -28,7 +28,8 @@ class Settings(BaseSettings):
 
     data_folder: Path = Field(
         default_factory=lambda: Path(platformdirs.user_data_dir("conductor-inspector")),
-        description="Where the database, `training/`, `evaluations/`, `pools/`, `conductors/` and `prefixes/` are.",
+        description="Where the database, `training/`, `evaluations/`, `pools/`, `conductors/`, `prefixes/` and "
+        "`packed/` are.",
     )
     database_url: str | None = Field(
         None,
@@ -187,11 +188,6 @@ class Settings(BaseSettings):
         description="A model in this process leaves memory after so many seconds without a request. Models below a "
         "hundred million parameters stay.",
     )
-    precision: PrecisionChoice = Field(
-        "auto",
-        description="How a local Conductor keeps its weights on a processor: `auto`, `bf16`, `int8`, `int4`. "
-        "[What it means](your-own-models.md#precision).",
-    )
     prefix_bytes: int = Field(
         2**30,
         ge=0,
@@ -254,11 +250,6 @@ class Settings(BaseSettings):
     def conductors_folder(self) -> Path:
         """The folder of the conductors files whose Conductors are known by name."""
         return self.data_folder / "conductors"
-
-    @property
-    def packed_folder(self) -> Path:
-        """The folder of packed weights."""
-        return self.data_folder / "packed"
 
     @property
     def prefixes_folder(self) -> Path:

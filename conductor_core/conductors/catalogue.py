@@ -251,11 +251,11 @@ def _downloaded(ref: str, folder: Path) -> ConductorOption:
         files = inspect_folder(folder)
     except ModelUnavailable as error:
         return _option(ref, 0, 0, place(0), downloaded=False, fault=str(error))
-    return _option(ref, files.parameters, files.size_bytes, place(files.parameters), downloaded=True)
+    return _option(ref, files.parameters, files.size_bytes, place(files.parameters, "auto"), downloaded=True)
 
 
 def _to_download(hub_id: str, parameters: int) -> ConductorOption:
-    return _option(hub_id, parameters, parameters * 2, place(parameters), downloaded=False)
+    return _option(hub_id, parameters, parameters * 2, place(parameters, "auto"), downloaded=False)
 
 
 def _option(
@@ -269,7 +269,7 @@ def _option(
             f"{memory.label}."
         )
     if downloaded:
-        plan = f"Runs on {memory.label} in {placement.dtype}."
+        plan = f"Runs on {memory.label} in {placement.precision or placement.dtype}."
     else:
         plan = f"Will be downloaded from the hub ({size_bytes / gib:.1f} GiB) when first used."
     return ConductorOption(

@@ -17,7 +17,7 @@ from conductor_core.conductors.short_prompt import short_prompt
 from conductor_core.errors import ConductorUnavailable, PromptOverflows, UnknownConductor
 from conductor_core.given_path import is_folder
 from conductor_core.inference.errors import InferenceError, PromptTooLong
-from conductor_core.inference.generation import Done, Generation, PrefixFolder, Sampling
+from conductor_core.inference.generation import Done, Generation, Packing, PrefixFolder, Sampling
 from conductor_core.inference.shared import shared_model
 from conductor_core.settings import Settings
 from conductor_core.workflow.model import Frozen
@@ -103,6 +103,7 @@ class LocalConductor:
         self._max_tokens = min(settings.plan_max_tokens, config.max_tokens or settings.plan_max_tokens)
         self._model = shared_model(ref)
         self._model.idle_s = settings.model_idle_s
+        self._model.packing = Packing(settings.precision, settings.packed_folder)
         if settings.prefix_bytes:
             self._model.kept = PrefixFolder(settings.prefixes_folder, settings.prefix_bytes)
 
@@ -119,6 +120,7 @@ class LocalConductor:
             seated=self._config.prompt == "short",
             usd_per_mtok=self._price,
             prompt_sha256=self._prompt_sha256,
+            precision=placement.precision if placement else None,
         )
 
     def messages(self, request: PlanRequest) -> tuple[Message, ...]:
@@ -132,7 +134,12 @@ class LocalConductor:
             async with aclosing(self._model.stream(self._generation(request))) as pieces:
                 async for piece in pieces:
                     if isinstance(piece, Done):
-                        yield PlanFinished(finish_reason=piece.finish_reason, usage=piece.usage, choices=piece.choices)
+                        yield PlanFinished(
+                            finish_reason=piece.finish_reason,
+                            usage=piece.usage,
+                            choices=piece.choices,
+                            precision=self.info.precision,
+                        )
                     else:
                         yield PlanText(text=piece)
         except PromptTooLong as error:

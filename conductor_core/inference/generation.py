@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from conductor_core.chat import FinishReason, Message, TokenChoice, Usage
+from conductor_core.precisions import PrecisionChoice
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,14 @@ class Generation:
     tells_choices: bool = False
     answer_begins: str | None = None
     usual_tokens: int | None = None
+
+
+@dataclass(frozen=True)
+class Packing:
+    """How a model keeps its weights on a processor, and the folder of packed weights."""
+
+    choice: PrecisionChoice
+    folder: Path
 
 
 @dataclass(frozen=True)

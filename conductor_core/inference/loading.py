@@ -1,19 +1,49 @@
-"""Tells how far the loading of a model's weights is, and ends it when nobody waits any more. Imports transformers."""
+"""Loads a model's weights, tells how far it is, and ends when nobody waits any more. Imports transformers."""
 
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+import torch
+from transformers import AutoModelForCausalLM
 from transformers.utils import logging as transformers_logging
 
-from conductor_core.inference.errors import Interrupted
+from conductor_core.inference.errors import Interrupted, ModelUnavailable
+from conductor_core.inference.hardware import SMALL_PARAMETERS
 from conductor_core.inference.meter import Meter
+from conductor_core.inference.source import ModelFiles
 from conductor_core.progress import Tell
 
 _BAR = "Loading weights"
 """What transformers calls the bar of its one pass over all weights."""
+
+
+def load_weights(
+    files: ModelFiles, dtype: torch.dtype | Literal["auto"], tell: Tell, cancelled: Callable[[], bool]
+) -> Any:
+    """Returns the model of ``files``, on the processor. Its weights are in ``dtype``; ``auto``: as in its files.
+
+    Raises: ModelUnavailable if weights are missing, Interrupted once ``cancelled``, and what transformers raises.
+    """
+    with telling_progress(files.folder, tell, cancelled):
+        loaded: Any = AutoModelForCausalLM.from_pretrained(
+            files.folder,
+            dtype=dtype,
+            use_safetensors=True,
+            trust_remote_code=False,
+            local_files_only=True,
+            output_loading_info=True,
+            # Mapped files make large models load at once and share the page cache; but a small one may be trained anew
+            # in place, and a mapped file that shrinks ends the process.
+            disable_mmap=files.parameters < SMALL_PARAMETERS,
+        )
+    model, report = loaded
+    if report["missing_keys"]:
+        # transformers would fill them with random numbers.
+        raise ModelUnavailable(f"{files.folder} lacks weights, among them {sorted(report['missing_keys'])[0]}")
+    return model.eval()
 
 
 @contextmanager

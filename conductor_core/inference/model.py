@@ -15,22 +15,23 @@ from typing import Any
 
 import torch
 import xgrammar
-from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache
+from transformers import AutoTokenizer, DynamicCache
 from transformers.utils import logging as transformers_logging
 
 from conductor_core.chat import FinishReason, Message
 from conductor_core.inference.errors import InferenceError, Interrupted, ModelUnavailable, PromptTooLong
-from conductor_core.inference.generation import Generation, PrefixFolder, Written
-from conductor_core.inference.hardware import SMALL_PARAMETERS, Placement, place
+from conductor_core.inference.generation import Generation, Packing, PrefixFolder, Written
+from conductor_core.inference.hardware import SMALL_PARAMETERS, Placement, lacking, place
 from conductor_core.inference.kept_pace import keep_pace, kept_pace
-from conductor_core.inference.loading import telling_progress
 from conductor_core.inference.meter import Meter, Pace, WritingMeter, mean_of_late
 from conductor_core.inference.passes import Passes
+from conductor_core.inference.precision.packed_model import load
 from conductor_core.inference.prefix_files import PrefixFiles
 from conductor_core.inference.prefixes import KeptPrefixes
 from conductor_core.inference.source import ModelFiles
 from conductor_core.inference.stamps import model_stamp
 from conductor_core.inference.writing import Writer
+from conductor_core.precisions import PrecisionChoice
 from conductor_core.progress import Progress, Tell
 
 PREFILL_CHUNK = 512
@@ -58,6 +59,7 @@ class LoadedModel:
         *,
         cancelled: Callable[[], bool] = _never,
         kept: PrefixFolder | None = None,
+        packing: Packing | None = None,
     ) -> None:
         """Loads a model.
 
@@ -65,10 +67,12 @@ class LoadedModel:
             tell: learns how far the loading is.
             cancelled: ends the loading with Interrupted.
             kept: where prefixes are kept as files; None: nowhere.
+            packing: how weights are kept on a processor; None: as they are.
         """
         self.files = files
         stamp = model_stamp(files.folder) if kept is not None else None
-        self.placement = _available(place(files.parameters))
+        self.choice: PrecisionChoice = "bf16" if packing is None else packing.choice
+        self.placement = _available(place(files.parameters, self.choice), files.parameters, self.choice)
         transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
         self._threads_chosen_at = -THREADS_KEPT_S
         self.choose_threads()
@@ -76,27 +80,12 @@ class LoadedModel:
             self.tokenizer: Any = AutoTokenizer.from_pretrained(
                 files.folder, trust_remote_code=False, local_files_only=True
             )
-            with telling_progress(files.folder, tell, cancelled):
-                loaded: Any = AutoModelForCausalLM.from_pretrained(
-                    files.folder,
-                    dtype=getattr(torch, self.placement.dtype),
-                    use_safetensors=True,
-                    trust_remote_code=False,
-                    local_files_only=True,
-                    output_loading_info=True,
-                    # Mapped files make large models load at once and share the page cache; but a small one may be
-                    # trained anew in place, and a mapped file that shrinks ends the process.
-                    disable_mmap=files.parameters < SMALL_PARAMETERS,
-                )
-            model, report = loaded
-            self.model: Any = model.to(self.placement.device).eval()
-        except Interrupted:
+            self.model: Any
+            self.model, self.placement = load(files, self.placement, packing, tell, cancelled)
+        except (Interrupted, ModelUnavailable):
             raise
         except Exception as error:  # files from elsewhere make the libraries' parsers raise anything
             raise ModelUnavailable(f"{files.folder} could not be loaded: {_first_line(error)}") from error
-        if report["missing_keys"]:
-            # transformers would fill them with random numbers.
-            raise ModelUnavailable(f"{files.folder} lacks weights, among them {sorted(report['missing_keys'])[0]}")
         text_config = self.model.config.get_text_config()
         self.vocabulary: int = text_config.vocab_size
         self.context_tokens: int = getattr(text_config, "max_position_embeddings", None) or 2**31
@@ -313,7 +302,7 @@ def _stop_ids(model: Any, tokenizer: Any) -> frozenset[int]:
     return frozenset(int(token) for token in [*ids, tokenizer.eos_token_id] if token is not None)
 
 
-def _available(placement: Placement) -> Placement:
+def _available(placement: Placement, parameters: int, choice: PrecisionChoice) -> Placement:
     """Returns ``placement``. Raises: ModelUnavailable if the installed torch or the memory does not allow it."""
     if placement.device == "cuda" and not torch.cuda.is_available():
         raise ModelUnavailable(
@@ -322,11 +311,7 @@ def _available(placement: Placement) -> Placement:
     if placement.device == "mps" and not torch.backends.mps.is_available():
         raise ModelUnavailable("this torch cannot use the Apple GPU: install a build with MPS")
     if not placement.fits:
-        gib = 2**30
-        raise ModelUnavailable(
-            f"the model needs {placement.needed_bytes / gib:.1f} GiB, this machine has "
-            f"{placement.memory.total_bytes / gib:.1f} GiB of {placement.memory.label}"
-        )
+        raise ModelUnavailable(f"the model {lacking(parameters, choice, placement)}")
     return placement
 
 

@@ -21,9 +21,10 @@ from typing import TYPE_CHECKING
 from conductor_core.chat import Usage
 from conductor_core.given_path import given_path, is_folder
 from conductor_core.inference.errors import InferenceError, Interrupted
-from conductor_core.inference.generation import Done, Generation, PrefixFolder, Written
+from conductor_core.inference.generation import Done, Generation, Packing, PrefixFolder, Written
 from conductor_core.inference.hardware import SMALL_PARAMETERS, Placement, free_ram_bytes, place
 from conductor_core.inference.source import fetch, inspect_folder, local_folder
+from conductor_core.precisions import PrecisionChoice
 from conductor_core.progress import Progress, Tell, watcher
 
 if TYPE_CHECKING:
@@ -86,6 +87,7 @@ class SharedModel:
         loaded: the model; None until the first call, and after it has left memory.
         idle_s: seconds without a call after which it leaves memory; None: never.
         load_s: seconds that loading took.
+        packing: how it keeps its weights on a processor; None: as they are. Another choice loads it anew.
         kept: where it keeps what it has read of prompts; None: only in memory. It counts from the next loading.
     """
 
@@ -95,6 +97,7 @@ class SharedModel:
         self.load_s: float | None = None
         self.idle_s: float | None = None
         self.kept: PrefixFolder | None = None
+        self.packing: Packing | None = None
         self._waiting = 0
         self._used_s = time.monotonic()
         self._timer: threading.Timer | None = None
@@ -107,13 +110,17 @@ class SharedModel:
         return self._waiting > 0
 
     @property
+    def _choice(self) -> PrecisionChoice:
+        return "bf16" if self.packing is None else self.packing.choice
+
+    @property
     def placement(self) -> Placement | None:
         """Where the model runs, or would run as far as is known without loading it; None if that is unknown."""
         if self.loaded is not None:
             return self.loaded.placement
         folder = local_folder(self.ref)
         try:
-            return place(inspect_folder(folder).parameters) if folder else None
+            return place(inspect_folder(folder).parameters, self._choice) if folder else None
         except InferenceError:
             return None  # loading it will say why
 
@@ -166,6 +173,8 @@ class SharedModel:
         taken = self._take()
         try:
             calls = [call for call in taken if not call.cancelled.is_set()]
+            if self.loaded is not None and self.loaded.choice != self._choice:
+                self.loaded = None
             if calls:
                 self._answer(self.loaded or self._load(calls), calls)
         except Interrupted:
@@ -242,7 +251,7 @@ class SharedModel:
             require_somebody()
             files = fetch(self.ref)
             tell(Progress(phase="loading", done=0, total=files.size_bytes))
-            placement = place(files.parameters)
+            placement = place(files.parameters, self._choice)
             free = free_ram_bytes()
             short = placement.device != "cpu" or (free is not None and free < placement.needed_bytes)
             self._unload_idle_others(0.0 if short else OF_LATE_S)
@@ -251,7 +260,9 @@ class SharedModel:
 
             require_somebody()
             start = time.perf_counter()
-            self.loaded = LoadedModel(files, tell, cancelled=lambda: not waiting(), kept=self.kept)
+            self.loaded = LoadedModel(
+                files, tell, cancelled=lambda: not waiting(), kept=self.kept, packing=self.packing
+            )
             self.load_s = time.perf_counter() - start
             return self.loaded
 

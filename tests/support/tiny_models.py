@@ -39,14 +39,14 @@ def tokenizer() -> PreTrainedTokenizerFast:
     return made
 
 
-def random_model(folder: Path, *, seed: int = 0, context: int = 4096, chat: bool = True) -> Path:
+def random_model(folder: Path, *, seed: int = 0, context: int = 4096, chat: bool = True, hidden: int = 32) -> Path:
     """Writes a random Qwen2 model with its tokenizer into ``folder`` and returns it."""
     words = tokenizer()
     torch.manual_seed(seed)
     config = Qwen2Config(
         vocab_size=len(words),
-        hidden_size=32,
-        intermediate_size=64,
+        hidden_size=hidden,
+        intermediate_size=2 * hidden,
         num_hidden_layers=2,
         num_attention_heads=4,
         num_key_value_heads=2,
