@@ -28,8 +28,8 @@ class Settings(BaseSettings):
 
     data_folder: Path = Field(
         default_factory=lambda: Path(platformdirs.user_data_dir("conductor-inspector")),
-        description="Where the database, `training/`, `evaluations/`, `pools/`, `conductors/`, `prefixes/` and "
-        "`packed/` are.",
+        description="Where the database, `training/`, `evaluations/`, `pools/`, `conductors/`, `models/`, `prefixes/` "
+        "and `packed/` are.",
     )
     database_url: str | None = Field(
         None,
@@ -255,6 +255,11 @@ class Settings(BaseSettings):
     def prefixes_folder(self) -> Path:
         """The folder in which local Conductors keep what they have read of their prompts."""
         return self.data_folder / "prefixes"
+
+    @property
+    def models_folder(self) -> Path:
+        """The folder whose model folders are listed as Conductors."""
+        return self.data_folder / "models"
 
     @property
     def resolved_database_url(self) -> str:

@@ -39,6 +39,10 @@ COMMANDS = {
     "approve": ("waiting:approve", "Let RUN_ID go on, as it is or with an edited workflow."),
     "deny": ("waiting:deny", "End RUN_ID as denied. Finished steps are kept."),
     "cancel": ("cancel:cancel_command", "Cancel RUN_ID, whichever process carries it out. Finished steps are kept."),
+    "models": (
+        "models:models",
+        "List, download, delete and time the Conductors of this machine: list, pull, remove, time.",
+    ),
     "train": ("train:train_command", "Train a Conductor by CONFIG. Give the output folder as --conductor to use it."),
     "evaluate": (
         "evaluate:evaluate_command",
@@ -60,7 +64,11 @@ def app_for(arguments: Sequence[str]) -> typer.Typer:
     for name, (place, line) in COMMANDS.items():
         if name == asked:
             module, function = place.split(":")
-            app.command(name)(getattr(import_module(f"conductor_core.cli.{module}"), function))
+            found = getattr(import_module(f"conductor_core.cli.{module}"), function)
+            if isinstance(found, typer.Typer):
+                app.add_typer(found, name=name)
+            else:
+                app.command(name)(found)
         else:
             app.command(name, help=line)(_not_asked)
     return app

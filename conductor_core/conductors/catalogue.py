@@ -3,7 +3,7 @@
 tiny                            the shipped one
 NAME, FILE, FILE#NAME           of a conductors file (``named``)
 FOLDER                          a folder with config.json, tokenizer and *.safetensors
-OWNER/NAME                      a model of the hub; downloaded when it is first used, never before
+OWNER/NAME                      a model of the hub, which the Models page or ``models pull`` downloads
 URL#MODEL                       an OpenAI-compatible server
 """
 
@@ -19,13 +19,16 @@ from conductor_core.errors import UnknownConductor
 from conductor_core.given_path import given_path, is_folder, is_there
 from conductor_core.inference.errors import ModelUnavailable
 from conductor_core.inference.hardware import Placement, place
+from conductor_core.inference.published import CONDUCTORS
 from conductor_core.inference.source import (
     HUB_ID,
     cached_folder,
     cached_hub_ids,
     context_of,
     inspect_folder,
+    licence_of,
     local_folder,
+    not_here,
 )
 from conductor_core.keys import environment_keys, holds_a_key, is_set
 from conductor_core.settings import Settings
@@ -34,24 +37,17 @@ from conductor_core.workflow.model import Frozen
 TINY = "tiny"
 TINY_FOLDER = Path(__file__).parent / "tiny"
 
-_PUBLISHED = {
-    "di-zhang-fdu/openfugu-conductor-3b": 3_085_938_688,
-    "Qwen/Qwen2.5-7B-Instruct": 7_615_616_512,
-    "Qwen/Qwen2.5-3B-Instruct": 3_085_938_688,
-    "Qwen/Qwen2.5-1.5B-Instruct": 1_543_714_304,
-    "Qwen/Qwen2.5-0.5B-Instruct": 494_032_768,
-}
-"""Hub models that people will want to try, with their parameters (from the configurations of Qwen2.5)."""
-
 
 class ConductorOption(Frozen):
     """One line of the page's list of Conductors. A Conductor on a server has no size here.
 
     Attributes:
         ref: what ``open_conductor`` takes.
-        size_bytes: bytes of its weights on disk, or to be downloaded (bfloat16).
+        size_bytes: bytes of its weights on disk, or to be downloaded (bfloat16); 0 if only the hub knows.
+        licence: as its README or the hub names it; empty if that is not known.
         memory_needed_bytes, memory_there_bytes: what it needs to run here and what there is; ``memory`` says which.
-        reason: one sentence that says why it cannot run, or what using it will do.
+        downloaded: whether it is on this machine, whole. runnable: whether it would run if it were.
+        reason: one sentence that says why it cannot run, how to get it, or what using it will do.
         server: its address; None for one that runs here. model: its name on the server, or its folder or hub id.
         named: whether a conductors file gives it its name.
         context: the most tokens that it reads, if its file or its configuration tells; a server is not asked.
@@ -64,6 +60,7 @@ class ConductorOption(Frozen):
     memory_needed_bytes: int = 0
     memory_there_bytes: int = 0
     memory: str = ""
+    licence: str = ""
     downloaded: bool
     runnable: bool
     reason: str
@@ -177,14 +174,21 @@ def list_conductors(settings: Settings) -> list[ConductorOption]:
     folder = given_path(settings.conductor)
     if settings.conductor != TINY and is_folder(folder):
         options.append(_downloaded(settings.conductor, folder))
-    for hub_id, parameters in _PUBLISHED.items():
+    for folder in models_folders(settings):
+        options.append(_downloaded(str(folder), folder))
+    for hub_id in CONDUCTORS:
         model_folder = local_folder(hub_id)
-        options.append(_downloaded(hub_id, model_folder) if model_folder else _to_download(hub_id, parameters))
+        options.append(_downloaded(hub_id, model_folder) if model_folder else _to_download(hub_id))
     for hub_id in cached_hub_ids():
         model_folder = cached_folder(hub_id)
-        if hub_id not in _PUBLISHED and model_folder is not None and _writes_text(model_folder):
+        if hub_id not in CONDUCTORS and model_folder is not None and _writes_text(model_folder):
             options.append(_downloaded(hub_id, model_folder))
     return options
+
+
+def models_folders(settings: Settings) -> list[Path]:
+    """Returns the model folders that somebody has put into ``models/`` of the data folder, sorted by name."""
+    return sorted(config.parent for config in settings.models_folder.glob("*/config.json"))
 
 
 def listed_option(ref: str, settings: Settings) -> ConductorOption:
@@ -232,10 +236,7 @@ def _here(ref: str, model: str) -> ConductorOption:
     model_folder = folder if is_folder(folder) else local_folder(model)
     if model_folder is not None:
         return _downloaded(ref, model_folder).model_copy(update={"context": context_of(str(model_folder))})
-    parameters = _PUBLISHED.get(model, 0)
-    option = _to_download(ref, parameters)
-    unsized = {"reason": "Will be downloaded from the hub when first used."}
-    return option if parameters else option.model_copy(update=unsized)
+    return _to_download(model).model_copy(update={"ref": ref, "name": _name(ref)})
 
 
 def _writes_text(folder: Path) -> bool:
@@ -251,16 +252,33 @@ def _downloaded(ref: str, folder: Path) -> ConductorOption:
         files = inspect_folder(folder)
     except ModelUnavailable as error:
         return _option(ref, 0, 0, place(0), downloaded=False, fault=str(error))
-    return _option(ref, files.parameters, files.size_bytes, place(files.parameters, "auto"), downloaded=True)
+    option = _option(ref, files.parameters, files.size_bytes, place(files.parameters, "auto"), downloaded=True)
+    known = CONDUCTORS.get(ref)
+    licence = licence_of(folder) or (known.licence if known else "MIT" if folder == TINY_FOLDER else "")
+    return option.model_copy(update={"licence": licence})
 
 
-def _to_download(hub_id: str, parameters: int) -> ConductorOption:
-    return _option(hub_id, parameters, parameters * 2, place(parameters, "auto"), downloaded=False)
+def _to_download(hub_id: str) -> ConductorOption:
+    known = CONDUCTORS.get(hub_id)
+    if known is None:
+        return _option(hub_id, 0, 0, place(0), downloaded=False, absent=not_here(hub_id))
+    placement, gib = place(known.shape.parameters, "auto"), known.size_bytes / 2**30
+    absent = not_here(hub_id).replace(" downloads it", f" downloads it ({gib:.1f} GiB)")
+    option = _option(hub_id, known.shape.parameters, known.size_bytes, placement, downloaded=False, absent=absent)
+    return option.model_copy(update={"licence": known.licence})
 
 
 def _option(
-    ref: str, parameters: int, size_bytes: int, placement: Placement, *, downloaded: bool, fault: str = ""
+    ref: str,
+    parameters: int,
+    size_bytes: int,
+    placement: Placement,
+    *,
+    downloaded: bool,
+    fault: str = "",
+    absent: str = "",
 ) -> ConductorOption:
+    """``fault``: why it cannot run; ``absent``: how to get it."""
     gib = 2**30
     memory = placement.memory
     if not fault and not placement.fits:
@@ -268,13 +286,10 @@ def _option(
             f"Needs {placement.needed_bytes / gib:.1f} GiB, this machine has {memory.total_bytes / gib:.1f} GiB of "
             f"{memory.label}."
         )
-    if downloaded:
-        plan = f"Runs on {memory.label} in {placement.precision or placement.dtype}."
-    else:
-        plan = f"Will be downloaded from the hub ({size_bytes / gib:.1f} GiB) when first used."
+    plan = f"Runs on {memory.label} in {placement.precision or placement.dtype}." if downloaded else f"{absent}."
     return ConductorOption(
         ref=ref,
-        name=ref if ref == TINY or HUB_ID.fullmatch(ref) else Path(ref).name,
+        name=_name(ref),
         parameters=parameters,
         size_bytes=size_bytes,
         memory_needed_bytes=placement.needed_bytes,
@@ -284,3 +299,7 @@ def _option(
         runnable=not fault,
         reason=fault or plan,
     )
+
+
+def _name(ref: str) -> str:
+    return ref if ref == TINY or HUB_ID.fullmatch(ref) else Path(ref).name

@@ -29,7 +29,7 @@ class Part(Frozen):
 
     Attributes:
         ok: whether it would answer, as far as can be known without paying.
-        hopeless: it certainly cannot answer: its key is not set.
+        hopeless: it certainly cannot answer: its key is not set, or its weights are not on this machine.
         detail: one line: what was found, or what is wrong and what to do.
         priced: whether the price of its tokens is known.
     """
@@ -94,7 +94,7 @@ class Preflight(Frozen):
         if first.hopeless:
             return first.detail
         if workers and all(part.hopeless for part in workers):
-            return f"no worker of the pool has its key: {'; '.join(part.detail for part in workers[:8])}"
+            return f"no worker of the pool can answer: {'; '.join(part.detail for part in workers[:8])}"
         return None
 
 
@@ -139,7 +139,9 @@ async def _conductor(ref: str, settings: Settings, plan: PlanRequest) -> Part:
     spec = await asyncio.to_thread(on_a_server, ref, settings)
     if spec is None:
         option = await asyncio.to_thread(listed_option, ref, settings)
-        part = Part(role="conductor", name=ref, ok=option.runnable, detail=option.reason)
+        away = not option.downloaded
+        ok = option.runnable and not away
+        part = Part(role="conductor", name=ref, ok=ok, hopeless=away, detail=option.reason.removesuffix("."))
         return await asyncio.to_thread(_planning, part, ref, settings, plan, option.context)
     # A Conductor's server is asked like a worker's: it is one.
     worker = WorkerSpec(
@@ -178,7 +180,7 @@ def _part(role: Literal["conductor", "worker"], spec: WorkerSpec, health: Health
         role=role,
         name=spec.name,
         ok=health.ok,
-        hopeless=spec.api_key_env is not None and not is_set(spec.api_key_env),
+        hopeless=health.away or (spec.api_key_env is not None and not is_set(spec.api_key_env)),
         detail=health.detail,
         latency_ms=health.latency_ms,
         priced=priced,

@@ -12,10 +12,10 @@ from conductor_core.chat import WorkerSpec
 from conductor_core.engine.catalogue import conductors_file_text, pool_file_text
 from conductor_core.engine.pool import read_specs
 from conductor_core.errors import BadInput
-from conductor_core.inference import pace
 from conductor_core.inference.downloads import Download, downloads
 from conductor_core.inference.hardware import Memory, place
-from conductor_core.inference.pace import WRITTEN_TOKENS, Shape
+from conductor_core.inference.pace import WRITTEN_TOKENS, paces
+from conductor_core.inference.published import SMALL_WORKERS
 from conductor_core.keys import is_set
 from conductor_core.settings import Settings
 
@@ -33,34 +33,6 @@ __all__ = [
 ]
 
 SMALL_POOL = "small"
-
-_QWEN2_5 = {
-    "hidden_size": 896,
-    "intermediate_size": 4864,
-    "num_hidden_layers": 24,
-    "num_attention_heads": 14,
-    "num_key_value_heads": 2,
-    "vocab_size": 151_936,
-    "max_position_embeddings": 32_768,
-    "tie_word_embeddings": True,
-}
-_QWEN3 = {
-    "hidden_size": 1024,
-    "intermediate_size": 3072,
-    "num_hidden_layers": 28,
-    "num_attention_heads": 16,
-    "num_key_value_heads": 8,
-    "head_dim": 128,
-    "vocab_size": 151_936,
-    "max_position_embeddings": 40_960,
-    "tie_word_embeddings": True,
-}
-_SHAPES = {
-    "Qwen/Qwen2.5-0.5B-Instruct": (Shape("qwen2", 494_032_768, _QWEN2_5), 0.99e9),
-    "Qwen/Qwen2.5-Coder-0.5B-Instruct": (Shape("qwen2", 494_032_768, _QWEN2_5), 0.99e9),
-    "Qwen/Qwen3-0.6B": (Shape("qwen3", 596_049_920, _QWEN3), 1.5e9),
-}
-"""The models of the pool: their config.json on the hub, and the bytes of their weights until the hub is asked."""
 
 
 @dataclass(frozen=True)
@@ -93,33 +65,35 @@ def keyed_workers() -> tuple[WorkerSpec, ...]:
     return tuple(spec for spec in read_specs("paper") if spec.api_key_env is not None and is_set(spec.api_key_env))
 
 
-def small_models() -> tuple[SmallModel, ...]:
+def small_models(settings: Settings) -> tuple[SmallModel, ...]:
     """Returns the models of the small pool as they are now. Asks no server."""
     found = []
     for spec in read_specs(SMALL_POOL):
-        shape, size_bytes = _SHAPES[spec.model]
+        known = SMALL_WORKERS[spec.model]
+        shape, measured = known.shape, paces(settings.data_folder)
+        pace = measured.known(shape)
         placement = place(shape.parameters)
         download = downloads().state(spec.model)
         found.append(
             SmallModel(
                 spec=spec,
                 parameters=shape.parameters,
-                size_bytes=download.all_bytes or int(size_bytes),
+                size_bytes=download.all_bytes or known.size_bytes,
                 needed_bytes=placement.needed_bytes,
                 memory=placement.memory,
-                answer_s=pace.known_s(spec.model),
-                timing=pace.is_measured(spec.model),
+                answer_s=None if pace is None else pace.answer_s,
+                timing=measured.is_measured(shape),
                 download=download,
             )
         )
     return tuple(found)
 
 
-def time_answers() -> None:
+def time_answers(settings: Settings) -> None:
     """Begins to measure how long an answer of each model takes here, unless measured: some processor seconds."""
-    for name, (shape, _) in _SHAPES.items():
-        if place(shape.parameters).fits:
-            pace.measure_soon(name, shape)
+    for known in SMALL_WORKERS.values():
+        if place(known.shape.parameters).fits:
+            paces(settings.data_folder).measure_soon(known.shape)
 
 
 def begin(models: Sequence[SmallModel]) -> None:

@@ -25,7 +25,8 @@ class Download:
     Attributes:
         here_bytes, all_bytes: bytes of its weights; ``all_bytes`` is 0 if only the hub knows and was not asked yet.
         bytes_per_s: the rate of the last seconds; 0 while nothing comes.
-        reason: a sentence that says why it failed and what to do.
+        reason: a sentence that says why it failed and what to do. unreachable: whether it failed for want of a hub.
+        elsewhere: whether another program on this machine downloads it, which cannot be paused here.
     """
 
     ref: str
@@ -34,6 +35,12 @@ class Download:
     all_bytes: int = 0
     bytes_per_s: float = 0.0
     reason: str = ""
+    unreachable: bool = False
+    elsewhere: bool = False
+
+    @property
+    def moving(self) -> bool:
+        return self.state in ("waiting", "running")
 
 
 class _Stopped(Exception):
@@ -45,6 +52,7 @@ class _Job:
         self.ref = ref
         self.state: State = "waiting"
         self.reason = ""
+        self.unreachable = self.discarded = False
         self.here_bytes = self.all_bytes = 0
         self.stop = threading.Event()
         self._seen: deque[tuple[float, int]] = deque()
@@ -64,8 +72,10 @@ class _Job:
         took_s = seen[-1][0] - seen[0][0] if seen else 0.0
         # A hub that sends nothing lets the thread hear of a pause only at its next byte, or when it gives up.
         state = "paused" if self.state == "running" and self.stop.is_set() else self.state
+        if self.discarded or state == "absent":
+            return Download(self.ref, "absent", 0, self.all_bytes)
         rate = (seen[-1][1] - seen[0][1]) / took_s if took_s and state == "running" else 0.0
-        return Download(self.ref, state, self.here_bytes, self.all_bytes, rate, self.reason)
+        return Download(self.ref, state, self.here_bytes, self.all_bytes, rate, self.reason, self.unreachable)
 
 
 class Downloads:
@@ -87,6 +97,7 @@ class Downloads:
                     continue
                 if job is not None and job.state in ("waiting", "running"):
                     job.stop.clear()
+                    job.discarded = False
                     continue
                 self._jobs[ref] = job = _Job(ref)
                 self._queue.append(job)
@@ -103,19 +114,42 @@ class Downloads:
                     self._queue.remove(job)
                     job.state = "paused"
 
+    def cancel(self, ref: str) -> None:
+        """Stops a download and deletes its part: at once, or as soon as the thread hears of it.
+
+        Raises: ModelUnavailable if the part cannot be deleted.
+        """
+        self.pause([ref])
+        with self._lock:
+            job = self._jobs.get(ref)
+            if job is not None and job.state == "running":
+                job.discarded = True
+                return
+            self._jobs.pop(ref, None)
+        _discard(ref)
+
+    def forget(self, ref: str) -> None:
+        """Forgets how a download went that is over: its model was deleted."""
+        with self._lock:
+            if ref in self._jobs and self._jobs[ref].state not in ("waiting", "running"):
+                del self._jobs[ref]
+
     def state(self, ref: str) -> Download:
         """Returns the progress of ``ref``, whoever began with it. A part that an ended program left is ``paused``."""
-        from conductor_core.inference.hub import partly_here_bytes
+        from conductor_core.inference.hub import is_downloaded_elsewhere, partly_here_bytes
 
         with self._lock:
             job = self._jobs.get(ref)
             shown = job.shown() if job is not None else Download(ref, "absent")
-        if shown.state in ("waiting", "running"):
+        if shown.moving or not HUB_ID.fullmatch(ref) or (job is not None and job.discarded):
             return shown
-        if HUB_ID.fullmatch(ref) and cached_folder(ref) is not None:
+        if cached_folder(ref) is not None:
             return Download(ref, "here", shown.all_bytes, shown.all_bytes)
+        if shown.state == "here":  # it was deleted since
+            shown = Download(ref, "absent")
         if shown.state == "absent" and (here := partly_here_bytes(ref)):
-            return Download(ref, "paused", here)
+            elsewhere = is_downloaded_elsewhere(ref)
+            return Download(ref, "running" if elsewhere else "paused", here, elsewhere=elsewhere)
         return shown
 
     def _work(self) -> None:
@@ -127,8 +161,11 @@ class Downloads:
                 job = self._queue.popleft()
                 job.state = "running"
             state, reason = self._run_job(job)
+            if job.discarded and state != "here":
+                state, reason = _discarded(job.ref)
             with self._lock:
-                if state == "paused" and not job.stop.is_set():
+                job.discarded = False
+                if state in ("paused", "absent") and not job.stop.is_set():
                     # Somebody began it again before the pause was heard.
                     job.state = "waiting"
                     self._queue.appendleft(job)
@@ -143,10 +180,27 @@ class Downloads:
         except _Stopped:
             return "paused", ""
         except InferenceError as error:
+            job.unreachable = isinstance(error, hub.HubUnreachable)
             return "failed", str(error)
         except Exception as error:  # noqa: BLE001 the thread has nobody above it: the page must say it
             return "failed", f"{job.ref} could not be downloaded: {type(error).__name__}: {error}"
         return "here", ""
+
+
+def _discard(ref: str) -> None:
+    from conductor_core.inference.hub import partly_here_bytes
+    from conductor_core.inference.removal import discard_part
+
+    if partly_here_bytes(ref):
+        discard_part(ref)
+
+
+def _discarded(ref: str) -> tuple[State, str]:
+    try:
+        _discard(ref)
+    except InferenceError as error:
+        return "failed", str(error)
+    return "absent", ""
 
 
 _downloads = Downloads()

@@ -12,6 +12,7 @@ import hashlib
 import os
 import shutil
 from collections.abc import Callable
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Self
 from urllib.parse import urlsplit
@@ -25,7 +26,7 @@ from huggingface_hub.utils._headers import build_hf_headers
 from conductor_core.file_lock import FileLock
 from conductor_core.inference.errors import ModelUnavailable
 from conductor_core.inference.hub_listing import WANTED_FILES, Weights, meter_of, read_listing
-from conductor_core.inference.source import cache_folder
+from conductor_core.inference.source import cache_folder, cached_folder
 
 SPARE_BYTES = 200_000_000
 """Bytes that a download leaves free on the disk: a database that meets a full one loses more than a model."""
@@ -33,13 +34,57 @@ SPARE_BYTES = 200_000_000
 constants.DOWNLOAD_CHUNK_SIZE = None  # type: ignore[assignment]  # as it comes; httpx takes None for that
 # Otherwise the library gathers 10 MB first: on a slow line minutes without progress, and until a pause is heard.
 
+_SHA256_LENGTH = 64
+_LONGEST_WAIT_S = 86_400
+
 Told = Callable[[int, int], None]
 """Takes the bytes of the weights that are here, and those of all weights. What it raises ends the download."""
 
 
+class HubUnreachable(ModelUnavailable):
+    """No hub answers, or its use is forbidden: there is no network as far as models go."""
+
+
+def is_reachable(within_s: float = 3.0) -> bool:
+    """Tells whether a hub answers. It sends one request without a body or a key. Blocks."""
+    if constants.is_offline_mode():
+        return False
+    try:
+        httpx2.head(constants.ENDPOINT, timeout=within_s)
+    except (httpx2.HTTPError, OSError):
+        return False
+    return True
+
+
+def hub_address() -> str:
+    return constants.ENDPOINT
+
+
+def room() -> tuple[Path, int]:
+    """Returns the folder of the hub's cache, and the bytes that are free there."""
+    folder = Path(constants.HF_HUB_CACHE)
+    there = next(each for each in (folder, *folder.parents) if each.is_dir())
+    return folder, shutil.disk_usage(there).free
+
+
 def partly_here_bytes(hub_id: str) -> int:
     """Returns the bytes that are here of weights whose download was stopped."""
-    return sum(part.stat().st_size for part in (cache_folder(hub_id) / "blobs").glob("*.part"))
+    blobs = cache_folder(hub_id) / "blobs"
+    parts = sum(part.stat().st_size for part in blobs.glob("*.part"))
+    if cached_folder(hub_id) is not None:
+        return parts
+    return parts + sum(each.stat().st_size for each in blobs.glob("?" * _SHA256_LENGTH))
+
+
+def is_downloaded_elsewhere(hub_id: str) -> bool:
+    """Tells whether another program downloads the model now."""
+    for part in (cache_folder(hub_id) / "blobs").glob("*.part"):
+        lock = FileLock(part)
+        free = lock.try_acquire()
+        lock.close()
+        if not free:
+            return True
+    return False
 
 
 def download(hub_id: str, told: Told = lambda _here, _all: None) -> Path:
@@ -50,13 +95,16 @@ def download(hub_id: str, told: Told = lambda _here, _all: None) -> Path:
     try:
         return _download(hub_id, told)
     except hub.GatedRepoError:
-        raise ModelUnavailable(f"{hub_id} is gated: accept its licence on the hub and log in") from None
+        raise ModelUnavailable(
+            f"{hub_id} is gated: accept its licence on the hub, and set HF_TOKEN to a key of your account"
+        ) from None
     except hub.RepositoryNotFoundError:
         raise ModelUnavailable(
-            f"the hub has no public model {hub_id!r}: check its name, or log in if it is private"
+            f"the hub has no public model {hub_id!r}: check its name, or set HF_TOKEN to a key that may read it"
         ) from None
     except (hub.HfHubHTTPError, hub.LocalEntryNotFoundError, httpx2.HTTPError, OSError) as error:
-        raise ModelUnavailable(f"{hub_id} is not on this machine and {_why(error)}") from error
+        kind = HubUnreachable if _is_unreachable(_cause(error)) else ModelUnavailable
+        raise kind(f"{hub_id} is not on this machine and {_why(_cause(error))}") from error
 
 
 def _download(hub_id: str, told: Told) -> Path:
@@ -189,17 +237,35 @@ def _meter(begun: int, more: Callable[[int], None]) -> Any:
     return Meter
 
 
-def _why(error: Exception) -> str:
-    """Returns the rest of a sentence: what is wrong and what to do. ``LocalEntryNotFoundError`` hides its cause."""
-    cause = error.__cause__ or error if isinstance(error, hub.LocalEntryNotFoundError) else error
+def _cause(error: Exception) -> BaseException:
+    """Returns what is wrong: ``LocalEntryNotFoundError`` hides it."""
+    return error.__cause__ or error if isinstance(error, hub.LocalEntryNotFoundError) else error
+
+
+def _is_unreachable(cause: BaseException) -> bool:
+    kinds = (hub.OfflineModeIsEnabled, httpx2.TransportError, ConnectionError, hub.LocalEntryNotFoundError)
+    return isinstance(cause, kinds)
+
+
+def _why(cause: BaseException) -> str:
+    """Returns the rest of a sentence: what is wrong and what to do."""
     if isinstance(cause, hub.OfflineModeIsEnabled):
         return "HF_HUB_OFFLINE forbids downloading it: unset it, or fetch the model elsewhere and give its folder"
-    if isinstance(cause, httpx2.TransportError | ConnectionError | hub.LocalEntryNotFoundError):
+    if _is_unreachable(cause):
         return (
             f"the hub {constants.ENDPOINT} cannot be reached: connect this machine, "
             "or fetch the model elsewhere and give its folder"
         )
     if isinstance(cause, OSError) and cause.errno == errno.ENOSPC:
         return f"the disk of {constants.HF_HUB_CACHE} is full: make room and go on"
+    if isinstance(cause, hub.HfHubHTTPError) and cause.response.status_code == HTTPStatus.TOO_MANY_REQUESTS:
+        return f"the hub takes no more requests now: try again {_when(cause.response.headers.get('Retry-After', ''))}"
     reason = cause.strerror if isinstance(cause, OSError) and cause.strerror else str(cause).partition("\n")[0]
     return f"could not be downloaded: {reason or type(cause).__name__}"
+
+
+def _when(retry_after: str) -> str:
+    """Says when to ask again, as ``Retry-After`` does in seconds."""
+    if retry_after.isascii() and retry_after.isdigit() and len(retry_after) < 9:
+        return f"in {min(int(retry_after), _LONGEST_WAIT_S)} s"
+    return "in some minutes"

@@ -11,7 +11,11 @@ from huggingface_hub.utils.tqdm import tqdm
 
 from conductor_core.inference.errors import ModelUnavailable
 
-WANTED_FILES = ("*.json", "*.safetensors", "*.jinja", "merges.txt", "vocab.txt", "tokenizer.model", "*.tiktoken")
+WANTED_FILES = (
+    "*.json", "*.safetensors", "*.jinja", "merges.txt", "vocab.txt", "tokenizer.model", "*.tiktoken",
+    "README.md", "LICENSE*",
+)  # fmt: skip
+"""What is downloaded of a model. The last two say under which licence it may be used."""
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _TAG = re.compile(r"[0-9A-Za-z_-]{1,128}")
@@ -70,6 +74,7 @@ def meter_of(hub_id: str, most_bytes: int, on_bytes: Callable[[], None]) -> type
         def __init__(self, *args: Any, **kwargs: Any) -> None:
             # The library also counts files, and the bytes a second time as they come over the wire.
             self._of_bytes = kwargs.get("unit") == "B" and str(kwargs.get("desc")).startswith("Reconstructing")
+            kwargs["disable"] = True  # who wants to see progress is told by ``on_bytes``
             super().__init__(*args, **kwargs)  # type: ignore[no-untyped-call]
 
         def update(self, n: float | None = 1) -> Any:

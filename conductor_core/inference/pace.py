@@ -1,29 +1,26 @@
-"""Measures how long an answer of a model takes on this machine, before the model is downloaded.
-
-It builds the model's own architecture twice, with few layers and all weights zero: the difference is what a layer
-takes, and the rest is what the vocabulary takes. It imports torch when it measures.
-"""
+"""How fast models read and write on this machine: measured once, before they are downloaded, and kept on disk."""
 
 import logging
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
-from time import perf_counter
+from pathlib import Path
 from typing import Any
 
-from conductor_core.inference.hardware import place
+from conductor_core.inference.pace_file import PaceFile, key_of
 
 log = logging.getLogger(__name__)
 
 READ_TOKENS, WRITTEN_TOKENS = 256, 150
-"""The tokens of the answer that is timed: a short question with what an earlier step said, and a paragraph."""
-_FEW, _MORE = 1, 4
-_PASSES = 3
+"""The tokens of a worker's answer: a short question with what an earlier step said, and a paragraph."""
+STATIC_TOKENS, TASK_TOKENS, PLAN_TOKENS = 1344, 60, 150
+"""The tokens of a plan: the prompt that all plans share, which is read once and kept; the task; and what is written."""
 
-_measured: dict[str, "Future[float]"] = {}
-_lock = threading.Lock()
+Tell = Callable[[int, int], None]
+"""Takes how many parts of a measurement are done, and of how many. What it raises ends the measurement."""
+
 _thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="pace")
 """It runs one measurement at a time: two would slow each other."""
 
@@ -37,66 +34,95 @@ class Shape:
     config: Mapping[str, Any]
 
 
-def measure_soon(name: str, shape: Shape) -> None:
-    """Begins ``answer_seconds`` in the background, once a process for each name."""
-    with _lock:
-        if name not in _measured:
-            _measured[name] = _thread.submit(_logged, name, shape)
+@dataclass(frozen=True)
+class Pace:
+    """What a model takes on this machine: seconds for a token of the prompt, and for one that it writes."""
+
+    read_token_s: float
+    write_token_s: float
+
+    @property
+    def answer_s(self) -> float:
+        """Seconds for a worker's answer of ``WRITTEN_TOKENS`` tokens after ``READ_TOKENS``."""
+        return self._seconds(READ_TOKENS, WRITTEN_TOKENS)
+
+    @property
+    def plan_s(self) -> float:
+        """Seconds for a plan whose static prompt was read before."""
+        return self._seconds(TASK_TOKENS, PLAN_TOKENS)
+
+    @property
+    def first_plan_s(self) -> float:
+        """Seconds for the first plan, which reads the static prompt too. Loading the weights is not in it."""
+        return self._seconds(STATIC_TOKENS + TASK_TOKENS, PLAN_TOKENS)
+
+    def _seconds(self, read: int, written: int) -> float:
+        return read * self.read_token_s + written * self.write_token_s
 
 
-def _logged(name: str, shape: Shape) -> float:
-    try:
-        return answer_seconds(shape)
-    except Exception:
-        log.exception("what an answer of %s takes here could not be measured", name)
-        raise
+def shape_of(config: Mapping[str, Any], parameters: int) -> Shape:
+    """Returns the shape that a ``config.json`` describes. What a measurement does not need is left out."""
+    # Models that also see pictures keep what is of text apart.
+    text = config.get("text_config")
+    sizes = text if isinstance(text, dict) else config
+    kind = sizes.get("model_type") or config.get("model_type")
+    return Shape(str(kind), parameters, {key: each for key, each in sizes.items() if isinstance(each, int | float)})
 
 
-def known_s(name: str) -> float | None:
-    """Returns the seconds that were measured; None if there was no measurement, or it failed."""
-    found = _measured.get(name)
-    return found.result() if found is not None and found.done() and found.exception() is None else None
+class Paces:
+    """The measurements of one data folder, done or going on. Any thread may use it."""
 
+    def __init__(self, file: Path) -> None:
+        self._file = PaceFile(file)
+        self._running: dict[str, Future[Pace]] = {}
+        self._lock = threading.Lock()
 
-def is_measured(name: str) -> bool:
-    """Tells whether the measurement goes on or waits for its turn."""
-    found = _measured.get(name)
-    return found is not None and not found.done()
+    def measure(self, shape: Shape, tell: Tell = lambda _done, _all: None) -> Pace:
+        """Measures a model and keeps the result. Blocks for some seconds. Raises: InferenceError; what ``tell`` raises.
 
+        It takes the processor, and memory for the vocabulary and four layers.
+        """
+        # The one import that brings in torch.
+        from conductor_core.inference.trial import trial
 
-def answer_seconds(shape: Shape) -> float:
-    """Returns the seconds for ``WRITTEN_TOKENS`` tokens after ``READ_TOKENS``, on the device the model would have."""
-    config = tuple(sorted(shape.config.items()))
-    layers = int(shape.config["num_hidden_layers"])
-    few, more = (_timed(shape.kind, shape.parameters, config, count) for count in (_FEW, _MORE))
-    return sum(
-        tokens * (one + max(0.0, other - one) / (_MORE - _FEW) * (layers - _FEW))
-        for tokens, one, other in zip((1, WRITTEN_TOKENS), few, more, strict=True)
-    )
+        pace = Pace(*trial(shape.kind, shape.parameters, shape.config, tell))
+        self._file.keep(key_of(shape.kind, shape.parameters, shape.config), (pace.read_token_s, pace.write_token_s))
+        return pace
+
+    def measure_soon(self, shape: Shape) -> None:
+        """Begins ``measure`` in the background, unless it is known or being measured."""
+        key = key_of(shape.kind, shape.parameters, shape.config)
+        if self.known(shape) is not None:
+            return
+        with self._lock:
+            if key not in self._running or self._running[key].done():
+                self._running[key] = _thread.submit(self._logged, shape)
+
+    def _logged(self, shape: Shape) -> Pace:
+        try:
+            return self.measure(shape)
+        except Exception:
+            log.exception("what a model of %s takes here could not be measured", shape.kind)
+            raise
+
+    def known(self, shape: Shape) -> Pace | None:
+        """Returns what was measured on this machine, now or earlier."""
+        kept = self._file.kept(key_of(shape.kind, shape.parameters, shape.config))
+        return None if kept is None else Pace(*kept)
+
+    def is_measured(self, shape: Shape) -> bool:
+        """Tells whether the measurement goes on or waits for its turn."""
+        found = self._running.get(key_of(shape.kind, shape.parameters, shape.config))
+        return found is not None and not found.done()
+
+    def fault(self, shape: Shape) -> str:
+        """Returns why the last measurement of this process failed; empty if it did not."""
+        found = self._running.get(key_of(shape.kind, shape.parameters, shape.config))
+        error = found.exception() if found is not None and found.done() else None
+        return "" if error is None else str(error) or type(error).__name__
 
 
 @cache
-def _timed(kind: str, parameters: int, config: tuple[tuple[str, Any], ...], layers: int) -> tuple[float, float]:
-    """Returns the seconds to read the prompt, and to write one token, with so many layers."""
-    import torch
-    from transformers import AutoConfig, AutoModelForCausalLM
-
-    placement = place(parameters)
-    small = AutoConfig.for_model(kind, **dict(config) | {"num_hidden_layers": layers})
-    with torch.device("meta"):
-        dtype = getattr(torch, placement.dtype)
-        model: Any = AutoModelForCausalLM.from_config(small, dtype=dtype)  # type: ignore[no-untyped-call]
-    model = model.to_empty(device=placement.device).eval()
-    with torch.inference_mode():
-        for each in (*model.parameters(), *model.buffers()):
-            each.zero_()
-        asked = torch.zeros((1, READ_TOKENS), dtype=torch.long, device=placement.device)
-        read_s, written_s = [], []
-        for _ in range(_PASSES):
-            began = perf_counter()
-            cache = model(asked, use_cache=True, logits_to_keep=1).past_key_values
-            read_s.append(perf_counter() - began)
-            began = perf_counter()
-            model(asked[:, :1], past_key_values=cache, use_cache=True).logits[0, -1, 0].item()
-            written_s.append(perf_counter() - began)
-    return min(read_s), min(written_s)
+def paces(data_folder: Path) -> Paces:
+    """Returns the measurements that are kept in ``data_folder``."""
+    return Paces(data_folder / "model-paces.json")

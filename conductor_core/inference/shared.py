@@ -19,11 +19,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from conductor_core.chat import Usage
+from conductor_core.file_lock import FileLock
 from conductor_core.given_path import given_path, is_folder
 from conductor_core.inference.errors import InferenceError, Interrupted
 from conductor_core.inference.generation import Done, Generation, Packing, PrefixFolder, Written
 from conductor_core.inference.hardware import SMALL_PARAMETERS, Placement, free_ram_bytes, place
-from conductor_core.inference.source import fetch, inspect_folder, local_folder
+from conductor_core.inference.in_use import hold
+from conductor_core.inference.source import inspect_folder, local_folder, model_files
 from conductor_core.precisions import PrecisionChoice
 from conductor_core.progress import Progress, Tell, watcher
 
@@ -53,6 +55,13 @@ def shared_model(ref: str) -> "SharedModel":
         if key not in _models:
             _models[key] = SharedModel(ref)
         return _models[key]
+
+
+def release(ref: str) -> bool:
+    """Takes a model out of the memory of this process. Returns False if somebody waits for it."""
+    with _models_lock:
+        model = _models.get(_key(ref))
+        return model is None or model._go()
 
 
 def _fits(call: "_Call") -> bool:
@@ -101,6 +110,7 @@ class SharedModel:
         self._waiting = 0
         self._used_s = time.monotonic()
         self._timer: threading.Timer | None = None
+        self._in_use: FileLock | None = None
         self._calls: deque[_Call] = deque()
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="model")
 
@@ -249,7 +259,7 @@ class SharedModel:
 
         with _loading_lock:
             require_somebody()
-            files = fetch(self.ref)
+            files = model_files(self.ref)
             tell(Progress(phase="loading", done=0, total=files.size_bytes))
             placement = place(files.parameters, self._choice)
             free = free_ram_bytes()
@@ -263,6 +273,7 @@ class SharedModel:
             self.loaded = LoadedModel(
                 files, tell, cancelled=lambda: not waiting(), kept=self.kept, packing=self.packing
             )
+            self._in_use = hold(files.folder)
             self.load_s = time.perf_counter() - start
             return self.loaded
 
@@ -275,10 +286,20 @@ class SharedModel:
     def _leave(self, unused_s: float) -> bool:
         """Leaves memory if nobody has used it for ``unused_s``; small models stay. The caller has the lock."""
         small = self.loaded is None or self.loaded.files.parameters < KEPT_PARAMETERS
-        if self._waiting or small or time.monotonic() - self._used_s < unused_s:
+        if small or time.monotonic() - self._used_s < unused_s:
             return False
-        log.info("%s leaves memory", self.ref)
+        return self._go()
+
+    def _go(self) -> bool:
+        """Leaves memory unless somebody waits for it. The caller has the lock."""
+        if self._waiting:
+            return False
+        if self.loaded is not None:
+            log.info("%s leaves memory", self.ref)
         self.loaded = None
+        if self._in_use is not None:
+            self._in_use.close()
+            self._in_use = None
         return True
 
     def _leave_later(self) -> None:

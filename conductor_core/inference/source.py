@@ -17,6 +17,8 @@ from conductor_core.inference.errors import ModelUnavailable
 
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[\w.-]{1,96}", re.ASCII)
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
+_LICENCE = re.compile(r"^(license|license_name): *[\"']?([\w.+-]{1,60})[\"']?\s*$", re.MULTILINE | re.ASCII)
+_MOST_README_BYTES = 65_536
 _MAX_HEADER_BYTES = 100_000_000
 _CONTEXT = ("max_position_embeddings", "n_positions")
 """The names of the longest text in configurations; the second is GPT-2's."""
@@ -147,14 +149,29 @@ def local_folder(ref: str) -> Path | None:
     return cached_folder(ref) if HUB_ID.fullmatch(ref) else None
 
 
-def fetch(ref: str) -> ModelFiles:
-    """Finds the model of a folder or hub id, and downloads it if it is not there. Blocks. Raises: ModelUnavailable."""
+def model_files(ref: str) -> ModelFiles:
+    """Finds the model of a folder or hub id on this machine. It downloads nothing. Raises: ModelUnavailable."""
     folder = local_folder(ref)
     if folder is None:
-        if not HUB_ID.fullmatch(ref):
-            raise ModelUnavailable(f"{ref!r} is neither a folder nor a hub id (owner/name)")
-        # Imported when used: it brings in the hub's client, which few commands need.
-        from conductor_core.inference.hub import download
-
-        folder = download(ref)
+        raise ModelUnavailable(
+            not_here(ref) if HUB_ID.fullmatch(ref) else f"{ref!r} is neither a folder nor a hub id (owner/name)"
+        )
     return inspect_folder(folder)
+
+
+def not_here(hub_id: str) -> str:
+    """Says how to get a model that is not on this machine."""
+    return f"{hub_id} is not on this machine: the Models page or `conductor models pull {hub_id}` downloads it"
+
+
+def licence_of(folder: Path) -> str:
+    """Returns the licence that a model's README names in its header; empty if it names none."""
+    try:
+        with (folder / "README.md").open("rb") as file:
+            text = file.read(_MOST_README_BYTES).decode("utf-8", errors="replace")
+    except OSError:
+        return ""
+    header = text.removeprefix("\ufeff").partition("---")[2].partition("\n---")[0] if text.startswith("---") else ""
+    said: dict[str, str] = dict(_LICENCE.findall(header))
+    name = said.get("license", "")
+    return said.get("license_name", name) if name == "other" else name

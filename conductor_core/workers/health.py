@@ -8,7 +8,7 @@ import httpx2
 from conductor_core import masking
 from conductor_core.chat import Worker, WorkerSpec
 from conductor_core.errors import WorkerError, WorkerModelUnknown, WorkerRefused
-from conductor_core.inference.source import context_of
+from conductor_core.inference.source import HUB_ID, context_of, local_folder, not_here
 from conductor_core.keys import is_set
 from conductor_core.provider_words import read_error_reply
 from conductor_core.quoted import one_line
@@ -26,7 +26,7 @@ class Health(Frozen):
 
     ``latency_ms`` is None if nothing was asked. ``detail`` says on one line what was proven, or what is wrong and what
     to do. ``key``: as ``OPENAI_API_KEY: present``, None if no key is needed. ``context``: the tokens that the model
-    takes, if its server or its configuration tells.
+    takes, if its server or its configuration tells. ``away``: the weights of a local model are not on this machine.
     """
 
     ok: bool
@@ -34,6 +34,7 @@ class Health(Frozen):
     detail: str
     key: str | None = None
     context: int | None = None
+    away: bool = False
 
 
 def key_state(spec: WorkerSpec) -> str | None:
@@ -52,6 +53,9 @@ async def check_health(worker: Worker, within_s: float = _CHECK_S) -> Health:
     if not isinstance(worker, HttpWorker):
         if spec.provider != "local":
             return Health(ok=True, latency_ms=None, detail="simulated: it is always there")
+        if HUB_ID.fullmatch(spec.model) and await asyncio.to_thread(local_folder, spec.model) is None:
+            said = f"worker {spec.name}: {not_here(spec.model)}"
+            return Health(ok=False, latency_ms=None, detail=said, away=True)
         reads_at_most = await asyncio.to_thread(context_of, spec.model)
         reads = "" if reads_at_most is None else f"; it reads up to {reads_at_most:,} tokens"
         detail = f"runs on this machine, loaded when first asked{reads}"

@@ -26,6 +26,7 @@ class LoopbackHub:
         lie: changes what the hub says of a model.
         tag: what the hub calls each file instead of by its digest.
         endless: the name of a file that never ends.
+        refusal: the status and headers with which it answers everything; None: it does not.
         asked: method, path and Range header of each request for weights.
     """
 
@@ -36,6 +37,7 @@ class LoopbackHub:
     lie: Callable[[dict[str, Any]], None] = lambda info: None
     tag: str = ""
     endless: str = ""
+    refusal: tuple[int, dict[str, str]] | None = None
     asked: list[tuple[str, str, str]] = field(default_factory=list)
     url: str = ""
 
@@ -76,6 +78,9 @@ class _Answer:
         self._path = unquote(urlsplit(to.path).path)
 
     def give(self) -> None:
+        if self._hub.refusal is not None:
+            status, headers = self._hub.refusal
+            return self._send(status, b"{}", headers)
         for hub_id, folder in self._hub.models.items():
             if self._path.startswith(f"/api/models/{hub_id}"):
                 rest = self._path.removeprefix(f"/api/models/{hub_id}")

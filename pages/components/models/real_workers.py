@@ -74,7 +74,7 @@ def keys_and_small_models() -> None:
 def _offers(found: Sequence[WorkerSpec] | None, use: Use, verb: str) -> None:
     """Draws the offers. ``found`` are workers on servers; None: this is the Workers page and no dialog."""
     dialog = found is not None
-    moving = dialog or _moving(core.small_models())
+    moving = dialog or _moving(core.small_models(current().settings))
 
     @st.fragment(run_every=EVERY_S if moving else None)
     def draw() -> None:
@@ -82,9 +82,9 @@ def _offers(found: Sequence[WorkerSpec] | None, use: Use, verb: str) -> None:
             st.rerun()
         if message := st.session_state.get(ERROR):
             st.error(inert(message), icon=":material/error:")
-        keyed, small = core.keyed_workers(), core.small_models()
+        keyed, small = core.keyed_workers(), core.small_models(current().settings)
         if dialog:
-            core.time_answers()
+            core.time_answers(current().settings)
         elif _moving(small) != moving:
             st.rerun()
         if found:
@@ -181,6 +181,7 @@ def _small_buttons(models: Sequence[SmallModel], use: Use, verb: str, kind: Kind
                 icon=":material/timer:",
                 type="tertiary",
                 on_click=core.time_answers,
+                args=(current().settings,),
                 help="Uses the processor for some seconds; nothing is downloaded for it.",
             )
 

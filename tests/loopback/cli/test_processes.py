@@ -10,6 +10,7 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
+import typer
 
 from conductor_core.cli.commands import COMMANDS
 from storage import open_store
@@ -216,7 +217,8 @@ def test_a_command_that_needs_no_model_loads_nothing_heavy(
 def test_the_list_of_commands_says_what_each_of_them_says() -> None:
     for name, (place, line) in COMMANDS.items():
         module, function = place.split(":")
-        said = getattr(import_module(f"conductor_core.cli.{module}"), function).__doc__
+        command = getattr(import_module(f"conductor_core.cli.{module}"), function)
+        said = command.info.help if isinstance(command, typer.Typer) else command.__doc__
         assert said is not None
         assert said.split("\n")[0] == line, name
 

@@ -117,7 +117,7 @@ def test_a_pool_without_any_key_makes_a_run_impossible(server: Listing, monkeypa
     monkeypatch.delenv("UNSET_API_KEY", raising=False)
     found = look("tiny", *(worker(server, name, api_key_env="UNSET_API_KEY") for name in ("a", "b")))
     assert found.impossible is not None
-    assert found.impossible.startswith("no worker of the pool has its key: ")
+    assert found.impossible.startswith("no worker of the pool can answer: ")
 
 
 def test_a_context_that_is_shorter_than_the_task_is_told(server: Listing) -> None:

@@ -17,7 +17,7 @@ from conductor_core.file_lock import FileLock
 from conductor_core.inference import hub
 from conductor_core.inference.downloads import Download, Downloads
 from conductor_core.inference.errors import ModelUnavailable
-from conductor_core.inference.source import cache_folder, cached_folder, fetch
+from conductor_core.inference.source import cache_folder, cached_folder, model_files
 from tests.loopback.inference.conftest import CHUNK, REF, weights_of
 from tests.support.hub import LoopbackHub
 
@@ -46,7 +46,7 @@ def test_a_model_is_downloaded_whole_and_can_be_opened(
     assert [here for here, _ in told] == sorted(here for here, _ in told)
     assert len(told) > 2
     assert folder == cached_folder(REF)
-    assert fetch(REF).size_bytes == whole
+    assert model_files(REF).size_bytes == whole
     for file in model.iterdir():
         assert (folder / file.name).read_bytes() == file.read_bytes()
     assert server.ranges() == [""], "the weights were asked for once"
@@ -75,7 +75,7 @@ def test_a_paused_download_goes_on_where_it_stopped(
     assert first == ""
     begun = int(second.removeprefix("bytes=").removesuffix("-"))
     assert 8 * CHUNK <= begun < whole, "what was here is not asked for again"
-    assert fetch(REF).size_bytes == whole
+    assert model_files(REF).size_bytes == whole
     assert not list(cache.rglob("*.part"))
 
 
@@ -157,7 +157,7 @@ def test_a_stream_that_breaks_off_is_taken_up_by_itself(
     assert first == ""
     assert rest
     assert all(rest)
-    assert fetch(REF).size_bytes == weights_of(model)
+    assert model_files(REF).size_bytes == weights_of(model)
 
 
 def test_other_bytes_than_the_hub_names_are_refused_and_not_kept(
@@ -170,7 +170,7 @@ def test_other_bytes_than_the_hub_names_are_refused_and_not_kept(
         assert not list(cache.rglob("*.part"))
         server.wrong = frozenset()
         hub.download(REF)
-    assert fetch(REF).size_bytes == weights_of(model)
+    assert model_files(REF).size_bytes == weights_of(model)
 
 
 def test_a_part_that_is_longer_than_the_file_is_begun_anew(
@@ -184,7 +184,7 @@ def test_a_part_that_is_longer_than_the_file_is_begun_anew(
         blobs = cache_folder(REF) / "blobs"
         (blobs / f"{_digest(model)}.part").write_bytes(bytes(weights_of(model) + 1))
         hub.download(REF)
-    assert fetch(REF).size_bytes == weights_of(model)
+    assert model_files(REF).size_bytes == weights_of(model)
 
 
 def _digest(model: Path) -> str:
@@ -221,7 +221,7 @@ def test_two_programs_do_not_write_one_part(model: Path, cache: Path, asked: Cal
             hub.download(REF)
         other.close()
         hub.download(REF)
-    assert fetch(REF).size_bytes == weights_of(model)
+    assert model_files(REF).size_bytes == weights_of(model)
 
 
 def test_models_are_downloaded_in_turn_and_one_that_fails_holds_up_no_other(

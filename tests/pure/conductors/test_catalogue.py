@@ -68,7 +68,7 @@ def test_a_folder_that_is_no_model_is_refused_when_opened(tmp_path: Path) -> Non
 async def test_a_hub_model_is_fetched_only_when_it_writes() -> None:
     conductor = open_conductor("someone/some-model", Settings())
     agent = WorkerSpec(name="a", provider="rehearsal", model="m")
-    with pytest.raises(ConductorUnavailable, match="HF_HUB_OFFLINE forbids downloading it"):
+    with pytest.raises(ConductorUnavailable, match="is not on this machine: the Models page or `conductor models pull"):
         _ = [piece async for piece in conductor.write(PlanRequest(task="t", agents=(agent,)))]
 
 
@@ -79,7 +79,11 @@ def test_lists_what_could_run_here(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (big.runnable, big.downloaded) == (False, False)
     assert "6.0 GiB of RAM" in big.reason
     assert (middle.runnable, middle.downloaded) == (True, False)
-    assert "downloaded from the hub" in middle.reason
+    assert middle.reason == (
+        "di-zhang-fdu/openfugu-conductor-3b is not on this machine: the Models page or `conductor models pull "
+        "di-zhang-fdu/openfugu-conductor-3b` downloads it (6.0 GiB)."
+    )
+    assert (big.licence, middle.licence, options["tiny"].licence) == ("apache-2.0", "llama3.2", "MIT")
     assert next(iter(options)) == "tiny"
 
 
@@ -91,9 +95,11 @@ def test_lists_downloaded_models_and_the_folder_of_the_settings(tmp_path: Path) 
     other = tmp_path / "hub" / "models--someone--no-model" / "snapshots" / "abc"
     other.mkdir(parents=True)
     (other / "config.json").write_text("{}")
-    own = random_model(tmp_path / "own")
+    own, copied = random_model(tmp_path / "own"), random_model(tmp_path / "data" / "models" / "copied")
+    (copied / "README.md").write_text("---\nlicense: other\nlicense_name: some-licence\n---\nlicense: none\n")
     options = {option.ref: option for option in list_conductors(Settings(conductor=str(own)))}
-    for ref in ("Qwen/Qwen2.5-0.5B-Instruct", "someone/some-model", str(own)):
+    assert (options[str(copied)].name, options[str(copied)].licence) == ("copied", "some-licence")
+    for ref in ("Qwen/Qwen2.5-0.5B-Instruct", "someone/some-model", str(own), str(copied)):
         assert options[ref].downloaded
         assert options[ref].runnable
         assert options[ref].parameters > 0

@@ -9,6 +9,7 @@ from huggingface_hub import errors as hub
 
 from conductor_core.inference import source
 from conductor_core.inference.errors import ModelUnavailable
+from conductor_core.inference.hub import download
 from tests.support.tiny_models import random_model
 
 
@@ -90,7 +91,7 @@ def test_refuses_a_model_without_tokenizer(model: Path) -> None:
 
 def test_a_name_that_can_be_no_model_is_refused_at_once() -> None:
     with pytest.raises(ModelUnavailable, match="neither a folder nor a hub id"):
-        source.fetch("no such thing")
+        source.model_files("no such thing")
 
 
 @pytest.mark.parametrize(
@@ -116,9 +117,34 @@ def test_a_failed_download_says_what_to_do(
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
     monkeypatch.setattr(huggingface_hub.HfApi, "model_info", fail)
     with pytest.raises(ModelUnavailable, match=f"^someone/some-model is not on this machine and .*{says}") as caught:
-        source.fetch("someone/some-model")
+        download("someone/some-model")
     assert "Errno" not in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_what_is_not_here_is_not_downloaded_behind_anyones_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(huggingface_hub.HfApi, "model_info", lambda *_, **__: pytest.fail("the hub was asked"))
+    with pytest.raises(ModelUnavailable, match="`conductor models pull someone/some-model` downloads it"):
+        source.model_files("someone/some-model")
+
+
+@pytest.mark.parametrize(
+    ("text", "licence"),
+    [
+        ("---\nlicense: mit\n---\n", "mit"),
+        ("---\ntags: [a]\nlicense: 'apache-2.0'\r\n---", "apache-2.0"),
+        ("---\nlicense: other\nlicense_name: some-licence\n---", "some-licence"),
+        ("---\nlicense: <b>bold</b>\n---", ""),
+        (f"---\nlicense: {'a' * 61}\n---", ""),
+        ("license: mit", ""),
+        ("---\n---\nlicense: mit", ""),
+        ("", ""),
+    ],
+)
+def test_the_licence_is_what_the_header_of_the_readme_names(tmp_path: Path, text: str, licence: str) -> None:
+    (tmp_path / "README.md").write_bytes(text.encode() + b"\xff")
+    assert source.licence_of(tmp_path) == licence
+    assert source.licence_of(tmp_path / "none") == ""
 
 
 def _download_into(cache: Path, hub_id: str) -> Path:
@@ -132,7 +158,7 @@ def test_finds_what_was_downloaded(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     snapshot = _download_into(tmp_path, "someone/some-model")
     assert source.cached_folder("someone/some-model") == snapshot
     assert source.cached_hub_ids() == ["someone/some-model"]
-    assert source.fetch("someone/some-model").folder == snapshot
+    assert source.model_files("someone/some-model").folder == snapshot
 
 
 def test_a_half_downloaded_model_does_not_count(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

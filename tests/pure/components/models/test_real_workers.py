@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from conductor_core.engine.real_workers import SmallModel, small_models
 from conductor_core.inference.downloads import Download
+from conductor_core.settings import Settings
 from pages.components.models.real_workers import failures
 
 
@@ -12,7 +13,7 @@ def failed(model: SmallModel, reason: str) -> SmallModel:
 
 
 def test_a_reason_that_several_share_is_said_once_with_all_their_names() -> None:
-    one, two, three = small_models()
+    one, two, three = small_models(Settings())
     unreached = "{} is not here and the hub cannot be reached: connect this machine"
     names = [model.spec.model for model in (one, two, three)]
     assert failures([failed(one, unreached), failed(two, unreached), failed(three, unreached)]) == [

@@ -1,0 +1,140 @@
+"""``models``: list, pull, remove and time, against a hub on loopback."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from huggingface_hub import constants
+
+from conductor_core.inference import trial
+from conductor_core.inference.in_use import hold
+from conductor_core.inference.source import cached_folder
+from tests.support.command_line import CommandLine
+from tests.support.hub import LoopbackHub
+from tests.support.tiny_models import random_model
+
+REF = "someone/small"
+ROOT = Path(__file__).resolve().parents[3]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = random_model(tmp_path_factory.mktemp("model"))
+    (folder / "README.md").write_text("---\nlicense: mit\n---\n")
+    return folder
+
+
+@pytest.fixture
+def hub(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LoopbackHub]:
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("CONDUCTOR_SERVER_PORTS", "")
+    with LoopbackHub({REF: model}) as server:
+        monkeypatch.setattr(constants, "ENDPOINT", server.url)
+        monkeypatch.setattr(
+            constants, "HUGGINGFACE_CO_URL_TEMPLATE", server.url + "/{repo_id}/resolve/{revision}/{filename}"
+        )
+        yield server
+
+
+def test_a_model_is_pulled_listed_timed_and_removed(
+    cli: CommandLine, hub: LoopbackHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pulled = cli("models", "pull", REF)
+    assert (pulled.code, pulled.out) == (0, f"{REF} is on this machine, in {cached_folder(REF)}\n")
+    assert pulled.err.splitlines()[-1].startswith(f"downloading {REF}: ")
+    again = cli("models", "pull", REF, "--json", "-q")
+    assert (again.document["was_here"], again.err) == (True, "")
+    assert set(again.document) == {"ref", "folder", "size_bytes", "was_here", "duration_ms"}
+    monkeypatch.setattr(trial, "_timed", lambda *_: (2.56, 0.5))
+    timed = cli("models", "time", REF, "--json", "-q").document
+    assert timed == {
+        "ref": REF, "read_tokens_per_s": 100.0, "write_tokens_per_s": 2.0, "plan_s": 75.6, "first_plan_s": 89.04
+    }  # fmt: skip
+    assert "A plan takes about 76 s here, the first one about 89 s" in cli("models", "time", REF).out
+    listed = cli("models", "list", "--json").document
+    assert set(listed["room"]) == {"folder", "free_bytes"}
+    rows = {row["ref"]: row for row in listed["models"]}
+    assert rows[REF]["here"]
+    assert (rows[REF]["licence"], rows[REF]["where"]) == ("mit", "hub")
+    assert rows[REF]["pace"]["plan_s"] == 75.6
+    assert not rows["Qwen/Qwen2.5-7B-Instruct"]["here"]
+    needed = rows["Qwen/Qwen2.5-7B-Instruct"]["memory"]["needed"]
+    assert [each["precision"] for each in needed][-3:] == ["bf16", "int8", "int4"]
+    assert "about 76 s (first about 89 s)" in cli("models", "list").out
+    assert "give --yes" in cli("models", "remove", REF).error
+    folder = cached_folder(REF)
+    assert folder is not None
+    mark = hold(folder)
+    assert mark is not None
+    refused = cli("models", "remove", REF, "--yes")
+    assert (refused.code, "has someone/small in memory" in refused.error) == (1, True)
+    mark.close()
+    removed = cli("models", "remove", REF, "--yes", "--json").document
+    assert removed["freed_bytes"] > 0
+    assert cached_folder(REF) is None
+    assert cli("models", "remove", REF, "--yes").code == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (["pull", "tiny"], 2, "tiny comes with the program: only a model of the hub's cache is downloaded"),
+        (["remove", "tiny", "--yes"], 2, "tiny comes with the program: only a model of the hub's cache can be"),
+        (["pull", "http://127.0.0.1:9/v1#m"], 2, "m belongs to the server http://127.0.0.1:9/v1"),
+        (["time", "http://127.0.0.1:9/v1#m"], 2, "m runs on the server http://127.0.0.1:9/v1"),
+        (["time", "someone/unknown"], 2, "its architecture is known once it is downloaded: conductor models pull"),
+        (["pull", "no such model"], 2, "no Conductor 'no such model'"),
+        (["pull", "nobody/nothing"], 1, "the hub has no public model 'nobody/nothing'"),
+        (["remove", "nobody/nothing", "--yes"], 2, "the hub's cache has nothing of nobody/nothing"),
+        (["pull"], 2, "Missing argument 'REF'"),
+        (["nonsense"], 2, "No such command 'nonsense'"),
+    ],
+    ids=lambda each: " ".join(each) if isinstance(each, list) else None,
+)
+def test_what_cannot_be_is_one_line(
+    cli: CommandLine, hub: LoopbackHub, arguments: list[str], code: int, says: str
+) -> None:
+    outcome = cli("models", *arguments, "-q") if arguments[0] in ("pull", "time") else cli("models", *arguments)
+    assert (outcome.code, says in outcome.error) == (code, True), outcome.err
+
+
+def test_a_run_with_a_model_that_is_not_here_is_refused_and_downloads_nothing(
+    cli: CommandLine, hub: LoopbackHub, tmp_path: Path
+) -> None:
+    outcome = cli("run", "Two things.", "--conductor", REF, "--db", tmp_path / "runs.sqlite3")
+    assert outcome.code == 2
+    assert outcome.error == (
+        f"{REF} is not on this machine: the Models page or `conductor models pull {REF}` downloads it"
+    )
+    assert hub.asked == []
+    assert not (tmp_path / "runs.sqlite3").exists()
+
+
+def test_a_pull_that_was_stopped_goes_on_where_it_was(cli: CommandLine, hub: LoopbackHub, tmp_path: Path) -> None:
+    hub.bytes_per_s = 100_000
+    environment = {**os.environ, "HF_ENDPOINT": hub.url, "HF_HUB_OFFLINE": "0"}
+    environment["HF_HUB_CACHE"] = str(tmp_path / "cache")
+    command = [sys.executable, "-m", "conductor_core", "models", "pull", REF]
+    with subprocess.Popen(command, cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True) as process:
+        deadline_s = time.monotonic() + 60
+        while sum(part.stat().st_size for part in tmp_path.rglob("*.part")) <= 8192:
+            assert process.poll() is None
+            assert time.monotonic() < deadline_s
+            time.sleep(0.02)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=30)
+    assert process.returncode == 130, err
+    assert err.splitlines()[-1].startswith("stopped: ")
+    assert err.splitlines()[-1].endswith("are here; the same command goes on")
+    rows = {row["ref"]: row for row in cli("models", "list", "--json").document["models"]}
+    assert (rows[REF]["state"], rows[REF]["here_bytes"] > 8192) == ("paused", True)
+    hub.bytes_per_s = 0
+    assert cli("models", "pull", REF, "--json", "-q").document["was_here"] is False
+    first, second = hub.ranges()
+    assert first == ""
+    assert int(second.removeprefix("bytes=").removesuffix("-")) > 8192
