@@ -14,7 +14,6 @@ from pydantic import AliasChoices, Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from conductor_core.endings import OnIncomplete
-from conductor_core.precisions import PrecisionChoice
 from conductor_core.sensitive import SENSITIVE, Sensitive
 
 _Port = Annotated[int, Field(ge=1, le=65535)]

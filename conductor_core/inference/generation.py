@@ -43,6 +43,7 @@ class Generation:
         tells_choices: whether to note which other tokens were likely.
         answer_begins: a text with which what is asked for begins: before it the model thinks. None: it begins at once.
         usual_tokens: how long such completions are until some were written; None: they are not alike.
+        drafts: whether the next tokens may be guessed and read in one pass; it changes the time and no token.
     """
 
     prompt: str | tuple[Message, ...]
@@ -53,6 +54,7 @@ class Generation:
     forcing: Forcing | None = None
     thinking: bool = False
     tells_choices: bool = False
+    drafts: bool = True
     answer_begins: str | None = None
     usual_tokens: int | None = None
 

@@ -3,13 +3,14 @@
 Only one thread at a time may use it (``shared.SharedModel`` sees to that).
 """
 
+import functools
 import inspect
 import os
 import time
 import timeit
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from statistics import median
 from typing import Any
 
@@ -19,12 +20,14 @@ from transformers import AutoTokenizer, DynamicCache
 from transformers.utils import logging as transformers_logging
 
 from conductor_core.chat import FinishReason, Message
+from conductor_core.inference.decoding import write
+from conductor_core.inference.drafting import Drafting
 from conductor_core.inference.errors import InferenceError, Interrupted, ModelUnavailable, PromptTooLong
 from conductor_core.inference.generation import Generation, Packing, PrefixFolder, Written
 from conductor_core.inference.hardware import SMALL_PARAMETERS, Placement, lacking, place
 from conductor_core.inference.kept_pace import keep_pace, kept_pace
 from conductor_core.inference.meter import Meter, Pace, WritingMeter, mean_of_late
-from conductor_core.inference.passes import Passes
+from conductor_core.inference.passes import Passes, Share
 from conductor_core.inference.precision.packed_model import load
 from conductor_core.inference.prefix_files import PrefixFiles
 from conductor_core.inference.prefixes import KeptPrefixes
@@ -95,6 +98,7 @@ class LoadedModel:
         # Small models are quick, and a graphics card takes its work faster than it does it.
         looked_at = self.placement.device == "cpu" and files.parameters >= SMALL_PARAMETERS
         self._passes = Passes(self.model) if looked_at else None
+        self._drafting = Drafting(self.model)
         self._kept_folder = kept.path if kept is not None else None
         how = f"{self.placement.device} {self.placement.dtype} {self.placement.precision or 'unpacked'}"
         on_disk = None if kept is None else PrefixFiles(kept, files.folder, stamp, text_config, how)
@@ -187,22 +191,24 @@ class LoadedModel:
         if cache is None:
             return None
         logits = self._read(ids[len(static) :], cache, cancelled, reading, len(static))
+        if logits is None:
+            return None
         expected = generation.usual_tokens and (self.pace.written or generation.usual_tokens)
         writing = WritingMeter(limit, expected, tell)
-        while True:
-            if logits is None or cancelled():
-                return None
-            token = writer.draw(logits)
-            if token in self.stop_ids:
-                return self._ended(writer, "stop", 1, reading, writing)
-            pending = writer.accept(token, limit)
+
+        def at() -> None:
             thinking = generation.answer_begins is not None and generation.answer_begins not in writer.text
             writing.at(len(writer.ids), thinking=thinking)
-            if writer.complete:
-                return self._ended(writer, "stop", 0, reading, writing)
-            if len(writer.ids) >= limit:
-                return self._ended(writer, "length", 0, reading, writing)
-            logits = self._read(pending, cache, cancelled)
+
+        watched = functools.partial(self._watched, cancelled)
+
+        def usual(new: Sequence[int]) -> torch.Tensor | None:
+            return self._read(new, cache, cancelled)
+
+        begin = functools.partial(self._drafting.begin, ids, cache, watched, usual, drafted=generation.drafts)
+        end = write(writer, logits, begin, limit, cancelled, at)
+        self._drafting.ended(writer.ids)
+        return None if end is None else self._ended(writer, *end, reading, writing)
 
     def _ended(
         self, writer: Writer, reason: FinishReason, stop_tokens: int, reading: Meter, writing: WritingMeter
@@ -268,7 +274,7 @@ class LoadedModel:
                 reading.at(done)
             share = None if reading is None else lambda part, done=done, tokens=tokens: reading.at(done + part * tokens)
             try:
-                with self._passes.watched(cancelled, share) if self._passes is not None else nullcontext():
+                with self._watched(cancelled, share):
                     output = self.model(input_ids=chunk, past_key_values=cache, use_cache=True, **options)
             except Interrupted:
                 return None
@@ -278,6 +284,10 @@ class LoadedModel:
             raise InferenceError(f"{self.files.folder.name} was given an empty prompt")
         logits: torch.Tensor = output.logits[0, -1].to("cpu", torch.float32)
         return logits
+
+    def _watched(self, cancelled: Callable[[], bool], share: Share | None = None) -> AbstractContextManager[None]:
+        """Makes the passes in the block raise Interrupted once ``cancelled``."""
+        return nullcontext() if self._passes is None else self._passes.watched(cancelled, share)
 
     def matcher(self, grammar: str | None) -> Any:
         if grammar is None:

@@ -28,6 +28,7 @@ class Writer:
         """Raises: whatever a grammar's compiler raises."""
         self.ids: list[int] = []
         self.text = ""
+        self.stop_ids = model.stop_ids
         self._model = model
         self._prompt_tokens = prompt_tokens
         self._matcher = model.matcher(generation.grammar)
@@ -56,6 +57,19 @@ class Writer:
                 told = tuple((self._decode([each]), round(p, 4)) for each, p in options if p >= 0.0001)
                 self._choices.append(TokenChoice(at=len(self.text), picked=self._decode([token]), options=told))
         return token
+
+    def allowed(self, draft: Sequence[int]) -> Sequence[int]:
+        """Returns as much of ``draft`` as may be written next, without a token that ends the text."""
+        taken = 0
+        for token in draft:
+            if token in self.stop_ids or self.complete:
+                break
+            if self._matcher is not None and not self._matcher.accept_token(token):
+                break
+            taken += 1
+        if self._matcher is not None:
+            self._matcher.rollback(taken)
+        return draft[:taken]
 
     def ended(self, reason: FinishReason, completion_tokens: int) -> Written:
         """Emits what was held back, and returns how the completion ended."""

@@ -1,0 +1,207 @@
+"""Passes in which what is computed for a token does not depend on which others are read with it. Imports torch.
+
+Floating point rounds by the order of a sum, and libraries choose the order by the number of rows: the products of one
+token and of four differ in their last bits, and sooner or later in a token. With ``RowReader`` they are the same bits.
+
+- Attention goes token by token, each with as many keys as a pass of its own would see.
+- A pass has so many tokens that the library takes the same way to multiply: ``fewest`` to ``most``, found by trying.
+  Fewer are filled up, more are read in several passes.
+"""
+
+import copy
+import inspect
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, NamedTuple
+
+import torch
+from torch.nn.functional import scaled_dot_product_attention
+from transformers import AttentionInterface, AttentionMaskInterface, DynamicCache
+from transformers.cache_utils import DynamicLayer
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import sdpa_mask
+
+from conductor_core.inference.drafts import LONGEST_WITH_DRAFT, PassTimes
+from conductor_core.inference.errors import Interrupted
+
+ATTENTION = "conductor_rows"
+_PREFIX = 24
+_SPLITS: dict[int, tuple[tuple[int, ...], ...]] = {
+    16: ((16,), (1, 1, 1, 1, 4, 8), (2, 3, 5, 6)),
+    8: ((8,), (1, 1, 1, 1, 4), (2, 3, 3)),
+}
+"""For each length: into what passes the same tokens are split when it is tried."""
+_FEWEST = (1, 2, 4)
+
+
+Watched = Callable[[], AbstractContextManager[None]]
+"""A context in which a pass raises Interrupted once its completion is cancelled."""
+
+
+class Evenness(NamedTuple):
+    """Passes of ``fewest`` to ``most`` tokens compute the same for each token. ``times``: what a pass takes."""
+
+    fewest: int
+    most: int
+    times: PassTimes
+
+
+def _attention(
+    module: torch.nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    scaling: float | None = None,
+    rows: int | None = None,
+    **options: Any,
+) -> tuple[torch.Tensor, None]:
+    """Computes attention as transformers does; with ``rows``, for each of the first so many tokens by itself.
+
+    The places after them are fillers, whose results nobody reads.
+    """
+    if rows is None:
+        return sdpa_attention_forward(module, query, key, value, attention_mask, scaling=scaling, **options)
+    batch, heads, tokens, size = query.shape
+    groups, seen = key.shape[1], key.shape[2]
+    # The heads that share keys stand in the place of a query's tokens: no key is copied.
+    shared = query.reshape(batch, groups, heads // groups, tokens, size)
+    out = query.new_zeros(batch, tokens, groups, heads // groups, value.shape[-1])
+    for row in range(rows):
+        end = seen - tokens + row + 1
+        out[:, row] = scaled_dot_product_attention(
+            shared[:, :, :, row], key[:, :, :end], value[:, :, :end], scale=scaling
+        )
+    return out.view(batch, tokens, heads, value.shape[-1]), None
+
+
+AttentionInterface.register(ATTENTION, _attention)
+AttentionMaskInterface.register(ATTENTION, sdpa_mask)
+
+
+class RowReader:
+    """Reads for one completion."""
+
+    def __init__(self, model: Any, cache: DynamicCache, even: Evenness, watched: Watched) -> None:
+        self._model, self._cache, self._even, self._watched = model, cache, even, watched
+
+    def read(self, ids: Sequence[int], draft: Sequence[int]) -> torch.Tensor | None:
+        """See ``decoding.Reader``."""
+        tokens = [*ids, *draft]
+        logits = torch.empty(0)
+        for start in range(0, len(tokens), self._even.most):
+            chunk = tokens[start : start + self._even.most]
+            began_s = time.perf_counter()
+            try:
+                with self._watched():
+                    # A pass with a draft is the only one: it has at most LONGEST_WITH_DRAFT tokens.
+                    logits = row_pass(self._model, self._cache, chunk, 1 + len(draft), self._even.fewest)
+            except Interrupted:
+                return None
+            self._even.times.took(len(chunk), time.perf_counter() - began_s)
+        return logits
+
+    def drop(self, tokens: int) -> None:
+        self._cache.crop(-tokens)
+
+
+def row_pass(model: Any, cache: DynamicCache, tokens: Sequence[int], wanted: int, fewest: int) -> torch.Tensor:
+    """Reads ``tokens``, filled up to ``fewest``. Returns the float32 logits (wanted, vocabulary) of the last ones."""
+    seen, real = cache.get_seq_length(), len(tokens)
+    filling = max(0, fewest - real)
+    positions = torch.arange(seen, seen + real + filling)
+    kept = max(wanted + filling, fewest)
+    output = model(
+        input_ids=torch.tensor([[*tokens, *[tokens[-1]] * filling]]),
+        position_ids=positions.clamp(max=seen + real - 1).unsqueeze(0),
+        # The attention by rows needs no mask; a given one of four dimensions is taken as it is.
+        attention_mask=torch.zeros(1, 1, 1, 1, dtype=torch.bool),
+        past_key_values=cache,
+        use_cache=True,
+        logits_to_keep=kept,
+        rows=real,
+    )
+    cache.crop(-filling)
+    end = kept - filling
+    logits: torch.Tensor = output.logits[0, end - wanted : end].to(torch.float32)
+    return logits
+
+
+def try_passes(model: Any) -> Evenness | None:
+    """Finds how many tokens a pass must have to be even, on this machine and for these weights.
+
+    It reads a few tokens with one layer of the model, in several ways. Returns None if passes of this model cannot be
+    even: on a graphics card, with an attention that cannot go token by token, or with other products than these.
+    """
+    if not _goes_by_rows(model):
+        return None
+    shallow = _one_layer(model)
+    start = DynamicCache(config=model.config)
+    ids = [(7 + 31 * place) % model.config.vocab_size for place in range(_PREFIX + max(_SPLITS))]
+    shallow(input_ids=torch.tensor([ids[:_PREFIX]]), past_key_values=start, use_cache=True, logits_to_keep=1)
+    for fewest in _FEWEST:
+        for most, splits in _SPLITS.items():
+            tried_s: dict[int, list[float]] = {}
+            if _all_equal(shallow, start, ids[_PREFIX : _PREFIX + most], splits, fewest, tried_s):
+                return Evenness(fewest, most, PassTimes(_by_length(tried_s)))
+    return None
+
+
+def _goes_by_rows(model: Any) -> bool:
+    layers = getattr(model.base_model, "layers", None)
+    cache = DynamicCache(config=model.config)
+    return (
+        model.device.type == "cpu"
+        and model.config._attn_implementation == ATTENTION
+        and isinstance(layers, torch.nn.ModuleList)
+        and all(type(layer) is DynamicLayer for layer in cache.layers)
+        and {"logits_to_keep", "position_ids"} <= set(inspect.signature(model.forward).parameters)
+    )
+
+
+def _one_layer(model: Any) -> Any:
+    """Returns ``model`` with the first of its layers only; it shares the weights."""
+    inner = _copied(model.base_model)
+    inner._modules["layers"] = inner.layers[:1]
+    shallow = _copied(model)
+    shallow._modules[model.base_model_prefix] = inner
+    return shallow
+
+
+def _copied(module: Any) -> Any:
+    twin = copy.copy(module)
+    twin._modules = dict(module._modules)
+    return twin
+
+
+def _all_equal(
+    model: Any,
+    start: DynamicCache,
+    ids: Sequence[int],
+    splits: Sequence[Sequence[int]],
+    fewest: int,
+    tried_s: dict[int, list[float]],
+) -> bool:
+    """Tells whether each split reads the same, to the bit. Notes in ``tried_s`` what passes by their tokens took."""
+    reference: list[torch.Tensor] = []
+    for split in splits:
+        cache, logits, done = copy.deepcopy(start), [], 0
+        for tokens in split:
+            began_s = time.perf_counter()
+            logits.append(row_pass(model, cache, ids[done : done + tokens], tokens, fewest))
+            tried_s.setdefault(tokens, []).append(time.perf_counter() - began_s)
+            if reference and not torch.equal(logits[-1], reference[0][done : done + tokens]):
+                return False
+            done += tokens
+        found = [torch.cat(logits), cache.layers[0].keys, cache.layers[0].values]
+        reference = reference or found
+        if not all(map(torch.equal, reference, found)):
+            return False
+    return True
+
+
+def _by_length(tried_s: dict[int, list[float]]) -> list[float]:
+    """Returns the seconds of passes of 1, 2, ... tokens; a length that was not tried takes as long as the next."""
+    best = {tokens: min(seconds) for tokens, seconds in tried_s.items()}
+    return [best[min(tried for tried in best if tried >= tokens)] for tokens in range(1, LONGEST_WITH_DRAFT + 1)]
