@@ -194,6 +194,11 @@ class Settings(BaseSettings):
         description="Bytes that `prefixes/` may have. There a local Conductor keeps what it has read of its prompt, so "
         "that a restart need not read it again: about 80 MB for a 7B and each pool. 0: nothing is kept.",
     )
+    drafts: bool = Field(
+        True,
+        description="Let a model in this process guess its next tokens from the prompt and from what it wrote before, "
+        "and check several in one pass, where that is quicker. It writes the same tokens either way.",
+    )
     rehearsal_tokens_per_s: float = Field(
         40.0, ge=0, le=1e6, description="Pace of the simulated workers in tokens per second; 0: at once."
     )

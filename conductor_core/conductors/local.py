@@ -104,6 +104,7 @@ class LocalConductor:
         self._model = shared_model(ref)
         self._model.idle_s = settings.model_idle_s
         self._model.packing = Packing(settings.precision, settings.packed_folder)
+        self._drafts = settings.drafts
         if settings.prefix_bytes:
             self._model.kept = PrefixFolder(settings.prefixes_folder, settings.prefix_bytes)
 
@@ -161,6 +162,7 @@ class LocalConductor:
             grammar=plan_grammar(shape) if shape else None,
             forcing=_budget(shape) if shape else None,
             tells_choices=True,
+            drafts=self._drafts,
             answer_begins=ANSWER_BEGINS,
             usual_tokens=USUAL_TOKENS,
         )

@@ -11,17 +11,18 @@ import torch
 
 from conductor_core.chat import FinishReason
 from conductor_core.inference.drafts import Drafts
+from conductor_core.inference.errors import Interrupted
 from conductor_core.inference.writing import Writer
 
 
 class Reader(Protocol):
     """A model that has read a prompt."""
 
-    def read(self, ids: Sequence[int], draft: Sequence[int]) -> torch.Tensor | None:
+    def read(self, ids: Sequence[int], draft: Sequence[int]) -> torch.Tensor:
         """Reads ``ids`` and ``draft``.
 
-        Returns float32 logits (1 + draft, vocabulary): after the last of ``ids``, and after each of ``draft``. None if
-        it was cancelled.
+        Returns float32 logits (1 + draft, vocabulary): after the last of ``ids``, and after each of ``draft``.
+        Raises: Interrupted if the completion was cancelled.
         """
         ...
 
@@ -37,7 +38,7 @@ def write(
     limit: int,
     cancelled: Callable[[], bool],
     at: Callable[[], None],
-) -> tuple[FinishReason, int] | None:
+) -> tuple[FinishReason, int]:
     """Writes until the model, the grammar or ``limit`` ends it.
 
     Args:
@@ -47,13 +48,15 @@ def write(
         cancelled: is asked before each token.
         at: is called after each token.
 
-    Returns how it ended, and how many tokens the model wrote that end it and are no text; None if it was cancelled.
-    Raises: InferenceError.
+    Returns how it ended, and how many tokens the model wrote that end it and are no text.
+    Raises: Interrupted if it was cancelled, InferenceError.
     """
     rows, row = first.unsqueeze(0), 0
     draft: Sequence[int] = ()
     using: tuple[Reader, Drafts] | None = None
-    while not cancelled():
+    while True:
+        if cancelled():
+            raise Interrupted
         token = writer.draw(rows[row])
         if token in writer.stop_ids:
             return "stop", 1
@@ -71,8 +74,4 @@ def write(
             continue
         reader.drop(len(draft) - row)
         draft, row = drafts.next(len(new), writer.allowed, limit - len(writer.ids)), 0
-        read = reader.read(new, draft)
-        if read is None:
-            return None
-        rows = read
-    return None
+        rows = reader.read(new, draft)

@@ -8,10 +8,11 @@ from transformers import DynamicCache
 
 from conductor_core.inference.decoding import Reader
 from conductor_core.inference.drafts import Drafts, Earlier
+from conductor_core.inference.errors import Interrupted
 from conductor_core.inference.row_passes import ATTENTION, Evenness, RowReader, Watched, try_passes
 
 UsualRead = Callable[[Sequence[int]], torch.Tensor | None]
-"""Reads tokens in one pass. Returns float32 logits (vocabulary) after the last one, None if cancelled."""
+"""Reads tokens. Returns float32 logits (vocabulary) after the last one, None if cancelled."""
 
 
 class Drafting:
@@ -33,9 +34,12 @@ class Drafting:
         Args:
             usual: reads without drafts, for a model whose passes are not even.
             drafted: whether to guess. The tokens are the same with and without.
+
+        Raises: Interrupted if the completion was cancelled meanwhile.
         """
         if not self._tried:
-            self._even, self._tried = try_passes(self._model), True
+            with watched():
+                self._even, self._tried = try_passes(self._model), True
         if self._even is None:
             return _UsualReader(usual), Drafts(prompt, self._earlier, None)
         times = self._even.times if drafted else None
@@ -53,9 +57,11 @@ class _UsualReader:
     def __init__(self, usual: UsualRead) -> None:
         self._usual = usual
 
-    def read(self, ids: Sequence[int], draft: Sequence[int]) -> torch.Tensor | None:
+    def read(self, ids: Sequence[int], draft: Sequence[int]) -> torch.Tensor:
         logits = self._usual(ids)
-        return None if logits is None else logits.unsqueeze(0)
+        if logits is None:
+            raise Interrupted
+        return logits.unsqueeze(0)
 
     def drop(self, tokens: int) -> None:
         """Has nothing to drop."""

@@ -126,20 +126,19 @@ class Drafts:
         here, guess = self._here.following(last)
         before, other = self._earlier.phrases.following(last)
         self._guess = allowed((other if before > here else guess)[:room])
-        return self._guess[: self._worth(pending)]
+        return self._guess[: self._worth(pending, self._times)]
 
-    def _worth(self, pending: int) -> int:
+    def _worth(self, pending: int, times: PassTimes) -> int:
         """Returns the length of draft with which a written token takes least time."""
-        assert self._times is not None
         chance = self._right / self._made
-        best, least_s = 0, self._times.seconds(pending)
+        best, least_s = 0, times.seconds(pending)
         if least_s == inf:
             return 0
         tokens = likely = 1.0
         for length in range(1, len(self._guess) + 1):
             likely *= chance
             tokens += likely
-            each_s = self._times.seconds(pending + length) / tokens
+            each_s = times.seconds(pending + length) / tokens
             if each_s < least_s:
                 best, least_s = length, each_s
         return best

@@ -206,9 +206,12 @@ class LoadedModel:
             return self._read(new, cache, cancelled)
 
         begin = functools.partial(self._drafting.begin, ids, cache, watched, usual, drafted=generation.drafts)
-        end = write(writer, logits, begin, limit, cancelled, at)
+        try:
+            end = write(writer, logits, begin, limit, cancelled, at)
+        except Interrupted:
+            return None
         self._drafting.ended(writer.ids)
-        return None if end is None else self._ended(writer, *end, reading, writing)
+        return self._ended(writer, *end, reading, writing)
 
     def _ended(
         self, writer: Writer, reason: FinishReason, stop_tokens: int, reading: Meter, writing: WritingMeter

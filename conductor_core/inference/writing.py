@@ -94,13 +94,20 @@ class Writer:
         demanded = self._forcing(self.text, len(self.ids), limit) if self._forcing is not None else None
         ids = self._model.encode_text(demanded) if demanded is not None else []
         if demanded is None or len(self.ids) + len(ids) > limit or not self._matcher.accept_string(demanded):
-            ids = self._model.encode_text(self._matcher.find_jump_forward_string())[:-1]
+            ids = self._model.encode_text(self._jump())[:-1]
             if not ids or len(self.ids) + len(ids) > limit:
                 return []
             if not all(self._matcher.accept_token(token) for token in ids):
                 raise InferenceError("the grammar refuses what it demands")
         self._append(ids)
         return ids
+
+    def _jump(self) -> str:
+        """Returns the characters that can only follow in one way; none where a character is cut in two."""
+        try:
+            return str(self._matcher.find_jump_forward_string())
+        except UnicodeDecodeError:  # xgrammar makes a text of the bytes that remain of the character
+            return ""
 
     def _append(self, ids: Sequence[int]) -> None:
         self.ids += ids

@@ -18,13 +18,18 @@ from conductor_core.workers.thoughts import Thoughts
 class LocalWorker:
     """Answers steps with ``spec.model``, a folder or hub id. Nothing is loaded before the first answer."""
 
-    def __init__(self, spec: WorkerSpec, idle_s: float | None = None) -> None:
-        """``idle_s``: seconds after which a model that nobody asks leaves memory; None: what it was before.
+    def __init__(self, spec: WorkerSpec, idle_s: float | None = None, *, drafts: bool = True) -> None:
+        """Loads nothing.
+
+        Args:
+            idle_s: seconds after which a model that nobody asks leaves memory; None: what it was before.
+            drafts: whether it may guess its next tokens and check several in one pass.
 
         Raises: PoolInvalid if ``spec.params`` holds something that a local model does not know."""
         if fault := params_fault(spec.params):
             raise PoolInvalid(f"worker {spec.name}: params: {fault}", [fault])
         self._spec = spec
+        self._drafts = drafts
         self._model = shared_model(spec.model)
         if idle_s is not None:
             self._model.idle_s = idle_s
@@ -42,6 +47,7 @@ class LocalWorker:
             max_tokens=params.max_tokens,
             sampling=Sampling(params.temperature, params.top_p, params.top_k, params.seed),
             thinking=params.thinking,
+            drafts=self._drafts,
         )
         allowed = self._spec.max_output_bytes
         thoughts = Thoughts(passed=self._spec.pass_reasoning)

@@ -30,5 +30,5 @@ def open_worker(spec: WorkerSpec, settings: Settings) -> Worker:
         # Imported here because it brings torch, which a pool of remote workers never needs.
         from conductor_core.workers.local import LocalWorker
 
-        return LocalWorker(spec, settings.model_idle_s)
+        return LocalWorker(spec, settings.model_idle_s, drafts=settings.drafts)
     raise BadInput(f"worker {spec.name}: a rehearsal worker is simulated and has no provider to open")

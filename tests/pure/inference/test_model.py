@@ -212,6 +212,12 @@ def test_the_threads_chosen_are_some_of_those_there() -> None:
     assert torch.get_num_threads() == before
 
 
+def test_a_grammar_may_leave_open_how_a_character_ends(model: LoadedModel) -> None:
+    """The first bytes of both characters are forced, and are no text by themselves."""
+    text, *_ = write(model, Generation("x", max_tokens=100, grammar='root ::= "😀a" | "😁b"\n'))
+    assert text in ("😀a", "😁b")
+
+
 def test_several_byte_characters_arrive_whole(model: LoadedModel) -> None:
     grammar = 'root ::= "größer als 😀 zuvor"\n'
     pieces: list[str] = []
