@@ -16,12 +16,17 @@ UsualRead = Callable[[Sequence[int]], torch.Tensor | None]
 
 
 class Drafting:
-    """Lives as long as its model."""
+    """Lives as long as its model.
+
+    Attributes:
+        even: the model's even passes; None if it has none, and until they were tried.
+        tried: whether they were tried.
+    """
 
     def __init__(self, model: Any) -> None:
         self._model = model
-        self._even: Evenness | None = None
-        self._tried = False
+        self.even: Evenness | None = None
+        self.tried = False
         self._earlier = Earlier()
         if model.config._attn_implementation == "sdpa":
             model.set_attn_implementation(ATTENTION)
@@ -37,17 +42,17 @@ class Drafting:
 
         Raises: Interrupted if the completion was cancelled meanwhile.
         """
-        if not self._tried:
+        if not self.tried:
             with watched():
-                self._even, self._tried = try_passes(self._model), True
-        if self._even is None:
+                self.even, self.tried = try_passes(self._model), True
+        if self.even is None:
             return _UsualReader(usual), Drafts(prompt, self._earlier, None)
-        times = self._even.times if drafted else None
-        return RowReader(self._model, cache, self._even, watched), Drafts(prompt, self._earlier, times)
+        times = self.even.times if drafted else None
+        return RowReader(self._model, cache, self.even, watched), Drafts(prompt, self._earlier, times)
 
-    def ended(self, written: Sequence[int]) -> None:
-        """Keeps a completion, as a place to look for the tokens of the next ones."""
-        if self._even is not None:
+    def ended(self, written: Sequence[int], *, drafted: bool) -> None:
+        """Keeps a completion, as a place to look for the tokens of the next ones, if any of them is to be guessed."""
+        if drafted and self.even is not None:
             self._earlier.add(written)
 
 

@@ -98,7 +98,7 @@ class LoadedModel:
         # Small models are quick, and a graphics card takes its work faster than it does it.
         looked_at = self.placement.device == "cpu" and files.parameters >= SMALL_PARAMETERS
         self._passes = Passes(self.model) if looked_at else None
-        self._drafting = Drafting(self.model)
+        self.drafting = Drafting(self.model)
         self._kept_folder = kept.path if kept is not None else None
         how = f"{self.placement.device} {self.placement.dtype} {self.placement.precision or 'unpacked'}"
         on_disk = None if kept is None else PrefixFiles(kept, files.folder, stamp, text_config, how)
@@ -205,12 +205,12 @@ class LoadedModel:
         def usual(new: Sequence[int]) -> torch.Tensor | None:
             return self._read(new, cache, cancelled)
 
-        begin = functools.partial(self._drafting.begin, ids, cache, watched, usual, drafted=generation.drafts)
+        begin = functools.partial(self.drafting.begin, ids, cache, watched, usual, drafted=generation.drafts)
         try:
             end = write(writer, logits, begin, limit, cancelled, at)
         except Interrupted:
             return None
-        self._drafting.ended(writer.ids)
+        self.drafting.ended(writer.ids, drafted=generation.drafts)
         return self._ended(writer, *end, reading, writing)
 
     def _ended(
