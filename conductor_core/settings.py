@@ -14,6 +14,7 @@ from pydantic import AliasChoices, Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from conductor_core.endings import OnIncomplete
+from conductor_core.precisions import PrecisionChoice
 from conductor_core.sensitive import SENSITIVE, Sensitive
 
 _Port = Annotated[int, Field(ge=1, le=65535)]
@@ -187,6 +188,11 @@ class Settings(BaseSettings):
         description="A model in this process leaves memory after so many seconds without a request. Models below a "
         "hundred million parameters stay.",
     )
+    precision: PrecisionChoice = Field(
+        "auto",
+        description="How a local Conductor keeps its weights on a processor: `auto`, `bf16`, `int8`, `int4`. "
+        "[What it means](your-own-models.md#precision).",
+    )
     prefix_bytes: int = Field(
         2**30,
         ge=0,
@@ -254,6 +260,11 @@ class Settings(BaseSettings):
     def conductors_folder(self) -> Path:
         """The folder of the conductors files whose Conductors are known by name."""
         return self.data_folder / "conductors"
+
+    @property
+    def packed_folder(self) -> Path:
+        """The folder of packed weights."""
+        return self.data_folder / "packed"
 
     @property
     def prefixes_folder(self) -> Path:
