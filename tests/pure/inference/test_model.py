@@ -53,7 +53,8 @@ def test_the_prefix_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(model.model, "forward", counting)
     prompt_tokens = write(model, chat("one", static_messages=1))[2]
-    assert max(read) > prompt_tokens - 20
+    assert sum(read) >= prompt_tokens
+    assert max(read) > 200
     read.clear()
     write(model, chat("two", static_messages=1))
     assert max(read) < 20
