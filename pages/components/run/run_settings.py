@@ -364,7 +364,7 @@ def _what_running_does(ref: str, option: ConductorOption | None) -> str:
         return f"{glyph if option.runnable else ':orange[:material/warning:]'} {inert(option.reason)}{can}"
     if "#" in ref:
         return ":material/dns: A model on a server."
-    return ":material/download: A folder, or a hub id: running it downloads it unless it is on this machine."
+    return ":material/download: A folder, or a hub id, if it is on this machine: the Models page downloads models."
 
 
 def _models(options: Sequence[ConductorOption], chosen: str) -> str:
