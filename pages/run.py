@@ -21,7 +21,7 @@ from pages.components.compare.tree import tree_button
 from pages.components.history.damage import damage, notes
 from pages.components.live_workflow.component import Intent, Recorded, changes_of, intent_of, live_workflow
 from pages.components.models.real_workers import choose_for, real_workers_dialog
-from pages.components.run import graph_changes, new_plan, output_field, run_edits
+from pages.components.run import graph_changes, new_plan, output_field, run_edits, to_models
 from pages.components.run.again_results import again_results
 from pages.components.run.choose_plan import plan_choices
 from pages.components.run.draft import Draft
@@ -48,6 +48,7 @@ HAS_ENDED = "run-has-ended"
 
 
 def show() -> None:
+    to_models.go()
     run_id = address.read("run")
     trace, fault = _read(run_id) if run_id else (None, None)
     stop = arrive(trace if fault is None else None)

@@ -5,14 +5,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from huggingface_hub import constants
+
 from conductor_core.chat import WorkerSpec
 from conductor_core.conductors.catalogue import TINY, TINY_FOLDER, ConductorOption, list_conductors, listed_option
 from conductor_core.engine.larger_conductors import parameters_by_name
-from conductor_core.errors import BadInput
+from conductor_core.errors import BadInput, InspectorError
 from conductor_core.given_path import given_path, is_folder
 from conductor_core.inference.downloads import Download, downloads
 from conductor_core.inference.errors import InferenceError
-from conductor_core.inference.hardware import Memory
+from conductor_core.inference.hardware import SMALL_PARAMETERS, Memory, place
 from conductor_core.inference.needs import Need, needs
 from conductor_core.inference.pace import Pace, Shape, Tell, paces, shape_of
 from conductor_core.inference.published import CONDUCTORS
@@ -27,8 +29,13 @@ __all__ = [
     "begin",
     "cancel",
     "downloadable",
+    "hub_address",
+    "hub_answers",
+    "is_away",
+    "is_offline",
     "machine_model",
     "machine_models",
+    "memory",
     "pause",
     "remove",
     "room",
@@ -240,6 +247,36 @@ def room() -> tuple[Path, int]:
     from conductor_core.inference import hub
 
     return hub.room()
+
+
+def hub_answers() -> bool:
+    """Tells whether the hub can be reached. Blocks for some seconds at most. With HF_HUB_OFFLINE nobody is asked."""
+    from conductor_core.inference import hub
+
+    return hub.is_reachable()
+
+
+def hub_address() -> str:
+    return constants.ENDPOINT
+
+
+def is_offline() -> bool:
+    """Tells whether HF_HUB_OFFLINE forbids downloads."""
+    return bool(constants.is_offline_mode())
+
+
+def memory() -> Memory:
+    """Returns the memory that a large model would run in."""
+    return place(SMALL_PARAMETERS).memory
+
+
+def is_away(ref: str, settings: Settings) -> bool:
+    """Tells whether a Conductor would have to be downloaded first. A name that means nothing is not away."""
+    try:
+        option = listed_option(ref.strip(), settings)
+    except InspectorError:
+        return False
+    return option.server is None and not option.downloaded and option.runnable
 
 
 def time_soon(model: MachineModel, settings: Settings) -> None:

@@ -8,7 +8,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from conductor_core.inference.errors import InferenceError
@@ -48,12 +48,14 @@ class _Stopped(Exception):
 
 
 class _Job:
-    def __init__(self, ref: str) -> None:
+    def __init__(self, ref: str, before: "_Job | None" = None) -> None:
+        """``before``: the job of an earlier try, whose bytes are here."""
         self.ref = ref
         self.state: State = "waiting"
         self.reason = ""
         self.unreachable = self.discarded = False
-        self.here_bytes = self.all_bytes = 0
+        self.here_bytes: int = 0 if before is None else before.here_bytes
+        self.all_bytes: int = 0 if before is None else before.all_bytes
         self.stop = threading.Event()
         self._seen: deque[tuple[float, int]] = deque()
 
@@ -99,7 +101,7 @@ class Downloads:
                     job.stop.clear()
                     job.discarded = False
                     continue
-                self._jobs[ref] = job = _Job(ref)
+                self._jobs[ref] = job = _Job(ref, job)
                 self._queue.append(job)
             if self._queue and not self._at_work:
                 self._at_work = True
@@ -147,7 +149,10 @@ class Downloads:
             return Download(ref, "here", shown.all_bytes, shown.all_bytes)
         if shown.state == "here":  # it was deleted since
             shown = Download(ref, "absent")
-        if shown.state == "absent" and (here := partly_here_bytes(ref)):
+        here = partly_here_bytes(ref)
+        if shown.state == "failed":
+            return replace(shown, here_bytes=here)
+        if shown.state == "absent" and here:
             elsewhere = is_downloaded_elsewhere(ref)
             return Download(ref, "running" if elsewhere else "paused", here, elsewhere=elsewhere)
         return shown

@@ -56,10 +56,6 @@ def is_reachable(within_s: float = 3.0) -> bool:
     return True
 
 
-def hub_address() -> str:
-    return constants.ENDPOINT
-
-
 def room() -> tuple[Path, int]:
     """Returns the folder of the hub's cache, and the bytes that are free there."""
     folder = Path(constants.HF_HUB_CACHE)

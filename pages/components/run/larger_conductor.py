@@ -44,8 +44,13 @@ def _use(larger: LargerConductor) -> None:
 
 def served() -> tuple[WorkerSpec, ...]:
     """Returns the known models on this machine's servers, which are asked in the background once a minute."""
-    asked = _asked(current().settings)
+    asked = asked_servers()
     return asked.result() if asked.done() else ()
+
+
+def asked_servers() -> "Future[tuple[WorkerSpec, ...]]":
+    """Returns the question to this machine's servers, which goes on in the background. It never fails."""
+    return _asked(current().settings)
 
 
 @st.cache_resource(ttl=LOOK_AGAIN_S, show_spinner=False)

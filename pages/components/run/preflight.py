@@ -9,6 +9,7 @@ from concurrent.futures import wait as wait_for
 import streamlit as st
 
 from conductor_core.chat import WorkerSpec
+from conductor_core.engine.machine_models import is_away
 from conductor_core.engine.missing_keys import missing_keys
 from conductor_core.engine.preflight import Part, Preflight, preflight
 from conductor_core.errors import InspectorError
@@ -16,6 +17,7 @@ from conductor_core.token_estimates import estimate_tokens
 from pages.components.look.words import inert, plural
 from pages.components.run import run_settings
 from pages.components.run.run_choices import address_of_the_run_alone, may_be_asked
+from pages.components.shell import places
 from pages.components.shell.runtime import current
 
 SIMULATED = "rehearsal"
@@ -143,6 +145,10 @@ def _row(part: Part) -> str:
 
 def _help(used: Sequence[WorkerSpec], missing: Missing, found: Preflight | None) -> None:
     """Draws the button that makes the pool usable."""
+    away = next((part for part in found.failing if part.role == "conductor" and part.hopeless), None) if found else None
+    if away is not None and is_away(away.name, current().settings):
+        st.page_link(places.MODELS, label="Get it", icon=":material/download:", query_params={"model": away.name})
+        return
     out = [name for names in missing.values() for name in names] if found is None else found.failing_workers
     if out and len(out) < len(used):
         st.button("Use only what answers", key="use-answering", on_click=_leave_out, args=(out,))

@@ -5,7 +5,6 @@ The page's state comes first, then the kept choices (``kept``), then the setting
 
 import re
 from collections.abc import Sequence
-from html import escape
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -25,6 +24,8 @@ from pages.components.look.words import inert, is_text, listed, plural
 from pages.components.run import kept, policies, waits
 from pages.components.run.kept import Choice, Kept
 from pages.components.run.policies import Policies
+from pages.components.run.to_models import leads
+from pages.components.shell import places
 from pages.components.shell.browser_id import browser_id
 from pages.components.shell.faults import fault_box
 from pages.components.shell.runtime import current
@@ -39,7 +40,6 @@ BUILT_IN_POOLS = {
     "paper": "paper · seven real models, keys needed",
     "small": "small · three open models in this process, to download",
 }
-GIB = 2**30
 _LONGEST_SAID = 200
 _CLOSED = "settings-closed"
 _HUB_ID = re.compile(r"[\w.-]{1,96}/[\w.-]{1,96}", re.ASCII)
@@ -302,7 +302,8 @@ def expander(shown: PoolInfo | None = None) -> Sequence[WorkerSpec]:
         with right:
             _choose_limits()
             policies.choose(_policies_before(), lambda name, key: _keep(name, key, None))
-        st.html(_models(tuple(conductor_options().values()), conductor()))
+        glyph, says = ":material/neurology:", "Models: memory, downloads, and how long a plan takes here"
+        st.page_link(places.MODELS, label=says, icon=glyph)
     return specs
 
 
@@ -342,8 +343,8 @@ def _choose_conductor() -> None:
         index=offered.index(conductor()),
         key=CONDUCTOR,
         accept_new_options=True,
-        on_change=_keep,
-        args=("conductor", CONDUCTOR, current().settings.conductor),
+        on_change=_take_conductor,
+        args=(conductor(),),
         help="Your conductors files, and what this machine has and could have. You may also type a folder, a hub id, "
         "or URL#MODEL of an OpenAI-compatible server.",
         persist_state="session",
@@ -351,6 +352,14 @@ def _choose_conductor() -> None:
     st.caption(_what_running_does(chosen or "", options.get(chosen or "")))
     for fault in conductor_faults(current().settings):
         st.warning(inert(fault), icon=":material/warning:")
+
+
+def _take_conductor(before: str) -> None:
+    """Keeps the choice; one that is not on this machine leads to the Models page and chooses nothing."""
+    if leads(str(st.session_state[CONDUCTOR])):
+        st.session_state[CONDUCTOR] = before
+    else:
+        _keep("conductor", CONDUCTOR, current().settings.conductor)
 
 
 def _what_running_does(ref: str, option: ConductorOption | None) -> str:
@@ -365,28 +374,6 @@ def _what_running_does(ref: str, option: ConductorOption | None) -> str:
     if "#" in ref:
         return ":material/dns: A model on a server."
     return ":material/download: A folder, or a hub id, if it is on this machine: the Models page downloads models."
-
-
-def _models(options: Sequence[ConductorOption], chosen: str) -> str:
-    """Draws the models that this machine has or could have: name, size, memory needed and there, state."""
-    memory = f"{options[0].memory_there_bytes / GIB:.0f} GiB {escape(options[0].memory)}"
-    rows = ['<span class="muted">Model</span>']
-    rows += [f'<span class="number muted">{head}</span>' for head in ("Size", f"Needs, of {memory}", "Here")]
-    for option in options:
-        if option.server is not None:
-            continue
-        state = "✕ too large" if not option.runnable else "✓ yes" if option.downloaded else "↓ download"
-        name_class = "ellipsis chosen" if option.ref == chosen else "ellipsis"
-        rows.append(f'<span class="{name_class}" title="{escape(option.reason)}">{escape(option.name)}</span>')
-        rows += [
-            f'<span class="number">{escape(cell)}</span>'
-            for cell in (_size(option.size_bytes), _size(option.memory_needed_bytes), state)
-        ]
-    return f'<div class="cells models">{"".join(rows)}</div>'
-
-
-def _size(size_bytes: int) -> str:
-    return f"{size_bytes / GIB:.1f} GiB" if size_bytes >= GIB / 10 else f"{size_bytes / 2**20:.0f} MiB"
 
 
 def _choose_pool(names: list[str], fault: str) -> None:

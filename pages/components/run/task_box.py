@@ -15,6 +15,7 @@ from pages.components.run import images, run_settings
 from pages.components.run.larger_conductor import propose_larger_conductor
 from pages.components.run.preflight import preflight_notice
 from pages.components.run.run_choices import may_be_asked, missing_note, take_choices_of
+from pages.components.run.to_models import leads
 from pages.components.shell import address
 from pages.components.shell.faults import fault_box
 from pages.components.shell.runtime import current
@@ -111,6 +112,8 @@ def begin(task: str, *, plan_only: bool = False, workflow: Workflow | None = Non
         if workflow is not None:
             asked = request.conductor if asks_conductor(workflow) else None
             request = request.model_copy(update={"workflow": workflow, "conductor": asked})
+        if leads(request.conductor):
+            return False
         run_id = current().host.start(request)
         may_be_asked(request.conductor)
     except InspectorError as error:
@@ -125,6 +128,8 @@ def begin_plans(task: str, count: int, temperature: float | None) -> None:
     begun: list[str] = []
     try:
         each = run_settings.request(task, plan_only=True).model_copy(update={"images": images.chosen()})
+        if leads(each.conductor):
+            return
         for request in plans_requested(each, count, temperature=temperature):
             begun.append(current().host.start(request))
         may_be_asked(each.conductor)

@@ -14,6 +14,7 @@ context = st.Page(places.CONTEXT, title="Context", icon=":material/account_tree:
 blame = st.Page(places.BLAME, title="Blame", icon=":material/troubleshoot:", url_path=places.BLAME.stem)
 audit = st.Page(places.AUDIT, title="Audit", icon=":material/manage_search:", url_path=places.AUDIT.stem)
 workers = st.Page(places.WORKERS, title="Workers", icon=":material/groups:", url_path=places.WORKERS.stem)
+models = st.Page(places.MODELS, title="Models", icon=":material/neurology:", url_path=places.MODELS.stem)
 evaluate = st.Page(places.EVALUATE, title="Evaluate", icon=":material/leaderboard:", url_path=places.EVALUATE.stem)
 training = st.Page(places.TRAINING, title="Training", icon=":material/school:", url_path=places.TRAINING.stem)
 
@@ -25,7 +26,11 @@ def home() -> None:
 
 start = st.Page(home, title="Conductor Inspector", default=True, visibility="hidden", url_path="home")
 st.navigation(
-    {"": [start, run, history, compare, context, blame, audit], "Conductor": [evaluate, training], "System": [workers]}
+    {
+        "": [start, run, history, compare, context, blame, audit],
+        "Conductor": [evaluate, training],
+        "System": [workers, models],
+    }
 ).run()
 
 # This comes after the page is drawn, because loading a model takes the processor.

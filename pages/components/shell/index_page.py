@@ -25,6 +25,7 @@ SHEETS = (
     ROOMS / "context" / "context.css",
     ROOMS / "blame" / "blame.css",
     ROOMS / "audit" / "audit.css",
+    ROOMS / "models" / "models.css",
 )
 _TOLD = b'<script>window.__streamlit = { BACKEND_BASE_URL: new URL(".", location.href).href }</script>\n    '
 SCRIPTS = (ROOMS / "shell" / "waiting.js", ROOMS / "shell" / "image_drop.js")

@@ -9,10 +9,11 @@ RUN = PAGES / "run.py"
 HISTORY = PAGES / "history.py"
 COMPARE = PAGES / "compare.py"
 WORKERS = PAGES / "workers.py"
+MODELS = PAGES / "models.py"
 TRAINING = PAGES / "training.py"
 EVALUATE = PAGES / "evaluate.py"
 CONTEXT = PAGES / "context.py"
 BLAME = PAGES / "blame.py"
 AUDIT = PAGES / "audit.py"
 
-ALL = (RUN, HISTORY, COMPARE, CONTEXT, BLAME, AUDIT, WORKERS, TRAINING, EVALUATE)
+ALL = (RUN, HISTORY, COMPARE, CONTEXT, BLAME, AUDIT, WORKERS, MODELS, TRAINING, EVALUATE)

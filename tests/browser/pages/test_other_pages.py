@@ -108,7 +108,12 @@ def test_every_page_fits_1280_px_and_follows_the_theme(
     page.get_by_role("button", name="Edit plan").click()
     expect(page.locator(".st-key-plan-editor")).to_be_visible()
     _fits(page, dark)
-    for link, shown in (("History", ".cells.runs"), ("Workers", ".cells.workers"), ("Run", ".live-workflow")):
+    for link, shown in (
+        ("History", ".cells.runs"),
+        ("Workers", ".cells.workers"),
+        ("Models", ".cells.machine-model"),
+        ("Run", ".live-workflow"),
+    ):
         page.get_by_role("link", name=link, exact=True).click()
         expect(page.locator(shown).first).to_be_visible()
         _fits(page, dark)
@@ -133,7 +138,8 @@ SIDEWAYS = """
 
 
 @pytest.mark.parametrize(
-    "address", ["", "run", "history", "compare", "context", "blame", "audit", "workers", "evaluate", "training"]
+    "address",
+    ["", "run", "history", "compare", "context", "blame", "audit", "workers", "models", "evaluate", "training"],
 )
 def test_no_page_asks_for_what_is_not_there(app: App, open_page: OpenPage, address: str) -> None:
     page = open_page("about:blank")

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -104,6 +105,15 @@ def test_a_cancelled_download_leaves_nothing_and_can_begin_anew(model: Path, cac
         downloads.begin([REF])
         downloads.pause([REF])
         until(downloads, lambda now: now.state == "paused")
+        downloads.begin([REF])
+        until(downloads, lambda now: now.state == "running" and now.here_bytes > 2 * CHUNK)
+        downloads.pause([REF])
+        until(downloads, lambda _: all(thread.name != "downloads" for thread in threading.enumerate()))
+        server.refusal = (503, {})
+        downloads.begin([REF])
+        failed = until(downloads, lambda now: now.state == "failed")
+        assert failed.here_bytes > 2 * CHUNK, "what came before the failure is still here"
+        server.refusal = None
         downloads.cancel(REF)
         until(downloads, lambda now: now.state == "absent" and not cache_folder(REF).exists())
         server.bytes_per_s = 0

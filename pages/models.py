@@ -1,0 +1,45 @@
+"""Models: every Conductor that this machine has or could have; to download, time, use and delete them."""
+
+import streamlit as st
+
+from conductor_core.engine import machine_models as core
+from conductor_core.errors import InspectorError
+from pages.components.look.words import inert
+from pages.components.models import machine_rows
+from pages.components.models.machine_place import header, others, settled
+from pages.components.models.machine_words import gb
+from pages.components.run import run_settings
+from pages.components.run.larger_conductor import served
+from pages.components.shell.faults import fault_box
+from pages.components.shell.runtime import current
+
+ASKED_FOR = "model"
+
+
+def show() -> None:
+    st.title("Models", anchor=False)
+    settled()
+    header()
+    asked = str(st.query_params.get(ASKED_FOR, ""))[:300]
+    found = list(core.machine_models(current().settings, served()))
+    for ref in dict.fromkeys(filter(None, (run_settings.conductor(), asked))):
+        if all(ref != each.ref for each in found):
+            try:
+                found.insert(0, core.machine_model(ref, current().settings))
+            except InspectorError as error:
+                fault_box(error)
+    found.sort(key=lambda each: each.ref != asked)
+    first = found[0]
+    if first.ref == asked and not first.here:
+        size = f" It has {gb(first.size_bytes)}." if first.size_bytes else ""
+        st.info(
+            f"{inert(first.name)} is not on this machine yet, and no run downloads one by itself.{size} Download it, "
+            "then press *Use this one*. The task that you typed stays.",
+            icon=":material/download:",
+        )
+    machine_rows.rows(found, asked)
+    others(found)
+    machine_rows.question(found)
+
+
+show()
