@@ -321,3 +321,19 @@ def test_a_large_file_that_changes_in_place_has_another_stamp(folder: Path, monk
     os.utime(weights, ns=(status.st_atime_ns, status.st_mtime_ns))
     assert stamps.model_stamp(folder) not in (None, before)
     assert stamps.model_stamp(folder / "away") is None
+
+
+def test_another_precision_other_tokens_and_other_libraries_have_other_files(
+    once: Read, kept: PrefixFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saver, ids = saving_to(once, kept), once.ids
+    saver.save(ids, cache_of(once))
+    packed = copy.copy(saver)
+    packed._how = "cpu float32 int8"
+    assert packed.load(ids, torch.float32, "cpu") is None
+    assert saver.load(ids[:-1], torch.float32, "cpu") is None
+    with monkeypatch.context() as patched:
+        patched.setattr(torch, "__version__", "2.99.0")
+        assert saver.load(ids, torch.float32, "cpu") is None
+    assert saver.load(ids, torch.float32, "cpu") is not None
+    assert len(files(kept)) == 1, "none of them is damage"
