@@ -8,6 +8,8 @@ from pydantic import Field
 from conductor_core.progress import Phase, Progress, Tell
 from conductor_core.workflow.model import Frozen
 
+_FIRST_TOKENS = 4
+"""The first passes are slower than the later ones: they find nothing in the processor's caches."""
 _TELLING_S = 0.2
 """A pace of less time than this is noise."""
 
@@ -69,8 +71,10 @@ class Meter:
 class WritingMeter:
     """Measures a completion: at most ``limit`` tokens, of which ``usual`` are expected (None: nobody knows)."""
 
-    def __init__(self, limit: int, usual: float | None, tell: Tell) -> None:
+    def __init__(self, limit: int, usual: float | None, tell: Tell, *, known_per_s: float | None = None) -> None:
+        """``known_per_s``: the pace of late, for estimates until this one tells more."""
         self._limit, self.usual, self._tell = limit, usual, tell
+        self._known_per_s = known_per_s
         self._began_s = time.monotonic()
         self.per_s: float | None = None
 
@@ -78,9 +82,9 @@ class WritingMeter:
         """Tells of ``written`` tokens. The first comes with the reading of the prompt, so it has no pace."""
         took_s = time.monotonic() - self._began_s
         self.per_s = (written - 1) / took_s if written > 1 and took_s > 0 else None
-        left_s = None
-        if self.per_s and self.usual is not None and written < self.usual:
-            left_s = (min(self.usual, self._limit) - written) / self.per_s
+        left_s, pace = None, self.per_s if written > _FIRST_TOKENS else self._known_per_s
+        if pace and self.usual is not None and written < self.usual:
+            left_s = (min(self.usual, self._limit) - written) / pace
         self._tell(
             Progress(
                 phase="thinking" if thinking else "writing",

@@ -196,7 +196,7 @@ class LoadedModel:
         if logits is None:
             return None
         expected = generation.usual_tokens and (self.pace.written or generation.usual_tokens)
-        writing = WritingMeter(limit, expected, tell)
+        writing = WritingMeter(limit, expected, tell, known_per_s=self.pace.written_per_s)
 
         def at() -> None:
             thinking = generation.answer_begins is not None and generation.answer_begins not in writer.text

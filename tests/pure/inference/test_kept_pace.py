@@ -63,13 +63,20 @@ def test_a_pace_is_measured_from_the_first_report_on(monkeypatch: pytest.MonkeyP
 def test_a_text_longer_than_usual_has_no_estimate() -> None:
     told: list[Progress] = []
     meter = WritingMeter(1024, 10, told.append)
-    for written in (1, 4, 10):
+    for written in (1, 5, 10):
         meter.at(written, thinking=written < 10)
     assert [each.phase for each in told] == ["thinking", "thinking", "writing"]
     assert [each.left_s is None for each in told] == [True, False, True]
-    WritingMeter(5, 100, told.append).at(4, thinking=False)
+    WritingMeter(6, 100, told.append).at(5, thinking=False)
     assert told[-1].left_s is not None
     assert told[-1].left_s < 0.1, "the limit comes first"
+
+
+def test_the_first_tokens_of_a_text_do_not_tell_how_long_it_takes() -> None:
+    told: list[Progress] = []
+    WritingMeter(1024, 150, told.append).at(2, thinking=True)
+    WritingMeter(1024, 150, told.append, known_per_s=2).at(2, thinking=True)
+    assert [each.left_s for each in told] == [None, 74]
 
 
 def test_a_mean_forgets() -> None:
