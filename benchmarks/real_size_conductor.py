@@ -1,6 +1,6 @@
 """Benchmark: a Conductor of Qwen2.5-7B's exact size writes a valid plan by the app's own path, within this machine.
 
-    python -m benchmarks.real_size_conductor [--size 7b|0.5b] [--folder DIR] [--keep] [--json]
+    python -m benchmarks.real_size_conductor [--size 7b|0.5b] [--precision P] [--folder DIR] [--keep] [--json]
 
 A checkpoint of the exact configuration with random bfloat16 weights (15.2 GB) is written shard by shard, opened with
 ``open_conductor``, made to write one grammar-constrained plan, checked, and deleted. The plan is kept short (two steps
@@ -19,12 +19,13 @@ import tempfile
 import threading
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from benchmarks.random_checkpoint import write_checkpoint
 from conductor_core.chat import PlanFinished, PlanRequest, PlanText, WorkerSpec
 from conductor_core.conductors.catalogue import open_conductor
 from conductor_core.inference.shared import shared_model
+from conductor_core.precisions import PrecisionChoice
 from conductor_core.settings import Settings
 from conductor_core.workflow.parser import parse_completion
 from conductor_core.workflow.validation import validate
@@ -68,9 +69,9 @@ class MemoryWatch:
             self.peak_resident = max(self.peak_resident, kilobytes["VmRSS"] * 1024)
 
 
-async def write_plan(folder: Path, *, again: bool) -> dict[str, Any]:
+async def write_plan(folder: Path, settings: Settings, *, again: bool) -> dict[str, Any]:
     """One plan; ``again``: the model is loaded and has read the static prefix."""
-    conductor = open_conductor(str(folder), Settings(plan_max_tokens=MAX_TOKENS))
+    conductor = open_conductor(str(folder), settings)
     start = time.perf_counter()
     first = 0.0
     text = ""
@@ -99,18 +100,19 @@ async def write_plan(folder: Path, *, again: bool) -> dict[str, Any]:
     }
 
 
-def measure(folder: Path, size: str) -> dict[str, Any]:
+def measure(folder: Path, size: str, precision: PrecisionChoice, data_folder: Path) -> dict[str, Any]:
     start = time.perf_counter()
     parameters = write_checkpoint(folder, size)
     write_s = time.perf_counter() - start
+    settings = Settings(plan_max_tokens=MAX_TOKENS, precision=precision, data_folder=data_folder)
     with MemoryWatch() as memory:
-        plans = [asyncio.run(write_plan(folder, again=again)) for again in (False, True)]
+        plans = [asyncio.run(write_plan(folder, settings, again=again)) for again in (False, True)]
     model = shared_model(str(folder))
     placement = model.placement
     return {
         "parameters": parameters,
         "device": placement.device if placement else None,
-        "dtype": placement.dtype if placement else None,
+        "dtype": (placement.precision or placement.dtype) if placement else None,
         "checkpoint_write_s": write_s,
         "load_s": model.load_s,
         "peak_memory_gib": memory.peak_anonymous / GIB,
@@ -141,6 +143,7 @@ def table(result: dict[str, Any]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--size", choices=["7b", "0.5b"], default="7b")
+    parser.add_argument("--precision", choices=get_args(PrecisionChoice), default="auto")
     parser.add_argument("--folder", type=Path, help="where the checkpoint is written; default: a temporary folder")
     parser.add_argument("--keep", action="store_true", help="do not delete the checkpoint")
     parser.add_argument("--json", action="store_true")
@@ -151,7 +154,8 @@ def main() -> None:
     if options.size == "7b" and free < 18 * GIB:
         raise SystemExit(f"{parent} has {free / GIB:.0f} GiB free, 18 are needed")
     try:
-        result = measure(folder, options.size)
+        with tempfile.TemporaryDirectory(dir=parent) as data_folder:
+            result = measure(folder, options.size, options.precision, Path(data_folder))
     finally:
         if not options.keep:
             shutil.rmtree(folder, ignore_errors=True)

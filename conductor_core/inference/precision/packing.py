@@ -51,6 +51,7 @@ def packable(rows: int, columns: int, precision: Packed) -> bool:
     return group_of(columns) is not None and (precision == "int8" or rows % _BLOCK_ROWS == 0)
 
 
+@torch.no_grad()
 def pack_int8(
     weight: torch.Tensor, dtype: torch.dtype, look: Look = _look_at_nothing
 ) -> tuple[torch.Tensor, torch.Tensor]:
@@ -69,6 +70,7 @@ def pack_int8(
     return packed, scales
 
 
+@torch.no_grad()
 def pack_int4(
     weight: torch.Tensor, dtype: torch.dtype, look: Look = _look_at_nothing
 ) -> tuple[torch.Tensor, torch.Tensor]:

@@ -71,3 +71,10 @@ def test_an_unknown_layout_of_4_bit_weights_is_read_as_torch_reads_it(monkeypatc
     monkeypatch.setattr("conductor_core.inference.precision.linear.nibble_layout", lambda: None)
     unread = layer(weight, "int4", torch.float32, Reading(0, torch.float32))(vectors)
     assert torch.allclose(product, unread, atol=1e-3)
+
+
+def test_packing_a_parameter_keeps_nothing_of_it_in_memory() -> None:
+    for pack in (pack_int8, pack_int4):
+        packed, scales = pack(torch.nn.Parameter(torch.ones(64, 128)), torch.float32)
+        assert not packed.requires_grad
+        assert not scales.requires_grad, "a graph would hold every layer"
