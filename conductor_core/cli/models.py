@@ -128,13 +128,14 @@ def remove(
     db: options.UnusedDb = None,
 ) -> int:
     """Delete what the hub's cache has of a model, also an unfinished download. A model in use stays."""
-    model = core.machine_model(ref, inputs.read_settings())
+    settings = inputs.read_settings()
+    model = core.machine_model(ref, settings)
     hub_id = core.downloadable(model, "can be deleted here")
     if model.download.state == "absent":
         raise BadInput(f"the hub's cache has nothing of {hub_id}")
     if not yes and not _agreed(f"Delete {hub_id} ({models_report.size(models_report.on_disk(model))})?"):
         return 0
-    freed = core.remove(model)
+    freed = core.remove(model, settings)
     if as_json:
         print_json({"ref": ref, "freed_bytes": freed})
     else:

@@ -217,15 +217,15 @@ def cancel(model: MachineModel) -> None:
     downloads().cancel(model.model)
 
 
-def remove(model: MachineModel) -> int:
-    """Deletes a downloaded model from the hub's cache. Returns the bytes freed.
+def remove(model: MachineModel, settings: Settings) -> int:
+    """Deletes a downloaded model from the hub's cache, and its packed weights. Returns the bytes freed.
 
     Raises: BadInput for what is no model of that cache; ModelUnavailable if it is in use.
     """
     hub_id = downloadable(model, "can be deleted here")
     from conductor_core.inference.removal import remove as delete
 
-    freed = delete(hub_id)
+    freed = delete(hub_id, settings.packed_folder)
     downloads().forget(hub_id)
     return freed
 

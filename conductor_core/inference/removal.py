@@ -1,4 +1,4 @@
-"""Deletes what the hub's cache has of a model, whole or in part. It touches nothing outside of that cache."""
+"""Deletes what the hub's cache has of a model, whole or in part, and its packed weights. It touches nothing else."""
 
 import os
 import shutil
@@ -7,6 +7,7 @@ from pathlib import Path
 from conductor_core.inference.errors import ModelUnavailable
 from conductor_core.inference.hub import is_downloaded_elsewhere
 from conductor_core.inference.in_use import is_held
+from conductor_core.inference.precision.places import delete_packed, packed_weights
 from conductor_core.inference.shared import release
 from conductor_core.inference.source import HUB_ID, cache_folder, cached_folder
 
@@ -15,17 +16,20 @@ class ModelInUse(ModelUnavailable):
     """A model that somebody uses or downloads at this moment."""
 
 
-def remove(hub_id: str) -> int:
-    """Deletes all that the cache has of a model. Returns the bytes freed.
+def remove(hub_id: str, packed_folder: Path) -> int:
+    """Deletes all that the cache has of a model, and its packed weights. Returns the bytes freed.
 
     Raises: ModelInUse; ModelUnavailable if there is nothing of it, or the system refuses.
     """
     folder = _folder(hub_id)
     if not release(hub_id):
         raise ModelInUse(f"{hub_id} is writing at this moment: wait until it is done, or cancel the run")
-    if any(is_held(snapshot) for snapshot in (folder / "snapshots").glob("*")):
+    snapshots = list((folder / "snapshots").glob("*"))
+    if any(map(is_held, snapshots)):
         raise ModelInUse(f"another program on this machine has {hub_id} in memory: end it, or wait until it is idle")
-    return _delete(hub_id, folder)
+    # Their names come from the paths of the snapshots, which must still be there.
+    packed = [packed_weights(packed_folder, snapshot) for snapshot in snapshots]
+    return _delete(hub_id, folder) + sum(map(delete_packed, packed))
 
 
 def discard_part(hub_id: str) -> int:

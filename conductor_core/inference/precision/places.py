@@ -4,33 +4,37 @@ They are in the user's data folder and not beside the model, whose folder may be
 """
 
 import hashlib
+import logging
 import re
 import shutil
 from pathlib import Path
 
 from conductor_core.precisions import Packed
 
+log = logging.getLogger(__name__)
+
 _OTHERS = re.compile(r"[^\w.-]+", re.ASCII)
 
 
 def packed_path(folder: Path, model_folder: Path, precision: Packed) -> Path:
     """Returns the file of a model's weights in ``precision``, whether or not it exists."""
-    return _folder_of(folder, model_folder) / f"{precision}.safetensors"
+    return packed_weights(folder, model_folder) / f"{precision}.safetensors"
 
 
-def packed_bytes(folder: Path, model_folder: Path) -> int:
-    """Returns what a model's packed weights take on the disk, in bytes."""
-    return sum(path.stat().st_size for path in _folder_of(folder, model_folder).glob("*"))
-
-
-def remove_packed(folder: Path, model_folder: Path) -> None:
-    """Deletes a model's packed weights. Raises: OSError."""
-    if (found := _folder_of(folder, model_folder)).is_dir():
-        shutil.rmtree(found)
-
-
-def _folder_of(folder: Path, model_folder: Path) -> Path:
-    """Returns the model's folder in ``folder``: its name is for people, the digest of its path for the program."""
+def packed_weights(folder: Path, model_folder: Path) -> Path:
+    """Returns a model's folder in ``folder``: its name is for people, the digest of its path for the program."""
     resolved = model_folder.resolve()
     digest = hashlib.sha256(str(resolved).encode(errors="surrogateescape")).hexdigest()[:16]
     return folder / f"{_OTHERS.sub('_', resolved.name)[:40]}-{digest}"
+
+
+def delete_packed(weights: Path) -> int:
+    """Deletes such a folder, if it is there. Returns the bytes freed. A system that refuses costs a line in the log."""
+    try:
+        freed = sum(path.stat().st_size for path in weights.glob("*"))
+        if weights.is_dir():
+            shutil.rmtree(weights)
+    except OSError as error:
+        log.warning("%s cannot be deleted: %s", weights, error.strerror or error)
+        return 0
+    return freed

@@ -161,7 +161,7 @@ def _question(model: MachineModel) -> None:
 def _delete(model: MachineModel, *, chosen: bool) -> None:
     _close()
     try:
-        freed = core.remove(model)
+        freed = core.remove(model, current().settings)
     except InspectorError as error:
         st.session_state[_FAULT] = str(error)
     else:

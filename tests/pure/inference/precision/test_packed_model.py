@@ -20,7 +20,7 @@ from conductor_core.inference.model import LoadedModel
 from conductor_core.inference.precision import packed_model, trial
 from conductor_core.inference.precision.linear import Int4Linear, Int8Linear
 from conductor_core.inference.precision.packed_model import load
-from conductor_core.inference.precision.places import packed_bytes, packed_path, remove_packed
+from conductor_core.inference.precision.places import delete_packed, packed_path, packed_weights
 from conductor_core.inference.shared import shared_model
 from conductor_core.inference.source import inspect_folder
 from conductor_core.precisions import Packed, PrecisionChoice
@@ -287,13 +287,12 @@ async def test_another_choice_loads_the_shared_model_anew(folder: Path, packed: 
         assert shared.placement.precision == precision
 
 
-def test_packed_weights_are_found_and_deleted_with_their_model(folder: Path, packed: Path) -> None:
-    assert packed_bytes(packed, folder) == 0
+def test_packed_weights_are_deleted_with_their_model(folder: Path, packed: Path) -> None:
     loaded(folder, packed, "int8")
-    assert packed_bytes(packed, folder) > 50_000
-    remove_packed(packed, folder)
-    remove_packed(packed, folder)
-    assert packed_bytes(packed, folder) == 0
+    weights = packed_weights(packed, folder)
+    assert delete_packed(weights) > 50_000
+    assert delete_packed(weights) == 0
+    assert not weights.exists()
 
 
 def test_packed_weights_run_on_the_processor(monkeypatch: pytest.MonkeyPatch) -> None:
