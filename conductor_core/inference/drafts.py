@@ -68,7 +68,10 @@ class PassTimes:
     """What a pass takes by its number of tokens: a running mean over the passes of this process."""
 
     def __init__(self, tried_s: Sequence[float]) -> None:
-        """``tried_s``: what 1, 2, ... ``LONGEST_WITH_DRAFT`` tokens took in a trial; only their proportions count."""
+        """``tried_s``: what 1, 2, ... tokens took in a trial, to ``LONGEST_WITH_DRAFT`` at most.
+
+        Only their proportions count.
+        """
         self._seconds = list(tried_s)
         self._scaled = False
 
@@ -83,7 +86,7 @@ class PassTimes:
         self._seconds[tokens - 1] += 0.1 * (min(seconds, 2 * mean) - mean)
 
     def seconds(self, tokens: int) -> float:
-        """Returns the seconds of a pass of ``tokens``; infinite for more than ``LONGEST_WITH_DRAFT``.
+        """Returns the seconds of a pass of ``tokens``; infinite for more than were tried.
 
         A pass takes no longer than one of more tokens: where it seems so, it was held up.
         """

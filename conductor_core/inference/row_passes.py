@@ -5,7 +5,7 @@ token and of four differ in their last bits, and sooner or later in a token. Wit
 
 - Attention goes token by token, each with as many keys as a pass of its own would see.
 - A pass has so many tokens that the library takes the same way to multiply: ``fewest`` to ``most``, found by trying.
-  Fewer are filled up, more are read in several passes.
+  Fewer are filled up, more are read in several passes. (Packed weights are unpacked for a few tokens more.)
 """
 
 import copy
@@ -29,6 +29,7 @@ _PREFIX = 24
 _SPLITS: dict[int, tuple[tuple[int, ...], ...]] = {
     16: ((16,), (1, 1, 1, 1, 4, 8), (2, 3, 5, 6)),
     8: ((8,), (1, 1, 1, 1, 4), (2, 3, 3)),
+    4: ((4,), (1, 1, 1, 1), (1, 3), (2, 2)),
 }
 """For each length: into what passes the same tokens are split when it is tried."""
 _FEWEST = (1, 2, 4)
@@ -140,10 +141,12 @@ def try_passes(model: Any) -> Evenness | None:
     shallow(input_ids=torch.tensor([ids[:_PREFIX]]), past_key_values=start, use_cache=True, logits_to_keep=1)
     for fewest in _FEWEST:
         for most, splits in _SPLITS.items():
+            if most <= fewest:
+                continue
             tried_s: dict[int, list[float]] = {}
             new = ids[_PREFIX : _PREFIX + most]
             if _all_equal(shallow, start, new, splits, fewest, tried_s) and _as_usual(shallow, start, new, fewest):
-                return Evenness(fewest, most, PassTimes(_by_length(tried_s)))
+                return Evenness(fewest, most, PassTimes(_by_length(tried_s, most)))
     return None
 
 
@@ -208,7 +211,9 @@ def _as_usual(model: Any, start: DynamicCache, ids: Sequence[int], fewest: int) 
     return bool((usual - rows).abs().max() <= _ROUNDING * usual.abs().max())
 
 
-def _by_length(tried_s: dict[int, list[float]]) -> list[float]:
+def _by_length(tried_s: dict[int, list[float]], most: int) -> list[float]:
     """Returns the seconds of passes of 1, 2, ... tokens; a length that was not tried takes as long as the next."""
     best = {tokens: min(seconds) for tokens, seconds in tried_s.items()}
-    return [best[min(tried for tried in best if tried >= tokens)] for tokens in range(1, LONGEST_WITH_DRAFT + 1)]
+    return [
+        best[min(tried for tried in best if tried >= tokens)] for tokens in range(1, min(most, LONGEST_WITH_DRAFT) + 1)
+    ]

@@ -45,8 +45,8 @@ SAMPLINGS = st.one_of(
 class EverySize(PassTimes):
     """Passes that always take the same: every guess is worth reading."""
 
-    def __init__(self) -> None:
-        super().__init__([1.0] * LONGEST_WITH_DRAFT)
+    def __init__(self, longest: int = LONGEST_WITH_DRAFT) -> None:
+        super().__init__([1.0] * longest)
 
     def took(self, tokens: int, seconds: float) -> None:
         """Learns nothing."""
@@ -145,6 +145,15 @@ def test_a_repeating_model_needs_a_pass_for_several_tokens(model: LoadedModel, m
     assert written is not None
     assert written.completion_tokens == 60
     assert len(passes) < 40
+
+
+def test_no_pass_has_more_tokens_than_are_even(model: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As with packed weights. What the grammar forces is then read in several passes."""
+    assert model.drafting.even is not None
+    monkeypatch.setattr(model.drafting, "even", model.drafting.even._replace(most=5, times=EverySize(5)))
+    passes = counting(model, monkeypatch)
+    with_and_without(model, Generation("7 7 7", max_tokens=60, **PLAN))  # type: ignore[arg-type]
+    assert max(passes) == 5
 
 
 def test_a_draft_ends_where_the_text_may_end(model: LoadedModel) -> None:
