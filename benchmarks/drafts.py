@@ -1,6 +1,6 @@
 """How many passes a plan takes with drafts, and how much time, against the same model without.
 
-    python -m benchmarks.drafts [--conductor tiny] [--n 200] [--data FOLDER] [--max-tokens 1024] [--replay]
+    python -m benchmarks.drafts [--conductor tiny] [--n 200] [--data FOLDER] [--max-tokens 1024] [--replay | --rounding]
 
 The requests are the examples of the Run page, those of ``everyday_requests.toml`` and, if FOLDER is given, prompts of
 public benchmark files (``real_prompts`` says which), in an order drawn once: at most N.
@@ -11,10 +11,14 @@ processor seconds a plan, and how many plans differ. Plans with drafts and witho
 
 With ``--replay`` the shipped Conductor writes the plans, and each is then read as if ``--conductor`` wrote it after its
 own prompt, token for token by its tokenizer. No weights are used: it counts passes.
+
+With ``--rounding`` the model reads N random tokens one by one and four by four, with usual passes and with even ones.
+It prints how many of the likeliest next tokens differ, and by how much a logit does at most.
 """
 
 import argparse
 import asyncio
+import copy
 import json
 import random
 import time
@@ -24,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from transformers import DynamicCache
 
 from benchmarks.plan_lint import everyday
 from benchmarks.real_prompts import MAX_STEPS, draw, plan_all
@@ -179,6 +184,34 @@ def replay(name: str, found: list[tuple[str, str]], max_tokens: int) -> dict[str
     }
 
 
+@torch.inference_mode()
+def rounding(name: str, n: int) -> dict[str, Any]:
+    model = LoadedModel(inspect_folder(TINY_FOLDER if name == TINY else Path(name)))
+    even = row_passes.try_passes(model.model)
+    known = len(model.tokenizer)
+    ids = torch.randint(known // 10, known, (400 + n,), generator=torch.Generator().manual_seed(1)).tolist()
+    start = DynamicCache(config=model.model.config)
+    model.model(input_ids=torch.tensor([ids[:400]]), past_key_values=start, use_cache=True, logits_to_keep=1)
+
+    def read(by: int, rows: bool) -> torch.Tensor:
+        cache, found = copy.deepcopy(start), []
+        for first in range(400, 400 + n, by):
+            some = ids[first : min(first + by, 400 + n)]
+            if rows and even is not None:
+                found.append(row_passes.row_pass(model.model, cache, some, len(some), even.fewest))
+            else:
+                output = model.model(input_ids=torch.tensor([some]), past_key_values=cache, use_cache=True)
+                found.append(output.logits[0].float())
+        return torch.cat(found)
+
+    result: dict[str, Any] = {"dtype": str(model.model.dtype), "tokens": n, "even_passes": even and even[:2]}
+    for way, rows in (("usual", False), ("even", True)):
+        one, four = read(1, rows), read(4, rows)
+        unlike = int((one.argmax(1) != four.argmax(1)).sum())
+        result[way] = {"other_choices": unlike, "largest_difference": float((one - four).abs().max())}
+    return result
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.drafts")
     parser.add_argument("--conductor", default=TINY, help="tiny, or a model folder")
@@ -186,7 +219,11 @@ def main() -> int:
     parser.add_argument("--data", type=Path)
     parser.add_argument("--max-tokens", type=int, default=1024)
     parser.add_argument("--replay", action="store_true")
+    parser.add_argument("--rounding", action="store_true")
     asked = parser.parse_args()
+    if asked.rounding:
+        print(json.dumps(rounding(asked.conductor, asked.n), indent=1))
+        return 0
     found = requests(asked.n, asked.data)
     if asked.replay:
         result = replay(asked.conductor, found, asked.max_tokens)
