@@ -46,6 +46,7 @@
         ├── OwnerGone               the lock that says who writes a run was deleted under it
         ├── RunUnreadable           one run cannot be read to its end; all others can
         │   ├── RunDamaged              its record is not what was written
+        │   ├── RunKeyAway              it is encrypted, and its key is not here
         │   └── RunTooNew               a newer version of this program wrote it
         └── EventOutOfOrder         an event that cannot follow those already kept of its run
 
@@ -293,6 +294,9 @@ class RunUnreadable(StoreError):
 
 
 class RunDamaged(RunUnreadable): ...
+
+
+class RunKeyAway(RunUnreadable): ...
 
 
 class RunTooNew(RunUnreadable): ...

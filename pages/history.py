@@ -23,7 +23,7 @@ CURSORS = "history-cursors"
 DAY = "history-day"
 STATUS = "history-status"
 FOLLOWED_S = 2.0  # between two looks whether runs have gone on: people read this list, which is no live view
-_UNREADABLE = ("damaged", "too_new")  # only reading each run finds these, so they are not counted beforehand
+_UNREADABLE = ("damaged", "too_new", "key_away")  # only reading each run finds these: not counted beforehand
 _ANY = ""  # no status of a run; None would look as if nothing were chosen
 
 

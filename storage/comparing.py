@@ -2,6 +2,7 @@
 
 import sqlite3
 import tempfile
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -114,15 +115,13 @@ def _both(target: Path, copy: Path, query: str) -> tuple[str, ...] | None:
         return tuple(sorted(named & {str(run_id) for (run_id,) in connection.execute(_THERE, (ERASED,))}))
 
 
-def sealed_runs(copy: Path, vault: Vault) -> int:
-    """Returns how many encrypted runs of the copy cannot be opened with the keys that are there."""
-    with closing(open_database(copy)) as connection:
-        return sum(not _opens(vault, run_id, task) for run_id, task in connection.execute(_ENCRYPTED, (ERASED,)))
-
-
-def _opens(vault: Vault, run_id: str, task: bytes) -> bool:
-    try:
-        vault.open(run_id, "runs task", task)
-    except StoreError:
-        return False
-    return True
+def sealed_runs(database: Path, vault: Vault) -> Counter[str]:
+    """Returns why encrypted runs cannot be opened with the keys that are there, each with the number of runs."""
+    sealed: Counter[str] = Counter()
+    with closing(open_database(database)) as connection:
+        for run_id, task in connection.execute(_ENCRYPTED, (ERASED,)):
+            try:
+                vault.open(run_id, "runs task", task)
+            except StoreError as error:
+                sealed[str(error)] += 1
+    return sealed

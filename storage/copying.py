@@ -17,7 +17,7 @@ from storage.database import BUSY_TIMEOUT_S
 from storage.evidence.anchoring import Places, places_of
 from storage.evidence.anchors import FileAnchor
 from storage.evidence.checking import CheckedLog, FoundFault, check_own_log
-from storage.evidence.history import CLASSES
+from storage.evidence.history import CLASSES, counted
 from storage.evidence.verifier import Ticker, printable
 from storage.failures import translated
 from storage.opening import store_of
@@ -65,7 +65,7 @@ def backup_database(given: argparse.Namespace, source: Source) -> int:
             checked = checked.model_copy(update={"findings": others})
     findings = () if checked is None else checked.findings
     verdict = _verdict(checked, findings)
-    print(f"{done.path}: {done.runs:,} runs, {done.events:,} events, {done.size:,} bytes; {verdict}")
+    print(f"{_sized(done.path, done.runs, done.events)}, {done.size:,} bytes; {verdict}")
     if done.keys is not None:
         print(f"{done.keys}: the keys of its encrypted runs; keep a copy of the master key, too, at another place")
     if off_record is not None:
@@ -114,10 +114,14 @@ def restore_database(given: argparse.Namespace, source: Source) -> int:
         replace=given.replace,
         anyway=given.anyway,
     )
-    print(f"{done.path}: {done.runs:,} runs, {done.events:,} events; {_verdict(done.checked, done.findings)}")
+    print(f"{_sized(done.path, done.runs, done.events)}; {_verdict(done.checked, done.findings)}")
     for note in _notes(done):
         print(f"note: {printable(note)}")
     return _told(done.findings)
+
+
+def _sized(path: Path, runs: int, events: int) -> str:
+    return f"{path}: {counted(runs, 'run')}, {counted(events, 'event')}"
 
 
 def _verdict(checked: CheckedLog | None, findings: Sequence[FoundFault]) -> str:
@@ -125,7 +129,7 @@ def _verdict(checked: CheckedLog | None, findings: Sequence[FoundFault]) -> str:
         return _NO_EVIDENCE
     many = len(findings) + checked.more
     without = "" if checked.fingerprint else " without a key"
-    return f"verified{without}: {f'{many} FINDINGS' if many else 'nothing was found'}"
+    return f"verified{without}: {counted(many, 'finding').upper() if many else 'nothing was found'}"
 
 
 def _told(findings: Sequence[FoundFault]) -> int:
@@ -138,6 +142,15 @@ def _named(run_ids: Sequence[str]) -> str:
     return ", ".join(run_ids[:_MOST_NAMED]) + (", ..." if len(run_ids) > _MOST_NAMED else "")
 
 
+def _which(run_ids: Sequence[str], how: str) -> str:
+    one = len(run_ids) == 1
+    return f"{counted(len(run_ids), 'run')} that {'was' if one else 'were'} {how} {'is' if one else 'are'}"
+
+
+def _it(run_ids: Sequence[str]) -> str:
+    return "it" if len(run_ids) == 1 else "them"
+
+
 def _notes(done: Restored) -> Iterator[str]:
     if done.replaced is not None:
         yield f"what was there before is kept: {done.replaced}"
@@ -146,12 +159,12 @@ def _notes(done: Restored) -> Iterator[str]:
     if done.back is None or done.unheld is None:
         yield "what was there before cannot be read: whether runs that were deleted since are back is not known"
     if done.back:
-        named = _named(done.back)
-        yield f"{len(done.back):,} runs that were deleted or erased since are there again; erase them again: {named}"
+        were = _which(done.back, "deleted or erased since")
+        yield f"{were} there again; erase {_it(done.back)} again: {_named(done.back)}"
     if done.unheld:
-        yield f"{len(done.unheld):,} runs that were held are not held now; hold them again: {_named(done.unheld)}"
-    if done.sealed:
-        yield f"{done.sealed:,} encrypted runs cannot be opened: their keys or the master key are not there"
+        yield f"{_which(done.unheld, 'held')} not held now; hold {_it(done.unheld)} again: {_named(done.unheld)}"
+    for why, number in done.sealed.items():
+        yield f"{counted(number, 'encrypted run')} cannot be opened now: {why}"
     if done.keyless and done.checked is not None:
         yield (
             f"the signing key {done.places.key} is not there, so no checkpoint could be checked: put its copy there "

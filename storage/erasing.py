@@ -12,6 +12,7 @@ from conductor_core.actor import local_caller
 from conductor_core.errors import BadInput, UnknownRun
 from conductor_core.run_ids import file_part
 from conductor_core.settings import Settings
+from storage.evidence.history import counted
 from storage.opening import store_of
 from storage.records import ERASED, RunSummary
 from storage.store import Store
@@ -79,6 +80,9 @@ def retain(given: argparse.Namespace, source: Source) -> int:
         # Of any age: their text was to go already.
         broken_off = store.unfinished([run.run_id for run in there if run.status == ERASED])
         old = [run for run in there if run.run_id in broken_off or _is_due(run, before)]
+        if given.erase and not old and not given.json:
+            print(f"{_none_due(given.days)}: nothing was erased")
+            return 0
         if given.erase:
             return _erase(store, [run.run_id for run in old], settings, as_json=given.json)
         held = store.held([run.run_id for run in old if run.run_id not in broken_off])
@@ -91,8 +95,14 @@ def retain(given: argparse.Namespace, source: Source) -> int:
             note = "  held: stays" if run.run_id in held else note
             day = "no date   " if run.created_at_utc is None else f"{run.created_at_utc:%Y-%m-%d}"
             print(f"{run.run_id}  {day}  {run.status}{note}")
-        print(f"{len(old) - len(held):,} runs would be erased, {len(held):,} are held; --erase does it")
+        would = counted(len(old) - len(held), "run")
+        held_ones = counted(len(held), "is", "are")
+        print(f"{would} would be erased, {held_ones} held; --erase does it" if old else _none_due(given.days))
         return 0
+
+
+def _none_due(days: int) -> str:
+    return f"no run is older than {counted(days, 'day')}"
 
 
 def _is_due(run: RunSummary, before: datetime) -> bool:
@@ -122,7 +132,7 @@ def _all(store: Store) -> list[RunSummary]:
 def _erase(store: Store, run_ids: Sequence[str], settings: Settings, *, as_json: bool) -> int:
     copies = {run_id: others for run_id in run_ids if (others := store.copies(run_id))}
     if run_ids:
-        print(f"erasing {len(run_ids):,} runs; the database is then written anew", file=sys.stderr)
+        print(f"erasing {counted(len(run_ids), 'run')}; the database is then written anew", file=sys.stderr)
     edits = 0
 
     def forget(run_id: str) -> None:

@@ -32,6 +32,7 @@ from storage.evidence import single_file
 from storage.evidence.bundle import write_bundle
 from storage.evidence.database_audit import NoEvidence, open_database
 from storage.evidence.formats import PublicKey
+from storage.evidence.history import counted
 from storage.evidence.keys import load_key
 from storage.evidence.verifier import printable
 from storage.looks.told import not_on_record
@@ -136,7 +137,7 @@ def run(given: argparse.Namespace, source: Source) -> int:
         print(f"note: {done.encrypted:,} of the runs are encrypted: {SEALED_WORDS}", file=sys.stderr)
     if done.unfinished:
         print(f"note: {done.unfinished:,} of the runs had not ended: {UNFINISHED_WORDS}", file=sys.stderr)
-    print(f"{done.path}: {done.runs:,} runs, {done.size:,} bytes; key fingerprint {done.key.fingerprint}")
+    print(f"{done.path}: {counted(done.runs, 'run')}, {done.size:,} bytes; key fingerprint {done.key.fingerprint}")
     return 0
 
 

@@ -147,6 +147,7 @@ def read_unfinished(connection: sqlite3.Connection) -> list[tuple[str, str]]:
 def summary(row: Mapping[str, Any]) -> RunSummary:
     """Turns a row into a summary. Raises: ValueError or TypeError for a damaged row."""
     values = {name: row[name] for name in _SUMMARY}
+    values["task"] = values["task"] or ""  # NULL: it is encrypted, and its key is away
     values["usage"] = Usage(input_tokens=values.pop("input_tokens"), output_tokens=values.pop("output_tokens"))
     values["caller"] = read_caller(values.pop("actor"), values.pop("door"))
     values["created_at_utc"] = datetime.fromisoformat(values["created_at_utc"])

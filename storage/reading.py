@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING
 from pydantic import ValidationError
 
 from conductor_core import trace as folding
-from conductor_core.errors import RunDamaged, RunGone, RunTooNew, RunUnreadable, UnknownRun
+from conductor_core.errors import RunDamaged, RunGone, RunKeyAway, RunTooNew, RunUnreadable, UnknownRun
 from conductor_core.events import EVENT, KINDS, VOCABULARY, Event
 from conductor_core.trace import RunTrace
 from storage.deleting import read_deletion
 from storage.encoding import SnapshotRow, StoredRow, fold_digest, snapshot_place, stored_line, stored_rows
 from storage.records import ERASED, RawEvent, StoredEvent
-from storage.vault import SEALED, Sealed, Vault, event_place
+from storage.vault import SEALED, KeyAway, Sealed, Vault, event_place
 
 if TYPE_CHECKING:
     from hashlib import _Hash
@@ -44,12 +44,12 @@ class Reading:
 
 
 class BadRecord(Exception):
-    """An event that cannot be read. ``newer``: because a newer version of this program wrote it."""
+    """An event that cannot be read. ``newer``: a newer version of this program wrote it. ``away``: why its key is."""
 
-    def __init__(self, raw: RawEvent, what: str, *, newer: bool = False) -> None:
+    def __init__(self, raw: RawEvent, what: str, *, newer: bool = False, away: KeyAway | None = None) -> None:
         super().__init__(f"its event {raw.sequence} ({raw.kind[:40]!r}) {_short(what)}")
         self.sequence = raw.sequence
-        self.newer = newer
+        self.newer, self.away = newer, away
 
 
 def _short(what: str) -> str:
@@ -59,7 +59,7 @@ def _short(what: str) -> str:
 
 
 def read_run(connection: sqlite3.Connection, run_id: str, vault: Vault) -> Reading:
-    """Reads a run. Raises: UnknownRun, also if it was erased; RunDamaged or RunTooNew, with what can be read of it."""
+    """Reads a run. Raises: UnknownRun, also if it was erased; RunUnreadable, with what can be read of it."""
     # The snapshot is read first, so that its events are among those read afterwards.
     snapshot = _snapshot(connection, run_id)
     rows = stored_rows(connection, run_id)
@@ -151,7 +151,7 @@ def opened(row: StoredRow, run_id: str, vault: Vault) -> RawEvent:
     try:
         plain = vault.open(run_id, event_place(raw.sequence, raw.kind, raw.at_utc), raw.payload)
     except Sealed as error:
-        raise BadRecord(raw, f"cannot be read: {error}") from error
+        raise BadRecord(raw, f"cannot be read: {error}", away=error if isinstance(error, KeyAway) else None) from error
     return replace(raw, payload=plain)
 
 
@@ -202,6 +202,9 @@ def _bad_payload(raw: RawEvent, run_id: str, vocabulary: int, error: ValidationE
 
 def _unreadable(run_id: str, bad: BadRecord, so_far: RunTrace | None, *, some: bool) -> RunUnreadable:
     """Makes the error of a run with a bad event. ``some``: whether the run has readable events before it."""
+    if bad.away is not None:
+        message = f"run {run_id} is encrypted, and its key is away: {bad.away}"
+        return RunKeyAway(message, run_id=run_id, sequence=None, trace=so_far)
     if not bad.newer:
         return RunDamaged(_advice(run_id, str(bad), some), run_id=run_id, sequence=bad.sequence, trace=so_far)
     message = (

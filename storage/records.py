@@ -6,13 +6,13 @@ from typing import Literal, get_args
 
 from conductor_core.actor import Caller
 from conductor_core.chat import Usage
-from conductor_core.errors import RunTooNew, StoreError
+from conductor_core.errors import RunKeyAway, RunTooNew, StoreError
 from conductor_core.events import Event
 from conductor_core.spending import Cost
 from conductor_core.trace import RunStatus
 from conductor_core.workflow.model import Frozen
 
-UnreadableStatus = Literal["damaged", "too_new"]
+UnreadableStatus = Literal["damaged", "too_new", "key_away"]
 UNREADABLE_STATUSES: tuple[UnreadableStatus, ...] = get_args(UnreadableStatus)
 
 
@@ -27,6 +27,8 @@ SEALED_COLUMNS = ("task", "error")
 
 def unreadable_status(error: StoreError) -> UnreadableStatus:
     """Returns the status to show for a run that cannot be read to its end because of ``error``."""
+    if isinstance(error, RunKeyAway):
+        return "key_away"
     return "too_new" if isinstance(error, RunTooNew) else "damaged"
 
 
@@ -52,8 +54,8 @@ class RunSummary(Frozen):
     """A run in a list. The defaults are for a run of which nothing else can be read.
 
     Attributes:
-        status: ``damaged`` or ``too_new`` if the run cannot be read to its end. ``damage`` then says what is wrong,
-            where, and what to do, and the other fields hold what can still be read. ``erased`` if its text was
+        status: ``damaged``, ``too_new`` or ``key_away`` if the run cannot be read to its end. ``damage`` then says what
+            is wrong, where, and what to do; the other fields hold what can still be read. ``erased`` if its text was
             destroyed; ``damage`` then says by whom and when.
         created_at_utc: None if it cannot be read. purpose: as in ``RunCreated``.
         sequence: of its ``run.created``. Give the last run's to ``Store.runs(before=...)`` for the next page.

@@ -19,6 +19,7 @@ from storage.backup import contents, copy_database, copy_keys, flush, refuse_res
 from storage.evidence.anchoring import Places, evidence_folder, places_of
 from storage.evidence.checking import CheckedLog, FoundFault, check_own_log, forget_check
 from storage.evidence.database_audit import NoEvidence
+from storage.evidence.history import counted
 from storage.owner import left
 from storage.privacy import Privacy
 from storage.vault import MasterKey, Vault, keys_beside
@@ -41,7 +42,7 @@ class Restored:
         replaced: the database that was there. keys: the keys of encrypted runs that came with the backup.
         back: runs that were deleted or erased in the replaced database, and are there again. unheld: runs that were
             held there, and are not now. Both are None if the replaced database cannot be read.
-        sealed: how many encrypted runs cannot be opened.
+        sealed: why encrypted runs cannot be opened, each with the number of runs.
         keyless: the signing key is not there, so that no checkpoint could be checked.
     """
 
@@ -55,7 +56,7 @@ class Restored:
     keys: Path | None
     back: tuple[str, ...] | None
     unheld: tuple[str, ...] | None
-    sealed: int
+    sealed: dict[str, int]
     places: Places
     keyless: bool
 
@@ -89,10 +90,9 @@ def restore(
         copy = Path(folder) / target.name
         runs, events = _copied(backup, copy, target)
         keys = _copied_keys(backup, copy)
-        own_keys = keys_beside(copy if keys else target)
-        vault = Vault(own_keys, MasterKey(privacy.master_key_of(target)), encrypts=False)
+        master = MasterKey(privacy.master_key_of(target))
+        vault = Vault(keys_beside(copy if keys else target), master, encrypts=False)
         checked, findings, older = _checked(copy, target, places, vault, progress, anyway=anyway)
-        sealed = comparing.sealed_runs(copy, vault) if checked is not None else 0
         _refuse_in_use(target)
         shutil.copymode(target if target.exists() else backup, copy)
         back = comparing.come_back(target, copy) if target.exists() else ()
@@ -100,6 +100,8 @@ def restore(
         replaced = _put(copy, target, with_keys=keys)
         forget_check(evidence_folder(target))
         flush(target.parent)
+        there = Vault(keys_beside(target), master, encrypts=False)  # what it says names the files that stay
+        sealed = comparing.sealed_runs(target, there) if checked is not None else {}
     return Restored(
         target,
         runs,
@@ -225,10 +227,11 @@ def _checked(
     except (NoEvidence, sqlite3.Error) as error:
         raise BadInput(f"the backup is no backup of this program ({error}): nothing is restored") from error
     if found and not anyway:
-        many = len(found) + (checked.more if checked else 0)
+        many = len(found) - 1 + (checked.more if checked else 0)
+        more = f"; {counted(many, 'finding')} more" if many else ""
         raise BadInput(
-            f"the backup is not as it was written: {in_words(found[0])}"
-            f"{f'; {many - 1} findings more' if many > 1 else ''}. Nothing is restored; --anyway restores it as it is"
+            f"the backup is not as it was written: {in_words(found[0])}{more}. Nothing is restored; "
+            "--anyway restores it as it is"
         )
     return checked, tuple(found), older
 

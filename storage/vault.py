@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 SEALED = b"\x01"
 """The first byte of what is encrypted. No JSON and no text of ours begins with it."""
 _NONCE_BYTES = 12
+_WRAPPED_BYTES = _NONCE_BYTES + 32 + 16
 _MOST_OPEN = 4096
+_NAME_IT = "set CONDUCTOR_MASTER_KEY to where it is"
 _TIMEOUT_S = 2.0
 """Others write to the file of the keys for milliseconds. Whoever waits keeps the events of all runs waiting."""
 _TABLE = (
@@ -40,8 +42,12 @@ class Sealed(StoreError):
     """What is stored is encrypted, and cannot be opened."""
 
 
-class KeysUnavailable(Sealed):
-    """The file of the keys, or the master key, cannot be used now. The database itself is not at fault."""
+class KeyAway(Sealed):
+    """The key of a run is not here: neither the run nor the database is at fault. The message says what to do."""
+
+
+class KeysUnavailable(KeyAway):
+    """The file of the keys, or the master key, cannot be used now, for no run."""
 
 
 class MasterKey:
@@ -57,22 +63,25 @@ class MasterKey:
         return nonce + self._open(master_key.read_or_make).encrypt(nonce, key, run_id.encode())
 
     def unwrap(self, run_id: str, wrapped: bytes) -> bytes:
-        """Returns the key. Raises: Sealed if another master key wrapped it, or if there is none; StoreError."""
+        """Returns the key. Raises: KeyAway if there is no master key, or another one; Sealed; StoreError."""
         from cryptography.exceptions import InvalidTag
 
+        if len(wrapped) != _WRAPPED_BYTES:
+            raise Sealed("it is encrypted, and its key was changed: it has no length of a key")
+        cipher = self._open(master_key.read)
         try:
-            cipher = self._open(master_key.read)
             return cipher.decrypt(wrapped[:_NONCE_BYTES], wrapped[_NONCE_BYTES:], run_id.encode())
-        except (InvalidTag, ValueError):  # the latter: what is wrapped was cut
-            raise Sealed(
-                f"it is encrypted, and the master key {self._path} is another one, or its key was changed"
+        except InvalidTag:
+            raise KeyAway(
+                f"the master key {self._path} is another one (or the key that it wraps was changed): put the right "
+                f"one there, or {_NAME_IT}"
             ) from None
 
     def _open(self, read: Callable[[Path], bytes | None]) -> "AESGCM":
         if self._cipher is None:
             key = read(self._path)
             if key is None:
-                raise Sealed(f"it is encrypted, and the master key {self._path} is not there")
+                raise KeysUnavailable(f"the master key {self._path} is not there: put it there, or {_NAME_IT}")
             self._cipher = _cipher_of(master_key.derived(key, "keys of runs"))
         return self._cipher
 
@@ -161,12 +170,26 @@ class Vault:
 
         cipher = self._cipher(run_id)
         if cipher is None:
-            raise Sealed(f"it is encrypted, and its key is not in {self.path}: put that file beside the database again")
+            raise self._no_key()
         nonce, sealed = stored[1 : 1 + _NONCE_BYTES], stored[1 + _NONCE_BYTES :]
         try:
             return cipher.decrypt(nonce, sealed, _bound(run_id, place))
         except (InvalidTag, ValueError):
             raise Sealed("it was changed since it was encrypted, or stood at another place") from None
+
+    def away(self, run_id: str) -> KeyAway | None:
+        """Returns why the key of an encrypted run is not here, or is not opened by the master key; None: it is here."""
+        try:
+            return self._no_key() if self._cipher(run_id) is None else None
+        except KeyAway as error:
+            return error
+        except Sealed:  # what is here is no key: whoever reads the run says so
+            return None
+
+    def _no_key(self) -> KeyAway:
+        if self.path.exists():
+            return KeyAway(f"no such key is in {self.path}: put back the file .keys that belongs to this database")
+        return KeyAway(f"the file of keys {self.path} is not there: put that file beside the database again")
 
     def has(self, run_id: str) -> bool:
         """Whether there is a key of this run. Raises: StoreError."""
@@ -204,10 +227,7 @@ class Vault:
         if stored:
             if (cipher := self._cipher(run_id)) is not None:
                 return cipher
-            raise Sealed(
-                f"run {run_id} is encrypted, and its key is not in {self.path}, so nothing of it is kept: put that "
-                "file beside the database again"
-            )
+            raise KeyAway(f"run {run_id} is encrypted, and nothing of it is kept without its key: {self._no_key()}")
         self._remember(run_id, None)
         return None
 
@@ -225,12 +245,10 @@ class Vault:
     def _opened(self, run_id: str, wrapped: bytes) -> "AESGCM":
         try:
             return _cipher_of(self._master.unwrap(run_id, wrapped))
-        except ValueError:
-            raise Sealed(f"it is encrypted, and its key in {self.path} has no length of a key") from None
         except Sealed:
             raise
         except StoreError as error:
-            raise KeysUnavailable(f"it is encrypted: {error}") from error
+            raise KeysUnavailable(str(error)) from error
 
     def _remember(self, run_id: str, cipher: "AESGCM | None") -> None:
         with self._door:

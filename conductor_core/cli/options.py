@@ -15,7 +15,8 @@ from conductor_core.settings import Settings
 
 Status = Literal[
     "queued", "running", "waiting", "planned", "completed", "refused", "filtered", "cut", "empty", "failed", "denied",
-    "cancelled", "interrupted", "damaged", "too_new", "erased",
+    "cancelled", "interrupted", "damaged", "too_new", "key_away",
+    "erased",
 ]  # fmt: skip
 """What ``runs --status`` takes."""
 Conductor = Annotated[

@@ -6,13 +6,13 @@ found where it went.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import NamedTuple
 
 from storage.evidence.formats import event_leaf, text_of
-from storage.evidence.history import Events, Report
+from storage.evidence.history import Events, Report, counted
 
 _WINDOW = 64
 """How many rows and entries around a difference are tried to find where both agree again."""
@@ -47,14 +47,16 @@ class Differences:
 
 
 class Aligner:
+    """Compares rows with the ``events`` of a history."""
+
     def __init__(self, origin: bytes, events: Events) -> None:
-        self._origin, self._events = origin, events
+        self._origin, self.events = origin, events
         self._far_tries = 5
         self._tries = _TRIES + _TRIES_AN_EVENT * len(events)
 
     def fits(self, index: int, row: Row) -> bool:
         """Whether the content of ``row`` is that of event ``index``, whatever run and sequence the row claims."""
-        events = self._events
+        events = self.events
         _, _, kind, at_utc, digest = row
         if b"\n" in kind or b"\n" in at_utc:
             return False
@@ -64,7 +66,7 @@ class Aligner:
 
     def align(self, rows: Iterable[Row], tick: Callable[[int], None]) -> Differences:
         """Goes through the rows, in order of sequence, and the events side by side."""
-        events, found = self._events, Differences()
+        events, found = self.events, Differences()
         waiting: deque[Row] = deque()
         source = iter(rows)
         index = seen = 0
@@ -92,7 +94,7 @@ class Aligner:
 
     def _again(self, index: int, rows: "deque[Row]", shift: int) -> tuple[int, int]:
         """Returns how many events and rows to pass over until both agree again; at least one."""
-        events = self._events
+        events = self.events
         near = list(islice(rows, _WINDOW))
         gap = near[0].sequence - shift - events.sequence(index)
         left = len(events) - index
@@ -121,7 +123,7 @@ class Aligner:
             yield way
 
     def _same(self, index: int, row: Row) -> bool:
-        return row.run_id == self._events.name(index) and self.fits(index, row)
+        return row.run_id == self.events.name(index) and self.fits(index, row)
 
 
 def _ways(most_skipped: int, most_dropped: int) -> Iterator[tuple[int, int]]:
@@ -133,8 +135,12 @@ def _ways(most_skipped: int, most_dropped: int) -> Iterator[tuple[int, int]]:
             yield from ((skip, total - skip) for skip in range(total + 1) if 2 * skip != total)
 
 
-def name_differences(aligner: Aligner, events: Events, found: Differences, report: Report, gone: set[str]) -> None:
-    """Adds a finding for each difference. ``gone``: runs that the program deleted, on record."""
+def name_differences(aligner: Aligner, found: Differences, report: Report, gone: Container[str], end: int) -> None:
+    """Adds a finding for each difference.
+
+    ``gone``: runs that the program deleted, on record. ``end``: how many of the events the log should have.
+    """
+    events = aligner.events
     missing, extra = found.missing, found.extra
     moved = _moved(aligner, missing, extra)
     for index, row in moved:
@@ -158,7 +164,7 @@ def name_differences(aligner: Aligner, events: Events, found: Differences, repor
         used.add(id(here))
         what = "kind, time or content of the event are not those that were written"
         report.add("edited", events.run(index), events.sequence(index), what)
-    _name_missing(events, rest, len(found.extra) == len(used), report, gone)
+    _name_missing(events, rest, end, len(found.extra) == len(used), report, gone)
     for row in extra:
         if id(row) not in used:
             report.add("inserted", text_of(row.run_id), row.sequence, "no such event was ever written")
@@ -176,7 +182,9 @@ def _moved(aligner: Aligner, missing: list[int], extra: list[Row]) -> list[tuple
     return moved
 
 
-def _name_missing(events: Events, missing: list[int], tail: bool, report: Report, gone: set[str]) -> None:
+def _name_missing(
+    events: Events, missing: list[int], end: int, tail: bool, report: Report, gone: Container[str]
+) -> None:
     """Names events without a row. ``tail``: whether those at the end can be a cut, because nothing replaces them."""
     lost: dict[str, list[int]] = {}
     for index in missing:
@@ -185,11 +193,12 @@ def _name_missing(events: Events, missing: list[int], tail: bool, report: Report
     if not lost:
         return
     had: dict[str, int] = {}
-    for index in range(len(events)):
+    for index in range(end):
         if (run := events.run(index)) in lost:
             had[run] = had.get(run, 0) + 1
     whole = {run for run in lost if len(lost[run]) == had[run]}
-    cut = _cut(events, missing, gone) if tail else []
+    last = range(end_of_missing(events, missing, end), end) if tail else range(0)
+    cut = [index for index in last if events.run(index) not in gone]
     if cut and {events.run(index) for index in cut} <= whole and (len(whole) == 1 or len(cut) < len(missing)):
         cut = []  # runs that were removed and happen to be the last
     if cut:
@@ -197,7 +206,7 @@ def _name_missing(events: Events, missing: list[int], tail: bool, report: Report
         report.add("truncated", events.run(cut[0]), events.sequence(cut[0]), what)
     for run_id, indices in lost.items():
         if run_id in whole and not cut:
-            what = f"the run with its {had[run_id]} events was removed, and no record of a deletion says so"
+            what = f"the run with its {counted(had[run_id], 'event')} was removed, and no record of a deletion says so"
             report.add("run_removed", run_id, events.sequence(indices[0]), what)
             continue
         for index in indices:
@@ -205,9 +214,9 @@ def _name_missing(events: Events, missing: list[int], tail: bool, report: Report
                 report.add("deleted", run_id, events.sequence(index), "the event is missing")
 
 
-def _cut(events: Events, missing: list[int], gone: set[str]) -> list[int]:
-    """Returns the missing events after which there is none, without those of deleted runs."""
-    here, end = set(missing), len(events)
+def end_of_missing(events: Events, missing: list[int], end: int | None = None) -> int:
+    """Returns the first of the missing events after which there is none before ``end``; else ``end``."""
+    here, end = set(missing), len(events) if end is None else end
     while end and end - 1 in here:
         end -= 1
-    return [index for index in range(end, len(events)) if events.run(index) not in gone]
+    return end

@@ -16,7 +16,7 @@ from conductor_core.file_lock import FileLock
 from storage.database import Database
 from storage.encoding import read_time
 from storage.evidence.anchors import FILE_NAME, Anchor, FileAnchor, anchor_at, anchor_line
-from storage.evidence.formats import Checkpoint, Invalid, Tree, open_note, text_of
+from storage.evidence.formats import Checkpoint, Invalid, Tree, error_text, open_note, text_of
 from storage.evidence.keys import load_key
 
 log = logging.getLogger(__name__)
@@ -108,7 +108,7 @@ def _doubt(
         # Until the next publication, the newest checkpoint is signed by the key that was replaced.
         return None if connection.execute(_ROTATED, (size,)).fetchone() else str(error)
     except (BadInput, OSError) as error:
-        return str(error)
+        return error_text(error)
     return None if signed.size == size else f"a checkpoint of {signed.size:,} entries stands for one of {size:,}"
 
 
@@ -222,7 +222,7 @@ class Anchoring:
         try:
             more = self.publish()
         except (OSError, sqlite3.Error, StoreError, BadInput) as error:
-            fault = " ".join(str(error).split()) or type(error).__name__
+            fault = error_text(error) or type(error).__name__
             if fault != self.fault:
                 log.warning("checkpoints are not published to %s: %s", self._places.anchor.file, fault)
             self.fault = fault

@@ -20,8 +20,8 @@ from conductor_core.workflow.model import Frozen
 from storage.evidence import derived
 from storage.evidence.anchoring import Places
 from storage.evidence.database_audit import NoEvidence, open_database
-from storage.evidence.formats import Invalid, PublicKey, text_of
-from storage.evidence.history import Report
+from storage.evidence.formats import Invalid, PublicKey, error_text, text_of
+from storage.evidence.history import Report, counted
 from storage.evidence.keys import load_key
 from storage.evidence.verifier import verify_database
 from storage.vault import Vault
@@ -31,6 +31,8 @@ log = logging.getLogger(__name__)
 _LAST = "last-check.json"
 _NEWEST = "SELECT coalesce(max(sequence), 0) FROM events"
 _ORIGIN = "SELECT origin FROM evidence_log"
+_PUBLISHED = "SELECT coalesce(max(size), 0) FROM checkpoints"
+"""A checkpoint is kept once it is published."""
 _MOST_BYTES = 4 << 20
 _AHEAD_S = 60.0
 """By how much the clock of who kept a result may be ahead of this one."""
@@ -93,20 +95,47 @@ def public_key(database: Path, places: Places) -> PublicKey | None:
             row = connection.execute("SELECT origin FROM evidence_log").fetchone()
         return None if row is None else load_key(places.key, str(row[0])).public
     except (NoEvidence, OSError, sqlite3.Error) as error:
-        raise BadInput(str(error)) from error
+        raise BadInput(error_text(error)) from error
+
+
+def own_anchor(database: Path, places: Places) -> tuple[list[Path], str]:
+    """Returns the log's own anchor; if it cannot be read, none, and why. Raises: BadInput."""
+    file = places.anchor.file
+    try:
+        if stat.S_ISREG(file.stat().st_mode):  # a pipe would hold whoever reads it
+            with file.open("rb"):
+                return [file], ""
+        why = f"the anchor {file} is no plain file"
+    except FileNotFoundError:
+        why = f"the anchor {file} is not there"
+    except OSError as error:
+        why = f"the anchor {file} cannot be read ({error.strerror})"
+    try:
+        with closing(open_database(database)) as connection:
+            ((published,),) = connection.execute(_PUBLISHED)
+    except (NoEvidence, sqlite3.Error) as error:
+        raise BadInput(error_text(error)) from error
+    if published:
+        why += f", and the database says that {counted(published, 'entry was', 'entries were')} published"
+    return [], why
 
 
 def check_log(
-    database: Path, keys: Sequence[PublicKey], anchors: Sequence[Path], vault: Vault, progress: Progress
+    database: Path,
+    keys: Sequence[PublicKey],
+    anchors: Sequence[Path],
+    vault: Vault,
+    progress: Progress,
+    none: str = "no anchor was given",
 ) -> Report:
     """Checks a database as ``verify_database`` does, and its lists. Raises: BadInput; StoreError."""
     try:
-        report = verify_database(database, keys, anchors, progress)
+        report = verify_database(database, keys, anchors, progress, none)
         with closing(open_database(database)) as connection:
             connection.execute("BEGIN")  # a run that goes on changes its row together with its events
             derived.check(connection, report, progress, vault)
     except (Invalid, NoEvidence, OSError, sqlite3.Error) as error:
-        raise BadInput(str(error)) from error
+        raise BadInput(error_text(error)) from error
     return report
 
 
@@ -114,14 +143,16 @@ def check_own_log(database: Path, places: Places, vault: Vault, progress: Progre
     """Checks a log with its own key and anchor, as far as they are there. Raises: BadInput; StoreError."""
     began_utc = datetime.now(UTC)
     key = public_key(database, places)
-    anchors = [places.anchor.file] if key is not None and places.anchor.file.is_file() else []
+    anchors, none = own_anchor(database, places)
+    if key is None:
+        anchors, none = [], f"there is no signing key at {places.key}, so no anchor could be checked"
     try:
         with closing(open_database(database)) as connection:
             ((newest,),) = connection.execute(_NEWEST)
             ((origin,),) = connection.execute(_ORIGIN).fetchall() or [("",)]
     except (NoEvidence, sqlite3.Error) as error:
         raise BadInput(str(error)) from error
-    report = check_log(database, [] if key is None else [key], anchors, vault, progress)
+    report = check_log(database, [] if key is None else [key], anchors, vault, progress, none)
     findings = [
         FoundFault(kind=each.kind, run_id=each.run_id, sequence=each.sequence, what=each.what)
         for each in report.findings

@@ -13,12 +13,12 @@ from conductor_core.settings import Settings
 from storage.evidence import single_file
 from storage.evidence.anchoring import Places, places_of
 from storage.evidence.bundle_files import is_bundle
-from storage.evidence.checking import check_log
+from storage.evidence.checking import check_log, own_anchor
 from storage.evidence.database_audit import NoEvidence, open_database, read_log
-from storage.evidence.formats import Invalid, PublicKey
+from storage.evidence.formats import Invalid, PublicKey, error_text
 from storage.evidence.history import CLASSES
 from storage.evidence.keys import load_key
-from storage.evidence.verifier import Ticker, document, exit_code, given_keys, show, verify
+from storage.evidence.verifier import FINGERPRINT, Ticker, document, exit_code, given_keys, show, verify
 from storage.privacy import Privacy
 from storage.store import open_store
 
@@ -60,14 +60,14 @@ def check(given: argparse.Namespace, source: Source) -> int:
             path = source(given.db)
             places = _places(path, settings)
             keys = given_keys(given.public_key) or [_own_key(path, places)]
-            own = [places.anchor.file] if places.anchor.file.is_file() else []
-            anchors = [Path(each) for each in given.anchor] or own
-            report = check_log(path, keys, anchors, Privacy.of(settings).vault(path), Ticker())
+            given_anchors = [Path(each) for each in given.anchor]
+            anchors, none = (given_anchors, "") if given_anchors else own_anchor(path, places)
+            report = check_log(path, keys, anchors, Privacy.of(settings).vault(path), Ticker(), none)
             with closing(open_database(path)) as connection:
                 run_id = None if given.target is None else _resolved(connection, given.target)
             shown = document(report, run_id)
     except (Invalid, NoEvidence, OSError, sqlite3.Error) as error:
-        raise BadInput(str(error)) from error
+        raise BadInput(error_text(error)) from error
     if not given.public_key:
         shown["notes"].append(
             "the public key is this machine's own: whoever controls this machine could have changed it"
@@ -88,7 +88,7 @@ def show_key(given: argparse.Namespace, source: Source) -> int:
             store.close()
     else:
         public = _own_key(path, _places(path, settings))
-    print(f"{public.line}\nfingerprint: {public.fingerprint}")
+    print(f"{public.line}\n{FINGERPRINT}{public.fingerprint}")
     return 0
 
 
@@ -117,7 +117,7 @@ def _own_key(path: Path, places: Places) -> PublicKey:
         places.key.parent.mkdir(exist_ok=True, mode=0o700)
         return load_key(places.key, origin).public
     except (NoEvidence, OSError) as error:
-        raise BadInput(str(error)) from error
+        raise BadInput(error_text(error)) from error
 
 
 def _resolved(connection: sqlite3.Connection, prefix: str) -> str:

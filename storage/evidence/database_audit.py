@@ -4,14 +4,14 @@ import hashlib
 import json
 import sqlite3
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from storage.evidence.alignment import Aligner, Differences, Row, name_differences
+from storage.evidence.alignment import Aligner, Differences, Row, end_of_missing, name_differences
 from storage.evidence.formats import (
     NO_LEAF,
     Checkpoint,
@@ -24,7 +24,7 @@ from storage.evidence.formats import (
     text_of,
     unpacked,
 )
-from storage.evidence.history import Events, History, Report, note_digest
+from storage.evidence.history import Events, Finding, History, Report, first_difference, note_digest
 
 _EVENTS = (
     "SELECT sequence, CAST(ifnull(run_id, '') AS BLOB), CAST(ifnull(kind, '') AS BLOB), "
@@ -71,13 +71,16 @@ def open_database(path: Path) -> sqlite3.Connection:
         wal = path.with_name(path.name + "-wal")
         if "immutable" in mode and wal.exists() and wal.stat().st_size:
             break
-        connection = sqlite3.connect(f"file:{quote(str(path))}?{mode}", uri=True)
+        try:
+            connection = sqlite3.connect(f"file:{quote(str(path))}?{mode}", uri=True)
+        except sqlite3.Error:  # as the file itself cannot be opened
+            break
         try:
             connection.execute("SELECT count(*) FROM sqlite_master")
             return connection
         except sqlite3.Error:
             connection.close()
-    raise NoEvidence(f"the database {path} cannot be read")
+    raise NoEvidence(f"the database {path} cannot be read" if path.exists() else f"there is no file {path}")
 
 
 def read_own_evidence(connection: sqlite3.Connection) -> OwnEvidence:
@@ -135,17 +138,19 @@ def audit_database(
         own.origin = keys[0].name
     for position in range(len(history), len(own.entries)):
         history.append(own.entries.leaf(position), own.entries.run(position))
-    gone, proven = _check_records(own, history, report)
+    records = _check_records(own, history, report)
+    _check_leaves(own, history, report)
     checkpoints, published = _signed(connection, keys, history, report)
     own.signed = max([published, *(each.size for each in checkpoints)])
     events = Events(history, own.covered_from)
     aligner = Aligner(own.origin.encode(), events)
     found = aligner.align(_rows(connection, own.covered_from), lambda seen: progress("events", seen))
     signed = max(published, _check_roots(history, checkpoints, report, progress))
-    _name(connection, own, history, aligner, events, report, gone, found)
-    _check_uncovered(connection, own, proven, report)
+    _name(connection, own, history, aligner, report, records, found)
+    _check_uncovered(connection, own, records.proven, report)
     _check_indexes(connection, report)
-    report.deleted_runs = len(gone)
+    report.deleted_runs = len(records.gone)
+    report.erased_runs = sum(records.gone.values())
     report.verified_size = max(history.anchored, signed)
     here = bisect_left(events.positions, report.verified_size)
     report.verified_events = here - bisect_left(found.missing, here)
@@ -158,13 +163,32 @@ def _rows(connection: sqlite3.Connection, covered_from: int) -> Iterator[Row]:
         yield Row(sequence, run_id, kind, at_utc, hashlib.sha256(payload).hexdigest().encode())
 
 
-def _check_records(own: OwnEvidence, history: History, report: Report) -> tuple[set[str], dict[int, dict[str, Any]]]:
-    """Checks the records, the own leaves, and the seals.
+def _agreed(own: History, history: History) -> int:
+    """Returns how many entries, from the first on, the database has as the history has them."""
+    differs = first_difference(own.leaves, history.leaves)
+    return min(len(own), len(history)) if differs is None else differs // 32
 
-    Returns the runs whose deletion is on record, and the records that are as they were written, by position, but seals.
+
+@dataclass
+class _CheckedRecords:
     """
-    gone: set[str] = set()
-    proven: dict[int, dict[str, Any]] = {}
+    Attributes:
+        agreed: how many entries, from the first on, the database has as the history has them.
+        gone: the runs whose deletion is on record, with whether they were erased.
+        proven: the records that are as they were written, by position, but seals.
+        late: what is wrong with records from ``agreed`` on. place: where among the findings it belongs.
+    """
+
+    agreed: int
+    gone: dict[str, bool] = field(default_factory=dict)
+    proven: dict[int, dict[str, Any]] = field(default_factory=dict)
+    late: Report = field(default_factory=Report)
+    place: int = 0
+
+
+def _check_records(own: OwnEvidence, history: History, report: Report) -> _CheckedRecords:
+    """Checks the records and the seals."""
+    checked = _CheckedRecords(_agreed(own.entries, history))
     heads: dict[str, tuple[int, bytes]] = {}
     sealed: dict[str, int] = {}
     there = _Records(own, history)
@@ -175,7 +199,8 @@ def _check_records(own: OwnEvidence, history: History, report: Report) -> tuple[
                 report.add("inserted", run_id, None, f"entry {position} comes after the seal of its run")
             heads[run_id] = heads.get(run_id, (0, b""))[0] + 1, history.leaf(position)
             continue
-        record = there.read(position, report)
+        into = report if position < checked.agreed else checked.late
+        record = there.read(position, into)
         if record is None:
             continue
         run = str(record.get("run"))
@@ -183,18 +208,22 @@ def _check_records(own: OwnEvidence, history: History, report: Report) -> tuple[
             sealed[run] = position
             count, head = heads.get(run, (0, b""))
             if (record.get("events"), record.get("head")) != (count, head.hex()):
-                report.add("evidence", run, None, "the seal of the run does not fit its events")
+                into.add("evidence", run, None, "the seal of the run does not fit its events")
             continue
-        proven[position] = record
+        checked.proven[position] = record
         if record.get("kind") == "run.deleted":
-            gone.add(run)
+            checked.gone[run] = bool(record.get("erased"))
+    checked.place = len(report.findings)
+    return checked
+
+
+def _check_leaves(own: OwnEvidence, history: History, report: Report) -> None:
     if changed := _changed_leaves(own.entries, history):
         report.notes.append(f"{changed} leaves in the database are not those that were published")
     if own.gap is not None:
         report.add("evidence", None, None, f"the leaves of the database have a gap at entry {own.gap}")
     if own.odd:
         report.add("evidence", None, None, f"{own.odd} leaves of the database are no digests")
-    return gone, proven
 
 
 def _changed_leaves(own: History, history: History) -> int:
@@ -317,36 +346,70 @@ def _name(
     own: OwnEvidence,
     history: History,
     aligner: Aligner,
-    events: Events,
     report: Report,
-    gone: set[str],
+    records: _CheckedRecords,
     found: Differences,
 ) -> None:
-    """Puts what was done to the events before the findings about their evidence, which often follow from it."""
+    """Puts what was done to the events before the findings about their evidence, which often follow from it.
+
+    An older state, and another history, are one finding each, and not one for each event and record that it lacks.
+    What was done to it besides is named as in any database.
+    """
+    events, gone, late = aligner.events, records.gone, records.late
     before, report.findings = report.findings, []
-    lost = [index for index in found.missing if events.run(index) not in gone]
-    first = lost[0] if lost else len(events)
-    all_lost = len(lost) == sum(events.run(index) not in gone for index in range(first, len(events)))
-    run_id, sequence = (events.run(first), events.sequence(first)) if lost else (None, None)
-    older = own.gap is None and own.signed <= len(own.entries) and history.leaves.startswith(own.entries.leaves)
-    if len(own.entries) < history.anchored and older and not found.extra and all_lost and _ends_there(connection):
+    tail = end_of_missing(events, found.missing)
+    if _is_older(connection, own, history, events, found, tail):
+        end = bisect_left(events.positions, len(own.entries))
         what = f"the database is an older state of itself: {len(own.entries)} of {history.anchored} published entries"
-        report.add("rolled_back", run_id, sequence, what)
-        before = [each for each in before if each.kind != "evidence"]
-    elif len(lost) > 1 and found.extra and all_lost and min(row.sequence for row in found.extra) >= (sequence or 0):
+        older = _finding("rolled_back", events, range(end, len(events)), gone, what)
+        rest = Differences(found.missing[: bisect_left(found.missing, end)], found.extra)
+        name_differences(aligner, rest, report, gone, end)
+        report.findings += [*before, older]
+    elif _is_fork(events, found, tail, gone, records.agreed):
         what = "from this event on the database holds another history than the one that was published"
-        report.add("fork", run_id, sequence, what)
-        before = [each for each in before if each.kind not in ("evidence", "fork")]
+        fork = _finding("fork", events, range(tail, len(events)), gone, what)
+        report.findings.append(fork)
+        extra = [row for row in found.extra if row.sequence < events.sequence(tail)]
+        rest = Differences(found.missing[: bisect_left(found.missing, tail)], extra)
+        name_differences(aligner, rest, report, gone, tail)
+        report.findings += [each for each in before if each.kind != "fork"]
     else:
-        name_differences(aligner, events, found, report, gone)
-    report.findings += before
+        name_differences(aligner, found, report, gone, len(events))
+        report.findings += [*before[: records.place], *late.findings, *before[records.place :]]
+        report.more += late.more
 
 
-def _ends_there(connection: sqlite3.Connection) -> bool:
-    """Whether the database itself knows of no later event than its last."""
-    ((last,),) = connection.execute("SELECT coalesce(max(sequence), 0) FROM events")
+def _finding(kind: str, events: Events, where: Iterable[int], gone: Container[str], what: str) -> Finding:
+    """Returns a finding at the first of these events whose run is not gone, if there is one."""
+    first = next((index for index in where if events.run(index) not in gone), None)
+    run_id, sequence = (None, None) if first is None else (events.run(first), events.sequence(first))
+    return Finding(kind, run_id, sequence, what)
+
+
+def _is_older(
+    connection: sqlite3.Connection, own: OwnEvidence, history: History, events: Events, found: Differences, tail: int
+) -> bool:
+    """Whether the database is an earlier state of itself, whatever else was done to it.
+
+    Its entries are the first of those that were published, it has no event after them, and knows of none.
+    """
+    size = len(own.entries)
+    if own.gap is not None or own.signed > size or not size < history.anchored:
+        return False
+    end = bisect_left(events.positions, size)
+    if tail > end or not history.leaves.startswith(own.entries.leaves):
+        return False
+    newest = max([events.sequence(end) - 1, *(row.sequence for row in found.extra)])
     given = connection.execute("SELECT seq FROM sqlite_sequence WHERE name = 'events'").fetchone()
-    return given is None or given[0] == last
+    return given is None or (isinstance(given[0], int) and given[0] <= newest)
+
+
+def _is_fork(events: Events, found: Differences, tail: int, gone: Container[str], agreed: int) -> bool:
+    """Whether, instead of the events from ``tail`` on, the database has others, with leaves of their own."""
+    lost = [index for index in range(tail, len(events)) if events.run(index) not in gone]
+    if len(lost) < 2 or agreed > events.positions[lost[0]]:
+        return False
+    return any(row.sequence >= events.sequence(lost[0]) for row in found.extra)
 
 
 def _check_uncovered(

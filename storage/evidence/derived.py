@@ -2,11 +2,12 @@
 
 import json
 import sqlite3
+from collections import Counter
 from collections.abc import Callable
 
 from conductor_core.errors import RunUnreadable
 from storage.encoding import SnapshotRow
-from storage.evidence.history import Report
+from storage.evidence.history import Report, counted
 from storage.live_runs import changing_columns, fixed_columns
 from storage.reading import read_run
 from storage.records import ERASED, SEALED_COLUMNS
@@ -31,8 +32,8 @@ def check(connection: sqlite3.Connection, report: Report, progress: Callable[[st
     """Adds a finding for each run whose row or snapshot says other things than its events.
 
     An erased run has no events that can be read: its row must be empty, and the log must say who erased it. A run that
-    the log says is held must be held, and not be gone. Rows of
-    encrypted runs without a key are not compared; a note says how many. Raises: sqlite3.Error; StoreError.
+    the log says is held must be held, and not be gone. Rows of encrypted runs
+    whose key is away are not compared; a note says how many, and what to do. Raises: sqlite3.Error; StoreError.
     """
     named = {each.run_id for each in report.findings}
     erased, held, gone = _recorded(connection)
@@ -46,18 +47,19 @@ def check(connection: sqlite3.Connection, report: Report, progress: Callable[[st
         if run_id not in named:
             report.add("derived", str(run_id), None, "the run has events, and no row: lists do not show it")
     ids = [run_id for (run_id,) in connection.execute("SELECT run_id FROM runs ORDER BY sequence")]
-    closed = 0
+    closed: Counter[str] = Counter()
     for number, run_id in enumerate(ids):
         progress("runs", number)
         if run_id in named:
             continue
-        if _is_encrypted(connection, run_id) and not vault.has(run_id):
-            closed += 1
+        if _is_encrypted(connection, run_id) and (why := vault.away(run_id)) is not None:
+            closed[str(why)] += 1
         else:
             _check_run(connection, run_id, report, vault)
-    if closed:
+    for said, number in closed.items():
+        are, away = ("is", "its key is") if number == 1 else ("are", "their keys are")
         report.notes.append(
-            f"{closed} runs are encrypted, and their keys are not here: lists were not compared to them"
+            f"{counted(number, 'run')} {are} encrypted, and {away} away, so lists were not compared to that: {said}"
         )
 
 

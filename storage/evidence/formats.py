@@ -167,6 +167,13 @@ def text_of(stored: object) -> str:
     return stored.decode(errors="replace") if isinstance(stored, bytes) else str(stored)
 
 
+def error_text(error: Exception) -> str:
+    """Returns what an error says in one line, without the number that the system gives it."""
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    return " ".join(str(error).split())
+
+
 @dataclass(frozen=True)
 class Checkpoint:
     """A signed statement: the log ``origin`` has ``size`` entries, whose tree has this ``root``."""

@@ -36,6 +36,11 @@ MOST_FINDINGS = 1000
 _TORN = "the line is torn or malformed"
 
 
+def counted(number: int, one: str, many: str | None = None) -> str:
+    """Returns ``1 run`` or ``1,234 runs``. ``many``: the words for all numbers but 1."""
+    return f"{number:,} {one if number == 1 else many or f'{one}s'}"
+
+
 @dataclass(frozen=True)
 class Finding:
     """What was done to the log, and where. ``sequence`` and ``run_id`` are None if it is no single event."""
@@ -53,13 +58,15 @@ class Report:
     Attributes:
         verified_events: those that are as a signed checkpoint says. unanchored_events: those that no checkpoint from
             outside of the database covers; nothing protects them from who can write the database.
-        deleted_runs: deleted by the program, on record. uncovered_events: older than the log's evidence.
+        deleted_runs: deleted or erased by the program, on record. erased_runs: those of them that were erased.
+        uncovered_events: older than the log's evidence.
     """
 
     verified_events: int = 0
     unanchored_events: int = 0
     verified_size: int = 0
     deleted_runs: int = 0
+    erased_runs: int = 0
     uncovered_events: int = 0
     findings: list[Finding] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -261,7 +268,7 @@ def _extend(history: History, tree: Tree, line: AnchorLine, report: Report, name
     """Adds the leaves of a line if its signed root covers them, and returns the tree of all. Finds forks."""
     known = len(history)
     own = history.leaves[32 * line.start : 32 * min(known, line.checkpoint.size)]
-    at = _difference(own, line.leaves) if line.start <= known else None
+    at = first_difference(own, line.leaves) if line.start <= known else None
     if at is None and line.checkpoint.size <= known:
         history.checkpoints.append(line.checkpoint)
         return tree
@@ -288,7 +295,7 @@ def _extend(history: History, tree: Tree, line: AnchorLine, report: Report, name
     return tree
 
 
-def _difference(own: bytes | bytearray, leaves: bytes) -> int | None:
+def first_difference(own: bytes | bytearray, leaves: bytes | bytearray) -> int | None:
     """Returns where the first leaf begins that differs; None: there is none."""
     if own == leaves[: len(own)]:
         return None

@@ -17,10 +17,12 @@ from typing import Any
 from storage.evidence.bundle_audit import audit_bundle, open_bundle
 from storage.evidence.bundle_files import is_bundle
 from storage.evidence.database_audit import NoEvidence, audit_database, open_database, read_own_evidence, rotated_keys
-from storage.evidence.formats import Invalid, PublicKey, read_key
-from storage.evidence.history import CLASSES, History, Report, read_anchors
+from storage.evidence.formats import Invalid, PublicKey, error_text, read_key
+from storage.evidence.history import CLASSES, History, Report, counted, read_anchors
 
 BAD_INPUT = 2
+FINGERPRINT = "fingerprint: "
+_KEY_FORM = "a key is the line NAME+ID+KEY that `python -m storage key` prints"
 _PROGRESS_S = 2.0
 
 
@@ -45,9 +47,16 @@ def verify(
 
 
 def verify_database(
-    target: Path, keys: Sequence[PublicKey], anchors: Sequence[Path], progress: Callable[[str, int], None]
+    target: Path,
+    keys: Sequence[PublicKey],
+    anchors: Sequence[Path],
+    progress: Callable[[str, int], None],
+    none: str = "no anchor was given",
 ) -> Report:
-    """Checks the database ``target``, as ``verify`` does. Raises: NoEvidence; OSError, sqlite3.Error."""
+    """Checks the database ``target``, as ``verify`` does. Raises: NoEvidence; OSError, sqlite3.Error.
+
+    ``none``: why there are no ``anchors``.
+    """
     report = Report()
     published = _as_they_are(anchors)  # what is published while the database is read is not in what is read of it
     with closing(open_database(target)) as connection:
@@ -56,7 +65,7 @@ def verify_database(
         keys = rotated_keys(own.records, keys)
         audit_database(connection, own, keys, _read(published, keys, report), report, progress)
     if not anchors:
-        report.notes.append("no anchor was given: whoever can write the database could have rewritten it all")
+        report.notes.append(f"{none}: whoever can write the database could have rewritten it all")
     return report
 
 
@@ -89,6 +98,7 @@ def document(report: Report, run_id: str | None = None) -> dict[str, Any]:
         "verified_size": report.verified_size,
         "uncovered_events": report.uncovered_events,
         "deleted_runs": report.deleted_runs,
+        "erased_runs": report.erased_runs,
         "findings": [
             {"class": each.kind, "run_id": each.run_id, "sequence": each.sequence, "what": each.what}
             for each in findings
@@ -121,17 +131,21 @@ def _said(shown: dict[str, Any]) -> Iterator[str]:
         place += "" if each["sequence"] is None else f" event {each['sequence']}"
         yield f"{each['class'].upper()}{place}: {each['what']}"
     if shown["more_findings"]:
-        yield f"... and {shown['more_findings']} findings more"
+        yield f"... and {counted(shown['more_findings'], 'finding')} more"
     yield from (f"note: {each}" for each in shown["notes"])
     tail = shown["unanchored_events"]
-    yield f"{shown['verified_events']:,} events are as a signed checkpoint says ({shown['verified_size']:,} entries)"
+    entries = counted(shown["verified_size"], "entry", "entries")
+    yield f"{counted(shown['verified_events'], 'event is', 'events are')} as a signed checkpoint says ({entries})"
     if tail:
-        yield f"{tail:,} events are covered by no checkpoint from outside: nothing protects them yet"
-    if shown["uncovered_events"]:
-        yield f"{shown['uncovered_events']:,} events are older than the evidence of this log: they prove nothing"
-    if shown["deleted_runs"]:
-        yield f"{shown['deleted_runs']:,} runs were deleted by the program, on record"
-    yield "OK: nothing was found" if shown["ok"] else f"{len(shown['findings'])} FINDINGS"
+        uncovered = counted(tail, "event is", "events are")
+        yield f"{uncovered} covered by no checkpoint from outside: nothing protects {'it' if tail == 1 else 'them'} yet"
+    if older := shown["uncovered_events"]:
+        yield f"{counted(older, 'event is', 'events are')} older than this log's evidence, which proves nothing of that"
+    erased = shown["erased_runs"]
+    for number, how in ((shown["deleted_runs"] - erased, "deleted"), (erased, "erased")):
+        if number:
+            yield f"{counted(number, 'run was', 'runs were')} {how} by the program, on record"
+    yield "OK: nothing was found" if shown["ok"] else counted(len(shown["findings"]), "finding").upper()
 
 
 def exit_code(shown: dict[str, Any], *, plain: bool) -> int:
@@ -155,11 +169,28 @@ class Ticker:
 
 def given_keys(given: Sequence[str]) -> list[PublicKey]:
     """Reads public keys: each the key itself, or a file that holds it. Raises: Invalid, OSError."""
-    keys = []
-    for each in given:
-        is_key = each.count("+") >= 2 and not os.path.exists(each)
-        keys.append(read_key(each if is_key else Path(each).read_text(encoding="utf-8", errors="replace")))
-    return keys
+    return [_given_key(each) for each in given]
+
+
+def _given_key(given: str) -> PublicKey:
+    """Reads a key with or without the line of its fingerprint, as ``python -m storage key`` prints both."""
+    text, where = given, "what was given"
+    if os.path.exists(given):
+        text, where = Path(given).read_text(encoding="utf-8", errors="replace"), given
+    elif given.count("+") < 2:
+        raise Invalid(f"{given[:80]!r} is neither a file nor a public key: {_KEY_FORM}")
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    said = [line.removeprefix(FINGERPRINT) for line in lines if line.startswith(FINGERPRINT)]
+    lines = [line for line in lines if not line.startswith(FINGERPRINT)]
+    if len(lines) != 1:
+        raise Invalid(f"{where} holds {len(lines)} lines that could be a public key, and one is expected: {_KEY_FORM}")
+    try:
+        key = read_key(lines[0])
+    except Invalid as error:
+        raise Invalid(f"{where} is no public key ({error}): {_KEY_FORM}") from error
+    if any(each != key.fingerprint for each in said):
+        raise Invalid(f"the fingerprint in {where} is not that of the key beside it: ask for both again")
+    return key
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -177,7 +208,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         report = verify(given.target, given_keys(given.public_key), given.anchor, Ticker())
     except (Invalid, NoEvidence, OSError, sqlite3.Error) as error:
-        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+        print(f"error: {error_text(error)}", file=sys.stderr)
         return BAD_INPUT
     shown = document(report, given.run)
     show(shown, as_json=given.json)

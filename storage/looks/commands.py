@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from conductor_core.errors import BadInput
+from storage.evidence.history import counted
 from storage.looks.reading import KINDS, Asked, Look
 from storage.search_commands import end_of_day, line_of, moment_of, opened, paged, text_of
 
@@ -45,7 +46,10 @@ def _looks(given: argparse.Namespace, file: Path) -> int:
         )
         page = store.looks.read(asked, given.before, given.limit)
     if page.unreadable:
-        print(f"{page.unreadable:,} records are damaged: python -m storage verify says which", file=sys.stderr)
+        print(
+            f"{counted(page.unreadable, 'record is', 'records are')} damaged: python -m storage verify says which",
+            file=sys.stderr,
+        )
     if given.json:
         shown = [_document(look) for look in page.looks]
         print(json.dumps({"looks": shown, "before": page.before}, ensure_ascii=False, indent=2))

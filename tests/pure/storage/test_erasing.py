@@ -90,7 +90,7 @@ def test_a_copy_of_the_database_of_before_opens_no_encrypted_run_once_it_is_eras
     store.close()
     path.write_bytes(before)
     store = open_store(url)
-    assert [(run.status, run.task) for run in store.runs()] == [("damaged", "")]
+    assert [(run.status, run.task) for run in store.runs()] == [("key_away", "")]
     store.close()
 
 
@@ -229,7 +229,7 @@ def test_what_is_older_is_listed_before_it_goes(url: str, data: Path, capsys: py
     assert "less than six months" in capsys.readouterr().err
     assert main(["retain", "--days", "365", "--db", url]) == 0
     told = capsys.readouterr().out
-    assert "1 runs would be erased, 1 are held" in told
+    assert "1 run would be erased, 1 is held" in told
     assert "young" not in told
     assert store.read("old").status == "completed", "nothing went"
     assert main(["retain", "--days", "365", "--erase", "--json", "--db", url]) == 1
@@ -238,4 +238,8 @@ def test_what_is_older_is_listed_before_it_goes(url: str, data: Path, capsys: py
         "old-held": "completed",
         "young": "completed",
     }
+    capsys.readouterr()
+    for more in ([], ["--erase"]):
+        assert main(["retain", "--days", "500", *more, "--db", url]) == 0
+        assert "no run is older than 500 days" in capsys.readouterr().out
     store.close()

@@ -61,7 +61,7 @@ def test_a_backup_says_that_its_copy_was_verified(database: Path, tmp_path: Path
     doctor(database, "UPDATE events SET kind = 'forged' WHERE sequence = 3")
     assert main(["backup", str(tmp_path / "edited"), "--db", str(database)]) == 10
     said = capsys.readouterr()
-    assert "FINDINGS" in said.out
+    assert "1 FINDING" in said.out
     assert "edited run one event 3" in said.err
     assert (tmp_path / "edited").exists(), "a copy of a changed record is evidence, too"
 
@@ -119,7 +119,7 @@ def test_runs_that_were_deleted_since_the_backup_are_named(database: Path, tmp_p
     store.delete(["one"], local_caller("cli"))
     store.close()
     assert main(["restore", str(tmp_path / "backup.sqlite3"), str(database), "--replace"]) == 0
-    assert "1 runs that were deleted or erased since are there again; erase them again: one" in capsys.readouterr().out
+    assert "1 run that was deleted or erased since is there again; erase it again: one" in capsys.readouterr().out
 
 
 def test_encrypted_runs_come_back_with_their_keys(tmp_path: Path, capsys: Said) -> None:
@@ -323,7 +323,7 @@ def test_runs_that_lose_their_hold_are_named(database: Path, tmp_path: Path, cap
     store.hold(["one"], local_caller("cli"))
     store.close()
     assert main(["restore", str(tmp_path / "backup.sqlite3"), str(database), "--replace"]) == 0
-    assert "1 runs that were held are not held now; hold them again: one" in capsys.readouterr().out
+    assert "1 run that was held is not held now; hold it again: one" in capsys.readouterr().out
 
 
 def test_encrypted_runs_without_their_keys_are_counted(
@@ -336,7 +336,36 @@ def test_encrypted_runs_without_their_keys_are_counted(
     assert "cannot be opened" not in capsys.readouterr().out
     (tmp_path / "copy.keys").unlink()
     assert main(["restore", str(tmp_path / "copy"), str(tmp_path / "without.sqlite3")]) == 0
-    assert "1 encrypted runs cannot be opened" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert f"1 encrypted run cannot be opened now: the file of keys {tmp_path / 'without.sqlite3.keys'} is not" in said
+
+
+@pytest.mark.parametrize("other", [False, True])
+def test_a_master_key_that_is_away_is_no_damage(
+    tmp_path: Path, capsys: Said, monkeypatch: pytest.MonkeyPatch, other: bool
+) -> None:
+    """The backup was never changed, and the restored database is whole once the right master key is there."""
+    there = tmp_path / "there.sqlite3"
+    write(tmp_path / "here.sqlite3", "secret", "second", privacy=Privacy(encrypt=True))
+    monkeypatch.setenv("CONDUCTOR_SIGNING_KEY", str(evidence_folder(tmp_path / "here.sqlite3") / "signing-key"))
+    assert main(["backup", str(tmp_path / "copy"), "--db", str(tmp_path / "here.sqlite3")]) == 0
+    if other:
+        write(tmp_path / "other.sqlite3", "r", privacy=Privacy(encrypt=True))
+        (tmp_path / "other.sqlite3.master-key").rename(tmp_path / "there.sqlite3.master-key")
+    capsys.readouterr()
+    assert main(["restore", str(tmp_path / "copy"), str(there)]) == 0
+    said = capsys.readouterr().out
+    why = f"the master key {there}.master-key is {'another one' if other else 'not there: put it there'}"
+    advice = "or set CONDUCTOR_MASTER_KEY to where it is"
+    assert f"2 encrypted runs cannot be opened now: {why}" in said
+    assert advice in said
+    assert main(["verify", "--db", str(there)]) == 0
+    said = capsys.readouterr().out
+    assert f"2 runs are encrypted, and their keys are away, so lists were not compared to that: {why}" in said
+    assert advice in said
+    monkeypatch.setenv("CONDUCTOR_MASTER_KEY", str(tmp_path / "here.sqlite3.master-key"))
+    assert main(["verify", "--db", str(there)]) == 0
+    assert "encrypted" not in capsys.readouterr().out
 
 
 def test_names_that_belong_to_a_database_are_refused(database: Path, tmp_path: Path, capsys: Said) -> None:

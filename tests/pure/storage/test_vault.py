@@ -11,7 +11,7 @@ import pytest
 
 from conductor_core.actor import local_caller
 from conductor_core.commands import Cancel, Edit
-from conductor_core.errors import EventOutOfOrder, RunDamaged, StoreError
+from conductor_core.errors import EventOutOfOrder, RunDamaged, RunKeyAway, StoreError
 from storage import Privacy, Store, open_store
 from storage import vault as vaults
 from storage.evidence.keys import load_key
@@ -85,7 +85,16 @@ def test_runs_of_before_stay_readable_and_a_run_keeps_what_it_began_with(url: st
     assert holding(path.parent, "canary-of-the-end") == []
 
 
-@pytest.mark.parametrize(("missing", "said"), [(".keys", "its key is not in"), (".master-key", "is not there")])
+@pytest.mark.parametrize(
+    ("missing", "said"),
+    [
+        (".keys", "the file of keys {path}.keys is not there: put that file beside the database again"),
+        (
+            ".master-key",
+            "the master key {path}.master-key is not there: put it there, or set CONDUCTOR_MASTER_KEY to where it is",
+        ),
+    ],
+)
 def test_without_a_key_the_list_says_so_and_all_other_runs_open(url: str, path: Path, missing: str, said: str) -> None:
     store = open_store(url, ENCRYPTED)
     store.log.append_and_wait(*whole_run("sealed", TASK))
@@ -96,10 +105,13 @@ def test_without_a_key_the_list_says_so_and_all_other_runs_open(url: str, path: 
     beside(path, missing).unlink()
     store = open_store(url)
     listed = {run.run_id: run for run in store.runs()}
-    assert (listed["plain"].status, listed["sealed"].status) == ("completed", "damaged")
-    assert said in (listed["sealed"].damage or "")
-    with pytest.raises(RunDamaged, match=said):
+    assert (listed["plain"].status, listed["sealed"].status) == ("completed", "key_away")
+    assert listed["sealed"].created_at_utc is not None, "what stays in plain sight is listed"
+    assert [run.run_id for run in store.runs(status="key_away")] == ["sealed"]
+    with pytest.raises(RunKeyAway) as caught:
         store.read("sealed")
+    why = said.format(path=path)
+    assert str(caught.value) == listed["sealed"].damage == f"run sealed is encrypted, and its key is away: {why}"
     store.close()
 
 
@@ -110,7 +122,7 @@ def test_another_master_key_opens_nothing(url: str, path: Path) -> None:
         store.close()
     shutil.copy(beside(path.with_name("other"), ".master-key"), beside(path.with_name("mine"), ".master-key"))
     store = open_store(f"sqlite:///{path.with_name('mine')}")
-    with pytest.raises(RunDamaged, match="is another one"):
+    with pytest.raises(RunKeyAway, match=r"master key .* is another one .*: put the right one there"):
         store.read("r")
     store.close()
 
@@ -184,9 +196,9 @@ def test_a_run_that_began_encrypted_is_never_stored_in_plain(
     keys = beside(path, ".keys").rename(tmp_path / "moved away")
     if not same_process:
         store = open_store(url, ENCRYPTED)
-    with pytest.raises(StoreError, match="its key is not in"):
+    with pytest.raises(StoreError, match="nothing of it is kept without its key"):
         store.send(Edit(run_id="r", workflow=TWO_STEPS))
-    with pytest.raises(StoreError, match="its key is not in"):
+    with pytest.raises(StoreError, match="nothing of it is kept without its key"):
         store.log.append_and_wait(run_completed("r", "canary-of-the-end"))
     if same_process:
         with pytest.raises(StoreError, match="was moved or deleted while this program had it in use"):

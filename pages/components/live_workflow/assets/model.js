@@ -17,6 +17,7 @@ const ENDED = new Set([
   "interrupted",
   "damaged",
   "too_new",
+  "key_away",
   "erased",
 ])
 

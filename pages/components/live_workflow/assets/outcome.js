@@ -124,9 +124,10 @@ export class Outcome {
 // Returns what the page says about a run: {title, kind, conclusion, hint, text, done, sourced, workers, code}.
 function outcomeOf(model, run, last) {
   if (run === null) return { title: "The answer appears here when this plan has run", kind: "quiet" }
-  if (run.status === "damaged" || run.status === "too_new") {
+  if (["damaged", "too_new", "key_away"].includes(run.status)) {
     const kind = run.status === "damaged" ? "failed" : "cancelled"
-    return { title: "Not all of this run can be read", kind, conclusion: run.error, hint: READ }
+    const hint = run.status === "key_away" ? undefined : READ
+    return { title: "Not all of this run can be read", kind, conclusion: run.error, hint }
   }
   if (run.answer !== null) return answered(model, run, last)
   const none = { title: "No answer", kind: "cancelled", hint: KEPT }

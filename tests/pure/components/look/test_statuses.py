@@ -19,7 +19,7 @@ def table(name: str) -> dict[str, tuple[str, str]]:
 def test_a_run_is_called_the_same_in_history_and_on_its_page() -> None:
     told = {status: (glyph, word.lower()) for status, (glyph, word) in table("RUN_STATUS").items()}
     assert told == statuses.RUN_STATUSES
-    assert set(told) == {*get_args(RunStatus), "damaged", "too_new", "erased"}
+    assert set(told) == {*get_args(RunStatus), "damaged", "too_new", "key_away", "erased"}
 
 
 def test_a_step_is_called_the_same_in_its_card_and_in_the_timeline() -> None:

@@ -386,8 +386,11 @@ def test_erased_and_encrypted_runs_still_verify(path: Path, encrypt: bool, capsy
     if encrypt:
         path.with_name(f"{path.name}.keys").unlink()
         assert main(["verify", "--json", "--db", str(path)]) == 0
-        (note,) = [note for note in json.loads(capsys.readouterr().out)["notes"] if "keys" in note]
-        assert note == "1 runs are encrypted, and their keys are not here: lists were not compared to them"
+        (note,) = [note for note in json.loads(capsys.readouterr().out)["notes"] if "key is away" in note]
+        assert note == (
+            "1 run is encrypted, and its key is away, so lists were not compared to that: "
+            f"the file of keys {path}.keys is not there: put that file beside the database again"
+        )
 
 
 @pytest.mark.parametrize("encrypt", [False, True], ids=["plain", "encrypted"])

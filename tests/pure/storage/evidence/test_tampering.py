@@ -43,6 +43,44 @@ def test_a_skilled_change_is_found_by_nobody_without_the_anchor(lab: Laboratory,
     assert any("no anchor was given" in note for note in report.notes)
 
 
+@pytest.mark.parametrize(
+    ("statement", "kinds"),
+    [
+        ("UPDATE events SET run_id = 'run-5' WHERE sequence = :move", {"swapped"}),
+        ("UPDATE events SET payload = payload || ' ' WHERE sequence = :move", {"edited"}),
+        ("DELETE FROM events WHERE sequence = :move", {"deleted"}),
+        ("DELETE FROM events WHERE sequence = :last", {"truncated"}),
+        (
+            "INSERT INTO events (run_id, kind, at_utc, payload) "
+            "SELECT run_id, kind, at_utc, payload || ' ' FROM events WHERE sequence = :move",
+            {"inserted"},
+        ),
+        ("UPDATE leaves SET record = '{}' WHERE record LIKE '%content.exported%'", {"evidence"}),
+    ],
+)
+def test_an_older_copy_is_named_whatever_else_was_done_to_it(
+    lab: Laboratory, tmp_path: Path, statement: str, kinds: set[str]
+) -> None:
+    for source, kind in ((lab.older, "rolled_back"), (lab.forked, "fork")):
+        path = tmp_path / f"{kind}.sqlite3"
+        shutil.copy(source, path)
+        with closing(sqlite3.connect(lab.older)) as connection:
+            ((last, move),) = connection.execute(
+                "SELECT max(sequence), (SELECT sequence FROM events WHERE run_id = 'run-1' LIMIT 1) FROM events"
+            )
+        if kind == "fork" and ("INSERT" in statement or ":last" in statement):
+            continue  # in a history that goes on, neither can be told from the fork itself
+        with closing(sqlite3.connect(path)) as connection, connection:
+            tampering._drop_triggers(connection)
+            connection.execute(statement, {"move": move, "last": last})
+        report = tampering.check(lab, path)
+        found = [each.kind for each in report.findings if "checkpoints in the database" not in each.what]
+        assert set(found) == {kind, *kinds}
+        assert found.count(kind) == 1
+        many = sum(each in found for each in kinds) if kinds != {"evidence"} else found.count("evidence")
+        assert len(found) == 1 + many, report.findings
+
+
 def test_databases_that_only_the_program_wrote(tmp_path: Path) -> None:
     rng = random.Random(3)
     for _ in range(5):
