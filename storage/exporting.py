@@ -134,9 +134,9 @@ def run(given: argparse.Namespace, source: Source) -> int:
     chosen = Chosen(tuple(given.run_ids), given.search, given.status, given.batch, _day(given.since), _day(given.until))
     done = export_bundle(source(given.db), chosen, given_path(given.out).absolute(), Settings(), local_caller("cli"))
     if done.encrypted:
-        print(f"note: {done.encrypted:,} of the runs are encrypted: {SEALED_WORDS}", file=sys.stderr)
+        print(f"note: {counted(done.encrypted, 'run is', 'runs are')} encrypted: {SEALED_WORDS}", file=sys.stderr)
     if done.unfinished:
-        print(f"note: {done.unfinished:,} of the runs had not ended: {UNFINISHED_WORDS}", file=sys.stderr)
+        print(f"note: {counted(done.unfinished, 'run')} had not ended: {UNFINISHED_WORDS}", file=sys.stderr)
     print(f"{done.path}: {counted(done.runs, 'run')}, {done.size:,} bytes; key fingerprint {done.key.fingerprint}")
     return 0
 

@@ -173,7 +173,7 @@ def test_a_bundle_of_encrypted_runs_proves_their_stored_bytes_and_says_so(
     assert main(["export", "--all", "--out", str(bundle), "--db", str(database)]) == 0
     said = capsys.readouterr()
     assert "3 runs" in said.out, "an erased run is passed over"
-    assert "note: 1 of the runs are encrypted: the bundle proves their stored bytes, and nobody can read" in said.err
+    assert "note: 1 run is encrypted: the bundle proves their stored bytes, and nobody can read" in said.err
     with zipfile.ZipFile(bundle) as archive:
         assert not [name for name in archive.namelist() if b"a secret task" in archive.read(name)]
         assert [name for name in archive.namelist() if name.startswith("records/")] == [
