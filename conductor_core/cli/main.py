@@ -15,7 +15,6 @@ from typer.main import get_command
 from conductor_core import __version__, masking
 from conductor_core.cli.commands import app_for
 from conductor_core.cli.text import one_line
-from conductor_core.documents import error_document
 from conductor_core.errors import BadInput, InspectorError, StoreError
 
 _BAD_INPUT = 2
@@ -111,6 +110,8 @@ def _name() -> str:
 def _fail(arguments: Sequence[str], code: str, message: str, exit_code: int) -> int:
     line = one_line(message, 2000)
     if "--json" in arguments:
+        from conductor_core.documents import error_document  # it brings in the whole vocabulary of runs
+
         # For many tasks, stdout has one document on each line.
         print(json.dumps(error_document(code, line), indent=None if "--tasks" in arguments else 2))
     print(f"error: {line}", file=sys.stderr)

@@ -1,7 +1,11 @@
 """Text for a terminal: nothing a model wrote may move the cursor, colour or hide anything."""
 
+from typing import TYPE_CHECKING
+
 from conductor_core.characters import plain as plain
-from conductor_core.run_facts import Path, label
+
+if TYPE_CHECKING:
+    from conductor_core.run_facts import Path
 
 
 def one_line(text: str, limit: int = 200) -> str:
@@ -15,7 +19,9 @@ def indented(text: str, by: str = "    ") -> str:
     return "\n".join(f"{by}{line}".rstrip() for line in plain(text).split("\n"))
 
 
-def labels(paths: tuple[Path, ...]) -> str:
+def labels(paths: "tuple[Path, ...]") -> str:
+    from conductor_core.run_facts import label  # it brings in pydantic, which a short command does without
+
     return ", ".join(map(label, paths)) or "none"
 
 

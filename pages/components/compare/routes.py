@@ -6,7 +6,6 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from conductor_core.shared_run import MOST_RUNS
-from pages.components.compare.shared_comparison import page_of_runs
 from pages.components.shell.looking import asked_by_browser, exported
 from pages.components.shell.runtime import current
 from pages.components.shell.saving import Hidden, refused, saved
@@ -28,6 +27,9 @@ async def share_comparison(request: Request) -> Response:
     browser = asked_by_browser(request.cookies)
 
     def page() -> str:
+        # Imported when used: the server listens sooner without what compares texts.
+        from pages.components.compare.shared_comparison import page_of_runs
+
         text = page_of_runs(store, asked.run_ids, asked.redactor)
         exported(asked.run_ids, "comparison", browser)
         return text

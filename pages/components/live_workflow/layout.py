@@ -3,8 +3,6 @@
 from dataclasses import asdict
 from typing import Any
 
-from pyvis.network import Network
-
 from conductor_core.graph_layout import GraphLayout
 from conductor_core.run_facts import label
 
@@ -13,6 +11,9 @@ NOMINAL_PITCH_PX = 260
 
 def network_data(layout: GraphLayout) -> dict[str, Any]:
     """Returns the input of the page's vis-network: pyvis's nodes and edges, the bands, and the drawing's extent."""
+    # Imported when a graph is drawn: it brings in networkx, IPython and Jinja, and the first paint waits for neither.
+    from pyvis.network import Network
+
     network = Network(directed=True)
     network.toggle_physics(False)
     for node in layout.nodes:
