@@ -259,7 +259,11 @@ class Anchoring:
             if not lock.acquire(_LOCK_S):
                 raise OSError(f"another process holds {folder / 'lock'}")
             with self._database.reading() as connection:
-                return self._publish(connection)
+                try:
+                    return self._publish(connection)
+                except OSError as error:  # of the place: else it would be told as one of the database
+                    fault = error
+            raise fault
 
     def _publish(self, connection: sqlite3.Connection) -> bool:
         """Publishes from where the place ends, unless that holds what this log does not."""

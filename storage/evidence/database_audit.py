@@ -1,7 +1,6 @@
 """Checks a database against what was published outside of it, and against its own evidence."""
 
 import hashlib
-import json
 import sqlite3
 from bisect import bisect_left
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
@@ -19,10 +18,9 @@ from storage.evidence.formats import (
     PublicKey,
     Tree,
     open_note,
-    read_key,
+    read_record,
     record_leaf,
     text_of,
-    unpacked,
 )
 from storage.evidence.history import Events, Finding, History, Report, first_difference, note_digest
 
@@ -260,7 +258,7 @@ class _Records:
                 what = f"is not as it was written{_claims(self._own.records[position])}"
             report.add("evidence", None, None, f"the record at entry {position} {what}")
             return None
-        record = _record(self._own.records[at])
+        record = read_record(self._own.records[at])
         if self._own.runs[at] != record.get("run"):
             what = f"the record at entry {position} ({record.get('kind')}) stands under run {self._own.runs[at]}"
             report.add("evidence", str(record.get("run")), None, what)
@@ -269,17 +267,9 @@ class _Records:
 
 def _claims(text: bytes) -> str:
     """Says what a record that was changed now claims to be: it helps to find it, and proves nothing."""
-    record = _record(text)
+    record = read_record(text)
     of = f" of run {str(record['run'])[:80]}" if record.get("run") is not None else ""
     return f"; it now reads {str(record['kind'])[:80]}{of}" if "kind" in record else ""
-
-
-def _record(text: bytes) -> dict[str, Any]:
-    try:
-        record = json.loads(text)
-    except (ValueError, RecursionError):
-        return {}
-    return record if isinstance(record, dict) else {}
 
 
 def _signed(
@@ -441,35 +431,3 @@ def _check_indexes(connection: sqlite3.Connection, report: Report) -> None:
             for (fault,) in connection.execute(f"PRAGMA integrity_check({table})").fetchmany(_MOST_FAULTS):
                 if fault != "ok":
                     report.add("evidence", None, None, f"SQLite finds a fault in the table {table}: {fault}")
-
-
-def rotated_keys(own_records: dict[int, bytes], keys: Sequence[PublicKey]) -> list[PublicKey]:
-    """Returns ``keys`` and those that they vouch for: old and new key both sign the record of a rotation."""
-    trusted = {key.line: key for key in keys}
-    for _ in own_records:
-        grown = len(trusted)
-        for text in own_records.values():
-            record = _record(text)
-            if record.get("kind") == "key.rotated":
-                _trust(record, trusted)
-        if len(trusted) == grown:
-            break
-    return list(trusted.values())
-
-
-def _trust(record: dict[str, Any], trusted: dict[str, PublicKey]) -> None:
-    try:
-        old, new = read_key(str(record.get("old"))), read_key(str(record.get("new")))
-        message = rotation_message(old, new)
-        signed = old.signed(message, unpacked(record.get("by_old"), 64)) and new.signed(
-            message, unpacked(record.get("by_new"), 64)
-        )
-    except Invalid:
-        return
-    if signed and old.name == new.name and (old.line in trusted or new.line in trusted):
-        trusted |= {old.line: old, new.line: new}
-
-
-def rotation_message(old: PublicKey, new: PublicKey) -> bytes:
-    """Returns what both keys sign when ``new`` takes the place of ``old``."""
-    return f"key.rotated\n{old.line}\n{new.line}\n".encode()

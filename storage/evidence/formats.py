@@ -13,8 +13,10 @@ time nor kind holds a line feed.
 import base64
 import binascii
 import hashlib
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 NO_LEAF = bytes(32)
 _DASH = "\N{EM DASH} "
@@ -165,6 +167,15 @@ def unpacked(text: object, size: int | None = None) -> bytes:
 def text_of(stored: object) -> str:
     """Returns a stored value as text, whatever it is: bytes that are no UTF-8 are replaced."""
     return stored.decode(errors="replace") if isinstance(stored, bytes) else str(stored)
+
+
+def read_record(text: bytes) -> dict[str, Any]:
+    """Returns what a record says; nothing if it is damaged."""
+    try:
+        record = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    return record if isinstance(record, dict) else {}
 
 
 def error_text(error: Exception) -> str:

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from conductor_core.errors import BadInput
-from storage.evidence.database_audit import rotation_message
 from storage.evidence.formats import Checkpoint, PublicKey, note_of
+from storage.evidence.rotation import rotation_message
 from storage.master_key import flush_folder
 
 if TYPE_CHECKING:

@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-MODULES = ("formats", "history", "alignment", "database_audit", "bundle_files", "bundle_audit", "verifier")
+MODULES = ("formats", "rotation", "history", "alignment", "database_audit", "bundle_files", "bundle_audit", "verifier")
 _OWN_IMPORT = re.compile(r"^from storage\.evidence\.\w+ import (?:\([^)]*\)|[^(\n]*)\n", re.MULTILINE)
 _IMPORT = re.compile(r"^(?:from [\w.]+ import (?:\([^)]*\)|[^(\n]*)|import [^\n]*)\n", re.MULTILINE)
 _HEAD = '''#!/usr/bin/env python3

@@ -17,6 +17,8 @@ from storage import BatchSummary, RunSummary
 Entry = RunSummary | BatchSummary
 
 _HEAD = ("Status", "Shape", "Steps", "Agents", "Tokens", "Cost", "Time", "When")
+_WITHOUT_TASK = {"erased": "erased", "key_away": "encrypted"}
+"""What stands for the task of a run of this status."""
 _NUMBERS = ("Steps", "Tokens", "Cost", "Time", "When")
 
 
@@ -93,7 +95,7 @@ def _kind(column: str) -> str:
 
 
 def _task(run: RunSummary, *, held: bool) -> str:
-    task = inert(run.task[:300]) or ("erased" if run.status == "erased" else "no task")
+    task = inert(run.task[:300]) or _WITHOUT_TASK.get(run.status, "no task")
     came = "● recorded" if run.recorded else "⇣ imported" if run.imported else ""
     came = came or ("⇣ imported answers" if run.imported_answers else "")
     return f"{'⚑ ' if held else ''}{'↻ ' if run.parent_run_id else ''}{came and f'{came} · '}{task}"

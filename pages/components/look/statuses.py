@@ -17,7 +17,7 @@ RUN_STATUSES = {
     "interrupted": ("⚡", "interrupted"),
     "damaged": ("⚠", "damaged"),
     "too_new": ("⇡", "too new"),
-    "key_away": ("⚿", "key away"),
+    "key_away": ("▣", "key away"),
     "erased": ("▒", "erased"),
 }
 STEP_STATUSES = {

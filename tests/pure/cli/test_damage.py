@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from conductor_core.events import Event
-from storage import open_store
+from storage import Privacy, open_store
 from storage.event_log import EventLog
 from tests.support import damaging
 from tests.support.command_line import CommandLine
@@ -132,3 +132,20 @@ def test_a_run_under_which_files_are_deleted_ends_and_says_why(
         assert cli("runs", "--db", database, "--json").document["runs"][0]["status"] == "failed"
     else:
         assert outcome.document["error"]["code"] == "StoreGone"
+
+
+def test_a_run_whose_key_is_away_is_not_called_damaged_and_has_one_advice(cli: CommandLine, database: Path) -> None:
+    store = open_store(f"sqlite:///{database}", Privacy(encrypt=True))
+    store.log.append_and_wait(*whole_run("sealed"))
+    store.close()
+    keys = database.with_name(f"{database.name}.keys")
+    keys.unlink()
+    advice = f"the file of keys {keys} is not there: put that file beside the database again"
+    listed, shown = cli("runs", "--db", database), cli("show", "sealed", "--db", database)
+    assert [listed.code, shown.code] == [0, 2]
+    assert listed.err == f"warning: run sealed is encrypted, and its key is away: {advice}\n"
+    assert shown.err == f"error: run sealed is encrypted, and its key is away: {advice}\n"
+    assert "  key away  " in listed.out
+    assert "damaged" not in listed.out
+    found = cli("runs", "--db", database, "--status", "key_away", "--json").document["runs"]
+    assert [run["run_id"] for run in found] == ["sealed"]

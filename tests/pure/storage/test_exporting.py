@@ -196,7 +196,7 @@ def test_a_run_that_has_not_ended_is_exported_as_far_as_it_is(
     bundle, folder = tmp_path / "all.zip", tmp_path / "elsewhere"
     folder.mkdir()
     assert main(["export", "d4", "--out", str(bundle), "--db", str(database)]) == 0
-    assert "note: 1 of the runs had not ended" in capsys.readouterr().err
+    assert "note: 1 run had not ended" in capsys.readouterr().err
     done = _verify(folder, bundle, database)
     assert done.returncode == 0, done.stdout + done.stderr
 

@@ -55,7 +55,7 @@ export const RUN_STATUS = {
   interrupted: { glyph: "⚡", word: "Interrupted" },
   damaged: { glyph: "⚠", word: "Damaged" },
   too_new: { glyph: "⇡", word: "Too new" },
-  key_away: { glyph: "⚿", word: "Key away" },
+  key_away: { glyph: "▣", word: "Key away" },
   erased: { glyph: "▒", word: "Erased" },
 }
 

@@ -54,7 +54,7 @@ def broken(*_: object) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("module", "name"), [(verifier, "audit_database"), (history, "open_note"), (database_audit, "_record")]
+    ("module", "name"), [(verifier, "audit_database"), (history, "open_note"), (database_audit, "read_record")]
 )
 def test_a_fault_of_the_verifier_looks_like_no_bad_input_and_no_finding(
     lab: Laboratory, path: Path, monkeypatch: pytest.MonkeyPatch, module: object, name: str

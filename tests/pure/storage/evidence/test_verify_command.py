@@ -9,8 +9,7 @@ import pytest
 from storage import open_store
 from storage.__main__ import main
 from storage.evidence import verifier
-from storage.evidence.anchoring import Places, places_of
-from storage.evidence.anchors import FileAnchor
+from storage.evidence.anchoring import places_of
 from tests.support.run_events import PAGE, whole_run
 
 Said = pytest.CaptureFixture[str]
@@ -100,10 +99,8 @@ def test_why_nothing_is_published_is_said_without_a_number_of_the_system(tmp_pat
     place = tmp_path / "nowhere" / "anchor.jsonl"
     store = open_store(f"sqlite:///{tmp_path / 'runs.sqlite3'}", anchor=str(place))
     store.log.append_and_wait(*whole_run("r"))
-    store._anchoring._places = Places(store._anchoring.places.key, FileAnchor(place))
-    store._anchoring._try()
-    assert store.evidence().fault == f"{place}: No such file or directory"
     store.close()
+    assert store._anchoring.fault == f"{place}: No such file or directory"
 
 
 def test_deleted_and_erased_runs_are_told_apart_and_one_is_one(path: Path, capsys: Said) -> None:
