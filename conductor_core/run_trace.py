@@ -14,6 +14,7 @@ from conductor_core.events import BatchRow, Imported, Limits, Path, PoolInfo, Sh
 from conductor_core.gates import Gate
 from conductor_core.message_parts import ImagePart
 from conductor_core.overrides import Given, Overrides
+from conductor_core.precisions import Packed
 from conductor_core.progress import Progress
 from conductor_core.run_facts import Considered, label
 from conductor_core.workflow.changes import Origins, compare
@@ -176,6 +177,7 @@ class RoundTrace(Mutable):
         reasoning: of the Conductor; it is no part of ``raw``.
         considered: what else the Conductor could have chosen, in the plan as it wrote it, before any edit.
         usage, cost_usd, known_usd, at_list_price: of the Conductor in this round, including rejected attempts.
+        precision: how the Conductor's weights were packed when it wrote the plan; None: not at all.
     """
 
     path: Path = ()
@@ -203,6 +205,7 @@ class RoundTrace(Mutable):
     started_ms: float | None = None
     first_token_ms: float | None = None
     duration_ms: float | None = None
+    precision: Packed | None = None
     steps: list[StepTrace] = Field(default_factory=list)
 
     @property

@@ -128,6 +128,7 @@ def _apply_plan(trace: RunTrace, event: ev.PlanEvent) -> None:
         case ev.PlanCompleted():
             round_.source, round_.raw, round_.topology = event.source, event.raw, event.topology
             round_.repairs, round_.warnings, round_.considered = event.repairs, event.warnings, event.considered
+            round_.precision = event.precision
             if event.first_token_ms is not None:
                 round_.first_token_ms = event.first_token_ms
             _spend_on_plan(trace, round_, event)

@@ -282,3 +282,4 @@ def test_the_precision_of_a_plan_becomes_known_with_the_plan() -> None:
     assert trace.conductor == here.model_copy(update={"precision": "int8"})
     assert trace.conductor is not None
     assert trace.conductor.runs_in == "on cpu (bfloat16, weights in int8)"
+    assert trace.root.precision == "int8"

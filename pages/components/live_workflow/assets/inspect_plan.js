@@ -96,7 +96,8 @@ function planState(model, round) {
       el(
         "p",
         {},
-        `✓ ${plural(round.workflow?.steps.length ?? 0, "step")} · ${round.topology} · written in ${seconds(round.duration_ms)}`,
+        `✓ ${plural(round.workflow?.steps.length ?? 0, "step")} · ${round.topology} · written in ${seconds(round.duration_ms)}` +
+          (round.precision ? ` · weights in ${visible(round.precision)}` : ""),
       ),
     )
   if (round.source === "file") lines.push(el("p", {}, "This plan was given, not written by a Conductor."))
