@@ -27,11 +27,11 @@ from conductor_core.inference.drafts import LONGEST_WITH_DRAFT, PassTimes
 ATTENTION = "conductor_rows"
 _PREFIX = 24
 _SPLITS: dict[int, tuple[tuple[int, ...], ...]] = {
-    16: ((16,), (1, 1, 1, 1, 4, 8), (2, 3, 5, 6)),
-    8: ((8,), (1, 1, 1, 1, 4), (2, 3, 3)),
-    4: ((4,), (1, 1, 1, 1), (1, 3), (2, 2)),
+    16: ((1, 1, 6, 8), (2, 3, 4, 7)),
+    8: ((1, 1, 2, 4), (3, 5)),
+    4: ((1, 1, 2), (3, 1)),
 }
-"""For each length: into what passes the same tokens are split when it is tried."""
+"""For each length of a pass: into what shorter ones the same tokens are split when it is tried."""
 _FEWEST = (1, 2, 4)
 _ROUNDING = 0.1
 """How much of the largest logit rounding may make in one layer; bfloat16 has steps of 0.008 of a number."""
@@ -130,24 +130,66 @@ def row_pass(model: Any, cache: DynamicCache, tokens: Sequence[int], wanted: int
 def try_passes(model: Any) -> Evenness | None:
     """Finds how many tokens a pass must have to be even, on this machine and for these weights.
 
-    It reads a few tokens with one layer of the model, in several ways. Returns None if passes of this model cannot be
-    even: on a graphics card, with an attention that cannot go token by token, or with other products than these.
+    It reads a few tokens with one layer of the model, in several ways: about a dozen passes. Returns None if passes of
+    this model cannot be even: on a graphics card, with an attention that cannot go token by token, or with products
+    that no number of tokens makes even.
     """
     if not _goes_by_rows(model):
         return None
-    shallow = _one_layer(model)
-    start = DynamicCache(config=model.config)
-    ids = [(7 + 31 * place) % model.config.vocab_size for place in range(_PREFIX + max(_SPLITS))]
-    shallow(input_ids=torch.tensor([ids[:_PREFIX]]), past_key_values=start, use_cache=True, logits_to_keep=1)
-    for fewest in _FEWEST:
-        for most, splits in _SPLITS.items():
-            if most <= fewest:
-                continue
-            tried_s: dict[int, list[float]] = {}
-            new = ids[_PREFIX : _PREFIX + most]
-            if _all_equal(shallow, start, new, splits, fewest, tried_s) and _as_usual(shallow, start, new, fewest):
-                return Evenness(fewest, most, PassTimes(_by_length(tried_s, most)))
+    trial = _Trial(model)
+    for most, splits in _SPLITS.items():
+        whole = trial.read((most,), 1)
+        if whole is None or not trial.as_usual(whole[0]):
+            return None
+        for fewest in _FEWEST:
+            if fewest < most and all(trial.read(split, fewest, whole) for split in splits):
+                return Evenness(fewest, most, PassTimes(trial.seconds(min(most, LONGEST_WITH_DRAFT))))
     return None
+
+
+class _Trial:
+    """Reads the same few tokens in several ways, with one layer of a model."""
+
+    def __init__(self, model: Any) -> None:
+        self._model = _one_layer(model)
+        self._start = DynamicCache(config=model.config)
+        ids = [(7 + 31 * place) % model.config.vocab_size for place in range(_PREFIX + max(_SPLITS))]
+        self._ids = ids[_PREFIX:]
+        self._model(
+            input_ids=torch.tensor([ids[:_PREFIX]]), past_key_values=self._start, use_cache=True, logits_to_keep=1
+        )
+        self._tried_s: dict[int, float] = {}
+
+    def read(
+        self, split: Sequence[int], fewest: int, like: Sequence[torch.Tensor] | None = None
+    ) -> list[torch.Tensor] | None:
+        """Reads in passes of so many tokens. Returns all logits, the keys and the values.
+
+        None if they are not ``like`` others, to the bit.
+        """
+        cache, logits, done = copy.deepcopy(self._start), [], 0
+        for tokens in split:
+            began_s = time.perf_counter()
+            logits.append(row_pass(self._model, cache, self._ids[done : done + tokens], tokens, fewest))
+            took_s = time.perf_counter() - began_s
+            self._tried_s[tokens] = min(took_s, self._tried_s.get(tokens, took_s))
+            if like is not None and not torch.equal(logits[-1], like[0][done : done + tokens]):
+                return None
+            done += tokens
+        layer: Any = cache.layers[0]
+        found = [torch.cat(logits), layer.keys, layer.values]
+        return found if like is None or all(map(torch.equal, like, found)) else None
+
+    def as_usual(self, rows: torch.Tensor) -> bool:
+        """Tells whether a pass computes these logits but for rounding: some attention is unlike ours."""
+        given = torch.tensor([self._ids[: len(rows)]])
+        usual = self._model(input_ids=given, past_key_values=copy.deepcopy(self._start), use_cache=True).logits[0]
+        return bool((usual.float() - rows).abs().max() <= _ROUNDING * usual.abs().max())
+
+    def seconds(self, longest: int) -> list[float]:
+        """Returns what passes of 1, 2, ... tokens took; a length that was not tried takes as long as the next."""
+        tried = self._tried_s
+        return [tried[min(length for length in tried if length >= tokens)] for tokens in range(1, longest + 1)]
 
 
 def _goes_by_rows(model: Any) -> bool:
@@ -175,45 +217,3 @@ def _copied(module: Any) -> Any:
     twin = copy.copy(module)
     twin._modules = dict(module._modules)
     return twin
-
-
-def _all_equal(
-    model: Any,
-    start: DynamicCache,
-    ids: Sequence[int],
-    splits: Sequence[Sequence[int]],
-    fewest: int,
-    tried_s: dict[int, list[float]],
-) -> bool:
-    """Tells whether each split reads the same, to the bit. Notes in ``tried_s`` what passes by their tokens took."""
-    reference: list[torch.Tensor] = []
-    for split in splits:
-        cache, logits, done = copy.deepcopy(start), [], 0
-        for tokens in split:
-            began_s = time.perf_counter()
-            logits.append(row_pass(model, cache, ids[done : done + tokens], tokens, fewest))
-            tried_s.setdefault(tokens, []).append(time.perf_counter() - began_s)
-            if reference and not torch.equal(logits[-1], reference[0][done : done + tokens]):
-                return False
-            done += tokens
-        layer: Any = cache.layers[0]
-        found = [torch.cat(logits), layer.keys, layer.values]
-        reference = reference or found
-        if not all(map(torch.equal, reference, found)):
-            return False
-    return True
-
-
-def _as_usual(model: Any, start: DynamicCache, ids: Sequence[int], fewest: int) -> bool:
-    """Tells whether a pass by rows computes what a usual one does, but for rounding: some attention is unlike ours."""
-    usual = model(input_ids=torch.tensor([ids]), past_key_values=copy.deepcopy(start), use_cache=True).logits[0].float()
-    rows = row_pass(model, copy.deepcopy(start), ids, len(ids), fewest)
-    return bool((usual - rows).abs().max() <= _ROUNDING * usual.abs().max())
-
-
-def _by_length(tried_s: dict[int, list[float]], most: int) -> list[float]:
-    """Returns the seconds of passes of 1, 2, ... tokens; a length that was not tried takes as long as the next."""
-    best = {tokens: min(seconds) for tokens, seconds in tried_s.items()}
-    return [
-        best[min(tried for tried in best if tried >= tokens)] for tokens in range(1, min(most, LONGEST_WITH_DRAFT) + 1)
-    ]

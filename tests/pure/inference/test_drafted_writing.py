@@ -1,5 +1,6 @@
 """With drafts a model writes what it writes without, token for token, in fewer passes."""
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -201,6 +202,18 @@ def test_a_model_with_an_attention_of_its_own_writes_without_drafts(tmp_path: Pa
     model = LoadedModel(inspect_folder(random_model(tmp_path)))
     model.model.set_attn_implementation("eager")
     assert row_passes.try_passes(model.model) is None
+
+
+def test_a_model_that_sees_a_window_of_the_text_writes_without_drafts(tmp_path: Path) -> None:
+    folder = random_model(tmp_path)
+    config = json.loads((folder / "config.json").read_text())
+    windows = {"use_sliding_window": True, "sliding_window": 16, "layer_types": ["sliding_attention"] * 2}
+    (folder / "config.json").write_text(json.dumps(config | windows))
+    model = LoadedModel(inspect_folder(folder))
+    with torch.inference_mode():
+        assert row_passes.try_passes(model.model) is None
+    _, written = write(model, Generation("7 7 7 7 7 7 7 7 7 7 7 7", max_tokens=30))
+    assert written is not None
 
 
 def test_the_setting_turns_drafts_off() -> None:
