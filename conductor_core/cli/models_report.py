@@ -109,7 +109,7 @@ def document(model: MachineModel) -> dict[str, Any]:
     }
 
 
-def pace_document(pace: Pace | None) -> dict[str, float] | None:
+def pace_document(pace: Pace | None) -> dict[str, float | str] | None:
     if pace is None:
         return None
     return {
@@ -117,6 +117,7 @@ def pace_document(pace: Pace | None) -> dict[str, float] | None:
         "write_tokens_per_s": round(1 / pace.write_token_s, 3),
         "plan_s": round(pace.plan_s, 3),
         "first_plan_s": round(pace.first_plan_s, 3),
+        "precision": pace.precision,
     }
 
 
@@ -124,5 +125,6 @@ def pace_lines(pace: Pace) -> list[str]:
     return [
         f"A plan takes {seconds(pace.plan_s)} here, the first one {seconds(pace.first_plan_s)}: it also reads the "
         "prompt that all plans share.",
-        f"{1 / pace.read_token_s:,.1f} tokens/s read, {1 / pace.write_token_s:,.1f} tokens/s written.",
+        f"{1 / pace.read_token_s:,.1f} tokens/s read, {1 / pace.write_token_s:,.1f} tokens/s written, with weights in "
+        f"{pace.precision}.",
     ]

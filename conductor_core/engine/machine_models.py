@@ -14,9 +14,10 @@ from conductor_core.errors import BadInput, InspectorError
 from conductor_core.given_path import given_path, is_folder
 from conductor_core.inference.downloads import Download, downloads
 from conductor_core.inference.errors import InferenceError
+from conductor_core.inference.generation import Packing
 from conductor_core.inference.hardware import SMALL_PARAMETERS, Memory, place
 from conductor_core.inference.needs import Need, needs
-from conductor_core.inference.pace import Pace, Shape, Tell, paces, shape_of
+from conductor_core.inference.pace import Pace, Paces, Shape, Tell, paces, shape_of
 from conductor_core.inference.published import CONDUCTORS
 from conductor_core.inference.source import HUB_ID, cached_folder, cached_hub_ids, inspect_folder
 from conductor_core.settings import Settings
@@ -141,7 +142,7 @@ def _of(option: ConductorOption, settings: Settings) -> MachineModel:
     fault = ""
     if folder is not None and not option.downloaded:
         fault = option.reason
-    measured = paces(settings.data_folder)
+    measured = _paces(settings)
     if shape is not None:
         pace, timing = measured.known(shape), measured.is_measured(shape)
     needed, memory = needs(option.parameters)
@@ -162,6 +163,10 @@ def _of(option: ConductorOption, settings: Settings) -> MachineModel:
         timing_fault="" if shape is None else measured.fault(shape),
         can_be_timed=shape is not None,
     )
+
+
+def _paces(settings: Settings) -> Paces:
+    return paces(settings.data_folder, Packing(settings.precision, settings.packed_folder))
 
 
 def _place_of(model: str) -> tuple[Where, Path | None]:
@@ -282,7 +287,7 @@ def is_away(ref: str, settings: Settings) -> bool:
 def time_soon(model: MachineModel, settings: Settings) -> None:
     """Begins to measure in the background how fast the model reads and writes here. It need not be downloaded."""
     if (shape := _shape(model.model, _place_of(model.model)[1])) is not None:
-        paces(settings.data_folder).measure_soon(shape)
+        _paces(settings).measure_soon(shape)
 
 
 def time_now(model: MachineModel, settings: Settings, tell: Tell) -> Pace:
@@ -293,4 +298,4 @@ def time_now(model: MachineModel, settings: Settings, tell: Tell) -> Pace:
     if shape is None:
         why = model.fault or f"its architecture is known once it is downloaded: conductor models pull {model.model}"
         raise BadInput(f"{model.ref} cannot be timed: {why}")
-    return paces(settings.data_folder).measure(shape, tell)
+    return _paces(settings).measure(shape, tell)

@@ -22,7 +22,7 @@ def needs(parameters: int) -> tuple[tuple[Need, ...], Memory]:
     A small model and one on a graphics card have one precision alone: that of ``place``.
     """
     placement = place(parameters)
-    first = Need(_name(placement), placement.needed_bytes, placement.fits)
+    first = Need(precision_name(placement), placement.needed_bytes, placement.fits)
     if parameters < SMALL_PARAMETERS or placement.device != "cpu":
         return (first,), placement.memory
     on_cpu = {precision: needed_bytes(parameters, precision) for precision in get_args(Precision)}
@@ -30,5 +30,6 @@ def needs(parameters: int) -> tuple[tuple[Need, ...], Memory]:
     return (first, *found), placement.memory
 
 
-def _name(placement: Placement) -> str:
+def precision_name(placement: Placement) -> str:
+    """Returns what to call the number format of weights that are not packed."""
     return "bf16" if placement.dtype == "bfloat16" else placement.dtype

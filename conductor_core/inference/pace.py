@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from conductor_core.inference.generation import Packing
 from conductor_core.inference.pace_file import PaceFile, key_of
 
 log = logging.getLogger(__name__)
@@ -36,10 +37,14 @@ class Shape:
 
 @dataclass(frozen=True)
 class Pace:
-    """What a model takes on this machine: seconds for a token of the prompt, and for one that it writes."""
+    """What a model takes on this machine: seconds for a token of the prompt, and for one that it writes.
+
+    ``precision``: that of its weights, as it was timed and as it would run.
+    """
 
     read_token_s: float
     write_token_s: float
+    precision: str = "bf16"
 
     @property
     def answer_s(self) -> float:
@@ -72,8 +77,10 @@ def shape_of(config: Mapping[str, Any], parameters: int) -> Shape:
 class Paces:
     """The measurements of one data folder, done or going on. Any thread may use it."""
 
-    def __init__(self, file: Path) -> None:
+    def __init__(self, file: Path, packing: Packing | None = None) -> None:
+        """``packing``: how the models would keep their weights; None: as their checkpoints have them."""
         self._file = PaceFile(file)
+        self._packing = packing
         self._running: dict[str, Future[Pace]] = {}
         self._lock = threading.Lock()
 
@@ -85,13 +92,17 @@ class Paces:
         # The one import that brings in torch.
         from conductor_core.inference.trial import trial
 
-        pace = Pace(*trial(shape.kind, shape.parameters, shape.config, tell))
-        self._file.keep(key_of(shape.kind, shape.parameters, shape.config), (pace.read_token_s, pace.write_token_s))
+        pace = Pace(*trial(shape.kind, shape.parameters, shape.config, self._packing, tell))
+        self._file.keep(self._key(shape), (pace.read_token_s, pace.write_token_s, pace.precision))
         return pace
+
+    def _key(self, shape: Shape) -> str:
+        choice = "bf16" if self._packing is None else self._packing.choice
+        return key_of(shape.kind, shape.parameters, shape.config, choice)
 
     def measure_soon(self, shape: Shape) -> None:
         """Begins ``measure`` in the background, unless it is known or being measured."""
-        key = key_of(shape.kind, shape.parameters, shape.config)
+        key = self._key(shape)
         if self.known(shape) is not None:
             return
         with self._lock:
@@ -107,22 +118,22 @@ class Paces:
 
     def known(self, shape: Shape) -> Pace | None:
         """Returns what was measured on this machine, now or earlier."""
-        kept = self._file.kept(key_of(shape.kind, shape.parameters, shape.config))
+        kept = self._file.kept(self._key(shape))
         return None if kept is None else Pace(*kept)
 
     def is_measured(self, shape: Shape) -> bool:
         """Tells whether the measurement goes on or waits for its turn."""
-        found = self._running.get(key_of(shape.kind, shape.parameters, shape.config))
+        found = self._running.get(self._key(shape))
         return found is not None and not found.done()
 
     def fault(self, shape: Shape) -> str:
         """Returns why the last measurement of this process failed; empty if it did not."""
-        found = self._running.get(key_of(shape.kind, shape.parameters, shape.config))
+        found = self._running.get(self._key(shape))
         error = found.exception() if found is not None and found.done() else None
         return "" if error is None else str(error) or type(error).__name__
 
 
 @cache
-def paces(data_folder: Path) -> Paces:
-    """Returns the measurements that are kept in ``data_folder``."""
-    return Paces(data_folder / "model-paces.json")
+def paces(data_folder: Path, packing: Packing | None = None) -> Paces:
+    """Returns the measurements that are kept in ``data_folder``, of models that are packed so."""
+    return Paces(data_folder / "model-paces.json", packing)

@@ -1,4 +1,4 @@
-"""Keeps measured paces on disk, by model and machine: a JSON object of ``{key: [read_token_s, write_token_s]}``."""
+"""Keeps measured paces on disk, by model and machine: JSON ``{key: [read_token_s, write_token_s, precision]}``."""
 
 import hashlib
 import json
@@ -11,9 +11,10 @@ from collections.abc import Mapping
 from functools import cache
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from conductor_core.inference.hardware import accelerator_memory, place
+from conductor_core.precisions import Precision, PrecisionChoice
 
 log = logging.getLogger(__name__)
 
@@ -25,14 +26,17 @@ _SIZES = (
 )  # fmt: skip
 """What of a configuration decides the pace. ``config.json`` says much more, so that a downloaded model is known too."""
 
-Pair = tuple[float, float]
+Entry = tuple[float, float, str]
 
 
-def key_of(kind: str, parameters: int, config: Mapping[str, Any]) -> str:
+_PRECISIONS = ("float32", "float16", *get_args(Precision))
+
+
+def key_of(kind: str, parameters: int, config: Mapping[str, Any], choice: PrecisionChoice) -> str:
     """Returns the digest of all that a pace depends on: the model's sizes, where it would run, this machine."""
-    placement = place(parameters)
+    placement = place(parameters, choice)
     sizes = {name: config.get(name) for name in _SIZES}
-    told = [kind, sizes, placement.device, placement.dtype, _machine()]
+    told = [kind, sizes, choice, placement.device, placement.dtype, _machine()]
     return hashlib.sha256(json.dumps(told, sort_keys=True, default=str).encode()).hexdigest()
 
 
@@ -55,17 +59,17 @@ class PaceFile:
         self._file = file
         self._lock = threading.Lock()
         self._read_at: tuple[int, int] | None = None
-        self._kept: dict[str, Pair] = {}
+        self._kept: dict[str, Entry] = {}
 
-    def kept(self, key: str) -> Pair | None:
+    def kept(self, key: str) -> Entry | None:
         with self._lock:
             return self._read().get(key)
 
-    def keep(self, key: str, pair: Pair) -> None:
+    def keep(self, key: str, entry: Entry) -> None:
         """Writes the file anew as a whole. A disk that refuses it costs the next process a measurement, no more."""
         with self._lock:
             kept = {name: each for name, each in self._read().items() if name != key}
-            kept = dict(list(kept.items())[-(MOST_KEPT - 1) :]) | {key: pair}
+            kept = dict(list(kept.items())[-(MOST_KEPT - 1) :]) | {key: entry}
             self._kept = kept
             fresh = self._file.with_name(f"{self._file.name}.{os.getpid()}")
             try:
@@ -86,7 +90,7 @@ class PaceFile:
             return None
         return told.st_mtime_ns, told.st_size
 
-    def _read(self) -> dict[str, Pair]:
+    def _read(self) -> dict[str, Entry]:
         """Returns what the file has by now: another process may have measured, too."""
         state = self._state()
         if state is None or state == self._read_at:
@@ -96,16 +100,16 @@ class PaceFile:
             if state[1] > _MOST_BYTES:
                 raise ValueError(f"{state[1]:,} bytes")
             found = json.loads(self._file.read_text(encoding="utf-8"))
-            self._kept = {str(key): pair for key, each in found.items() if (pair := _pair(each)) is not None}
+            self._kept = {str(key): entry for key, each in found.items() if (entry := _entry(each)) is not None}
         except (OSError, ValueError, RecursionError, AttributeError) as error:
             log.warning("%s is damaged and read as if it were empty: %s", self._file, error)
             self._kept = {}
         return self._kept
 
 
-def _pair(each: object) -> Pair | None:
-    if not isinstance(each, list) or len(each) != 2:
+def _entry(each: object) -> Entry | None:
+    if not isinstance(each, list) or len(each) != 3:
         return None
-    read, write = each
-    fine = all(type(value) is float and math.isfinite(value) and value > 0 for value in each)
-    return (read, write) if fine else None
+    read, write, precision = each
+    fine = all(type(value) is float and math.isfinite(value) and value > 0 for value in (read, write))
+    return (read, write, precision) if fine and precision in _PRECISIONS else None

@@ -4,6 +4,7 @@ It builds the architecture twice: the difference is what a layer takes, and the 
 """
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from time import perf_counter
 from typing import Any
 
@@ -11,8 +12,13 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from conductor_core.inference.errors import InferenceError
+from conductor_core.inference.generation import Packing
 from conductor_core.inference.hardware import free_ram_bytes, place
 from conductor_core.inference.model import choose_threads
+from conductor_core.inference.needs import precision_name
+from conductor_core.inference.precision.conversion import layers_to_pack, put_in_place
+from conductor_core.inference.precision.packed_model import quickest, readings
+from conductor_core.inference.source import ModelFiles
 
 READ_TOKENS = 256
 _FEW, _MORE = 1, 4
@@ -21,11 +27,13 @@ _PASSES = 3
 Tell = Callable[[int, int], None]
 
 
-def trial(kind: str, parameters: int, config: Mapping[str, Any], tell: Tell) -> tuple[float, float]:
-    """Returns the seconds for a token that is read, and for one that is written, on the device the model would have.
+def trial(
+    kind: str, parameters: int, config: Mapping[str, Any], packing: Packing | None, tell: Tell
+) -> tuple[float, float, str]:
+    """Returns the seconds for a token that is read, and for one that is written, and the precision of the weights.
 
-    ``tell`` learns how many passes of how many are done. Raises: InferenceError if the architecture is not known here
-    or has no room; what ``tell`` raises.
+    The model is timed on the device and at the precision that it would have. ``tell`` learns how many passes of how
+    many are done. Raises: InferenceError if the architecture is not known here or has no room; what ``tell`` raises.
     """
     if type(layers := config.get("num_hidden_layers")) is not int or layers < 1:
         raise InferenceError("it cannot be timed: its config.json does not say how many layers it has")
@@ -37,30 +45,43 @@ def trial(kind: str, parameters: int, config: Mapping[str, Any], tell: Tell) -> 
         done += 1
 
     passed()
-    few, more = (_timed(kind, parameters, config, count, passed) for count in (_FEW, _MORE))
+    placement = place(parameters, "bf16" if packing is None else packing.choice)
+    torch.set_num_threads(choose_threads(parameters))
+    files = ModelFiles(Path(), dict(config), parameters, 0)
+    if packing is not None:
+        placement = quickest(files, placement, packing)
+
+    def build(layers: int) -> Any:
+        model = _model(kind, config, layers, placement.dtype)
+        if packing is not None and placement.precision is not None:
+            found = layers_to_pack(model, placement.precision)
+            dtype = getattr(torch, placement.dtype)
+            forms = {name: form for each, layer in found.items() for name, form in layer.forms(each, dtype).items()}
+            empty = {name: torch.empty(form.shape, dtype=form.dtype, device="meta") for name, form in forms.items()}
+            put_in_place(model, found, empty, readings(files, packing.folder, dtype))
+        return model
+
+    few, more = (_timed(build(count), placement.device, passed) for count in (_FEW, _MORE))
     read, written = (
         one + max(0.0, other - one) / (_MORE - _FEW) * (layers - _FEW) for one, other in zip(few, more, strict=True)
     )
-    return read / READ_TOKENS, written
+    return read / READ_TOKENS, written, placement.precision or precision_name(placement)
 
 
-def _timed(
-    kind: str, parameters: int, config: Mapping[str, Any], layers: int, passed: Callable[[], None]
-) -> tuple[float, float]:
-    """Returns the seconds to read the prompt, and to write one token, with so many layers."""
-    placement = place(parameters)
-    torch.set_num_threads(choose_threads(parameters))
-    model = _model(kind, config, layers, placement.dtype)
-    _require_room(model, placement.device)
-    model = model.to_empty(device=placement.device).eval()
+def _timed(model: Any, device: str, passed: Callable[[], None]) -> tuple[float, float]:
+    """Returns the seconds to read the prompt, and to write one token. ``model`` has no memory for its weights yet."""
+    _require_room(model, device)
+    model = model.to_empty(device=device).eval()
     with torch.inference_mode():
         for each in (*model.parameters(), *model.buffers()):
             each.zero_()
-        asked = torch.zeros((1, READ_TOKENS), dtype=torch.long, device=placement.device)
+        asked = torch.zeros((1, READ_TOKENS), dtype=torch.long, device=device)
         read_s, written_s = [], []
         for _ in range(_PASSES):
             began = perf_counter()
-            cache = model(asked, use_cache=True, logits_to_keep=1).past_key_values
+            read = model(asked, use_cache=True, logits_to_keep=1)
+            read.logits[0, -1, 0].item()  # a graphics card has read by then
+            cache = read.past_key_values
             read_s.append(perf_counter() - began)
             began = perf_counter()
             model(asked[:, :1], past_key_values=cache, use_cache=True).logits[0, -1, 0].item()
@@ -84,7 +105,7 @@ def _model(kind: str, config: Mapping[str, Any], layers: int, dtype: str) -> Any
 
 def _require_room(model: Any, device: str) -> None:
     """Raises: InferenceError where a configuration describes more than this machine can hold."""
-    needed = sum(each.numel() * each.element_size() for each in model.parameters())
+    needed = sum(each.numel() * each.element_size() for each in (*model.parameters(), *model.buffers()))
     free = free_ram_bytes() if device == "cpu" else None
     if free is not None and needed > 0.9 * free:
         raise InferenceError(

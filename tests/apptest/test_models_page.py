@@ -148,7 +148,7 @@ def test_what_is_too_large_and_what_a_plan_takes_are_said() -> None:
     memory = core.memory()
     row = cells(model(needs=needs, memory=memory, pace=core.Pace(0.01, 0.25)))
     assert '<span class="too-large">✕ bf16 20.0</span> · <span class="">int4 5.0</span> GB' in row
-    assert "<b>about 38 s</b>" in row
+    assert "<b>about 38 s</b> bf16" in row
     assert "the first about 52 s" in row
     assert "✕ too large" in cells(model(needs=needs[:1], memory=memory))
     assert (seconds(0.4), seconds(99), seconds(300)) == ("under 1 s", "about 99 s", "about 5 min")

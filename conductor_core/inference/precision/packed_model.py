@@ -44,7 +44,7 @@ def load(
     Raises: ModelUnavailable, Interrupted, and what transformers raises.
     """
     if packing is not None:
-        placement = _quickest(files, placement, packing)
+        placement = quickest(files, placement, packing)
         if placement.precision is not None:
             try:
                 return _packed(files, placement, placement.precision, packing.folder, tell, cancelled), placement
@@ -58,7 +58,7 @@ def load(
     return model.to(placement.device), placement
 
 
-def _quickest(files: ModelFiles, placement: Placement, packing: Packing) -> Placement:
+def quickest(files: ModelFiles, placement: Placement, packing: Packing) -> Placement:
     """Returns ``placement`` with packed weights if the choice is ``auto`` and a trial finds them quicker.
 
     A small model, one on a graphics card and one whose architecture does not tell its sizes stay as they are.
@@ -94,7 +94,7 @@ def _packed(
         # The pages of the weights that were packed leave memory with the model that mapped them.
         del model
         model = load_weights(files, "auto", tell, cancelled)
-    put_in_place(model, layers, packed_file.mapped(packed.path), _readings(files, folder, dtype))
+    put_in_place(model, layers, packed_file.mapped(packed.path), readings(files, folder, dtype))
     for parameter in model.parameters():
         parameter.data = parameter.data.to(dtype)
     return model
@@ -173,7 +173,7 @@ class _PackedWeights:
         return {name: form for each, layer in layers.items() for name, form in layer.forms(each, self._dtype).items()}
 
 
-def _readings(files: ModelFiles, folder: Path, dtype: torch.dtype) -> dict[Packed, Reading]:
+def readings(files: ModelFiles, folder: Path, dtype: torch.dtype) -> dict[Packed, Reading]:
     shape = _shape(files)
     if files.parameters < SMALL_PARAMETERS or shape is None:
         same = Reading(_FEW_OF_A_SMALL_ONE, dtype)

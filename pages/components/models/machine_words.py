@@ -84,7 +84,7 @@ def _plan(model: MachineModel) -> tuple[str, str]:
     if model.where == "server":
         return "the server's pace", ""
     if model.pace is not None:
-        return f"<b>{seconds(model.pace.plan_s)}</b>", _first(model.pace)
+        return f"<b>{seconds(model.pace.plan_s)}</b> {model.pace.precision}", _first(model.pace)
     if model.timing:
         return "measuring …", "some seconds"
     return ("not timed", "") if model.can_be_timed else ("—", "known once it is here")

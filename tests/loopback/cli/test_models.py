@@ -13,7 +13,9 @@ from huggingface_hub import constants
 
 from conductor_core.inference import trial
 from conductor_core.inference.in_use import hold
+from conductor_core.inference.precision.places import packed_path
 from conductor_core.inference.source import cached_folder
+from conductor_core.settings import Settings
 from tests.support.command_line import CommandLine
 from tests.support.hub import LoopbackHub
 from tests.support.tiny_models import random_model
@@ -53,7 +55,8 @@ def test_a_model_is_pulled_listed_timed_and_removed(
     monkeypatch.setattr(trial, "_timed", lambda *_: (2.56, 0.5))
     timed = cli("models", "time", REF, "--json", "-q").document
     assert timed == {
-        "ref": REF, "read_tokens_per_s": 100.0, "write_tokens_per_s": 2.0, "plan_s": 75.6, "first_plan_s": 89.04
+        "ref": REF, "read_tokens_per_s": 100.0, "write_tokens_per_s": 2.0, "plan_s": 75.6, "first_plan_s": 89.04,
+        "precision": "float32",
     }  # fmt: skip
     assert "A plan takes about 76 s here, the first one about 89 s" in cli("models", "time", REF).out
     listed = cli("models", "list", "--json").document
@@ -74,7 +77,11 @@ def test_a_model_is_pulled_listed_timed_and_removed(
     refused = cli("models", "remove", REF, "--yes")
     assert (refused.code, "has someone/small in memory" in refused.error) == (1, True)
     mark.close()
+    packed = packed_path(Settings().packed_folder, folder, "int8")
+    packed.parent.mkdir(parents=True)
+    packed.write_bytes(bytes(1000))
     removed = cli("models", "remove", REF, "--yes", "--json").document
+    assert not packed.exists(), "what was packed of the model goes with it"
     assert removed["freed_bytes"] > 0
     assert cached_folder(REF) is None
     assert cli("models", "remove", REF, "--yes").code == 2

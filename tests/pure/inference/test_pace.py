@@ -9,11 +9,13 @@ import pytest
 
 from conductor_core.inference import pace_file, trial
 from conductor_core.inference.errors import InferenceError
+from conductor_core.inference.generation import Packing
 from conductor_core.inference.hardware import place
 from conductor_core.inference.needs import needs
 from conductor_core.inference.pace import READ_TOKENS, WRITTEN_TOKENS, Pace, Paces, Shape, shape_of
 from conductor_core.inference.pace_file import MOST_KEPT, PaceFile
 from conductor_core.inference.published import CONDUCTORS, SMALL_WORKERS
+from conductor_core.precisions import PrecisionChoice
 
 TOY = Shape(
     "qwen2",
@@ -31,7 +33,7 @@ Seconds = Callable[[int], tuple[float, float]]
 
 
 def _taking(monkeypatch: pytest.MonkeyPatch, seconds: Seconds) -> None:
-    monkeypatch.setattr(trial, "_timed", lambda _kind, _parameters, _config, layers, _passed: seconds(layers))
+    monkeypatch.setattr(trial, "_timed", lambda model, _device, _passed: seconds(model.config.num_hidden_layers))
 
 
 def test_layers_count_each_and_the_vocabulary_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -59,13 +61,22 @@ def test_a_model_of_that_shape_is_really_run_and_known_to_the_next_process(tmp_p
     assert Paces(file).known(Shape("qwen2", 10_000, {**TOY.config, "num_hidden_layers": 13})) is None
 
 
+@pytest.mark.parametrize("choice", ["int8", "int4"])
+def test_a_model_is_timed_at_the_precision_that_it_would_have(tmp_path: Path, choice: PrecisionChoice) -> None:
+    sizes = {**TOY.config, "hidden_size": 128, "intermediate_size": 256, "num_hidden_layers": 5}
+    paces = Paces(tmp_path / "paces", Packing(choice, tmp_path / "packed"))
+    shape = Shape("qwen2", 10_000, sizes)
+    assert paces.measure(shape).precision == choice
+    assert Paces(tmp_path / "paces").known(shape) is None, "in another precision it has another pace"
+
+
 def test_it_is_measured_once_in_the_background(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     go_on, asked = threading.Event(), []
 
-    def measured(*given: object) -> tuple[float, float]:
+    def measured(*given: object) -> tuple[float, float, str]:
         asked.append(given)
         go_on.wait(60)
-        return 0.5, 7.0
+        return 0.5, 7.0, "int8"
 
     monkeypatch.setattr(trial, "trial", measured)
     paces = Paces(tmp_path / "paces")
@@ -75,9 +86,9 @@ def test_it_is_measured_once_in_the_background(monkeypatch: pytest.MonkeyPatch, 
     assert (paces.known(TOY), paces.is_measured(TOY)) == (None, True)
     go_on.set()
     (running,) = paces._running.values()
-    assert running.result(60) == Pace(0.5, 7.0)
+    assert running.result(60) == Pace(0.5, 7.0, "int8")
     paces.measure_soon(TOY)
-    assert (paces.known(TOY), paces.is_measured(TOY), len(asked)) == (Pace(0.5, 7.0), False, 1)
+    assert (paces.known(TOY), paces.is_measured(TOY), len(asked)) == (Pace(0.5, 7.0, "int8"), False, 1)
 
 
 def test_what_cannot_be_measured_is_logged_and_said(
@@ -118,7 +129,11 @@ def test_a_shape_is_of_the_text_part_and_of_numbers_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    "content", ["", "[]", "{", '{"a": [0.1]}', '{"a": [0.1, -1.0]}', '{"a": [1e999, 1.0]}', "[" * 10_000, "\x00"]
+    "content",
+    [
+        *("", "[]", "{", "[" * 10_000, "\x00", '{"a": [0.1, 0.2]}', '{"a": [0.1, -1.0, "int8"]}'),
+        *('{"a": [1e999, 1.0, "int8"]}', '{"a": [0.1, 0.1, "<b>"]}'),
+    ],
 )
 def test_a_damaged_file_is_as_if_it_were_not_there(
     tmp_path: Path, content: str, caplog: pytest.LogCaptureFixture
@@ -126,8 +141,8 @@ def test_a_damaged_file_is_as_if_it_were_not_there(
     file = tmp_path / "paces"
     file.write_text(content)
     assert PaceFile(file).kept("a") is None
-    PaceFile(file).keep("b", (0.5, 0.25))
-    assert PaceFile(file).kept("b") == (0.5, 0.25)
+    PaceFile(file).keep("b", (0.5, 0.25, "int8"))
+    assert PaceFile(file).kept("b") == (0.5, 0.25, "int8")
     assert len(caplog.records) <= 2
 
 
@@ -135,19 +150,19 @@ def test_the_file_has_a_bound_and_a_disk_that_refuses_it_costs_nothing_else(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     file = tmp_path / "paces"
-    file.write_text(json.dumps({str(number): [1.0, 1.0] for number in range(MOST_KEPT)}))
-    PaceFile(file).keep("new", (1.0, 1.0))
+    file.write_text(json.dumps({str(number): [1.0, 1.0, "bf16"] for number in range(MOST_KEPT)}))
+    PaceFile(file).keep("new", (1.0, 1.0, "bf16"))
     assert len(json.loads(file.read_text())) == MOST_KEPT
     refused = PaceFile(file / "below a file")
-    refused.keep("a", (1.0, 2.0))
-    assert refused.kept("a") == (1.0, 2.0)
+    refused.keep("a", (1.0, 2.0, "bf16"))
+    assert refused.kept("a") == (1.0, 2.0, "bf16")
     assert "a measured pace is not kept" in caplog.text
 
 
 def test_another_processor_has_paces_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    here = pace_file.key_of(TOY.kind, TOY.parameters, TOY.config)
+    here = pace_file.key_of(TOY.kind, TOY.parameters, TOY.config, "auto")
     monkeypatch.setattr(pace_file, "_machine", lambda: ["another"])
-    assert pace_file.key_of(TOY.kind, TOY.parameters, TOY.config) != here
+    assert pace_file.key_of(TOY.kind, TOY.parameters, TOY.config, "auto") != here
 
 
 def test_the_published_shapes_have_the_parameters_that_are_told() -> None:
