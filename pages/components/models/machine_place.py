@@ -78,8 +78,8 @@ def others(models: Sequence[MachineModel]) -> None:
     """Draws what to do for models that are not in the list."""
     if any(model.where == "server" for model in models) and core.memory().device == "cpu":
         st.caption(
-            ":material/dns: A server such as llama.cpp or Ollama keeps weights in 4 bits and can use what this process "
-            "cannot. Time a model here, and compare before you choose."
+            ":material/dns: A model server such as llama.cpp or Ollama can be quicker than weights in this process: "
+            "time a model here, and compare before you choose."
         )
     st.subheader("Other models", anchor=False)
     with st.container(horizontal=True, vertical_alignment="bottom"):

@@ -52,6 +52,7 @@ def _row(number: int, model: MachineModel, *, marked: bool) -> None:
             st.html(cells(now))
             with st.container(horizontal=True, gap="xsmall", width=ACTIONS_PX, key=f"model-actions-{number}"):
                 _actions(number, now, marked=marked)
+                st.html("<i></i>")  # an empty container would give its place to the cells
 
     draw()
 

@@ -55,7 +55,8 @@ def _who(model: MachineModel) -> tuple[str, str]:
         "folder": model.model,
         "server": f"on {model.server}",
     }[model.where]
-    said = " · ".join(filter(None, (whence, model.licence or ("" if model.where == "server" else "licence not told"))))
+    licence = model.licence or ("" if model.where == "server" else "licence not told")
+    said = " · ".join(filter(None, (licence, whence)))
     return (
         f'<b class="ellipsis" title="{escape(model.ref)}">{escape(model.name)}</b>',
         f'<span title="{escape(said)}">{escape(said)}</span>',

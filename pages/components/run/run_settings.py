@@ -302,8 +302,6 @@ def expander(shown: PoolInfo | None = None) -> Sequence[WorkerSpec]:
         with right:
             _choose_limits()
             policies.choose(_policies_before(), lambda name, key: _keep(name, key, None))
-        glyph, says = ":material/neurology:", "Models: memory, downloads, and how long a plan takes here"
-        st.page_link(places.MODELS, label=says, icon=glyph)
     return specs
 
 
@@ -350,6 +348,8 @@ def _choose_conductor() -> None:
         persist_state="session",
     )
     st.caption(_what_running_does(chosen or "", options.get(chosen or "")))
+    glyph, says = ":material/neurology:", "Models: memory, downloads, seconds a plan takes"
+    st.page_link(places.MODELS, label=says, icon=glyph)
     for fault in conductor_faults(current().settings):
         st.warning(inert(fault), icon=":material/warning:")
 
