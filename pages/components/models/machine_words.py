@@ -88,7 +88,9 @@ def _plan(model: MachineModel) -> tuple[str, str]:
         return f"<b>{seconds(model.pace.plan_s)}</b> {model.pace.precision}", _first(model.pace)
     if model.timing:
         return "measuring …", "some seconds"
-    return ("not timed", "") if model.can_be_timed else ("—", "known once it is here")
+    if model.can_be_timed:
+        return "not timed", ""
+    return "—", "" if model.fault else "once it is here"
 
 
 def _first(pace: Pace) -> str:
