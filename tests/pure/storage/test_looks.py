@@ -309,7 +309,7 @@ def test_a_damaged_record_hides_no_other(database: Path, capsys: pytest.CaptureF
     assert main(["looks", "--db", str(database)]) == 0
     said = capsys.readouterr()
     assert len(said.out.splitlines()) == 3
-    assert "1 records are damaged" in said.err
+    assert "1 record is damaged" in said.err
 
 
 def test_the_record_of_a_new_key_says_who_made_it(store: Store, path: Path) -> None:

@@ -66,7 +66,7 @@ def test_sensitive_text_is_in_no_byte_of_the_database_and_the_record_says_what_w
     store: Store, path: Path
 ) -> None:
     store.log.append_and_wait(*talked_of("r", SAID))
-    nowhere(path, MAIL, CARD, PHONE, "901820", "1111")
+    nowhere(path, MAIL, CARD, PHONE, "30 901820", "1111 1111")  # a digest may hold four ones
     trace = store.read("r")
     hidden = "Write to [redacted: mail address], ring [redacted: phone number], charge [redacted: card number]."
     assert (trace.task, trace.answer, trace.steps[0].output) == (hidden, hidden, hidden)
