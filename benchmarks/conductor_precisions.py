@@ -26,6 +26,8 @@ from conductor_core.chat import PlanFinished, PlanRequest, PlanText
 from conductor_core.engine.recorder import closing
 
 PLAN_TOKENS = 150
+LEAST_TOKENS = 16
+"""The least that a plan may have."""
 TODAY = "today"
 GIB = 2**30
 TASKS = ("What is the sum of the first 40 odd numbers?", "Write a function that reverses a list.")
@@ -151,7 +153,7 @@ def main() -> None:
             precisions = options.precisions.split(",")
             if given is None:
                 for each in precisions:
-                    in_a_process(model, Path(folder), each, 1)  # packs weights, keeps the prefix
+                    in_a_process(model, Path(folder), each, LEAST_TOKENS)  # packs weights, keeps the prefix
             results = [in_a_process(model, Path(folder), each, options.tokens) for each in (TODAY, *precisions)]
     print(json.dumps(results, indent=1) if options.json else table(results, options.size))
 
