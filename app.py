@@ -1,10 +1,16 @@
 """The inspector as one ASGI app: Streamlit's pages, our own routes, and the session that they share."""
 
+import sys
+
 import streamlit as st
 
 from pages.components.compare.routes import ROUTES as COMPARE_ROUTES
 from pages.components.shell.places import FRAME
 from pages.components.shell.routes import MIDDLEWARE, ROUTES
 from pages.components.shell.runtime import lifespan
+
+# While Streamlit draws a page it puts the script's folder into sys.path and takes it out again. An import in another
+# thread that goes through sys.path just then passes over an entry, and finds nothing.
+sys.path.append(str(FRAME.parent))
 
 app = st.App(FRAME, routes=[*ROUTES, *COMPARE_ROUTES], middleware=MIDDLEWARE, lifespan=lifespan)

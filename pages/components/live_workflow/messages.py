@@ -230,7 +230,9 @@ def draft_steps(round_: RoundTrace, trace: RunTrace) -> tuple[DraftStep, ...]:
         agent = step.agent
         if isinstance(agent, int):
             agent = (names[agent] if 0 <= agent < len(names) else None) or f"agent {agent}"
-        drafts.append(DraftStep(step.instruction or "", agent or "", step.access_list))
+        # A list that is open reads as an empty one, with which the step would stand at the left for a moment.
+        written = None if step.writing in ("access_list", "workflow") else step.access_list
+        drafts.append(DraftStep(step.instruction or "", agent or "", written))
     return tuple(drafts)
 
 

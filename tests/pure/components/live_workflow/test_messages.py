@@ -172,6 +172,12 @@ def test_steps_appear_while_the_plan_is_being_written() -> None:
     assert layouts == [0, None, 1]
 
 
+def test_an_access_list_that_is_still_open_is_not_known_yet() -> None:
+    trace = fold([created("r")])
+    raw = 'model_id = [0, 1, 0]\nsubtasks = ["a", "b", "c"]\naccess_list = [[], ['
+    assert [step.access_list for step in draft_steps(RoundTrace(raw=raw), trace)] == [(), None, None]
+
+
 def test_a_draft_that_did_not_change_is_not_sent_again() -> None:
     view = LiveView(fold([created(RUN), ev.PlanStarted(run_id=RUN, messages=())]), 2)
     (message,) = view.messages([StoredEvent(3, ev.PlanDelta(run_id=RUN, text="Let me think about"))])
