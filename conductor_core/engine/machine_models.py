@@ -120,20 +120,8 @@ def _is_begun(hub_id: str) -> bool:
 
 def _of(option: ConductorOption, settings: Settings) -> MachineModel:
     if option.server is not None:
-        return MachineModel(
-            ref=option.ref,
-            name=option.name,
-            where="server",
-            model=option.model,
-            parameters=parameters_by_name(option.model),
-            size_bytes=0,
-            licence="",
-            needs=(),
-            memory=None,
-            download=Download(option.ref, "here"),
-            fault="" if option.runnable else option.reason,
-            server=option.server,
-        )
+        fault = "" if option.runnable else option.reason
+        return _on_server(option.ref, option.name, option.model, option.server, fault)
     model = option.model or option.ref
     where, folder = _place_of(model)
     download = Download(option.ref, "here") if where != "hub" else downloads().state(model)
@@ -192,19 +180,23 @@ def _shape(model: str, folder: Path | None) -> Shape | None:
 
 
 def _served(spec: WorkerSpec) -> MachineModel:
-    ref = f"{spec.base_url}#{spec.model}"
+    return _on_server(f"{spec.base_url}#{spec.model}", spec.model, spec.model, str(spec.base_url))
+
+
+def _on_server(ref: str, name: str, model: str, server: str, fault: str = "") -> MachineModel:
     return MachineModel(
         ref=ref,
-        name=spec.model,
+        name=name,
         where="server",
-        model=spec.model,
-        parameters=parameters_by_name(spec.model),
+        model=model,
+        parameters=parameters_by_name(model),
         size_bytes=0,
         licence="",
         needs=(),
         memory=None,
         download=Download(ref, "here"),
-        server=str(spec.base_url),
+        fault=fault,
+        server=server,
     )
 
 

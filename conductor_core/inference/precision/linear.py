@@ -5,6 +5,7 @@ and win. For many, as while a prompt is read, arithmetic counts, and those kerne
 product in bfloat16: then the weights are unpacked, in blocks that fit the processor's caches.
 """
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 import torch
@@ -30,7 +31,7 @@ class Reading:
     dtype: torch.dtype
 
 
-class PackedLinear(nn.Module):
+class PackedLinear(nn.Module, ABC):
     """What both kinds share. ``weight`` and ``scales`` are as ``packing`` makes them."""
 
     weight: torch.Tensor
@@ -58,11 +59,11 @@ class PackedLinear(nn.Module):
             product = product + self.bias
         return product.view(*given.shape[:-1], self.out_features)
 
-    def _few(self, vectors: torch.Tensor) -> torch.Tensor:
-        raise NotImplementedError
+    @abstractmethod
+    def _few(self, vectors: torch.Tensor) -> torch.Tensor: ...
 
-    def _many(self, vectors: torch.Tensor) -> torch.Tensor:
-        raise NotImplementedError
+    @abstractmethod
+    def _many(self, vectors: torch.Tensor) -> torch.Tensor: ...
 
 
 class Int8Linear(PackedLinear):

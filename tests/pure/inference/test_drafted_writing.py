@@ -43,6 +43,9 @@ SAMPLINGS = st.one_of(
 )
 
 
+ROW_PASS = row_passes.row_pass
+
+
 class EverySize(PassTimes):
     """Passes that always take the same: every guess is worth reading."""
 
@@ -54,15 +57,21 @@ class EverySize(PassTimes):
 
 
 def eager(folder: Path, dtype: torch.dtype = torch.float32) -> LoadedModel:
-    """A model that reads every guess. Skips the test where passes are not even."""
+    """A model that reads every guess. Where no pass of several tokens is even, a pass reads them one by one."""
     model = LoadedModel(inspect_folder(folder))
     model.model.to(dtype)
     with torch.inference_mode():
         even = row_passes.try_passes(model.model)
     if even is None:
-        pytest.skip("on this machine what is computed for a token depends on the other tokens of its pass")
+        pytest.MonkeyPatch().setattr(row_passes, "row_pass", one_by_one)
+        even = row_passes.Evenness(1, 16, EverySize())
     model.drafting.even, model.drafting.tried = even._replace(times=EverySize()), True
     return model
+
+
+def one_by_one(model: object, cache: object, tokens: list[int], wanted: int, _: int) -> torch.Tensor:
+    rows = [ROW_PASS(model, cache, [token], 1, 1) for token in tokens]  # type: ignore[arg-type]
+    return torch.cat(rows)[-wanted:]
 
 
 @pytest.fixture(scope="module", params=[torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
