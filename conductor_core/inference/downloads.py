@@ -169,6 +169,10 @@ class Downloads:
             if job.discarded and state != "here":
                 state, reason = _discarded(job.ref)
             with self._lock:
+                if state == "absent":
+                    job.here_bytes = 0
+                    # Somebody began it anew while its part was deleted, and paused it perhaps.
+                    state = "absent" if job.discarded else "paused"
                 job.discarded = False
                 if state in ("paused", "absent") and not job.stop.is_set():
                     # Somebody began it again before the pause was heard.

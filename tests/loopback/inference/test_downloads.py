@@ -98,6 +98,28 @@ def test_a_pause_is_told_at_once_however_slowly_the_bytes_come(
         assert time.monotonic() - begun_s < 1
 
 
+@pytest.mark.usefixtures("cache")
+def test_what_was_cancelled_does_not_count_for_a_download_that_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    def download(_: str, told: Callable[[int, int], None]) -> None:
+        while True:
+            told(3 * CHUNK, 4 * CHUNK)
+            time.sleep(0.005)
+
+    downloads = Downloads(download)
+
+    def begun_and_paused_meanwhile(ref: str) -> None:
+        downloads.begin([ref])
+        downloads.pause([ref])
+
+    monkeypatch.setattr("conductor_core.inference.downloads._discard", begun_and_paused_meanwhile)
+    downloads.begin([REF])
+    until(downloads, lambda now: now.here_bytes > 0)
+    downloads.cancel(REF)
+    until(downloads, lambda _: all(thread.name != "downloads" for thread in threading.enumerate()))
+    after = downloads.state(REF)
+    assert (after.state, after.here_bytes) == ("paused", 0)
+
+
 def test_at_one_byte_a_second_each_byte_is_told_and_a_pause_ends_the_download(
     model: Path, cache: Path, asked: Callable[[LoopbackHub], None]
 ) -> None:
