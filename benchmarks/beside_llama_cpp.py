@@ -24,6 +24,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from benchmarks.given_checkpoint import given_or_random
+
 OURS = ("int4", "int8", "bf16")
 _NAMES = {
     "self_attn.q_proj": "attn_q",
@@ -240,13 +242,7 @@ def main() -> None:
     if options.child is not None:
         _child(options)
         return
-    with tempfile.TemporaryDirectory() as scratch:
-        model = options.model
-        if model is None:
-            from benchmarks.random_checkpoint import write_checkpoint
-
-            model = Path(scratch) / f"qwen2.5-{options.size}-random"
-            write_checkpoint(model, options.size)
+    with given_or_random(options.model, options.size) as model:
         given = options.data_folder
         with nullcontext(str(given)) if given is not None else tempfile.TemporaryDirectory() as folder:
             found = measure(model, Path(folder), options)

@@ -12,14 +12,13 @@ import argparse
 import asyncio
 import json
 import statistics
-import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from benchmarks.random_checkpoint import write_checkpoint
+from benchmarks.given_checkpoint import given_or_random
 from conductor_core.chat import PlanFinished, PlanRequest, WorkerSpec
 from conductor_core.conductors.catalogue import open_conductor
 from conductor_core.conductors.prompt import STATIC_MESSAGES, full_prompt
@@ -173,11 +172,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as scratch:
-        folder = options.model
-        if folder is None:
-            folder = Path(scratch) / "qwen2.5-0.5b-random"
-            write_checkpoint(folder, "0.5b")
+    with given_or_random(options.model, "0.5b") as folder:
         result = asyncio.run(measure(folder, options.rounds))
     print(json.dumps(result, indent=1) if options.json else table(result))
     raise SystemExit(0 if min(result["times_sooner"], result["times_sooner_with_grammar"]) >= BAR else 1)

@@ -22,6 +22,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+from benchmarks.given_checkpoint import given_or_random
 from conductor_core.chat import PlanFinished, PlanRequest, PlanText
 from conductor_core.engine.recorder import closing
 
@@ -141,13 +142,7 @@ def main() -> None:
     if options.child is not None:
         child(options.model, options.data_folder, options.child, options.tokens)
         return
-    with tempfile.TemporaryDirectory() as scratch:
-        model = options.model
-        if model is None:
-            from benchmarks.random_checkpoint import write_checkpoint
-
-            model = Path(scratch) / f"qwen2.5-{options.size}-random"
-            write_checkpoint(model, options.size)
+    with given_or_random(options.model, options.size) as model:
         given = options.data_folder
         with nullcontext(str(given)) if given is not None else tempfile.TemporaryDirectory() as folder:
             precisions = options.precisions.split(",")

@@ -24,6 +24,7 @@ import time
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from benchmarks.given_checkpoint import given_or_random
 from conductor_core.chat import PlanRequest, PlanText, WorkerSpec
 from conductor_core.engine.recorder import closing
 from conductor_core.precisions import Precision, PrecisionChoice
@@ -179,13 +180,7 @@ def main() -> None:
     if options.child is not None:
         child(options.model, options.data_folder, options.precision, options.child)
         return
-    with tempfile.TemporaryDirectory() as scratch:
-        model = options.model
-        if model is None:
-            from benchmarks.random_checkpoint import write_checkpoint
-
-            model = Path(scratch) / f"qwen2.5-{options.size}-random"
-            write_checkpoint(model, options.size)
+    with given_or_random(options.model, options.size) as model:
         result = measure(model, options.precision, options.rounds)
     print(json.dumps(result, indent=1) if options.json else table(result, options.size))
     first_s = statistics.median(each["first_token_s"] for each in result["with_file"])
