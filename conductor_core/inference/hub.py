@@ -8,10 +8,12 @@ Set ``HF_HOME`` for another cache, ``HF_ENDPOINT`` for another hub, ``HF_TOKEN``
 """
 
 import errno
+import glob
 import hashlib
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Self
@@ -25,7 +27,7 @@ from huggingface_hub.utils._headers import build_hf_headers
 
 from conductor_core.file_lock import FileLock
 from conductor_core.inference.errors import ModelUnavailable
-from conductor_core.inference.hub_listing import WANTED_FILES, Weights, meter_of, read_listing
+from conductor_core.inference.hub_listing import Listing, Weights, meter_of, read_listing
 from conductor_core.inference.source import cache_folder, cached_folder
 
 SPARE_BYTES = 200_000_000
@@ -33,6 +35,8 @@ SPARE_BYTES = 200_000_000
 
 constants.DOWNLOAD_CHUNK_SIZE = None  # type: ignore[assignment]  # as it comes; httpx takes None for that
 # Otherwise the library gathers 10 MB first: on a slow line minutes without progress, and until a pause is heard.
+constants.HF_HUB_DISABLE_XET = True
+# By Xet a hub may name any other host, which would be sent the key for the hub, and would choose the bytes.
 
 _SHA256_LENGTH = 64
 _LONGEST_WAIT_S = 86_400
@@ -66,21 +70,35 @@ def room() -> tuple[Path, int]:
 def partly_here_bytes(hub_id: str) -> int:
     """Returns the bytes that are here of weights whose download was stopped."""
     blobs = cache_folder(hub_id) / "blobs"
-    parts = sum(part.stat().st_size for part in blobs.glob("*.part"))
+    parts = _sizes(blobs.glob("*.part"))
     if cached_folder(hub_id) is not None:
         return parts
-    return parts + sum(each.stat().st_size for each in blobs.glob("?" * _SHA256_LENGTH))
+    return parts + _sizes(blobs.glob("?" * _SHA256_LENGTH))
+
+
+def _sizes(files: Iterable[Path]) -> int:
+    total = 0
+    for each in files:
+        with suppress(OSError):  # a link to nowhere, or renamed just now
+            total += each.stat().st_size
+    return total
 
 
 def is_downloaded_elsewhere(hub_id: str) -> bool:
     """Tells whether another program downloads the model now."""
-    for part in (cache_folder(hub_id) / "blobs").glob("*.part"):
+    return any(_is_locked(part) for part in (cache_folder(hub_id) / "blobs").glob("*.part"))
+
+
+def _is_locked(part: Path) -> bool:
+    if part.is_symlink():  # no download makes one
+        return False
+    try:
         lock = FileLock(part)
-        free = lock.try_acquire()
-        lock.close()
-        if not free:
-            return True
-    return False
+    except OSError:
+        return False
+    free = lock.try_acquire()
+    lock.close()
+    return not free
 
 
 def download(hub_id: str, told: Told = lambda _here, _all: None) -> Path:
@@ -104,7 +122,7 @@ def download(hub_id: str, told: Told = lambda _here, _all: None) -> Path:
 
 
 def _download(hub_id: str, told: Told) -> Path:
-    listing = read_listing(hub_id, huggingface_hub.HfApi().model_info(hub_id, files_metadata=True))
+    listing = _listing(hub_id)
     weights = listing.weights
     blobs = cache_folder(hub_id) / "blobs"
     blobs.mkdir(parents=True, exist_ok=True)
@@ -124,12 +142,23 @@ def _download(hub_id: str, told: Told) -> Path:
         hub_id,
         # The commit whose weights were fetched, though the hub may have a newer one by now.
         revision=huggingface_hub.ResolvedRevision(listing.commit, repo_id=hub_id),
-        allow_patterns=list(WANTED_FILES),
+        allow_patterns=[glob.escape(name) for name in listing.names],
         cache_dir=constants.HF_HUB_CACHE,
         tqdm_class=meter_of(hub_id, listing.other_bytes, lambda: told(sum(here.values()), whole)),
     )
     _remember_newest(hub_id, listing.commit)
     return Path(folder)
+
+
+def _listing(hub_id: str) -> Listing:
+    try:
+        info = huggingface_hub.HfApi().model_info(hub_id, files_metadata=True)
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        # The library expects JSON of its own form, and takes what else comes as it is.
+        raise ModelUnavailable(
+            f"{hub_id}: {constants.ENDPOINT} does not answer as a hub does: check HF_ENDPOINT and the network"
+        ) from error
+    return read_listing(hub_id, info)
 
 
 def _remember_newest(hub_id: str, commit: str) -> None:

@@ -19,6 +19,7 @@ WANTED_FILES = (
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _TAG = re.compile(r"[0-9A-Za-z_-]{1,128}")
+_NAME = re.compile(r"[^/\\\x00-\x1f\x7f]{1,200}")
 _MOST_BYTES = 10**14
 _UNSAID_BYTES = 50_000_000
 """Bytes for a file whose size the hub leaves out: more than any tokenizer takes."""
@@ -36,16 +37,17 @@ class Weights:
 
 @dataclass(frozen=True)
 class Listing:
-    """A model at one commit. ``other_bytes``: the size of the wanted files besides its weights."""
+    """A model at one commit. ``names``: the wanted files. ``other_bytes``: their size without the weights."""
 
     commit: str
+    names: tuple[str, ...]
     weights: tuple[Weights, ...]
     other_bytes: int
 
 
 def read_listing(hub_id: str, info: Any) -> Listing:
     """Checks ``info``, the hub's description of the model with its files. Raises: ModelUnavailable."""
-    listed = [each for each in info.siblings or () if any(fnmatch(each.rfilename, wanted) for wanted in WANTED_FILES)]
+    listed = [each for each in info.siblings or () if _is_wanted(each.rfilename)]
     if not any(each.rfilename.endswith(".safetensors") for each in listed):
         raise ModelUnavailable(f"{hub_id} offers no safetensors weights on the hub: it is not downloaded")
     weights = [each for each in listed if each.lfs is not None and each.rfilename.endswith(".safetensors")]
@@ -58,9 +60,15 @@ def read_listing(hub_id: str, info: Any) -> Listing:
             raise _not_believed(hub_id, f"the size of {each.rfilename[:80]!r}")
     return Listing(
         commit=info.sha,
+        names=tuple(each.rfilename for each in listed),
         weights=tuple(Weights(each.rfilename, each.lfs.size, each.lfs.sha256) for each in weights),
         other_bytes=sum(_size(each.size) for each in listed if each not in weights),
     )
+
+
+def _is_wanted(name: object) -> bool:
+    """Files of folders inside a model are other forms of it, which are not loaded from there."""
+    return isinstance(name, str) and bool(_NAME.fullmatch(name)) and any(fnmatch(name, each) for each in WANTED_FILES)
 
 
 def meter_of(hub_id: str, most_bytes: int, on_bytes: Callable[[], None]) -> type[Any]:

@@ -5,6 +5,7 @@ It reads weights from safetensors alone, and never runs code that comes with a m
 
 import json
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -16,6 +17,8 @@ from conductor_core.given_path import given_path, is_folder
 from conductor_core.inference.errors import ModelUnavailable
 
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[\w.-]{1,96}", re.ASCII)
+_INDEX = "model.safetensors.index.json"
+_WEIGHTS = re.compile(r"[^/\\\x00]{1,200}\.safetensors")
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
 _LICENCE = re.compile(r"^(license|license_name): *[\"']?([\w.+-]{1,60})[\"']?\s*$", re.MULTILINE | re.ASCII)
 _MOST_README_BYTES = 65_536
@@ -50,8 +53,15 @@ def inspect_folder(folder: Path) -> ModelFiles:
                 f"{folder} has pickled weights only, which can run code when loaded: convert them to safetensors"
             )
         raise ModelUnavailable(f"{folder} has no *.safetensors file: the weights are missing")
+    for name in sorted(_indexed(folder) or ()):
+        if not _WEIGHTS.fullmatch(name):
+            raise ModelUnavailable(
+                f"{folder / _INDEX} names {name[:80]!r}: weights are read from *.safetensors files beside it"
+            )
     if not _weights_complete(folder):
-        raise ModelUnavailable(f"{folder} lacks some of the files that model.safetensors.index.json names")
+        raise ModelUnavailable(f"{folder} lacks some of the files that {_INDEX} names")
+    if "transformers_weights" in config:
+        raise ModelUnavailable(f"{folder} names its weights in config.json (transformers_weights): remove that line")
     architectures = config.get("architectures") or []
     if not any(str(name).endswith(("ForCausalLM", "ForConditionalGeneration")) for name in architectures):
         raise ModelUnavailable(
@@ -117,22 +127,37 @@ def cache_folder(hub_id: str) -> Path:
 def cached_folder(hub_id: str) -> Path | None:
     """Returns the newest downloaded snapshot of a hub model that has weights. It does not ask the hub."""
     repository = cache_folder(hub_id)
-    main = repository / "refs" / "main"
-    snapshots = sorted((repository / "snapshots").glob("*"), key=lambda path: path.stat().st_mtime, reverse=True)
-    if main.is_file():
-        snapshots.insert(0, repository / "snapshots" / main.read_text().strip())
+    aged = []
+    for each in (repository / "snapshots").glob("*"):
+        with suppress(OSError):  # a link to nowhere, or deleted just now
+            aged.append((each.stat().st_mtime, each))
+    snapshots = [each for _, each in sorted(aged, reverse=True)]
+    newest = _newest_commit(repository)
+    snapshots.sort(key=lambda each: each.name != newest)
     return next((each for each in snapshots if (each / "config.json").is_file() and _weights_complete(each)), None)
 
 
+def _newest_commit(repository: Path) -> str | None:
+    """Returns the commit that the hub named last as the newest; None if the cache does not say."""
+    try:
+        return (repository / "refs" / "main").read_text(encoding="utf-8").strip()
+    except (OSError, ValueError):
+        return None
+
+
 def _weights_complete(folder: Path) -> bool:
-    index = folder / "model.safetensors.index.json"
-    if index.is_file():
-        try:
-            names = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
-        except (OSError, ValueError, RecursionError, KeyError, TypeError, AttributeError):
-            return False
-        return all((folder / str(name)).is_file() for name in names)
+    if (folder / _INDEX).is_file():
+        names = _indexed(folder)
+        return names is not None and all((folder / name).is_file() for name in names)
     return any(folder.glob("*.safetensors"))
+
+
+def _indexed(folder: Path) -> set[str] | None:
+    """Returns the files that the index of a model in parts names; None without an index, or if it cannot be read."""
+    try:
+        return {str(name) for name in json.loads((folder / _INDEX).read_text(encoding="utf-8"))["weight_map"].values()}
+    except (OSError, ValueError, RecursionError, KeyError, TypeError, AttributeError):
+        return None
 
 
 def cached_hub_ids() -> list[str]:

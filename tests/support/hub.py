@@ -26,7 +26,11 @@ class LoopbackHub:
         lie: changes what the hub says of a model.
         tag: what the hub calls each file instead of by its digest.
         endless: the name of a file that never ends.
+        xet: the address at which it offers each file by Xet; empty: it does not.
         refusal: the status and headers with which it answers everything; None: it does not.
+        also: names of files that it lists and does not have.
+        says: what it answers about a model in place of its description; empty: that.
+        requests: the path of each request.
         asked: method, path and Range header of each request for weights.
     """
 
@@ -37,6 +41,10 @@ class LoopbackHub:
     lie: Callable[[dict[str, Any]], None] = lambda info: None
     tag: str = ""
     endless: str = ""
+    xet: str = ""
+    also: tuple[str, ...] = ()
+    says: bytes = b""
+    requests: list[str] = field(default_factory=list)
     refusal: tuple[int, dict[str, str]] | None = None
     asked: list[tuple[str, str, str]] = field(default_factory=list)
     url: str = ""
@@ -78,13 +86,19 @@ class _Answer:
         self._path = unquote(urlsplit(to.path).path)
 
     def give(self) -> None:
+        self._hub.requests.append(self._path)
         if self._hub.refusal is not None:
             status, headers = self._hub.refusal
             return self._send(status, b"{}", headers)
         for hub_id, folder in self._hub.models.items():
             if self._path.startswith(f"/api/models/{hub_id}"):
                 rest = self._path.removeprefix(f"/api/models/{hub_id}")
+                if self._hub.says:
+                    return self._send(200, self._hub.says, {"Content-Type": "application/json"})
                 files = [self._file(path) for path in sorted(folder.iterdir())]
+                files += [
+                    {"type": "file", "path": name, "rfilename": name, "size": 1, "oid": "0"} for name in self._hub.also
+                ]
                 return self._json(files if rest.startswith("/tree") else self._info(hub_id, files))
             if self._path.startswith(f"/{hub_id}/resolve/"):
                 return self._bytes(folder / self._path.rsplit("/", 1)[1])
@@ -118,6 +132,8 @@ class _Answer:
         headers = {"ETag": f'"{self._hub.tag or _etag(path)}"', "X-Repo-Commit": COMMIT, "Accept-Ranges": "bytes"}
         if weights:
             headers |= {"X-Linked-Etag": f'"{_etag(path)}"', "X-Linked-Size": str(len(data))}
+        if self._hub.xet:
+            headers |= {"X-Xet-Hash": "d" * 64, "Link": f'<{self._hub.xet}/token>; rel="xet-auth"'}
         if path.name in self._hub.wrong:
             data = bytes(len(data))
         first = int(asked.removeprefix("bytes=").partition("-")[0]) if asked else 0

@@ -89,7 +89,7 @@ def _packed(
     # In the checkpoint's own number format: mapped, and not copied only to be packed.
     model = load_weights(files, "auto", tell, cancelled)
     layers = layers_to_pack(model, precision)
-    if not packed.usable(layers):
+    if packed.fault(layers) is not None:
         packed.make(model, layers, tell, cancelled)
         # The pages of the weights that were packed leave memory with the model that mapped them.
         del model
@@ -115,19 +115,18 @@ class _PackedWeights:
             "layout": repr(nibble_layout()) if precision == "int4" else "",
         }
 
-    def usable(self, layers: dict[str, Layer]) -> bool:
-        """Tells whether the file is there, whole, and of this model."""
+    def fault(self, layers: dict[str, Layer]) -> str | None:
+        """Says why the file is not used; empty if it is not there, None if it is there, whole, and of this model."""
         try:
             packed_file.check(self.path, self._forms(layers), self._metadata)
         except FileNotFoundError:
-            return False
+            return ""
         except Exception as error:  # noqa: BLE001 a file from elsewhere makes its reader raise anything
-            log.warning("%s is not used, and made anew: %s", self.path, str(error).partition("\n")[0])
-            return False
-        return True
+            return str(error).partition("\n")[0] or type(error).__name__
+        return None
 
     def make(self, model: Any, layers: dict[str, Layer], tell: Tell, cancelled: Callable[[], bool]) -> None:
-        """Packs the weights of ``model`` into the file, unless another process does it meanwhile.
+        """Packs the weights of ``model`` into the file, unless another process did it meanwhile.
 
         Raises: ModelUnavailable, Interrupted.
         """
@@ -135,12 +134,13 @@ class _PackedWeights:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             lock = FileLock(self.path.with_suffix(".lock"))
             try:
-                waited = False
                 while not lock.acquire(_LOOK_S):
-                    waited = True
                     if cancelled():
                         raise Interrupted
-                if not (waited and self.usable(layers)):
+                fault = self.fault(layers)
+                if fault:
+                    log.warning("%s is not used, and made anew: %s", self.path, fault)
+                if fault is not None:
                     self._write(model, layers, tell, cancelled)
             finally:
                 lock.close()

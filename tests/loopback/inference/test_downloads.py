@@ -276,3 +276,21 @@ def test_a_dead_hub_is_named_and_can_be_tried_again(
         asked(server)
         downloads.begin([REF])
         until(downloads, lambda now: now.state == "here")
+
+
+def test_odd_entries_of_the_cache_hide_no_other_model(
+    model: Path, cache: Path, asked: Callable[[LoopbackHub], None]
+) -> None:
+    with LoopbackHub({REF: model}) as server:
+        asked(server)
+        folder = hub.download(REF)
+    repository = cache_folder(REF)
+    (repository / "snapshots" / ("b" * 40)).symlink_to("/nowhere")
+    (repository / "blobs" / f"{'c' * 64}.part").symlink_to("/nowhere/at/all")
+    (repository / "blobs" / ("d" * 64)).symlink_to("/nowhere")
+    for newest in (b"\xff\xfe", b"x" * 400, b"../../../..", b"\0", b""):
+        (repository / "refs" / "main").write_bytes(newest)
+        assert cached_folder(REF) == folder
+        assert not hub.is_downloaded_elsewhere(REF)
+        assert hub.partly_here_bytes(REF) == 0
+        assert Downloads().state(REF).state == "here"

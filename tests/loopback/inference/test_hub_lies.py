@@ -56,6 +56,43 @@ def test_a_tag_that_leads_out_of_the_cache_is_no_path(
     assert {each.name for each in tmp_path.iterdir()} == {"model", "cache"}
 
 
+@pytest.mark.parametrize(
+    "name", ["../../../../evil.json", "/evil.json", "onnx/model.safetensors", "a\nb.json", "x" * 300]
+)
+def test_a_file_that_is_not_of_the_models_folder_is_left_out(
+    name: str, model: Path, cache: Path, asked: Callable[[LoopbackHub], None], tmp_path: Path
+) -> None:
+    with LoopbackHub({REF: model}, also=(name,)) as server:
+        asked(server)
+        folder = hub.download(REF)
+    assert {each.name for each in folder.iterdir()} == {each.name for each in model.iterdir()}
+    assert {each.name for each in tmp_path.iterdir()} == {"model", "cache"}
+
+
+def test_xet_is_not_used_by_which_a_hub_could_send_the_key_to_another_host(
+    model: Path, cache: Path, asked: Callable[[LoopbackHub], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_TOKEN", "hf_secret")
+    with LoopbackHub({}) as other, LoopbackHub({REF: model}, xet=other.url) as server:
+        asked(server)
+        hub.download(REF)
+        assert not other.requests
+        assert server.requests
+    assert cached_folder(REF) is not None
+
+
+@pytest.mark.parametrize("answer", [b"<html>Log in to this network</html>", b"[]", b"7", b"{}"])
+def test_what_answers_unlike_a_hub_is_told_in_one_line(
+    answer: bytes, model: Path, cache: Path, asked: Callable[[LoopbackHub], None]
+) -> None:
+    with LoopbackHub({REF: model}, says=answer) as server:
+        asked(server)
+        with pytest.raises(
+            ModelUnavailable, match=r"^someone/small.*(does not answer as a hub does|offers no safetensors)"
+        ):
+            hub.download(REF)
+
+
 @pytest.mark.parametrize("name", ["model.safetensors", "config.json"])
 def test_a_file_without_end_ends_where_the_hub_said(
     name: str, model: Path, cache: Path, asked: Callable[[LoopbackHub], None]

@@ -75,6 +75,23 @@ def test_refuses_a_model_of_which_files_are_missing(model: Path, index: str) -> 
         source.inspect_folder(model)
 
 
+@pytest.mark.parametrize("name", ["weights.bin", "../other.safetensors", "part/model.safetensors", ".safetensors", 7])
+def test_refuses_an_index_that_names_anything_but_safetensors_beside_it(model: Path, name: object) -> None:
+    (model / "weights.bin").write_bytes(b"a pickle")
+    (model / "model.safetensors.index.json").write_text(
+        json.dumps({"weight_map": {"a": "model.safetensors", "b": name}})
+    )
+    with pytest.raises(ModelUnavailable, match=r"index\.json names .*: weights are read from \*\.safetensors files"):
+        source.inspect_folder(model)
+
+
+def test_refuses_weights_that_the_configuration_names(model: Path) -> None:
+    config = json.loads((model / "config.json").read_text())
+    (model / "config.json").write_text(json.dumps(config | {"transformers_weights": "weights.bin"}))
+    with pytest.raises(ModelUnavailable, match="transformers_weights"):
+        source.inspect_folder(model)
+
+
 def test_refuses_what_is_no_language_model(model: Path) -> None:
     config = json.loads((model / "config.json").read_text())
     (model / "config.json").write_text(json.dumps(config | {"architectures": ["BertForMaskedLM"]}))

@@ -11,6 +11,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from conductor_core.file_lock import FileLock
 from conductor_core.inference import hardware
 from conductor_core.inference import model as model_module
 from conductor_core.inference.errors import Interrupted, ModelUnavailable
@@ -146,6 +147,24 @@ def test_a_damaged_file_is_dropped_with_a_line_in_the_log(
     assert torch.equal(logits(loaded(folder, packed, "int8")), exact)
     (line,) = [each.message for each in caplog.records if each.levelno == logging.WARNING]
     assert "int8.safetensors is not used, and made anew: " in line
+
+
+def test_a_file_that_another_process_has_just_made_is_not_made_again(
+    folder: Path, packed: Path, monkeypatch: pytest.MonkeyPatch, never_packed: Callable[[], None]
+) -> None:
+    exact = logits(loaded(folder, packed, "int8"))
+    path = packed_path(packed, folder, "int8")
+    aside = path.with_suffix(".aside")
+    path.rename(aside)
+    never_packed()
+
+    class FreeAgain(FileLock):
+        def acquire(self, timeout_s: float) -> bool:
+            aside.rename(path)
+            return super().acquire(timeout_s)
+
+    monkeypatch.setattr(packed_model, "FileLock", FreeAgain)
+    assert torch.equal(logits(loaded(folder, packed, "int8")), exact)
 
 
 def test_a_file_of_another_model_is_not_used(folder: Path, packed: Path, tmp_path: Path) -> None:
