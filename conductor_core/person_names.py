@@ -20,6 +20,7 @@ _LONGEST_PART = 5_000
 """A longer line is searched in parts of as many characters: the memory that a model takes grows with the text."""
 _KEPT_LINES = 4_096
 _MOST_KNOWN = 1_000
+"""Names and parts of names that a run remembers: each new text is searched for all of them."""
 _LEAST_LETTERS = 3
 """A part of a name is hidden by itself if it has at least as many."""
 _PART = re.compile(rf"[^\n]{{1,{_LONGEST_PART}}}(?=\s|$)|[^\n]{{1,{_LONGEST_PART}}}")
@@ -100,7 +101,11 @@ class NamesOfRun:
 
     def met(self, text: str) -> list[tuple[int, int]]:
         """Returns where names are that were found before, without asking the model."""
-        return [] if self._pattern is None else [match.span() for match in self._pattern.finditer(text)]
+        if not self._known:
+            return []
+        if self._pattern is None:
+            self._pattern = re.compile(rf"(?<!\w)(?:{'|'.join(self._known)})(?!\w)")
+        return [match.span() for match in self._pattern.finditer(text)]
 
     def _is_other(self, name: str) -> bool:
         return _words(name) <= self._others
@@ -115,7 +120,7 @@ class NamesOfRun:
         if all(each in self._known for each in new) or len(self._known) >= _MOST_KNOWN:
             return
         self._known |= dict.fromkeys(new)
-        self._pattern = re.compile(rf"(?<!\w)(?:{'|'.join(self._known)})(?!\w)")
+        self._pattern = None  # compiled anew when a text needs it, and not for each of its names
 
 
 def _words(name: str) -> set[str]:

@@ -101,18 +101,33 @@ def lose_hold(target: Path, copy: Path) -> tuple[str, ...] | None:
     return tuple(run_id for run_id in found if run_id not in held)
 
 
+def lose_held(target: Path, copy: Path) -> tuple[str, ...] | None:
+    """Returns the runs that are held in the database at ``target`` and missing in the copy; None: it cannot be read."""
+    held = _named_by(target, _HELD)
+    return None if held is None else tuple(sorted(held - _kept_in(copy)))
+
+
 def _has_holds(connection: sqlite3.Connection) -> bool:
     return connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'holds'").fetchone() is not None
 
 
 def _both(target: Path, copy: Path, query: str) -> tuple[str, ...] | None:
+    named = _named_by(target, query)
+    return None if named is None else tuple(sorted(named & _kept_in(copy)))
+
+
+def _named_by(target: Path, query: str) -> set[str] | None:
     try:
         with closing(_reading(target)) as connection:
-            named = {str(run_id) for (run_id,) in connection.execute(query)}
+            return {str(run_id) for (run_id,) in connection.execute(query)}
     except (NoEvidence, sqlite3.Error):
         return None
+
+
+def _kept_in(copy: Path) -> set[str]:
+    """Returns the runs of the copy that are not erased."""
     with closing(open_database(copy)) as connection:
-        return tuple(sorted(named & {str(run_id) for (run_id,) in connection.execute(_THERE, (ERASED,))}))
+        return {str(run_id) for (run_id,) in connection.execute(_THERE, (ERASED,))}
 
 
 def sealed_runs(database: Path, vault: Vault) -> Counter[str]:

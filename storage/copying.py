@@ -163,6 +163,9 @@ def _notes(done: Restored) -> Iterator[str]:
         yield f"{were} there again; erase {_it(done.back)} again: {_named(done.back)}"
     if done.unheld:
         yield f"{_which(done.unheld, 'held')} not held now; hold {_it(done.unheld)} again: {_named(done.unheld)}"
+    if done.lost_held:
+        lost = done.lost_held
+        yield f"{_which(lost, 'held')} not in the backup; only {done.replaced} has {_it(lost)}: {_named(lost)}"
     for why, number in done.sealed.items():
         yield f"{counted(number, 'encrypted run')} cannot be opened now: {why}"
     if done.keyless and done.checked is not None:

@@ -41,7 +41,8 @@ class Restored:
         older: why the log is now an older state than was published; None: it is not.
         replaced: the database that was there. keys: the keys of encrypted runs that came with the backup.
         back: runs that were deleted or erased in the replaced database, and are there again. unheld: runs that were
-            held there, and are not now. Both are None if the replaced database cannot be read.
+            held there, and are not now. lost_held: those that were held and are not in the backup at all. The three
+            are None if the replaced database cannot be read.
         sealed: why encrypted runs cannot be opened, each with the number of runs.
         keyless: the signing key is not there, so that no checkpoint could be checked.
     """
@@ -56,6 +57,7 @@ class Restored:
     keys: Path | None
     back: tuple[str, ...] | None
     unheld: tuple[str, ...] | None
+    lost_held: tuple[str, ...] | None
     sealed: dict[str, int]
     places: Places
     keyless: bool
@@ -97,6 +99,7 @@ def restore(
         shutil.copymode(target if target.exists() else backup, copy)
         back = comparing.come_back(target, copy) if target.exists() else ()
         unheld = comparing.lose_hold(target, copy) if target.exists() else ()
+        lost_held = comparing.lose_held(target, copy) if target.exists() else ()
         replaced = _put(copy, target, with_keys=keys)
         forget_check(evidence_folder(target))
         flush(target.parent)
@@ -113,6 +116,7 @@ def restore(
         keys_beside(target) if keys else None,
         back,
         unheld,
+        lost_held,
         sealed,
         places,
         not places.key.is_file(),

@@ -9,6 +9,7 @@ from conductor_core.shared_run import MOST_RUNS
 from pages.components.shell.looking import asked_by_browser, exported
 from pages.components.shell.runtime import current
 from pages.components.shell.saving import Hidden, refused, saved
+from pages.components.shell.sent import sent
 
 
 class _Comparison(Hidden):
@@ -20,7 +21,7 @@ class _Comparison(Hidden):
 async def share_comparison(request: Request) -> Response:
     """Returns a comparison as one page (``shared_comparison``): 400, 404, 409 or 503 with the reason."""
     try:
-        asked = _Comparison.model_validate_json(await request.body())
+        asked = await sent(request, _Comparison)
     except ValidationError:
         return refused(400, "this names no runs to compare, or no list of words")
     store = current().store

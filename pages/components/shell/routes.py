@@ -31,6 +31,7 @@ from pages.components.shell.looking import asked_by_browser, exported
 from pages.components.shell.runtime import OneLineStartFault, current
 from pages.components.shell.saving import Hidden, refused, saved
 from pages.components.shell.security import ContentSecurityPolicy, OwnPagesOnly
+from pages.components.shell.sent import sent
 from storage import Store
 
 CLOSE_DONE = 1000
@@ -156,7 +157,7 @@ async def share(request: Request) -> Response:
     """Returns a run as one page (``live_workflow.shared_page``): 400, 404, 409 or 503 with the reason."""
     run_id, store = request.path_params["run_id"], current().store
     try:
-        asked = Hidden.model_validate_json(await request.body())
+        asked = await sent(request, Hidden)
     except ValidationError:
         return refused(400, "this is no list of words")
     browser = asked_by_browser(request.cookies)
@@ -192,7 +193,7 @@ async def decide(request: Request) -> Response:
     """
     run_id, caller = request.path_params["run_id"], local_caller("page")
     try:
-        said = _Decision.model_validate_json(await request.body())
+        said = await sent(request, _Decision)
     except ValidationError:
         return JSONResponse({"error": "this is no decision about a run"}, status_code=400)
     common = {

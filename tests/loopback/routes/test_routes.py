@@ -296,3 +296,22 @@ async def test_pages_learn_how_many_runs_wait_and_that_nobody_can_say(
         monkeypatch.setattr(Store, "totals", fails)
         failed = await client.get("/api/waiting")
         assert (failed.status_code, failed.json()) == (503, {"error": "the disk is full"})
+
+
+@pytest.mark.parametrize("path", [f"runs/{RUN}/share", f"runs/{RUN}/approve", f"runs/{RUN}/deny", "comparison/share"])
+async def test_a_body_without_end_is_refused_as_it_comes(path: str, served: Served) -> None:
+    sent_bytes = 0
+
+    async def endless() -> AsyncIterator[bytes]:
+        nonlocal sent_bytes
+        while True:
+            yield bytes(100_000)
+            sent_bytes += 100_000
+            await asyncio.sleep(0)
+
+    async with httpx.AsyncClient(timeout=20) as client:
+        response = await client.post(f"{served.origin}/api/{path}", content=bytes(1_000_001))
+        assert (response.status_code, response.text) == (413, "this is more than 1,000,000 bytes")
+        with suppress(httpx.TransportError):  # the server hangs up while this goes on sending
+            await client.post(f"{served.origin}/api/{path}", content=endless())
+    assert sent_bytes < 50_000_000

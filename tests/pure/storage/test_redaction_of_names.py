@@ -5,6 +5,7 @@ import logging
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -108,3 +109,24 @@ def test_without_the_extra_or_the_model_the_error_says_what_to_install(
     monkeypatch.setattr("conductor_core.person_names.find_spec", lambda name: name != "no_model" or None)
     with pytest.raises(BadInput, match="needs a spaCy model, and there is none at no_model"):
         PersonNames("no_model")
+
+
+class KnowsCapitals:
+    def spans(self, text: str) -> Iterator[tuple[int, int]]:
+        yield from (found.span() for found in re.finditer(r"[A-Z]\w+ [A-Z]\w+", text))
+
+
+def test_many_names_cost_one_search_for_all_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    patterns: list[str] = []
+
+    def compiled(pattern: str) -> re.Pattern[str]:
+        patterns.append(pattern)
+        return re.compile(pattern)
+
+    names = NamesOfRun(KnowsCapitals())  # type: ignore[arg-type]
+    monkeypatch.setattr("conductor_core.person_names.re", SimpleNamespace(compile=compiled, escape=re.escape))
+    text = "\n".join(f"Ada{n} Byron{n} came" for n in range(300))
+    assert len(names.spans(text)) == 300 * 2
+    assert len(patterns) == 1
+    assert len(names.met("byron7 and ada7 BYRON7, Ada299")) == 2
+    assert len(patterns) == 1

@@ -326,6 +326,18 @@ def test_runs_that_lose_their_hold_are_named(database: Path, tmp_path: Path, cap
     assert "1 run that was held is not held now; hold it again: one" in capsys.readouterr().out
 
 
+def test_held_runs_that_the_backup_does_not_have_are_named(database: Path, tmp_path: Path, capsys: Said) -> None:
+    store = open_store(f"sqlite:///{database}")
+    store.log.append_and_wait(*whole_run("late"))
+    store.hold(["one", "late"], local_caller("cli"))
+    store.close()
+    assert main(["restore", str(tmp_path / "backup.sqlite3"), str(database), "--replace"]) == 0
+    said = capsys.readouterr().out
+    assert "1 run that was held is not held now; hold it again: one" in said
+    (aside,) = database.parent.glob("runs.sqlite3.replaced-*Z")
+    assert f"1 run that was held is not in the backup; only {aside} has it: late" in said
+
+
 def test_encrypted_runs_without_their_keys_are_counted(
     tmp_path: Path, capsys: Said, monkeypatch: pytest.MonkeyPatch
 ) -> None:
