@@ -30,7 +30,7 @@ def show() -> None:
                 fault_box(error)
     found.sort(key=lambda each: each.ref != asked)
     first = found[0]
-    if first.ref == asked and not first.here:
+    if first.ref == asked and first.download.state != "here" and not first.fault:
         size = f" It has {gb(first.size_bytes)}." if first.size_bytes else ""
         st.info(
             f"{inert(first.name)} is not on this machine yet, and no run downloads one by itself.{size} Download it, "

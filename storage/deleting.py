@@ -15,6 +15,7 @@ from conductor_core.trace import ENDED_STATUSES
 from storage import contents
 from storage.encoding import caller_columns, read_caller, read_text, read_time, stored_line, stored_rows
 from storage.evidence.chain import add_record, record_deletion
+from storage.evidence.removals import deletion_digest
 from storage.records import ERASED
 from storage.search import forgetting
 from storage.vault import SEALED
@@ -24,7 +25,7 @@ _HELD = "SELECT held FROM holds WHERE run_id = ? ORDER BY id DESC LIMIT 1"
 _RECORD = (
     "INSERT INTO deletions "
     "(run_id, deleted_at_utc, actor, door, created_at_utc, status, events, events_sha256, erased) "
-    "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+    "VALUES (:run_id, :deleted_at_utc, :actor, :door, :created_at_utc, :status, :events, :events_sha256, :erased)"
 )
 _BLANK = (
     "UPDATE runs SET status = ?, task = '', error = NULL, asked_for = NULL, batch_row = NULL, purpose = '', "
@@ -145,9 +146,21 @@ def _record(cursor: sqlite3.Cursor, run_id: str, run: tuple[str, str], caller: C
     sha256 = hashlib.sha256(b"".join(stored_line(*row) for row in events)).hexdigest()
     now = datetime.now(UTC).isoformat()
     actor, door = caller_columns(caller)
-    cursor.execute(_RECORD, (run_id, now, actor, door, run[1], run[0], len(events), sha256, erased))
+    row = {
+        "run_id": run_id,
+        "deleted_at_utc": now,
+        "actor": actor,
+        "door": door,
+        "created_at_utc": run[1],
+        "status": run[0],
+        "events": len(events),
+        "events_sha256": sha256,
+        "erased": erased,
+    }
+    cursor.execute(_RECORD, row)
     more = {"erased": True} if erased else {}
-    record_deletion(cursor, run_id, actor=None if actor is None else json.loads(actor), door=door, **more)
+    who = {"actor": None if actor is None else json.loads(actor), "door": door}
+    record_deletion(cursor, run_id, at_utc=now, row_sha256=deletion_digest(row), **who, **more)
 
 
 def _remove(cursor: sqlite3.Cursor, run_id: str, *tables: str) -> None:
@@ -167,7 +180,8 @@ def hold(cursor: sqlite3.Cursor, run_ids: Sequence[str], caller: Caller, *, held
     for run_id in dict.fromkeys(run_ids):
         cursor.execute(_HOLD, (run_id, held, now, actor, door))
         kind = "run.held" if held else "run.released"
-        add_record(cursor, kind, run_id, actor=None if actor is None else json.loads(actor), door=door)
+        who = {"actor": None if actor is None else json.loads(actor), "door": door}
+        add_record(cursor, kind, run_id, at_utc=now, **who)
 
 
 def read_held(connection: sqlite3.Connection, run_ids: Sequence[str]) -> set[str]:

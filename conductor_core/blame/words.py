@@ -58,7 +58,8 @@ def finding_words(effect: Effect) -> str:
             return "Not measured."
     more = "no number of them that can be paid" if effect.needed is None else f"about {effect.needed} pairs"
     found = f"{points(effect.effect)}, {signed(effect.low)} to {signed(effect.high)}"
-    return f"Inconclusive ({found}): {more} would settle it if they go on like these {effect.pairs}."
+    bar = f"; beyond {100 * MARGIN:.0f} points it would count" if effect.low > 0 or effect.high < 0 else ""
+    return f"Inconclusive ({found}{bar}): {more} would settle it if they go on like these {effect.pairs}."
 
 
 def why_first(ranking: Sequence[Effect], plan: Workflow) -> str:

@@ -18,7 +18,6 @@ from conductor_core.errors import BadInput
 
 models = typer.Typer(
     help="List, download, delete and time the Conductors of this machine: list, pull, remove, time.",
-    no_args_is_help=True,
     rich_markup_mode=None,
 )
 

@@ -1,6 +1,5 @@
-"""Checks what is derived from the events against them: the rows of runs, from which lists and totals are made."""
+"""Checks what is derived from the events against them: rows of runs, snapshots, and the search index."""
 
-import json
 import sqlite3
 from collections import Counter
 from collections.abc import Callable
@@ -8,18 +7,16 @@ from collections.abc import Callable
 from conductor_core.errors import RunUnreadable
 from storage.encoding import SnapshotRow
 from storage.evidence.history import Report, counted
+from storage.evidence.removals import check_removals, read_removals
 from storage.live_runs import changing_columns, fixed_columns
 from storage.reading import read_run
 from storage.records import ERASED, SEALED_COLUMNS
+from storage.search.checking import IndexCheck
 from storage.vault import SEALED, Sealed, Vault
 
 _ORPHANS = "SELECT DISTINCT run_id FROM {table} WHERE run_id NOT IN (SELECT run_id FROM events)"
 _MISSING = "SELECT DISTINCT run_id FROM events WHERE run_id NOT IN (SELECT run_id FROM runs)"
-_RECORDS = (
-    "SELECT run_id, record FROM leaves WHERE record IS NOT NULL AND (instr(record, '\"run.deleted\"') "
-    "OR instr(record, '\"run.held\"') OR instr(record, '\"run.released\"')) ORDER BY position"
-)
-_HELD = "SELECT run_id FROM holds WHERE id IN (SELECT max(id) FROM holds GROUP BY run_id) AND held"
+_INDEX = "the search index, from which ledger and hits are read, differs from the events of the run"
 _TEXTS = (
     "SELECT run_id, status, ifnull(task, '') <> '' OR ifnull(error, '') <> '' "
     "OR EXISTS (SELECT 1 FROM snapshots s WHERE s.run_id = runs.run_id) FROM runs"
@@ -31,14 +28,14 @@ _SNAPSHOT = "SELECT run_id, sequence, fold_digest, trace, events_sha256, sha256 
 def check(connection: sqlite3.Connection, report: Report, progress: Callable[[str, int], None], vault: Vault) -> None:
     """Adds a finding for each run whose row or snapshot says other things than its events.
 
-    An erased run has no events that can be read: its row must be empty, and the log must say who erased it. A run that
-    the log says is held must be held, and not be gone. Rows of encrypted runs
-    whose key is away are not compared; a note says how many, and what to do. Raises: sqlite3.Error; StoreError.
+    An erased run has no events that can be read: its row must be empty, and the log must say who erased it. Deletions
+    and holds must be those of the log (``removals``). Rows of encrypted runs whose key is away are not compared; a note
+    says how many, and what to do. Raises: sqlite3.Error; StoreError.
     """
     named = {each.run_id for each in report.findings}
-    erased, held, gone = _recorded(connection)
-    _check_held(connection, held, gone, report)
-    named |= _check_erased(connection, erased, named, report, vault)
+    logged = read_removals(connection)
+    check_removals(connection, logged, report)
+    named |= _check_erased(connection, logged.erased, named, report, vault)
     for table in ("runs", "snapshots"):
         for (run_id,) in connection.execute(_ORPHANS.format(table=table)).fetchall():
             if run_id not in named:
@@ -48,6 +45,7 @@ def check(connection: sqlite3.Connection, report: Report, progress: Callable[[st
             report.add("derived", str(run_id), None, "the run has events, and no row: lists do not show it")
     ids = [run_id for (run_id,) in connection.execute("SELECT run_id FROM runs ORDER BY sequence")]
     closed: Counter[str] = Counter()
+    index = IndexCheck(connection)
     for number, run_id in enumerate(ids):
         progress("runs", number)
         if run_id in named:
@@ -56,45 +54,13 @@ def check(connection: sqlite3.Connection, report: Report, progress: Callable[[st
             closed[str(why)] += 1
         else:
             _check_run(connection, run_id, report, vault)
+            if (wrong := index.fault(run_id)) is not None:
+                report.add("derived", run_id, None, f"{_INDEX}: {wrong}; `python -m storage search --rebuild` mends it")
     for said, number in closed.items():
         are, away = ("is", "its key is") if number == 1 else ("are", "their keys are")
         report.notes.append(
             f"{counted(number, 'run')} {are} encrypted, and {away} away, so lists were not compared to that: {said}"
         )
-
-
-def _recorded(connection: sqlite3.Connection) -> tuple[set[str], set[str], set[str]]:
-    """Returns the runs that were erased, that are held, and that went while they were held, as the log says."""
-    erased: set[str] = set()
-    held: set[str] = set()
-    gone: set[str] = set()
-    for run_id, text in connection.execute(_RECORDS).fetchall():
-        match _record(text):
-            case {"kind": "run.held"}:
-                held.add(str(run_id))
-            case {"kind": "run.released"}:
-                held.discard(str(run_id))
-            case {"kind": "run.deleted"} as record:
-                gone |= held & {str(run_id)}
-                erased |= {str(run_id)} if record.get("erased") else set()
-    return erased, held, gone
-
-
-def _check_held(connection: sqlite3.Connection, held: set[str], gone: set[str], report: Report) -> None:
-    """Compares the holds with the log. Holds of before the log had records of them are in their table alone."""
-    now = {str(run_id) for (run_id,) in connection.execute(_HELD)}
-    for run_id in sorted(gone):
-        report.add("derived", run_id, None, "the run was held when it was deleted or erased")
-    for run_id in sorted(held - gone - now):
-        report.add("derived", run_id, None, "the log says that the run is held, and the table of holds does not")
-
-
-def _record(text: object) -> dict[str, object]:
-    try:
-        record = json.loads(text) if isinstance(text, str) else None
-    except (ValueError, RecursionError):  # damaged, which is a finding about the evidence
-        return {}
-    return record if isinstance(record, dict) else {}
 
 
 def _check_erased(

@@ -26,8 +26,8 @@ log = logging.getLogger(__name__)
 Change = Callable[[Callable[[sqlite3.Cursor], None]], None]
 """Runs a piece of work in a transaction of the writer (``EventLog.change_and_wait``)."""
 
-_KINDS = (*sorted(FINAL_KINDS), "run.waiting")
-_AT_REST = f"kind IN ({', '.join('?' * len(_KINDS))})"
+AT_REST_KINDS = (*sorted(FINAL_KINDS), "run.waiting")
+_AT_REST = f"kind IN ({', '.join('?' * len(AT_REST_KINDS))})"
 _STATE = "SELECT reached, residue FROM search_state"
 _DUE = f"SELECT run_id, max(sequence) FROM events WHERE sequence > ? AND sequence <= ? AND {_AT_REST} GROUP BY run_id"  # noqa: S608  no value in it
 _BEHIND = f"SELECT count(DISTINCT run_id) FROM events WHERE sequence > ? AND {_AT_REST}"  # noqa: S608  no value in it
@@ -38,10 +38,12 @@ _NEWEST = "SELECT coalesce(max(sequence), 0) FROM events"
 _THERE = "SELECT 1 FROM runs WHERE run_id = ? AND status <> ?"
 _TEXT = "INSERT INTO search_texts (run, dense, text) VALUES (?, ?, ?)"
 _PLACE = "INSERT INTO search_places (text_id, run, field, event, path, agent, detail) VALUES (?, ?, ?, ?, ?, ?, ?)"
-_CALL = (
-    "INSERT INTO search_calls (run, event, at_utc, purpose, path, agent, provider, host, simulated, how, ended, "
-    "messages, images, input_tokens, output_tokens, cost_usd) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+CALL_COLUMNS = (
+    "run, event, at_utc, purpose, path, agent, provider, host, simulated, how, ended, messages, images, input_tokens, "
+    "output_tokens, cost_usd"
 )
+_CALL = f"INSERT INTO search_calls ({CALL_COLUMNS}) VALUES ({', '.join('?' * 16)})"  # noqa: S608  own names
+NOT_INDEXED = "it cannot be indexed"
 _WINDOW = 4_000
 """Events looked at for ended runs at once."""
 _MOST_CHARACTERS = 400_000
@@ -84,7 +86,7 @@ def _state(reader: sqlite3.Connection | sqlite3.Cursor) -> tuple[int, bool]:
 
 def read_lag(connection: sqlite3.Connection) -> Lag:
     reached, _ = _state(connection)
-    ((runs,),) = connection.execute(_BEHIND, (reached, *_KINDS)).fetchall()
+    ((runs,),) = connection.execute(_BEHIND, (reached, *AT_REST_KINDS)).fetchall()
     ((running,),) = connection.execute(_RUNNING).fetchall()
     ((encrypted,),) = connection.execute(_ENCRYPTED).fetchall()
     ((damaged,),) = connection.execute(_FAULTY).fetchall()
@@ -135,7 +137,9 @@ class Indexer:
         What another process has done meanwhile is not done again.
         """
         with self._database.reading() as connection:
-            due = sorted(connection.execute(_DUE, (reached, end, *_KINDS)).fetchall(), key=lambda row: int(row[1]))
+            due = sorted(
+                connection.execute(_DUE, (reached, end, *AT_REST_KINDS)).fetchall(), key=lambda row: int(row[1])
+            )
         if not due and end - reached < _WINDOW:
             return 0, end  # while a run streams, the index need not be told of each of its events
         taken = 0
@@ -170,7 +174,7 @@ class Indexer:
                 if type(error) is not StoreError:
                     raise
                 log.warning("run %s is in the search index without its texts: %s", record.run_id, error)
-                bare = Record(record.run_id, record.run, record.newest, fault=f"it cannot be indexed: {error}")
+                bare = Record(record.run_id, record.run, record.newest, fault=f"{NOT_INDEXED}: {error}")
                 stands = self._put([bare], expected, to)
             if stands != to:  # another process is further
                 return stands
@@ -256,34 +260,38 @@ def put(cursor: sqlite3.Cursor, record: Record) -> None:
         )
         for table in ("search_words", "search_signs")[: 1 + dense]:
             cursor.execute(f"INSERT INTO {table} (rowid, text) VALUES (?, ?)", (text_id, text))  # noqa: S608  own names
-    cursor.executemany(
-        _CALL,
-        [
-            (
-                record.run,
-                event,
-                call.at_utc.isoformat(),
-                call.of,
-                label(call.path),
-                call.agent,
-                call.provider,
-                call.host,
-                call.simulated,
-                call.how,
-                call.ended,
-                len(call.messages),
-                sum(len(images_in(message.content)) for message in call.messages),
-                call.usage.input_tokens,
-                call.usage.output_tokens,
-                call.cost_usd,
-            )
-            for event, call in record.calls
-        ],
-    )
-    cursor.executemany(
-        "INSERT INTO search_facets (kind, value, run, times) VALUES (?, ?, ?, ?)",
-        [(kind, value, record.run, times) for (kind, value), times in record.facets.items()],
-    )
+    cursor.executemany(_CALL, call_rows(record))
+    cursor.executemany("INSERT INTO search_facets (kind, value, run, times) VALUES (?, ?, ?, ?)", facet_rows(record))
+
+
+def call_rows(record: Record) -> list[tuple[object, ...]]:
+    """Returns the rows of ``search_calls`` of a run, in the order of the columns that ``_CALL`` names."""
+    return [
+        (
+            record.run,
+            event,
+            call.at_utc.isoformat(),
+            call.of,
+            label(call.path),
+            call.agent,
+            call.provider,
+            call.host,
+            call.simulated,
+            call.how,
+            call.ended,
+            len(call.messages),
+            sum(len(images_in(message.content)) for message in call.messages),
+            call.usage.input_tokens,
+            call.usage.output_tokens,
+            call.cost_usd,
+        )
+        for event, call in record.calls
+    ]
+
+
+def facet_rows(record: Record) -> list[tuple[object, ...]]:
+    """Returns the rows of ``search_facets`` of a run."""
+    return [(kind, value, record.run, times) for (kind, value), times in record.facets.items()]
 
 
 def _empty(cursor: sqlite3.Cursor) -> None:

@@ -62,6 +62,12 @@ def test_every_conductor_is_listed_with_what_it_needs_and_a_folder_is_a_way_with
     assert [each.label for each in app.button].count("Download") == 5
 
 
+def test_a_folder_that_is_no_model_is_not_offered_for_download(visit: Visit, tmp_path: Path) -> None:
+    app = visit("models", model=str(tmp_path))
+    assert "has no config.json: it is not a model folder" in drawn(app)
+    assert not app.info
+
+
 def test_a_model_that_is_chosen_on_the_run_page_but_not_here_leads_to_the_models_page(visit: Visit) -> None:
     app = visit("run")
     app.selectbox(run_settings.CONDUCTOR).set_value(REF).run()

@@ -93,6 +93,8 @@ def test_an_inconclusive_effect_says_how_many_pairs_would_settle_it(experiments:
     assert found.needed is not None
     assert found.needed > COUNT
     assert f"about {found.needed} pairs would settle it" in finding_words(found)
+    assert "points it would count" not in finding_words(found)
+    assert "; beyond 10 points it would count): " in finding_words(found.model_copy(update={"low": 0.06, "high": 0.79}))
 
 
 def test_less_often_than_without_is_no_blame(experiments: Experiments) -> None:

@@ -130,7 +130,7 @@ function outcomeOf(model, run, last) {
     return { title: "Not all of this run can be read", kind, conclusion: run.error, hint }
   }
   if (run.answer !== null) return answered(model, run, last)
-  const none = { title: "No answer", kind: "cancelled", hint: KEPT }
+  const none = { title: "No answer", kind: "cancelled", hint: model.steps.size ? KEPT : NO_PLAN }
   switch (run.status) {
     case "denied":
       return { ...none, kind: "failed", conclusion: run.error }
@@ -227,6 +227,7 @@ function cancelled(run) {
 const STOPPED = "What was written is kept below. Fix the storage error, restart the program, then resume the run."
 const READ = "Everything up to that place is shown below. What happened after it is not known."
 const KEPT = "What the steps wrote until then is kept below; a re-run pays only for what is missing."
+const NO_PLAN = "No step had begun, and nothing was paid for one. Run gets a new plan."
 const SIMULATED = "Take one of the examples above, or choose real workers for this task."
 const DECLINED = "Ask in other words, or give the step to another worker under Edit plan: finished steps are reused."
 const EMPTY = "Give the step to another worker under Edit plan, or ask in other words: finished steps are reused."

@@ -1,0 +1,75 @@
+"""Compares the search index with the events: ledger, sums, filters and hits are read from it."""
+
+import sqlite3
+from collections import Counter
+from collections.abc import Iterable
+
+from storage.search.index import AT_REST_KINDS, CALL_COLUMNS, NOT_INDEXED, call_rows, facet_rows
+from storage.search.reading import read_record
+
+_IS_THERE = "SELECT 1 FROM sqlite_master WHERE name = 'search_state'"
+_REACHED = "SELECT reached FROM search_state"
+_RUN = "SELECT run, indexed_to, fault FROM search_runs WHERE run_id = ?"
+_AT_REST = (
+    f"SELECT max(sequence) FROM events WHERE run_id = ? AND sequence <= ? "  # noqa: S608  no value in it
+    f"AND kind IN ({', '.join('?' * len(AT_REST_KINDS))})"
+)
+_NEWEST = "SELECT max(sequence) FROM events WHERE run_id = ?"
+_CALLS = f"SELECT {CALL_COLUMNS} FROM search_calls WHERE run = ?"  # noqa: S608  own names
+_FACETS = "SELECT kind, value, run, times FROM search_facets WHERE run = ?"
+_TEXTS = "SELECT text FROM search_texts WHERE run = ?"
+_PLACES = (
+    "SELECT t.text, p.field, p.event, p.path, p.agent, p.detail FROM search_places p JOIN search_texts t "
+    "ON t.id = p.text_id WHERE p.run = ?"
+)
+
+
+class IndexCheck:
+    """Compares one run after the other. A database without an index, of an older version, has nothing to compare."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+        there = connection.execute(_IS_THERE).fetchone()
+        state = connection.execute(_REACHED).fetchone() if there else None
+        self._reached = int(state[0]) if state is not None and isinstance(state[0], int) else None
+
+    def fault(self, run_id: str) -> str | None:
+        """Says what the index has otherwise than the events of a run; None: nothing. Encrypted runs are not in it.
+
+        Raises: sqlite3.Error.
+        """
+        if self._reached is None:
+            return None
+        ((at_rest,),) = self._connection.execute(_AT_REST, (run_id, self._reached, *AT_REST_KINDS))
+        if at_rest is None:  # it never came to rest, or that is still to be taken in
+            return None
+        row = self._connection.execute(_RUN, (run_id,)).fetchone()
+        if row is None:
+            return None if read_record(self._connection, run_id).encrypted else "it is missing"
+        run, indexed_to, fault = row
+        ((newest,),) = self._connection.execute(_NEWEST, (run_id,))
+        if not at_rest <= indexed_to <= newest:
+            return "it is of other events"
+        if indexed_to < newest or fault.startswith(NOT_INDEXED):  # the run went on since, or only its name is there
+            return None
+        return self._differs(run_id, run, fault)
+
+    def _differs(self, run_id: str, run: int, fault: str) -> str | None:
+        record = read_record(self._connection, run_id)
+        if record.fault != fault:
+            return "how far it could be read"
+        places = [
+            (text, at.field, at.event, at.path, at.agent, at.detail) for text, of in record.texts.items() for at in of
+        ]
+        wanted: dict[str, tuple[str, Iterable[tuple[object, ...]]]] = {
+            "calls": (_CALLS, call_rows(record)),
+            "texts": (_TEXTS, [(text,) for text in record.texts]),
+            "places": (_PLACES, places),
+            "filters": (_FACETS, facet_rows(record)),
+        }
+        wrong = [
+            name
+            for name, (query, rows) in wanted.items()
+            if Counter(map(tuple, self._connection.execute(query, (run,)))) != Counter(rows)
+        ]
+        return ", ".join(wrong) or None

@@ -1,0 +1,100 @@
+"""The search index, from which the ledger and the hits of an audit are read, against the events."""
+
+import json
+import shutil
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from conductor_core import events as ev
+from storage import Privacy, open_store
+from storage.__main__ import main
+from tests.support.run_events import created, planned, step_started, whole_run
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("made") / "runs.sqlite3"
+    with closing(open_store(f"sqlite:///{path}")) as store:
+        for run_id in ("a", "b"):
+            store.log.append_and_wait(*whole_run(run_id, f"What of {run_id}?"))
+        store.log.append_and_wait(created("on"), *planned("on"), step_started("on", 0, 30))
+        store.search.catch_up()
+        store.log.append_and_wait(*whole_run("late"))
+    return path
+
+
+@pytest.fixture
+def path(made: Path, tmp_path: Path) -> Path:
+    shutil.copytree(made.parent, tmp_path / "copy")
+    return tmp_path / "copy" / made.name
+
+
+def found(path: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, str]:
+    capsys.readouterr()
+    code = main(["verify", "--db", str(path), "--json"])
+    findings = json.loads(capsys.readouterr().out)["findings"]
+    assert (code != 0) == bool(findings)
+    return {each["run_id"]: each["what"] for each in findings}
+
+
+def test_what_the_program_indexed_is_found_without_a_fault(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert found(path, capsys) == {}
+    with closing(open_store(f"sqlite:///{path}")) as store:
+        store.search.catch_up()
+        store.search.rebuild()
+    assert found(path, capsys) == {}
+
+
+OF_A = "(SELECT run FROM search_runs WHERE run_id = 'a')"
+
+
+@pytest.mark.parametrize(
+    ("statement", "says"),
+    [
+        (f"UPDATE search_calls SET provider = 'nobody' WHERE run = {OF_A}", "calls"),
+        (f"UPDATE search_calls SET cost_usd = 0.5 WHERE run = {OF_A}", "calls"),
+        (f"DELETE FROM search_calls WHERE run = {OF_A}", "calls"),
+        (f"UPDATE search_texts SET text = 'nothing' WHERE run = {OF_A}", "texts, places"),
+        (f"UPDATE search_places SET agent = 'eve' WHERE run = {OF_A}", "places"),
+        (f"DELETE FROM search_facets WHERE run = {OF_A} AND kind = 'agent'", "filters"),
+        ("DELETE FROM search_runs WHERE run_id = 'a'", "it is missing"),
+        ("UPDATE search_runs SET indexed_to = 0 WHERE run_id = 'a'", "it is of other events"),
+        ("UPDATE search_runs SET indexed_to = 1000000 WHERE run_id = 'a'", "it is of other events"),
+        ("UPDATE search_runs SET fault = 'unread' WHERE run_id = 'a'", "how far it could be read"),
+    ],
+)
+def test_an_index_that_was_changed_is_found_and_can_be_built_again(
+    path: Path, statement: str, says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with closing(sqlite3.connect(path)) as connection, connection:
+        assert connection.execute(statement).rowcount > 0
+    said = found(path, capsys)
+    assert list(said) == ["a"]
+    assert f"of the run: {says}; `python -m storage search --rebuild` mends it" in said["a"]
+    assert main(["search", "--rebuild", "--db", str(path)]) == 0
+    assert found(path, capsys) == {}
+
+
+def test_a_run_that_the_index_was_told_to_pass_over_is_found(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("UPDATE search_state SET reached = 1000000")
+    assert list(found(path, capsys)) == ["late"]
+
+
+def test_encrypted_runs_and_a_run_that_goes_on_after_it_was_indexed_are_no_fault(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "runs.sqlite3"
+    with closing(open_store(f"sqlite:///{path}", Privacy(encrypt=True))) as store:
+        store.log.append_and_wait(*whole_run("secret"))
+        store.search.catch_up()
+    with closing(open_store(f"sqlite:///{path}")) as store:
+        asked = ev.ApprovalRequested(run_id="w", number=1, of="plan", path=(), rules=("plan",), identity="i")
+        store.log.append_and_wait(created("w"), *planned("w"), asked, ev.RunWaiting(run_id="w"))
+        store.search.catch_up()
+        granted = ev.ApprovalGranted(run_id="w", numbers=(1,), door="page")
+        store.log.append_and_wait(ev.RunTaken(run_id="w"), granted)
+    assert found(path, capsys) == {}
