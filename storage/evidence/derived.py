@@ -1,10 +1,13 @@
-"""Checks what is derived from the events against them: rows of runs, snapshots, and the search index."""
+"""Checks what is derived from the events against them: rows of runs, snapshots, images, the search index."""
 
 import sqlite3
 from collections import Counter
 from collections.abc import Callable
 
-from conductor_core.errors import RunUnreadable
+from conductor_core.errors import ContentMissing, RunUnreadable
+from conductor_core.message_parts import images_in
+from conductor_core.run_trace import RunTrace
+from storage import contents
 from storage.encoding import SnapshotRow
 from storage.evidence.history import Report, counted
 from storage.evidence.removals import check_removals, read_removals
@@ -21,6 +24,7 @@ _TEXTS = (
     "SELECT run_id, status, ifnull(task, '') <> '' OR ifnull(error, '') <> '' "
     "OR EXISTS (SELECT 1 FROM snapshots s WHERE s.run_id = runs.run_id) FROM runs"
 )
+_IMAGES = "SELECT sha256 FROM run_contents WHERE run_id = ?"
 _FIRST = "SELECT substr(CAST(payload AS BLOB), 1, 1) FROM events WHERE run_id = ? ORDER BY sequence LIMIT 1"
 _SNAPSHOT = "SELECT run_id, sequence, fold_digest, trace, events_sha256, sha256 FROM snapshots WHERE run_id = ?"
 
@@ -88,12 +92,29 @@ def _is_encrypted(connection: sqlite3.Connection, run_id: str) -> bool:
     return row is not None and row[0] == SEALED
 
 
+def _check_images(connection: sqlite3.Connection, trace: RunTrace, report: Report) -> None:
+    """Looks for the images that the run's events name. A file that was imported may have come without them."""
+    if trace.imported is not None:
+        return
+    named = dict.fromkeys(image.sha256 for turn in trace.conversation for image in images_in(turn.content))
+    kept = {str(sha256) for (sha256,) in connection.execute(_IMAGES, (trace.run_id,))} if named else set()
+    for sha256 in named:
+        try:
+            contents.read(connection, sha256)
+        except ContentMissing as error:
+            report.add("derived", trace.run_id, None, f"an image of the run is missing: {error}")
+        else:
+            if sha256 not in kept:
+                report.add("derived", trace.run_id, None, f"no list says that the run needs the image {sha256[:12]}")
+
+
 def _check_run(connection: sqlite3.Connection, run_id: str, report: Report, vault: Vault) -> None:
     try:
         reading = read_run(connection, run_id, vault)
     except RunUnreadable as error:
         report.add("derived", run_id, None, f"the run cannot be read, or its snapshot is of other events: {error}")
         return
+    _check_images(connection, reading.trace, report)
     snapshot = connection.execute(_SNAPSHOT, (run_id,)).fetchone()
     if snapshot is not None and not SnapshotRow(*snapshot).holds():
         report.add("derived", run_id, None, "the snapshot of the run was changed; readers pass over it")

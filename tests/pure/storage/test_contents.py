@@ -10,6 +10,7 @@ from conductor_core.errors import ContentMissing
 from conductor_core.message_parts import LoadedImage
 from conductor_core.run_request import RunRequest
 from storage import Store, contents
+from storage.__main__ import main
 from tests.support.gated_runs import ADA
 from tests.support.pictures import part, picture
 from tests.support.run_events import created, created_otherwise, whole_run
@@ -95,3 +96,28 @@ async def test_a_run_without_images_names_none(store: Store, path: Path) -> None
         assert connection.execute("SELECT count(*) FROM run_contents").fetchone() == (0,)
     connection.close()
     assert RunRequest(task="t").all_images == ()
+
+
+@pytest.mark.parametrize(
+    ("statement", "says"),
+    [
+        ("DELETE FROM contents", "an image of the run is missing: the database has no content"),
+        ("UPDATE contents SET data = x'00'", "an image of the run is missing: the content"),
+        ("DELETE FROM run_contents", "no list says that the run needs the image"),
+    ],
+)
+async def test_verify_misses_an_image_that_was_changed_or_is_gone(
+    store: Store, path: Path, statement: str, says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    await run_with(store, "a", RED)
+    store.close()
+    capsys.readouterr()
+    assert main(["verify", "--db", str(path)]) == 0
+    with sqlite3.connect(path) as connection:
+        for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
+            connection.execute(f"DROP TRIGGER {name}")
+        connection.execute(statement)
+    connection.close()
+    capsys.readouterr()
+    assert main(["verify", "--db", str(path)]) != 0
+    assert says in capsys.readouterr().out
