@@ -26,7 +26,7 @@ QUESTIONS = (
     ("approved", "‖ What was approved or denied, and by whom?", {"approval": ANY}),
     ("failed", "✕ What failed, how often, in which tasks?", {"view": FAILURES}),
     ("spent", "$ What was spent, by which agent and person?", {"view": COST}),
-    ("real", "● Which runs asked real models?", {"workers": "real"}),
+    ("real", "● Which runs asked real workers?", {"workers": "real"}),
 )
 DRAWN = {
     FOUND: found,

@@ -22,6 +22,7 @@ from conductor_core.decision.record import (
 )
 from conductor_core.events import FINAL_KINDS, Event
 from conductor_core.run_facts import Path, label
+from conductor_core.run_request import REPLAY_PURPOSE
 from conductor_core.run_trace import Approval
 from conductor_core.spending import IN_WORDS, Cost, basis, cost_of_part, cost_so_far
 from conductor_core.trace import RoundTrace, RunTrace, StepTrace, fold
@@ -118,7 +119,12 @@ def _notes(trace: RunTrace, damage: str | None) -> Iterator[tuple[NoteKind, str]
         yield "imported", f"The answer of {words.steps(taken)} comes from an imported run."
     if reused := [step.path for step in trace.walk() if step.reused_from is not None and step.given is None]:
         yield "reused", f"The answer of {words.steps(reused)} was given in an earlier run and is reused."
-    if any(round_.before_edit is not None for round_ in trace.root.rounds()):
+    if trace.purpose == REPLAY_PURPOSE:
+        yield (
+            "edited",
+            "A replay: blame changed one thing to see if the answer changes. Nobody chose this plan.",
+        )
+    elif any(round_.before_edit is not None for round_ in trace.root.rounds()):
         yield "edited", "A person changed the plan. What it was before stands below."
 
 
@@ -237,6 +243,12 @@ def _spending(trace: RunTrace) -> Iterator[Spending]:
     for what, agent, part in parts:
         cost = cost_of_part(trace, part)
         yield Spending(what=what, agent=agent, usage=part.usage, cost=str(cost), basis=IN_WORDS[basis(part)])
+    if trace.broken_off.total_tokens:
+        usd = trace.broken_off_usd
+        cost = Cost(None if trace.cost_usd is None else usd, usd)
+        yield Spending(
+            what="calls that the run's end cut off", agent="", usage=trace.broken_off, cost=str(cost), basis=""
+        )
 
 
 def _failures(trace: RunTrace) -> Iterator[Failure]:

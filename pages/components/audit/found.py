@@ -110,6 +110,7 @@ def _run(run: RunSummary) -> None:
     with st.container(key=f"audit-run-{run.run_id}", horizontal=True, vertical_alignment="center"):
         open_button(run.run_id, run.task, f"audit-open-{run.run_id}")
         who = run.caller.in_words + (", says its file" if run.imported and not run.recorded else "")
+        who += f", for {run.purpose}" if run.purpose else ""
         agents = ", ".join(run.agents) or "no step"
         cost = "" if run.simulated else f" · {escape(str(run.cost))}"
         words = f'<span class="muted ellipsis audit-who">{escape(who)} · {escape(agents)}{cost}</span>'

@@ -92,7 +92,7 @@ def _read(run_id: str) -> tuple[DecisionRecord | None, RunUnreadable | None]:
 
 def _top(record: DecisionRecord, status: str) -> None:
     facts = [
-        ("Asked by", record.asked_by.words),
+        ("Asked by", f"{record.asked_by.words}{f', for {record.purpose}' if record.purpose else ''}"),
         ("Began", moment(record.created_at_utc)),
         ("Ended", "not yet" if record.ended_at_utc is None else moment(record.ended_at_utc)),
         ("Took", seconds(record.duration_ms)),

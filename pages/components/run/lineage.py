@@ -72,7 +72,8 @@ def _imported(trace: RunTrace, imported: Imported) -> None:
 
 def _parent(trace: RunTrace, parent: str, beside: Callable[[RunTrace], None]) -> None:
     with st.container(horizontal=True, vertical_alignment="center", gap="small", key="way-here", wrap=False):
-        st.caption("Takes up" if trace.resumed else "Re-run of", width="content")
+        replay = "Replay by Blame of" if trace.purpose == OF_A_BLAME else "Re-run of"
+        st.caption("Takes up" if trace.resumed else replay, width="content")
         # A page link to this page would show that run but leave the browser's address as it is.
         st.button(
             f"run {inert(parent)}", key="parent-run", type="tertiary", on_click=address.write, args=("run", parent)

@@ -6,6 +6,7 @@ from conductor_core.chat import ConductorInfo, Message, Usage, WorkerSpec
 from conductor_core.decision.reading import decision_record
 from conductor_core.events import Event
 from conductor_core.overrides import Overrides, written_by
+from conductor_core.run_request import REPLAY_PURPOSE
 from conductor_core.trace import fold
 from conductor_core.workflow.model import Fault, Step, Workflow
 from tests.support.run_events import (
@@ -153,6 +154,24 @@ def test_it_says_what_failed_what_it_cost_and_what_is_simulated() -> None:
     kinds = [note.kind for note in record.notes]
     assert kinds == ["simulated", "edited"]
     assert record.notes[0].text.startswith("Simulated: solver.")
+
+
+def test_a_replay_of_a_blame_is_no_change_by_a_person() -> None:
+    first, *rest = edited_run("r", "parent")
+    record = decision_record([created_otherwise(first, purpose=REPLAY_PURPOSE), *rest])
+    (note,) = [note.text for note in record.notes if note.kind == "edited"]
+    assert note.startswith("A replay: blame changed one thing")
+    assert record.purpose == "blame"
+
+
+def test_what_the_end_of_a_run_cut_off_is_a_part_of_its_cost() -> None:
+    start, begun = created("r"), ev.PlanStarted(run_id="r", messages=(Message(role="user", content="Plan it."),))
+    cut = ev.RunCancelled(run_id="r", usage=Usage(input_tokens=30, output_tokens=4, estimated=True), cost_usd=0.0)
+    record = decision_record([start, begun, cut])
+    assert [(part.what, part.usage.total_tokens, part.cost) for part in record.cost_parts] == [
+        ("calls that the run's end cut off", 34, "$0")
+    ]
+    assert sum(part.usage.total_tokens for part in record.cost_parts) == record.usage.total_tokens
 
 
 def test_it_shows_a_rerun_against_its_parent_with_an_output_written_by_hand() -> None:
