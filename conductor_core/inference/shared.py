@@ -184,7 +184,7 @@ class SharedModel:
         try:
             calls = [call for call in taken if not call.cancelled.is_set()]
             if self.loaded is not None and self.loaded.choice != self._choice:
-                self.loaded = None
+                self._drop()
             if calls:
                 self._answer(self.loaded or self._load(calls), calls)
         except Interrupted:
@@ -270,10 +270,14 @@ class SharedModel:
 
             require_somebody()
             start = time.perf_counter()
-            self.loaded = LoadedModel(
-                files, tell, cancelled=lambda: not waiting(), kept=self.kept, packing=self.packing
-            )
             self._in_use = hold(files.folder)
+            try:
+                self.loaded = LoadedModel(
+                    files, tell, cancelled=lambda: not waiting(), kept=self.kept, packing=self.packing
+                )
+            finally:
+                if self.loaded is None:
+                    self._drop()
             self.load_s = time.perf_counter() - start
             return self.loaded
 
@@ -296,11 +300,14 @@ class SharedModel:
             return False
         if self.loaded is not None:
             log.info("%s leaves memory", self.ref)
+        self._drop()
+        return True
+
+    def _drop(self) -> None:
         self.loaded = None
         if self._in_use is not None:
             self._in_use.close()
             self._in_use = None
-        return True
 
     def _leave_later(self) -> None:
         """Starts the timer that lets the model leave once nobody has asked for it for ``idle_s``."""

@@ -16,7 +16,8 @@ from huggingface_hub import constants
 from conductor_core.given_path import given_path, is_folder
 from conductor_core.inference.errors import ModelUnavailable
 
-HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[\w.-]{1,96}", re.ASCII)
+HUB_ID = re.compile(r"(?!.*(?:--|\.\.|\.git$))[A-Za-z0-9](?:[\w.-]{0,94}\w)?/\w(?:[\w.-]{0,94}\w)?", re.ASCII)
+"""``owner/name`` as the hub takes it. It forbids ``--``, by which the cache's folders keep both names apart."""
 _INDEX = "model.safetensors.index.json"
 _WEIGHTS = re.compile(r"[^/\\\x00]{1,200}\.safetensors")
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")

@@ -6,6 +6,7 @@ import huggingface_hub
 import pytest
 from huggingface_hub import constants
 from huggingface_hub import errors as hub
+from huggingface_hub.utils import validate_repo_id
 
 from conductor_core.inference import source
 from conductor_core.inference.errors import ModelUnavailable
@@ -49,6 +50,30 @@ def test_says_that_weights_are_missing(model: Path) -> None:
     (model / "model.safetensors").unlink()
     with pytest.raises(ModelUnavailable, match="weights are missing"):
         source.inspect_folder(model)
+
+
+@pytest.mark.parametrize(
+    ("ref", "is_one"),
+    [
+        ("Qwen/Qwen2.5-7B-Instruct", True),
+        ("a/b", True),
+        ("a_b/_c.d-e", True),
+        ("a--b/c", False),
+        ("a/b--c", False),
+        ("a/..", False),
+        ("a/b..c", False),
+        ("a-/b", False),
+        ("a/-b", False),
+        ("a/b.", False),
+        ("a/b.git", False),
+        ("a/b\n", False),
+        (f"a/{'b' * 97}", False),
+    ],
+)
+def test_hub_ids_are_those_that_the_library_takes(ref: str, is_one: bool) -> None:
+    assert bool(source.HUB_ID.fullmatch(ref)) == is_one
+    if is_one:
+        validate_repo_id(ref)
 
 
 LENGTH_2 = b"\x02" + b"\0" * 7

@@ -13,7 +13,11 @@ const NARROWEST_GAP = 46
 const WIDEST_GAP = 130
 const MARGIN = 26
 const MARGIN_Y = 16
-const LEAST_HEIGHT = 236
+// A graph has so much from the beginning, and a share of what a window has more, as in style.css. A plan that needs more
+// moves what is below it.
+const LEAST_HEIGHT = 256
+const LEAST_GROWS = 0.25
+const USUAL_WINDOW_PX = 720
 const MOST_HEIGHT = 456
 // A graph that leaves the window less than this for all else, panes included, is drawn smaller, down to the scale at
 // which it can still be read.
@@ -24,6 +28,10 @@ const FADE_MS = 220
 const STILL = "(prefers-reduced-motion: reduce)"
 // The pointer may move this far during a click; more is a drag.
 const SLIP_PX = 8
+
+function leastHeight() {
+  return Math.min(MOST_HEIGHT, LEAST_HEIGHT + Math.max(0, innerHeight - USUAL_WINDOW_PX) * LEAST_GROWS)
+}
 
 export class Graph {
   constructor({ onSelect }) {
@@ -122,7 +130,7 @@ export class Graph {
     const most = Math.min(MOST_HEIGHT, Math.max((innerHeight - REST_PX) * MOST_SHARE, readable))
     // A plan that is being written may need more room for a moment: what is below it moves only to keep it readable.
     const { planning } = this.model
-    const least = ((this.held || planning) && this.canvasBox.clientHeight) || LEAST_HEIGHT
+    const least = ((this.held || planning) && this.canvasBox.clientHeight) || leastHeight()
     const wanted = planning ? readable : content.height * scale + 2 * MARGIN_Y
     const height = Math.max(least, Math.min(most, wanted))
     this.home = {

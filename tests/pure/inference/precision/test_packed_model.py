@@ -14,15 +14,16 @@ from safetensors.torch import load_file, save_file
 from conductor_core.file_lock import FileLock
 from conductor_core.inference import hardware
 from conductor_core.inference import model as model_module
-from conductor_core.inference.errors import Interrupted, ModelUnavailable
+from conductor_core.inference.errors import InferenceError, Interrupted, ModelUnavailable
 from conductor_core.inference.generation import Generation, Packing
 from conductor_core.inference.hardware import Memory
+from conductor_core.inference.in_use import is_held
 from conductor_core.inference.model import LoadedModel
 from conductor_core.inference.precision import packed_model, trial
 from conductor_core.inference.precision.linear import Int4Linear, Int8Linear
 from conductor_core.inference.precision.packed_model import load
 from conductor_core.inference.precision.places import delete_packed, packed_path, packed_weights
-from conductor_core.inference.shared import shared_model
+from conductor_core.inference.shared import release, shared_model
 from conductor_core.inference.source import inspect_folder
 from conductor_core.precisions import Packed, PrecisionChoice
 from conductor_core.progress import Progress
@@ -304,6 +305,18 @@ async def test_another_choice_loads_the_shared_model_anew(folder: Path, packed: 
             pass
         assert shared.placement is not None
         assert shared.placement.precision == precision
+        assert is_held(folder)
+    assert release(str(folder))
+    assert not is_held(folder), "each loading before the last has let go of it, too"
+
+
+async def test_a_model_that_cannot_be_loaded_is_not_in_use(folder: Path) -> None:
+    (folder / "tokenizer.json").write_text("no tokenizer")
+    shared = shared_model(str(folder))
+    with pytest.raises(InferenceError):
+        async for _ in shared.stream(Generation("model_id", max_tokens=2)):
+            pass
+    assert not is_held(folder)
 
 
 def test_packed_weights_are_deleted_with_their_model(folder: Path, packed: Path) -> None:
