@@ -306,6 +306,7 @@ async def test_another_choice_loads_the_shared_model_anew(folder: Path, packed: 
         assert shared.placement is not None
         assert shared.placement.precision == precision
         assert is_held(folder)
+    shared._thread.shutdown()  # the last call has ended then
     assert release(str(folder))
     assert not is_held(folder), "each loading before the last has let go of it, too"
 
