@@ -41,7 +41,11 @@ _KEY = re.compile(
     r"|\b[srp]k_(?:live|test)_[A-Za-z0-9]{16,}"
     # The first part ends before another beginning: else a text of beginnings alone takes the square of its length.
     r"|\beyJ(?:(?!-eyJ)[A-Za-z0-9_-]){8,}+\.[A-Za-z0-9_-]{8,}+\.[A-Za-z0-9_-]{8,}"
-    r"|-----BEGIN [A-Z ]*PRIVATE KEY-----[^-]*(?:-----END [A-Z ]*PRIVATE KEY-----)?"
+    r"|\b(?:glpat-|npm_|pplx-|ya29\.)[A-Za-z0-9_-]{20,}|\bSG\.[A-Za-z0-9_-]{16,}+\.[A-Za-z0-9_-]{16,}"
+    # An encrypted key has lines as `DEK-Info: AES-256-CBC` before its body. One that is cut off is hidden to the next
+    # fence, but no further than a stream holds a text back (_LONGEST_PEM).
+    r"|-----BEGIN [A-Z ]{0,40}PRIVATE KEY(?: BLOCK)?-----(?:(?!-----)[\s\S]){0,16000}+"
+    r"(?:-----END [A-Z ]{0,40}PRIVATE KEY(?: BLOCK)?-----)?"
 )
 _CARD = re.compile(r"(?<![0-9.])[2-6](?:[ -]?[0-9]){12,18}(?![0-9])")
 _MAIL = re.compile(

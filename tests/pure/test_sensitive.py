@@ -13,6 +13,9 @@ def kinds_in(text: str, region: str | None = None) -> list[str]:
     return [found.kind for found in find(text, KINDS, region)]
 
 
+FENCED, FENCE_ENDS = "-----BEGIN RSA PRIVATE KEY-----", "-----END RSA PRIVATE KEY-----"
+
+
 @pytest.mark.parametrize(
     ("text", "kind"),
     [
@@ -28,12 +31,19 @@ def kinds_in(text: str, region: str | None = None) -> list[str]:
         ("jwt-eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.dozjgNryP4J3jVmNHl0w", "keys"),
         ("eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.dozjgNryP4J3jVmNHl0w", "keys"),
         ("-----BEGIN RSA PRIVATE KEY-----\nMIIEow==\n-----END RSA PRIVATE KEY-----", "keys"),
+        (f"{FENCED}\nProc-Type: 4,ENCRYPTED\nDEK-Info: AES-256-CBC,A1\n\nMIIE\nMIIF==\n{FENCE_ENDS}", "keys"),
+        ("-----BEGIN PGP PRIVATE KEY BLOCK-----\nComment: a-b\n\nlQ\n-----END PGP PRIVATE KEY BLOCK-----", "keys"),
+        (f"{FENCED}\nMIIE cut-off", "keys"),
+        ("glpat-0123456789abcdefghij", "keys"),
+        ("npm_0123456789abcdefghijABCDEFGHIJ012345", "keys"),
+        ("SG.0123456789abcdefghijkl.0123456789abcdefghijABCDEFGHIJ", "keys"),
         ("ring +49 30 901820 today", "phones"),
         ("ring +1 (650) 253-0000 today", "phones"),
     ],
 )
 def test_it_is_found(text: str, kind: str) -> None:
     assert kinds_in(text) == [kind]
+    assert "MII" not in marked(text)
 
 
 @pytest.mark.parametrize(
@@ -70,6 +80,7 @@ PARTS = st.sampled_from(
         "sk-proj-a1b2c3d4e5f6g7h8i9",
         "+49 30 901820",
         "-----BEGIN PRIVATE KEY-----\nMIIE ow==\n-----END PRIVATE KEY-----",
+        f"{FENCED}\nProc-Type: 4,ENCRYPTED\nDEK-Info: AES,A1\n\nMIIE\nMIIF==\n{FENCE_ENDS}",
         "words and more",
         "42",
         "\n",
@@ -88,12 +99,27 @@ def test_no_way_of_cutting_a_stream_shows_what_is_hidden(parts: list[str], sizes
         shown += stream.feed(text[at : at + size])
         at, number = at + size, number + 1
     shown += stream.end()
-    for secret in ("4111", "1111", "example.org", "abcdef0123456789", "a1b2c3d4", "901820", "MIIE"):
+    for secret in ("4111", "1111", "example.org", "abcdef0123456789", "a1b2c3d4", "901820", "MIIE", "MIIF"):
         assert secret not in shown
     assert shown == marked(text)
 
 
-@pytest.mark.parametrize("part", ["eyJaaaaaaaa-", "eyJaaaaaaaa.", "a-", "sk-", "hf_-", "+ 1234567, ", "a@a.", "4 "])
+@pytest.mark.parametrize(
+    "part",
+    [
+        "eyJaaaaaaaa-",
+        "eyJaaaaaaaa.",
+        "a-",
+        "sk-",
+        "hf_-",
+        "+ 1234567, ",
+        "a@a.",
+        "4 ",
+        "SG.",
+        f"{FENCED}a",
+        "-----BEGIN ",
+    ],
+)
 def test_the_work_is_linear_in_the_length(part: str) -> None:
     find("+ 1234567", KINDS)  # its tables are loaded
     times_s = []
