@@ -21,7 +21,7 @@ from pages.components.compare.tree import tree_button
 from pages.components.history.damage import damage, notes
 from pages.components.live_workflow.component import Intent, Recorded, changes_of, intent_of, live_workflow
 from pages.components.models.real_workers import choose_for, real_workers_dialog
-from pages.components.run import graph_changes, new_plan, output_field, run_edits, to_models
+from pages.components.run import begin_once, graph_changes, new_plan, output_field, run_edits, to_models
 from pages.components.run.again_results import again_results
 from pages.components.run.choose_plan import plan_choices
 from pages.components.run.draft import Draft
@@ -343,7 +343,7 @@ def _edit(trace: RunTrace, workflow: Workflow, origins: Origins) -> None:
 def _begin(trace: RunTrace, request: RunRequest, *, edited: bool = False) -> None:
     """Starts ``request``, which takes up ``trace``; ``edited``: with the plan of the editor."""
     try:
-        run_id = current().host.start(adopted(trace, request))
+        run_id = begin_once.start(adopted(trace, request))
     except InspectorError as error:
         st.session_state[RERUN_ERROR] = str(error)
     else:

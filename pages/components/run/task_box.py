@@ -11,7 +11,7 @@ from conductor_core.errors import InspectorError
 from conductor_core.trace import RunTrace
 from conductor_core.workflow.model import Workflow
 from pages.components.look.words import inert, plural
-from pages.components.run import images, run_settings
+from pages.components.run import begin_once, images, run_settings
 from pages.components.run.larger_conductor import propose_larger_conductor
 from pages.components.run.preflight import preflight_notice
 from pages.components.run.run_choices import may_be_asked, missing_note, take_choices_of
@@ -114,7 +114,7 @@ def begin(task: str, *, plan_only: bool = False, workflow: Workflow | None = Non
             request = request.model_copy(update={"workflow": workflow, "conductor": asked})
         if leads(request.conductor):
             return False
-        run_id = current().host.start(request)
+        run_id = begin_once.start(request)
         may_be_asked(request.conductor)
     except InspectorError as error:
         st.session_state[ERROR] = str(error)
