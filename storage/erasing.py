@@ -4,12 +4,12 @@ import argparse
 import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from conductor_core.actor import local_caller
-from conductor_core.errors import BadInput, UnknownRun
+from conductor_core.errors import BadInput, RunUnreadable, UnknownRun
 from conductor_core.run_ids import file_part
 from conductor_core.settings import Settings
 from storage.evidence.history import counted
@@ -130,7 +130,7 @@ def _all(store: Store) -> list[RunSummary]:
 
 
 def _erase(store: Store, run_ids: Sequence[str], settings: Settings, *, as_json: bool) -> int:
-    copies = {run_id: others for run_id in run_ids if (others := store.copies(run_id))}
+    copies = _copies(store, run_ids)
     if run_ids:
         print(f"erasing {counted(len(run_ids), 'run')}; the database is then written anew", file=sys.stderr)
     edits = 0
@@ -149,12 +149,24 @@ def _erase(store: Store, run_ids: Sequence[str], settings: Settings, *, as_json:
         if run_id in done.keyless:
             print("  its key was not there to be destroyed: if a copy of the file .keys comes back, erase it again")
         if run_id in copies:
-            print(f"  re-runs of it may hold its text: {', '.join(copies[run_id])}")
+            print(f"  re-runs and imported copies of it may hold its text: {', '.join(copies[run_id])}")
     for run_id, why in done.refused.items():
         print(f"{run_id}: not erased: {why}")
     if done.run_ids:
         print("backups and exported files that were made before still hold what they held")
     return 1 if done.refused else 0
+
+
+def _copies(store: Store, run_ids: Sequence[str]) -> dict[str, list[str]]:
+    """Returns the re-runs of each run, and the runs that were imported from a file of it, where there are any."""
+    copies = {run_id: store.copies(run_id) for run_id in run_ids}
+    for run in _all(store) if run_ids else ():
+        if run.imported and run.status != ERASED:
+            with suppress(RunUnreadable):
+                imported = store.created(run.run_id).imported
+                if imported is not None and imported.run_id in copies:
+                    copies[imported.run_id].append(run.run_id)
+    return {run_id: others for run_id, others in copies.items() if others}
 
 
 def remove_edits(data_folder: Path, run_id: str) -> int:

@@ -115,6 +115,11 @@ class Removing:
         with self._database.reading() as connection:
             return deleting.read_held(connection, run_ids)
 
+    def deletion(self, run_id: str) -> Deletion | None:
+        """Returns when and by whom the run was deleted or erased; None: it was not."""
+        with self._database.reading() as connection:
+            return deleting.read_deletion(connection, run_id)
+
     def deletions(self, limit: int = 50) -> tuple[list[Deletion], int]:
         """Returns the newest deletions, and how many there are in all."""
         with self._database.reading() as connection:

@@ -37,6 +37,8 @@ def import_run(
     taken = [(told, as_imported(events, told, caller)) for told, events, _ in shared]
     with opened_store(db, settings) as store:
         for told, events in taken:
+            if (gone := store.deletion(told.run_id)) is not None:
+                print(f"note: in this database {gone.in_words}. It is now here again, as a copy", file=sys.stderr)
             named = {image.sha256 for image in fold(events[:1]).images}
             store.take_in(events, [image for image in images if image.sha256 in named])
             print(f"imported run {told.run_id} of an unsigned file as run {events[0].run_id}", file=sys.stderr)

@@ -12,7 +12,7 @@ from huggingface_hub.utils.tqdm import tqdm
 from conductor_core.inference.errors import ModelUnavailable
 
 WANTED_FILES = (
-    "*.json", "*.safetensors", "*.jinja", "merges.txt", "vocab.txt", "tokenizer.model", "*.tiktoken",
+    "*.json", "model*.safetensors", "*.jinja", "merges.txt", "vocab.txt", "tokenizer.model", "*.tiktoken",
     "README.md", "LICENSE*",
 )  # fmt: skip
 """What is downloaded of a model. The last two say under which licence it may be used."""

@@ -18,6 +18,7 @@ from conductor_core.inference.errors import ModelUnavailable
 
 HUB_ID = re.compile(r"(?!.*(?:--|\.\.|\.git$))[A-Za-z0-9](?:[\w.-]{0,94}\w)?/\w(?:[\w.-]{0,94}\w)?", re.ASCII)
 """``owner/name`` as the hub takes it. It forbids ``--``, by which the cache's folders keep both names apart."""
+_WHOLE = "model.safetensors"
 _INDEX = "model.safetensors.index.json"
 _WEIGHTS = re.compile(r"[^/\\\x00]{1,200}\.safetensors")
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
@@ -47,13 +48,13 @@ class ModelFiles:
 def inspect_folder(folder: Path) -> ModelFiles:
     """Checks a model's files, of the weights only the headers. Raises: ModelUnavailable, saying what is wrong."""
     config = _read_config(folder)
-    weights = sorted(folder.glob("*.safetensors"))
+    weights = _weights(folder)
     if not weights:
         if any(True for pattern in _PICKLES for _ in folder.glob(pattern)):
             raise ModelUnavailable(
                 f"{folder} has pickled weights only, which can run code when loaded: convert them to safetensors"
             )
-        raise ModelUnavailable(f"{folder} has no *.safetensors file: the weights are missing")
+        raise ModelUnavailable(f"{folder} has no {_WHOLE}, and no index of its parts: the weights are missing")
     for name in sorted(_indexed(folder) or ()):
         if not _WEIGHTS.fullmatch(name):
             raise ModelUnavailable(
@@ -72,6 +73,13 @@ def inspect_folder(folder: Path) -> ModelFiles:
         raise ModelUnavailable(f"{folder} has no tokenizer (tokenizer.json)")
     parameters = sum(prod(shape) for path in weights for shape in _tensor_shapes(path))
     return ModelFiles(folder, config, parameters, sum(path.stat().st_size for path in weights))
+
+
+def _weights(folder: Path) -> list[Path]:
+    """Returns the files of weights that are loaded. Others may lie beside them, such as the maker's own form."""
+    names = {_WHOLE} if (folder / _WHOLE).is_file() else set()
+    names |= _indexed(folder) or set()
+    return [folder / name for name in sorted(names)]
 
 
 def _read_config(folder: Path) -> dict[str, Any]:
@@ -150,7 +158,7 @@ def _weights_complete(folder: Path) -> bool:
     if (folder / _INDEX).is_file():
         names = _indexed(folder)
         return names is not None and all((folder / name).is_file() for name in names)
-    return any(folder.glob("*.safetensors"))
+    return (folder / _WHOLE).is_file()
 
 
 def _indexed(folder: Path) -> set[str] | None:

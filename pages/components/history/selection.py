@@ -143,10 +143,17 @@ def _confirm(ids: Sequence[str]) -> None:
     if not asked or set(asked) != set(ids):
         st.session_state.pop(_ASKED, None)
         return
+    try:
+        held = len(current().store.held(asked))
+    except StoreError as error:
+        st.error(inert(str(error)), icon=":material/error:")
+        return
+    stays = f"{plural(held, 'run')} of them {'is' if held == 1 else 'are'} held, and will stay: release first. "
     with st.container(border=True, key="delete-confirm"):
         st.markdown(
-            f"**Delete {plural(len(asked), 'run')} for good?** Tasks, plans, what each step saw and answered, and "
-            "costs go. That they were deleted, when and from where, stays on record. Export them first if in doubt."
+            f"**Delete {plural(len(asked), 'run')} for good?** {stays if held else ''}Tasks, plans, what each step saw "
+            "and answered, and costs go. That they were deleted, when and from where, stays on record. Export them "
+            "first if in doubt."
         )
         with st.container(horizontal=True):
             name = f"Delete {plural(len(asked), 'run')}"

@@ -175,6 +175,9 @@ def _text() -> None:
     _say(given)
     if given.workflow is not None:
         _open_button(given.workflow, given.task)
+        typed = str(st.session_state.get(TASK) or "").strip()
+        if given.task and typed and typed != given.task.strip():
+            st.caption(f"Your task stays in the box. That of the text is not used: {inert(given.task[:160])}")
         _preview(given.workflow)
 
 

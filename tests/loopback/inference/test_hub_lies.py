@@ -57,7 +57,15 @@ def test_a_tag_that_leads_out_of_the_cache_is_no_path(
 
 
 @pytest.mark.parametrize(
-    "name", ["../../../../evil.json", "/evil.json", "onnx/model.safetensors", "a\nb.json", "x" * 300]
+    "name",
+    [
+        "../../../../evil.json",
+        "/evil.json",
+        "onnx/model.safetensors",
+        "consolidated.safetensors",
+        "a\nb.json",
+        "x" * 300,
+    ],
 )
 def test_a_file_that_is_not_of_the_models_folder_is_left_out(
     name: str, model: Path, cache: Path, asked: Callable[[LoopbackHub], None], tmp_path: Path

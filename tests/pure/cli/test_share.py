@@ -10,6 +10,7 @@ from conductor_core import events as ev
 from conductor_core.chat import WorkerSpec
 from conductor_core.events import PoolInfo
 from storage import open_store
+from storage.__main__ import main as storage_main
 from tests.support.command_line import CommandLine
 from tests.support.run_events import created_otherwise, whole_run
 
@@ -70,6 +71,21 @@ def test_the_same_file_imported_twice_is_two_runs(cli: CommandLine, ran: Any, tm
     ids = [cli("import", page).out.strip() for _ in range(2)]
     assert len({ran["run_id"], *ids}) == 3
     assert cli("show", ran["run_id"], "--json").document["imported"] is None
+
+
+def test_an_erasure_names_imported_copies_and_an_import_says_that_its_run_was_erased(
+    cli: CommandLine, ran: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page, run_id = tmp_path / "run.html", ran["run_id"]
+    cli("export", run_id, "--as", "html", "--out", page)
+    copy = cli("import", page)
+    assert "note" not in copy.err
+    capsys.readouterr()
+    assert storage_main(["erase", run_id]) == 0
+    assert f"re-runs and imported copies of it may hold its text: {copy.out.strip()}" in capsys.readouterr().out
+    again = cli("import", page)
+    assert again.code == 0
+    assert f"note: in this database run {run_id} was erased" in again.err
 
 
 def test_what_a_pattern_matches_is_hidden_in_the_file_and_stays_in_the_record(

@@ -110,6 +110,15 @@ def test_refuses_an_index_that_names_anything_but_safetensors_beside_it(model: P
         source.inspect_folder(model)
 
 
+def test_weights_in_another_form_beside_those_that_are_loaded_do_not_count(model: Path) -> None:
+    alone = source.inspect_folder(model)
+    (model / "consolidated.safetensors").write_bytes((model / "model.safetensors").read_bytes())
+    assert source.inspect_folder(model) == alone
+    (model / "model.safetensors").unlink()
+    with pytest.raises(ModelUnavailable, match="the weights are missing"):
+        source.inspect_folder(model)
+
+
 def test_refuses_weights_that_the_configuration_names(model: Path) -> None:
     config = json.loads((model / "config.json").read_text())
     (model / "config.json").write_text(json.dumps(config | {"transformers_weights": "weights.bin"}))
