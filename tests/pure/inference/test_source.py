@@ -6,7 +6,7 @@ import huggingface_hub
 import pytest
 from huggingface_hub import constants
 from huggingface_hub import errors as hub
-from huggingface_hub.utils import validate_repo_id
+from huggingface_hub.utils._validators import validate_repo_id
 
 from conductor_core.inference import source
 from conductor_core.inference.errors import ModelUnavailable

@@ -211,7 +211,7 @@ def test_a_held_and_a_running_run_are_refused(url: str, data: Path, capsys: pyte
     told = capsys.readouterr().out
     assert "held: not erased: it is held: release it first" in told
     assert "running: not erased: it is running: cancel it first" in told
-    assert "free: erased\n  re-runs of it may hold its text: child" in told
+    assert "free: erased\n  re-runs and imported copies of it may hold its text: child" in told
     assert store.read("held").status == "completed"
     assert main(["erase", "fre", "--db", url]) == 2
     store.close()
