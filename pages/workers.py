@@ -53,7 +53,7 @@ def show() -> None:
 def _choose_pool() -> str:
     offered = run_settings.offered_pools()
     st.selectbox(
-        "Pool",
+        "Pool of the next run",
         offered,
         index=offered.index(run_settings.pool()),
         accept_new_options=True,

@@ -73,4 +73,5 @@ def _summary_label(run: RunSummary) -> str:
 def _label(task: str, status: str, when: str, run_id: str, *, rerun: bool = False) -> str:
     short = " ".join(task.split())
     short = short if len(short) <= _LONGEST_TASK else f"{short[: _LONGEST_TASK - 1]}…"
-    return f"{'↻ ' if rerun else ''}{short or 'no task'} · {run_status(status)} · {when} · {run_id[-6:]}"
+    # First what tells two runs of one task apart: the field cuts the rest.
+    return f"{'↻ ' if rerun else ''}{when} · {short or 'no task'} · {run_status(status)} · {run_id[-6:]}"
