@@ -1,6 +1,7 @@
 """How many passes a plan takes with drafts, and how much time, against the same model without.
 
-    python -m benchmarks.drafts [--conductor tiny] [--n 200] [--data FOLDER] [--max-tokens 1024] [--replay | --rounding]
+    python -m benchmarks.drafts [--conductor tiny] [--n 200] [--data FOLDER] [--max-tokens 1024]
+        [--precision int8|int4] [--packed FOLDER] [--replay | --rounding]
 
 The requests are the examples of the Run page, those of ``everyday_requests.toml`` and, if FOLDER is given, prompts of
 public benchmark files (``real_prompts`` says which), in an order drawn once: at most N.
@@ -21,8 +22,10 @@ import asyncio
 import copy
 import json
 import random
+import tempfile
 import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -38,7 +41,7 @@ from conductor_core.conductors.local import LocalConductor
 from conductor_core.inference import row_passes
 from conductor_core.inference.decoding import write
 from conductor_core.inference.drafts import LONGEST_WITH_DRAFT, Drafts, Earlier, PassTimes
-from conductor_core.inference.generation import Generation
+from conductor_core.inference.generation import Generation, Packing
 from conductor_core.inference.model import LoadedModel
 from conductor_core.inference.source import inspect_folder
 from conductor_core.inference.writing import Writer
@@ -60,8 +63,8 @@ def requests(n: int, data: Path | None) -> list[tuple[str, str]]:
 class Counted:
     """A model that counts its passes."""
 
-    def __init__(self, folder: Path) -> None:
-        self.model = LoadedModel(inspect_folder(folder))
+    def __init__(self, folder: Path, packing: Packing | None) -> None:
+        self.model = LoadedModel(inspect_folder(folder), packing=packing)
         with torch.inference_mode():
             self.even = row_passes.try_passes(self.model.model)
         self.model.drafting.tried = True
@@ -91,8 +94,8 @@ def generation_of(name: str, task: str, max_tokens: int) -> Generation:
     return conductor._generation(request)
 
 
-def measure(name: str, tasks: Sequence[str], max_tokens: int) -> dict[str, Any]:
-    counted = Counted(TINY_FOLDER if name == TINY else Path(name))
+def measure(name: str, tasks: Sequence[str], max_tokens: int, packing: Packing | None) -> dict[str, Any]:
+    counted = Counted(TINY_FOLDER if name == TINY else Path(name), packing)
     counted.write(generation_of(name, "Warm up.", max_tokens), "usual")
     sums = {way: {"passes": 0.0, "tokens": 0.0, "s": 0.0, "cpu_s": 0.0} for way in WAYS}
     unlike = {"without": 0, "with": 0}
@@ -107,6 +110,7 @@ def measure(name: str, tasks: Sequence[str], max_tokens: int) -> dict[str, Any]:
     even = counted.even
     return {
         "conductor": name if name == TINY else Path(name).name,
+        "precision": "as it is" if packing is None else packing.choice,
         "plans": len(tasks),
         "even_passes": None if even is None else [even.fewest, even.most],
         "ms_of_1_to_8_tokens": even and [round(1000 * even.times.seconds(n), 1) for n in range(1, 9)],
@@ -218,6 +222,8 @@ def main() -> int:
     parser.add_argument("--n", type=int, default=200)
     parser.add_argument("--data", type=Path)
     parser.add_argument("--max-tokens", type=int, default=1024)
+    parser.add_argument("--precision", choices=["int8", "int4"], help="packed weights; default: as they are")
+    parser.add_argument("--packed", type=Path, help="keeps packed weights; default: a temporary folder")
     parser.add_argument("--replay", action="store_true")
     parser.add_argument("--rounding", action="store_true")
     asked = parser.parse_args()
@@ -228,7 +234,9 @@ def main() -> int:
     if asked.replay:
         result = replay(asked.conductor, found, asked.max_tokens)
     else:
-        result = measure(asked.conductor, [task for _, task in found], asked.max_tokens)
+        with nullcontext(asked.packed) if asked.packed else tempfile.TemporaryDirectory() as folder:
+            packing = None if asked.precision is None else Packing(asked.precision, Path(folder))
+            result = measure(asked.conductor, [task for _, task in found], asked.max_tokens, packing)
     print(json.dumps(result, indent=1))
     return int(result.get("with_unlike_without", 0) > 0)
 
