@@ -78,9 +78,9 @@ def others(models: Sequence[MachineModel]) -> None:
     """Draws what to do for models that are not in the list."""
     if any(model.where == "server" for model in models) and core.memory().device == "cpu":
         st.caption(
-            ":material/dns: A model server such as llama.cpp or Ollama is often quicker than weights in this process: on "
-            "two cores llama.cpp wrote twice as many tokens a second as we do in 4 bits, at 0.5B and at 7B, and read a "
-            "prompt about as quickly. Time a model here, and compare before you choose."
+            ":material/dns: A model server such as llama.cpp or Ollama is often quicker than weights in this process. "
+            "On two cores llama.cpp wrote twice as many tokens a second as this program does in 4 bits, at 0.5B and at "
+            "7B, and read a prompt about as quickly. Time a model here, and compare before you choose."
         )
     st.subheader("Other models", anchor=False)
     with st.container(horizontal=True, vertical_alignment="bottom"):
