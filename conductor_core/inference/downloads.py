@@ -99,7 +99,8 @@ class Downloads:
                     continue
                 if job is not None and job.state in ("waiting", "running"):
                     job.stop.clear()
-                    job.discarded = False
+                    if job.discarded:  # its part goes, or is gone; where it is not, the next bytes say what is here
+                        job.discarded, job.here_bytes = False, 0
                     continue
                 self._jobs[ref] = job = _Job(ref, job)
                 self._queue.append(job)

@@ -348,7 +348,7 @@ def _choose_conductor() -> None:
         persist_state="session",
     )
     st.caption(_what_running_does(chosen or "", options.get(chosen or "")))
-    glyph, says = ":material/neurology:", "Models: memory, downloads, seconds a plan takes"
+    glyph, says = ":material/neurology:", "Models: memory, speed, downloads"
     st.page_link(places.MODELS, label=says, icon=glyph)
     for fault in conductor_faults(current().settings):
         st.warning(inert(fault), icon=":material/warning:")

@@ -1,6 +1,7 @@
 """The main job in a real browser: a task in, a workflow drawn and run, changed and run again."""
 
 import contextlib
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -9,20 +10,25 @@ from urllib.parse import urlsplit
 import pytest
 from playwright.sync_api import Page, expect
 
+from conductor_core.rehearsal import EXAMPLES
 from conductor_core.settings import Settings
 from conductor_core.workflow.parser import parse_workflow_file
 from storage import open_store
 from tests.browser.conftest import App
 from tests.browser.pages.conftest import TASK, Make, begin_here, choose, run_of, runs_in, status
+from tests.browser.pages.test_run_layout import SHIFTS, shifted
 
 OpenPage = Callable[..., Page]
 TASK_FIELD = "Task"
+OFFERS = next(example.task for example in EXAMPLES if example.title == "Three offers")
+MOST_SHIFT_OF_A_RUN = 0.02
 
 
 def test_a_typed_task_is_planned_drawn_streamed_and_answered(app: App, open_page: OpenPage) -> None:
-    page = open_page(app.url)
+    page = open_page(app.url, width=1280, height=720)
     expect(page.get_by_text("The Conductor plans")).to_be_visible()
-    page.get_by_label(TASK_FIELD).fill(TASK)
+    page.get_by_label(TASK_FIELD).fill(OFFERS)
+    page.evaluate(SHIFTS)
     page.locator(".st-key-run button").click()
     page.wait_for_url(re.compile("run="))
     expect(page.locator(".plan-button")).to_contain_text("plan by tiny")
@@ -35,7 +41,9 @@ def test_a_typed_task_is_planned_drawn_streamed_and_answered(app: App, open_page
     expect(page.locator(".outcome-title")).to_have_text("Answer")
     expect(page.get_by_text("critical path").first).to_be_visible()
     expect(page.locator(".timeline-row")).to_have_count(len(list(trace.walk())) + 1)
-    expect(page.get_by_label(TASK_FIELD)).to_have_value(TASK)
+    expect(page.get_by_label(TASK_FIELD)).to_have_value(OFFERS)
+    assert len(trace.root.steps) == 4, "three steps side by side need more height than the graph has before the plan"
+    assert shifted(page) < MOST_SHIFT_OF_A_RUN, json.dumps(page.evaluate("window.shifts"), indent=1)
 
 
 def test_an_example_is_planned_only_then_changed_then_run(app: App, open_page: OpenPage) -> None:

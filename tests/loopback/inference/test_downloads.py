@@ -107,8 +107,11 @@ def test_what_was_cancelled_does_not_count_for_a_download_that_begins_anew(monke
 
     downloads = Downloads(download)
 
+    shown: list[int] = []
+
     def begun_and_paused_meanwhile(ref: str) -> None:
         downloads.begin([ref])
+        shown.append(downloads.state(REF).here_bytes)
         downloads.pause([ref])
 
     monkeypatch.setattr("conductor_core.inference.downloads._discard", begun_and_paused_meanwhile)
@@ -118,6 +121,7 @@ def test_what_was_cancelled_does_not_count_for_a_download_that_begins_anew(monke
     until(downloads, lambda _: all(thread.name != "downloads" for thread in threading.enumerate()))
     after = downloads.state(REF)
     assert (after.state, after.here_bytes) == ("paused", 0)
+    assert shown == [0]
 
 
 def test_at_one_byte_a_second_each_byte_is_told_and_a_pause_ends_the_download(
