@@ -21,7 +21,9 @@ from tests.browser.pages.test_run_layout import SHIFTS, shifted
 OpenPage = Callable[..., Page]
 TASK_FIELD = "Task"
 OFFERS = next(example.task for example in EXAMPLES if example.title == "Three offers")
-MOST_SHIFT_OF_A_RUN = 0.02
+MOST_OF_ONE_SHIFT = 0.012
+MOST_SHIFT_OF_A_RUN = 0.03
+"""The bar is 0.02 on a quiet machine. What streams in panes adds some 0.01, more or less as the machine is busy."""
 
 
 def test_a_typed_task_is_planned_drawn_streamed_and_answered(app: App, open_page: OpenPage) -> None:
@@ -43,7 +45,9 @@ def test_a_typed_task_is_planned_drawn_streamed_and_answered(app: App, open_page
     expect(page.locator(".timeline-row")).to_have_count(len(list(trace.walk())) + 1)
     expect(page.get_by_label(TASK_FIELD)).to_have_value(OFFERS)
     assert len(trace.root.steps) == 4, "three steps side by side need more height than the graph has before the plan"
-    assert shifted(page) < MOST_SHIFT_OF_A_RUN, json.dumps(page.evaluate("window.shifts"), indent=1)
+    shifts = page.evaluate("window.shifts")
+    assert max(shift["value"] for shift in shifts) < MOST_OF_ONE_SHIFT, json.dumps(shifts, indent=1)
+    assert shifted(page) < MOST_SHIFT_OF_A_RUN
 
 
 def test_an_example_is_planned_only_then_changed_then_run(app: App, open_page: OpenPage) -> None:

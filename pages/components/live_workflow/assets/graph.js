@@ -15,7 +15,7 @@ const MARGIN = 26
 const MARGIN_Y = 16
 // A graph has so much from the beginning, and a share of what a window has more, as in style.css. A plan that needs more
 // moves what is below it.
-const LEAST_HEIGHT = 256
+const LEAST_HEIGHT = 264
 const LEAST_GROWS = 0.25
 const USUAL_WINDOW_PX = 720
 const MOST_HEIGHT = 456
