@@ -20,6 +20,7 @@ from storage.vault import SEALED, Sealed, Vault
 _ORPHANS = "SELECT DISTINCT run_id FROM {table} WHERE run_id NOT IN (SELECT run_id FROM events)"
 _MISSING = "SELECT DISTINCT run_id FROM events WHERE run_id NOT IN (SELECT run_id FROM runs)"
 _INDEX = "the search index, from which ledger and hits are read, differs from the events of the run"
+_REBUILD = "`python -m storage search --rebuild` mends it"
 _TEXTS = (
     "SELECT run_id, status, ifnull(task, '') <> '' OR ifnull(error, '') <> '' "
     "OR EXISTS (SELECT 1 FROM snapshots s WHERE s.run_id = runs.run_id) FROM runs"
@@ -50,6 +51,9 @@ def check(connection: sqlite3.Connection, report: Report, progress: Callable[[st
     ids = [run_id for (run_id,) in connection.execute("SELECT run_id FROM runs ORDER BY sequence")]
     closed: Counter[str] = Counter()
     index = IndexCheck(connection)
+    for stranger in index.strangers():
+        if stranger is None or stranger not in named:
+            report.add("derived", stranger, None, f"the search index has rows of no run in the log; {_REBUILD}")
     for number, run_id in enumerate(ids):
         progress("runs", number)
         if run_id in named:
@@ -59,7 +63,7 @@ def check(connection: sqlite3.Connection, report: Report, progress: Callable[[st
         else:
             _check_run(connection, run_id, report, vault)
             if (wrong := index.fault(run_id)) is not None:
-                report.add("derived", run_id, None, f"{_INDEX}: {wrong}; `python -m storage search --rebuild` mends it")
+                report.add("derived", run_id, None, f"{_INDEX}: {wrong}; {_REBUILD}")
     for said, number in closed.items():
         are, away = ("is", "its key is") if number == 1 else ("are", "their keys are")
         report.notes.append(

@@ -22,6 +22,11 @@ _PLACES = (
     "SELECT t.text, p.field, p.event, p.path, p.agent, p.detail FROM search_places p JOIN search_texts t "
     "ON t.id = p.text_id WHERE p.run = ?"
 )
+_UNKNOWN = "SELECT run_id FROM search_runs WHERE run_id NOT IN (SELECT run_id FROM events) ORDER BY run_id"
+_OF_NO_RUN = tuple(
+    f"SELECT 1 FROM {table} WHERE run NOT IN (SELECT run FROM search_runs) LIMIT 1"  # noqa: S608  own names
+    for table in ("search_calls", "search_facets", "search_texts", "search_places")
+)
 
 
 class IndexCheck:
@@ -33,6 +38,16 @@ class IndexCheck:
         state = connection.execute(_REACHED).fetchone() if there else None
         self._reached = int(state[0]) if state is not None and isinstance(state[0], int) else None
 
+    def strangers(self) -> list[str | None]:
+        """Returns what is in the index and belongs to no run of the log: ids of runs, and None for rows of none.
+
+        Raises: sqlite3.Error.
+        """
+        if self._reached is None:
+            return []
+        found: list[str | None] = [str(run_id) for (run_id,) in self._connection.execute(_UNKNOWN)]
+        return found + [None] * any(self._connection.execute(query).fetchone() for query in _OF_NO_RUN)
+
     def fault(self, run_id: str) -> str | None:
         """Says what the index has otherwise than the events of a run; None: nothing. Encrypted runs are not in it.
 
@@ -41,14 +56,14 @@ class IndexCheck:
         if self._reached is None:
             return None
         ((at_rest,),) = self._connection.execute(_AT_REST, (run_id, self._reached, *AT_REST_KINDS))
-        if at_rest is None:  # it never came to rest, or that is still to be taken in
-            return None
         row = self._connection.execute(_RUN, (run_id,)).fetchone()
+        if at_rest is None:  # it never came to rest, or that is still to be taken in
+            return None if row is None else "it is of other events"
         if row is None:
             return None if read_record(self._connection, run_id).encrypted else "it is missing"
         run, indexed_to, fault = row
         ((newest,),) = self._connection.execute(_NEWEST, (run_id,))
-        if not at_rest <= indexed_to <= newest:
+        if not isinstance(indexed_to, int) or not isinstance(fault, str) or not at_rest <= indexed_to <= newest:
             return "it is of other events"
         if indexed_to < newest or fault.startswith(NOT_INDEXED):  # the run went on since, or only its name is there
             return None

@@ -11,6 +11,7 @@ import pytest
 from conductor_core import events as ev
 from storage import Privacy, open_store
 from storage.__main__ import main
+from storage.search.index import CALL_COLUMNS
 from tests.support.run_events import created, planned, step_started, whole_run
 
 
@@ -64,6 +65,8 @@ OF_A = "(SELECT run FROM search_runs WHERE run_id = 'a')"
         ("UPDATE search_runs SET indexed_to = 0 WHERE run_id = 'a'", "it is of other events"),
         ("UPDATE search_runs SET indexed_to = 1000000 WHERE run_id = 'a'", "it is of other events"),
         ("UPDATE search_runs SET fault = 'unread' WHERE run_id = 'a'", "how far it could be read"),
+        ("UPDATE search_runs SET fault = x'00' WHERE run_id = 'a'", "it is of other events"),
+        ("UPDATE search_runs SET indexed_to = 'late' WHERE run_id = 'a'", "it is of other events"),
     ],
 )
 def test_an_index_that_was_changed_is_found_and_can_be_built_again(
@@ -72,8 +75,26 @@ def test_an_index_that_was_changed_is_found_and_can_be_built_again(
     with closing(sqlite3.connect(path)) as connection, connection:
         assert connection.execute(statement).rowcount > 0
     said = found(path, capsys)
-    assert list(said) == ["a"]
+    assert said.keys() - {None} == {"a"}
     assert f"of the run: {says}; `python -m storage search --rebuild` mends it" in said["a"]
+    assert main(["search", "--rebuild", "--db", str(path)]) == 0
+    assert found(path, capsys) == {}
+
+
+PLANTED = (
+    f"INSERT INTO search_calls ({CALL_COLUMNS}) "
+    f"SELECT 999, {CALL_COLUMNS.removeprefix('run, ').replace('provider', repr('nobody'))} FROM search_calls LIMIT 1"
+)
+
+
+def test_rows_of_no_run_are_found(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute(PLANTED)
+    assert "the search index has rows of no run in the log" in found(path, capsys)[None]  # type: ignore[index]
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("INSERT INTO search_runs (run, run_id, indexed_to, fault) VALUES (999, 'made-up', 1, '')")
+        connection.execute("INSERT INTO search_runs (run, run_id, indexed_to, fault) VALUES (998, 'on', 1, '')")
+    assert list(found(path, capsys)) == ["made-up", "on"]
     assert main(["search", "--rebuild", "--db", str(path)]) == 0
     assert found(path, capsys) == {}
 
