@@ -42,7 +42,7 @@ class Removals:
 def deletion_digest(row: Mapping[str, object]) -> str:
     """Returns the digest of a row of ``deletions``, by its columns without ``id``; its record in the log has it."""
     values = [row[name] for name in _DELETION[:-1]] + [int(bool(row["erased"]))]
-    return hashlib.sha256(json.dumps(values).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(values, default=repr).encode()).hexdigest()
 
 
 def read_removals(connection: sqlite3.Connection) -> Removals:

@@ -81,6 +81,12 @@ def test_a_deletion_that_was_changed_is_found(
     assert "deletions" in found(path, capsys)[run_id]
 
 
+@pytest.mark.parametrize("column", ["status", "events", "door", "actor", "deleted_at_utc"])
+def test_bytes_in_place_of_a_text_are_a_finding(path: Path, column: str, capsys: pytest.CaptureFixture[str]) -> None:
+    changed(path, f"UPDATE deletions SET {column} = x'00ff' WHERE run_id = 'a'")
+    assert "deletions" in found(path, capsys)["a"]
+
+
 @pytest.mark.parametrize("column", OF_HOLDS)
 @pytest.mark.parametrize(("number", "run_id"), [(1, "c"), (2, "d"), (4, "d")])
 def test_a_hold_that_was_changed_is_found(
