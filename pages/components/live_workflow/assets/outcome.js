@@ -227,7 +227,7 @@ function cancelled(run) {
 const STOPPED = "What was written is kept below. Fix the storage error, restart the program, then resume the run."
 const READ = "Everything up to that place is shown below. What happened after it is not known."
 const KEPT = "What the steps wrote until then is kept below; a re-run pays only for what is missing."
-const NO_PLAN = "No step had begun, and nothing was paid for one. Run gets a new plan."
+const NO_PLAN = "No step had begun. Press Run for a new plan."
 const SIMULATED = "Take one of the examples above, or choose real workers for this task."
 const DECLINED = "Ask in other words, or give the step to another worker under Edit plan: finished steps are reused."
 const EMPTY = "Give the step to another worker under Edit plan, or ask in other words: finished steps are reused."
