@@ -223,7 +223,7 @@ def test_a_question_about_runs_that_are_no_longer_ticked_is_gone(
     assert not any("held" in each.value for each in app.markdown)
     session.store.hold([finished_run.run_id], local_caller("cli"))
     app.run()
-    assert any("1 run of them is held, and will stay: release first." in each.value for each in app.markdown)
+    assert any("Held runs stay until they are released: 1 of these." in each.value for each in app.markdown)
     app.button("open-batch-some-batch").click().run()
     assert not any(button.key == "delete-yes" for button in app.button)
     app.button("all-runs").click().run()

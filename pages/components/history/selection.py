@@ -148,7 +148,7 @@ def _confirm(ids: Sequence[str]) -> None:
     except StoreError as error:
         st.error(inert(str(error)), icon=":material/error:")
         return
-    stays = f"{plural(held, 'run')} of them {'is' if held == 1 else 'are'} held, and will stay: release first. "
+    stays = f"Held runs stay until they are released: {held} of these. "
     with st.container(border=True, key="delete-confirm"):
         st.markdown(
             f"**Delete {plural(len(asked), 'run')} for good?** {stays if held else ''}Tasks, plans, what each step saw "
