@@ -88,11 +88,13 @@ class MeasuredTrainer(ScaleTrainer):
                 "sampling_peak_gib": self._peaks.take(),
             }
         )
+        print(f"iteration {len(self.measured)}: sampled in {self.measured[-1]['sampling_s']:.1f} s", file=sys.stderr)
         return completion_ids, logprobs
 
     def step_ended(self) -> None:
         self._peaks.synchronise()
         self.measured[-1] |= {"update_s": time.perf_counter() - self._sampled_at, "update_peak_gib": self._peaks.take()}
+        print(f"iteration {len(self.measured)}: updated in {self.measured[-1]['update_s']:.1f} s", file=sys.stderr)
 
 
 class StepEnd(TrainerCallback):
@@ -121,7 +123,12 @@ def measure(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     }
     grpo = config.grpo.model_copy(update={name: value for name, value in sizes.items() if value is not None})
     scale = config.scale.model_copy(
-        update={"vllm": None, "weights": options.weights, "rows_per_device": options.rows or 2}
+        update={
+            "vllm": None,
+            "weights": options.weights,
+            "rows_per_device": options.rows or 2,
+            "rows_sampled": options.rows_sampled or config.scale.rows_sampled,
+        }
     )
     began = time.perf_counter()
     parameters = write_checkpoint(folder / "model", "7b", changes=changes(options))
@@ -129,7 +136,7 @@ def measure(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     asked = prompts(grpo)
     peaks = Peaks(cpu=options.cpu)
     args = arguments(grpo, scale, folder / "out", seed=0, cpu=options.cpu, world_size=1)
-    trainer = open_trainer(folder / "model", args, asked, peaks)
+    trainer = open_trainer(folder / "model", args, asked, scale.rows_sampled, peaks)
     trainer.train()
     return {
         "device": "CPU" if options.cpu else torch.cuda.get_device_name(),
@@ -138,13 +145,16 @@ def measure(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
         "parameters": parameters,
         "weights": options.weights,
         "rows_per_device": scale.rows_per_device,
+        "rows_sampled": scale.rows_sampled,
         "checkpoint_write_s": written_s,
         "iterations": trainer.measured,
     }
 
 
-def open_trainer(model: Path, args: Any, asked: Sequence[PromptedTask], peaks: Peaks) -> MeasuredTrainer:
-    trainer = MeasuredTrainer(str(model), args, asked, drawn_rewards, peaks=peaks)
+def open_trainer(
+    model: Path, args: Any, asked: Sequence[PromptedTask], rows_sampled: int, peaks: Peaks
+) -> MeasuredTrainer:
+    trainer = MeasuredTrainer(str(model), args, asked, drawn_rewards, rows_sampled, peaks=peaks)
     without_console(trainer)
     trainer.add_callback(StepEnd(trainer))
     return trainer
@@ -177,8 +187,8 @@ def changes(options: argparse.Namespace) -> dict[str, int]:
 def table(result: dict[str, Any]) -> str:
     lines = [
         f"{result['parameters'] / 1e9:.3f} B parameters in {result['weights']}, {result['device']}, torch "
-        f"{result['torch']}, {result['rows_per_device']} rows at once; checkpoint written in "
-        f"{result['checkpoint_write_s']:.0f} s",
+        f"{result['torch']}, {result['rows_per_device']} rows at once, {result['rows_sampled']} while sampling; "
+        f"checkpoint written in {result['checkpoint_write_s']:.0f} s",
         "",
         "| iteration | rollouts | prompt tokens | tokens | sampling s | tokens/s | peak GiB | update s | peak GiB |",
         "|---|---|---|---|---|---|---|---|---|",
@@ -203,6 +213,7 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--group", type=int, help="default: as configured, 64")
     parser.add_argument("--completion-tokens", type=int, help="default: as configured, 1024")
     parser.add_argument("--rows", type=int, help="completions whose gradients are computed at once; default 2")
+    parser.add_argument("--rows-sampled", type=int, help="completions that are sampled at once; default 64")
     parser.add_argument("--layers", type=int, help="in place of 28, to try it small")
     parser.add_argument("--hidden", type=int, help="in place of 3584, to try it small")
     parser.add_argument("--vocabulary", type=int, help="in place of 152064, to try it small; at least 16000")

@@ -32,8 +32,8 @@ def lines(found: Sequence[MachineModel], own: Path, folder: Path, free_bytes: in
     rows = [heads, *(_row(each) for each in found)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(heads))]
     table = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-    memory = next((each.memory for each in found if each.memory is not None), None)
-    there = "" if memory is None else f"Memory: {size(memory.total_bytes)} of {memory.label}. "
+    memories = dict.fromkeys(f"{size(each.memory.total_bytes)} of {each.memory.label}" for each in found if each.memory)
+    there = f"Memory: {', '.join(memories)}. " if memories else ""
     return [
         *table,
         *(f"{one_line(each.name, 80)}: {one_line(each.fault, 400)}" for each in found if each.fault),

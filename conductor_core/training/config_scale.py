@@ -75,6 +75,7 @@ class ScaleConfig(Frozen):
         vllm: None samples with the model's own ``generate``.
         weights: the type in which the optimiser keeps the weights. bfloat16's eight bits lose a step of 1e-6.
         rows_per_device: completions whose gradients are computed at once on one device.
+        rows_sampled: completions that the model's own ``generate`` samples at once on one device; vLLM decides itself.
         gradient_checkpointing: activations are computed again in the backward pass instead of being kept.
         wait_for_workers_s: how long the other processes wait for the one that asks the workers.
     """
@@ -84,6 +85,7 @@ class ScaleConfig(Frozen):
     vllm: VllmConfig | None = None
     weights: Literal["float32", "bfloat16"] = "float32"
     rows_per_device: int = Field(2, ge=1)
+    rows_sampled: int = Field(64, ge=1)
     gradient_checkpointing: bool = True
     wait_for_workers_s: int = Field(24 * 3600, ge=60)
 

@@ -14,7 +14,7 @@ from conductor_core.file_lock import FileLock
 from conductor_core.inference.errors import Interrupted, ModelUnavailable
 from conductor_core.inference.generation import Packing
 from conductor_core.inference.hardware import SMALL_PARAMETERS, Placement, needed_bytes, place
-from conductor_core.inference.loading import load_weights
+from conductor_core.inference.loading import load_weights, to_device
 from conductor_core.inference.precision import packed_file
 from conductor_core.inference.precision.conversion import Layer, layers_to_pack, packed_tensors, put_in_place
 from conductor_core.inference.precision.linear import Reading
@@ -55,7 +55,7 @@ def load(
                 log.warning("%s keeps its weights as they are: %s", files.folder, error)
                 placement = whole
     model = load_weights(files, getattr(torch, placement.dtype), tell, cancelled)
-    return model.to(placement.device), placement
+    return to_device(model, placement.device, tell, cancelled), placement
 
 
 def quickest(files: ModelFiles, placement: Placement, packing: Packing) -> Placement:

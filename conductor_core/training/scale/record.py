@@ -18,7 +18,7 @@ from conductor_core.training.recorder import begin
 _MAY_CHANGE = frozenset(WorkersConfig.model_fields) - {"pool", "params", "inner_conductor"}
 """Settings of the workers that may change when a training is resumed: caps, patience, prices."""
 
-_MEMORY_AND_PATIENCE = ("gradient_checkpointing", "wait_for_workers_s")
+_MEMORY_AND_PATIENCE = ("gradient_checkpointing", "rows_sampled", "wait_for_workers_s")
 
 
 def begin_record(

@@ -311,7 +311,7 @@ def _run_stage(
     args = arguments(grpo, scale, work, seed=config.seed, cpu=cpu, world_size=state.num_processes)
     record = StageRecord(out, stage, grpo.iterations, show)
     scorer = None if main is None else _Scorer(main, asked, record, grpo)
-    trainer = _open_trainer(start, args, asked, scorer or _on_another_process)
+    trainer = _open_trainer(start, args, asked, scorer or _on_another_process, scale.rows_sampled)
     without_console(trainer)
     if scorer is not None:
         record.resume(before, checkpoint, steps=grpo.updates)
@@ -335,11 +335,11 @@ def _run_stage(
 
 
 def _open_trainer(
-    start: str, args: Any, asked: Sequence[PromptedTask], score: Callable[..., list[float]]
+    start: str, args: Any, asked: Sequence[PromptedTask], score: Callable[..., list[float]], rows_sampled: int
 ) -> ScaleTrainer:
     try:
         with _quiet():
-            return ScaleTrainer(start, args, asked, score)
+            return ScaleTrainer(start, args, asked, score, rows_sampled)
     except (OSError, ValueError, ImportError) as error:
         raise BadInput(f"{start} cannot be trained here: {error}") from error
 

@@ -85,8 +85,11 @@ def as_dataset(asked: Sequence[PromptedTask]) -> Dataset:
 class ScaleTrainer(SafeCheckpoints, GRPOTrainer):
     """See the module."""
 
-    def __init__(self, model: str, args: GRPOConfig, asked: Sequence[PromptedTask], score: Score) -> None:
+    def __init__(
+        self, model: str, args: GRPOConfig, asked: Sequence[PromptedTask], score: Score, rows_sampled: int
+    ) -> None:
         self._score = score
+        self._rows_sampled = rows_sampled
         self._kept = Path(str(args.output_dir)) / ROLLOUTS
         self._rollout_s, self._reward_s = 0.0, 0.0
 
@@ -155,7 +158,7 @@ class ScaleTrainer(SafeCheckpoints, GRPOTrainer):
             self._update_server()
             _set_random(kept["random"])
             return kept["completions"], kept["logprobs"]
-        sampled: tuple[Any, Any] = super()._generate_single_turn(prompt_ids, *args, **kwargs)  # type: ignore[no-untyped-call]
+        sampled = self._sample(prompt_ids, *args, **kwargs)
         content = {"prompts": prompt_ids, "completions": sampled[0], "logprobs": sampled[1], "random": _random()}
         with writing(self._folder):
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -163,6 +166,13 @@ class ScaleTrainer(SafeCheckpoints, GRPOTrainer):
             new.write_text(json.dumps(content))
             new.replace(path)
         return sampled
+
+    def _sample(self, prompt_ids: Any, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
+        """Samples new plans; without vLLM in parts, since ``generate`` reads all the prompts it gets in one pass."""
+        generate: Callable[..., tuple[Any, Any]] = super()._generate_single_turn
+        rows = len(prompt_ids) if self.use_vllm else self._rows_sampled
+        parts = [generate(prompt_ids[at : at + rows], *args, **kwargs) for at in range(0, len(prompt_ids), rows)]
+        return [row for completions, _ in parts for row in completions], parts[0][1]
 
     def _update_server(self) -> None:
         """Sends the current weights to vLLM's server, as TRL does before it samples: it may plan inner rounds too."""

@@ -109,6 +109,44 @@ def test_loading_ends_between_two_tensors(tmp_path: Path) -> None:
 
 
 @pytest.fixture
+def model(tmp_path: Path) -> Any:
+    return loading_module.load_weights(inspect_folder(random_model(tmp_path)), "auto", lambda _: None, lambda: False)
+
+
+# Without a card: torch's device without memory takes weights in the same way.
+@pytest.mark.parametrize("looks", [0, 1, 5])
+def test_the_way_to_a_graphics_card_ends_between_two_parts(model: Any, looks: int) -> None:
+    told: list[Progress] = []
+    with pytest.raises(Interrupted):
+        loading_module.to_device(model, "meta", told.append, stop_after(looks))
+    assert len(told) == looks
+    parts = [part for part in model.modules() if next(part.children(), None) is None]
+    moved = [{each.device.type for each in (*part.parameters(), *part.buffers())} for part in parts]
+    assert moved[looks:] == [{"cpu"} if each else each for each in moved[looks:]]
+    assert moved[:looks] == [{"meta"} if each else each for each in moved[:looks]]
+
+
+def test_a_graphics_card_computes_without_cudnn_whose_attention_does_not_repeat_itself(
+    model: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chosen: list[bool] = []
+    monkeypatch.setattr(torch.backends.cuda, "enable_cudnn_sdp", chosen.append)
+    with pytest.raises(Interrupted):
+        loading_module.to_device(model, "cuda", lambda _: None, lambda: True)
+    assert chosen == [False]
+
+
+def test_the_way_to_a_graphics_card_tells_how_far_it_is(model: Any) -> None:
+    told: list[Progress] = []
+    moved = loading_module.to_device(model, "meta", told.append, lambda: False)
+    assert {each.device.type for each in (*moved.parameters(), *moved.buffers())} == {"meta"}
+    done = [each.done for each in told]
+    assert done == sorted(done)
+    assert {each.phase for each in told} == {"loading"}
+    assert done[-1] == told[-1].total > 0
+
+
+@pytest.fixture
 def slow_loading(monkeypatch: pytest.MonkeyPatch) -> None:
     counted = loading_module._counted
 
