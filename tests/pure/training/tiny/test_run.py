@@ -3,6 +3,7 @@
 import json
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -42,6 +43,44 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("whole") / "model"
     train(toy_config(), folder)
     return folder
+
+
+@pytest.fixture(scope="module")
+def cold_started(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """A training that was told to stop after its cold start, and the digest that it said."""
+    folder = tmp_path_factory.mktemp("cold") / "model"
+    done = train(toy_config(), folder, stop_after="cold_start")
+    assert done.stage == "cold_start"
+    return folder, done.sha256
+
+
+@pytest.fixture
+def after_cold_start(cold_started: tuple[Path, str], tmp_path: Path) -> Path:
+    return shutil.copytree(cold_started[0], tmp_path / "model")
+
+
+@pytest.fixture(scope="module")
+def interrupted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("interrupted") / "model"
+    with pytest.raises(KeyboardInterrupt):
+        train(toy_config(), folder, show=Interrupt(after=3))
+    return folder
+
+
+@pytest.fixture
+def in_the_midst_of_grpo(interrupted: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(interrupted, tmp_path / "model")
+
+
+class Interrupt:
+    """Stops a training after GRPO iteration ``after``, as Ctrl-C does."""
+
+    def __init__(self, after: int) -> None:
+        self._line = f"grpo {after} of"
+
+    def __call__(self, line: str) -> None:
+        if line.startswith(self._line):
+            raise KeyboardInterrupt
 
 
 def test_a_training_leaves_a_model_folder_and_a_record_with_all_figures(whole: Path) -> None:
@@ -115,11 +154,8 @@ def test_a_training_killed_and_resumed_has_the_same_curve(whole: Path, tmp_path:
     assert weights_sha256(out) == weights_sha256(whole)
 
 
-def test_a_checkpoint_that_was_being_written_is_passed_over(whole: Path, tmp_path: Path) -> None:
-    out = tmp_path / "model"
-    stopped = Interrupt(after=3)
-    with pytest.raises(KeyboardInterrupt):
-        train(toy_config(), out, show=stopped)
+def test_a_checkpoint_that_was_being_written_is_passed_over(whole: Path, in_the_midst_of_grpo: Path) -> None:
+    out = in_the_midst_of_grpo
     work = out / "stages" / "grpo.checkpoints"
     assert (work / "checkpoint-2" / "complete").is_file()
     torn = work / "checkpoint-3"
@@ -129,22 +165,11 @@ def test_a_checkpoint_that_was_being_written_is_passed_over(whole: Path, tmp_pat
     assert figures(out) == figures(whole)
 
 
-class Interrupt:
-    """Stops a training after GRPO iteration ``after``, as Ctrl-C does."""
-
-    def __init__(self, after: int) -> None:
-        self._line = f"grpo {after} of"
-
-    def __call__(self, line: str) -> None:
-        if line.startswith(self._line):
-            raise KeyboardInterrupt
-
-
-def test_stages_can_be_run_one_after_the_other(whole: Path, tmp_path: Path) -> None:
-    out = tmp_path / "model"
-    first = train(toy_config(), out, stop_after="cold_start")
-    assert first.stage == "cold_start"
-    assert weights_sha256(out) == first.sha256
+def test_stages_can_be_run_one_after_the_other(
+    whole: Path, cold_started: tuple[Path, str], after_cold_start: Path
+) -> None:
+    out = after_cold_start
+    assert weights_sha256(out) == cold_started[1]
     assert read_record(out).iterations("grpo") == ()
     train(toy_config(), out, resume=True)
     assert figures(out) == figures(whole)
@@ -158,9 +183,8 @@ def test_a_training_can_begin_with_a_model_that_is_there(whole: Path, tmp_path: 
     assert done.sha256 == weights_sha256(whole)  # the same start, seed and prompts
 
 
-def test_a_stage_that_follows_later_is_planned_and_no_end_is_on_record_until_it_comes(tmp_path: Path) -> None:
-    out = tmp_path / "model"
-    train(toy_config(), out, stop_after="cold_start")
+def test_a_stage_that_follows_later_is_planned_and_no_end_is_on_record_until_it_comes(after_cold_start: Path) -> None:
+    out = after_cold_start
     stopped = read_record(out)
     assert stopped.started is not None
     assert stopped.started.planned == {"cold_start": 6}
@@ -189,9 +213,8 @@ def test_a_training_is_gone_on_with_only_from_what_it_began_with(whole: Path, tm
         train(toy_config(), whole, resume=True, start_from=str(start))
 
 
-def test_a_record_that_does_not_say_what_it_began_with_is_gone_on_with(whole: Path, tmp_path: Path) -> None:
-    out = tmp_path / "model"
-    train(toy_config(), out, stop_after="cold_start")
+def test_a_record_that_does_not_say_what_it_began_with_is_gone_on_with(whole: Path, after_cold_start: Path) -> None:
+    out = after_cold_start
     first, *rest = (out / "record.jsonl").read_text().splitlines()
     started = json.loads(first)
     del started["started_from"]
@@ -200,10 +223,8 @@ def test_a_record_that_does_not_say_what_it_began_with_is_gone_on_with(whole: Pa
     assert figures(out) == figures(whole)
 
 
-def test_two_processes_do_not_train_in_one_folder(whole: Path, tmp_path: Path) -> None:
-    out = tmp_path / "model"
-    with pytest.raises(KeyboardInterrupt):
-        train(toy_config(), out, show=Interrupt(after=3))
+def test_two_processes_do_not_train_in_one_folder(whole: Path, in_the_midst_of_grpo: Path) -> None:
+    out = in_the_midst_of_grpo
     torn = out / "stages" / "grpo.checkpoints" / "checkpoint-3"  # as another process is writing it
     torn.mkdir()
     kept = (out / "record.jsonl").read_bytes()
@@ -262,9 +283,8 @@ def test_a_record_is_neither_mixed_up_nor_lost(whole: Path, tmp_path: Path) -> N
         train(toy_config(), tmp_path / "bad", start_from=str(tmp_path))
 
 
-def test_a_setting_that_is_newer_than_a_record_has_its_default_there(whole: Path, tmp_path: Path) -> None:
-    out = tmp_path / "model"
-    train(toy_config(), out, stop_after="cold_start")
+def test_a_setting_that_is_newer_than_a_record_has_its_default_there(whole: Path, after_cold_start: Path) -> None:
+    out = after_cold_start
     lines = (out / "record.jsonl").read_text().splitlines()
     started = json.loads(lines[0])
     del started["config"]["grpo"]["temperature"]
