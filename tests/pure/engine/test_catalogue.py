@@ -9,6 +9,8 @@ import pytest
 
 from conductor_core.engine.catalogue import (
     FoundServer,
+    check_all,
+    check_conductor,
     check_worker,
     conductors_file_text,
     discover_local_servers,
@@ -18,6 +20,7 @@ from conductor_core.engine.catalogue import (
     ready_workers,
 )
 from conductor_core.engine.pool import read_specs
+from conductor_core.errors import BadInput
 from conductor_core.settings import Settings
 from tests.support.model_files import parse_conductors, parse_pool
 
@@ -79,6 +82,25 @@ def test_a_worker_that_is_not_there_is_not(tmp_path: Path) -> None:
     health = check_worker(read_specs(str(file))[0], Settings())
     assert not health.ok
     assert "one" in health.detail
+
+
+def test_a_conductor_is_healthy_if_it_could_write() -> None:
+    assert check_conductor("tiny", Settings()).ok
+    away = check_conductor("http://127.0.0.1:9/v1#m", Settings())
+    assert not away.ok
+    assert "Conductor http://127.0.0.1:9/v1#m" in away.detail
+    with pytest.raises(BadInput, match="no Conductor 'nobody'"):
+        check_conductor("nobody", Settings())
+
+
+def test_all_are_checked_at_once_and_an_unknown_conductor_has_its_fault(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text(FILE)
+    specs = (read_specs("rehearsal")[0], read_specs(str(file))[0])
+    conductors, workers = check_all(["tiny", "nobody"], specs, Settings())
+    assert {ref: health.ok for ref, health in conductors.items()} == {"tiny": True, "nobody": False}
+    assert "no Conductor 'nobody'" in conductors["nobody"].detail
+    assert {name: health.ok for name, health in workers.items()} == {specs[0].name: True, "one": False}
 
 
 def test_servers_are_looked_for_on_the_ports_of_the_settings() -> None:
