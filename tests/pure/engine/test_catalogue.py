@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from conductor_core import masking
 from conductor_core.engine.catalogue import (
     FoundServer,
     check_all,
@@ -101,6 +102,12 @@ def test_all_are_checked_at_once_and_an_unknown_conductor_has_its_fault(tmp_path
     assert {ref: health.ok for ref, health in conductors.items()} == {"tiny": True, "nobody": False}
     assert "no Conductor 'nobody'" in conductors["nobody"].detail
     assert {name: health.ok for name, health in workers.items()} == {specs[0].name: True, "one": False}
+
+
+def test_a_key_that_is_sent_to_a_server_is_hidden_from_then_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOME_KEY", "hunter2-hunter2")
+    assert find_servers({"http://127.0.0.1:9/v1": "SOME_KEY"}, Settings(server_ports=())) == ()
+    assert masking.known().text("it said hunter2-hunter2") == "it said hu***"
 
 
 def test_servers_are_looked_for_on_the_ports_of_the_settings() -> None:

@@ -7,7 +7,7 @@ from conductor_core.endings import Ending
 from conductor_core.engine.context import Answer, build, expand
 from conductor_core.engine.identity import digest_text
 from conductor_core.workflow.model import AccessList, Step, Workflow
-from tests.support.fakes import workflow_of
+from tests.support.fakes import ScriptedWorker, run, workflow_of
 
 
 def answers_of(workflow: Workflow, task: str, *outputs: str) -> dict[int, Answer]:
@@ -86,6 +86,14 @@ def test_tokens_are_the_providers_count_and_estimated_without_one() -> None:
     counted = Answer.of((0,), step, "t", "12345678", "d", Usage(output_tokens=9))
     estimated = Answer.of((0,), step, "t", "12345678", "d", Usage(output_tokens=9, estimated=True))
     assert (counted.tokens, estimated.tokens) == (9, 2)
+
+
+async def test_what_a_record_passes_on_is_what_was_passed_on_when_it_was_fresh() -> None:
+    workflow = workflow_of(("a", "x", ()), ("b", "y", (0,)))
+    trace, _ = await run(ScriptedWorker("a"), ScriptedWorker("b"), workflow=workflow)
+    again = Answer.recorded(trace.steps[0], workflow.steps[0], trace.task).shared()
+    assert trace.steps[1].granted == (again,)
+    assert again.tokens == trace.steps[0].usage.output_tokens == 5
 
 
 @st.composite

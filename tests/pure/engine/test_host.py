@@ -389,7 +389,7 @@ def test_warming_up_never_asks_a_remote_conductor(host: EngineHost, monkeypatch:
 
 def test_a_conductor_that_cannot_warm_up_says_so_in_the_log(host: EngineHost, caplog: pytest.LogCaptureFixture) -> None:
     host.warm_up("no/such/folder/or/id", "rehearsal")
-    eventually(lambda: "is not warm" in caplog.text)
+    eventually(lambda: "Conductor no/such/folder/or/id is not warm: no Conductor 'no/such" in caplog.text)
 
 
 def test_nothing_is_left_frozen_at_the_end_of_the_process() -> None:

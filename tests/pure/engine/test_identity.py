@@ -91,6 +91,7 @@ def recursion(**changed: Any) -> str:
         {"conductor": ConductorInfo(name="tiny", kind="remote", model="m")},
         {"conductor": ConductorInfo(name="other", kind="local", model="m")},
         {"conductor": ConductorInfo(name="tiny", kind="local", model="m", constrained=True)},
+        {"conductor": ConductorInfo(name="tiny", kind="local", model="m", prompt_sha256="0" * 64)},
         {"parent": ParentPlan(plan="other", last_response="answer")},
         {"parent": ParentPlan(plan="lists", last_response="other")},
         {"task": "u"},

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from conductor_core.chat import Message
+from conductor_core.chat import ConductorInfo, Message
 from conductor_core.engine.gate_rules import GateRules
 from conductor_core.engine.request import rerun_of, resume_of
 from conductor_core.engine.rerun import preview
@@ -14,6 +14,7 @@ from conductor_core.events import Limits, StepStarted
 from conductor_core.message_parts import ImagePart, LoadedImage, content_of, images_in
 from conductor_core.run_request import RunRequest
 from conductor_core.trace import RunTrace
+from conductor_core.workflow.model import CONDUCTOR_AGENT
 from tests.support.fakes import MemorySink, ScriptedConductor, ScriptedWorker, lists_of, run, workflow_of
 from tests.support.pictures import part, picture
 
@@ -164,6 +165,17 @@ async def test_an_inner_round_sees_the_image_too() -> None:
     trace, _ = await looked(sees, workflow=None, conductor=conductor)
     assert trace.status == "completed"
     assert [sent(sees, call) for call in range(2)] == [(RED,), (RED,)]
+
+
+def test_an_inner_plan_for_another_image_is_another_one() -> None:
+    planner = ConductorInfo(name="tiny", kind="local", model="m")
+
+    def identity(*images: ImagePart) -> str:
+        workers = {"eye": eye().spec}
+        inputs = StepInputs("t", workers, planner, Limits(), seed=0, pool_seed=0, images=images)
+        return inputs.of(workflow_of((CONDUCTOR_AGENT, "Do it.", ())), 0, {}).identity
+
+    assert len({identity(), identity(part(RED)), identity(part(RED), part(RED))}) == 3
 
 
 def test_the_request_through_json_is_the_same() -> None:

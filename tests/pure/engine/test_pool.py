@@ -4,6 +4,7 @@ import pytest
 
 from conductor_core.engine.pool import open_pool, pool_info, read_specs, reopen_pool
 from conductor_core.errors import BadInput, PoolInvalid
+from conductor_core.events import PoolInfo
 from conductor_core.settings import Settings
 from tests.support.fakes import ScriptedWorker, pool_of
 
@@ -48,6 +49,14 @@ async def test_a_pool_file_is_read_in_its_order(tmp_path: Path) -> None:
 def test_a_pool_file_that_is_not_there_is_bad_input() -> None:
     with pytest.raises(PoolInvalid, match=r"nowhere\.toml"):
         read_specs("nowhere.toml")
+
+
+def test_a_key_may_be_in_a_variable_that_the_settings_name() -> None:
+    spec = ScriptedWorker("a", api_key_env="MY_PASS").spec
+    info = PoolInfo(name="mine", workers=(spec,))
+    assert pool_info(info, Settings(key_variables=("MY_PASS",))) == info
+    with pytest.raises(BadInput, match="worker a: api_key_env: MY_PASS does not look like the variable of a key"):
+        pool_info(info, Settings())
 
 
 def test_the_seed_is_the_settings_unless_given() -> None:

@@ -13,12 +13,14 @@ from conductor_core.engine.repeats import (
     repeat_requests,
     share_of,
     tally,
+    variants,
 )
 from conductor_core.errors import BadInput, WorkerRefused
-from conductor_core.overrides import Overrides, written_by
+from conductor_core.overrides import MOST_SEED, Overrides, written_by
 from conductor_core.run_request import RunRequest
-from conductor_core.trace import RunTrace
+from conductor_core.trace import RunTrace, fold
 from tests.support.fakes import ScriptedWorker, pool_of, run, workflow_of
+from tests.support.run_events import created
 from tests.support.workflows import AGENTS
 
 CHAIN = workflow_of(("a", "plan", ()), ("b", "solve {question}", (0,)), ("c", "write it down", (1,)))
@@ -122,6 +124,7 @@ def test_a_single_run_is_no_batch() -> None:
         (Again(step=0, agents=("nobody",)), "no worker nobody"),
         (Again(step=0, agents=("a", "a")), "each worker once"),
         (Again(step=0, seed=-1), "seeds of single steps"),
+        (Again(step=0, times=2, seed=MOST_SEED), "seeds of single steps"),
     ],
 )
 def test_what_cannot_be_asked_is_refused(again: Again, said: str) -> None:
@@ -130,6 +133,28 @@ def test_what_cannot_be_asked_is_refused(again: Again, said: str) -> None:
 
     with pytest.raises(BadInput, match=said):
         repeat_requests(asyncio.run(source()), again, AGENTS, door="cli")
+
+
+def test_the_last_seeds_that_there_are_can_be_asked_for() -> None:
+    source, _ = asyncio.run(run(*workers_of(), workflow=CHAIN))
+    found = repeat_requests(source, Again(step=0, times=2, seed=MOST_SEED - 1), AGENTS, door="cli")
+    assert [request.overrides.seed_at((0,)) for request in found] == [MOST_SEED - 1, MOST_SEED]
+
+
+def test_a_run_without_a_plan_has_no_step_to_ask_again() -> None:
+    with pytest.raises(BadInput, match="run r has no workflow, so no step 1"):
+        variants(fold([created("r")]), Again(step=1), AGENTS)
+
+
+def test_runs_are_tallied_in_the_order_in_which_they_were_asked_for() -> None:
+    source, traces = made(Again(step=0, times=3, seed=5), *workers_of())
+    assert tally(source, traces[::-1]) == tally(source, traces)
+
+
+def test_where_the_run_that_they_were_made_from_has_no_such_step_no_answer_is_as_before() -> None:
+    _, traces = made(Again(step=0, times=2), *workers_of())
+    (each,) = tally(fold([created("r")]), traces).tallies
+    assert [group.as_before for group in each.groups] == [False]
 
 
 def test_the_interval_is_wilsons() -> None:

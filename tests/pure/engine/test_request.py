@@ -1,5 +1,6 @@
 from conductor_core.engine.request import limits_from, rerun_of, resume_of
 from conductor_core.events import Limits
+from conductor_core.overrides import Overrides, StepSeed
 from conductor_core.run_request import RunRequest
 from conductor_core.settings import Settings
 from tests.support.fakes import ScriptedWorker, run, workflow_of
@@ -24,6 +25,14 @@ async def test_a_rerun_keeps_what_it_does_not_change() -> None:
     assert (request.workflow, request.parent_run_id, request.resumed) == (edited, source.run_id, False)
     assert (request.door, request.run_id != source.run_id) == ("page", True)
     assert rerun_of(source, door="page").workflow == PLAN
+
+
+async def test_what_holds_for_a_step_moves_with_it() -> None:
+    plan = workflow_of(("a", "x", ()), ("a", "y", ()))
+    seeds = Overrides(seeds=(StepSeed(step=1, seed=7),))
+    source, _ = await run(ScriptedWorker("a"), workflow=plan, overrides=seeds)
+    request = rerun_of(source, workflow_of(("a", "y", ())), door="page", origins=(1,))
+    assert request.overrides.seeds == (StepSeed(step=0, seed=7),)
 
 
 async def test_a_resume_is_a_rerun_of_the_unchanged_plan() -> None:

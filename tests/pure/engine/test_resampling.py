@@ -25,6 +25,7 @@ def written(requests: tuple[RunRequest, ...], *plans: Workflow | None) -> list[R
         told = {"run_id": request.run_id, "at_ms": 1.0, "raw": "text", "duration_ms": 1.0}
         if plan is None:
             apply(trace, ev.PlanRejected(**told, attempt=1, faults=(FAULT,), will_retry=False))
+            apply(trace, ev.RunFailed(run_id=request.run_id, at_ms=2, error_code="PlanRejected", error="no plan"))
         else:
             apply(trace, ev.PlanCompleted(**told, source="conductor", workflow=plan, topology="chain"))
         traces.append(trace)
@@ -44,6 +45,7 @@ def test_each_plan_has_its_own_seed_and_all_have_one_mark(count: int) -> None:
     assert {(batch.id, batch.size, batch.name) for batch in batches} == {(batches[0].id, count, batches[0].name)}
     assert "\n" not in batches[0].name
     assert [batch.row for batch in batches] == [str(number) for number in range(count)]
+    assert all(0 <= request.seed < 2**31 for request in requests), "short enough to be read and typed"
     assert all(request.plan_only and request.purpose == PURPOSE for request in requests)
 
 
@@ -66,7 +68,7 @@ def test_equal_plans_are_one_and_a_faulty_one_says_its_fault() -> None:
     assert found[0].run_ids == (requests[0].run_id, requests[3].run_id)
     assert [choice.critical_path for choice in found] == [1, 2, 0]
     assert found[1].agents == ("reasoner", "verifier")
-    assert found[2].faults == (FAULT,)
+    assert (found[2].faults, found[2].error, found[0].error) == ((FAULT,), "no plan", None)
     assert found[2].cost is None
     assert not resampling.all_equal(found)
 

@@ -264,6 +264,8 @@ async def test_recursions_nest_to_the_depth_limit_and_no_deeper() -> None:
     trace, sink = await run(ScriptedWorker("a"), conductor=conductor, limits=Limits(max_depth=2))
     assert trace.status == "completed"
     entered = [(event.path, event.depth) for event in sink.events if isinstance(event, RecursionEntered)]
+    times = {event.path: event.at_ms for event in sink.events if isinstance(event, StepStarted)}
+    assert all(event.at_ms == times[event.path] for event in sink.events if isinstance(event, RecursionEntered))
     assert entered == [((1,), 1), ((1, 1), 2)]
     assert [request.allow_recursion for request in conductor.requests] == [True, True, False]
     assert [step.path for step in trace.walk()] == [(0,), (1,), (1, 0), (1, 1), (1, 1, 0)]

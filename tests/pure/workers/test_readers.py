@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from conductor_core.characters import Pieces
-from conductor_core.chat import ReasoningDelta, TextDelta, Usage, WorkerSpec
+from conductor_core.chat import ReasoningDelta, TextDelta, ToolCall, Usage, WorkerSpec
 from conductor_core.workers.anthropic import AnthropicDialect, MessageReader
 from conductor_core.workers.http import Reader
 from conductor_core.workers.openai import ChatReader, OpenAIDialect
@@ -150,6 +150,23 @@ def test_anthropics_cached_input_was_read_too() -> None:
     reader.feed({"type": "message_start", "message": {"usage": usage}})
     reader.feed({"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 9}})
     assert reader.finished().usage == Usage(input_tokens=113, output_tokens=9)
+
+
+def test_calls_of_tools_that_come_in_pieces_are_told_apart() -> None:
+    chat, messages = ChatReader(), MessageReader()
+    for index, function in (
+        (0, {"name": "look", "arguments": '{"at"'}),
+        (1, {"name": "zoom"}),
+        (0, {"arguments": ": 1}"}),
+    ):
+        chat.feed(delta(tool_calls=[{"index": index, "function": function}]))
+    for name, pieces in (("look", ['{"at"', ": 1}"]), ("zoom", [])):
+        messages.feed({"type": "content_block_start", "content_block": {"type": "tool_use", "name": name}})
+        for piece in pieces:
+            said = {"type": "input_json_delta", "partial_json": piece}
+            messages.feed({"type": "content_block_delta", "delta": said})
+    two = (ToolCall(name="look", arguments='{"at": 1}'), ToolCall(name="zoom", arguments=""))
+    assert (chat.finished().tool_calls, messages.finished().tool_calls) == (two, two)
 
 
 def test_where_the_two_dialects_are_spoken() -> None:

@@ -195,7 +195,7 @@ def test_agents(entry: str, agent: int | str, repair: str | None) -> None:
         ("None", (), "read None as an empty access list"),
         ("null", (), "read null as an empty access list"),
         ('"none"', (), "as an empty access list"),
-        ('""', (), "as an empty access list"),
+        ('""', (), "read an empty string as an empty access list"),
         ('"[]"', (), "as an empty access list"),
         ("[None]", (), "as nothing"),
         ("0", (0,), "read 0 as the list [0]"),

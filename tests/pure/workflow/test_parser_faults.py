@@ -4,7 +4,7 @@ import pytest
 
 from conductor_core.workflow.faults import FAULTS
 from conductor_core.workflow.literals import MAX_DEPTH, MAX_ITEMS
-from conductor_core.workflow.parser import parse_completion
+from conductor_core.workflow.parser import parse_completion, parse_workflow_file
 from conductor_core.workflow.source import MAX_CHARACTERS
 
 PLAIN = 'model_id = [0, 1]\nsubtasks = ["Plan it.", "Do it."]\naccess_list = [[], [0]]\n'
@@ -119,10 +119,11 @@ def test_messages_stay_short_and_on_one_line() -> None:
 def test_sizes_are_bounded() -> None:
     long_list = parse_completion(f"model_id = [{'0, ' * (MAX_ITEMS + 1)}]")
     assert "too_large" in {fault.code for fault in long_list.faults}
-    long_object = parse_completion(
-        '{"steps": [{' + ", ".join(f'"k{index}": 0' for index in range(MAX_ITEMS + 1)) + "}]}"
-    )
-    assert "too_large" in {fault.code for fault in long_object.faults}
+    text = '{"steps": [{' + ", ".join(f'"k{index}": 0' for index in range(MAX_ITEMS + 1)) + "}]}"
+    assert "too_large" in {fault.code for fault in parse_completion(text).faults}
+    of_a_file = parse_workflow_file(text)
+    assert [fault.code for fault in of_a_file.faults] == ["too_large"], "it is read no further"
+    assert of_a_file.steps is None
     long_text = parse_completion(" " * (MAX_CHARACTERS + 1))
     assert [(fault.code, fault.line) for fault in long_text.faults] == [("too_large", 1)]
     assert long_text.steps is None

@@ -87,6 +87,13 @@ def test_nobody_checks_their_own_work_where_there_is_another() -> None:
         assert solved.agent != checked.agent, template.name
 
 
+def test_nobody_carries_out_their_own_plan_where_there_is_another() -> None:
+    planned = next(each for each in TEMPLATES if each.name == "Planner, executor, verifier")
+    ranked = ("a", "b", "c")
+    steps = planned.workflow(Cast(plan=ranked, solve=ranked, check=ranked)).steps
+    assert [step.agent for step in steps] == ["a", "b", "a"]
+
+
 def test_too_few_branches_are_refused_by_name() -> None:
     debate = next(each for each in TEMPLATES if each.name == "Debate")
     with pytest.raises(ValueError, match="Debate needs at least 2"):
