@@ -13,6 +13,7 @@ from conductor_core.chat import Message, WorkerSpec
 from conductor_core.engine.pool import Pool
 from conductor_core.engine.runner import Engine
 from conductor_core.events import Limits
+from conductor_core.overrides import Overrides
 from conductor_core.run_request import RunRequest
 from conductor_core.settings import Settings
 from conductor_core.trace import RunTrace, fold
@@ -48,12 +49,15 @@ async def run_workflow(
     *,
     options: Settings | None = None,
     reuse_from: RunTrace | None = None,
+    overrides: Overrides | None = None,
+    **worker: Any,
 ) -> tuple[RunTrace, MemorySink]:
-    pool, sink = pool_of(provider), MemorySink()
+    pool, sink = pool_of(provider, **worker), MemorySink()
     try:
         earlier = {} if reuse_from is None else {reuse_from.run_id: reuse_from}
         parent = next(iter(earlier), None)
         asked = RunRequest(task=TASK, workflow=workflow, limits=Limits(max_steps=12), parent_run_id=parent)
+        asked = asked if overrides is None else asked.model_copy(update={"overrides": overrides})
         engine = Engine(sink, options or quick_settings(), earlier.__getitem__)
         trace = await engine.run(asked, None, pool)
     finally:
@@ -65,6 +69,12 @@ def told(name: str, messages: Sequence[Message]) -> str:
     """What the provider answers, by its own rule."""
     body = {"model": name, "messages": [message.model_dump() for message in messages]}
     return deterministic_answer(Call("POST", "/v1/chat/completions", {}, body, 0)).text
+
+
+async def test_a_steps_own_seed_reaches_the_server_that_takes_seeds(provider: ScriptedProvider) -> None:
+    plan = workflow_of((AGENTS[0], "one", ()), (AGENTS[0], "two", (0,)))
+    await run_workflow(provider, plan, overrides=Overrides().with_seeds({1: 7}), params={"seed": 3, "top_p": 0.5})
+    assert [(call.body["seed"], call.body["top_p"]) for call in provider.completions] == [(3, 0.5), (7, 0.5)]
 
 
 @settings(max_examples=25, deadline=None)

@@ -8,11 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from conductor_core.chat import FREE, Price
+from conductor_core.conductors import catalogue
 from conductor_core.engine import opened
 from conductor_core.engine.host import EngineHost
 from conductor_core.errors import BadInput, EventOutOfOrder
+from conductor_core.events import Limits
 from storage import Store, open_store
-from tests.support.fakes import ScriptedWorker, pool_of
+from tests.support.fakes import ScriptedConductor, ScriptedWorker, lists_of, pool_of, workflow_of
 from tests.support.gated_runs import FAN, FAST, at_rest, gated, said, waits_for
 
 
@@ -71,6 +74,37 @@ def test_a_provider_is_told_whatever_the_case(
     pool = pool_of(*(ScriptedWorker(step.agent, base_url="https://Far.Example:8443/v1") for step in FAN.steps))
     monkeypatch.setattr(opened, "open_pool", lambda ref, settings, *, seed: pool)
     assert waits_for(store.read(gated(host, f"provider:{name}"))) == ["step 0"]
+
+
+def test_what_is_sent_to_a_run_that_cannot_go_on_here_is_refused_with_the_reason(
+    host: EngineHost, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_id = gated(host, "plan")
+
+    def gone(*_: object, **__: object) -> None:
+        raise BadInput("the pool is not here")
+
+    monkeypatch.setattr(opened, "reopen_pool", gone)
+    trace = at_rest(store, run_id, said(store, run_id))
+    assert (trace.status, waits_for(trace)) == ("waiting", ["the plan"])
+    (refused,) = trace.refused
+    assert refused.reason == "the run cannot go on here: the pool is not here"
+
+
+@pytest.mark.parametrize(
+    ("price", "waits"),
+    [(FREE, []), (Price(input=1e6, output=1e6), ["the plan"]), (None, ["the plan"])],
+)
+def test_a_gate_for_money_counts_what_the_conductor_may_cost(
+    host: EngineHost, store: Store, monkeypatch: pytest.MonkeyPatch, price: Price | None, waits: list[str]
+) -> None:
+    inner = lists_of(workflow_of(("a", "Answer: {question}", ())), ["a"])
+    conductor = ScriptedConductor(inner, usd_per_mtok=price)
+    monkeypatch.setattr(opened, "open_pool", lambda ref, settings, *, seed: pool_of(ScriptedWorker("a")))
+    monkeypatch.setattr(catalogue, "open_conductor", lambda name, settings: conductor)
+    plan = workflow_of(("a", "Begin: {question}", ()), ("conductor", "Do it.", (0,)))
+    trace = store.read(gated(host, "usd:1", workflow=plan, conductor="scripted", limits=Limits(max_depth=1)))
+    assert (waits_for(trace), trace.status) == (waits, "waiting" if waits else "completed")
 
 
 def test_a_gate_for_a_provider_that_nobody_has_is_refused(host: EngineHost, store: Store) -> None:

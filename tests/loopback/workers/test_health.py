@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from conductor_core.chat import WorkerSpec
+from conductor_core.conductors.catalogue import TINY_FOLDER
 from conductor_core.engine.pool import open_worker as open_any_worker
 from conductor_core.rehearsal import rehearsal_specs
 from conductor_core.settings import Settings
@@ -109,6 +110,14 @@ async def test_a_missing_key_is_named_and_nobody_is_asked(provider: _Listing, mo
 async def test_a_dead_server_is_told(provider: _Listing) -> None:
     health = await check(provider.spec(base_url="http://127.0.0.1:1/v1"))
     assert (health.ok, "refuses connections" in health.detail) == (False, True)
+
+
+async def test_a_local_model_that_is_not_downloaded_is_away_and_how_to_get_it_is_told() -> None:
+    here = await check(WorkerSpec(name="here", provider="local", model=str(TINY_FOLDER)))
+    away = await check(WorkerSpec(name="mine", provider="local", model="nobody/has-this-model"))
+    assert (here.ok, here.away, away.ok, away.away) == (True, False, False, True)
+    assert "worker mine: nobody/has-this-model is not on this machine" in away.detail
+    assert "conductor models pull nobody/has-this-model" in away.detail
 
 
 @pytest.mark.parametrize("listed", ["alpha", "models/alpha", "alpha:latest"])

@@ -3,13 +3,25 @@
 import asyncio
 import logging
 import threading
+from collections.abc import AsyncGenerator
 from contextlib import suppress
+from typing import Any
 
 import pytest
 
+from conductor_core.chat import PlanFinished, PlanRequest, PlanText, Price, TokenChoice, Usage
 from conductor_core.engine import planning
-from conductor_core.errors import BadInput, ConductorUnavailable, WorkflowInvalid
-from conductor_core.events import Limits, PlanCompleted, PlanDelta, PlanEdited, PlanRejected, PlanStarted, RunCreated
+from conductor_core.errors import BadInput, ConductorRateLimited, ConductorUnavailable, WorkflowInvalid
+from conductor_core.events import (
+    Limits,
+    PlanCompleted,
+    PlanDelta,
+    PlanEdited,
+    PlanRejected,
+    PlanRetried,
+    PlanStarted,
+    RunCreated,
+)
 from conductor_core.trace import fold
 from conductor_core.workflow.model import CONDUCTOR_AGENT
 from conductor_core.workflow.parsed import Parsed
@@ -75,6 +87,12 @@ async def test_a_rejected_plan_is_kept_and_the_next_attempt_is_told_why() -> Non
     assert conductor.requests[1].rejected == tuple(fault.message for fault in rejected.faults)
     assert trace.status == "completed"
     assert trace.root.rejected[0].raw == rejected.raw
+
+
+async def test_a_conductor_that_is_asked_once_is_said_to_be_asked_once() -> None:
+    once = quick_settings(plan_attempts=1)
+    trace, _ = await run(ScriptedWorker("a"), conductor=ScriptedConductor("no lists here"), settings=once)
+    assert (trace.error or "").startswith("scripted was asked once and wrote no usable workflow: ")
 
 
 async def test_after_all_attempts_the_run_fails_and_nothing_is_lost() -> None:
@@ -264,6 +282,66 @@ async def test_a_plan_that_ends_in_the_middle_of_a_character_is_cut_before_it() 
     conductor = ScriptedConductor("x" + "é" * 2048, LISTS)
     trace, _ = await run(ScriptedWorker("a"), conductor=conductor, settings=quick_settings(plan_max_bytes=2048))
     assert (trace.status, trace.root.rejected[0].raw) == ("completed", "x" + "é" * 1023)
+
+
+class Breaking(ScriptedConductor):
+    """A Conductor whose first call breaks off after ``part``, at a server that then asks for a wait of 50 ms."""
+
+    def __init__(self, part: str, **fields: Any) -> None:
+        super().__init__(LISTS, **fields)
+        self._part = part
+
+    async def write(self, request: PlanRequest) -> AsyncGenerator[PlanText | PlanFinished]:
+        if self.requests:
+            async for item in super().write(request):
+                yield item
+            return
+        self.requests.append(request)
+        for piece in (self._part[:3], self._part[3:]):
+            yield PlanText(text=piece)
+        raise ConductorRateLimited("429 slow down", retry_after_s=0.05)
+
+
+async def test_a_plans_call_that_broke_off_is_on_the_record_with_what_was_written_and_the_wait() -> None:
+    trace, sink = await run(ScriptedWorker("a"), conductor=Breaking("model_id"))
+    assert trace.status == "completed"
+    (retried,) = (event for event in sink.events if isinstance(event, PlanRetried))
+    started, again = (event for event in sink.events if isinstance(event, PlanStarted))
+    assert (retried.error_code, retried.error, retried.partial) == ("ConductorRateLimited", "429 slow down", "model_id")
+    assert (retried.wait_ms, retried.duration_ms) == (50.0, retried.at_ms - started.at_ms)
+    assert again.at_ms >= retried.at_ms + retried.wait_ms
+
+
+async def test_a_plans_call_that_broke_off_counts_against_the_limit_of_the_run() -> None:
+    one_usd_a_token = Price(input=0, output=1e6)
+    limits = Limits(max_usd=1.5 * len(LISTS) / 4)
+    trace, _ = await run(ScriptedWorker("a"), conductor=Breaking(LISTS, usd_per_mtok=one_usd_a_token), limits=limits)
+    assert (trace.status, trace.error_code) == ("failed", "LimitReached")
+    assert "the cost limit of this run is reached" in (trace.error or "")
+    assert trace.known_usd >= limits.max_usd  # type: ignore[operator]  # it has one
+
+
+async def test_a_plans_first_token_is_the_first_and_not_the_last() -> None:
+    pieces, pause_s = -(-len(LISTS) // 16), 0.01
+    trace, _ = await run(ScriptedWorker("a"), conductor=ScriptedConductor(LISTS, pause_s=pause_s))
+    assert trace.root.first_token_ms is not None
+    assert trace.root.duration_ms is not None
+    assert trace.root.duration_ms - trace.root.first_token_ms > (pieces - 2) * pause_s * 1000
+
+
+async def test_what_else_a_conductor_considered_is_recorded_with_its_plan() -> None:
+    agent = TokenChoice(at=LISTS.index("model_id = [") + 12, picked="0", options=(("0", 0.75), ("1", 0.25)))
+
+    class Telling(ScriptedConductor):
+        async def write(self, request: PlanRequest) -> AsyncGenerator[PlanText | PlanFinished]:
+            yield PlanText(text=LISTS)
+            usage = Usage(input_tokens=1, output_tokens=1)
+            yield PlanFinished(finish_reason="stop", usage=usage, choices=(agent,))
+
+    trace, _ = await run(ScriptedWorker("a"), ScriptedWorker("b"), conductor=Telling(LISTS))
+    (told,) = trace.root.considered
+    assert (told.step, told.field) == (0, "agent")
+    assert [(option.value, option.probability) for option in told.options] == [("a", 0.75), ("b", 0.25)]
 
 
 @pytest.mark.parametrize("length", [100, 50_000])

@@ -38,6 +38,7 @@ def test_the_interval_of_a_share_is_near_the_normal_one() -> None:
 def test_the_same_values_and_seed_give_the_same_interval() -> None:
     values = spread(50)
     assert mean_interval(values, seed=1) == mean_interval(values, seed=1)
+    assert mean_interval(values) == mean_interval(values, seed=0), "figures of reports name no seed"
 
 
 def test_a_difference_is_taken_task_by_task() -> None:

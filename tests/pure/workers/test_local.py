@@ -1,12 +1,16 @@
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from conductor_core.chat import Chunk, Finished, Message, TextDelta, WorkerSpec
-from conductor_core.errors import PoolInvalid, WorkerOutputTooLarge, WorkerRefused
+from conductor_core.chat import Chunk, Finished, Message, TextDelta, Usage, WorkerSpec
+from conductor_core.errors import BadInput, PoolInvalid, WorkerOutputTooLarge, WorkerRefused
+from conductor_core.inference.generation import Done, Generation
+from conductor_core.settings import Settings
 from conductor_core.workers.local import LocalWorker
+from conductor_core.workers.pool import open_worker
 from tests.support.tiny_models import random_model
 
 MESSAGES = (Message(role="user", content="What is 17 * 24?"),)
@@ -40,8 +44,32 @@ async def test_can_be_left_in_the_middle(tmp_path: Path) -> None:
 
 
 async def test_a_model_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(WorkerRefused, match=r"worker here: .* no config\.json"):
+    with pytest.raises(WorkerRefused, match=r"worker here: .* no config\.json") as caught:
         await answer(LocalWorker(spec(tmp_path)))
+    assert type(caught.value) is WorkerRefused, "it says nothing about the length of the question"
+
+
+@pytest.mark.parametrize("drafts", [True, False])
+async def test_it_guesses_tokens_unless_the_settings_forbid_it(
+    drafts: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Generation] = []
+
+    async def stream(generation: Generation) -> AsyncGenerator[Done]:
+        asked.append(generation)
+        yield Done("stop", Usage())
+
+    worker = open_worker(spec(tmp_path), Settings(drafts=drafts))
+    assert isinstance(worker, LocalWorker)
+    monkeypatch.setattr(worker._model, "stream", stream)
+    await answer(worker)
+    assert [each.drafts for each in asked] == [drafts]
+
+
+def test_a_simulated_worker_has_no_provider_to_open() -> None:
+    simulated = WorkerSpec(name="solver", provider="rehearsal", model="solver")
+    with pytest.raises(BadInput, match="worker solver: a rehearsal worker is simulated and has no provider to open"):
+        open_worker(simulated, Settings())
 
 
 async def test_output_is_bounded(tmp_path: Path) -> None:

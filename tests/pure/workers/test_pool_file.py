@@ -166,6 +166,14 @@ def test_wrong_params_of_a_local_worker_are_named(params: str, told: str) -> Non
     assert fault.startswith(f"line 5, worker[0].params: {told}")
 
 
+@pytest.mark.parametrize("provider", ["local", "rehearsal"])
+def test_a_worker_of_this_machine_accepts_text_alone(provider: str) -> None:
+    head = f'[[worker]]\nname = "a"\nprovider = "{provider}"\nmodel = "m"\naccepts = '
+    assert faults_of(f'{head}["text"]\n') == []
+    (fault,) = faults_of(f'{head}["text", "image"]\n')
+    assert fault == f"line 5, worker[0].accepts: a {provider} worker accepts text alone; remove it"
+
+
 LONG = "9" * 400
 DEEP = ".".join("a" * 3000)
 

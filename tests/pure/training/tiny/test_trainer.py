@@ -132,6 +132,7 @@ def test_the_gradient_is_on_the_completion_only(tmp_path: Path) -> None:
     """The output layer's bias-free rows tell which positions are learned from: none of the prompt but its last."""
     settings = config()
     trainer = trainer_of(settings, tmp_path, rewards=REWARDS)
+    assert trainer.args.use_cpu is True, "a training for the processor leaves a graphics card alone"
     part = trimmed(
         {name: value[:GROUP] if value.dim() else value for name, value in batch_of(trainer, settings).items()}
     )

@@ -1,0 +1,85 @@
+"""Runs that wait at gates, and stand on other runs or hear a command twice."""
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from conductor_core.commands import Approve, Edit, SentCommand
+from conductor_core.engine import opened
+from conductor_core.engine.host import EngineHost
+from conductor_core.engine.request import resume_of
+from conductor_core.engine.runner import Engine
+from conductor_core.events import ApprovalGranted, RunRequest
+from conductor_core.gates import read_gate
+from conductor_core.workflow.model import Workflow
+from storage import Store, open_store
+from tests.support.fakes import MemorySink, Reply, ScriptedWorker, pool_of, quick_settings, workflow_of
+from tests.support.gated_runs import ADA, FAN, FAST, TASK, at_rest, gated, said, until, waits_for
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    store = open_store(f"sqlite:///{tmp_path / 'runs.sqlite3'}")
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def host(store: Store) -> Iterator[EngineHost]:
+    host = EngineHost(store.log, FAST, store)
+    yield host
+    host.close()
+
+
+def with_second(instruction: str) -> Workflow:
+    return FAN.model_copy(
+        update={"steps": (FAN.steps[0], *workflow_of(("reasoner", instruction, (0,))).steps, *FAN.steps[2:])}
+    )
+
+
+def test_an_edit_asks_about_no_step_whose_answer_is_reused(host: EngineHost, store: Store) -> None:
+    parent = host.wait(host.start(RunRequest(task=TASK, workflow=FAN)), 30)
+    run_id = gated(host, "steps", workflow=with_second("Solve it otherwise."), parent_run_id=parent.run_id)
+    assert waits_for(store.read(run_id)) == ["step 1"]
+    trace = at_rest(store, run_id, said(store, run_id, kind=Edit, workflow=with_second("Solve it twice.")))
+    assert [step.status for step in trace.steps] == ["reused", "waiting", "reused", "waiting"]
+    assert waits_for(trace) == ["step 1"]
+
+
+def test_who_granted_all_the_rest_is_not_asked_again_after_an_interruption(
+    host: EngineHost, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pool = pool_of(ScriptedWorker("a").then(Reply("done"), Reply("never", hang=True)))
+    for name in ("open_pool", "reopen_pool"):
+        monkeypatch.setattr(opened, name, lambda ref, settings, *, seed: pool)
+    plan = workflow_of(("a", "Begin: {question}", ()), ("a", "Go on.", (0,)), ("a", "End it.", (1,)))
+    run_id = gated(host, "steps", workflow=plan)
+    said(store, run_id, rest=True)
+    until(store, run_id, lambda trace: trace.steps[1].status == "running")
+    host.close()
+    source = store.read(run_id).model_copy(update={"status": "interrupted"})
+    again = EngineHost(store.log, FAST, store)
+    resumed = again.start(resume_of(source, door="cli"))
+    trace = again.wait(resumed, 30)
+    again.close()
+    assert [step.status for step in trace.steps] == ["reused", "completed", "completed"]
+    granted = [stored.event for stored in store.events(resumed) if isinstance(stored.event, ApprovalGranted)]
+    assert [(event.carried_from, event.caller, event.rest) for event in granted] == [(run_id, ADA, True)]
+
+
+async def test_a_command_that_is_told_twice_is_answered_once() -> None:
+    plan, sink = workflow_of(("a", "one", ()), ("b", "two", ())), MemorySink()
+    run = RunRequest(task=TASK, workflow=plan, gates=(read_gate("step:1"),))
+    pool = pool_of(ScriptedWorker("a").then(Reply("late", wait_s=0.05)), ScriptedWorker("b"))
+    execution = await Engine(sink, quick_settings()).create(run, None, pool)
+    going = asyncio.create_task(execution.run())
+    while not execution.trace.asked_for:  # noqa: ASYNC110 - the run itself has no event to wait for
+        await asyncio.sleep(0)
+    sent = SentCommand(1, Approve(run_id=run.run_id, actor=ADA.actor, door=ADA.door))
+    execution.hear(sent)
+    execution.hear(sent)
+    trace = await going
+    assert (trace.status, trace.refused) == ("completed", [])
+    assert sink.kinds().count("approval.granted") == 1
