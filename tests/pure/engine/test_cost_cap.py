@@ -39,13 +39,16 @@ async def test_a_call_that_may_go_beyond_the_cap_is_not_made() -> None:
     with pytest.raises(LimitReached) as again:
         await call(cap, 0)
     assert again.value is cap.reached
+    assert again.value.limit == "usd"
 
 
 async def test_tokens_are_capped_too() -> None:
     cap = CostCap(Spent(tokens=90), max_tokens=132)
     await call(cap, 1)
-    with pytest.raises(CostCapReached, match=r"131 of 132 tokens are used and the next call may need 42.*max_tokens"):
+    said = r"131 of 132 tokens are used and the next call may need 42.*max_tokens"
+    with pytest.raises(CostCapReached, match=said) as caught:
         await call(cap, 1)
+    assert caught.value.limit == "tokens"
 
 
 def test_a_run_with_a_cap_in_usd_asks_no_conductor_without_a_price() -> None:
