@@ -36,7 +36,9 @@ def test_a_search_prints_hits_in_their_place(database: Path, capsys: pytest.Capt
         "    Where does [Zoë] live?",
         "1 texts in 1 runs",
     ]
-    told = document(capsys, database, "search", "zoe", "--agent", "solver", "--in", "task")
+    in_json = printed(capsys, database, "search", "zoe", "--agent", "solver", "--in", "task", "--json")
+    assert '"snippet": "Where does Zoë live?"' in in_json, "a person can read it"
+    told = json.loads(in_json)
     (hit,) = told["hits"]
     assert (hit["run_id"], hit["places"][0]["field"], hit["found"]) == ("first", "task", ["Zoë"])
     assert told["count"] == {"texts": 1, "runs": 1, "at_least": False}
@@ -55,6 +57,8 @@ def test_without_words_runs_are_listed_and_nothing_steers_the_terminal(
 
 def test_the_ledger_the_receipt_and_the_sums_are_printed(database: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert document(capsys, database, "ledger", "step", "--calls")["receivers"][0]["provider"] == "rehearsal"
+    (of_step,) = document(capsys, database, "ledger", "step", "1")["receivers"]
+    assert (of_step["agents"], of_step["calls"]) == ("solver", 2)
     receipt = document(capsys, database, "received", "rehearsal", "no such words")
     assert receipt["times"] == 0
     assert receipt["rests_on"]
@@ -63,6 +67,18 @@ def test_the_ledger_the_receipt_and_the_sums_are_printed(database: Path, capsys:
     assert document(capsys, database, "failures")["failures"] == []
     for command in ("ledger", "spending", "failures"):
         assert printed(capsys, database, command)
+    *_, heading, not_seen, _ = printed(capsys, database, "received", "rehearsal", "no such words").splitlines()
+    assert (heading, not_seen[:15]) == ("Not seen:", "  The text in o")
+
+
+def test_the_calls_of_the_ledger_go_on_where_a_page_ended(database: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pages = [document(capsys, database, "ledger", "--calls", "--limit", "4")]
+    pages.append(document(capsys, database, "ledger", "--calls", "--limit", "4", "--before", str(pages[0]["before"])))
+    assert [[(call["run_id"], call["purpose"], call["path"]) for call in page["calls"]] for page in pages] == [
+        [("second", "step", "1"), ("second", "step", "0"), ("second", "plan", ""), ("first", "step", "1")],
+        [("first", "step", "0"), ("first", "plan", "")],
+    ]
+    assert pages[1]["before"] is None
 
 
 @pytest.mark.parametrize("command", ["search", "ledger", "spending", "failures"])
@@ -84,28 +100,29 @@ def test_each_answer_by_the_index_says_what_it_leaves_out(
 
 
 @pytest.mark.parametrize(
-    "arguments",
+    ("arguments", "says"),
     [
-        ["search", '""'],
-        ["search", "--in", "task"],
-        ["search", "--run", "nobody"],
-        ["search", "--before", "9999999999999999999"],
-        ["ledger", "--calls", "--before", "9999999999999999999"],
-        ["search", "--limit", "x"],
-        ["search", "--least-usd", "nan"],
-        ["search", "--since", "0001-01-01T00:00+05:00"],
-        ["spending", "--until", "yesterday"],
-        ["search", "--agent", "\udcff"],
-        ["failures", "--run", "\udcff"],
-        ["received", "openai", "\udcff"],
+        (["search", '""'], "the search has no word: type a word"),
+        (["search", "--in", "task"], "--in needs WORDS to look for"),
+        (["search", "--run", "nobody"], "nobody"),
+        (["search", "--before", "9999999999999999999"], "'9999999999999999999' is no whole number from 1 to"),
+        (["ledger", "--calls", "--before", "9999999999999999999"], "'9999999999999999999' is no whole number"),
+        (["search", "--limit", "x"], "'x' is no whole number from 1 to 10000"),
+        (["search", "--least-usd", "nan"], "'nan' is no amount in USD"),
+        (["search", "--since", "0001-01-01T00:00+05:00"], "'0001-01-01T00:00+05:00' is no day such as 2026-01-31"),
+        (["spending", "--until", "yesterday"], "'yesterday' is no day such as 2026-01-31 and no time in ISO 8601"),
+        (["search", "--agent", "\udcff"], "'\\udcff' is not valid UTF-8 text"),
+        (["failures", "--run", "\udcff"], "'\\udcff' is not valid UTF-8 text"),
+        (["received", "openai", "\udcff"], "'\\udcff' is not valid UTF-8 text"),
     ],
 )
 def test_what_cannot_be_searched_is_one_line_and_exit_2(
-    database: Path, arguments: list[str], capsys: pytest.CaptureFixture[str]
+    database: Path, arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main([*arguments, "--db", str(database)]) == 2
     said = capsys.readouterr()
     assert (said.out, said.err.count("\n"), said.err[:7]) == ("", 1, "error: ")
+    assert says in said.err
 
 
 def test_a_database_that_is_not_there_is_not_made(tmp_path: Path) -> None:

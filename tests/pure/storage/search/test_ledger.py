@@ -70,6 +70,8 @@ def test_that_a_provider_never_received_a_text_says_what_it_rests_on(ledger: Sto
     receipt = ledger.search.receipt("api.anthropic.com", "Charles Babbage")
     assert (receipt.times, receipt.runs, receipt.calls, receipt.to_provider, receipt.messages) == (0, 3, 6, 2, 2)
     assert (receipt.images, receipt.deleted, receipt.running) == (2, 1, 1)
+    later = datetime.now(UTC) + timedelta(days=1)
+    assert ledger.search.receipt("api.anthropic.com", "Charles Babbage", later).deleted == 0
     assert receipt.in_words == "No recorded call to api.anthropic.com held this text."
     assert "3 runs, 6 calls" in receipt.rests_on[1]
     assert receipt.rests_on[0] == "Runs that began at any time."
