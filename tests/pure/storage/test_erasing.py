@@ -1,5 +1,6 @@
 """An erased run leaves no byte of its text in any file, stays in lists, and opens as erased."""
 
+import json
 import sqlite3
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -9,6 +10,7 @@ import pytest
 
 from conductor_core.commands import Edit
 from conductor_core.errors import StoreError, UnknownRun
+from conductor_core.run_facts import Imported
 from conductor_core.run_ids import file_part
 from conductor_core.workflow.model import Step, Workflow
 from storage import Privacy, Store, open_store
@@ -20,6 +22,8 @@ from tests.support.pictures import part, picture
 from tests.support.run_events import PAGE, answered, created, planned, run_completed, step_started, whole_run
 
 CANARIES = [f"canary{number}of the {where}" for number, where in enumerate(("task", "plan", "step", "output", "edit"))]
+
+NOW = datetime(2026, 1, 31, tzinfo=UTC)
 
 
 def text_of(run_id: str, store: Store) -> None:
@@ -205,13 +209,16 @@ def failing(vault: Vault, run_ids: Sequence[str]) -> None:
 def test_a_held_and_a_running_run_are_refused(url: str, data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     store = open_store(url)
     store.log.append_and_wait(*whole_run("held"), created("running"), *whole_run("free"))
-    store.log.append_and_wait(created("child", parent_run_id="free"))
+    of_file = Imported(run_id="free", written_by="0", written_at_utc=NOW, imported_at_utc=NOW)
+    store.log.append_and_wait(created("child", parent_run_id="free"), created("copy", imported=of_file))
     store.hold(["held"], PAGE)
     assert main(["erase", "held", "running", "free", "--db", url]) == 1
-    told = capsys.readouterr().out
+    said = capsys.readouterr()
+    assert said.err == "erasing 3 runs; the database is then written anew\n"
+    told = said.out
     assert "held: not erased: it is held: release it first" in told
     assert "running: not erased: it is running: cancel it first" in told
-    assert "free: erased\n  re-runs and imported copies of it may hold its text: child" in told
+    assert "free: erased\n  re-runs and imported copies of it may hold its text: child, copy\n" in told
     assert store.read("held").status == "completed"
     assert main(["erase", "fre", "--db", url]) == 2
     store.close()
@@ -227,10 +234,22 @@ def test_what_is_older_is_listed_before_it_goes(url: str, data: Path, capsys: py
     store.hold(["old-held"], PAGE)
     assert main(["retain", "--days", "100", "--db", url]) == 2
     assert "less than six months" in capsys.readouterr().err
+    with pytest.raises(SystemExit, match="2"):
+        main(["retain", "--db", url])
+    assert "required: --days" in capsys.readouterr().err
     assert main(["retain", "--days", "365", "--db", url]) == 0
-    told = capsys.readouterr().out
-    assert "1 run would be erased, 1 is held" in told
-    assert "young" not in told
+    day = f"{old:%Y-%m-%d}"
+    assert capsys.readouterr().out.splitlines() == [
+        f"old-held  {day}  completed  held: stays",
+        f"old  {day}  completed",
+        "1 run would be erased, 1 is held; --erase does it",
+    ]
+    assert main(["retain", "--days", "365", "--json", "--db", url]) == 0
+    assert json.loads(capsys.readouterr().out) == {"would_erase": ["old"], "held": ["old-held"]}
+    store.hold(["old"], PAGE)
+    assert main(["retain", "--days", "365", "--db", url]) == 0
+    assert "\n0 runs would be erased, 2 are held; --erase does it\n" in capsys.readouterr().out
+    store.hold(["old"], PAGE, held=False)
     assert store.read("old").status == "completed", "nothing went"
     assert main(["retain", "--days", "365", "--erase", "--json", "--db", url]) == 1
     assert {run.run_id: run.status for run in store.runs()} == {
