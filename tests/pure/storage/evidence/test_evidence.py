@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from contextlib import closing
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import cryptography
@@ -16,6 +17,7 @@ import pytest
 from benchmarks import tampering
 from benchmarks.tampering import Laboratory
 from conductor_core import events as ev
+from conductor_core.errors import StoreError
 from storage import Privacy, Store, open_store
 from storage.__main__ import main
 from storage.evidence import anchoring, single_file, verifier
@@ -96,6 +98,8 @@ def test_what_is_written_is_published_while_the_store_is_open(path: Path) -> Non
     until_published(store)
     found = store.evidence()
     assert (found.entries, found.anchored, found.fault) == (14, 14, None)  # log.began, twelve events, the seal
+    assert found.anchored_at_utc is not None
+    assert datetime.now(UTC) - found.anchored_at_utc < timedelta(seconds=60)
     store.close()
     assert checked(path).verified_events == 12
 
@@ -173,6 +177,8 @@ def test_a_git_repository_gets_a_commit_and_its_remote_all_that_it_missed(path: 
     written(path, "first", anchor=f"git:{clone}")
     store = open_store(url(path), anchor=f"git:{clone}")
     assert store.evidence().unanchored_events == 12, "the remote does not have them"
+    with pytest.raises(StoreError, match=r"cannot be published to .+anchor\.jsonl: git push failed: .*remote\.git"):
+        store.publish()
     subprocess.run(["git", "init", "--quiet", "--bare", "-b", "main", str(remote)], check=True)
     store.log.append_and_wait(*whole_run("second"))
     store.close()
@@ -209,8 +215,18 @@ def test_a_database_of_before_says_from_where_on_it_is_covered(path: Path) -> No
     store.close()
     report = checked(path)
     assert (report.findings, report.verified_events, report.uncovered_events) == ([], 13, 1)
-    doctor(path, "DELETE FROM events WHERE sequence = 13")
-    assert [each.kind for each in checked(path).findings] == ["deleted"]
+    for statement, kind, count in (
+        ("UPDATE events SET sequence = -1 WHERE sequence = 13", "", 1),
+        (
+            "INSERT INTO events SELECT -2, run_id, kind, at_utc, payload, NULL FROM events WHERE sequence = -1",
+            "inserted",
+            2,
+        ),
+        ("DELETE FROM events WHERE sequence < 0", "deleted", 0),
+    ):
+        doctor(path, statement)
+        said = f"{count} events are older than the log's evidence, and 1 should be"
+        assert [(each.kind, each.what) for each in checked(path).findings] == [(kind, said)] * bool(kind)
 
 
 def test_a_new_key_takes_over_on_record(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -298,12 +314,22 @@ def test_a_restored_copy_that_goes_on_is_one_fork_however_often_it_publishes(pat
     assert not [each for each in report.findings if "its leaves are not those" in each.what]
 
 
-def test_a_list_that_lies_is_a_finding(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("statement", "said"),
+    [
+        ("UPDATE runs SET cost_usd = 0.01", "the row of the run differs from its events: cost_usd"),
+        ("DELETE FROM runs", "the run has events, and no row: lists do not show it"),
+        ("UPDATE snapshots SET sha256 = ''", "the snapshot of the run was changed; readers pass over it"),
+    ],
+)
+def test_a_list_that_lies_is_a_finding(
+    path: Path, capsys: pytest.CaptureFixture[str], statement: str, said: str
+) -> None:
     written(path, "r1", "r2")
-    doctor(path, "UPDATE runs SET cost_usd = 0.01 WHERE run_id = 'r2'")
+    doctor(path, f"{statement} WHERE run_id = 'r2'")
     assert main(["verify", "--db", str(path), "--json"]) == 1
     shown = json.loads(capsys.readouterr().out)
-    assert [(each["class"], each["run_id"]) for each in shown["findings"]] == [("derived", "r2")]
+    assert [(each["class"], each["run_id"], each["what"]) for each in shown["findings"]] == [("derived", "r2", said)]
     assert main(["verify", "r1", "--db", str(path)]) == 0, "another run"
     assert main(["verify", "--db", str(path)]) == CLASSES["derived"]
     assert main(["verify", "r7", "--db", str(path)]) == 2

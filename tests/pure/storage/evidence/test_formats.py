@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from storage.evidence.bundle import proofs_of
 from storage.evidence.formats import Checkpoint, Invalid, PublicKey, Tree, included, note_of, open_note, read_key
-from storage.evidence.history import Report
+from storage.evidence.history import MOST_FINDINGS, Report
 from storage.evidence.verifier import document, lines
 
 # The tree of eight inputs that Certificate Transparency's own tests use, and its roots at each size.
@@ -166,8 +166,6 @@ def test_what_the_form_of_notes_demands() -> None:
         assert open_note(signed(text, *more), [key]).origin == "log"
     for wrong in (
         signed(f"log\n7\n{root}\n", *witnesses),
-        signed(f"log\n7\n{root}\n\n"),
-        signed(f"log\n7\n{root}\n\nopaque\n"),
         signed(f"log\n7\n{root}\nwith a \t\n"),
         signed(f"log\r\n7\n{root}\n"),
         signed(f"log\n07\n{root}\n"),
@@ -179,6 +177,9 @@ def test_what_the_form_of_notes_demands() -> None:
     ):
         with pytest.raises(Invalid):
             open_note(wrong, [key])
+    for after in ("", "opaque\n"):
+        with pytest.raises(Invalid, match=r"^the note is no checkpoint: it has an empty line$"):
+            open_note(signed(f"log\n7\n{root}\n\n{after}"), [key])
 
 
 def test_a_checkpoint_is_believed_only_if_its_key_signed_it() -> None:
@@ -203,6 +204,15 @@ def test_a_checkpoint_is_believed_only_if_its_key_signed_it() -> None:
     ):
         with pytest.raises(Invalid):
             open_note(wrong, keys)
+
+
+def test_a_report_says_one_as_one_and_how_many_findings_it_does_not_show() -> None:
+    report = Report(verified_events=1, verified_size=1)
+    assert next(lines(document(report))) == "1 event is as a signed checkpoint says (1 entry)"
+    for number in range(MOST_FINDINGS + 2):
+        report.add("edited", "r", number, "it was changed")
+    assert (len(report.findings), document(report)["more_findings"]) == (MOST_FINDINGS, 2)
+    assert "... and 2 findings more" in lines(document(report))
 
 
 def test_a_forged_name_steers_no_terminal() -> None:

@@ -143,6 +143,9 @@ def test_a_bundle_that_nobody_would_read_is_not_written(
             bounded.setattr(bundle, name, 400)
             with pytest.raises(BadInput, match=said):
                 mutated_bundles.export(lab, tmp_path / name, ["run-1"])
+    whole = mutated_bundles.export(lab, tmp_path / "whole", ["run-1"])
+    monkeypatch.setattr(bundle, "MOST_BYTES", sum((whole / name).stat().st_size for name in FILES))
+    mutated_bundles.export(lab, tmp_path / "as long as is read", ["run-1"])
 
 
 def test_a_changed_zip_file_is_never_accepted(lab: Laboratory, tmp_path: Path) -> None:
@@ -212,6 +215,8 @@ def test_a_long_check_says_how_far_it_is(
     for target in (lab.path, folder):
         assert verifier.main([str(target), "--public-key", lab.public.line, "--anchor", str(lab.anchor)]) == 0
         assert "7 events checked" in capsys.readouterr().err.splitlines()
+    assert verifier.main([str(lab.path), "--public-key", lab.public.line]) == 0
+    assert "7 entries checked" in capsys.readouterr().err.splitlines()
 
 
 @pytest.mark.parametrize("output", [[], ["--json"]], ids=["text", "json"])

@@ -14,6 +14,8 @@ from benchmarks import mutated_bundles, tampering
 from benchmarks.tampering import ATTACKERS, CLASSES, LOCATED, Laboratory
 from storage.evidence.bundle import write_bundle
 from storage.evidence.bundle_files import json_line
+from storage.evidence.formats import record_leaf
+from storage.evidence.history import Finding
 from storage.evidence.verifier import verify
 
 
@@ -129,6 +131,22 @@ def test_odd_evidence_is_a_finding_and_stops_neither_check_nor_export(
         (tmp_path / "bundle").mkdir()
         with closing(sqlite3.connect(path)) as connection:
             write_bundle(connection, ["run-1"], lab.public, tmp_path / "bundle")
+
+
+def test_a_seal_that_does_not_fit_its_events_is_found(lab: Laboratory, tmp_path: Path) -> None:
+    path = tmp_path / "changed.sqlite3"
+    shutil.copy(lab.path, path)
+    with closing(sqlite3.connect(path)) as connection, connection:
+        tampering._drop_triggers(connection)
+        query = "SELECT position, record FROM leaves WHERE run_id = 'run-1' AND record LIKE '%run.sealed%'"
+        ((position, record),) = connection.execute(query).fetchall()
+        record = record.replace('"events":12', '"events":11')
+        leaf = record_leaf(lab.public.name.encode(), record.encode())
+        connection.execute("UPDATE leaves SET record = ?, hash = ? WHERE position = ?", (record, leaf, position))
+    findings = verify(path, [lab.public], [], lambda what, count: None).findings
+    wrong = Finding("evidence", "run-1", None, "the seal of the run does not fit its events")
+    assert wrong in findings
+    assert {each.kind for each in findings if each != wrong} == {"fork"}, "no checkpoint is signed for it"
 
 
 def test_a_damaged_lzma_bundle_is_a_finding(lab: Laboratory, tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """What a stranger types at the verifier: keys as they were printed, files that are not there, an anchor."""
 
+import json
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -10,6 +11,7 @@ from storage import open_store
 from storage.__main__ import main
 from storage.evidence import verifier
 from storage.evidence.anchoring import places_of
+from storage.evidence.history import CLASSES
 from tests.support.run_events import PAGE, whole_run
 
 Said = pytest.CaptureFixture[str]
@@ -93,6 +95,27 @@ def test_an_anchor_that_is_gone_is_said_with_what_was_published(
     out = capsys.readouterr().out
     assert f"note: the anchor {path / 'anchor.jsonl'} cannot be read (Not a directory), and the database" in out
     assert "Errno" not in out
+
+
+def test_one_entry_that_was_published_is_one(tmp_path: Path, capsys: Said) -> None:
+    path = tmp_path / "new.sqlite3"
+    with closing(open_store(f"sqlite:///{path}")) as store:
+        store.publish()
+    places_of(path).anchor.file.unlink()
+    assert main(["verify", "--db", str(path)]) == 0
+    assert "is not there, and the database says that 1 entry was published: whoever" in capsys.readouterr().out
+
+
+def test_a_checkpoint_alone_can_be_the_anchor(path: Path, printed: str, tmp_path: Path, capsys: Said) -> None:
+    published = [json.loads(line) for line in places_of(path).anchor.file.read_text().splitlines()]
+    note = tmp_path / "note"
+    note.write_text(published[-1]["checkpoint"])
+    given = [str(path), "--public-key", printed, "--anchor", str(note)]
+    assert verifier.main([*given, "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert (shown["verified_events"], shown["unanchored_events"], shown["notes"]) == (24, 0, [])
+    note.write_text(note.read_text().replace("\n27\n", "\n26\n"))
+    assert verifier.main(given) == CLASSES["unsigned"]
 
 
 def test_why_nothing_is_published_is_said_without_a_number_of_the_system(tmp_path: Path) -> None:
