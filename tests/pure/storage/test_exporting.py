@@ -13,6 +13,7 @@ from conductor_core.events import Event
 from conductor_core.message_parts import ImagePart
 from storage import Privacy, open_store
 from storage.__main__ import main
+from storage.evidence.formats import read_key
 from storage.evidence.keys import load_key
 from storage.exporting import export_runs
 from tests.support.alone import python_alone
@@ -82,9 +83,14 @@ def test_the_shipped_verifier_accepts_the_bundle_alone_and_refuses_a_changed_one
     assert "c3" in refused.stdout
 
 
-def test_the_bundle_holds_exact_events_records_and_how_to_check_them(database: Path, tmp_path: Path) -> None:
+def test_the_bundle_holds_exact_events_records_and_how_to_check_them(
+    database: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     bundle = tmp_path / "all.zip"
     assert main(["export", "--all", "--out", str(bundle), "--db", str(database)]) == 0
+    fingerprint = read_key(_public_key(database)).fingerprint
+    size = f"{bundle.stat().st_size:,} bytes"
+    assert capsys.readouterr().out == f"{bundle}: 3 runs, {size}; key fingerprint {fingerprint}\n"
     store = open_store(f"sqlite:///{database}")
     try:
         stored = {event.sequence: event.payload.decode() for event in store.raw_events("b2")}
@@ -183,8 +189,14 @@ def test_a_bundle_of_encrypted_runs_proves_their_stored_bytes_and_says_so(
         assert "d4  (encrypted)" in archive.read("README.txt").decode()
     done = _verify(folder, bundle, database)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_an_erased_run_is_not_exported(database: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    store = open_store(f"sqlite:///{database}")
+    store.erase(["a1"], PAGE)
+    store.close()
     assert main(["export", "a1", "--out", str(tmp_path / "one.zip"), "--db", str(database)]) == 2
-    assert "run a1 was erased: there is nothing of it to export" in capsys.readouterr().err
+    assert capsys.readouterr().err == "error: run a1 was erased: there is nothing of it to export\n"
 
 
 def test_a_run_that_has_not_ended_is_exported_as_far_as_it_is(

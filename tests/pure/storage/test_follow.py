@@ -27,6 +27,12 @@ async def test_an_ended_run_is_read_and_the_following_ends(store: Store) -> None
     assert await read_to_end(store, "r1", after=12) == []
 
 
+async def test_a_long_run_that_has_ended_comes_in_bounded_groups(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("storage.following._PAGE_EVENTS", 5)
+    await store.log.append(*whole_run("r1"))
+    assert [len(group) async for group in store.follow("r1")] == [5, 5, 2]
+
+
 async def test_an_unknown_run_cannot_be_followed(store: Store) -> None:
     with pytest.raises(UnknownRun):
         await read_to_end(store, "nope")

@@ -20,6 +20,7 @@ from storage.evidence.keys import load_key
 from storage.evidence.verifier import verify
 from storage.looks import keeping
 from storage.looks.reading import Asked, Look
+from storage.looks.words import digests
 from tests.support.command_line import CommandLine
 from tests.support.older_schema import back_to
 from tests.support.privileges import without_privileges
@@ -97,6 +98,7 @@ def test_words_of_a_search_are_found_by_their_digests_and_stand_nowhere(
             assert b"lovelace" not in file.read_bytes().lower(), file
     assert [look["what"] for look in printed(capsys, database, "--searched", "LOVELACE zoe")] == ["texts"]
     assert printed(capsys, database, "--searched", "byron") == []
+    assert digests(b"key", "ada \ud800") == digests(b"key", "Ada"), "half a character is no word"
     (search,) = printed(capsys, database, "--kind", "searched")
     assert (len(search["words"]), search["filters"], search["run_id"]) == (2, ["actor"], None)
     (database.parent / f"{database.name}.master-key").unlink()
@@ -118,6 +120,7 @@ def test_the_command_filters_and_pages_and_takes_the_beginning_of_an_id(
 ) -> None:
     of_run = [(look["kind"], look["actor"]["id"], look["door"]) for look in printed(capsys, database, "fir")]
     assert of_run == [("exported", "grace", "cli"), ("viewed", "ada", "page")]
+    assert [look["session"] for look in printed(capsys, database, "fir")] == ["", "b1"]
     assert [look["run_id"] for look in printed(capsys, database, "--actor", "Grace")] == ["second", "first"]
     assert printed(capsys, database, "--until", "2020-01-01") == []
     assert len(printed(capsys, database, "--since", "2020-01-01")) == 4
@@ -231,6 +234,19 @@ def test_a_backup_of_an_older_database_upgrades_nothing_and_says_so(
         assert connection.execute("SELECT version_num FROM alembic_version").fetchone() == ("0015",)
 
 
+def test_a_backup_without_a_usable_master_key_says_why_it_is_not_on_record(
+    database: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = database.with_name(f"{database.name}.master-key")
+    key.chmod(0o644)
+    monkeypatch.setenv("CONDUCTOR_REDACT_DIGESTS", "true")
+    assert main(["backup", str(tmp_path / "copy"), "--db", str(database)]) == 0
+    assert capsys.readouterr().err == (
+        f"warning: this backup is not on record as a look: the master key {key} can be read by others: "
+        f"run chmod 600 {key}\n"
+    )
+
+
 def test_a_bundle_holds_the_looks_at_its_runs_and_the_record_of_itself(
     database: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -270,8 +286,8 @@ def checked(path: Path, anchor: Path | None = None) -> Report:
 
 def doctor_leaves(path: Path, statement: str) -> None:
     with closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute("DROP TRIGGER leaves_no_update")
-        connection.execute("DROP TRIGGER leaves_no_delete")
+        for action in ("update", "delete"):
+            connection.execute(f"DROP TRIGGER IF EXISTS leaves_no_{action}")
         connection.execute(statement)
 
 
@@ -310,6 +326,17 @@ def test_a_damaged_record_hides_no_other(database: Path, capsys: pytest.CaptureF
     said = capsys.readouterr()
     assert len(said.out.splitlines()) == 3
     assert "1 record is damaged" in said.err
+    doctor_leaves(database, "UPDATE leaves SET record = '{' WHERE record LIKE '%content.viewed%'")
+    assert main(["looks", "--db", str(database)]) == 0
+    assert "2 records are damaged: python -m storage verify says which" in capsys.readouterr().err
+
+
+def test_a_look_of_which_the_time_is_damaged_is_listed_without_one(
+    database: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    doctor_leaves(database, "UPDATE leaves SET record = json_set(record, '$.at_utc', 'once') WHERE run_id = 'second'")
+    assert main(["looks", "second", "--db", str(database)]) == 0
+    assert capsys.readouterr().out == "— run second: exported: json; by Grace (local, not verified), cli\n"
 
 
 def test_the_record_of_a_new_key_says_who_made_it(store: Store, path: Path) -> None:

@@ -86,6 +86,8 @@ def test_by_default_only_configured_keys_are_hidden(url: str, path: Path, monkey
     trace = store.read("r")
     assert trace.task == f"{SAID} The key is sk-***, in hex 73***."
     assert trace.redacted == {"secrets": 8}
+    shown = "".join(each.event.text for each in store.events("r") if isinstance(each.event, ev.StepDelta))
+    assert shown == trace.task, "also in what was streamed"
     store.close()
     nowhere(path, KEY, KEY[3:15], KEY.encode().hex()[4:])
 
@@ -104,6 +106,14 @@ def test_the_end_of_a_stream_that_is_broken_off_is_kept(store: Store) -> None:
     )
     shown = "".join(each.event.text for each in store.events("r") if isinstance(each.event, ev.StepDelta))
     assert shown == store.read("r").steps[0].output == "ask [redacted: mail address]"
+
+
+def test_names_of_parameters_are_hidden_like_their_values(store: Store) -> None:
+    solver = POOL.workers[0].model_copy(update={"params": {f"of {MAIL}": {"to": [MAIL]}}})
+    store.log.append_and_wait(created("r", pool=POOL.model_copy(update={"workers": (solver, *POOL.workers[1:])})))
+    hidden = "[redacted: mail address]"
+    assert store.created("r").pool.workers[0].params == {f"of {hidden}": {"to": [hidden]}}
+    assert store.read("r").redacted == {"mail": 2}
 
 
 def test_names_of_workers_and_callers_stay(store: Store) -> None:

@@ -72,6 +72,7 @@ def test_a_lost_database_comes_back_in_one_command(database: Path, tmp_path: Pat
     said = capsys.readouterr().out
     assert "verified: nothing was found" in said
     assert "rolled_back" not in said
+    assert "what was there before" not in said
     assert runs(database) == ["two", "one"]
     assert main(["verify", "--db", str(database)]) == 0
 

@@ -5,6 +5,7 @@ import stat
 import threading
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -15,8 +16,10 @@ from conductor_core.errors import EventOutOfOrder, RunDamaged, RunKeyAway, Store
 from storage import Privacy, Store, open_store
 from storage import vault as vaults
 from storage.evidence.keys import load_key
+from storage.master_key import read
 from storage.vault import MasterKey, Sealed, Vault, keys_beside
 from tests.support.damaging import doctor
+from tests.support.privileges import without_privileges
 from tests.support.run_events import TWO_STEPS, created, planned, run_completed, whole_run
 
 TASK = "Which moon is meant by canary-of-the-task?"
@@ -115,6 +118,21 @@ def test_without_a_key_the_list_says_so_and_all_other_runs_open(url: str, path: 
     store.close()
 
 
+def test_what_of_a_run_is_in_plain_sight_can_be_read_without_its_key(store: Store, path: Path) -> None:
+    store.log.append_and_wait(*whole_run("r", TASK))
+    first = store.raw_events("r")[0].payload.decode()
+    store.close()
+    doctor(path, "UPDATE events SET payload = :first WHERE kind = 'run.created'", first=first)
+    doctor(path, "DELETE FROM snapshots")
+    beside(path, ".keys").unlink()
+    reader = open_store(f"sqlite:///{path}")
+    with pytest.raises(RunKeyAway) as caught:
+        reader.read("r")
+    assert caught.value.trace is not None
+    assert caught.value.trace.task == TASK
+    reader.close()
+
+
 def test_another_master_key_opens_nothing(url: str, path: Path) -> None:
     for name in ("mine", "other"):
         store = open_store(f"sqlite:///{path.with_name(name)}", ENCRYPTED)
@@ -145,6 +163,8 @@ def test_a_key_of_a_wrong_length_opens_nothing(path: Path) -> None:
     vault = ENCRYPTED.vault(path)
     assert vault.make_ready(["r"], []) == {}
     with sqlite3.connect(vault.path) as connection:
+        ((made_at_utc,),) = connection.execute("SELECT made_at_utc FROM run_keys")
+        assert datetime.fromisoformat(made_at_utc).tzinfo == UTC
         wrapped = MasterKey(ENCRYPTED.master_key_of(path)).wrap("r", b"short")
         connection.execute("UPDATE run_keys SET wrapped = ?", (wrapped,))
     with pytest.raises(Sealed, match="has no length of a key"):
@@ -167,14 +187,25 @@ def test_an_event_opens_only_at_its_place(url: str, path: Path) -> None:
     store.close()
 
 
-def test_a_file_that_is_no_master_key_is_refused(url: str, path: Path) -> None:
+@pytest.mark.parametrize(
+    "text", ["something else", "conductor-master-key-1 c2hvcnQ=", f"another-key-1 {'A' * 43}=", f"{'A' * 43}="]
+)
+def test_a_file_that_is_no_master_key_is_refused(url: str, path: Path, text: str) -> None:
     path.parent.mkdir()
-    beside(path, ".master-key").write_text("something else")
+    beside(path, ".master-key").write_text(text)
     beside(path, ".master-key").chmod(0o600)
     store = open_store(url, ENCRYPTED)
     with pytest.raises(StoreError, match="holds no master key"):
         store.log.append_and_wait(created("r", TASK))
     store.close()
+
+
+def test_a_master_key_of_another_user_says_whose_it_must_be(open_folder: Path) -> None:
+    key = open_folder / "key"
+    key.write_text("conductor-master-key-1 ")
+    key.chmod(0o600)
+    with without_privileges(), pytest.raises(StoreError, match=f"may not read the master key {key}: give it to its"):
+        read(key)
 
 
 def test_the_key_of_a_deleted_run_goes_with_it(store: Store, url: str) -> None:
