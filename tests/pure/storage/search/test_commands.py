@@ -1,6 +1,7 @@
 """``python -m storage search`` and its neighbours, as a person and a program read them."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,7 @@ def test_a_search_prints_hits_in_their_place(database: Path, capsys: pytest.Capt
         "1 texts in 1 runs",
     ]
     in_json = printed(capsys, database, "search", "zoe", "--agent", "solver", "--in", "task", "--json")
-    assert '"snippet": "Where does Zoë live?"' in in_json, "a person can read it"
+    assert '\n      "snippet": "Where does Zoë live?",\n' in in_json, "a person can read it"
     told = json.loads(in_json)
     (hit,) = told["hits"]
     assert (hit["run_id"], hit["places"][0]["field"], hit["found"]) == ("first", "task", ["Zoë"])
@@ -123,6 +124,15 @@ def test_what_cannot_be_searched_is_one_line_and_exit_2(
     said = capsys.readouterr()
     assert (said.out, said.err.count("\n"), said.err[:7]) == ("", 1, "error: ")
     assert says in said.err
+
+
+def test_the_help_says_of_each_command_what_it_does(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        main(["--help"])
+    said = capsys.readouterr().out
+    commands = said[said.index("{") + 1 : said.index("}")].replace("\n", "").replace(" ", "").split(",")
+    assert {"backup", "verify", "erase", "search", "looks"} <= set(commands)
+    assert [name for name in commands if not re.search(rf"^ +{name} +[A-Z]", said, re.MULTILINE)] == []
 
 
 def test_a_database_that_is_not_there_is_not_made(tmp_path: Path) -> None:
