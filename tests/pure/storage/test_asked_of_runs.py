@@ -1,4 +1,4 @@
-"""What the engine and the pages ask a store: which runs wait, what a run took up, and how it began."""
+"""What the engine and the pages ask a store: which runs wait, what a run took up, how it began, if there was any."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from conductor_core import events as ev
 from conductor_core.errors import RunDamaged
 from storage import Store, open_store
 from tests.support.damaging import doctor
-from tests.support.run_events import created, planned, whole_run
+from tests.support.run_events import PAGE, created, planned, whole_run
 
 
 async def test_newer_runs_that_have_ended_do_not_hide_one_that_waits(store: Store) -> None:
@@ -27,6 +27,15 @@ async def test_the_runs_that_a_run_took_up_are_found_one_after_another_as_far_as
     )
     found = {run_id: [each.run_id for each in store.taken_up(store.read(run_id))] for run_id in ("third", "last")}
     assert found == {"third": ["again"], "last": ["re-run"]}, "a re-run takes nothing up"
+
+
+async def test_a_database_whose_runs_were_all_deleted_was_used(store: Store) -> None:
+    assert not store.was_used()
+    await store.log.append(*whole_run("r"))
+    assert store.was_used()
+    store.delete(["r"], PAGE)
+    assert store.runs() == []
+    assert store.was_used()
 
 
 async def test_how_a_run_began_can_be_read_although_its_end_is_damaged(store: Store, path: Path, url: str) -> None:
