@@ -15,6 +15,7 @@ from pydantic import BaseModel
 from conductor_core.actor import local_caller
 from conductor_core.errors import BadInput
 from conductor_core.settings import Settings
+from storage.evidence.history import counted
 from storage.looks.told import not_on_record
 from storage.opening import store_of
 from storage.search.filters import ANY, KINDS, Filters, end_of
@@ -203,8 +204,8 @@ def _search(given: argparse.Namespace, file: Path) -> int:
             lines = [each for hit in page.hits for each in _hit_lines(hit)]
         counts = {"texts": count.texts, "runs": count.runs, "at_least": count.more}
         least = "at least " if count.more else ""
-        texts = f"{count.texts:,} texts in " if typed.strip() else ""
-        lines.append(f"{least}{texts}{count.runs:,} runs{f'; go on with --before {before}' if before else ''}")
+        texts = f"{counted(count.texts, 'text')} in " if typed.strip() else ""
+        lines.append(f"{least}{texts}{counted(count.runs, 'run')}{f'; go on with --before {before}' if before else ''}")
         _print(given, document | {"count": counts}, lines, lag)
     return 0
 

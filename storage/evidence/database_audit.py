@@ -22,7 +22,7 @@ from storage.evidence.formats import (
     record_leaf,
     text_of,
 )
-from storage.evidence.history import Events, Finding, History, Report, first_difference, note_digest
+from storage.evidence.history import Events, Finding, History, Report, counted, first_difference, note_digest
 
 _EVENTS = (
     "SELECT sequence, CAST(ifnull(run_id, '') AS BLOB), CAST(ifnull(kind, '') AS BLOB), "
@@ -217,11 +217,13 @@ def _check_records(own: OwnEvidence, history: History, report: Report) -> _Check
 
 def _check_leaves(own: OwnEvidence, history: History, report: Report) -> None:
     if changed := _changed_leaves(own.entries, history):
-        report.notes.append(f"{changed} leaves in the database are not those that were published")
+        leaves = counted(changed, "leaf in the database is", "leaves in the database are")
+        report.notes.append(f"{leaves} not as published")
     if own.gap is not None:
         report.add("evidence", None, None, f"the leaves of the database have a gap at entry {own.gap}")
     if own.odd:
-        report.add("evidence", None, None, f"{own.odd} leaves of the database are no digests")
+        odd = counted(own.odd, "leaf of the database is", "leaves of the database are")
+        report.add("evidence", None, None, f"{odd} no digest")
 
 
 def _changed_leaves(own: History, history: History) -> int:

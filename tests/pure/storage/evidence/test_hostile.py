@@ -170,7 +170,7 @@ def test_bytes_that_are_no_text_are_findings(lab: Laboratory, path: Path, statem
         connection.execute(statement)
     report = told(lab, path)
     assert {each.kind for each in report.findings} == kinds
-    assert kinds or "1 leaves in the database are not those that were published" in report.notes
+    assert kinds or "1 leaf in the database is not as published" in report.notes
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ def test_a_search_prints_hits_in_their_place(database: Path, capsys: pytest.Capt
     assert said.splitlines() == [
         "run first (completed, simulated): the task",
         "    Where does [Zoë] live?",
-        "1 texts in 1 runs",
+        "1 text in 1 run",
     ]
     in_json = printed(capsys, database, "search", "zoe", "--agent", "solver", "--in", "task", "--json")
     assert '\n      "snippet": "Where does Zoë live?",\n' in in_json, "a person can read it"
