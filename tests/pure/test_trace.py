@@ -155,6 +155,7 @@ def test_a_reused_step_costs_nothing_here() -> None:
         messages=(Message(role="user", content="step 0"),),
         source_run_id="q",
         source_path=(3,),
+        source_imported=True,
         output="42",
         output_sha256="ab",
         finish_reason="stop",
@@ -168,7 +169,7 @@ def test_a_reused_step_costs_nothing_here() -> None:
     assert (step.status, step.output, step.answered, step.cost_usd) == ("reused", "42", True, 5.0)
     assert step.at_list_price
     assert step.reused_from is not None
-    assert (step.reused_from.run_id, step.reused_from.path) == ("q", (3,))
+    assert (step.reused_from.run_id, step.reused_from.path, step.reused_from.imported) == ("q", (3,), True)
     assert (trace.cost_usd, trace.usage.total_tokens) == (0.0, 15)
 
 

@@ -6,7 +6,8 @@ from conductor_core.errors import LimitReached
 from conductor_core.events import Limits, PoolInfo, now_utc
 from conductor_core.spending import Cost
 from conductor_core.token_estimates import estimate_input_tokens, estimate_tokens
-from conductor_core.trace import RunTrace
+from conductor_core.trace import RunTrace, fold
+from tests.support.run_events import created, planned, step_started
 
 
 def budget_of(**limits: float | None) -> tuple[Budget, RunTrace]:
@@ -55,6 +56,14 @@ def test_live_estimates_count_until_they_are_settled() -> None:
     trace.usage = Usage(input_tokens=50)
     with pytest.raises(LimitReached):
         budget.check()
+
+
+def test_a_run_that_goes_on_counts_the_calls_that_it_made() -> None:
+    trace = fold([created("r"), *planned("r"), step_started("r", 0, 20), step_started("r", 1, 20)])
+    budget = Budget(Limits(max_steps=3, max_depth=0), trace)
+    budget.start_step()
+    with pytest.raises(LimitReached, match="3 of 3 calls to workers"):
+        budget.start_step()
 
 
 def test_totals_hold_what_is_still_streaming_and_say_that_it_is_estimated() -> None:

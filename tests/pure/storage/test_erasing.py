@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from conductor_core.commands import Edit
-from conductor_core.errors import StoreError, UnknownRun
+from conductor_core.errors import StoreError, StoreLocked, UnknownRun
 from conductor_core.run_facts import Imported
 from conductor_core.run_ids import file_part
 from conductor_core.workflow.model import Step, Workflow
@@ -80,6 +80,20 @@ def test_no_byte_of_an_erased_run_is_left_in_any_file(url: str, data: Path, encr
     assert store.deletions()[1] == 1
     store.close()
     assert holding(data, CANARIES) == []
+
+
+def test_a_reader_in_the_way_of_an_erasure_is_told_and_the_erasure_is_repeated_later(
+    url: str, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = open_store(url)
+    text_of("r", store)
+    monkeypatch.setattr("storage.database.Database.rewrite", lambda _: False)  # what it says while somebody reads
+    with pytest.raises(StoreLocked, match=r"another program reads .*: close that program and erase again"):
+        store.erase(["r"], PAGE)
+    monkeypatch.undo()
+    assert store.erase(["r"], PAGE).run_ids == ["r"]
+    store.close()
+    assert holding(path.parent, CANARIES) == []
 
 
 def test_a_copy_of_the_database_of_before_opens_no_encrypted_run_once_it_is_erased(
