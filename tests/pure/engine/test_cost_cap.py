@@ -6,11 +6,19 @@ from hypothesis import strategies as st
 
 from conductor_core.chat import Message, Price, Usage, WorkerSpec
 from conductor_core.engine.cost_cap import CostCap, CostCapReached, longest_answer, longest_question
-from conductor_core.engine.runner import check
+from conductor_core.engine.runner import Engine, check
 from conductor_core.errors import BadInput, LimitReached
 from conductor_core.run_request import RunRequest
 from conductor_core.training.scale.answer_cache import Spent
-from tests.support.fakes import ScriptedConductor, ScriptedWorker, pool_of
+from tests.support.fakes import (
+    MemorySink,
+    Reply,
+    ScriptedConductor,
+    ScriptedWorker,
+    pool_of,
+    quick_settings,
+    workflow_of,
+)
 
 MESSAGES = (Message(role="user", content="x" * 24),)  # at the most 24 tokens and 16 for the turn
 DEAR = WorkerSpec(
@@ -28,6 +36,18 @@ async def call(cap: CostCap, output_tokens: int, *, spec: WorkerSpec = DEAR) -> 
         await asyncio.sleep(0)
         usage = Usage(input_tokens=40, output_tokens=output_tokens)
         cap.add(usage, one.cost_usd(usage, None))
+
+
+async def test_a_step_costs_a_shared_cap_what_its_usage_costs_if_the_provider_states_no_cost() -> None:
+    cap, sink = CostCap(Spent(), max_usd=1.0), MemorySink()
+    worker = ScriptedWorker("a", params={"max_tokens": 50})
+    pool = pool_of(worker.then(Reply("one"), Reply("two", cost_usd=0.25)))
+    request = RunRequest(task="t", workflow=workflow_of(("a", "begin", ()), ("a", "go on", (0,))))
+    checked = check(request, None, pool, cap=cap)
+    await sink.append(checked.created)
+    trace = await Engine(sink, quick_settings()).begin(checked).run()
+    assert trace.status == "completed"
+    assert cap.usd == pytest.approx((10 * 1.0 + 5 * 10.0) / 1e6 + 0.25)
 
 
 async def test_a_call_that_may_go_beyond_the_cap_is_not_made() -> None:
