@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from huggingface_hub import constants
 
-from conductor_core.inference import trial
+from conductor_core.inference import hardware, trial
 from conductor_core.inference.in_use import hold
 from conductor_core.inference.precision.places import packed_path
 from conductor_core.inference.source import cached_folder
@@ -85,6 +85,16 @@ def test_a_model_is_pulled_listed_timed_and_removed(
     assert removed["freed_bytes"] > 0
     assert cached_folder(REF) is None
     assert cli("models", "remove", REF, "--yes").code == 2
+
+
+def test_the_list_names_each_memory_that_a_model_could_have(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tiny one runs on the processor where larger ones have a graphics card."""
+    monkeypatch.setenv("CONDUCTOR_SERVER_PORTS", "")
+    monkeypatch.setattr(hardware, "ram_bytes", lambda: 64 * 10**9)
+    monkeypatch.setattr(hardware, "accelerator_memory", lambda: None)
+    assert "\nMemory: 64.0 GB of RAM. Downloads" in cli("models", "list").out
+    monkeypatch.setattr(hardware, "accelerator_memory", lambda: hardware.Memory("cuda", 80 * 10**9, "NVIDIA Card"))
+    assert "\nMemory: 64.0 GB of RAM, 80.0 GB of NVIDIA Card. Downloads" in cli("models", "list").out
 
 
 @pytest.mark.parametrize(
