@@ -31,9 +31,11 @@ export function showShare(element, model) {
   element.style.setProperty("--share", `${(100 * (share ?? 0)).toFixed(1)}%`)
 }
 
-// Returns the glyphs of the usual statuses and of all others in this run.
+// Returns the glyphs of the usual statuses and of all others in this run, but for a step that is being written: that one
+// says so itself, and a word that comes and goes would move its neighbours.
 export function legendText(model) {
   const here = new Set(model.ordered().map(shownStatus))
+  here.delete("draft")
   const listed = Object.entries(STEP_STATUS).filter(([name]) => USUAL.has(name) || here.has(name))
   return listed.map(([, { glyph, word }]) => `${glyph} ${word}`).join("    ")
 }
