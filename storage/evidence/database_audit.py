@@ -222,8 +222,8 @@ def _check_leaves(own: OwnEvidence, history: History, report: Report) -> None:
     if own.gap is not None:
         report.add("evidence", None, None, f"the leaves of the database have a gap at entry {own.gap}")
     if own.odd:
-        odd = counted(own.odd, "leaf of the database is", "leaves of the database are")
-        report.add("evidence", None, None, f"{odd} no digest")
+        odd = counted(own.odd, "leaf of the database is no digest", "leaves of the database are no digests")
+        report.add("evidence", None, None, odd)
 
 
 def _changed_leaves(own: History, history: History) -> int:
