@@ -1,8 +1,6 @@
 """Runs that wait at gates, and stand on other runs or hear a command twice."""
 
 import asyncio
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -14,23 +12,9 @@ from conductor_core.engine.runner import Engine
 from conductor_core.events import ApprovalGranted, RunRequest
 from conductor_core.gates import read_gate
 from conductor_core.workflow.model import Workflow
-from storage import Store, open_store
+from storage import Store
 from tests.support.fakes import MemorySink, Reply, ScriptedWorker, pool_of, quick_settings, workflow_of
 from tests.support.gated_runs import ADA, FAN, FAST, TASK, at_rest, gated, said, until, waits_for
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    store = open_store(f"sqlite:///{tmp_path / 'runs.sqlite3'}")
-    yield store
-    store.close()
-
-
-@pytest.fixture
-def host(store: Store) -> Iterator[EngineHost]:
-    host = EngineHost(store.log, FAST, store)
-    yield host
-    host.close()
 
 
 def with_second(instruction: str) -> Workflow:

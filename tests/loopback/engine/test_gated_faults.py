@@ -2,9 +2,7 @@
 
 import sqlite3
 import time
-from collections.abc import Iterator
 from contextlib import closing
-from pathlib import Path
 
 import pytest
 
@@ -14,28 +12,9 @@ from conductor_core.engine import opened
 from conductor_core.engine.host import EngineHost
 from conductor_core.errors import BadInput, EventOutOfOrder
 from conductor_core.events import Limits
-from storage import Store, open_store
+from storage import Store
 from tests.support.fakes import ScriptedConductor, ScriptedWorker, lists_of, pool_of, workflow_of
-from tests.support.gated_runs import FAN, FAST, at_rest, gated, said, waits_for
-
-
-@pytest.fixture
-def url(tmp_path: Path) -> str:
-    return f"sqlite:///{tmp_path / 'runs.sqlite3'}"
-
-
-@pytest.fixture
-def store(url: str) -> Iterator[Store]:
-    store = open_store(url)
-    yield store
-    store.close()
-
-
-@pytest.fixture
-def host(store: Store) -> Iterator[EngineHost]:
-    host = EngineHost(store.log, FAST, store)
-    yield host
-    host.close()
+from tests.support.gated_runs import FAN, at_rest, gated, said, waits_for
 
 
 def test_a_damaged_command_stops_nobody_else(host: EngineHost, store: Store, url: str) -> None:

@@ -6,8 +6,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -31,25 +29,6 @@ import sys
 from conductor_core.cli.main import main
 sys.exit(main(["approve", sys.argv[2], "--db", sys.argv[1], "--quiet", "--note", "from afar"]))
 """
-
-
-@pytest.fixture
-def url(tmp_path: Path) -> str:
-    return f"sqlite:///{tmp_path / 'runs.sqlite3'}"
-
-
-@pytest.fixture
-def store(url: str) -> Iterator[Store]:
-    store = open_store(url)
-    yield store
-    store.close()
-
-
-@pytest.fixture
-def host(store: Store) -> Iterator[EngineHost]:
-    host = EngineHost(store.log, FAST, store)
-    yield host
-    host.close()
 
 
 def test_before_the_plan_is_carried_out(host: EngineHost, store: Store) -> None:
