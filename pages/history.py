@@ -16,6 +16,7 @@ from pages.components.look.words import inert, plural
 from pages.components.shell import address, places
 from pages.components.shell.faults import fault_box
 from pages.components.shell.runtime import current
+from pages.components.shell.worded import chosen, worded
 from storage import RunSummary, Totals
 
 PAGE_ROWS = 30
@@ -28,7 +29,7 @@ _ANY = ""  # no status of a run; None would look as if nothing were chosen
 
 
 def _filters(totals: Totals | None) -> tuple[str | None, str | None]:
-    # The browser knows an option by its text, in which the counts change, so it is told anew which one is chosen.
+    options = [_ANY, *RUN_STATUSES]
     st.session_state[STATUS] = st.session_state.get(STATUS) or _ANY
     with st.container(horizontal=True, vertical_alignment="bottom", key="history-filters"):
         search = st.text_input(
@@ -41,8 +42,8 @@ def _filters(totals: Totals | None) -> tuple[str | None, str | None]:
         )
         status = st.selectbox(
             "Status",
-            [_ANY, *RUN_STATUSES],
-            format_func=lambda each: _status_label(each, totals),
+            options,
+            format_func=worded(STATUS, {each: _status_label(each, totals) for each in options}),
             key=STATUS,
             width=220,
             label_visibility="collapsed",
@@ -170,7 +171,7 @@ def show() -> None:
     # The filters show counts for the search, which the session knows before they are drawn.
     typed = str(st.session_state.get("history-search") or "").strip() or None
     with suppress(StoreError):  # the list itself says what is wrong
-        totals = current().store.totals(typed, batch, st.session_state.get(STATUS) or None)
+        totals = current().store.totals(typed, batch, (chosen(STATUS) or None) if STATUS in st.session_state else None)
     search, status = _filters(totals)
     _asking(totals, status)
     try:

@@ -1,7 +1,6 @@
 """The head of the Audit page: the search field, the view, and the filters as chips."""
 
 from datetime import date
-from functools import partial
 
 import streamlit as st
 
@@ -9,6 +8,7 @@ from pages.components.audit import asked as address_of
 from pages.components.audit.asked import FOUND, VIEWS, Asked, go, value_words
 from pages.components.look.words import inert
 from pages.components.shell.runtime import current
+from pages.components.shell.worded import chosen, worded
 from storage.search.filters import ANY, KINDS, Facet
 from storage.search.reading import FIELDS
 
@@ -83,12 +83,13 @@ def _choices(asked: Asked) -> None:
     shown = [kind for kind in KINDS if kind in by_kind]
     for number, kind in enumerate(shown):
         counts = {facet.value: facet.runs for facet in by_kind[kind][:_MOST_VALUES]}
-        st.session_state[f"audit-of-{kind}"] = asked.filters.values.get(kind)
+        key, options = f"audit-of-{kind}", _options(kind, counts, asked)
+        st.session_state[key] = asked.filters.values.get(kind)
         (left, right)[number % 2].selectbox(
             KINDS[kind].capitalize(),
-            _options(kind, counts, asked),
-            format_func=partial(_label, counts=counts),
-            key=f"audit-of-{kind}",
+            options,
+            format_func=worded(key, {each: _label(each, counts) for each in options}),
+            key=key,
             placeholder="any",
             on_change=_choose,
             args=(kind,),
@@ -103,8 +104,8 @@ def _choices(asked: Asked) -> None:
 
 
 def _options(kind: str, counts: dict[str, int], asked: Asked) -> list[str]:
-    chosen = asked.filters.values.get(kind)
-    return [*([chosen] if chosen is not None and chosen not in counts else []), *counts]
+    value = asked.filters.values.get(kind)
+    return [*([value] if value is not None and value not in counts else []), *counts]
 
 
 def _label(value: str, counts: dict[str, int]) -> str:
@@ -112,12 +113,12 @@ def _label(value: str, counts: dict[str, int]) -> str:
 
 
 def _choose(kind: str) -> None:
-    go(**{kind: st.session_state[f"audit-of-{kind}"]})
+    go(**{kind: chosen(f"audit-of-{kind}")})
 
 
 def _choose_field() -> None:
-    chosen = st.session_state["audit-in"]
-    go(**{"in": None if chosen == _ANYWHERE else chosen})
+    place = st.session_state["audit-in"]
+    go(**{"in": None if place == _ANYWHERE else place})
 
 
 def _choose_cost() -> None:

@@ -8,6 +8,7 @@ from pages.components.look.statuses import run_status
 from pages.components.look.words import ago
 from pages.components.shell import address
 from pages.components.shell.runtime import current
+from pages.components.shell.worded import chosen, worded
 from storage import RunSummary
 
 NAMES = ("a", "b")
@@ -28,16 +29,16 @@ def pickers(runs: dict[str, str | None], traces: dict[str, RunTrace | None]) -> 
         if trace is not None and trace.run_id not in offered:
             offered[trace.run_id] = _label(trace.task, trace.status, ago(trace.created_at_utc), trace.run_id)
     for name in NAMES:
-        chosen = traces[name].run_id if traces[name] is not None else None  # type: ignore[union-attr]
+        shown = traces[name]
         key = f"compare-{name}"
         # The address is the truth: whoever comes here by a link sees its runs in the choices.
-        st.session_state[key] = chosen
+        st.session_state[key] = None if shown is None else shown.run_id
         with st.container(key=f"compare-pick-{name}"):
             st.selectbox(
                 f"Run {name.upper()}",
                 list(offered),
                 index=None,
-                format_func=lambda run_id: offered.get(run_id, run_id),
+                format_func=worded(key, offered),
                 placeholder=f"Run {name.upper()}: choose one, or type words of its task",
                 key=key,
                 label_visibility="collapsed",
@@ -53,7 +54,7 @@ def pickers(runs: dict[str, str | None], traces: dict[str, RunTrace | None]) -> 
 
 
 def _chosen(name: str) -> None:
-    address.write(name, st.session_state[f"compare-{name}"])
+    address.write(name, chosen(f"compare-{name}"))
 
 
 def _swap(runs: dict[str, str | None]) -> None:

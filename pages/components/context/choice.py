@@ -8,6 +8,7 @@ from pages.components.look.statuses import RUN_STATUSES
 from pages.components.look.words import ago, inert, plural
 from pages.components.shell import address, places
 from pages.components.shell.runtime import current
+from pages.components.shell.worded import chosen, worded
 from storage import RunSummary
 
 MOST_RUNS = 30
@@ -31,7 +32,7 @@ def choose_run() -> str | None:
             st.selectbox(
                 "Run",
                 ids,
-                format_func=lambda each: _label(each, recent.get(each)),
+                format_func=worded(PICKED, {each: _label(each, recent.get(each)) for each in ids}),
                 key=PICKED,
                 placeholder="Choose a run",
                 label_visibility="collapsed",
@@ -46,7 +47,7 @@ def choose_run() -> str | None:
 
 
 def _go() -> None:
-    address.write("run", st.session_state[PICKED])
+    address.write("run", chosen(PICKED))
 
 
 def _label(run_id: str, run: RunSummary | None) -> str:

@@ -24,11 +24,13 @@ from pages.components.run.task_box import PLANS_ASKED, TASK
 from pages.components.shell.faults import fault_box
 from pages.components.shell.looking import looked
 from pages.components.shell.runtime import current
+from pages.components.shell.worded import worded
 from storage import RunSummary
 
 TEMPLATE, TEXT, EARLIER, SEVERAL = "A template", "A text or file", "An earlier run", "Several to choose from"
 KIND, GIVEN, FILE_FAULT = "plans-kind", "plans-given", "plans-file-fault"
 _BLANK = "Blank"
+_RUN = "plans-run"
 _EARLIER_LISTED, _FAULTS_SHOWN = 60, 6
 
 
@@ -220,8 +222,8 @@ def _earlier() -> None:
     run_id = st.selectbox(
         "Run",
         list(runs),
-        key="plans-run",
-        format_func=lambda each: _label(runs[each]) if each in runs else f"run {each}",
+        key=_RUN,
+        format_func=worded(_RUN, {each: _label(run) for each, run in runs.items()}),
         accept_new_options=True,
         help="The newest runs. For an older one, type or paste its id.",
     )

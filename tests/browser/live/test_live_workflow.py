@@ -2,6 +2,7 @@
 
 import json
 import re
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -305,6 +306,10 @@ def test_another_run_takes_the_place_of_the_first(app: App, open_page: OpenPage,
     expect(page.locator(".outcome")).to_contain_text("W")
 
 
+PATIENCE_S = 90.0
+PLACE = "body => [body.scrollTop, body.scrollHeight, body.clientHeight, body.innerText.slice(-60)].join(' · ')"
+
+
 @pytest.mark.parametrize("moved", [False, True])
 def test_a_pane_follows_its_text_and_then_shows_its_beginning_unless_one_reads_elsewhere(
     app: App, open_page: OpenPage, tmp_path: Path, moved: bool
@@ -313,7 +318,7 @@ def test_a_pane_follows_its_text_and_then_shows_its_beginning_unless_one_reads_e
     page = open_page(app.url, width=1280, height=720)
     with ScriptedProvider() as provider, ThreadPoolExecutor(1) as aside:
         # Longer than anybody waits: it is cancelled when it has been seen to grow.
-        provider.always(Answer(lines, pieces=1000, pause_s=0.3))
+        provider.always(Answer(lines, pieces=1000, pause_s=0.15))
         pool = tmp_path / "pool.toml"
         pool.write_text(f'[[worker]]\nname = "writer"\nprovider = "openai"\nmodel = "m"\nbase_url = "{provider.url}"\n')
         plan = Workflow(steps=(Step(agent="writer", instruction="{question}"),))
@@ -322,8 +327,10 @@ def test_a_pane_follows_its_text_and_then_shows_its_beginning_unless_one_reads_e
         page.goto(app.run_url(run_id))
         body = page.locator('.pane[data-status="running"] .pane-body')
         # Found anew each time: on a busy machine the page may be drawn twice, and the first pane goes.
+        until_s = time.monotonic() + PATIENCE_S
         while body.evaluate("body => body.scrollTop") < 300:
             page.wait_for_timeout(50)
+            assert time.monotonic() < until_s, body.evaluate(PLACE)
         if moved:
             body.evaluate("body => (body.scrollTop = 30)")
             page.wait_for_timeout(500)
