@@ -1,11 +1,9 @@
-import time
-import timeit
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from conductor_core.sensitive import SENSITIVE, OpenText, find
+from tests.support.growth import grows_with_length
 
 KINDS = frozenset(SENSITIVE)
 
@@ -123,12 +121,7 @@ def test_no_way_of_cutting_a_stream_shows_what_is_hidden(parts: list[str], sizes
 )
 def test_the_work_is_linear_in_the_length(part: str) -> None:
     find("+ 1234567", KINDS)  # its tables are loaded
-
-    def least_s(length: int) -> float:
-        # Of several, for a collection of the whole suite's garbage takes longer than the search.
-        return min(timeit.repeat(lambda: find(part * (length // len(part)), KINDS), time.thread_time, number=1))
-
-    assert least_s(64_000) < 24 * least_s(8_000) + 0.1, "eight times the length"
+    assert grows_with_length(lambda text: find(text, KINDS), part, 8_000)
 
 
 def test_ordinary_text_comes_a_word_late() -> None:

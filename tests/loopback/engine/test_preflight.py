@@ -87,7 +87,7 @@ def test_each_fault_is_named(server: Listing, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_all_are_asked_at_once_and_nobody_is_waited_for_long(server: Listing, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "WITHIN_S", 0.5)
+    monkeypatch.setattr(module, "WITHIN_S", 1.0)
     with Listing() as silent:
         silent.listing = Reply([Hang()])
         specs = [worker(silent, f"silent {number}") for number in range(6)]
@@ -95,8 +95,8 @@ def test_all_are_asked_at_once_and_nobody_is_waited_for_long(server: Listing, mo
         found = look(None, *specs, worker(server))
         took_s = time.monotonic() - begun
     assert found.answering == 1
-    assert all("no answer within 0.5 s" in part.detail for part in found.failing)
-    assert took_s < 6 * 0.5, "together, not one after the other"
+    assert all("no answer within 1 s" in part.detail for part in found.failing)
+    assert took_s < 6, "together, not one after the other"
 
 
 def test_a_conductor_without_its_key_makes_a_run_impossible(
