@@ -11,6 +11,7 @@ import { StreamedMarkdown, personOf, visible } from "./text.js"
 const SHOWN_WHILE_RUNNING = 24_000
 const SHOWN_WHEN_DONE = 40_000
 const NEAR_THE_END_PX = 40
+const BY_HAND_MS = 1000 // for how long a gesture may go on scrolling
 
 export class Panes {
   constructor({ onSelect, onRead }) {
@@ -104,7 +105,14 @@ class Pane {
     this.following = true
     this.running = false
     this.top = 0
+    this.touchedMs = -Infinity
     this.scroller.addEventListener("scroll", () => this.scrolled(), { passive: true })
+    for (const gesture of ["wheel", "touchmove", "keydown"])
+      this.scroller.addEventListener(gesture, () => this.touched(performance.now()), { passive: true })
+    // The scrollbar may be held for as long as one likes.
+    this.scroller.addEventListener("pointerdown", () => this.touched(Infinity))
+    for (const end of ["pointerup", "pointercancel"])
+      this.scroller.addEventListener(end, () => this.touched(performance.now()))
     this.markdown = new StreamedMarkdown(this.body)
     const head = el(
       "header",
@@ -169,11 +177,17 @@ class Pane {
     return this.following && (running || ended) ? (running ? "end" : "beginning") : null
   }
 
-  // The end may move before the browser reports our own scrolling, so only scrolling up counts as reading elsewhere.
+  touched(atMs) {
+    this.touchedMs = atMs
+  }
+
+  // The end may move before the browser reports our own scrolling, so only scrolling up counts as reading elsewhere, and
+  // only by hand: where a text or its room changes, the browser scrolls by itself.
   scrolled() {
     const { scrollTop } = this.scroller
+    const byHand = performance.now() - this.touchedMs < BY_HAND_MS
     if (this.atEnd()) this.following = true
-    else if (scrollTop < this.top) this.following = false
+    else if (scrollTop < this.top && byHand) this.following = false
     this.top = scrollTop
   }
 
