@@ -3,7 +3,7 @@ import { test } from "node:test"
 
 import { live } from "./assets.js"
 
-const { comeBack, leadInto, returnAfter } = await live("keep_focus.js")
+const { leadInto, returnAfter } = await live("keep_focus.js")
 const EDITOR = ".editor"
 
 // A page of named parts; what has the focus loses it to the body when its part is taken away.
@@ -76,11 +76,27 @@ test("what has the focus while a dialog goes does not end the waiting", (context
 test("what a person has brought the focus to meanwhile keeps it", (context) => {
   context.mock.timers.enable({ apis: ["setTimeout"] })
   const { page, take, focused } = pageOf(EDITOR, "field")
-  comeBack(EDITOR, () => ({ focus: () => (page.activeElement = { name: "button" }) }), page)
+  returnAfter(EDITOR, () => ({ focus: () => (page.activeElement = { name: "button" }) }), page)
   page.parts.get("field").focus()
   take(EDITOR)
   wait(context)
   assert.equal(focused(), "field")
+})
+
+test("a button that comes after the editor went, or is drawn once more, gets the focus", (context) => {
+  context.mock.timers.enable({ apis: ["setTimeout"] })
+  const { page, put, take, focused } = pageOf(EDITOR)
+  page.parts.get(EDITOR).focus()
+  returnAfter(EDITOR, () => page.parts.get("button"), page)
+  take(EDITOR)
+  wait(context)
+  put("button")
+  wait(context)
+  assert.equal(focused(), "button")
+  take("button")
+  put("button")
+  wait(context)
+  assert.equal(focused(), "button")
 })
 
 test("the editor that is opened by key has the focus in the field that it is about", (context) => {

@@ -34,18 +34,13 @@ export function leadInto(editor, selectors, page = document) {
 }
 
 // Gives the focus to what `to` returns once nothing on the page matches `selector`, if closing that has lost the focus.
-export function comeBack(selector, to, page = document) {
-  const gone = () => page.querySelector(selector) === null
-  // Streamlit gives the focus back itself where it can.
-  once(gone, () => setTimeout(() => lost(page) && to()?.focus({ preventScroll: true }), LOOK_MS))
-}
-
-// The same for what is still to come: it may stay open for as long as the person likes, or be closed between two looks.
+// What matches may still be to come, stay open for as long as the person likes, or be closed between two looks. And the
+// page may be drawn once more after that, so that the focus is lost again: this looks for a while.
 export function returnAfter(selector, to, page = document) {
-  let until = performance.now() + COMES_MS
+  const isOpen = () => page.querySelector(selector) !== null
+  let until = performance.now() + (isOpen() ? FIELDS_MS : COMES_MS)
   const look = () => {
-    const open = page.querySelector(selector) !== null
-    if (open) until = performance.now() + FIELDS_MS
+    if (isOpen()) until = performance.now() + FIELDS_MS
     else if (lost(page)) to()?.focus({ preventScroll: true })
     if (performance.now() < until) setTimeout(look, LOOK_MS)
   }
