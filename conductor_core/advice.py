@@ -23,7 +23,8 @@ ADVICE: Mapping[str, str] = MappingProxyType(
         "WorkerStreamCut": f"The answer broke off; what arrived is kept. Re-run: {_REUSED}.",
         "WorkerKeyRefused": "Check the key in the environment variable that the pool file names: the Workers page "
         "shows which are set.",
-        "WorkerModelUnknown": "Check the worker's model and base_url in the pool file: the server has no such model.",
+        "WorkerModelUnknown": "Check the worker's model and base_url in the pool file. A local model must be on "
+        "this machine: the Workers page downloads it.",
         "WorkerContextOverflow": "Let the step read fewer steps, shorten its instruction, or give it to a worker with "
         "a longer context, under Edit plan.",
         "WorkerFiltered": _ASK_OTHERWISE,
@@ -64,6 +65,8 @@ _OTHER_WORDS = f"Ask in other words, or give the step to another worker: {_STEP}
 
 _IN_TERMINAL: Mapping[str, str] = MappingProxyType(
     {
+        "WorkerModelUnknown": "Check the worker's model and base_url in the pool file. A local model must be on this "
+        "machine: conductor models pull OWNER/NAME downloads it.",
         "WorkerKeyRefused": "Check the key in the environment variable that the pool file names.",
         "WorkerContextOverflow": "Let the step read fewer steps (conductor rerun RUN_ID --step N --access LIST), "
         "shorten its instruction (--instruction TEXT), or give it to a worker with a longer context (--agent NAME).",

@@ -31,7 +31,7 @@
     │   ├── WorkerRefused           asking again will not help
     │   │   ├── WorkerKeyRefused        401, 403, or no key is set
     │   │   ├── WorkerUnpaid            no credit or quota is left
-    │   │   ├── WorkerModelUnknown      404: no such model, or no such path
+    │   │   ├── WorkerModelUnknown      no such model on the server or this machine, or no such path
     │   │   ├── WorkerContextOverflow   longer than the model's context
     │   │   └── WorkerFiltered          a filter of the provider's refuses what was asked
     │   └── WorkerOutputTooLarge    more bytes than this worker may send

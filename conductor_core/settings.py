@@ -28,8 +28,8 @@ class Settings(BaseSettings):
 
     data_folder: Path = Field(
         default_factory=lambda: Path(platformdirs.user_data_dir("conductor-inspector")),
-        description="Where the database, `training/`, `evaluations/`, `pools/`, `conductors/`, `models/`, `prefixes/` "
-        "and `packed/` are.",
+        description="Where the database, `training/`, `evaluations/`, `pools/`, `conductors/`, `models/`, `prefixes/`, "
+        "`packed/` and `edits/` are.",
     )
     database_url: str | None = Field(
         None,

@@ -257,9 +257,9 @@ def _ledger(given: argparse.Namespace, file: Path) -> int:
             _keep_search(store, typed, only.names, "ledger")
         document: dict[str, Any] = {"receivers": _plain(found.receivers), "only_newest_texts": found.more}
         lines = [
-            f"{each.name}{' (simulated)' if each.simulated else ''}: {each.calls:,} calls"
-            f"{f' ({each.failed:,} failed)' if each.failed else ''} in {each.runs:,} runs, "
-            f"{each.messages:,} messages, {each.images:,} images; {each.agents}"
+            f"{each.name}{' (simulated)' if each.simulated else ''}: {counted(each.calls, 'call')}"
+            f"{f' ({each.failed:,} failed)' if each.failed else ''} in {counted(each.runs, 'run')}, "
+            f"{counted(each.messages, 'message')}, {counted(each.images, 'image')}; {each.agents}"
             for each in found.receivers
         ]
         if given.calls:
@@ -308,7 +308,7 @@ def _spending(given: argparse.Namespace, file: Path) -> int:
 
 
 def _usd(known_usd: float, unpriced: int) -> str:
-    return f"${known_usd:.4f}{f' and {unpriced:,} calls of unknown cost' if unpriced else ''}"
+    return f"${known_usd:.4f}" + (f" and {counted(unpriced, 'call')} of unknown cost" if unpriced else "")
 
 
 def _failures(given: argparse.Namespace, file: Path) -> int:

@@ -44,6 +44,6 @@ Redact = Annotated[
     typer.Option(
         "--redact",
         metavar="PATTERN",
-        help="In a page (HTML): hide what this regular expression matches. Can be repeated.",
+        help="Hide what this regular expression matches. Can be repeated.",
     ),
 ]

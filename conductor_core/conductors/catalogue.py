@@ -262,8 +262,8 @@ def _to_download(hub_id: str) -> ConductorOption:
     known = CONDUCTORS.get(hub_id)
     if known is None:
         return _option(hub_id, 0, 0, place(0), downloaded=False, absent=not_here(hub_id))
-    placement, gib = place(known.shape.parameters, "auto"), known.size_bytes / 2**30
-    absent = not_here(hub_id).replace(" downloads it", f" downloads it ({gib:.1f} GiB)")
+    placement, size = place(known.shape.parameters, "auto"), f"{known.size_bytes / 1e9:.1f} GB"
+    absent = not_here(hub_id).replace(" downloads it", f" downloads it ({size})")
     option = _option(hub_id, known.shape.parameters, known.size_bytes, placement, downloaded=False, absent=absent)
     return option.model_copy(update={"licence": known.licence})
 
@@ -279,11 +279,10 @@ def _option(
     absent: str = "",
 ) -> ConductorOption:
     """``fault``: why it cannot run; ``absent``: how to get it."""
-    gib = 2**30
     memory = placement.memory
     if not fault and not placement.fits:
         fault = (
-            f"Needs {placement.needed_bytes / gib:.1f} GiB, this machine has {memory.total_bytes / gib:.1f} GiB of "
+            f"Needs {placement.needed_bytes / 1e9:.1f} GB, this machine has {memory.total_bytes / 1e9:.1f} GB of "
             f"{memory.label}."
         )
     plan = f"Runs on {memory.label} in {placement.precision or placement.dtype}." if downloaded else f"{absent}."

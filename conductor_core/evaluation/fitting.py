@@ -113,7 +113,7 @@ def check(fit_names: Sequence[str], pool: Pool, caps: Caps) -> None:
     if tries_plans and real and caps == Caps():
         raise BadInput(
             f"{tries_plans[0]} is fitted by trying many workflows for the training tasks with real calls: cap what "
-            "that may cost with --max-usd or --max-tokens, or lower --fit-tasks"
+            "that may cost with --max-usd or --max-tokens"
         )
 
 

@@ -103,12 +103,11 @@ def needed_bytes(parameters: int, precision: Precision) -> int:
 
 def lacking(parameters: int, choice: PrecisionChoice, placement: Placement) -> str:
     """Returns a sentence's rest for a ``placement`` that does not fit: what is needed, and what there is."""
-    gib = 2**30
     precisions = (choice,) if choice != "auto" else get_args(Precision)
-    needs = " or ".join(f"{needed_bytes(parameters, each) / gib:.1f} GiB in {each}" for each in precisions)
+    needs = " or ".join(f"{needed_bytes(parameters, each) / 1e9:.1f} GB in {each}" for each in precisions)
     memory = placement.memory
     return (
-        f"needs {needs}, this machine has {memory.total_bytes / gib:.1f} GiB of {memory.label}, of which a model may "
+        f"needs {needs}, this machine has {memory.total_bytes / 1e9:.1f} GB of {memory.label}, of which a model may "
         f"take {SHARE_FOR_A_MODEL:.0%}"
     )
 

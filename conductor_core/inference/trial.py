@@ -109,6 +109,6 @@ def _require_room(model: Any, device: str) -> None:
     free = free_ram_bytes() if device == "cpu" else None
     if free is not None and needed > 0.9 * free:
         raise InferenceError(
-            f"it cannot be timed now: the measurement needs {needed / 2**30:.1f} GiB of memory, "
-            f"{free / 2**30:.1f} GiB are free"
+            f"it cannot be timed now: the measurement needs {needed / 1e9:.1f} GB of memory, "
+            f"{free / 1e9:.1f} GB are free"
         )

@@ -7,8 +7,14 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 
 from conductor_core.chat import Chunk, Finished, Message, TextDelta, WorkerSpec
-from conductor_core.errors import PoolInvalid, WorkerContextOverflow, WorkerOutputTooLarge, WorkerRefused
-from conductor_core.inference.errors import InferenceError, PromptTooLong
+from conductor_core.errors import (
+    PoolInvalid,
+    WorkerContextOverflow,
+    WorkerModelUnknown,
+    WorkerOutputTooLarge,
+    WorkerRefused,
+)
+from conductor_core.inference.errors import InferenceError, ModelUnavailable, PromptTooLong
 from conductor_core.inference.generation import Done, Generation, Sampling
 from conductor_core.inference.shared import shared_model
 from conductor_core.workers.local_params import LocalParams, params_fault
@@ -67,9 +73,13 @@ class LocalWorker:
                     for chunk in thoughts.feed(TextDelta(text=piece)):
                         yield chunk
         except InferenceError as error:
-            too_long = isinstance(error, PromptTooLong)
-            kind = WorkerContextOverflow if too_long else WorkerRefused
-            raise kind(f"worker {self._spec.name}: {error}") from error
+            raise _kind_of(error)(f"worker {self._spec.name}: {error}") from error
 
     async def aclose(self) -> None:
         """Nothing to release: the model stays with the process, for all who share it."""
+
+
+def _kind_of(error: InferenceError) -> type[WorkerRefused]:
+    if isinstance(error, PromptTooLong):
+        return WorkerContextOverflow
+    return WorkerModelUnknown if isinstance(error, ModelUnavailable) else WorkerRefused

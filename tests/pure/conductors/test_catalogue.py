@@ -77,11 +77,11 @@ def test_lists_what_could_run_here(monkeypatch: pytest.MonkeyPatch) -> None:
     options = {option.ref: option for option in list_conductors(Settings())}
     big, middle = options["Qwen/Qwen2.5-7B-Instruct"], options["di-zhang-fdu/openfugu-conductor-3b"]
     assert (big.runnable, big.downloaded) == (False, False)
-    assert "6.0 GiB of RAM" in big.reason
+    assert "6.4 GB of RAM" in big.reason
     assert (middle.runnable, middle.downloaded) == (True, False)
     assert middle.reason == (
         "di-zhang-fdu/openfugu-conductor-3b is not on this machine: the Models page or `conductor models pull "
-        "di-zhang-fdu/openfugu-conductor-3b` downloads it (6.0 GiB)."
+        "di-zhang-fdu/openfugu-conductor-3b` downloads it (6.4 GB)."
     )
     assert (big.licence, middle.licence, options["tiny"].licence) == ("apache-2.0", "llama3.2", "MIT")
     assert next(iter(options)) == "tiny"

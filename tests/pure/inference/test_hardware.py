@@ -80,7 +80,7 @@ def test_what_does_not_fit_names_need_and_memory_of_each_precision(monkeypatch: 
     monkeypatch.setattr(hardware, "ram_bytes", lambda: 5 * GIB)
     said = lacking(SEVEN_B, "auto", place(SEVEN_B, "auto"))
     assert said == (
-        "needs 15.4 GiB in bf16 or 9.1 GiB in int8 or 6.1 GiB in int4, this machine has 5.0 GiB of RAM, "
+        "needs 16.5 GB in bf16 or 9.7 GB in int8 or 6.5 GB in int4, this machine has 5.4 GB of RAM, "
         "of which a model may take 90%"
     )
     assert "bf16" not in lacking(SEVEN_B, "int4", place(SEVEN_B, "int4"))

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from conductor_core.chat import Chunk, Finished, Message, TextDelta, Usage, WorkerSpec
-from conductor_core.errors import BadInput, PoolInvalid, WorkerOutputTooLarge, WorkerRefused
+from conductor_core.errors import BadInput, PoolInvalid, WorkerModelUnknown, WorkerOutputTooLarge, WorkerRefused
 from conductor_core.inference.generation import Done, Generation
 from conductor_core.settings import Settings
 from conductor_core.workers.local import LocalWorker
@@ -46,7 +46,7 @@ async def test_can_be_left_in_the_middle(tmp_path: Path) -> None:
 async def test_a_model_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(WorkerRefused, match=r"worker here: .* no config\.json") as caught:
         await answer(LocalWorker(spec(tmp_path)))
-    assert type(caught.value) is WorkerRefused, "it says nothing about the length of the question"
+    assert type(caught.value) is WorkerModelUnknown, "it says nothing about the length of the question"
 
 
 @pytest.mark.parametrize("drafts", [True, False])
