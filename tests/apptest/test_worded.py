@@ -58,6 +58,18 @@ def test_a_choice_by_older_words_is_the_option() -> None:
     assert app.session_state["told"] == "c"
 
 
+def test_of_two_runs_with_equal_words_each_can_be_picked(
+    visit: Visit, session: Session, finished_run: RunTrace
+) -> None:
+    plan = Workflow(steps=(Step(instruction="{question}", agent="writer"),))
+    twins = [session.host.wait(session.host.start(RunRequest(task="Twice?", workflow=plan)), 30) for _ in range(2)]
+    app = visit("context", run=finished_run.run_id)
+    for twin in twins:
+        words = [words for words in app.selectbox("context-run").options if words.endswith(twin.run_id[-6:])]
+        app._run(sent(app, "context-run", *words))
+        assert app.query_params["run"] == twin.run_id
+
+
 def test_a_minute_that_passes_between_two_clicks_leads_to_no_other_run(
     visit: Visit, session: Session, finished_run: RunTrace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
