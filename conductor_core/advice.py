@@ -24,7 +24,7 @@ ADVICE: Mapping[str, str] = MappingProxyType(
         "WorkerKeyRefused": "Check the key in the environment variable that the pool file names: the Workers page "
         "shows which are set.",
         "WorkerModelUnknown": "Check the worker's model and base_url in the pool file. A local model must be on "
-        "this machine: the Workers page downloads it.",
+        "this machine: the Models page downloads it.",
         "WorkerContextOverflow": "Let the step read fewer steps, shorten its instruction, or give it to a worker with "
         "a longer context, under Edit plan.",
         "WorkerFiltered": _ASK_OTHERWISE,

@@ -44,6 +44,6 @@ Redact = Annotated[
     typer.Option(
         "--redact",
         metavar="PATTERN",
-        help="Hide what this regular expression matches. Can be repeated.",
+        help="In a page (HTML), a record or otlp: hide what this regular expression matches. Can be repeated.",
     ),
 ]

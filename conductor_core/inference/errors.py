@@ -3,6 +3,7 @@
 InspectorError
 └── InferenceError
     ├── ModelUnavailable    cannot be found, downloaded, trusted or held in memory
+    │   └── ModelNotHere        is not on this machine
     └── PromptTooLong       more tokens than the model's context has room for
 """
 
@@ -14,6 +15,10 @@ class InferenceError(InspectorError):
 
 
 class ModelUnavailable(InferenceError):
+    pass
+
+
+class ModelNotHere(ModelUnavailable):
     pass
 
 

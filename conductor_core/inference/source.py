@@ -14,7 +14,7 @@ from typing import Any
 from huggingface_hub import constants
 
 from conductor_core.given_path import given_path, is_folder
-from conductor_core.inference.errors import ModelUnavailable
+from conductor_core.inference.errors import ModelNotHere, ModelUnavailable
 
 HUB_ID = re.compile(r"(?!.*(?:--|\.\.|\.git$))[A-Za-z0-9](?:[\w.-]{0,94}\w)?/\w(?:[\w.-]{0,94}\w)?", re.ASCII)
 """``owner/name`` as the hub takes it. It forbids ``--``, by which the cache's folders keep both names apart."""
@@ -187,7 +187,7 @@ def model_files(ref: str) -> ModelFiles:
     """Finds the model of a folder or hub id on this machine. It downloads nothing. Raises: ModelUnavailable."""
     folder = local_folder(ref)
     if folder is None:
-        raise ModelUnavailable(
+        raise ModelNotHere(
             not_here(ref) if HUB_ID.fullmatch(ref) else f"{ref!r} is neither a folder nor a hub id (owner/name)"
         )
     return inspect_folder(folder)

@@ -14,7 +14,7 @@ from conductor_core.errors import (
     WorkerOutputTooLarge,
     WorkerRefused,
 )
-from conductor_core.inference.errors import InferenceError, ModelUnavailable, PromptTooLong
+from conductor_core.inference.errors import InferenceError, ModelNotHere, PromptTooLong
 from conductor_core.inference.generation import Done, Generation, Sampling
 from conductor_core.inference.shared import shared_model
 from conductor_core.workers.local_params import LocalParams, params_fault
@@ -82,4 +82,4 @@ class LocalWorker:
 def _kind_of(error: InferenceError) -> type[WorkerRefused]:
     if isinstance(error, PromptTooLong):
         return WorkerContextOverflow
-    return WorkerModelUnknown if isinstance(error, ModelUnavailable) else WorkerRefused
+    return WorkerModelUnknown if isinstance(error, ModelNotHere) else WorkerRefused

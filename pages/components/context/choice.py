@@ -54,7 +54,8 @@ def _label(run_id: str, run: RunSummary | None) -> str:
     if run is None:
         return f"run {run_id}"
     task = " ".join(run.task.split())[:80] or "no task"
-    return f"{RUN_STATUSES[run.status][0]} {task} · {plural(run.steps, 'step')} · {ago(run.created_at_utc)}"
+    facts = f"{plural(run.steps, 'step')} · {ago(run.created_at_utc)} · {run_id[-6:]}"
+    return f"{RUN_STATUSES[run.status][0]} {task} · {facts}"
 
 
 def _offer(recent: list[RunSummary]) -> None:

@@ -243,7 +243,8 @@ def _earlier() -> None:
 
 
 def _label(run: RunSummary) -> str:
-    return f"{ago(run.created_at_utc)} · {run.topology}, {plural(run.steps, 'step')} · {one_line(run.task[:80])}"
+    plan = f"{run.topology}, {plural(run.steps, 'step')}"
+    return f"{ago(run.created_at_utc)} · {plan} · {one_line(run.task[:80])} · {run.run_id[-6:]}"
 
 
 def _several() -> None:

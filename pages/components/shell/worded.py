@@ -5,25 +5,22 @@ two quick clicks, those words may be none of the options'. Streamlit then takes 
 page would look for a run called "2 min ago". So the words of the last drawings are kept (docs/decisions/0228).
 """
 
-from collections import Counter
 from collections.abc import Callable, Mapping
 
 import streamlit as st
 
-_KEPT = 1_000
-_TELLING = 6  # characters at the end of an id that tell two runs apart
+_KEPT, _LONGEST = 1_000, 500  # texts, and characters of one: a browser may send anything, and the session keeps it
 
 
 def worded(key: str, words: Mapping[str, str]) -> Callable[[str], str]:
     """Returns the ``format_func`` of a select box, and mends its value. Call it before the box is drawn.
 
     Args:
-        key: the box's key in the session. words: what each option is called now. Equal words get the option's end.
+        key: the box's key in the session. words: what each option is called now. No other option may ever be called
+            so: Streamlit could not tell them apart.
     """
-    times = Counter(words.values())
-    words = {each: text if times[text] == 1 else f"{text} · {each[-_TELLING:]}" for each, text in words.items()}
     drawn = {text: option for text, option in _drawn(key).items() if text not in words.values()}
-    drawn |= {text: option for option, text in words.items()}
+    drawn |= {text: option for option, text in words.items() if len(text) <= _LONGEST}
     st.session_state[_drawn_key(key)] = dict(list(drawn.items())[-_KEPT:])
     if key in st.session_state and st.session_state[key] != (option := chosen(key)):
         st.session_state[key] = option

@@ -310,7 +310,7 @@ PATIENCE_S = 90.0
 PLACE = "body => [body.scrollTop, body.scrollHeight, body.clientHeight, body.innerText.slice(-60)].join(' · ')"
 
 
-@pytest.mark.parametrize("moved", ["nowhere", "by itself", "by wheel", "by keyboard"])
+@pytest.mark.parametrize("moved", ["nowhere", "by itself", "by wheel", "by keyboard", "by focus"])
 def test_a_pane_follows_its_text_and_then_shows_its_beginning_unless_one_reads_elsewhere(
     app: App, open_page: OpenPage, tmp_path: Path, moved: str
 ) -> None:
@@ -332,7 +332,8 @@ def test_a_pane_follows_its_text_and_then_shows_its_beginning_unless_one_reads_e
             page.wait_for_timeout(50)
             assert time.monotonic() < until_s, body.evaluate(PLACE)
         if moved == "by itself":
-            body.evaluate("body => (body.scrollTop = 30)")
+            # As a browser does where the text changes.
+            body.evaluate("body => { body.querySelector('.prose').append('More.'); body.scrollTop = 30 }")
         elif moved == "by wheel":
             body.hover()
             page.mouse.wheel(0, -250)
@@ -340,6 +341,9 @@ def test_a_pane_follows_its_text_and_then_shows_its_beginning_unless_one_reads_e
             body.focus()
             for _ in range(3):
                 page.keyboard.press("ArrowUp")
+        elif moved == "by focus":
+            line = body.locator("p").nth(3)
+            line.evaluate("line => { line.tabIndex = -1; line.focus() }")
         page.wait_for_timeout(500)
         app.engine.cancel(run_id, local_caller("page"))
         expect(page.locator(".strip .pill").first).to_contain_text("Cancelled")

@@ -46,7 +46,12 @@ async def test_can_be_left_in_the_middle(tmp_path: Path) -> None:
 async def test_a_model_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(WorkerRefused, match=r"worker here: .* no config\.json") as caught:
         await answer(LocalWorker(spec(tmp_path)))
-    assert type(caught.value) is WorkerModelUnknown, "it says nothing about the length of the question"
+    assert type(caught.value) is WorkerRefused, "it says nothing about the length of the question"
+
+
+async def test_a_model_that_is_on_no_machine_of_ours_is_told_apart_from_one_that_is_broken() -> None:
+    with pytest.raises(WorkerModelUnknown, match="nobody/nothing is not on this machine"):
+        await answer(LocalWorker(spec(Path("nobody/nothing"))))
 
 
 @pytest.mark.parametrize("drafts", [True, False])

@@ -4,7 +4,7 @@
 const LOOK_MS = 75
 // How long a busy server may take to draw what was asked for, and then the fields in it.
 const COMES_MS = 15_000
-const FIELDS_MS = 1_500
+export const FIELDS_MS = 1_500
 
 const lost = (page) => page.activeElement === null || page.activeElement === page.body
 
@@ -35,12 +35,12 @@ export function leadInto(editor, selectors, page = document) {
 
 // Gives the focus to what `to` returns once nothing on the page matches `selector`, if closing that has lost the focus.
 // What matches may still be to come, stay open for as long as the person likes, or be closed between two looks. And the
-// page may be drawn once more after that, so that the focus is lost again: this looks for a while.
-export function returnAfter(selector, to, page = document) {
-  const isOpen = () => page.querySelector(selector) !== null
-  let until = performance.now() + (isOpen() ? FIELDS_MS : COMES_MS)
+// page may be drawn once more after that, so that the focus is lost again: this looks for a while. `comesMs`: how long
+// what matches may take to come.
+export function returnAfter(selector, to, page = document, comesMs = COMES_MS) {
+  let until = performance.now() + comesMs
   const look = () => {
-    if (isOpen()) until = performance.now() + FIELDS_MS
+    if (page.querySelector(selector) !== null) until = performance.now() + FIELDS_MS
     else if (lost(page)) to()?.focus({ preventScroll: true })
     if (performance.now() < until) setTimeout(look, LOOK_MS)
   }

@@ -52,7 +52,7 @@ export class Panes {
     }
     // Panes are scrolled after all text is written, so that the browser lays the page out only once.
     for (const [{ scroller }, to] of moved) scroller.scrollTop = to === "end" ? scroller.scrollHeight : 0
-    for (const [pane] of moved) pane.top = pane.scroller.scrollTop
+    for (const [pane] of moved) pane.seen()
     if (keys === null) this.bring(selected, model)
   }
 
@@ -107,12 +107,9 @@ class Pane {
     this.top = 0
     this.touchedMs = -Infinity
     this.scroller.addEventListener("scroll", () => this.scrolled(), { passive: true })
-    for (const gesture of ["wheel", "touchmove", "keydown"])
-      this.scroller.addEventListener(gesture, () => this.touched(performance.now()), { passive: true })
-    // The scrollbar may be held for as long as one likes.
-    this.scroller.addEventListener("pointerdown", () => this.touched(Infinity))
-    for (const end of ["pointerup", "pointercancel"])
-      this.scroller.addEventListener(end, () => this.touched(performance.now()))
+    for (const gesture of ["wheel", "touchmove", "keydown", "focusin"])
+      this.scroller.addEventListener(gesture, () => this.touched(), { passive: true })
+    this.scroller.addEventListener("pointerdown", () => this.held())
     this.markdown = new StreamedMarkdown(this.body)
     const head = el(
       "header",
@@ -177,18 +174,36 @@ class Pane {
     return this.following && (running || ended) ? (running ? "end" : "beginning") : null
   }
 
-  touched(atMs) {
-    this.touchedMs = atMs
+  touched() {
+    this.touchedMs = performance.now()
   }
 
-  // The end may move before the browser reports our own scrolling, so only scrolling up counts as reading elsewhere, and
-  // only by hand: where a text or its room changes, the browser scrolls by itself.
+  // The scrollbar, or a selection, may be held for as long as one likes, and let go of anywhere.
+  held() {
+    this.touchedMs = Infinity
+    const ended = new AbortController()
+    const end = () => {
+      this.touched()
+      ended.abort()
+    }
+    for (const each of ["pointerup", "pointercancel"]) window.addEventListener(each, end, { signal: ended.signal })
+  }
+
+  // The end may move before the browser reports our own scrolling, so only scrolling up counts as reading elsewhere.
+  // Where a text or its room changes the browser scrolls by itself, so it counts only by hand then.
   scrolled() {
-    const { scrollTop } = this.scroller
+    const { top, size } = this
     const byHand = performance.now() - this.touchedMs < BY_HAND_MS
+    this.seen()
     if (this.atEnd()) this.following = true
-    else if (scrollTop < this.top && byHand) this.following = false
+    else if (this.top < top && (byHand || this.size === size)) this.following = false
+  }
+
+  // Notes where the pane is scrolled to, and how large it is.
+  seen() {
+    const { scrollTop, scrollHeight, clientHeight } = this.scroller
     this.top = scrollTop
+    this.size = `${scrollHeight} ${clientHeight}`
   }
 
   atEnd() {

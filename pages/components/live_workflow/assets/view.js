@@ -8,7 +8,7 @@ import { EDITOR, EditorKeys } from "./editor_keys.js"
 import { pathKey } from "./format.js"
 import { Graph } from "./graph.js"
 import { Inspector } from "./inspector.js"
-import { byKeyboard, leadInto, returnAfter } from "./keep_focus.js"
+import { FIELDS_MS, byKeyboard, leadInto, returnAfter } from "./keep_focus.js"
 import { RunModel } from "./model.js"
 import { Outcome, cancelledHere } from "./outcome.js"
 import { Panes } from "./panes.js"
@@ -179,7 +179,8 @@ export class LiveWorkflow {
     if (recorded === null) this.recorded.leave()
     if (data.run_id !== this.runId) this.openRun(data)
     if (data.open !== null) this.replay.leave()
-    if (data.open === null && this.root.hasAttribute("data-editing")) returnAfter(EDITOR, () => this.strip.stop())
+    if (data.open === null && this.root.hasAttribute("data-editing"))
+      returnAfter(EDITOR, () => this.strip.stop(), document, FIELDS_MS)
     this.root.toggleAttribute("data-editing", data.open !== null)
     this.takeEdited(data.edited)
     this.takeOpen(data.open ?? [])
