@@ -3,9 +3,10 @@
 import json
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Event
 
 import pytest
 from playwright.sync_api import Page, WebSocketRoute, expect
@@ -19,7 +20,7 @@ from conductor_core.trace import fold
 from conductor_core.workflow.model import Step, Workflow
 from pages.components.live_workflow.messages import LiveView
 from tests.browser.conftest import App
-from tests.support.provider import Answer, ScriptedProvider
+from tests.support.provider import Answer, Part, Pause, Reply, ScriptedProvider, delta, sse
 
 OpenPage = Callable[..., Page]
 StartRun = Callable[..., str]
@@ -350,3 +351,42 @@ def test_a_pane_follows_its_text_and_then_shows_its_beginning_unless_one_reads_e
         expect(page.locator(".pane .notice")).to_contain_text("what had arrived is kept")
     at_beginning = page.locator(".pane-body").evaluate("body => body.scrollTop") == 0
     assert at_beginning is (moved in ("nowhere", "by itself"))
+
+
+def test_the_panes_do_not_slide_away_from_one_that_is_read(app: App, open_page: OpenPage, tmp_path: Path) -> None:
+    page = open_page(app.url, width=1280, height=720)
+    lines = "\n\n".join(f"Line {number} of an answer." for number in range(1000))
+    reading = Event()
+
+    def once_one_reads() -> Iterator[Part]:
+        while not reading.is_set():
+            yield Pause(0.05)
+        yield sse(delta("Short and soon."), delta(finish="stop"), "[DONE]")
+
+    with ScriptedProvider() as slow, ScriptedProvider() as quick, ThreadPoolExecutor(1) as aside:
+        slow.always(Answer(lines, pieces=1000, pause_s=0.1))
+        quick.always(lambda _: Reply(once_one_reads()))
+        pool = tmp_path / "pool.toml"
+        worker = '[[worker]]\nname = "{}"\nprovider = "openai"\nmodel = "m"\nbase_url = "{}"\n'
+        pool.write_text(worker.format("slow", slow.url) + worker.format("quick", quick.url))
+        chain = (Step(agent="quick", instruction="{question}", access_list=sees) for sees in ((), (1,), (2,)))
+        last = Step(agent="slow", instruction="{question}", access_list=(3,))
+        plan = Workflow(steps=(Step(agent="slow", instruction="{question}"), *chain, last))
+        request = RunRequest(task="A long one", workflow=plan, pool=str(pool), door="page")
+        run_id = aside.submit(app.engine.start, request).result()
+        page.goto(app.run_url(run_id))
+        read = page.locator('.pane[data-step="0"] .pane-body')
+        expect(page.locator('.pane[data-step="0"][data-status="running"]')).to_be_visible()
+        read.hover()
+        until_s = time.monotonic() + PATIENCE_S
+        while read.evaluate("body => body.scrollTop") < 100:
+            page.wait_for_timeout(50)
+            assert time.monotonic() < until_s, read.evaluate(PLACE)
+        page.mouse.wheel(0, -80)
+        page.wait_for_timeout(500)
+        reading.set()
+        expect(page.locator('.pane[data-step="4"][data-status="running"]')).to_have_count(1)
+        page.wait_for_timeout(500)
+        panes = page.locator(".panes")
+        assert panes.evaluate("panes => [panes.scrollLeft, panes.scrollWidth > panes.clientWidth]") == [0, True]
+        app.engine.cancel(run_id, local_caller("page"))

@@ -56,10 +56,12 @@ export class Panes {
     if (keys === null) this.bring(selected, model)
   }
 
-  // Scrolls the panes, never the page, and only when another step is chosen or begins: people may look elsewhere.
+  // Scrolls the panes, never the page, and only when another step is chosen or begins: people may look elsewhere. Never
+  // away from a pane that somebody reads.
   bring(selected, model) {
     const running = [...this.panes.keys()].filter((key) => model.step(key)?.status === "running")
     const wanted = [...running, selected].filter((key) => this.panes.has(key))
+    if ([...this.panes.values()].some((pane) => pane.isRead())) return
     if (!wanted.length || wanted.join() === this.brought) return
     this.brought = wanted.join()
     const { scrollLeft, clientWidth } = this.element
@@ -172,6 +174,11 @@ class Pane {
     this.shownState = state
     if (same && !running) return null
     return this.following && (running || ended) ? (running ? "end" : "beginning") : null
+  }
+
+  // Tells whether a person has scrolled in it and is there still.
+  isRead() {
+    return !this.following && this.element.matches(":hover, :focus-within")
   }
 
   touched() {
