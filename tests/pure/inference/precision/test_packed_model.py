@@ -244,7 +244,7 @@ def test_too_little_memory_names_need_and_memory_of_each_precision(
 ) -> None:
     monkeypatch.setattr(hardware, "ram_bytes", lambda: GIB // 4)
     monkeypatch.setattr(hardware, "SMALL_PARAMETERS", 0)
-    with pytest.raises(ModelUnavailable, match=r"needs .* in bf16 or .* in int8 or .* in int4, this machine has 0\.3 GB"):
+    with pytest.raises(ModelUnavailable, match=r"needs .* in bf16 or .* in int8 or .* in int4, this machine has 0\.3"):
         loaded(folder, packed, "auto")
 
 
