@@ -63,8 +63,12 @@ $(VENV)/.names: $(VENV)/.dev
 test-names: $(VENV)/.names
 	$(BIN)/python -m pytest $(NAMES_TESTS)
 
-# A quick check during work: no browser, no server, no second environment, nothing that trains or writes with a model.
-SLOW := training tiny rehearsal evaluation/graders workflow/test_parser_bounds.py storage/test_damaged_databases.py
+# A quick check during work: no browser, no server, no second environment, nothing that trains, fits or writes with a
+# model, nothing that kills a process or damages databases by the hundred.
+SLOW := training tiny rehearsal evaluation/graders evaluation/routers evaluation/test_fitting.py conductors/test_local.py \
+	inference/precision inference/test_drafted_writing.py inference/test_model.py inference/test_prefixes.py \
+	inference/test_shared.py inference/test_together.py storage/evidence/test_kills.py storage/evidence/test_tampering.py \
+	storage/test_damaged_databases.py storage/test_restore.py workflow/test_parser_bounds.py
 test-fast: $(VENV)/.dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist loadfile tests/pure $(SLOW:%=--ignore=tests/pure/%)
 
