@@ -171,7 +171,7 @@ def show() -> None:
     # The filters show counts for the search, which the session knows before they are drawn.
     typed = str(st.session_state.get("history-search") or "").strip() or None
     with suppress(StoreError):  # the list itself says what is wrong
-        totals = current().store.totals(typed, batch, (chosen(STATUS) or None) if STATUS in st.session_state else None)
+        totals = current().store.totals(typed, batch, chosen(STATUS) or None)
     search, status = _filters(totals)
     _asking(totals, status)
     try:

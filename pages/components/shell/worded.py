@@ -28,8 +28,8 @@ def worded(key: str, words: Mapping[str, str]) -> Callable[[str], str]:
 
 
 def chosen(key: str) -> str | None:
-    """Returns the option that the box holds. For its callback, which runs before the box is drawn again."""
-    value: str | None = st.session_state[key]
+    """Returns the option that the box holds, None for none. For its callback, which runs before it is drawn again."""
+    value: str | None = st.session_state.get(key)
     drawn = _drawn(key)
     return drawn.get(value, value) if value is not None and value not in drawn.values() else value
 

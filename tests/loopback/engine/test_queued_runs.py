@@ -5,8 +5,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -33,25 +31,6 @@ print(host.wait(sys.argv[2], 60).model_dump_json())
 host.close()
 store.close()
 """
-
-
-@pytest.fixture
-def url(tmp_path: Path) -> str:
-    return f"sqlite:///{tmp_path / 'runs.sqlite3'}"
-
-
-@pytest.fixture
-def store(url: str) -> Iterator[Store]:
-    store = open_store(url)
-    yield store
-    store.close()
-
-
-@pytest.fixture
-def host(store: Store) -> Iterator[EngineHost]:
-    host = EngineHost(store.log, Settings(rehearsal_tokens_per_s=0, warm_up=False), store)
-    yield host
-    host.close()
 
 
 def taken_up_elsewhere(url: str, run_id: str) -> dict[str, object]:
