@@ -172,7 +172,7 @@ def decode(raw: RawEvent, run_id: str, vocabulary: int) -> Event:
 
 
 def unknown_run(run_id: str) -> UnknownRun:
-    return UnknownRun(f"there is no run {run_id!r} in this database; `runs` and the History page list those it has")
+    return UnknownRun(f"there is no run {run_id!r} in this database: History, or conductor runs, lists its runs")
 
 
 def _without_events(connection: sqlite3.Connection, run_id: str) -> UnknownRun | RunDamaged:
