@@ -8,7 +8,7 @@ PIP := -m pip install --quiet --disable-pip-version-check
 # Programs that the tests start by the hundred would compile their sources anew each time.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup run test test-exports test-names test-fast demo film recorded-runs schema fuzz mutants check constraints pictures format clean
+.PHONY: setup run test test-training test-servers test-exports test-names test-fast demo film recorded-runs schema fuzz mutants check constraints pictures format clean
 
 setup: $(VENV)/.run
 
@@ -45,15 +45,27 @@ run: setup
 
 # Tests of the page wait more than they work, so there are more processes than two cores have. 0: one after another.
 PROCESSES ?= 4
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --dist loadfile
+TRAINING_TESTS := tests/pure/training tests/loopback/training
+SERVER_TESTS := tests/loopback/real_servers
 EXPORT_TESTS := tests/loopback/exports
 NAMES_TESTS := tests/loopback/names
-test: $(VENV)/.dev $(INTEROP)/.installed
+APART := $(TRAINING_TESTS) $(SERVER_TESTS) $(EXPORT_TESTS) $(NAMES_TESTS)
+test: $(VENV)/.dev
 	$(BIN)/python -m tests.browser.find_chromium --install
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(PROCESSES) --dist loadfile --ignore=$(EXPORT_TESTS) --ignore=$(NAMES_TESTS)
+	$(PYTEST) -n $(PROCESSES) $(APART:%=--ignore=%)
+
+# Trains small models by the real trainers. Apart from `test` because it takes some minutes.
+test-training: $(VENV)/.dev
+	$(PYTEST) -n 2 $(TRAINING_TESTS)
+
+# Asks model servers of other projects. Apart from `test` because these take 500 MB.
+test-servers: $(VENV)/.dev $(INTEROP)/.installed
+	$(PYTEST) $(SERVER_TESTS)
 
 # Runs exported scripts with the four frameworks. Apart from `test` because these take 1.2 GB.
 test-exports: $(VENV)/.dev $(EXPORT)/.installed $(EXPORT)-crewai/.installed
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile $(EXPORT_TESTS)
+	$(PYTEST) -n 2 $(EXPORT_TESTS)
 
 # Hides names of people with Presidio and spaCy. Apart from `test` because these take 300 MB.
 $(VENV)/.names: $(VENV)/.dev
@@ -70,7 +82,7 @@ SLOW := training tiny rehearsal evaluation/graders evaluation/routers evaluation
 	inference/test_shared.py inference/test_together.py storage/evidence/test_kills.py storage/evidence/test_tampering.py \
 	storage/test_damaged_databases.py storage/test_restore.py workflow/test_parser_bounds.py
 test-fast: $(VENV)/.dev
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist loadfile tests/pure $(SLOW:%=--ignore=tests/pure/%)
+	$(PYTEST) -q -n 2 tests/pure $(SLOW:%=--ignore=tests/pure/%)
 
 # Property tests with new cases each time, repeated for MINUTES. .hypothesis keeps failing cases, which are tried first.
 MINUTES ?= 10

@@ -103,7 +103,7 @@ def _wait(process: subprocess.Popen[bytes], url: str, log: Path) -> None:
 def _started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
     if not LITELLM.exists():
         pytest.fail(
-            "LiteLLM is not installed in .venv-interop: `make test` does it, or run\n"
+            "LiteLLM is not installed in .venv-interop: `make test-servers` does it, or run\n"
             "python3.11 -m venv .venv-interop && .venv-interop/bin/python -m pip install -r requirements-interop.txt"
         )
     folder = tmp_path_factory.mktemp("real_servers")
