@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import Locator, Page, WebSocketRoute, expect
 
 from conductor_core import events as ev
 from conductor_core.events import Event
@@ -151,6 +151,27 @@ def test_a_link_carries_the_moment(kept: Callable[..., str], open_page: OpenPage
     page.wait_for_url(re.compile(r"at=4\.9$"))
     page.reload()
     expect(_clock(page)).to_have_text("0:04.9 / 0:07.0")
+
+
+def test_a_connection_that_ends_late_leaves_the_moment(kept: Callable[..., str], open_page: OpenPage) -> None:
+    """The server closes the connection of a run that is over. It was opened anew and told the end once more."""
+    connections: list[WebSocketRoute] = []
+    page = open_page("about:blank")
+    page.route_web_socket(re.compile("/live$"), lambda route: connections.append(_held_open(route)))
+    page.goto(f"{kept()}&at=5")
+    expect(_clock(page)).to_have_text("0:05.0 / 0:07.0")
+    connections[0].close()
+    page.wait_for_timeout(1_000)
+    assert len(connections) == 1
+    expect(page.locator('.pane[data-step="2"]')).to_have_attribute("data-status", "waiting")
+    page.keyboard.press("Escape")
+    expect(page.locator('.pane[data-step="2"]')).to_have_attribute("data-status", "completed")
+
+
+def _held_open(route: WebSocketRoute) -> WebSocketRoute:
+    """Connects to the server, and does not tell the page when it closes."""
+    route.connect_to_server().on_close(lambda *_: None)
+    return route
 
 
 def test_a_wait_is_cut_and_the_page_says_so(kept: Callable[..., str], open_page: OpenPage) -> None:

@@ -101,7 +101,6 @@ export class Replay {
     this.loading = false
     this.linked = false
     this.recording = null
-    this.own = null
     this.view.root?.removeAttribute("data-replay")
     if (this.view.graph) this.view.graph.held = false
   }
@@ -114,7 +113,7 @@ export class Replay {
 
   // Goes to the moment that the address names, once, when the run is there.
   begin() {
-    if (this.linked || !this.view.model.ended) return
+    if (this.linked || !this.view.live.ended) return
     this.linked = true
     const at = readMoment(this.place.read(this.view.runId))
     if (at !== null) this.enter(at)
@@ -139,11 +138,10 @@ export class Replay {
 
   open(at) {
     const { view, recording } = this
-    this.own = view.model
     this.before = { selected: view.selected, following: view.following }
     this.player = new Player(recording, { onMove: (touched) => this.moved(touched), onEnd: () => this.pause() })
     this.player.speed = this.speed
-    this.player.timeline = this.own.timeline
+    this.player.timeline = view.live.timeline
     this.slider.max = String(Math.ceil(recording.lengthMs))
     setText(this.cut, recording.cuts ? `pauses cut to ${LONGEST_PAUSE_MS / 1000} s` : "")
     const longer = plural(recording.cuts, "wait or pause was", "waits and pauses were")
@@ -159,10 +157,10 @@ export class Replay {
 
   leave() {
     if (!this.active) return
-    const { view, own, before } = this
+    const { view, before } = this
     this.destroy()
     this.place.write(null)
-    view.showModel(own)
+    view.showModel(view.live)
     view.graph.held = false
     Object.assign(view, before)
     view.render()

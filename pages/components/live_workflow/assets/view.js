@@ -154,7 +154,8 @@ export class LiveWorkflow {
   }
 
   reset() {
-    this.model = new RunModel()
+    // The run itself as the server tells it, and what is shown: that, or a moment of it that is played again.
+    this.model = this.live = new RunModel()
     this.editedText = ""
     this.fieldsOpen = []
     this.chosenFields = null
@@ -230,7 +231,7 @@ export class LiveWorkflow {
         this.wasLost ||= state === "reconnecting"
         this.queue()
       },
-      finished: () => this.model.ended,
+      finished: () => this.live.ended,
     })
   }
 
@@ -246,7 +247,8 @@ export class LiveWorkflow {
       this.queue()
       return
     }
-    this.took(this.model.apply(message))
+    const touched = this.live.apply(message)
+    if (this.model === this.live) this.took(touched)
     this.tellEnd()
     this.replay.begin()
   }
@@ -261,7 +263,7 @@ export class LiveWorkflow {
     this.queue(whole)
   }
 
-  // Draws another model of the same run: the replay's, or the run's own again.
+  // Draws another model of the same run: the replay's, or the live one again.
   showModel(model) {
     model.edited = this.model.edited
     this.model = model
@@ -277,9 +279,9 @@ export class LiveWorkflow {
   // typed another task.
   tellEnd(told = 0) {
     clearTimeout(this.telling)
-    if (!this.model.ended || this.model.stopped || this.drawnEnded) return
+    if (!this.live.ended || this.live.stopped || this.drawnEnded) return
     if (told < MOST_TELLS || !this.wasLost) this.setStateValue("ended", `${this.runId} ${told}`)
-    else if (document.querySelector(TASK_FIELD)?.value.trim() === this.model.run.task.trim()) location.reload()
+    else if (document.querySelector(TASK_FIELD)?.value.trim() === this.live.run.task.trim()) location.reload()
     else return
     this.telling = setTimeout(() => this.tellEnd(told + 1), TELL_AGAIN_MS)
   }
