@@ -49,7 +49,7 @@ def test_a_typed_task_is_planned_drawn_streamed_and_answered(app: App, open_page
     places = [re.findall(r"-?\d+", each.rpartition(": ")[2]) for shift in shifts for each in shift["moved"]]
     for _, was, wide, _, _, now, *_ in [list(map(int, place)) for place in places]:
         assert wide < PANES_WIDE_PX or now - was <= MOST_MOVED_PX, json.dumps(shifts, indent=1)
-    assert shifted(page) < MOST_SHIFT_OF_A_RUN
+    assert shifted(page) < MOST_SHIFT_OF_A_RUN, json.dumps(shifts, indent=1)
 
 
 def test_an_example_is_planned_only_then_changed_then_run(app: App, open_page: OpenPage) -> None:
