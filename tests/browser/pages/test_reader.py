@@ -7,7 +7,7 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from tests.browser.conftest import App
-from tests.browser.pages.conftest import Tell, becomes
+from tests.browser.pages.conftest import Make, Tell, becomes
 
 OpenPage = Callable[..., Page]
 PARAGRAPH = "Paragraph {0} weighs **one more side** of it, with $x_{{{0}}}$, and goes on at some length."
@@ -135,3 +135,21 @@ def test_a_step_is_read_from_its_pane_and_from_the_inspector(app: App, open_page
     expect(page.locator("dialog.reader h2")).to_have_text("0 · scientist")
     page.get_by_role("button", name="Close").click()
     expect(page.locator("dialog.reader")).to_be_hidden()
+
+
+SEEN_TO_ITS_RIGHT = """
+part => {
+  const { right, top, bottom } = part.getBoundingClientRect()
+  return part.contains(part.getRootNode().elementFromPoint(right - 8, (top + bottom) / 2))
+}
+"""
+
+
+def test_the_buttons_of_a_pane_leave_its_head_free(app: App, open_page: OpenPage, make_run: Make) -> None:
+    page = open_page(app.run_url(make_run().run_id), width=1280, height=720)
+    pane = page.locator(".pane").nth(1)
+    expect(pane.locator(".chip")).to_contain_text("s")
+    pane.hover()
+    expect(pane.locator(".pane-actions")).to_have_css("opacity", "1")
+    for part in (".chip", ".figures", ".copy"):
+        assert pane.locator(part).evaluate(SEEN_TO_ITS_RIGHT), part
