@@ -5,7 +5,7 @@ INTEROP := .venv-interop
 EXPORT := .venv-export
 BIN := $(VENV)/bin
 PIP := -m pip install --quiet --disable-pip-version-check
-# Programs that the tests start by the hundred would compile their sources anew each time.
+# Without bytecode files, each of the hundreds of programs that the tests start compiles its sources again.
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: setup run test test-training test-servers test-exports test-names test-fast demo film recorded-runs schema fuzz mutants check constraints pictures format clean
@@ -43,7 +43,7 @@ $(EXPORT)-crewai/.installed: requirements-export-crewai.txt
 run: setup
 	$(BIN)/conductor ui
 
-# Tests of the page wait more than they work, so there are more processes than two cores have. 0: one after another.
+# Four processes keep two cores busy; five were no faster. 0: one test after another.
 PROCESSES ?= 4
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --dist loadfile
 TRAINING_TESTS := tests/pure/training tests/loopback/training
@@ -55,19 +55,19 @@ test: $(VENV)/.dev
 	$(BIN)/python -m tests.browser.find_chromium --install
 	$(PYTEST) -n $(PROCESSES) $(APART:%=--ignore=%)
 
-# Trains small models by the real trainers. Apart from `test` because it takes some minutes.
+# All tests of training. Apart from `test` because they take two to four minutes.
 test-training: $(VENV)/.dev
 	$(PYTEST) -n 2 $(TRAINING_TESTS)
 
-# Asks model servers of other projects. Apart from `test` because these take 500 MB.
+# Asks model servers of other projects. Apart from `test` because it installs 500 MB.
 test-servers: $(VENV)/.dev $(INTEROP)/.installed
 	$(PYTEST) $(SERVER_TESTS)
 
-# Runs exported scripts with the four frameworks. Apart from `test` because these take 1.2 GB.
+# Runs exported scripts with the four frameworks. Apart from `test` because it installs 1.2 GB.
 test-exports: $(VENV)/.dev $(EXPORT)/.installed $(EXPORT)-crewai/.installed
 	$(PYTEST) -n 2 $(EXPORT_TESTS)
 
-# Hides names of people with Presidio and spaCy. Apart from `test` because these take 300 MB.
+# Hides names of people with Presidio and spaCy. Apart from `test` because it installs 200 MB.
 $(VENV)/.names: $(VENV)/.dev
 	$(BIN)/python $(PIP) -c constraints.txt -e '.[names]'
 	touch $@
@@ -75,8 +75,8 @@ $(VENV)/.names: $(VENV)/.dev
 test-names: $(VENV)/.names
 	$(BIN)/python -m pytest $(NAMES_TESTS)
 
-# A quick check during work: no browser, no server, no second environment, nothing that trains, fits or writes with a
-# model, nothing that kills a process or damages databases by the hundred.
+# A quick check during work: no browser, no server, no second environment. It leaves out tests that train, fit or run a
+# model, kill processes, or damage hundreds of databases.
 SLOW := training tiny rehearsal evaluation/graders evaluation/routers evaluation/test_fitting.py conductors/test_local.py \
 	inference/precision inference/test_drafted_writing.py inference/test_model.py inference/test_prefixes.py \
 	inference/test_shared.py inference/test_together.py storage/evidence/test_kills.py storage/evidence/test_tampering.py \
@@ -88,7 +88,7 @@ test-fast: $(VENV)/.dev
 MINUTES ?= 10
 fuzz: $(VENV)/.dev
 	until=$$(($$(date +%s) + 60 * $(MINUTES))); while [ $$(date +%s) -lt $$until ]; do \
-		$(BIN)/python -m pytest -q -x -m hypothesis --hypothesis-profile=search --timeout=1800 $(TESTS) || exit 1; done
+		$(BIN)/python -m pytest -q -x -m hypothesis --hypothesis-profile=search --timeout=1800 --ignore=$(NAMES_TESTS) $(TESTS) || exit 1; done
 
 # Changes the core logic in N places drawn by SEED, one at a time, and checks that a test fails. Resumes after a stop.
 N ?= 1000

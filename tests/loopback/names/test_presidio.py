@@ -2,9 +2,9 @@
 
 import socket
 from pathlib import Path
+from typing import Any
 
 import pytest
-import spacy
 
 from conductor_core.errors import StoreError
 from conductor_core.person_names import PersonNames
@@ -12,11 +12,17 @@ from storage import Privacy, open_store
 from tests.support.run_events import created
 
 
+def blank() -> Any:
+    import spacy  # only `make test-names` installs it, and every test can be collected without it
+
+    return spacy.blank("en")
+
+
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A spaCy model of rules: real ones come from the network, and no test depends on what such a one has learnt."""
     folder = tmp_path_factory.mktemp("models") / "rules"
-    pipeline = spacy.blank("en")
+    pipeline = blank()
     pipeline.add_pipe("entity_ruler").add_patterns([
         {"label": "PERSON", "pattern": "Ada Lovelace"},
         {"label": "GPE", "pattern": "London"},
@@ -53,7 +59,7 @@ def test_no_byte_of_the_database_holds_the_name(model: Path, tmp_path: Path) -> 
 @pytest.mark.parametrize("damage", ["damaged", "names nobody"])
 def test_a_model_that_cannot_be_used_stops_the_run_with_the_cause(tmp_path: Path, damage: str) -> None:
     folder = tmp_path / "model"
-    spacy.blank("en").to_disk(folder)
+    blank().to_disk(folder)
     if damage == "damaged":
         (folder / "config.cfg").write_text("[nlp")
     store = open_store(
