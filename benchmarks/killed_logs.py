@@ -206,7 +206,7 @@ def faults(path: Path, promised: Path) -> Iterator[str]:
 
 
 def cuts(folder: Path, events: int, anchored: int = 256) -> Iterator[tuple[int, bool, str]]:
-    """Cuts a WAL at each commit. At least ``anchored`` entries are published, and few after them.
+    """Cuts a WAL at each commit. The first ``anchored`` of the entries are published, and no more.
 
     Yields the entries that are left, whether an anchor knew more, and what is wrong.
     """
@@ -221,7 +221,8 @@ def cuts(folder: Path, events: int, anchored: int = 256) -> Iterator[tuple[int, 
         for number in range(1, events + 1):
             store.log.append_and_wait(next(written))
             bounds.append((wal.stat().st_size, number))
-        _until_anchored(path, anchored)
+            if number == anchored:
+                _until_anchored(path, anchored)
         copy = folder / "copy" / path.name
         copy.parent.mkdir()
         for file in (path, wal):

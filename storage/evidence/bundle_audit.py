@@ -155,7 +155,8 @@ def audit_bundle(
     try:
         checkpoint = open_note(bundle.note, keys)
     except Invalid as error:
-        report.add("unsigned", None, None, f"the checkpoint of the bundle cannot be trusted: {error}")
+        advice = "if another log wrote the bundle, give its public key with --public-key"
+        report.add("unsigned", None, None, f"the checkpoint of the bundle cannot be trusted: {error}; {advice}")
         return
     if bundle.manifest["origin"] != checkpoint.origin or bundle.manifest["key"] not in {key.line for key in keys}:
         report.add("evidence", None, None, "bundle.json names another log or key than the checkpoint's")

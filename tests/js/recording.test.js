@@ -64,7 +64,7 @@ test("a moment survives the address, and stands never before what it shows", () 
     0,
     null,
     null,
-    null,
+    0,
     null,
     null,
   ])

@@ -151,6 +151,9 @@ def test_a_link_carries_the_moment(kept: Callable[..., str], open_page: OpenPage
     page.wait_for_url(re.compile(r"at=4\.9$"))
     page.reload()
     expect(_clock(page)).to_have_text("0:04.9 / 0:07.0")
+    page.goto(page.url.replace("4.9", "soon"))
+    page.wait_for_url(lambda url: "at=" not in url)
+    expect(status(page)).to_contain_text("Completed")
 
 
 def test_a_connection_that_ends_late_leaves_the_moment(kept: Callable[..., str], open_page: OpenPage) -> None:

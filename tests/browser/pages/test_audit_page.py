@@ -89,7 +89,8 @@ def test_three_clicks_from_a_blank_page_to_who_changed_a_plan_what_and_who_saw_a
     assert clicks.count <= 3
     assert page.evaluate(SIDEWAYS) == []
     assert page.locator(".audit-snippet img, .audit-part img").count() == 0
-    assert page.title() == "Conductor Inspector", "the text ran nothing"
+    # Runs of other tests may wait for an approval, which the title counts.
+    assert page.title().endswith("Conductor Inspector"), "the text ran nothing"
 
 
 def test_verify_export_and_the_export_verified_by_a_python_that_has_nothing_else_of_ours(

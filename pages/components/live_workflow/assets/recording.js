@@ -81,7 +81,7 @@ function stopsOf(messages, times) {
 // Reads a moment of an address, in seconds, as milliseconds; null: there is none.
 export function readMoment(text) {
   const value = text === null || text.trim() === "" ? NaN : Number(text)
-  return Number.isFinite(value) && value >= 0 ? value * 1000 : null
+  return Number.isFinite(value) ? Math.max(0, value) * 1000 : null
 }
 
 export const writeMoment = (ms) => String(Math.ceil(ms) / 1000) // never before what happened at that moment

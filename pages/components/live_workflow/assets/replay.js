@@ -115,8 +115,10 @@ export class Replay {
   begin() {
     if (this.linked || !this.view.live.ended) return
     this.linked = true
-    const at = readMoment(this.place.read(this.view.runId))
+    const text = this.place.read(this.view.runId)
+    const at = readMoment(text)
     if (at !== null) this.enter(at)
+    else if (text !== null) this.place.write(null) // it names no moment
   }
 
   // Begins to play, or stands at `at` milliseconds.

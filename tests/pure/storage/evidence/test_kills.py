@@ -34,7 +34,7 @@ def test_a_wal_that_is_cut_at_any_commit_is_whole_up_to_there_and_an_anchored_lo
     left = [entries for entries, _, _ in found]
     assert left == sorted(left)
     assert sum(known for _, known, _ in found) >= 40, "cuts into what was published"
-    assert sum(not known for _, known, _ in found) >= 5, "cuts into what was not"
+    assert sum(not known for _, known, _ in found) >= 20, "cuts into what was not"
 
 
 def test_a_cut_that_loses_an_acknowledged_event_is_a_fault(tmp_path: Path) -> None:
