@@ -264,6 +264,7 @@ def test_the_clock_stands_while_a_run_waits(host: EngineHost, store: Store, monk
         monkeypatch.setattr(module, "time", later)
     run_id = gated(host, "steps", limits=Limits(max_seconds=60))
     while (trace := store.read(run_id)).status == "waiting":
+        host.wait(run_id, 20)  # the record says that it waits a moment before the clock stands
         days[0] += 1
         at_rest(store, run_id, said(store, run_id))
     assert (trace.status, days) == ("completed", [3]), trace.error
