@@ -205,11 +205,12 @@ def faults(path: Path, promised: Path) -> Iterator[str]:
             yield f"run {run_id} has {len(kept.get(run_id, ()))} events, and {events} were acknowledged"
 
 
-def cuts(folder: Path, events: int, anchored: int = 256) -> Iterator[tuple[int, bool, str]]:
-    """Cuts a WAL at each commit. The first ``anchored`` of the entries are published, and no more.
+def cuts(folder: Path, events: int) -> Iterator[tuple[int, bool, str]]:
+    """Cuts a WAL at each commit. The first two thirds of the entries are published, and no more.
 
     Yields the entries that are left, whether an anchor knew more, and what is wrong.
     """
+    anchored = events * 2 // 3
     path = folder / "log.sqlite3"
     wal, bounds = path.with_name(f"{path.name}-wal"), [(0, 0)]
     with (

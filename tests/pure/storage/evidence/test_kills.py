@@ -29,7 +29,7 @@ def test_an_event_that_was_acknowledged_and_is_not_there_is_a_fault(tmp_path: Pa
 
 
 def test_a_wal_that_is_cut_at_any_commit_is_whole_up_to_there_and_an_anchored_loss_is_named(tmp_path: Path) -> None:
-    found = list(killed_logs.cuts(tmp_path, 60, 40))
+    found = list(killed_logs.cuts(tmp_path, 60))
     assert [wrong for _, _, wrong in found if wrong] == []
     left = [entries for entries, _, _ in found]
     assert left == sorted(left)
