@@ -153,3 +153,9 @@ def test_the_buttons_of_a_pane_leave_its_head_free(app: App, open_page: OpenPage
     expect(pane.locator(".pane-actions")).to_have_css("opacity", "1")
     for part in (".chip", ".figures", ".copy"):
         assert pane.locator(part).evaluate(SEEN_TO_ITS_RIGHT), part
+    page.mouse.wheel(0, 3_000)
+    page.wait_for_timeout(300)
+    last, buttons = pane.locator(".prose > :last-child").bounding_box(), pane.locator(".pane-actions").bounding_box()
+    assert last is not None
+    assert buttons is not None
+    assert last["y"] + last["height"] <= buttons["y"] + 1, "the end of the text can be read"
