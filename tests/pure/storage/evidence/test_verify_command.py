@@ -157,3 +157,12 @@ def test_the_end_of_a_run_is_no_end_of_the_log(path: Path, capsys: Said) -> None
             assert main(["verify", "--db", str(path)]) == code
             connection.execute("INSERT OR IGNORE INTO events SELECT * FROM kept")
     assert "TRUNCATED run r2 event 22: the log was cut here" in capsys.readouterr().out
+
+
+def test_a_bundle_of_another_log_asks_for_that_logs_key(path: Path, tmp_path: Path, capsys: Said) -> None:
+    bundle, other = tmp_path / "bundle.zip", tmp_path / "other.sqlite3"
+    assert main(["export", "r1", "--out", str(bundle), "--db", str(path)]) == 0
+    open_store(f"sqlite:///{other}").close()
+    capsys.readouterr()
+    assert main(["verify", str(bundle), "--db", str(other)]) == CLASSES["unsigned"]
+    assert "if another log wrote the bundle, give its public key with --public-key" in capsys.readouterr().out
