@@ -46,7 +46,7 @@ run: setup
 # Four processes keep two cores busy; five were no faster. 0: one test after another.
 PROCESSES ?= 4
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --dist loadfile
-TRAINING_TESTS := tests/pure/training tests/loopback/training
+TRAINING_TESTS := tests/pure/lab/training tests/loopback/lab/training
 SERVER_TESTS := tests/loopback/real_servers
 EXPORT_TESTS := tests/loopback/exports
 NAMES_TESTS := tests/loopback/names
@@ -77,10 +77,13 @@ test-names: $(VENV)/.names
 
 # A quick check during work: no browser, no server, no second environment. It leaves out tests that train, fit or run a
 # model, kill processes, or damage hundreds of databases.
-SLOW := training tiny rehearsal evaluation/graders evaluation/routers evaluation/test_fitting.py conductors/test_local.py \
-	inference/precision inference/test_drafted_writing.py inference/test_model.py inference/test_prefixes.py \
-	inference/test_shared.py inference/test_together.py storage/evidence/test_kills.py storage/evidence/test_tampering.py \
-	storage/test_damaged_databases.py storage/test_restore.py workflow/test_parser_bounds.py
+SLOW := lab/training tiny rehearsal grading/test_choice.py grading/test_code.py grading/test_exact.py \
+	grading/test_extract.py grading/test_grade.py grading/test_mathematics.py grading/test_numeric.py \
+	grading/test_quantity.py grading/test_sandbox.py lab/evaluation/test_selfcheck.py lab/evaluation/routers \
+	lab/evaluation/test_fitting.py conductors/test_local.py inference/quantization inference/test_drafted_writing.py \
+	inference/test_model.py inference/test_prefixes.py inference/test_shared.py inference/test_together.py \
+	storage/evidence/test_kills.py storage/evidence/test_tampering.py storage/test_damaged_databases.py \
+	storage/test_restore.py workflow/test_parser_bounds.py
 test-fast: $(VENV)/.dev
 	$(PYTEST) -q -n 2 tests/pure $(SLOW:%=--ignore=tests/pure/%)
 

@@ -4,10 +4,10 @@ import sys
 
 import streamlit as st
 
+from pages.components.app.places import FRAME
+from pages.components.app.routes import MIDDLEWARE, ROUTES
+from pages.components.app.session import lifespan
 from pages.components.compare.routes import ROUTES as COMPARE_ROUTES
-from pages.components.shell.places import FRAME
-from pages.components.shell.routes import MIDDLEWARE, ROUTES
-from pages.components.shell.runtime import lifespan
 
 # While Streamlit draws a page it puts the script's folder into sys.path and takes it out again. An import in another
 # thread that goes through sys.path just then passes over an entry, and finds nothing.

@@ -14,10 +14,10 @@ import json
 import sys
 from collections import Counter
 
-from conductor_core.chat import Conductor, PlanText
+from conductor_core.chat.messages import Conductor, PlanText
 from conductor_core.conductors.catalogue import open_conductor
+from conductor_core.lab.training.corpus.corpus import TrainingExample, examples
 from conductor_core.settings import Settings
-from conductor_core.training.corpus.corpus import TrainingExample, examples
 from conductor_core.workflow.parser import parse_completion
 
 HELD_OUT_SEED = 1_000_003

@@ -21,7 +21,7 @@ def app_in_chromium() -> Iterator[tuple[Browser, str, Store]]:
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
         os.environ["CONDUCTOR_DATA_FOLDER"] = folder
         server, thread, url = serve()
-        from pages.components.shell.runtime import current
+        from pages.components.app.session import current
 
         browser = playwright.chromium.launch(executable_path=str(chromium), args=list(FLAGS))
         yield browser, url, current().store

@@ -24,25 +24,21 @@ from pathlib import Path
 from random import Random
 from statistics import fmean
 
-from conductor_core.actor import local_caller
-from conductor_core.blame.carrying_out import Blame, CarryingOut, Recorded
-from conductor_core.blame.effects import MARGIN, STEPS_FIRST, Effect, effects
-from conductor_core.blame.experiments import Arm, Change, Experiments
-from conductor_core.blame.verdicts import Verdicts
-from conductor_core.blame.words import change_words
-from conductor_core.chat import Usage
-from conductor_core.conductors.seating import cast_of
-from conductor_core.engine.context import Answer, build
+from conductor_core.blame.experiments import MARGIN, STEPS_FIRST, Arm, Change, Effect, Experiments, effects
+from conductor_core.blame.report import change_words
+from conductor_core.blame.runs import Blame, CarryingOut, Recorded, Verdicts
+from conductor_core.chat.messages import Usage
+from conductor_core.conductors.roles import cast_of
 from conductor_core.engine.host import EngineHost
-from conductor_core.engine.identity import digest_text
-from conductor_core.overrides import Overrides
+from conductor_core.engine.prompts import Answer, build, digest_text
 from conductor_core.rehearsal import DIFFICULTIES, FAMILIES, RehearsalTask, generate, grade, rehearsal_specs
-from conductor_core.rehearsal.decisions import RIGHT, Branch
 from conductor_core.rehearsal.exact import replayed_chance
+from conductor_core.rehearsal.skills import RIGHT, Branch
 from conductor_core.rehearsal.worker import RehearsalWorker
-from conductor_core.run_request import RunRequest
+from conductor_core.run.actor import local_caller
+from conductor_core.run.request import Overrides, RunRequest
+from conductor_core.run.trace import RunTrace
 from conductor_core.settings import Settings
-from conductor_core.trace import RunTrace
 from conductor_core.workflow.model import Workflow
 from conductor_core.workflow.templates import TEMPLATES
 from storage import open_store

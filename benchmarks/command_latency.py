@@ -19,12 +19,11 @@ from contextlib import closing
 from pathlib import Path
 from typing import TextIO
 
-from conductor_core.actor import local_caller
-from conductor_core.commands import Approve, Cancel, Command
 from conductor_core.engine.host import EngineHost
-from conductor_core.events import RunRequest
-from conductor_core.gates import read_gate
-from conductor_core.run_trace import RunTrace
+from conductor_core.run.actor import local_caller
+from conductor_core.run.commands import Approve, Cancel, Command
+from conductor_core.run.request import RunRequest, read_gate
+from conductor_core.run.trace import RunTrace
 from conductor_core.settings import Settings
 from conductor_core.workflow.model import Step, Workflow
 from storage import Store, open_store

@@ -14,12 +14,12 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 
-from conductor_core.compare.runs import compare_runs
-from conductor_core.compare.texts import compare_texts
-from conductor_core.compare.words import headline
-from conductor_core.events import Limits, PoolInfo
-from conductor_core.trace import RoundTrace, RunTrace, StepTrace
-from conductor_core.workflow.edit import add_step, move_step, remove_step, replace_step
+from conductor_core.analysis.compare import compare_runs
+from conductor_core.analysis.compare_report import headline
+from conductor_core.analysis.text_diff import compare_texts
+from conductor_core.run.trace import RoundTrace, RunTrace, StepTrace
+from conductor_core.run.values import Limits, PoolInfo
+from conductor_core.workflow.edits import add_step, move_step, remove_step, replace_step
 from conductor_core.workflow.model import Step, Workflow
 
 WORDS = [f"word{number}" for number in range(800)]

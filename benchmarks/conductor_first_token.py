@@ -19,9 +19,9 @@ from typing import Any
 import torch
 
 from benchmarks.given_checkpoint import given_or_random
-from conductor_core.chat import PlanFinished, PlanRequest, WorkerSpec
+from conductor_core.chat.messages import PlanFinished, PlanRequest, WorkerSpec
 from conductor_core.conductors.catalogue import open_conductor
-from conductor_core.conductors.prompt import STATIC_MESSAGES, full_prompt
+from conductor_core.conductors.prompts import STATIC_MESSAGES, full_prompt
 from conductor_core.inference.generation import Done, Generation
 from conductor_core.inference.model import LoadedModel
 from conductor_core.inference.shared import SharedModel, shared_model

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.given_checkpoint import given_or_random
-from conductor_core.chat import PlanFinished, PlanRequest, PlanText
+from conductor_core.chat.messages import PlanFinished, PlanRequest, PlanText
 from conductor_core.engine.recorder import closing
 
 PLAN_TOKENS = 150

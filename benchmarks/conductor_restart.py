@@ -25,10 +25,10 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from benchmarks.given_checkpoint import given_or_random
-from conductor_core.chat import PlanRequest, PlanText, WorkerSpec
+from conductor_core.chat.messages import PlanRequest, PlanText, WorkerSpec
+from conductor_core.chat.progress import Progress, watching
 from conductor_core.engine.recorder import closing
-from conductor_core.precisions import Precision, PrecisionChoice
-from conductor_core.progress import Progress, watching
+from conductor_core.precision import Precision, PrecisionChoice
 
 Stop = Literal["loading", "converting", "reading", "writing"]
 BARS = {"7b": "at most 1/20 of without", "0.5b": "at most 1 s"}

@@ -29,9 +29,9 @@ from typing import Any
 from conductor_core.cli.main import main as command_line
 from conductor_core.engine.host import EngineHost
 from conductor_core.engine.request import rerun_of
-from conductor_core.events import Limits
 from conductor_core.rehearsal import EXAMPLES
-from conductor_core.run_request import RunRequest
+from conductor_core.run.request import RunRequest
+from conductor_core.run.values import Limits
 from conductor_core.settings import Settings
 from conductor_core.workflow.model import AccessList, Step, Workflow
 from storage import Store, open_store

@@ -35,16 +35,15 @@ from transformers import DynamicCache
 
 from benchmarks.plan_lint import everyday
 from benchmarks.real_prompts import MAX_STEPS, draw, plan_all
-from conductor_core.chat import PlanRequest
+from conductor_core.chat.messages import PlanRequest
 from conductor_core.conductors.catalogue import TINY, TINY_FOLDER, open_conductor
 from conductor_core.conductors.local import LocalConductor
-from conductor_core.inference import row_passes
-from conductor_core.inference.decoding import write
+from conductor_core.inference import speculative
+from conductor_core.inference.decoding import Writer, write
 from conductor_core.inference.drafts import LONGEST_WITH_DRAFT, Drafts, Earlier, PassTimes
 from conductor_core.inference.generation import Generation, Packing
 from conductor_core.inference.model import LoadedModel
 from conductor_core.inference.source import inspect_folder
-from conductor_core.inference.writing import Writer
 from conductor_core.rehearsal import EXAMPLES, rehearsal_specs
 from conductor_core.settings import Settings
 
@@ -66,7 +65,7 @@ class Counted:
     def __init__(self, folder: Path, packing: Packing | None) -> None:
         self.model = LoadedModel(inspect_folder(folder), packing=packing)
         with torch.inference_mode():
-            self.even = row_passes.try_passes(self.model.model)
+            self.even = speculative.try_passes(self.model.model)
         self.model.drafting.tried = True
         self.passes = 0
         self.model.model.register_forward_pre_hook(self._count)
@@ -191,7 +190,7 @@ def replay(name: str, found: list[tuple[str, str]], max_tokens: int) -> dict[str
 @torch.inference_mode()
 def rounding(name: str, n: int) -> dict[str, Any]:
     model = LoadedModel(inspect_folder(TINY_FOLDER if name == TINY else Path(name)))
-    even = row_passes.try_passes(model.model)
+    even = speculative.try_passes(model.model)
     known = len(model.tokenizer)
     ids = torch.randint(known // 10, known, (400 + n,), generator=torch.Generator().manual_seed(1)).tolist()
     start = DynamicCache(config=model.model.config)
@@ -202,7 +201,7 @@ def rounding(name: str, n: int) -> dict[str, Any]:
         for first in range(400, 400 + n, by):
             some = ids[first : min(first + by, 400 + n)]
             if rows and even is not None:
-                found.append(row_passes.row_pass(model.model, cache, some, len(some), even.fewest))
+                found.append(speculative.row_pass(model.model, cache, some, len(some), even.fewest))
             else:
                 output = model.model(input_ids=torch.tensor([some]), past_key_values=cache, use_cache=True)
                 found.append(output.logits[0].float())

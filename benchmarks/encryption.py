@@ -10,7 +10,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from conductor_core import events as ev
+from conductor_core.run import events as ev
 from storage import Privacy, Store, open_store
 from tests.support.run_events import created, planned, step_started
 

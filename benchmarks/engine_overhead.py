@@ -76,9 +76,9 @@ class Ours:
         self._host = EngineHost(self._store.log, Settings(), self._store)
 
     def begin(self, model: str) -> str:
-        from conductor_core.chat import WorkerSpec
-        from conductor_core.events import PoolInfo
-        from conductor_core.run_request import RunRequest
+        from conductor_core.chat.messages import WorkerSpec
+        from conductor_core.run.request import RunRequest
+        from conductor_core.run.values import PoolInfo
 
         spec = WorkerSpec(name="paced", provider="openai", model=model, base_url=self._url, max_concurrency=1000)
         pool = PoolInfo(name="benchmark", workers=(spec,))

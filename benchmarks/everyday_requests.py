@@ -16,7 +16,7 @@ import re
 import tomllib
 from pathlib import Path
 
-from conductor_core.chat import PlanRequest, PlanText
+from conductor_core.chat.messages import PlanRequest, PlanText
 from conductor_core.conductors.catalogue import open_conductor
 from conductor_core.rehearsal import rehearsal_specs
 from conductor_core.settings import Settings

@@ -24,12 +24,14 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from conductor_core.events import StepDelta
-from storage import Store, event_log, open_store
-from storage.evidence import chain, single_file
+from conductor_core.run.events import StepDelta
+from storage import Store, open_store
+from storage.evidence import single_file
 from storage.evidence.anchoring import Anchoring
 from storage.evidence.database_audit import open_database
 from storage.evidence.keys import load_key
+from storage.log import event_log
+from storage.merkle import chain
 from tests.support.run_events import created, planned, step_started
 
 PRODUCERS = (1, 32)

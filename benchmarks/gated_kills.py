@@ -25,13 +25,13 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from conductor_core.actor import local_caller
-from conductor_core.commands import Approve, Command
 from conductor_core.engine.host import EngineHost
 from conductor_core.engine.request import resume_of
-from conductor_core.events import Event, EventSink, RunRequest
-from conductor_core.gates import read_gate
-from conductor_core.run_trace import RunTrace
+from conductor_core.run.actor import local_caller
+from conductor_core.run.commands import Approve, Command
+from conductor_core.run.events import Event, EventSink
+from conductor_core.run.request import RunRequest, read_gate
+from conductor_core.run.trace import RunTrace
 from conductor_core.settings import Settings
 from conductor_core.workflow.model import Step, Workflow
 from storage import Store, open_store

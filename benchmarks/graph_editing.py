@@ -17,7 +17,7 @@ from playwright.sync_api import Browser, Page
 from benchmarks.app_in_chromium import app_in_chromium
 from benchmarks.compare_runs import plan, text
 from benchmarks.page_load import WATCH
-from conductor_core.events import Limits
+from conductor_core.run.values import Limits
 from conductor_core.workflow.model import Workflow
 from storage import Store
 from tests.browser.pages.test_graph_clicks import CARDS

@@ -17,13 +17,11 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 
-from conductor_core.workflow.faults import FAULTS
 from conductor_core.workflow.model import Step, Workflow
-from conductor_core.workflow.parsed import Parsed
 from conductor_core.workflow.parser import parse_completion, parse_workflow_file, partial_steps
 from conductor_core.workflow.printer import to_json, to_lists
-from conductor_core.workflow.source import MAX_CHARACTERS, MAX_STEPS_READ, MOST_NOTES
-from conductor_core.workflow.validation import validate
+from conductor_core.workflow.source import MAX_CHARACTERS, MAX_STEPS_READ, MOST_NOTES, Parsed
+from conductor_core.workflow.validation import FAULTS, validate
 
 MOST_S = 0.2
 MOST_MEMORY_BYTES = 256 << 20

@@ -29,9 +29,8 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from storage import event_log, open_store
-from storage.database import Database
-from storage.event_log import EventLog
+from storage import open_store
+from storage.database.connections import Database
 from storage.evidence import anchoring, keys
 from storage.evidence.anchoring import places_of
 from storage.evidence.anchors import FileAnchor
@@ -39,6 +38,8 @@ from storage.evidence.database_audit import open_database, read_log
 from storage.evidence.history import Report
 from storage.evidence.keys import load_key
 from storage.evidence.verifier import verify
+from storage.log import event_log
+from storage.log.event_log import EventLog
 from tests.support.run_events import whole_run
 
 KILLS_A_DATABASE = 10

@@ -25,12 +25,12 @@ from typing import Any
 import uvicorn
 from playwright.sync_api import Page, sync_playwright
 
-from conductor_core import events as ev
-from conductor_core.chat import Chunk, Finished, Message, TextDelta, Usage, WorkerSpec
-from conductor_core.engine.pool import Pool
+from conductor_core.chat.messages import Chunk, Finished, Message, TextDelta, Usage, WorkerSpec
+from conductor_core.engine.pools import Pool
 from conductor_core.engine.runner import Engine
-from conductor_core.events import Event, EventSink
-from conductor_core.run_request import RunRequest
+from conductor_core.run import events as ev
+from conductor_core.run.events import Event, EventSink
+from conductor_core.run.request import RunRequest
 from conductor_core.workflow.model import Step, Workflow
 from tests.browser.find_chromium import FLAGS, find_chromium
 
@@ -146,7 +146,7 @@ def serve() -> tuple[uvicorn.Server, threading.Thread, str]:
 
 
 def measure(seconds: float) -> Result:
-    from pages.components.shell.runtime import current
+    from pages.components.app.session import current
 
     server, thread, url = serve()
     session = current()

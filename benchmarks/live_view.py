@@ -17,7 +17,7 @@ from playwright.sync_api import Browser
 from benchmarks.app_in_chromium import app_in_chromium
 from benchmarks.page_load import WATCH
 from benchmarks.replay import LONG_WORDS, STEPS, run
-from conductor_core.events import Event
+from conductor_core.run.events import Event
 from storage import Store
 
 BAR_MS = 200.0

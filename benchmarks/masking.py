@@ -8,7 +8,7 @@ import string
 import time
 from pathlib import Path
 
-from conductor_core.masking import Mask, MaskedText
+from conductor_core.privacy.masking import Mask, MaskedText
 
 TEXT = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8") * 20
 SIZES = (4, 20, 2000)

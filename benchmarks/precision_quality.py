@@ -25,14 +25,14 @@ from typing import Any, get_args
 import torch
 
 from benchmarks.everyday_requests import REQUESTS
-from conductor_core.chat import PlanRequest, PlanText
+from conductor_core.chat.messages import PlanRequest, PlanText
 from conductor_core.conductors.catalogue import TINY, TINY_FOLDER, open_conductor
 from conductor_core.inference.generation import Generation, Packing
 from conductor_core.inference.loading import load_weights
 from conductor_core.inference.model import LoadedModel
 from conductor_core.inference.shared import shared_model
 from conductor_core.inference.source import inspect_folder
-from conductor_core.precisions import Packed, PrecisionChoice
+from conductor_core.precision import Packed, PrecisionChoice
 from conductor_core.rehearsal import rehearsal_specs
 from conductor_core.settings import Settings
 from conductor_core.workflow.parser import parse_completion

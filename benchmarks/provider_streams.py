@@ -24,8 +24,8 @@ from collections.abc import Awaitable, Callable
 import httpx2
 
 from benchmarks.paced_provider import provider
-from conductor_core.chat import Finished, Message, TextDelta, WorkerSpec
-from conductor_core.transport import AiohttpTransport, tls
+from conductor_core.chat.messages import Finished, Message, TextDelta, WorkerSpec
+from conductor_core.providers.transport import AiohttpTransport, tls
 from conductor_core.workers.http import HttpWorker
 from conductor_core.workers.openai import OpenAIDialect
 

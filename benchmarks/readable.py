@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
-from conductor_core.training.corpus.tasks import NOUNS
-from conductor_core.training.corpus.wording import table
+from conductor_core.lab.training.corpus.tasks import NOUNS
+from conductor_core.lab.training.corpus.wording import table
 from conductor_core.workflow.model import QUESTION, Workflow
 
 LEAST_WORDS = 3

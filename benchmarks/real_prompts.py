@@ -25,13 +25,13 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import readable
-from conductor_core.chat import Conductor, PlanRequest, PlanText, WorkerSpec
+from conductor_core.chat.messages import Conductor, PlanRequest, PlanText, WorkerSpec
 from conductor_core.conductors.catalogue import open_conductor
-from conductor_core.conductors.seating import agents_by_ordinal
-from conductor_core.engine.pool import read_specs
+from conductor_core.conductors.roles import agents_by_ordinal
+from conductor_core.engine.pools import read_specs
+from conductor_core.lab.training.corpus.tasks import typed_requests
+from conductor_core.lab.training.corpus.wording import table
 from conductor_core.settings import Settings
-from conductor_core.training.corpus.wording import table
-from conductor_core.training.corpus.wording.requests import typed_requests
 from conductor_core.workflow.model import CONDUCTOR_AGENT, Step, Workflow
 from conductor_core.workflow.parser import parse_completion
 from conductor_core.workflow.topology import topology

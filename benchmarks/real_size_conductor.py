@@ -22,10 +22,10 @@ from pathlib import Path
 from typing import Any, get_args
 
 from benchmarks.random_checkpoint import write_checkpoint
-from conductor_core.chat import PlanFinished, PlanRequest, PlanText, WorkerSpec
+from conductor_core.chat.messages import PlanFinished, PlanRequest, PlanText, WorkerSpec
 from conductor_core.conductors.catalogue import open_conductor
 from conductor_core.inference.shared import shared_model
-from conductor_core.precisions import PrecisionChoice
+from conductor_core.precision import PrecisionChoice
 from conductor_core.settings import Settings
 from conductor_core.workflow.parser import parse_completion
 from conductor_core.workflow.validation import validate

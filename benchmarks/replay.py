@@ -18,9 +18,9 @@ from playwright.sync_api import Browser, sync_playwright
 
 from benchmarks.compare_runs import plan, text
 from benchmarks.page_load import WATCH
-from conductor_core import events as ev
-from conductor_core.events import Event
-from conductor_core.redaction import Redactor
+from conductor_core.run import events as ev
+from conductor_core.run.events import Event
+from conductor_core.run.redaction import Redactor
 from pages.components.live_workflow.shared_page import shared_page
 from tests.browser.find_chromium import FLAGS, find_chromium
 from tests.support.run_events import created, planned, run_completed, step_completed, step_started

@@ -23,26 +23,26 @@ from dataclasses import dataclass, replace
 from functools import partial
 from statistics import fmean
 
-from conductor_core.chat import Finished, Message, TextDelta
+from conductor_core.chat.messages import Finished, Message, TextDelta
+from conductor_core.chat.usage import estimate_tokens
 from conductor_core.conductors.catalogue import open_conductor
-from conductor_core.engine.pool import Pool, open_pool
+from conductor_core.engine.pools import Pool, open_pool
 from conductor_core.engine.recorder import NoLog
 from conductor_core.engine.runner import Engine
-from conductor_core.evaluation.graders import grade
-from conductor_core.evaluation.orchestrators.workflows import SOLVE, single
-from conductor_core.evaluation.report import table
-from conductor_core.evaluation.routers import kind_table, mas_router, router_dc
-from conductor_core.evaluation.routers.rows import TrainingRow
-from conductor_core.evaluation.suites import load_suite
-from conductor_core.evaluation.tasks import Task
-from conductor_core.events import Limits
-from conductor_core.records import SHIPPED
-from conductor_core.records.training import read_record
+from conductor_core.grading import grade
+from conductor_core.grading.tasks import Task
+from conductor_core.lab.evaluation.orchestrators.baselines import SOLVE, single
+from conductor_core.lab.evaluation.report import table
+from conductor_core.lab.evaluation.routers import kind_table, mas_router, router_dc
+from conductor_core.lab.evaluation.routers.workflows import TrainingRow
+from conductor_core.lab.evaluation.suites import load_suite
+from conductor_core.lab.records import SHIPPED
+from conductor_core.lab.records.training import read_record
 from conductor_core.rehearsal import DIFFICULTIES, FAMILIES, RehearsalTask, recognise
 from conductor_core.rehearsal.exact import success_chance
-from conductor_core.run_request import RunRequest
+from conductor_core.run.request import RunRequest
+from conductor_core.run.values import Limits
 from conductor_core.settings import Settings
-from conductor_core.token_estimates import estimate_tokens
 from conductor_core.workflow.model import QUESTION, Workflow
 
 SETTINGS = Settings(rehearsal_tokens_per_s=0.0)

@@ -20,8 +20,9 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
-from conductor_core import events as ev
-from conductor_core.chat import Message, WorkerSpec
+from conductor_core.chat.messages import Message, WorkerSpec
+from conductor_core.run import events as ev
+from conductor_core.run.values import PoolInfo
 from conductor_core.workflow.model import Step, Workflow
 from storage import Store, open_store
 from storage.search.filters import Filters
@@ -34,7 +35,7 @@ AGENTS = [
     WorkerSpec(name=f"agent-{n}", provider="openai", model="m", base_url=f"http://host-{n}.example/v1")
     for n in range(7)
 ]
-POOL = ev.PoolInfo(name="bench", workers=tuple(AGENTS))
+POOL = PoolInfo(name="bench", workers=tuple(AGENTS))
 _SYLLABLES = [a + b for a in "bdfgklmnprst" for b in "aeiou"]
 VOCABULARY = [a + b + c for a in _SYLLABLES for b in _SYLLABLES[::3] for c in _SYLLABLES[::6]]
 WEIGHTS = [1 / (rank + 10) for rank in range(len(VOCABULARY))]

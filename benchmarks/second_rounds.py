@@ -23,12 +23,12 @@ from typing import NamedTuple
 
 from conductor_core.cli.wiring import opened_store
 from conductor_core.errors import BadInput
-from conductor_core.evaluation.statistics import mean_interval
-from conductor_core.records.evaluation import Outcome, read_record
+from conductor_core.lab.evaluation.statistics import mean_interval
+from conductor_core.lab.records.evaluation import Outcome, read_record
 from conductor_core.rehearsal import DIFFICULTIES, recognise
 from conductor_core.rehearsal.exact import second_round, success_chance
+from conductor_core.run.trace import RunTrace
 from conductor_core.settings import Settings
-from conductor_core.trace import RunTrace
 
 
 class Compared(NamedTuple):

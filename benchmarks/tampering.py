@@ -27,16 +27,16 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from conductor_core.actor import local_caller
-from conductor_core.events import RunCancelled
+from conductor_core.run.actor import local_caller
+from conductor_core.run.events import RunCancelled
 from storage import open_store
 from storage.evidence.bundle import write_bundle
 from storage.evidence.bundle_files import FILES
-from storage.evidence.chain import RunChain
-from storage.evidence.formats import Checkpoint, PublicKey, Tree, event_leaf, record_leaf
 from storage.evidence.history import Report
 from storage.evidence.keys import SigningKey, load_key
 from storage.evidence.verifier import verify
+from storage.merkle.chain import RunChain
+from storage.merkle.formats import Checkpoint, PublicKey, Tree, event_leaf, record_leaf
 from tests.support.run_events import whole_run
 
 ATTACKERS = ("naive", "rehash", "key")

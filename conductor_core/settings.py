@@ -13,9 +13,9 @@ import platformdirs
 from pydantic import AliasChoices, Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from conductor_core.endings import OnIncomplete
-from conductor_core.precisions import PrecisionChoice
-from conductor_core.sensitive import SENSITIVE, Sensitive
+from conductor_core.chat.messages import OnIncomplete
+from conductor_core.precision import PrecisionChoice
+from conductor_core.privacy.detectors import SENSITIVE, Sensitive
 
 _Port = Annotated[int, Field(ge=1, le=65535)]
 _HOST_NAME = re.compile(r"(?!-)[0-9a-z_-]+(?:\.[0-9a-z_-]+)*")

@@ -3,18 +3,17 @@
 import streamlit as st
 
 from conductor_core.errors import InspectorError, StoreError
+from pages.components.app import places
+from pages.components.app.session import current
 from pages.components.audit import asked as address_of
+from pages.components.audit.access_view import looks
 from pages.components.audit.asked import COST, FAILURES, FOUND, INTEGRITY, LEDGER, LOOKS, Asked, ask_anew
-from pages.components.audit.found import found
 from pages.components.audit.head import head
 from pages.components.audit.integrity import integrity, integrity_line
 from pages.components.audit.ledger_view import ledger
-from pages.components.audit.looks_view import looks
 from pages.components.audit.record_view import record_page
-from pages.components.audit.sums import failures, spending
-from pages.components.look.words import inert
-from pages.components.shell import places
-from pages.components.shell.runtime import current
+from pages.components.audit.results import failures, found, spending
+from pages.components.style.words import inert
 from storage.search.filters import ANY
 
 # So many ended runs are indexed before the page is drawn; more come in while it shows how far that is.

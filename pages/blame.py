@@ -2,24 +2,21 @@
 
 import streamlit as st
 
-from conductor_core.answers.conclusion import conclude
-from conductor_core.blame.carrying_out import Blame
-from conductor_core.blame.effects import effects
-from conductor_core.blame.experiments import MOST_REPLAYS, USUAL_REPLAYS, Experiments, Only
-from conductor_core.blame.verdicts import Verdicts
-from conductor_core.blame.words import estimate_words, notes, why_first
+from conductor_core.analysis.conclusion import conclude
+from conductor_core.blame.experiments import MOST_REPLAYS, USUAL_REPLAYS, Experiments, Only, effects
+from conductor_core.blame.report import estimate_words, notes, why_first
+from conductor_core.blame.runs import Blame, Verdicts
 from conductor_core.errors import InspectorError
-from conductor_core.trace import RunTrace
-from pages.components.blame.choice import offer_runs
+from conductor_core.run.trace import RunTrace
+from pages.components.app import address, places
+from pages.components.app.access_log import looked
+from pages.components.app.session import current
+from pages.components.app.widgets import fault_box
 from pages.components.blame.drawing import graph_html
-from pages.components.blame.table import CHOSEN, ranking_rows, replays_of
+from pages.components.blame.table import CHOSEN, offer_runs, ranking_rows, replays_of
 from pages.components.blame.work import Work, begin, read_blame, work_of
 from pages.components.figure.component import title
-from pages.components.look.words import inert
-from pages.components.shell import address, places
-from pages.components.shell.faults import fault_box
-from pages.components.shell.looking import looked
-from pages.components.shell.runtime import current
+from pages.components.style.words import inert
 
 EVERY_S = 1.0  # between two looks while replays run
 ERROR = "blame-error"

@@ -7,22 +7,22 @@ import json
 
 import streamlit as st
 
-from conductor_core.compare.document import comparison_document
-from conductor_core.compare.runs import compare_runs
+from conductor_core.analysis.compare import compare_runs
+from conductor_core.analysis.compare_report import comparison_document
 from conductor_core.errors import InspectorError, RunUnreadable, StoreError
-from conductor_core.run_request import REPLAY_PURPOSE
-from conductor_core.shared_run import MOST_RUNS
-from conductor_core.trace import RunTrace
+from conductor_core.run.request import REPLAY_PURPOSE
+from conductor_core.run.share import MOST_RUNS
+from conductor_core.run.trace import RunTrace
+from pages.components.app import address, places
+from pages.components.app.access_log import exported, looked, this_browser
+from pages.components.app.session import current
+from pages.components.app.widgets import fault_box
 from pages.components.compare.component import compared_runs, share
 from pages.components.compare.pickers import NAMES, compare, pickers
 from pages.components.compare.rounds import PARAMETER, rounds, rounds_head
 from pages.components.compare.table import table
 from pages.components.compare.view import compared_view
-from pages.components.look.words import ago, inert
-from pages.components.shell import address, places
-from pages.components.shell.faults import fault_box
-from pages.components.shell.looking import exported, looked, this_browser
-from pages.components.shell.runtime import current
+from pages.components.style.words import ago, inert
 from pages.components.tour.drive import arrive_at_comparison, tour_card
 
 

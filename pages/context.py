@@ -4,11 +4,14 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from conductor_core.context_flow import Cell, ContextFlow, RoundContext, context_flow
-from conductor_core.engine.what_if import what_if
+from conductor_core.engine.estimates import what_if
 from conductor_core.errors import InspectorError, RunUnreadable, StoreError
-from conductor_core.run_facts import label
-from conductor_core.trace import RunTrace
+from conductor_core.run.context_flow import Cell, ContextFlow, RoundContext, context_flow
+from conductor_core.run.trace import RunTrace
+from conductor_core.run.values import label
+from pages.components.app.access_log import looked
+from pages.components.app.session import current
+from pages.components.app.widgets import fault_box
 from pages.components.context.cells import legend_html, server_table_html
 from pages.components.context.choice import choose_run
 from pages.components.context.flow_chart import sankey, sankey_in_words
@@ -16,12 +19,8 @@ from pages.components.context.matrix import matrix
 from pages.components.context.message import message_view
 from pages.components.context.prompts import prompts_html, what_ifs_html
 from pages.components.figure.component import figure, title
-from pages.components.history.damage import damage
-from pages.components.look.statuses import run_status
-from pages.components.look.words import inert
-from pages.components.shell.faults import fault_box
-from pages.components.shell.looking import looked
-from pages.components.shell.runtime import current
+from pages.components.history.runs import damage
+from pages.components.style.words import inert, run_status
 
 FOLLOWED_S = 2.0
 BY_STEP, BY_SERVER = "By step", "By provider"

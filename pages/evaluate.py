@@ -5,28 +5,29 @@ from html import escape
 
 import streamlit as st
 
-from conductor_core.records.evaluation import EvaluationRecord
+from conductor_core.lab.records.evaluation import EvaluationRecord
 from pages.components.evaluation.charts import pareto, pareto_in_words, steps_by_difficulty, steps_in_words
-from pages.components.evaluation.details import rounds, rounds_html, spreads_html, subsets_html
-from pages.components.evaluation.head import head_html
+from pages.components.evaluation.details import head_html, rounds, rounds_html, spreads_html, subsets_html
 from pages.components.evaluation.outcomes import runs_view
-from pages.components.evaluation.simulated import meaning, workers_simulated
-from pages.components.evaluation.standing_rows import head_html as table_head_html
-from pages.components.evaluation.standing_rows import heat_html, row_html
 from pages.components.evaluation.standings import (
     Standing,
     compared_with,
     difficulties,
     families,
+    heat_html,
+    meaning,
+    row_html,
     standings,
     to_csv,
     to_markdown,
+    workers_simulated,
 )
+from pages.components.evaluation.standings import head_html as table_head_html
 from pages.components.figure.component import figure, title
-from pages.components.look.difficulty_marks import legend
-from pages.components.look.words import ago, inert, plural
 from pages.components.records.choice import choose_record, follow, no_record
 from pages.components.records.folders import RecordFolder, State, read_evaluation
+from pages.components.style.figures import legend
+from pages.components.style.words import ago, inert, plural
 
 OPENED = "evaluation-opened"
 COMMAND = "conductor evaluate --suite rehearsal --orchestrators conductor,single,moa"

@@ -6,17 +6,14 @@ from datetime import UTC, date, datetime, time, timedelta
 import streamlit as st
 
 from conductor_core.errors import StoreError
+from pages.components.app import address, places
+from pages.components.app.session import current
+from pages.components.app.widgets import chosen, fault_box, worded
 from pages.components.compare.tree import tree
-from pages.components.history import rows as history_rows
+from pages.components.history import runs as history_rows
 from pages.components.history import selection as history_selection
-from pages.components.history.damage import notes
-from pages.components.history.rows import Entry
-from pages.components.look.statuses import RUN_STATUSES, run_status
-from pages.components.look.words import inert, plural
-from pages.components.shell import address, places
-from pages.components.shell.faults import fault_box
-from pages.components.shell.runtime import current
-from pages.components.shell.worded import chosen, worded
+from pages.components.history.runs import Entry, notes
+from pages.components.style.words import RUN_STATUSES, inert, plural, run_status
 from storage import RunSummary, Totals
 
 PAGE_ROWS = 30

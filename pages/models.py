@@ -2,16 +2,16 @@
 
 import streamlit as st
 
-from conductor_core.engine import machine_models as core
+from conductor_core.engine import models as core
 from conductor_core.errors import InspectorError
-from pages.components.look.words import inert
-from pages.components.models import machine_rows
-from pages.components.models.machine_place import header, others, settled
+from pages.components.app.session import current
+from pages.components.app.widgets import fault_box
+from pages.components.models import installed
+from pages.components.models.installed import header, others, settled
 from pages.components.models.machine_words import gb
-from pages.components.run import run_settings
-from pages.components.run.larger_conductor import served
-from pages.components.shell.faults import fault_box
-from pages.components.shell.runtime import current
+from pages.components.run import settings
+from pages.components.run.preflight import served
+from pages.components.style.words import inert
 
 ASKED_FOR = "model"
 
@@ -22,7 +22,7 @@ def show() -> None:
     header()
     asked = str(st.query_params.get(ASKED_FOR, ""))[:300]
     found = list(core.machine_models(current().settings, served()))
-    for ref in dict.fromkeys(filter(None, (run_settings.conductor(), asked))):
+    for ref in dict.fromkeys(filter(None, (settings.conductor(), asked))):
         if all(ref != each.ref for each in found):
             try:
                 found.insert(0, core.machine_model(ref, current().settings))
@@ -37,9 +37,9 @@ def show() -> None:
             "then press *Use this one*. The task that you typed stays.",
             icon=":material/download:",
         )
-    machine_rows.rows(found, asked)
+    installed.rows(found, asked)
     others(found)
-    machine_rows.question(found)
+    installed.question(found)
 
 
 show()

@@ -3,38 +3,37 @@
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from conductor_core.actor import Caller, local_caller
-from conductor_core.commands import Edit
-from conductor_core.compare.rounds import opened_rounds
-from conductor_core.endings import INCOMPLETE
-from conductor_core.engine.pool import pool_info
+from conductor_core.analysis.compare import opened_rounds
+from conductor_core.chat.messages import INCOMPLETE
+from conductor_core.engine.pools import pool_info
 from conductor_core.engine.request import carried, may_run_here, rerun_of, resume_of
 from conductor_core.engine.rerun import RerunPreview, preview
 from conductor_core.engine.reuse import pinned_if_recorded
 from conductor_core.errors import InspectorError, RunUnreadable, StoreError
-from conductor_core.events import RunRequest
-from conductor_core.overrides import GivenOutput, Overrides
-from conductor_core.trace import RunTrace
-from conductor_core.workflow.changes import Origins
+from conductor_core.run.actor import Caller, local_caller
+from conductor_core.run.commands import Edit
+from conductor_core.run.request import GivenOutput, Overrides, RunRequest
+from conductor_core.run.trace import RunTrace
+from conductor_core.workflow.edits import Origins
 from conductor_core.workflow.model import Workflow
+from pages.components.app import address, places
+from pages.components.app.access_log import looked
+from pages.components.app.session import current
+from pages.components.app.widgets import fault_box
 from pages.components.compare.tree import tree_button
-from pages.components.history.damage import damage, notes
+from pages.components.history.runs import damage, notes
 from pages.components.live_workflow.component import Intent, Recorded, changes_of, intent_of, live_workflow
-from pages.components.models.real_workers import choose_for, real_workers_dialog
-from pages.components.run import begin_once, graph_changes, new_plan, output_field, run_edits, to_models
-from pages.components.run.again_results import again_results
+from pages.components.models.workers import choose_for, real_workers_dialog
+from pages.components.run import graph_changes, new_plan, output_field, run_edits, settings
+from pages.components.run import task_box as begin_once
 from pages.components.run.choose_plan import plan_choices
 from pages.components.run.draft import Draft
 from pages.components.run.editing import EDITING, Editing
 from pages.components.run.lineage import lineage
 from pages.components.run.plan_editor import LookedUp, look_up, plan_editor
+from pages.components.run.samples import again_dialog, again_results, ask_again
 from pages.components.run.start_from import plans_dialog
-from pages.components.run.step_again import again_dialog, ask_again
 from pages.components.run.task_box import TASK, task_box
-from pages.components.shell import address, places
-from pages.components.shell.faults import fault_box
-from pages.components.shell.looking import looked
-from pages.components.shell.runtime import current
 from pages.components.tour.drive import adopted, arrive, tour_button, tour_card, waits_for_end
 
 CONTEXT_LINK = "Who saw what in this run"
@@ -48,7 +47,7 @@ HAS_ENDED = "run-has-ended"
 
 
 def show() -> None:
-    to_models.go()
+    settings.go()
     run_id = address.read("run")
     trace, fault = _read(run_id) if run_id else (None, None)
     stop = arrive(trace if fault is None else None)

@@ -5,13 +5,13 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from conductor_core.records.in_use import in_use
-from conductor_core.records.training import Stage, TrainingRecord
+from conductor_core.lab.records.in_use import in_use
+from conductor_core.lab.records.training import Stage, TrainingRecord
+from pages.components.app.session import current
 from pages.components.figure.component import figure, title
-from pages.components.look.words import ago
 from pages.components.records.choice import choose_record, follow, no_record
 from pages.components.records.folders import RecordFolder, State, read_training
-from pages.components.shell.runtime import current
+from pages.components.style.words import ago
 from pages.components.training.charts import Panel, panels
 from pages.components.training.curves import STAGE_WORDS, pace_s, spans, stages_of, to_csv, window
 from pages.components.training.head import head_html

@@ -4,18 +4,17 @@ from html import escape
 
 import streamlit as st
 
-from conductor_core.chat import WorkerSpec
-from conductor_core.engine.catalogue import Health, check_all, check_worker, key_state
-from conductor_core.engine.pool import read_specs
+from conductor_core.chat.messages import WorkerSpec
+from conductor_core.engine.models import Health, check_all, check_worker, key_state
+from conductor_core.engine.pools import read_specs
 from conductor_core.errors import InspectorError
-from pages.components.look.palette import agent_dot
-from pages.components.look.words import inert
+from pages.components.app.session import current
+from pages.components.app.widgets import fault_box
 from pages.components.models import conductors
-from pages.components.models.found_servers import CHOSEN_POOL, found_servers
-from pages.components.models.real_workers import keys_and_small_models
-from pages.components.run import run_settings
-from pages.components.shell.faults import fault_box
-from pages.components.shell.runtime import current
+from pages.components.models.workers import CHOSEN_POOL, found_servers, keys_and_small_models
+from pages.components.run import settings
+from pages.components.style.figures import agent_dot
+from pages.components.style.words import inert
 
 HEALTH = "worker-health"
 
@@ -51,23 +50,23 @@ def show() -> None:
 
 
 def _choose_pool() -> str:
-    offered = run_settings.offered_pools()
+    offered = settings.offered_pools()
     st.selectbox(
         "Pool of the next run",
         offered,
-        index=offered.index(run_settings.pool()),
+        index=offered.index(settings.pool()),
         accept_new_options=True,
-        format_func=run_settings.pool_label,
+        format_func=settings.pool_label,
         help="The pool that the Run page uses. A built-in pool, or the path of a pool file (TOML).",
         key=CHOSEN_POOL,
         on_change=_take_pool,
     )
-    return run_settings.pool()
+    return settings.pool()
 
 
 def _take_pool() -> None:
     if chosen := st.session_state[CHOSEN_POOL]:
-        run_settings.use_pool(str(chosen))
+        settings.use_pool(str(chosen))
 
 
 def _check_all(pool: str, specs: tuple[WorkerSpec, ...]) -> None:
@@ -97,10 +96,10 @@ def _row(pool: str, spec: WorkerSpec, names: list[str]) -> None:
     key = f"use:{pool}:{spec.name}"
     used = st.toggle(
         f"Use {inert(spec.name)}",
-        value=spec.name not in run_settings.excluded(),
+        value=spec.name not in settings.excluded(),
         key=key,
         label_visibility="collapsed",
-        on_change=lambda: run_settings.exclude(spec.name, out=not st.session_state[key]),
+        on_change=lambda: settings.exclude(spec.name, out=not st.session_state[key]),
     )
     st.html(f'<span class="muted" aria-hidden="true">{"in use" if used else "left out"}</span>', width=60)
 

@@ -1,10 +1,10 @@
 """The store keeps an append-only event log in a database, and reads runs and lists from it."""
 
-from storage.deleting import Deleted
-from storage.privacy import Privacy
+from storage.lifecycle.deletion import Deleted
+from storage.log.queries import Totals
+from storage.privacy.settings import Privacy
 from storage.records import BatchSummary, RawEvent, RunSummary, StoredEvent, unreadable_status
 from storage.store import Store, open_store
-from storage.totals import Totals
 
 __all__ = [
     "BatchSummary",

@@ -8,14 +8,15 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from conductor_core import masking
 from conductor_core.errors import BadInput, InspectorError
-from conductor_core.given_path import given_path
+from conductor_core.files import given_path
+from conductor_core.privacy import masking
 from conductor_core.settings import Settings, setting_fault, sqlite_url
-from storage import copying, erasing, exporting, search_commands
-from storage.database import path_of
-from storage.evidence import commands as evidence
-from storage.looks import commands as looks
+from storage import bundles
+from storage.cli import access as looks
+from storage.cli import backup, erase, search
+from storage.cli import verify as evidence
+from storage.database.connections import path_of
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -24,11 +25,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     database = argparse.ArgumentParser(add_help=False)
     database.add_argument("--db", metavar="FILE|URL", help="Else DATABASE_URL, else your data folder's.")
-    copying.add(commands)
+    backup.add(commands)
     evidence.add(commands)
-    exporting.add(commands)
-    erasing.add(commands)
-    search_commands.add(commands, database)
+    bundles.add(commands)
+    erase.add(commands)
+    search.add(commands, database)
     looks.add(commands, database)
     masking.mask_logs()
     try:
@@ -39,19 +40,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
             case "key":
                 return evidence.show_key(given, _source)
             case "export":
-                return exporting.run(given, _source)
+                return bundles.run(given, _source)
             case "verifier":
                 return evidence.write_verifier(given, _source)
             case "erase":
-                return erasing.erase_runs(given, _source)
+                return erase.erase_runs(given, _source)
             case "retain":
-                return erasing.retain(given, _source)
+                return erase.retain(given, _source)
             case "hold":
-                return erasing.hold_runs(given, _source)
+                return erase.hold_runs(given, _source)
             case "backup":
-                return copying.backup_database(given, _source)
+                return backup.backup_database(given, _source)
             case "restore":
-                return copying.restore_database(given, _source)
+                return backup.restore_database(given, _source)
         return int(given.do(given, _source(given.db)))
     except ValidationError as error:
         print(f"error: {setting_fault(error)}", file=sys.stderr)

@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime
 
-from conductor_core.decision.reading import decision_record
-from conductor_core.decision.record import DecisionRecord
+from conductor_core.analysis.decision_reader import decision_record
+from conductor_core.analysis.decision_record import DecisionRecord
+from conductor_core.chat.messages import ImagePart
 from conductor_core.errors import ContentMissing, RunUnreadable, UnknownRun
-from conductor_core.message_parts import ImagePart
-from conductor_core.redaction import Redactor
-from conductor_core.trace import RunTrace, fold
+from conductor_core.run.redaction import Redactor
+from conductor_core.run.trace import RunTrace, fold
 from storage.store import Store
 
 
@@ -40,7 +40,7 @@ def record_of(store: Store, run_id: str, redactor: Redactor) -> DecisionRecord:
 
 def record_page_of(store: Store, run_id: str, redactor: Redactor, now_utc: datetime | None = None) -> str:
     """Returns the decision record of a run as an HTML page. Raises: as ``record_of``."""
-    from conductor_core.decision.page import record_page  # when used: it brings the templates
+    from conductor_core.analysis.decision_page import record_page  # when used: it brings the templates
 
     record = record_of(store, run_id, redactor)
     return record_page(record, images_of(store, record.images), hidden=redactor.count, now_utc=now_utc)

@@ -9,25 +9,21 @@ from typing import Any, NamedTuple
 
 from pydantic_core import PydanticSerializationError
 
-from conductor_core import (
-    actor,
-    approval_events,
-    approval_fold,
-    chat,
-    event_base,
-    events,
-    final_events,
-    gates,
-    run_facts,
-    run_request,
-    run_trace,
-    trace,
-)
-from conductor_core.actor import Actor, Caller
-from conductor_core.characters import whole_characters
-from conductor_core.events import EVENT, Event
+from conductor_core.chat import messages
+from conductor_core.run import actor, events, trace
+from conductor_core.run import events as approval_events
+from conductor_core.run import events as event_base
+from conductor_core.run import events as final_events
+from conductor_core.run import request as gates
+from conductor_core.run import request as run_request
+from conductor_core.run import trace as approval_fold
+from conductor_core.run import trace as run_trace
+from conductor_core.run import values as run_facts
+from conductor_core.run.actor import Actor, Caller
+from conductor_core.run.events import EVENT, Event
+from conductor_core.text import whole_characters
 from conductor_core.workflow import model
-from storage.vault import Vault
+from storage.privacy.vault import Vault
 
 
 def encode(event: Event) -> tuple[Event, str]:
@@ -84,7 +80,7 @@ def stored_line(sequence: int, kind: bytes, at_utc: bytes, payload: bytes) -> by
 
 
 class SnapshotRow(NamedTuple):
-    """The columns of a snapshot (``storage.tables``), in their order."""
+    """The columns of a snapshot (``storage.database.tables``), in their order."""
 
     run_id: str
     sequence: int
@@ -121,7 +117,18 @@ def _sha256(*values: object) -> str:
 def fold_digest() -> str:
     """Returns a digest of the code that folds events, because a snapshot of other code may mean something else."""
     digest = hashlib.sha256()
-    vocabulary = (model, chat, actor, run_facts, gates, event_base, approval_events, final_events, run_request, events)
+    vocabulary = (
+        model,
+        messages,
+        actor,
+        run_facts,
+        gates,
+        event_base,
+        approval_events,
+        final_events,
+        run_request,
+        events,
+    )
     for module in (*vocabulary, run_trace, approval_fold, trace):
         digest.update(Path(str(module.__file__)).read_bytes())
     return digest.hexdigest()[:16]

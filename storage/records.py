@@ -4,12 +4,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal, get_args
 
-from conductor_core.actor import Caller
-from conductor_core.chat import Usage
+from conductor_core.chat.messages import Usage
 from conductor_core.errors import RunKeyAway, RunTooNew, StoreError
-from conductor_core.events import Event
-from conductor_core.spending import Cost
-from conductor_core.trace import RunStatus
+from conductor_core.run.actor import Caller
+from conductor_core.run.costs import Cost
+from conductor_core.run.events import Event
+from conductor_core.run.trace import RunStatus
 from conductor_core.workflow.model import Frozen
 
 UnreadableStatus = Literal["damaged", "too_new", "key_away"]

@@ -1,8 +1,8 @@
 """Hides secrets and personal data in events before anything is stored, indexed or shown.
 
-Configured keys are always hidden, in every encoding that ``conductor_core.masking`` knows. Keys, cards, mail addresses
-and phone numbers of others, and names of people, are hidden if the settings say so. What a worker is sent does not
-change.
+Configured keys are always hidden, in every encoding that ``conductor_core.privacy.masking`` knows. Keys, cards, mail
+addresses and phone numbers of others, and names of people, are hidden if the settings say so. What a worker is sent
+does not change.
 """
 
 import hashlib
@@ -14,9 +14,12 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import PydanticSerializationError
 
-from conductor_core.commands import COMMAND, Command
 from conductor_core.errors import BadInput, StoreError
-from conductor_core.events import (
+from conductor_core.privacy.detectors import NAMES, NamesOfRun, NameSpans, OpenText, PersonNames, Sensitive, find
+from conductor_core.privacy.keys import environment_keys, folded
+from conductor_core.privacy.masking import MARK, Mask, MaskedText, known
+from conductor_core.run.commands import COMMAND, Command
+from conductor_core.run.events import (
     EVENT,
     FINAL_KINDS,
     Event,
@@ -25,16 +28,11 @@ from conductor_core.events import (
     RunCreated,
     StepDelta,
     StepProgress,
+    TakenOut,
     TextRedacted,
 )
-from conductor_core.key_forms import folded
-from conductor_core.keys import environment_keys
-from conductor_core.masking import MARK, Mask, MaskedText, known
-from conductor_core.person_names import NamesOfRun, PersonNames
-from conductor_core.redacted_event import TakenOut
-from conductor_core.redaction import STRUCTURE, place_of
-from conductor_core.sensitive import NAMES, NameSpans, OpenText, Sensitive, find
-from conductor_core.unescaped import without_escapes
+from conductor_core.run.redaction import STRUCTURE, place_of
+from conductor_core.text import without_escapes
 from storage.encoding import storable
 
 _OURS = STRUCTURE | {"actor", "agent", "agents", "answered_by", "then_agent", "pool", "conductor", "excluded"}

@@ -7,9 +7,7 @@ from contextlib import ExitStack, aclosing, contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 
-from conductor_core import masking
-from conductor_core.actor import Caller
-from conductor_core.commands import Command, SentCommand
+from conductor_core.chat.messages import LoadedImage
 from conductor_core.errors import (
     BadInput,
     EventOutOfOrder,
@@ -19,32 +17,35 @@ from conductor_core.errors import (
     StoreError,
     UnknownRun,
 )
-from conductor_core.events import Event, RunCreated
-from conductor_core.message_parts import LoadedImage
-from conductor_core.spending import interruption
-from conductor_core.trace import RunTrace
-from storage import batch_lock, batches, commands, contents, failures, following, queries, totals
-from storage import reading as run_reading
-from storage.commands import CommandWatch, Listener
-from storage.database import BUSY_TIMEOUT_S, Database, path_of
+from conductor_core.privacy import masking
+from conductor_core.run.actor import Caller
+from conductor_core.run.commands import Command, SentCommand
+from conductor_core.run.costs import interruption
+from conductor_core.run.events import Event, RunCreated
+from conductor_core.run.trace import RunTrace
+from conductor_core.settings import Settings, sqlite_url
+from storage import errors
+from storage.access_log.recorder import Looks
+from storage.database.connections import BUSY_TIMEOUT_S, Database, path_of
 from storage.encoding import snapshot_row
-from storage.event_log import EventLog
 from storage.evidence.anchoring import Anchoring, Evidence, Places, places_of, read_evidence
-from storage.evidence.chain import add_record
-from storage.evidence.formats import PublicKey
 from storage.evidence.keys import new_key, new_key_in_place
-from storage.listing import Listing, interrupt
-from storage.looks.keeping import Looks
-from storage.owner import gone, left
-from storage.privacy import Privacy
-from storage.queries import Search
+from storage.lifecycle.removal import Removing
+from storage.log import batches, commands, contents, following, queries
+from storage.log import owner as batch_lock
+from storage.log import queries as totals
+from storage.log import reading as run_reading
+from storage.log.commands import CommandWatch, Listener
+from storage.log.event_log import EventLog, RefusingLog
+from storage.log.owner import gone, left
+from storage.log.queries import Listing, Search, Totals, interrupt
+from storage.merkle.chain import add_record
+from storage.merkle.formats import PublicKey
+from storage.privacy.settings import Privacy
+from storage.privacy.vault import Sealed
 from storage.records import BatchSummary, RawEvent, RunSummary, StoredEvent
 from storage.redaction import RecordRedaction
-from storage.refusing_log import RefusingLog
-from storage.removing import Removing
 from storage.search.search import RunSearch
-from storage.totals import Totals
-from storage.vault import Sealed
 
 log = logging.getLogger(__name__)
 
@@ -205,7 +206,7 @@ class Store(Removing):
     def carrying_out(self, key: str, what: str) -> Iterator[None]:
         """Keeps other processes from the batch ``key``. Raises: BadInput, about ``what``, if one carries it out."""
         with ExitStack() as stack:
-            with failures.translated(self._database.path):
+            with errors.translated(self._database.path):
                 stack.enter_context(batch_lock.held(self._database.owners_folder, key, what))
             yield
 
@@ -331,7 +332,7 @@ class Store(Removing):
             return []
         marked = []
         for owner_id in dict.fromkeys(owner for _, owner in unfinished):
-            with failures.translated(self._database.path), gone(self._database.owners_folder, owner_id) as is_gone:
+            with errors.translated(self._database.path), gone(self._database.owners_folder, owner_id) as is_gone:
                 if is_gone:
                     marked += [run_id for run_id, owner in unfinished if owner == owner_id and self._interrupt(run_id)]
         return marked
@@ -343,7 +344,7 @@ class Store(Removing):
 
     def publish(self) -> None:
         """Publishes all that is not published yet, and returns when it is. Raises: BadInput; StoreError."""
-        with failures.translated(self._database.path):
+        with errors.translated(self._database.path):
             self._anchoring.publish_all()
 
     def rotate_key(self, caller: Caller) -> PublicKey:
@@ -413,3 +414,12 @@ def open_store(
     except BaseException:
         database.close()
         raise
+
+
+# Opens the store as the settings say, with its log's key and anchor.
+
+
+def store_of(file: Path, settings: Settings) -> Store:
+    """Returns the store of a database file. Raises: StoreError; BadInput about the anchor."""
+    privacy = Privacy.of(settings)
+    return open_store(sqlite_url(file), privacy, anchor=settings.anchor, signing_key=settings.signing_key)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from conductor_core import masking
+from conductor_core.privacy import masking
 
 # The same cases in every run, on a quiet machine and on a busy one; what `make fuzz` finds becomes an @example.
 _PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])

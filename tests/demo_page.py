@@ -8,11 +8,11 @@ import sys
 import tempfile
 from pathlib import Path
 
-from conductor_core.actor import THE_PROGRAM
 from conductor_core.engine.host import EngineHost
-from conductor_core.redaction import Redactor
 from conductor_core.rehearsal import EXAMPLES
-from conductor_core.run_request import RunRequest
+from conductor_core.run.actor import THE_PROGRAM
+from conductor_core.run.redaction import Redactor
+from conductor_core.run.request import RunRequest
 from conductor_core.settings import Settings
 from pages.components.live_workflow.shared_page import page_of_run
 from storage import open_store

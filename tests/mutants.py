@@ -28,20 +28,20 @@ SURVIVORS = Path(__file__).with_name("survivors.toml")
 ENOUGH = 0.85
 EVERY_S = 30.0
 """Between two lines of progress."""
-FIRST = "conductor_core.evaluation.statistics.*__mutmut_1"
+FIRST = "conductor_core.lab.evaluation.statistics.*__mutmut_1"
 """mutmut makes all mutants when it runs any: these few, which few tests reach."""
 ROOMS = (
     "engine",
     "workflow",
     "workers",
-    "aside",
-    "characters",
-    "provider_words",
+    "responses",
+    "text",
+    "providers",
     "trace",
     "storage",
     "security",
     "statistics",
-    "graders",
+    "grading",
     "reward",
     "grpo",
 )

@@ -1,4 +1,4 @@
-"""Writes ``storage/newest.sql``, the schema of a new database, as the migrations make it: ``make schema``.
+"""Writes ``storage/database/newest.sql``, the schema of a new database, as the migrations make it: ``make schema``.
 
 Run it after a new migration.
 """
@@ -7,8 +7,8 @@ import sqlite3
 import tempfile
 from pathlib import Path
 
-from storage.migrations.versions.v0014_search import FULL_TEXT
-from storage.schema import HEAD, NEWEST, migrate
+from storage.database.migrations.versions.v0014_search import FULL_TEXT
+from storage.database.schema import HEAD, NEWEST, migrate
 
 _HEADER = "-- Written by `make schema` from the migrations.\n\n"
 

@@ -13,16 +13,16 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from conductor_core import __version__
-from conductor_core.actor import THE_PROGRAM
-from conductor_core.engine.catalogue import cast_of
 from conductor_core.engine.host import EngineHost
+from conductor_core.engine.models import cast_of
 from conductor_core.engine.request import rerun_of
-from conductor_core.recorded_runs import FOLDER
 from conductor_core.rehearsal import EXAMPLES, generate, grade, rehearsal_specs
-from conductor_core.run_request import RunRequest
+from conductor_core.run.actor import THE_PROGRAM
+from conductor_core.run.recorded import FOLDER
+from conductor_core.run.request import RunRequest
+from conductor_core.run.share import SharedRun, inert_json, packed_events
+from conductor_core.run.trace import RunTrace
 from conductor_core.settings import Settings
-from conductor_core.shared_run import SharedRun, inert_json, packed_events
-from conductor_core.trace import RunTrace
 from conductor_core.workflow.model import AccessList, Step, Workflow
 from conductor_core.workflow.templates import TEMPLATES
 from storage import Store, open_store

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 from textwrap import indent, wrap
 
-from conductor_core.chat import Message
+from conductor_core.chat.messages import Message
 from conductor_core.rehearsal import (
     DIFFICULTIES,
     FAMILIES,
@@ -12,8 +12,8 @@ from conductor_core.rehearsal import (
     RehearsalTask,
     generate,
     open_rehearsal_worker,
-    profiles,
     rehearsal_specs,
+    skills,
 )
 from conductor_core.rehearsal.families import FORMS
 from conductor_core.rehearsal.writing import token_count
@@ -31,7 +31,7 @@ list grants.
 plan in view helps on hard tasks. A check needs the solution in view, and helps most if another worker wrote it. The
 figures are chosen to show these effects; they measure nothing. The workers' names are neutral for this reason.
 
-`conductor_core/rehearsal/decisions.py` holds all rules. A worker draws one outcome by a hash of seed, worker and
+`conductor_core/rehearsal/skills.py` holds all rules. A worker draws one outcome by a hash of seed, worker and
 messages. `exact.py` adds up all outcomes, so the chance that a plan gives the right answer is known without sampling.
 `python -m benchmarks.rehearsal_world` prints what orchestration gains here.
 """
@@ -116,22 +116,22 @@ _JUDGED = "an aggregator sees which answer is right"
 
 def _adjustments() -> str:
     by_difficulty = (
-        (_SOLVED, profiles.DIFFICULTY_LOGITS),
-        ("... with a complete plan in view, added", profiles.GOOD_PLAN_LOGITS),
-        ("a plan is complete", profiles.PLANNING_LOGITS),
-        (_RECOMPUTED, profiles.CHECKING_LOGITS),
-        (_JUDGED, profiles.JUDGING_LOGITS),
+        (_SOLVED, skills.DIFFICULTY_LOGITS),
+        ("... with a complete plan in view, added", skills.GOOD_PLAN_LOGITS),
+        ("a plan is complete", skills.PLANNING_LOGITS),
+        (_RECOMPUTED, skills.CHECKING_LOGITS),
+        (_JUDGED, skills.JUDGING_LOGITS),
     )
     rows = [[name, *(f"{logits[difficulty]:+.1f}" for difficulty in DIFFICULTIES)] for name, logits in by_difficulty]
     rest = (
-        ("an incomplete plan is in view", _SOLVED, profiles.POOR_PLAN_LOGITS),
-        ("most earlier answers in view are right", _SOLVED, profiles.ANCHOR_RIGHT_LOGITS),
-        ("earlier answers are in view, but not most of them right", _SOLVED, profiles.ANCHOR_WRONG_LOGITS),
-        ("the instruction has five or more different words besides the question", _SOLVED, profiles.CLEAR_LOGITS),
-        ("the instruction has the same word twice in a row (replaces the row above)", _SOLVED, profiles.VAGUE_LOGITS),
-        ("the answer to check is wrong, and a right one is in view too", _RECOMPUTED, profiles.ANCHOR_RIGHT_LOGITS),
-        ("the worker wrote that answer itself", _RECOMPUTED, profiles.OWN_WORK_LOGITS),
-        ("the worker wrote all answers in view itself", _JUDGED, profiles.OWN_WORK_LOGITS),
+        ("an incomplete plan is in view", _SOLVED, skills.POOR_PLAN_LOGITS),
+        ("most earlier answers in view are right", _SOLVED, skills.ANCHOR_RIGHT_LOGITS),
+        ("earlier answers are in view, but not most of them right", _SOLVED, skills.ANCHOR_WRONG_LOGITS),
+        ("the instruction has five or more different words besides the question", _SOLVED, skills.CLEAR_LOGITS),
+        ("the instruction has the same word twice in a row (replaces the row above)", _SOLVED, skills.VAGUE_LOGITS),
+        ("the answer to check is wrong, and a right one is in view too", _RECOMPUTED, skills.ANCHOR_RIGHT_LOGITS),
+        ("the worker wrote that answer itself", _RECOMPUTED, skills.OWN_WORK_LOGITS),
+        ("the worker wrote all answers in view itself", _JUDGED, skills.OWN_WORK_LOGITS),
     )
     return (
         "## What is added, in logits\n\n"
@@ -141,7 +141,7 @@ def _adjustments() -> str:
         + table(["chance that", *DIFFICULTIES], rows)
         + "\n"
         + table(["when", "chance that", "added"], [[when, what, f"{value:+.1f}"] for when, what, value in rest])
-        + f"\nA check that only reads through spoils a right solution in {profiles.FALSE_ALARM:.0%} of the cases.\n"
+        + f"\nA check that only reads through spoils a right solution in {skills.FALSE_ALARM:.0%} of the cases.\n"
     )
 
 
@@ -203,7 +203,7 @@ def page() -> str:
     return "\n".join(
         (
             HEAD,
-            ROLES.format(wrong=profiles.DOUBT_IF_WRONG, right=profiles.DOUBT_IF_RIGHT),
+            ROLES.format(wrong=skills.DOUBT_IF_WRONG, right=skills.DOUBT_IF_RIGHT),
             _workers(),
             _by_family("Skill", "Chance of a right answer to a medium question, alone, asked plainly.", "skills"),
             _by_family("Checking", "Chance of recomputing another worker's solution of a medium question.", "checks"),

@@ -1,76 +1,154 @@
-"""Tells a person what a run waits for, and who decided what."""
+"""``waiting``, ``approve`` and ``deny``: runs that wait for an approval."""
 
-from collections.abc import Iterator
-from datetime import datetime
+from collections.abc import Collection
+from pathlib import Path
+from typing import Annotated
 
-from conductor_core import events as ev
-from conductor_core.actor import Caller
-from conductor_core.cli.inputs import named_again
+import typer
+
+from conductor_core.cli import inputs, live, options
+from conductor_core.cli.live import ProgressView, exit_code, follow, watch
+from conductor_core.cli.output import print_json, print_notes, print_outcome
 from conductor_core.cli.text import one_line
-from conductor_core.run_trace import Approval, RunTrace
-from conductor_core.spending import Cost
+from conductor_core.cli.wiring import opened_engine, opened_store
+from conductor_core.errors import BadInput, EventOutOfOrder, RunHasEnded
+from conductor_core.run import documents
+from conductor_core.run.actor import local_caller
+from conductor_core.run.commands import Approve, Deny, Edit, note_for_record
+from conductor_core.run.trace import RunTrace
+from conductor_core.run.values import label
+from conductor_core.settings import Settings
+from storage import Store
 
 
-def lines(event: ev.ApprovalEvent, trace: RunTrace, db: str | None = None) -> list[str]:
-    """Returns what the event means; ``trace`` is the run after it, ``db`` its database if that was named."""
-    match event:
-        case ev.ApprovalRequested():
-            return [f"gate {', '.join(event.rules)} · {asked(trace.approvals[event.number - 1])}"]
-        case ev.ApprovalGranted() | ev.ApprovalDenied():
-            decided = [trace.approvals[number - 1] for number in event.numbers]
-            what = ", ".join(each.what for each in decided)
-            how = "denied" if isinstance(event, ev.ApprovalDenied) else "approved"
-            rest = ", and all that follows," if isinstance(event, ev.ApprovalGranted) and event.rest else ""
-            before = isinstance(event, ev.ApprovalGranted) and event.carried_from
-            where = f" in run {before} already" if before else ""
-            note = f": {one_line(event.note, 300)}" if event.note else ""
-            return [f"{what}{rest} {how} by {one_line(event.caller.in_words, 60)}{where}{note}"]
-        case ev.CommandRefused():
-            return [f"refused to {event.asked}: {one_line(event.reason, 400)}"]
-        case ev.RunWaiting():
-            return [waits(trace, db)]
+def waiting(db: options.Db = None, as_json: options.AsJson = False) -> int:
+    """List the runs that wait for an approval: for what, by which gate, since when."""
+    with opened_store(db, inputs.read_settings(), read=True) as store:
+        found = store.waiting()
+        print_notes(store)
+    if as_json:
+        print_json({"waiting": [_document(trace) for trace in found]})
+        return 0
+    for trace in found:
+        since = trace.waiting_since_utc or trace.asked_for[0].requested_at_utc
+        others = "" if trace.status == "waiting" else " · other steps still run"
+        print(f"{trace.run_id}  since {since:%Y-%m-%d %H:%M:%S} UTC{others}  {one_line(trace.task, 80)}")
+        for approval in trace.asked_for:
+            print(f"  {live.asked(approval)} · gate {', '.join(approval.rules)}")
+    if not found:
+        print("no run waits for an approval")
+    return 0
 
 
-def asked(approval: Approval) -> str:
-    """Says what an approval is asked for: what, whom, and at what cost at most."""
-    to = f" to {one_line(approval.agent, 40)}" if approval.agent else ""
-    cost = Cost(approval.most_usd, approval.most_usd or 0.0)
-    most = "" if approval.of == "conductor" else f", at most {approval.most.total_tokens:,} tokens, {cost.in_line}"
-    return f"{approval.what}{to}{most}"
+def approve(
+    run_id: options.RunId,
+    step: options.OfStep = None,
+    rest: Annotated[
+        bool, typer.Option("--all", help="Approve all that waits, and all that would wait from now on.")
+    ] = False,
+    workflow: Annotated[
+        Path | None,
+        typer.Option("--workflow", metavar="FILE", help="Go on with this workflow: no step that has begun may differ."),
+    ] = None,
+    note: options.Note = "",
+    db: options.Db = None,
+    as_json: options.AsJson = False,
+    quiet: options.Quiet = False,
+) -> int:
+    """Let RUN_ID go on, as it is or with an edited workflow.
+
+    Shows it until it ends or waits again. If no other process goes on with the run, this one does.
+    """
+    settings, caller, note = inputs.read_settings(), local_caller("cli"), note_for_record(note)
+    if step is not None and (rest or workflow is not None):
+        raise BadInput("give --step, or --all or --workflow, not both")
+    with opened_store(db, settings) as store:
+        trace, sequence = _that_waits(store, run_id)
+        by = {"run_id": trace.run_id, "actor": caller.actor, "door": caller.door}
+        numbers: tuple[int, ...] | None = _numbers(trace, step)
+        edit = None
+        if workflow is not None:
+            agents = [spec.name for spec in trace.pool.workers]
+            what = f"workflow file {one_line(str(workflow))}: "
+            given = inputs.valid_workflow(inputs.read_workflow(workflow), agents, trace.limits, what)
+            edit, numbers = store.send(Edit.model_validate(by | {"workflow": given})), None
+        said = {"numbers": numbers, "rest": rest, "note": note, "after_edit": edit}
+        number = store.send(Approve.model_validate(by | said))
+        view = ProgressView(quiet=quiet, answer=not as_json, trace=trace, db=db)
+        trace = _go_on(store, settings, trace.run_id, (edit, number), view, sequence)
+    print_outcome(trace, view, as_json=as_json)
+    return exit_code(trace)
 
 
-def waits(trace: RunTrace, db: str | None = None) -> str:
-    """Says that a run waits, and what to do. ``db``: its database, if that was named."""
-    what = ", ".join(approval.what for approval in trace.asked_for)
-    again = named_again(trace.run_id, db)
-    return f"run {trace.run_id} waits for an approval of {what}: conductor approve {again}, or deny"
+def deny(
+    run_id: options.RunId,
+    step: options.OfStep = None,
+    note: options.Note = "",
+    db: options.Db = None,
+    as_json: options.AsJson = False,
+    quiet: options.Quiet = False,
+) -> int:
+    """End RUN_ID as denied. Finished steps are kept."""
+    settings, caller, note = inputs.read_settings(), local_caller("cli"), note_for_record(note)
+    with opened_store(db, settings) as store:
+        trace, sequence = _that_waits(store, run_id)
+        numbers = _numbers(trace, step)
+        command = Deny(run_id=trace.run_id, numbers=numbers, note=note, actor=caller.actor, door=caller.door)
+        view = ProgressView(quiet=quiet, answer=False, trace=trace, db=db)
+        trace = _go_on(store, settings, trace.run_id, (store.send(command),), view, sequence)
+    if as_json:
+        print_json(documents.run_document(trace))
+    return 0 if trace.status == "denied" else 1
 
 
-def record_lines(trace: RunTrace) -> Iterator[str]:
-    """Yields a line for each request with its decision, and for each command that was refused."""
-    for approval in trace.approvals:
-        rules = ", ".join(approval.rules)
-        yield f"{approval.number}  {_time(approval.requested_at_utc)}  {asked(approval)} · gate {rules}"
-        if approval.decided_by is None or approval.decided_at_utc is None:
-            yield f"   {'replaced by an edit' if approval.status == 'replaced' else approval.status}"
-            continue
-        rest = ", and all that follows" if approval.rest else ""
-        where = f" in run {approval.carried_from}" if approval.carried_from else ""
-        note = f": {one_line(approval.note, 300)}" if approval.note else ""
-        how = "approved" if approval.status == "granted" else approval.status
-        by = who(trace, approval.decided_by)
-        taken_over = "taken over, " if approval.carried_from else ""
-        yield f"   {_time(approval.decided_at_utc)}  {taken_over}{how}{rest} by {by}{where}{note}"
-    for refused in trace.refused:
-        by = who(trace, refused.by)
-        yield f"-  {_time(refused.at_utc)}  refused to {refused.asked}, asked by {by}: {one_line(refused.reason, 300)}"
+def _document(trace: RunTrace) -> documents.Document:
+    return {
+        "run_id": trace.run_id,
+        "task": trace.task,
+        "status": trace.status,
+        **documents.waiting_document(trace),
+    }
 
 
-def who(trace: RunTrace, caller: Caller) -> str:
-    """Returns who caused something in a run. Of an imported run that is its file's word, if it did not come with us."""
-    own = trace.imported is None or trace.imported.recorded
-    return f"{one_line(caller.in_words, 60)}{'' if own else ' (says the file)'}"
+def _that_waits(store: Store, run_id: str) -> tuple[RunTrace, int]:
+    """Returns the run, and the sequence of its last event.
+
+    Raises: UnknownRun; RunHasEnded; BadInput if nothing of the run waits.
+    """
+    trace, sequence = store.trace(store.resolve(run_id))
+    if trace.ended:
+        raise RunHasEnded(f"run {trace.run_id} has ended already: {trace.status}")
+    if not trace.asked_for:
+        raise BadInput(f"nothing of run {trace.run_id} waits for an approval: it is {trace.status}")
+    return trace, sequence
 
 
-def _time(moment: datetime) -> str:
-    return f"{moment:%Y-%m-%d %H:%M:%S} UTC"
+def _numbers(trace: RunTrace, step: str | None) -> tuple[int, ...]:
+    """Returns the requests that are decided: what is asked now, not what may be asked when the command is heard."""
+    asked = [approval for approval in trace.asked_for if step is None or label(approval.path) == step.strip()]
+    if not asked:
+        waits = ", ".join(approval.what for approval in trace.asked_for)
+        raise BadInput(f"--step {step}: that does not wait for an approval; {waits} of run {trace.run_id} does")
+    return tuple(approval.number for approval in asked)
+
+
+def _go_on(
+    store: Store, settings: Settings, run_id: str, numbers: Collection[int | None], view: ProgressView, sequence: int
+) -> RunTrace:
+    """Carries the run out here, or follows it in another process, until it has ended or waits again.
+
+    Raises: BadInput if one of the commands ``numbers`` was refused.
+    """
+    with opened_engine(store, settings) as host:
+        try:
+            host.take_up(run_id)
+        except EventOutOfOrder:
+            follow(store, run_id, view, sequence)
+        else:
+            watch(store, host, run_id, view, after=sequence, until_it_waits=True)
+    trace = store.read(run_id)
+    # Of an edit and its approval, the edit comes first and says why.
+    refused = next((each for each in trace.refused if each.command in numbers), None)
+    if refused is not None:
+        raise BadInput(f"refused: {refused.reason}")
+    return trace

@@ -10,26 +10,25 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
 
-from conductor_core import documents
-from conductor_core.actor import local_caller
-from conductor_core.cli.batch_progress import BatchProgress
 from conductor_core.cli.live import RunStopped
-from conductor_core.cli.signals import stopping
+from conductor_core.cli.main import stopping
+from conductor_core.cli.progress import BatchProgress
 from conductor_core.cli.task_file import read_task_file
 from conductor_core.cli.text import duration, one_line
 from conductor_core.cli.wiring import opened_engine, opened_store
 from conductor_core.engine.batch import BatchSpent, BatchTask, Room, request_of, spent_at_most
-from conductor_core.engine.cost_cap import CostCap
+from conductor_core.engine.budgets import CostCap
 from conductor_core.engine.host import EngineHost
-from conductor_core.engine.pool import pool_info
+from conductor_core.engine.pools import pool_info
 from conductor_core.engine.request import asks_conductor
 from conductor_core.errors import BadInput, StoreError
-from conductor_core.events import BatchRow, RunRequest
-from conductor_core.run_facts import PoolInfo
-from conductor_core.run_ids import new_run_id
+from conductor_core.run import documents
+from conductor_core.run.actor import local_caller
+from conductor_core.run.costs import Cost, cost_so_far
+from conductor_core.run.request import RunRequest, new_run_id
+from conductor_core.run.trace import RunTrace
+from conductor_core.run.values import BatchRow, PoolInfo
 from conductor_core.settings import Settings
-from conductor_core.spending import Cost, cost_so_far
-from conductor_core.trace import RunTrace
 from storage import BatchSummary, RunSummary, Store
 
 _MOST_REASONS = 5

@@ -8,20 +8,27 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from conductor_core.actor import local_caller
-from conductor_core.answers.conclusion import conclude
-from conductor_core.blame import words
-from conductor_core.blame.carrying_out import CONCURRENCY, SIMULATED_CONCURRENCY, Blame, CarryingOut, recorded
-from conductor_core.blame.document import blame_document
-from conductor_core.blame.effects import Effect, Flips, effects
-from conductor_core.blame.experiments import MOST_REPLAYS, PURPOSE, USUAL_REPLAYS, Experiments, Only
-from conductor_core.blame.verdicts import Verdicts
+from conductor_core.analysis.conclusion import conclude
+from conductor_core.blame import report
+from conductor_core.blame.experiments import (
+    MOST_REPLAYS,
+    PURPOSE,
+    USUAL_REPLAYS,
+    Effect,
+    Experiments,
+    Flips,
+    Only,
+    effects,
+)
+from conductor_core.blame.report import blame_document
+from conductor_core.blame.runs import CONCURRENCY, SIMULATED_CONCURRENCY, Blame, CarryingOut, Verdicts, recorded
 from conductor_core.cli import inputs, options
+from conductor_core.cli.main import stopping
 from conductor_core.cli.output import print_json, print_not_on_record
 from conductor_core.cli.ready import ready
-from conductor_core.cli.signals import stopping
 from conductor_core.cli.text import one_line
 from conductor_core.cli.wiring import opened_engine, opened_store
+from conductor_core.run.actor import local_caller
 from conductor_core.settings import Settings
 
 if TYPE_CHECKING:
@@ -149,10 +156,10 @@ def _head(blame: Blame) -> Iterator[str]:
     yield f"run {source.run_id} · {one_line(source.task)}"
     yield f"answer{' (simulated)' if source.simulated else ''}: {one_line(said)}"
     yield one_line(blame.verdicts.in_words, 400)
-    yield f"{blame.count} replays of each: {words.estimate_words(blame.estimate)}"
+    yield f"{blame.count} replays of each: {report.estimate_words(blame.estimate)}"
     if blame.left and len(blame.left) < len(blame.replays):
-        yield f"left: {words.estimate_words(blame.estimate_left)}"
-    yield from words.notes(blame.experiments)
+        yield f"left: {report.estimate_words(blame.estimate_left)}"
+    yield from report.notes(blame.experiments)
 
 
 def _lines(blame: Blame, ranking: tuple[Effect, ...]) -> Iterator[str]:
@@ -161,22 +168,22 @@ def _lines(blame: Blame, ranking: tuple[Effect, ...]) -> Iterator[str]:
     if not any(effect.pairs for effect in ranking):
         yield "Nothing is measured yet."
         return
-    yield from ("", words.why_first(ranking, plan), "")
+    yield from ("", report.why_first(ranking, plan), "")
     rows: list[tuple[str, ...]] = [("", "FINDING", "CHANGE", "FLIPS WITH", "WITHOUT", "EFFECT (95 %)")]
-    rows += [_row(effect, words.change_words(effect.change, plan)) for effect in ranking]
+    rows += [_row(effect, report.change_words(effect.change, plan)) for effect in ranking]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
     yield ""
     for effect in ranking:
-        yield f"{effect.rank}. {one_line(words.sentence(effect, plan), 400)} {words.finding_words(effect)}"
+        yield f"{effect.rank}. {one_line(report.sentence(effect, plan), 400)} {report.finding_words(effect)}"
 
 
 def _row(effect: Effect, change: str) -> tuple[str, ...]:
-    sign, said = words.FINDINGS[effect.finding]
+    sign, said = report.FINDINGS[effect.finding]
     if effect.with_it is None:
         return (str(effect.rank), f"{sign} {said}", one_line(change, 60), "-", "-", "-")
-    interval = f"{words.signed(effect.effect)} ({words.signed(effect.low)} to {words.signed(effect.high)})"
+    interval = f"{report.signed(effect.effect)} ({report.signed(effect.low)} to {report.signed(effect.high)})"
     with_it, without = _counted(effect.with_it), _counted(effect.without)
     return (str(effect.rank), f"{sign} {said}", one_line(change, 60), with_it, without, interval)
 

@@ -6,19 +6,19 @@ from typing import Annotated
 
 import typer
 
-from conductor_core.actor import local_caller
-from conductor_core.answers.conclusion import conclude
-from conductor_core.cli import inputs, options
-from conductor_core.cli.export_html import Redact, html_of_comparison
-from conductor_core.cli.output import print_json, print_not_on_record, print_notes, print_written, write_file
-from conductor_core.cli.text import duration, one_line, plain
-from conductor_core.cli.wiring import opened_store
-from conductor_core.compare.document import comparison_document, rounds_document
-from conductor_core.compare.rounds import compare_rounds, kept_answer, name_of, opened_rounds
-from conductor_core.compare.runs import Names, RoundsCompared, RunsCompared, compare_runs
-from conductor_core.compare.texts import TextDifference, compare_texts, shortened
-from conductor_core.compare.words import (
+from conductor_core.analysis.compare import (
+    Names,
+    RoundsCompared,
+    RunsCompared,
+    compare_rounds,
+    compare_runs,
+    kept_answer,
+    name_of,
+    opened_rounds,
+)
+from conductor_core.analysis.compare_report import (
     agents_of,
+    comparison_document,
     count,
     headline,
     letter,
@@ -26,11 +26,21 @@ from conductor_core.compare.words import (
     part_words,
     plan_sentences,
     plan_word,
+    rounds_document,
 )
+from conductor_core.analysis.conclusion import conclude
+from conductor_core.analysis.text_diff import TextDifference, compare_texts, shortened
+from conductor_core.cli import inputs, options
+from conductor_core.cli.export_html import Redact, html_of_comparison
+from conductor_core.cli.output import print_json, print_not_on_record, print_notes, print_written, write_file
+from conductor_core.cli.text import duration, one_line
+from conductor_core.cli.wiring import opened_store
 from conductor_core.errors import BadInput
-from conductor_core.run_facts import label
-from conductor_core.spending import cost_so_far
-from conductor_core.trace import RunTrace
+from conductor_core.run.actor import local_caller
+from conductor_core.run.costs import cost_so_far
+from conductor_core.run.trace import RunTrace
+from conductor_core.run.values import label
+from conductor_core.text import plain
 
 _MARKS = {"removed": ("[-", "-]"), "added": ("{+", "+}"), "same": ("", "")}
 """As ``git diff --word-diff`` has them."""

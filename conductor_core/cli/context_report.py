@@ -4,7 +4,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from conductor_core.cli.text import one_line
-from conductor_core.context_flow import (
+from conductor_core.engine.estimates import Variant, WhatIf, what_if
+from conductor_core.run.context_flow import (
     Cell,
     Part,
     Received,
@@ -14,9 +15,8 @@ from conductor_core.context_flow import (
     context_flow,
     source_name,
 )
-from conductor_core.engine.what_if import Variant, WhatIf, what_if
-from conductor_core.run_facts import label
-from conductor_core.trace import RunTrace
+from conductor_core.run.trace import RunTrace
+from conductor_core.run.values import label
 
 SIGNS = {"granted": "●", "passed_on": "◐", "withheld": "✕", "absent": "◌", "planned": "○", "unplanned": "–"}
 _LEGEND = (

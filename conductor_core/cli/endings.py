@@ -1,9 +1,9 @@
 """Tells a person about a call that brought no whole answer, and what was done about it."""
 
-from conductor_core import events as ev
+from conductor_core.chat.messages import IN_WORDS, Ending
 from conductor_core.cli.text import duration, one_line
-from conductor_core.endings import IN_WORDS, Ending
-from conductor_core.trace import Attempt, PlanAttempt, RunTrace, StepTrace
+from conductor_core.run import events as ev
+from conductor_core.run.trace import Attempt, PlanAttempt, RunTrace, StepTrace
 
 
 def retried(step: StepTrace, attempt: Attempt | ev.StepRetried) -> str:

@@ -5,9 +5,9 @@ from typing import Annotated
 import typer
 
 from conductor_core.cli import inputs, options
-from conductor_core.cli.extras import needs_extra
+from conductor_core.cli.main import needs_extra
 from conductor_core.cli.output import print_json
-from conductor_core.engine.pool import read_specs
+from conductor_core.engine.pools import read_specs
 from conductor_core.errors import BadInput
 
 Suite = Annotated[
@@ -93,8 +93,8 @@ def evaluate_command(
     needs_extra("evaluate")
     # Imported when used: no other command pays for suites, graders and the rehearsal world.
     from conductor_core.cli.evaluating import evaluate
-    from conductor_core.evaluation.runner import Caps
-    from conductor_core.evaluation.session import EvaluationChoices
+    from conductor_core.lab.evaluation.runner import Caps
+    from conductor_core.lab.evaluation.session import EvaluationChoices
 
     choices = EvaluationChoices(
         suite=suite,
@@ -120,7 +120,7 @@ def evaluate_command(
 
 
 def _list(pool: str, *, as_json: bool) -> int:
-    from conductor_core.evaluation.orchestrators import catalogue
+    from conductor_core.lab.evaluation.orchestrators import catalogue
 
     agents = [spec.name for spec in read_specs(pool)]
     names = catalogue.every(agents)

@@ -7,17 +7,17 @@ from typing import Annotated
 
 import typer
 
-from conductor_core.actor import local_caller
 from conductor_core.cli import inputs, options
 from conductor_core.cli.export_html import Redact, html_of, record_of
 from conductor_core.cli.export_otlp import otlp_of
 from conductor_core.cli.output import print_json, print_not_on_record, print_notes, print_written, write_file
 from conductor_core.cli.text import one_line
 from conductor_core.cli.wiring import opened_store
-from conductor_core.engine.pool import pool_info, read_pool
+from conductor_core.engine.pools import pool_info, read_pool
 from conductor_core.errors import BadInput
 from conductor_core.export.formats import PLAN_FORMATS, PNG, PlanFormat
 from conductor_core.export.plan import Plan, plan_of
+from conductor_core.run.actor import local_caller
 from conductor_core.settings import Settings
 from conductor_core.workflow.source import MAX_STEPS_READ
 from storage import Store

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from conductor_core.redaction import Redactor, read_patterns
+from conductor_core.run.redaction import Redactor, read_patterns
 from storage import Store
 
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from conductor_core.cli.extras import needs_extra
-from conductor_core.redaction import Redactor, read_patterns
+from conductor_core.cli.main import needs_extra
+from conductor_core.run.redaction import Redactor, read_patterns
 from conductor_core.settings import Settings
 from storage import Store
 
@@ -16,8 +16,10 @@ def otlp_of(store: Store, run_id: str, redact: Sequence[str]) -> str:
     Raises: UnknownRun, RunUnreadable, StoreError; BadInput for what is no pattern, and without the extra ``otlp``.
     """
     needs_extra("otlp")
-    from conductor_core.telemetry.otlp import otlp_json  # when used: the extra brings what it imports
-    from conductor_core.telemetry.spans import spans_of
+    from conductor_core.export.otel import (
+        otlp_json,  # when used: the extra brings what it imports
+        spans_of,
+    )
 
     store.trace(run_id)  # raises what is wrong with the run
     events = Redactor(read_patterns(redact)).events([stored.event for stored in store.events(run_id)])

@@ -2,29 +2,99 @@
 
 import asyncio
 import sys
-from collections.abc import Coroutine, Iterable
+from collections.abc import Coroutine, Iterable, Iterator
 from contextlib import aclosing
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, assert_never
 
-from conductor_core import events as ev
-from conductor_core.actor import local_caller
-from conductor_core.advice import advice
-from conductor_core.cli import approvals, endings
+from conductor_core.chat.messages import INCOMPLETE
+from conductor_core.chat.progress import Progress, time_left
+from conductor_core.cli import endings
 from conductor_core.cli.inputs import named_again
-from conductor_core.cli.signals import stopping
-from conductor_core.cli.text import duration, labels, one_line, plain
-from conductor_core.endings import INCOMPLETE
-from conductor_core.errors import InspectorError, StoreError
-from conductor_core.progress import Progress, time_left
-from conductor_core.run_facts import label
-from conductor_core.sensitive import in_words
-from conductor_core.spending import IN_WORDS, basis, cost_of_call, cost_so_far
-from conductor_core.trace import RunTrace, StepTrace, apply, begin
+from conductor_core.cli.main import stopping
+from conductor_core.cli.text import duration, labels, one_line
+from conductor_core.errors import InspectorError, StoreError, advice
+from conductor_core.privacy.detectors import in_words
+from conductor_core.run import events as ev
+from conductor_core.run.actor import Caller, local_caller
+from conductor_core.run.costs import IN_WORDS, Cost, basis, cost_of_call, cost_so_far
+from conductor_core.run.trace import Approval, RunTrace, StepTrace, apply, begin
+from conductor_core.run.values import Path, label
+from conductor_core.text import plain
 from conductor_core.workflow.model import Workflow
 
 if TYPE_CHECKING:
     from conductor_core.engine.host import EngineHost
     from storage import Store
+
+
+# Tells a person what a run waits for, and who decided what.
+
+
+def lines(event: ev.ApprovalEvent, trace: RunTrace, db: str | None = None) -> list[str]:
+    """Returns what the event means; ``trace`` is the run after it, ``db`` its database if that was named."""
+    match event:
+        case ev.ApprovalRequested():
+            return [f"gate {', '.join(event.rules)} · {asked(trace.approvals[event.number - 1])}"]
+        case ev.ApprovalGranted() | ev.ApprovalDenied():
+            decided = [trace.approvals[number - 1] for number in event.numbers]
+            what = ", ".join(each.what for each in decided)
+            how = "denied" if isinstance(event, ev.ApprovalDenied) else "approved"
+            rest = ", and all that follows," if isinstance(event, ev.ApprovalGranted) and event.rest else ""
+            before = isinstance(event, ev.ApprovalGranted) and event.carried_from
+            where = f" in run {before} already" if before else ""
+            note = f": {one_line(event.note, 300)}" if event.note else ""
+            return [f"{what}{rest} {how} by {one_line(event.caller.in_words, 60)}{where}{note}"]
+        case ev.CommandRefused():
+            return [f"refused to {event.asked}: {one_line(event.reason, 400)}"]
+        case ev.RunWaiting():
+            return [waits(trace, db)]
+
+
+def asked(approval: Approval) -> str:
+    """Says what an approval is asked for: what, whom, and at what cost at most."""
+    to = f" to {one_line(approval.agent, 40)}" if approval.agent else ""
+    cost = Cost(approval.most_usd, approval.most_usd or 0.0)
+    most = "" if approval.of == "conductor" else f", at most {approval.most.total_tokens:,} tokens, {cost.in_line}"
+    return f"{approval.what}{to}{most}"
+
+
+def waits(trace: RunTrace, db: str | None = None) -> str:
+    """Says that a run waits, and what to do. ``db``: its database, if that was named."""
+    what = ", ".join(approval.what for approval in trace.asked_for)
+    again = named_again(trace.run_id, db)
+    return f"run {trace.run_id} waits for an approval of {what}: conductor approve {again}, or deny"
+
+
+def record_lines(trace: RunTrace) -> Iterator[str]:
+    """Yields a line for each request with its decision, and for each command that was refused."""
+    for approval in trace.approvals:
+        rules = ", ".join(approval.rules)
+        yield f"{approval.number}  {_time(approval.requested_at_utc)}  {asked(approval)} · gate {rules}"
+        if approval.decided_by is None or approval.decided_at_utc is None:
+            yield f"   {'replaced by an edit' if approval.status == 'replaced' else approval.status}"
+            continue
+        rest = ", and all that follows" if approval.rest else ""
+        where = f" in run {approval.carried_from}" if approval.carried_from else ""
+        note = f": {one_line(approval.note, 300)}" if approval.note else ""
+        how = "approved" if approval.status == "granted" else approval.status
+        by = who(trace, approval.decided_by)
+        taken_over = "taken over, " if approval.carried_from else ""
+        yield f"   {_time(approval.decided_at_utc)}  {taken_over}{how}{rest} by {by}{where}{note}"
+    for refused in trace.refused:
+        by = who(trace, refused.by)
+        yield f"-  {_time(refused.at_utc)}  refused to {refused.asked}, asked by {by}: {one_line(refused.reason, 300)}"
+
+
+def who(trace: RunTrace, caller: Caller) -> str:
+    """Returns who caused something in a run. Of an imported run that is its file's word, if it did not come with us."""
+    own = trace.imported is None or trace.imported.recorded
+    return f"{one_line(caller.in_words, 60)}{'' if own else ' (says the file)'}"
+
+
+def _time(moment: datetime) -> str:
+    return f"{moment:%Y-%m-%d %H:%M:%S} UTC"
+
 
 _TOLD_EVERY_MS = 5_000
 _LONG_S = 10.0
@@ -61,7 +131,7 @@ class ProgressView:
         self._stream = answer and sys.stdout.isatty()
         self._trace = None if trace is None else trace.model_copy(deep=True)
         self._writing_plan = False
-        self._told: dict[tuple[bool, ev.Path], tuple[str, float]] = {}
+        self._told: dict[tuple[bool, Path], tuple[str, float]] = {}
         self.answer_shown = ""
 
     def show(self, event: ev.Event) -> None:
@@ -74,7 +144,7 @@ class ProgressView:
         if not self._quiet:
             self._print(event, self._trace)
         elif isinstance(event, ev.RunWaiting):
-            self._say(approvals.waits(self._trace, self._db))
+            self._say(waits(self._trace, self._db))
         elif event.kind in ev.FINAL_KINDS and self._trace.status == "completed":
             if self._answer and self._trace.simulated:
                 self._say("simulated workers")
@@ -114,7 +184,7 @@ class ProgressView:
             taken_out = in_words({each.what: each.count for each in event.taken_out})
             self._say(f"hidden before it was stored, in {event.of}: {taken_out}")
         elif isinstance(event, ev.ApprovalEvent):
-            self._say_each(approvals.lines(event, trace, self._db))
+            self._say_each(lines(event, trace, self._db))
         else:
             assert_never(event)
 

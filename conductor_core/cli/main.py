@@ -1,21 +1,99 @@
 """Turns arguments into an exit code. Every error that a user can meet becomes one line on stderr."""
 
+import asyncio
 import json
 import logging
 import os
+import signal
 import sys
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from typer.main import get_command
 
-from conductor_core import __version__, masking
-from conductor_core.cli.commands import app_for
+from conductor_core import __version__
 from conductor_core.cli.text import one_line
 from conductor_core.errors import BadInput, InspectorError, StoreError
+from conductor_core.privacy import masking
+
+# Lists the commands. Each returns its exit code: 0 done, 1 the run failed, 2 bad input.
+#
+# Only the command that is asked for is imported: else a short command would spend most of its time on imports.
+
+COMMANDS = {
+    "plan": ("plan:plan", "Let the Conductor write a workflow for TASK, without running it."),
+    "check": ("check:check", "Show what a workflow FILE means, and every fault and warning with its place."),
+    "run": ("run:run", "Run TASK: the Conductor plans, workers answer. The answer goes to stdout, progress to stderr."),
+    "rerun": (
+        "rerun:rerun_command",
+        "Run RUN_ID again as a new run, with one step or the workflow changed; unchanged steps are reused.",
+    ),
+    "show": (
+        "show:show",
+        "Print the whole record of a run: plan, steps, what each saw and was not shown, spending, answer.",
+    ),
+    "compare": ("compare:compare_command", "Compare runs: plans, outputs, answers, cost and time."),
+    "blame": (
+        "blame:blame_command",
+        "Measure which step, and which access granted or withheld, decided the answer of RUN_ID.",
+    ),
+    "ui": ("ui:ui", "Serve the inspector for a browser: ask, watch, edit, re-run."),
+    "export": (
+        "export:export",
+        "Write RUN_ID as a page that opens without a server, or its plan as lists, JSON, a picture or a script.",
+    ),
+    "import": (
+        "import_run:import_run",
+        "Read a run from a page that export, compare or Share wrote. It is marked as imported.",
+    ),
+    "runs": ("show:runs", "List runs, newest first."),
+    "waiting": ("approvals:waiting", "List the runs that wait for an approval: for what, by which gate, since when."),
+    "approve": ("approvals:approve", "Let RUN_ID go on, as it is or with an edited workflow."),
+    "deny": ("approvals:deny", "End RUN_ID as denied. Finished steps are kept."),
+    "cancel": ("cancel:cancel_command", "Cancel RUN_ID, whichever process carries it out. Finished steps are kept."),
+    "models": (
+        "models:models",
+        "List, download, delete and time the Conductors of this machine: list, pull, remove, time.",
+    ),
+    "train": ("train:train_command", "Train a Conductor by CONFIG. Give the output folder as --conductor to use it."),
+    "evaluate": (
+        "evaluate:evaluate_command",
+        "Give a suite of tasks with known answers to the Conductor and its baselines, and score each.",
+    ),
+}
+"""For each name: where the command is, and its line in the list of commands."""
+
+
+def app_for(arguments: Sequence[str]) -> typer.Typer:
+    """Builds the program. Of its commands, only the one that ``arguments`` name can be called."""
+    app = typer.Typer(
+        add_completion=False,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+        help="See, steer and re-run what a Conductor's workflow of language models does.",
+    )
+    asked = next((argument for argument in arguments if not argument.startswith("-")), None)
+    for name, (place, line) in COMMANDS.items():
+        if name == asked:
+            module, function = place.split(":")
+            found = getattr(import_module(f"conductor_core.cli.{module}"), function)
+            if isinstance(found, typer.Typer):
+                app.add_typer(found, name=name)
+            else:
+                app.command(name)(found)
+        else:
+            app.command(name, help=line)(_not_asked)
+    return app
+
+
+def _not_asked() -> int:
+    raise AssertionError("a command that was not named was called")
+
 
 _BAD_INPUT = 2
 
@@ -110,7 +188,7 @@ def _name() -> str:
 def _fail(arguments: Sequence[str], code: str, message: str, exit_code: int) -> int:
     line = one_line(message, 2000)
     if "--json" in arguments:
-        from conductor_core.documents import error_document  # it brings in the whole vocabulary of runs
+        from conductor_core.run.documents import error_document  # it brings in the whole vocabulary of runs
 
         # For many tasks, stdout has one document on each line.
         print(json.dumps(error_document(code, line), indent=None if "--tasks" in arguments else 2))
@@ -122,3 +200,66 @@ def _usage_message(error: typer.TyperException) -> str:
     format_message = getattr(error, "format_message", None)
     message = str(error) if format_message is None else str(format_message())
     return f"{message.rstrip('.')}; see --help"
+
+
+# What a command needs beyond the base installation: the distribution's extras.
+
+EXTRAS = {
+    "train": ("accelerate", "datasets", "trl"),
+    "evaluate": ("datasets", "math_verify", "sklearn"),
+    "otlp": (
+        "opentelemetry.trace",
+        "opentelemetry.sdk",
+        "opentelemetry.exporter.otlp.proto.http",
+        "opentelemetry.exporter.otlp.json.common",
+        "requests",
+    ),
+}
+"""By extra: the modules that it brings, as they are imported."""
+
+
+def needs_extra(extra: str) -> None:
+    """Raises: BadInput if a module of ``extra`` is not installed."""
+    missing = [module for module in EXTRAS[extra] if not _is_installed(module)]
+    if missing:
+        raise BadInput(
+            f'this command needs the extra "{extra}" ({", ".join(missing)} not installed). '
+            f"In the folder of the source, run: pip install '.[{extra}]'"
+        )
+
+
+def _is_installed(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:  # a package above it is missing
+        return False
+
+
+# Ctrl-C and SIGTERM while a command works.
+
+_EXIT_CODES = {signal.SIGINT: 130, signal.SIGTERM: 143}
+
+
+@contextmanager
+def stopping(stop: Callable[[], object]) -> Iterator[list[int]]:
+    """Calls ``stop`` at the first SIGINT or SIGTERM; a second one ends the program. Needs a running event loop.
+
+    Yields a list: empty at first, it holds the exit code from the first signal on.
+    """
+    loop = asyncio.get_running_loop()
+    codes: list[int] = []
+
+    def on_signal(number: signal.Signals) -> None:
+        if codes:
+            signal.signal(number, signal.SIG_DFL)
+            signal.raise_signal(number)
+        codes.append(_EXIT_CODES[number])
+        stop()
+
+    for number in _EXIT_CODES:
+        loop.add_signal_handler(number, on_signal, number)
+    try:
+        yield codes
+    finally:
+        for number in _EXIT_CODES:
+            loop.remove_signal_handler(number)

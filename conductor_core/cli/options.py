@@ -5,12 +5,12 @@ from typing import Annotated, Literal
 
 import typer
 
+from conductor_core.chat.messages import OnIncomplete
 from conductor_core.cli.inputs import database_url, named
-from conductor_core.endings import OnIncomplete
 from conductor_core.engine.request import limits_from
-from conductor_core.events import Limits
-from conductor_core.precisions import PrecisionChoice
-from conductor_core.run_request import LEAST_PLANS, MOST_PLANS, MOST_TEMPERATURE, USUAL_TEMPERATURE
+from conductor_core.precision import PrecisionChoice
+from conductor_core.run.request import LEAST_PLANS, MOST_PLANS, MOST_TEMPERATURE, USUAL_TEMPERATURE
+from conductor_core.run.values import Limits
 from conductor_core.settings import Settings
 
 Status = Literal[

@@ -1,25 +1,120 @@
 """``plan``: the Conductor writes a workflow, and nothing is carried out."""
 
+import asyncio
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from conductor_core import documents
 from conductor_core.cli import inputs, options, report
-from conductor_core.cli.live import ProgressView, watch
+from conductor_core.cli.live import ProgressView, exit_code, watch
 from conductor_core.cli.output import print_json
-from conductor_core.cli.plans import print_plans
 from conductor_core.cli.ready import ready
 from conductor_core.cli.task_file import read_tasks
 from conductor_core.cli.text import one_line
+from conductor_core.cli.together import all_ended
 from conductor_core.cli.wiring import opened_engine, opened_store
-from conductor_core.engine.resampling import plans_requested
+from conductor_core.engine import resampling
+from conductor_core.engine.estimates import usual_answer_tokens
+from conductor_core.engine.resampling import PlanChoice, plans_requested
 from conductor_core.errors import BadInput
-from conductor_core.run_ids import new_run_id
-from conductor_core.run_request import USUAL_TEMPERATURE, RunRequest
-from conductor_core.trace import RunTrace
+from conductor_core.run import documents
+from conductor_core.run.request import USUAL_TEMPERATURE, RunRequest, new_run_id
+from conductor_core.run.trace import RunTrace
+from conductor_core.settings import Settings
+
+# ``plan --n``: several plans for one task, beside each other.
+
+_RUNS_LOOKED_AT = 50
+
+
+def print_plans(
+    requests: Sequence[RunRequest], settings: Settings, *, db: str | None, as_json: bool, quiet: bool
+) -> int:
+    """Has the plans written at once and prints them as a table.
+
+    Returns 0 if at least one can be run, 1 if none can, 130 or 143 after a signal. Raises: BadInput, StoreError.
+    """
+    with opened_store(db, settings) as store, opened_engine(store, settings) as host:
+        for request in requests:
+            host.start(request)
+        traces, stopped_by = asyncio.run(
+            all_ended(host, [request.run_id for request in requests], "plans", quiet=quiet)
+        )
+        answer_tokens = usual_answer_tokens(traces[0].pool.name, store.runs(limit=_RUNS_LOOKED_AT))
+    found = resampling.choices(traces, answer_tokens)
+    if as_json:
+        print_json(_document(traces, found))
+    else:
+        print("\n".join(_table(traces, found)))
+    return stopped_by or min(map(exit_code, traces))
+
+
+def _document(traces: Sequence[RunTrace], found: Sequence[PlanChoice]) -> documents.Document:
+    batch = traces[0].batch
+    return {
+        "plans": [documents.plan_document(trace) for trace in traces],
+        "choices": [_choice_document(choice) for choice in found],
+        "batch": None if batch is None else batch.id,
+        "temperature": traces[0].plan_temperature,
+        "all_equal": resampling.all_equal(found),
+    }
+
+
+def _choice_document(choice: PlanChoice) -> documents.Document:
+    steps = 0 if choice.workflow is None else len(choice.workflow.steps)
+    taken = choice.forecast
+    return {
+        "numbers": list(choice.numbers),
+        "run_ids": list(choice.run_ids),
+        "status": choice.status,
+        "topology": choice.topology,
+        "agents": list(choice.agents),
+        "steps": steps,
+        "critical_path_steps": choice.critical_path,
+        "estimated_tokens": None if taken is None else taken.estimated_tokens,
+        "estimated_usd": None if taken is None else taken.estimated_usd,
+        "faults": [fault.model_dump(mode="json") for fault in choice.faults],
+        "error": choice.error,
+    }
+
+
+def _table(traces: Sequence[RunTrace], found: Sequence[PlanChoice]) -> list[str]:
+    rows: list[tuple[str, ...]] = [("PLAN", "TOPOLOGY", "STEPS", "CRITICAL PATH", "TOKENS", "COST", "RUN", "AGENTS")]
+    rows += [_row(choice) for choice in found]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = [one_line(traces[0].task)]
+    lines += ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    for choice in found:
+        told = [fault.message for fault in choice.faults] or ([choice.error] if choice.error else [])
+        lines += [f"fault of plan {_numbers(choice)}: {one_line(said, 400)}" for said in told]
+    lines.append("tokens and cost are estimates of what a run of the plan takes; `rerun RUN` runs it")
+    if resampling.all_equal(found):
+        lines.append(f"all {len(traces)} plans are equal. {resampling.how_to_vary(traces[0])} (--temperature)")
+    return lines
+
+
+def _row(choice: PlanChoice) -> tuple[str, ...]:
+    if choice.workflow is None or choice.forecast is None:
+        return (_numbers(choice), choice.status, "-", "-", "-", "-", choice.run_ids[0], "-")
+    return (
+        _numbers(choice),
+        str(choice.topology),
+        str(len(choice.workflow.steps)),
+        f"{choice.critical_path} of {len(choice.workflow.steps)}",
+        f"{choice.forecast.estimated_tokens:,}",
+        str(choice.cost),
+        choice.run_ids[0],
+        ", ".join(one_line(agent, 40) for agent in choice.agents),
+    )
+
+
+def _numbers(choice: PlanChoice) -> str:
+    """Returns ``0``, or ``0, 2 (2 times)`` for equal plans."""
+    numbers = ", ".join(map(str, choice.numbers))
+    return numbers if len(choice.numbers) == 1 else f"{numbers} ({len(choice.numbers)} times)"
 
 
 def plan(

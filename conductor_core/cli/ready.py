@@ -4,9 +4,10 @@ import sys
 from collections.abc import Collection
 
 from conductor_core.cli.text import one_line
-from conductor_core.engine.pool import read_specs
+from conductor_core.engine.pools import read_specs
 from conductor_core.errors import BadInput
-from conductor_core.events import PoolInfo, RunRequest
+from conductor_core.run.request import RunRequest
+from conductor_core.run.values import PoolInfo
 from conductor_core.settings import Settings
 from conductor_core.workflow.model import CONDUCTOR_AGENT
 

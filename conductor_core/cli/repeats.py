@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from conductor_core import documents
 from conductor_core.cli import inputs
 from conductor_core.cli.output import print_json
 from conductor_core.cli.ready import ready
@@ -15,10 +14,8 @@ from conductor_core.cli.together import all_ended
 from conductor_core.cli.whom import Whom
 from conductor_core.cli.wiring import opened_engine
 from conductor_core.engine.batch import BatchSpent
-from conductor_core.engine.cost_cap import CostCap
-from conductor_core.engine.fallbacks import who_may_be_called
-from conductor_core.engine.image_rules import images_given
-from conductor_core.engine.pool import pool_info
+from conductor_core.engine.budgets import CostCap
+from conductor_core.engine.pools import images_given, pool_info, who_may_be_called
 from conductor_core.engine.repeats import (
     Again,
     Repeats,
@@ -30,11 +27,11 @@ from conductor_core.engine.repeats import (
     variants,
 )
 from conductor_core.engine.request import asks_conductor
-from conductor_core.events import RunRequest
-from conductor_core.overrides import Overrides
+from conductor_core.run import documents
+from conductor_core.run.costs import cost_so_far
+from conductor_core.run.request import Overrides, RunRequest
+from conductor_core.run.trace import RunTrace
 from conductor_core.settings import Settings
-from conductor_core.spending import cost_so_far
-from conductor_core.trace import RunTrace
 
 if TYPE_CHECKING:
     from storage import Store

@@ -5,20 +5,20 @@ from collections.abc import Iterator, Sequence
 from textwrap import indent
 from typing import TYPE_CHECKING
 
-from conductor_core.actor import Caller
-from conductor_core.cli import approvals, endings
+from conductor_core.cli import endings, live
 from conductor_core.cli.inputs import fault_line
 from conductor_core.cli.live import summary, workflow_lines
-from conductor_core.cli.text import duration, indented, labels, one_line, plain
+from conductor_core.cli.text import duration, indented, labels, one_line
 from conductor_core.errors import RunUnreadable
-from conductor_core.events import SharedOutput
-from conductor_core.overrides import Overrides
-from conductor_core.run_facts import label
-from conductor_core.sensitive import in_words
-from conductor_core.spending import IN_WORDS, basis, cost_of_part
-from conductor_core.trace import ReusedFrom, RoundTrace, RunTrace, StepTrace
+from conductor_core.privacy.detectors import in_words
+from conductor_core.run.actor import Caller
+from conductor_core.run.costs import IN_WORDS, basis, cost_of_part
+from conductor_core.run.request import Overrides
+from conductor_core.run.trace import ReusedFrom, RoundTrace, RunTrace, StepTrace
+from conductor_core.run.values import SharedOutput, label
+from conductor_core.text import plain
 from conductor_core.workflow.model import AccessList
-from conductor_core.workflow.parsed import Parsed
+from conductor_core.workflow.source import Parsed
 from conductor_core.workflow.topology import topology
 from conductor_core.workflow.validation import Checked
 
@@ -107,7 +107,7 @@ def run_lines(trace: RunTrace, fault: RunUnreadable | None = None) -> Iterator[s
 
         yield f"run {trace.run_id} · {unreadable_status(fault).replace('_', ' ')}, as far as it can be read:"
     purpose = f", for {one_line(trace.purpose, 40)}" if trace.purpose else ""
-    who = f"{approvals.who(trace, trace.caller)}{purpose}"
+    who = f"{live.who(trace, trace.caller)}{purpose}"
     warm = "" if trace.plan_temperature is None else f", plan temperature {trace.plan_temperature:g}"
     yield f"created {trace.created_at_utc:%Y-%m-%d %H:%M:%S} UTC by {who}, seed {trace.seed}{warm}"
     if (imported := trace.imported) is not None:
@@ -148,7 +148,7 @@ def run_lines(trace: RunTrace, fault: RunUnreadable | None = None) -> Iterator[s
     yield ""
     yield from _round_lines(trace, trace.root)
     if trace.approvals or trace.refused:
-        yield from ("approvals", *(f"  {line}" for line in approvals.record_lines(trace)), "")
+        yield from ("approvals", *(f"  {line}" for line in live.record_lines(trace)), "")
     if trace.answer is not None:
         yield from ("answer" + simulated, indented(trace.answer))
 
@@ -191,7 +191,7 @@ def _round_lines(trace: RunTrace, round_: RoundTrace) -> Iterator[str]:
     if round_.raw:
         yield indented(round_.raw, "    | ")
     if round_.before_edit is not None:
-        yield f"    edited by {approvals.who(trace, round_.edited_by or Caller())}:"
+        yield f"    edited by {live.who(trace, round_.edited_by or Caller())}:"
         yield from (f"    {one_line(said, 300)}" for said in round_.edits)
         yield "    before:"
         yield from (f"    {line}" for line in workflow_lines(round_.before_edit))

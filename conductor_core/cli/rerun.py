@@ -15,16 +15,14 @@ from conductor_core.cli.ready import ready
 from conductor_core.cli.text import one_line
 from conductor_core.cli.whom import Whom
 from conductor_core.cli.wiring import opened_engine, opened_store
-from conductor_core.engine.image_rules import images_given
-from conductor_core.engine.pool import pool_info
+from conductor_core.engine.pools import images_given, pool_info
 from conductor_core.engine.request import asks_conductor, overrides_from, rerun_of, resume_of
 from conductor_core.engine.rerun import RerunPreview, StepForecast, edit_step, preview
 from conductor_core.errors import BadInput
-from conductor_core.overrides import Overrides
-from conductor_core.run_facts import label
-from conductor_core.run_request import RunRequest
+from conductor_core.run.request import Overrides, RunRequest
+from conductor_core.run.trace import RunTrace
+from conductor_core.run.values import label
 from conductor_core.settings import Settings
-from conductor_core.trace import RunTrace
 from conductor_core.workflow.model import Workflow
 
 if TYPE_CHECKING:

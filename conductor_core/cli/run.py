@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from conductor_core.chat.messages import ImagePart, LoadedImage
 from conductor_core.cli import inputs, options
 from conductor_core.cli.live import ProgressView, watch
 from conductor_core.cli.output import print_outcome
@@ -13,12 +14,10 @@ from conductor_core.cli.ready import ready
 from conductor_core.cli.taking_up import as_before, last_run_of_batch, limits_of_batch
 from conductor_core.cli.text import one_line
 from conductor_core.cli.wiring import opened_engine, opened_store
-from conductor_core.engine.pool import pool_info
+from conductor_core.engine.pools import pool_info
 from conductor_core.engine.request import asks_conductor
 from conductor_core.errors import BadInput
-from conductor_core.gates import read_gate
-from conductor_core.message_parts import ImagePart, LoadedImage
-from conductor_core.run_request import MOST_IMAGES, RunRequest
+from conductor_core.run.request import MOST_IMAGES, RunRequest, read_gate
 from conductor_core.settings import Settings
 from conductor_core.workflow.model import Workflow
 
@@ -107,7 +106,7 @@ def _read_images(files: Sequence[Path]) -> list[LoadedImage]:
     """Reads the images that come with the task. Raises: BadInput."""
     if not files:
         return []
-    from conductor_core.images import read_image  # only a task with images needs the library that decodes them
+    from conductor_core.chat.images import read_image  # only a task with images needs the library that decodes them
 
     if len(files) > MOST_IMAGES:
         raise BadInput(f"{len(files)} images are given; at most {MOST_IMAGES} can come with one task")

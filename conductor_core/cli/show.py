@@ -6,16 +6,16 @@ from typing import Annotated
 
 import typer
 
-from conductor_core import documents
-from conductor_core.actor import local_caller
+from conductor_core.chat.messages import images_in
 from conductor_core.cli import inputs, options, report
 from conductor_core.cli.output import print_json, print_not_on_record, print_notes
 from conductor_core.cli.text import one_line
 from conductor_core.cli.wiring import opened_store
 from conductor_core.errors import BadInput, RunUnreadable
-from conductor_core.message_parts import images_in
-from conductor_core.run_request import REPLAY_PURPOSE
-from conductor_core.trace import RunTrace
+from conductor_core.run import documents
+from conductor_core.run.actor import local_caller
+from conductor_core.run.request import REPLAY_PURPOSE
+from conductor_core.run.trace import RunTrace
 from storage import Store
 
 

@@ -3,10 +3,10 @@
 from pathlib import Path
 
 from conductor_core.cli.wiring import opened_store
-from conductor_core.run_facts import Limits
-from conductor_core.run_request import RunRequest
+from conductor_core.run.request import RunRequest
+from conductor_core.run.trace import RunTrace
+from conductor_core.run.values import Limits
 from conductor_core.settings import Settings
-from conductor_core.trace import RunTrace
 
 
 def last_run_of_batch(tasks: Path | None, db: str | None, settings: Settings) -> RunTrace | None:

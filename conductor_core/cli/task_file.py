@@ -10,7 +10,7 @@ from conductor_core.cli.inputs import check, given_text, read_file
 from conductor_core.cli.text import one_line
 from conductor_core.engine.batch import BatchTask
 from conductor_core.errors import BadInput
-from conductor_core.events import Limits
+from conductor_core.run.values import Limits
 from conductor_core.workflow.model import Workflow
 from conductor_core.workflow.parser import parse_workflow_file
 

@@ -2,10 +2,10 @@
 
 from typing import TYPE_CHECKING
 
-from conductor_core.characters import plain as plain
+from conductor_core.text import plain
 
 if TYPE_CHECKING:
-    from conductor_core.run_facts import Path
+    from conductor_core.run.values import Path
 
 
 def one_line(text: str, limit: int = 200) -> str:
@@ -20,7 +20,7 @@ def indented(text: str, by: str = "    ") -> str:
 
 
 def labels(paths: "tuple[Path, ...]") -> str:
-    from conductor_core.run_facts import label  # it brings in pydantic, which a short command does without
+    from conductor_core.run.values import label  # it brings in pydantic, which a short command does without
 
     return ", ".join(map(label, paths)) or "none"
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-from conductor_core.actor import local_caller
-from conductor_core.cli.signals import stopping
-from conductor_core.trace import RunTrace
+from conductor_core.cli.main import stopping
+from conductor_core.run.actor import local_caller
+from conductor_core.run.trace import RunTrace
 
 if TYPE_CHECKING:
     from conductor_core.engine.host import EngineHost

@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from typing import Any
 
-from conductor_core.chat import ConductorInfo
-from conductor_core.events import PoolInfo
+from conductor_core.chat.messages import ConductorInfo
+from conductor_core.run.trace import RunTrace
+from conductor_core.run.values import PoolInfo
 from conductor_core.settings import Settings
-from conductor_core.trace import RunTrace
 
 
 @dataclass(frozen=True)

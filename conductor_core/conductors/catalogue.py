@@ -10,14 +10,14 @@ URL#MODEL                       an OpenAI-compatible server
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from conductor_core.chat import FREE, Conductor, Price
+from conductor_core.chat.messages import FREE, Conductor, Price
 from conductor_core.conductors.conductors_file import ConductorSpec
 from conductor_core.conductors.local import LocalConductor, read_config
 from conductor_core.conductors.named import find, listed
 from conductor_core.conductors.remote import API_KEY_VARIABLE, RemoteConductor
 from conductor_core.errors import UnknownConductor
-from conductor_core.given_path import given_path, is_folder, is_there
-from conductor_core.inference.errors import ModelUnavailable
+from conductor_core.files import given_path, is_folder, is_there
+from conductor_core.inference.generation import ModelUnavailable
 from conductor_core.inference.hardware import Placement, place
 from conductor_core.inference.published import CONDUCTORS
 from conductor_core.inference.source import (
@@ -30,7 +30,7 @@ from conductor_core.inference.source import (
     local_folder,
     not_here,
 )
-from conductor_core.keys import environment_keys, holds_a_key, is_set
+from conductor_core.privacy.keys import environment_keys, holds_a_key, is_set
 from conductor_core.settings import Settings
 from conductor_core.workflow.model import Frozen
 

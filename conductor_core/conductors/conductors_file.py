@@ -8,13 +8,16 @@ from typing import Any, Literal
 
 from pydantic import Field, PositiveFloat
 
-from conductor_core.chat import Price
+from conductor_core.chat.messages import Price
 from conductor_core.errors import ConductorsInvalid
-from conductor_core.given_path import given_path, is_folder
+from conductor_core.files import given_path, is_folder
 from conductor_core.inference.source import HUB_ID
-from conductor_core.keys import environment_keys, holds_a_key
-from conductor_core.model_fields import (
+from conductor_core.privacy.keys import environment_keys, holds_a_key
+from conductor_core.privacy.masking import one_line
+from conductor_core.providers.model_files import (
     SET_BY_US,
+    Form,
+    Table,
     check_base_url,
     check_flag,
     check_line,
@@ -23,9 +26,8 @@ from conductor_core.model_fields import (
     check_price,
     check_seconds,
     check_variable,
+    load_document,
 )
-from conductor_core.model_tables import Form, Table, load_document
-from conductor_core.quoted import one_line
 from conductor_core.workflow.model import Frozen
 
 BUILT_IN = frozenset({"tiny"})

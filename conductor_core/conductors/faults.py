@@ -2,7 +2,6 @@
 
 import httpx2
 
-from conductor_core import provider_words
 from conductor_core.errors import (
     ConductorError,
     ConductorFailed,
@@ -14,6 +13,7 @@ from conductor_core.errors import (
     ConductorUnpaid,
     PromptOverflows,
 )
+from conductor_core.providers import errors
 
 
 class Refused(Exception):
@@ -33,14 +33,14 @@ async def from_status(where: str, model: str, response: httpx2.Response, key_hin
     """
     status = response.status_code
     said = await _beginning(response)
-    text, code = provider_words.read_error_reply(said, response.headers.get("content-type", ""))
+    text, code = errors.read_error_reply(said, response.headers.get("content-type", ""))
     detail = f": {text}" if text else ""
-    wait_s = provider_words.retry_after_s(response.headers)
-    if provider_words.filtered(status, code):
+    wait_s = errors.retry_after_s(response.headers)
+    if errors.filtered(status, code):
         return Filtered(text or f"status {status}")
-    if provider_words.unpaid(status, code, text):
+    if errors.unpaid(status, code, text):
         return ConductorUnpaid(f"{where} wants to be paid first ({status}){detail}")
-    if provider_words.too_long(status, code, text):
+    if errors.too_long(status, code, text):
         return PromptOverflows(f"{where} refuses the request as too long: {text}")
     if status in (400, 422) or "logprobs" in text:  # OpenAI forbids these for some models (403)
         return Refused(text or f"status {status}")
@@ -52,7 +52,7 @@ async def from_status(where: str, model: str, response: httpx2.Response, key_hin
         asked = "" if wait_s is None else f", asking to wait {wait_s:.0f} s"
         said_so = f"{where} has too many requests (429{asked}): try again later{detail}"
         return ConductorRateLimited(said_so, retry_after_s=wait_s)
-    if provider_words.loading(status, text):
+    if errors.loading(status, text):
         return ConductorLoading(f"{where} is loading its model ({status}){detail}", retry_after_s=wait_s)
     if status >= 500 or status in (408, 409, 425):
         return ConductorFailed(f"{where} failed ({status}): try again{detail}", retry_after_s=wait_s)
@@ -61,10 +61,10 @@ async def from_status(where: str, model: str, response: httpx2.Response, key_hin
 
 def from_error_object(where: str, data: str) -> ConductorError:
     """Returns the error for an error object that comes instead of a plan, or in the middle of one."""
-    text, code = provider_words.read_error_reply(data.encode())
-    if provider_words.too_long(400, code, text):
+    text, code = errors.read_error_reply(data.encode())
+    if errors.too_long(400, code, text):
         return PromptOverflows(f"{where} refuses the request as too long: {text}")
-    kind = ConductorUnpaid if provider_words.unpaid(400, code, text) else ConductorFailed
+    kind = ConductorUnpaid if errors.unpaid(400, code, text) else ConductorFailed
     return kind(f"{where} reports an error: {text or 'without words'}")
 
 

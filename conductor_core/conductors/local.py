@@ -8,16 +8,22 @@ from typing import Literal
 
 from pydantic import Field, ValidationError
 
-from conductor_core.chat import ConductorInfo, Message, PlanFinished, PlanRequest, PlanText
+from conductor_core.chat.messages import ConductorInfo, Message, PlanFinished, PlanRequest, PlanText
 from conductor_core.conductors.conductors_file import ConductorSpec
 from conductor_core.conductors.grammar import PlanBudget, PlanShape, choices_of, least_tokens, plan_grammar
-from conductor_core.conductors.prompt import STATIC_MESSAGES, full_prompt, require_room
-from conductor_core.conductors.seating import agents_by_ordinal
-from conductor_core.conductors.short_prompt import short_prompt
+from conductor_core.conductors.prompts import STATIC_MESSAGES, full_prompt, require_room, short_prompt
+from conductor_core.conductors.roles import agents_by_ordinal
 from conductor_core.errors import ConductorUnavailable, PromptOverflows, UnknownConductor
-from conductor_core.given_path import is_folder
-from conductor_core.inference.errors import InferenceError, PromptTooLong
-from conductor_core.inference.generation import Done, Generation, Packing, PrefixFolder, Sampling
+from conductor_core.files import is_folder
+from conductor_core.inference.generation import (
+    Done,
+    Generation,
+    InferenceError,
+    Packing,
+    PrefixFolder,
+    PromptTooLong,
+    Sampling,
+)
 from conductor_core.inference.shared import shared_model
 from conductor_core.settings import Settings
 from conductor_core.workflow.model import Frozen

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from conductor_core.conductors.conductors_file import ConductorSpec, load_conductors_file
 from conductor_core.errors import ConductorsInvalid, UnknownConductor
-from conductor_core.given_path import given_path, is_file, is_there
-from conductor_core.quoted import one_line
+from conductor_core.files import given_path, is_file, is_there
+from conductor_core.privacy.masking import one_line
 from conductor_core.settings import Settings
 
 

@@ -13,9 +13,8 @@ from typing import Any
 
 import httpx2
 
-from conductor_core import __version__, masking
-from conductor_core.aside import Aside, calls_of, hidden
-from conductor_core.chat import (
+from conductor_core import __version__
+from conductor_core.chat.messages import (
     ConductorInfo,
     FinishReason,
     Message,
@@ -25,14 +24,15 @@ from conductor_core.chat import (
     PlanThought,
     Usage,
 )
+from conductor_core.chat.responses import Aside, calls_of, hidden
+from conductor_core.chat.usage import chat_tokens, usd
 from conductor_core.conductors import faults
+from conductor_core.conductors.alternatives import ASKED, BYTES_PER_TOKEN, TokenLog
 from conductor_core.conductors.conductors_file import ConductorSpec
 from conductor_core.conductors.grammar import PlanShape, choices_of
-from conductor_core.conductors.prompt import full_prompt, require_room
-from conductor_core.conductors.seating import agents_by_ordinal
+from conductor_core.conductors.prompts import full_prompt, require_room, short_prompt
+from conductor_core.conductors.roles import agents_by_ordinal
 from conductor_core.conductors.server import Server, identify, names_a_form
-from conductor_core.conductors.short_prompt import short_prompt
-from conductor_core.conductors.token_log import ASKED, BYTES_PER_TOKEN, TokenLog
 from conductor_core.errors import (
     ConductorCertificate,
     ConductorError,
@@ -40,12 +40,11 @@ from conductor_core.errors import (
     ConductorTimedOut,
     ConductorUnavailable,
 )
-from conductor_core.http_body import Body, async_stream
-from conductor_core.masking import MaskedText
-from conductor_core.quoted import one_line
-from conductor_core.reported import chat_tokens, usd
+from conductor_core.privacy import masking
+from conductor_core.privacy.masking import MaskedText, one_line
+from conductor_core.providers.sse import Body, async_stream
+from conductor_core.providers.transport import AiohttpTransport, no_certificate, tls
 from conductor_core.settings import Settings
-from conductor_core.transport import AiohttpTransport, no_certificate, tls
 
 API_KEY_VARIABLE = "CONDUCTOR_API_KEY"
 CONNECT_TIMEOUT_S = 10.0

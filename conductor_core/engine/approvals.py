@@ -1,26 +1,151 @@
 """Holds a run back at its gates, and answers the commands that reach it from outside."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import suppress
+from typing import NamedTuple
 
-from conductor_core import events as ev
-from conductor_core.actor import Caller
-from conductor_core.approval_events import ApprovalOf
-from conductor_core.chat import Message, Usage
-from conductor_core.commands import Approve, Cancel, Deny, Edit, SentCommand
-from conductor_core.endings import INCOMPLETE
-from conductor_core.engine.context import Answer
-from conductor_core.engine.gate_rules import GateRules, Most
+from conductor_core.chat.messages import INCOMPLETE, ConductorInfo, Message, Price, Usage, WorkerSpec, sum_of_costs
+from conductor_core.chat.usage import estimate_input_tokens, estimate_tokens
+from conductor_core.engine.budgets import longest_answer
 from conductor_core.engine.given_plan import check_given
-from conductor_core.engine.identity import digest_text
+from conductor_core.engine.pools import with_fallbacks
+from conductor_core.engine.prompts import Answer, StepInput, StepInputs, digest_text, told_instruction
 from conductor_core.engine.recorder import Recorder
-from conductor_core.engine.step_input import StepInput, StepInputs
-from conductor_core.errors import WorkflowInvalid
-from conductor_core.run_facts import label
-from conductor_core.run_trace import Approval, RunTrace
-from conductor_core.workflow.changes import require_fit
-from conductor_core.workflow.model import Step, Workflow
+from conductor_core.engine.request import RunRecords
+from conductor_core.errors import BadInput, EventOutOfOrder, WorkflowInvalid
+from conductor_core.providers.servers import servers, servers_of_conductor
+from conductor_core.run import events as ev
+from conductor_core.run.actor import Caller
+from conductor_core.run.commands import Approve, Cancel, Deny, Edit, SentCommand
+from conductor_core.run.events import ApprovalOf, CommandRefused, Event, EventSink, RunCancelled, RunTaken, RunWaiting
+from conductor_core.run.request import Gate
+from conductor_core.run.trace import AT_REST, Approval, RunTrace
+from conductor_core.run.values import Path, label
+from conductor_core.workflow.edits import require_fit
+from conductor_core.workflow.model import CONDUCTOR_AGENT, Step, Workflow, is_told
 from conductor_core.workflow.topology import topology
+
+# Which gates hold a call back: to whom it would go, and what it could cost.
+
+Most = tuple[Usage, float | None]
+"""The highest number of tokens that something may use without a repeated call, by estimate, and their cost in USD;
+None: a price is unknown."""
+
+
+class GateRules:
+    """The gates of a run, over the workers and the Conductor that it may call."""
+
+    def __init__(self, gates: Iterable[Gate], inputs: StepInputs, plan_max_tokens: int) -> None:
+        self._gates = tuple(gates)
+        self._inputs = inputs
+        self._plan_max_tokens = plan_max_tokens
+
+    def __bool__(self) -> bool:
+        return bool(self._gates)
+
+    def for_plan(self, path: Path, most_usd: float | None) -> tuple[str, ...]:
+        """Returns the gates that hold back a plan with which the run costs up to ``most_usd`` in all."""
+
+        def holds(gate: Gate) -> bool:
+            return (gate.rule == "plan" and not path) or _dear(gate, most_usd)
+
+        return self._that(holds)
+
+    def for_step(self, path: Path, agent: str, most_usd: float | None) -> tuple[str, ...]:
+        """Returns the gates that hold back a step after which the run costs up to ``most_usd`` in all."""
+        servers = self._servers(agent)
+
+        def holds(gate: Gate) -> bool:
+            return (
+                gate.rule == "steps"
+                or (gate.rule == "step" and path == (gate.number,))
+                or _at(gate, servers)
+                or _dear(gate, most_usd)
+            )
+
+        return self._that(holds)
+
+    def for_conductor(self) -> tuple[str, ...]:
+        """Returns the gates that hold back a question to the Conductor."""
+        servers = servers_of_conductor(self._inputs.conductor)
+        return self._that(lambda gate: _at(gate, servers))
+
+    def most_of_call(self, agent: str, messages: tuple[Message, ...]) -> Most:
+        """Returns the highest cost of one call. A fallback may make it."""
+        return self._most(agent, estimate_input_tokens(messages))
+
+    def most_of_plan(self, workflow: Workflow, spent: Collection[int] = ()) -> Most:
+        """Returns the highest cost of all steps but ``spent``. An inner plan of the Conductor is not in it."""
+        mosts = []
+        for index, step in enumerate(workflow.steps):
+            if index in spent:
+                continue
+            read = [workflow.steps[earlier].agent for earlier in workflow.reads(index)]
+            tokens = self._told(step.instruction) + sum(self._longest(agent) for agent in read)
+            mosts.append(self._most(step.agent, tokens))
+        usage = sum((usage for usage, _ in mosts), Usage(estimated=True))
+        return usage, sum_of_costs(usd for _, usd in mosts)
+
+    def _told(self, instruction: str) -> int:
+        """Returns the tokens of an instruction as it is sent, with all that comes with the task if it is told that."""
+        inputs, every = self._inputs, self._inputs.give_question
+        tokens = estimate_tokens(told_instruction(instruction, inputs.task, give_question=every))
+        if is_told(instruction, give_question=every):
+            tokens += estimate_input_tokens(inputs.turns_before) + sum(image.tokens for image in inputs.images)
+        return tokens
+
+    def _that(self, holds: Callable[[Gate], bool]) -> tuple[str, ...]:
+        return tuple(str(gate) for gate in self._gates if holds(gate))
+
+    def _longest(self, agent: str) -> int:
+        return self._plan_max_tokens if agent == CONDUCTOR_AGENT else longest_answer(self._inputs.workers[agent])
+
+    def _most(self, agent: str, input_tokens: int) -> Most:
+        usage = Usage(input_tokens=input_tokens, output_tokens=self._longest(agent), estimated=True)
+        conductor = self._inputs.conductor
+        prices: list[Price | None]
+        if agent == CONDUCTOR_AGENT:
+            prices = [None if conductor is None else conductor.price]
+        else:
+            prices = [spec.price for spec in with_fallbacks(agent, self._inputs.workers)]
+        costs = [None if price is None else price.cost_usd(usage) for price in prices]
+        return usage, None if None in costs else max(cost or 0.0 for cost in costs)
+
+    def _servers(self, agent: str) -> set[str]:
+        if agent == CONDUCTOR_AGENT:
+            return set()  # It is asked about as the Conductor, which is called, and for each step of its own plan.
+        return {server for spec in with_fallbacks(agent, self._inputs.workers) for server in servers(spec)}
+
+
+def check_providers(gates: Iterable[Gate], workers: Iterable[WorkerSpec], conductor: ConductorInfo | None) -> None:
+    """Raises: BadInput for a gate that could hold nothing back, because nothing of the run goes to its provider."""
+    known = {server for spec in workers for server in servers(spec)}
+    known |= set() if conductor is None else servers_of_conductor(conductor)
+    for gate in gates:
+        if gate.rule == "provider" and not _at(gate, known):
+            raise BadInput(f"gate {gate}: nothing of this run goes there; it goes to {', '.join(sorted(known))}")
+
+
+def check_steps(gates: Iterable[Gate], max_steps: int, workflow: Workflow | None) -> None:
+    """Raises: BadInput for a gate before a step that the plan cannot have. ``workflow``: the plan, if it is known."""
+    steps = max_steps if workflow is None else len(workflow.steps)
+    for gate in gates:
+        if gate.number is not None and gate.number >= steps:
+            has = f"a plan of this run has at most {steps}" if workflow is None else f"the workflow has {steps}"
+            raise BadInput(f"gate {gate}: there is no such step; steps count from 0, and {has}")
+
+
+def _at(gate: Gate, servers: Collection[str]) -> bool:
+    if gate.provider is None:
+        return False
+    named = gate.provider.lower().replace("[", "").replace("]", "")  # of an IPv6 address
+    host, colon, port = named.partition(":")
+    return named in servers or f"{host.rstrip('.')}{colon}{port}" in servers
+
+
+def _dear(gate: Gate, most_usd: float | None) -> bool:
+    return gate.usd is not None and (most_usd is None or most_usd > gate.usd)
 
 
 class Approvals:
@@ -43,7 +168,7 @@ class Approvals:
             (run.run_id, approval) for run in interrupted for approval in run.approvals if approval.status == "granted"
         ]
         self.decision: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.begun: set[ev.Path] = set()
+        self.begun: set[Path] = set()
 
     @property
     def _trace(self) -> RunTrace:
@@ -53,7 +178,7 @@ class Approvals:
     def _open(self) -> bool:
         return not self._rules or any(approval.rest for approval in self._trace.approvals)
 
-    def admits_conductor(self, round_path: ev.Path, identity: str | None = None) -> bool:
+    def admits_conductor(self, round_path: Path, identity: str | None = None) -> bool:
         """``identity``: of the step whose answer the Conductor plans; None: it plans the task."""
         if self._open:
             return True
@@ -61,7 +186,7 @@ class Approvals:
             "conductor", round_path, self._rules.for_conductor(), identity or self._inputs.task_identity
         )
 
-    def admits_plan(self, round_path: ev.Path, workflow: Workflow) -> bool:
+    def admits_plan(self, round_path: Path, workflow: Workflow) -> bool:
         if self._open:
             return True
         # After an edit, steps of this plan may have run: what they spent is known, and is not spent again.
@@ -75,7 +200,7 @@ class Approvals:
         rules = self._undecided(self._rules.for_plan(round_path, self._with_spent(most)))
         return self._admits("plan", round_path, rules, digest_text(workflow.model_dump_json()), most=most)
 
-    def admits_step(self, path: ev.Path, step: Step, asked: StepInput) -> bool:
+    def admits_step(self, path: Path, step: Step, asked: StepInput) -> bool:
         if self._open:
             return True
         messages = asked.context.messages
@@ -99,7 +224,7 @@ class Approvals:
     def _admits(
         self,
         of: ApprovalOf,
-        path: ev.Path,
+        path: Path,
         rules: tuple[str, ...],
         identity: str,
         agent: str = "",
@@ -146,7 +271,7 @@ class Approvals:
         self._recorder.send(requested, granted)
         return True
 
-    def _asked(self, of: ApprovalOf, path: ev.Path, identity: str) -> Approval | None:
+    def _asked(self, of: ApprovalOf, path: Path, identity: str) -> Approval | None:
         """Returns the last request about the same, unless an edit took its place."""
         for approval in reversed(self._trace.approvals):
             if (approval.of, approval.path, approval.identity) == (of, path, identity):
@@ -171,7 +296,7 @@ class Approvals:
         decided, self.decision = self.decision, asyncio.get_running_loop().create_future()
         decided.set_result(None)
 
-    def _ask_again(self, round_path: ev.Path, workflow: Workflow) -> None:
+    def _ask_again(self, round_path: Path, workflow: Workflow) -> None:
         """Asks about an edited plan and its steps, as the round itself would as soon as it has a turn."""
         steps, task = self._trace.round_at(round_path).steps, self._inputs.task
         ended = [step for step in steps if step.answered or step.status in INCOMPLETE]
@@ -282,3 +407,55 @@ class Approvals:
             actor=command.actor,
             door=command.door,
         )
+
+
+# Commands to a run, whichever process carries it out.
+
+
+class Stop(NamedTuple):
+    """Why a run's task is cancelled. ``command``: the id of the command that asked for it; None: there was none."""
+
+    caller: Caller
+    command: int | None = None
+
+
+def cancel(records: RunRecords, sink: EventSink, run_id: str, caller: Caller) -> None:
+    """Has a run end. One that is queued or waits ends at once; the process that carries out any other hears of it.
+
+    Raises: UnknownRun, RunHasEnded, StoreError.
+    """
+    number = records.send(Cancel(run_id=run_id, actor=caller.actor, door=caller.door))
+    trace = records.read(run_id)
+    if trace.status in AT_REST:
+        at_ms = trace.last_at_ms
+        ended = RunCancelled(
+            run_id=run_id,
+            at_ms=at_ms,
+            duration_ms=at_ms,
+            usage=trace.usage,
+            cost_usd=trace.cost_usd,
+            known_usd=trace.known_usd,
+            actor=caller.actor,
+            door=caller.door,
+            command=number,
+        )
+        with suppress(EventOutOfOrder):  # a process has just taken it up, and hears the command
+            sink.append_and_wait(RunTaken(run_id=run_id, at_ms=at_ms), ended)
+
+
+def refusals(trace: RunTrace, commands: Sequence[SentCommand], reason: str) -> list[Event]:
+    """Returns the events by which a run that waits refuses ``commands``, and waits on."""
+    at = {"run_id": trace.run_id, "at_ms": trace.last_at_ms}
+    refused = [
+        CommandRefused(
+            run_id=trace.run_id,
+            at_ms=trace.last_at_ms,
+            command=sent.id,
+            asked=sent.command.kind,
+            reason=reason,
+            actor=sent.command.actor,
+            door=sent.command.door,
+        )
+        for sent in commands
+    ]
+    return [RunTaken.model_validate(at), *refused, RunWaiting.model_validate(at)]

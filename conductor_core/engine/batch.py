@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from threading import Condition
 
-from conductor_core.chat import WorkerSpec
-from conductor_core.engine.cost_cap import longest_plan, longest_usd
+from conductor_core.chat.messages import WorkerSpec
+from conductor_core.engine.budgets import longest_plan, longest_usd
 from conductor_core.engine.request import asks_conductor, resume_of
-from conductor_core.events import BatchRow, RunRequest
-from conductor_core.run_ids import new_run_id
-from conductor_core.trace import RoundTrace, RunTrace, StepTrace
+from conductor_core.run.request import RunRequest, new_run_id
+from conductor_core.run.trace import RoundTrace, RunTrace, StepTrace
+from conductor_core.run.values import BatchRow
 from conductor_core.workflow.model import Workflow
 
 _TAKEN_UP = frozenset({"interrupted", "cancelled"})

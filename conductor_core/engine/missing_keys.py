@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable, Mapping
 
-from conductor_core.chat import WorkerSpec
-from conductor_core.keys import is_set
+from conductor_core.chat.messages import WorkerSpec
+from conductor_core.privacy.keys import is_set
 
 
 def missing_keys(specs: Iterable[WorkerSpec]) -> Mapping[str, tuple[str, ...]]:

@@ -9,14 +9,14 @@ import asyncio
 from collections.abc import Sequence
 from typing import Literal
 
-from conductor_core.chat import PlanRequest, Worker, WorkerSpec
+from conductor_core.chat.messages import PlanRequest, Worker, WorkerSpec
+from conductor_core.chat.usage import estimate_input_tokens, estimate_tokens
 from conductor_core.conductors.catalogue import listed_option, on_a_server, open_conductor
-from conductor_core.engine.pool import open_worker
+from conductor_core.engine.pools import open_worker
 from conductor_core.errors import InspectorError
-from conductor_core.events import Limits
-from conductor_core.keys import is_set
+from conductor_core.privacy.keys import is_set
+from conductor_core.run.values import Limits
 from conductor_core.settings import Settings
-from conductor_core.token_estimates import estimate_input_tokens, estimate_tokens
 from conductor_core.workers.health import Health, check_health
 from conductor_core.workflow.model import Frozen
 

@@ -8,15 +8,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from conductor_core.chat import WorkerSpec
-from conductor_core.engine.catalogue import conductors_file_text, pool_file_text
-from conductor_core.engine.pool import read_specs
+from conductor_core.chat.messages import WorkerSpec
+from conductor_core.engine.models import conductors_file_text, pool_file_text
+from conductor_core.engine.pools import read_specs
 from conductor_core.errors import BadInput
 from conductor_core.inference.downloads import Download, downloads
 from conductor_core.inference.hardware import Memory, place
 from conductor_core.inference.pace import WRITTEN_TOKENS, paces
 from conductor_core.inference.published import SMALL_WORKERS
-from conductor_core.keys import is_set
+from conductor_core.privacy.keys import is_set
 from conductor_core.settings import Settings
 
 __all__ = [

@@ -8,10 +8,10 @@ from contextlib import asynccontextmanager, suppress
 from typing import TypeVar
 from weakref import WeakKeyDictionary
 
-from conductor_core import trace as tr
-from conductor_core.events import Event, EventSink
-from conductor_core.progress import Progress, Tell
-from conductor_core.trace import RunTrace
+from conductor_core.chat.progress import Progress, Tell
+from conductor_core.run import trace as tr
+from conductor_core.run.events import Event, EventSink
+from conductor_core.run.trace import RunTrace
 
 T = TypeVar("T")
 

@@ -8,20 +8,17 @@ import secrets
 from collections.abc import Sequence
 from typing import Literal
 
-from conductor_core.actor import Door
-from conductor_core.answers.conclusion import conclude
-from conductor_core.answers.sameness import answer_key
-from conductor_core.chat import ConductorInfo, Usage, WorkerSpec, sum_of_costs
+from conductor_core.analysis.conclusion import answer_key, conclude
+from conductor_core.analysis.intervals import wilson
+from conductor_core.chat.messages import ConductorInfo, Usage, WorkerSpec, sum_of_costs
 from conductor_core.engine.request import carried, rerun_of
 from conductor_core.engine.rerun import RerunPreview, edit_step, preview
 from conductor_core.errors import BadInput
-from conductor_core.overrides import MOST_SEED, Overrides
-from conductor_core.proportions import wilson
-from conductor_core.run_facts import BatchRow
-from conductor_core.run_ids import new_run_id
-from conductor_core.run_request import RunRequest
-from conductor_core.spending import Cost, cost_so_far
-from conductor_core.trace import RunStatus, RunTrace
+from conductor_core.run.actor import Door
+from conductor_core.run.costs import Cost, cost_so_far
+from conductor_core.run.request import MOST_SEED, Overrides, RunRequest, new_run_id
+from conductor_core.run.trace import RunStatus, RunTrace
+from conductor_core.run.values import BatchRow
 from conductor_core.workflow.model import Frozen, Workflow
 from conductor_core.workflow.topology import descendants
 

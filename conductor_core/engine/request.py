@@ -3,15 +3,15 @@
 from collections.abc import Callable
 from typing import Protocol
 
-from conductor_core.actor import Door
-from conductor_core.commands import Command, SentCommand
 from conductor_core.errors import BadInput
-from conductor_core.events import Limits, RunCreated
-from conductor_core.overrides import Given, Overrides
-from conductor_core.run_request import RunRequest
+from conductor_core.run.actor import Door
+from conductor_core.run.commands import Command, SentCommand
+from conductor_core.run.events import RunCreated
+from conductor_core.run.request import Given, Overrides, RunRequest
+from conductor_core.run.trace import RunTrace
+from conductor_core.run.values import Limits
 from conductor_core.settings import Settings
-from conductor_core.trace import RunTrace
-from conductor_core.workflow.changes import Origins
+from conductor_core.workflow.edits import Origins
 from conductor_core.workflow.model import CONDUCTOR_AGENT, Workflow
 
 ReadTrace = Callable[[str], RunTrace]

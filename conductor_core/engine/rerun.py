@@ -3,22 +3,17 @@
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
-from conductor_core.chat import ConductorInfo, Usage, WorkerSpec, sum_of_costs
-from conductor_core.endings import INCOMPLETE
-from conductor_core.engine.context import Answer
-from conductor_core.engine.identity import digest_text
+from conductor_core.chat.messages import INCOMPLETE, ConductorInfo, Usage, WorkerSpec, sum_of_costs
+from conductor_core.chat.usage import estimate_tokens
+from conductor_core.engine.prompts import Answer, StepInputs, digest_text
 from conductor_core.engine.request import carried
 from conductor_core.engine.reuse import EarlierAnswers, origin, whole
 from conductor_core.engine.step import cost_of
-from conductor_core.engine.step_input import StepInputs
-from conductor_core.events import Path
-from conductor_core.overrides import GivenOutput, Overrides
-from conductor_core.run_facts import label
-from conductor_core.spending import Cost
-from conductor_core.token_estimates import estimate_tokens
-from conductor_core.trace import RoundTrace, RunTrace, StepTrace
-from conductor_core.workflow.changes import Origins, compare
-from conductor_core.workflow.edit import replace_step
+from conductor_core.run.costs import Cost
+from conductor_core.run.request import GivenOutput, Overrides
+from conductor_core.run.trace import RoundTrace, RunTrace, StepTrace
+from conductor_core.run.values import Path, label
+from conductor_core.workflow.edits import Origins, compare, replace_step
 from conductor_core.workflow.model import CONDUCTOR_AGENT, AccessList, Frozen, Workflow
 
 

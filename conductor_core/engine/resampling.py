@@ -7,15 +7,14 @@ any page finds the others from one of them.
 import secrets
 from collections.abc import Sequence
 
-from conductor_core.actor import Door
-from conductor_core.engine.forecast import ANSWER_TOKENS, forecast
+from conductor_core.engine.estimates import ANSWER_TOKENS, forecast
 from conductor_core.engine.request import rerun_of
 from conductor_core.engine.rerun import RerunPreview
-from conductor_core.run_facts import BatchRow
-from conductor_core.run_ids import new_run_id
-from conductor_core.run_request import LEAST_PLANS, MOST_PLANS, USUAL_TEMPERATURE, RunRequest
-from conductor_core.spending import Cost
-from conductor_core.trace import RunStatus, RunTrace
+from conductor_core.run.actor import Door
+from conductor_core.run.costs import Cost
+from conductor_core.run.request import LEAST_PLANS, MOST_PLANS, USUAL_TEMPERATURE, RunRequest, new_run_id
+from conductor_core.run.trace import RunStatus, RunTrace
+from conductor_core.run.values import BatchRow
 from conductor_core.workflow.model import Fault, Frozen, Workflow
 from conductor_core.workflow.topology import layers
 

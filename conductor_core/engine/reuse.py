@@ -1,11 +1,11 @@
 """Finds answers of earlier runs by identity, so that a re-run or a resume does not ask for them again."""
 
-from conductor_core.actor import Caller
-from conductor_core.endings import INCOMPLETE
+from conductor_core.chat.messages import INCOMPLETE
 from conductor_core.errors import BadInput
-from conductor_core.events import Path
-from conductor_core.overrides import Given
-from conductor_core.trace import ReusedFrom, RunTrace, StepTrace
+from conductor_core.run.actor import Caller
+from conductor_core.run.request import Given
+from conductor_core.run.trace import ReusedFrom, RunTrace, StepTrace
+from conductor_core.run.values import Path
 from conductor_core.workflow.model import Workflow
 
 

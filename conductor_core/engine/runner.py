@@ -8,35 +8,30 @@ from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from conductor_core import __version__, masking
-from conductor_core import events as ev
-from conductor_core.actor import THE_PROGRAM, Caller
-from conductor_core.characters import whole_characters
-from conductor_core.chat import Conductor
-from conductor_core.commands import SentCommand
-from conductor_core.engine.approvals import Approvals
-from conductor_core.engine.commands import Stop
-from conductor_core.engine.context import Answer
-from conductor_core.engine.cost_cap import CostCap
-from conductor_core.engine.gate_rules import GateRules, check_providers, check_steps
+from conductor_core import __version__
+from conductor_core.chat.messages import Conductor
+from conductor_core.engine.approvals import Approvals, GateRules, Stop, check_providers, check_steps
+from conductor_core.engine.budgets import Budget, CostCap
 from conductor_core.engine.given_plan import check_given
-from conductor_core.engine.image_rules import images_given, require_image_worker
-from conductor_core.engine.limits import Budget
-from conductor_core.engine.loading import ReadContent, require_contents
-from conductor_core.engine.planning import ask_conductor, use_given
-from conductor_core.engine.pool import Pool
+from conductor_core.engine.planner import ask_conductor, use_given
+from conductor_core.engine.pools import Pool, images_given, require_image_worker
+from conductor_core.engine.prompts import Answer, ReadContent, StepInputs, require_contents
 from conductor_core.engine.recorder import Recorder
 from conductor_core.engine.request import ReadTrace
 from conductor_core.engine.reuse import EarlierAnswers
-from conductor_core.engine.rounds import HELD, Failure, Held, RoundRunner
+from conductor_core.engine.scheduler import HELD, Failure, Held, RoundRunner
 from conductor_core.engine.state import ConcurrencyLimits, RunState
-from conductor_core.engine.step_input import StepInputs
 from conductor_core.errors import BadInput, InspectorError, StoreError
-from conductor_core.events import EventSink, RunRequest
-from conductor_core.run_trace import Approval
+from conductor_core.privacy import masking
+from conductor_core.run import events as ev
+from conductor_core.run.actor import THE_PROGRAM, Caller
+from conductor_core.run.commands import SentCommand
+from conductor_core.run.events import EventSink
+from conductor_core.run.request import RunRequest
+from conductor_core.run.trace import Approval, RunTrace, begin
 from conductor_core.settings import Settings
-from conductor_core.trace import RunTrace, begin
-from conductor_core.workflow.changes import require_fit
+from conductor_core.text import whole_characters
+from conductor_core.workflow.edits import require_fit
 from conductor_core.workflow.model import Fault, Workflow
 
 log = logging.getLogger(__name__)

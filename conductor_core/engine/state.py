@@ -3,17 +3,14 @@
 import asyncio
 from dataclasses import dataclass
 
-from conductor_core.chat import Conductor, WorkerSpec
-from conductor_core.endings import OnIncomplete
+from conductor_core.chat.messages import Conductor, OnIncomplete, WorkerSpec
 from conductor_core.engine.approvals import Approvals
-from conductor_core.engine.cost_cap import CostCap
-from conductor_core.engine.limits import Budget
-from conductor_core.engine.loading import ReadContent
-from conductor_core.engine.pool import Pool
+from conductor_core.engine.budgets import Budget, CostCap
+from conductor_core.engine.pools import Pool
+from conductor_core.engine.prompts import ReadContent, StepInputs
 from conductor_core.engine.recorder import Recorder
 from conductor_core.engine.reuse import EarlierAnswers
-from conductor_core.engine.step_input import StepInputs
-from conductor_core.events import RunRequest
+from conductor_core.run.request import RunRequest
 from conductor_core.settings import Settings
 
 

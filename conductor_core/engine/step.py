@@ -5,20 +5,14 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from conductor_core import events as ev
-from conductor_core import masking
-from conductor_core.characters import whole_characters
-from conductor_core.chat import Finished, Message, ReasoningDelta, Usage, WorkerSpec
-from conductor_core.endings import IN_WORDS
-from conductor_core.engine.call_sequence import CallSequence, NextCall
-from conductor_core.engine.context import Answer
-from conductor_core.engine.identity import digest_text
-from conductor_core.engine.limits import LiveCall
-from conductor_core.engine.loading import loaded
+from conductor_core.chat.messages import IN_WORDS, Finished, Message, ReasoningDelta, Usage, WorkerSpec
+from conductor_core.chat.progress import Progress, watching
+from conductor_core.chat.usage import estimate_input_tokens, tokens_of
+from conductor_core.engine.budgets import LiveCall
+from conductor_core.engine.prompts import Answer, StepInput, digest_text, loaded
 from conductor_core.engine.recorder import DeltaBuffer, Piece, closing
-from conductor_core.engine.retry import name_the_limit
+from conductor_core.engine.retries import CallSequence, NextCall, name_the_limit
 from conductor_core.engine.state import RunState
-from conductor_core.engine.step_input import StepInput
 from conductor_core.errors import (
     ContentMissing,
     InspectorError,
@@ -28,8 +22,10 @@ from conductor_core.errors import (
     WorkerStreamCut,
     WorkerTimedOut,
 )
-from conductor_core.progress import Progress, watching
-from conductor_core.token_estimates import estimate_input_tokens, tokens_of
+from conductor_core.privacy import masking
+from conductor_core.run import events as ev
+from conductor_core.run.values import Path
+from conductor_core.text import whole_characters
 from conductor_core.workflow.model import Step
 
 log = logging.getLogger(__name__)
@@ -59,7 +55,7 @@ class _Brought:
 class StepCall:
     """Calls workers for one step, records everything, and returns its answer; None: the step failed for good."""
 
-    def __init__(self, state: RunState, path: ev.Path, step: Step, step_input: StepInput) -> None:
+    def __init__(self, state: RunState, path: Path, step: Step, step_input: StepInput) -> None:
         self._state, self._path, self._step, self._step_input = state, path, step, step_input
         self._recorder, self._budget = state.recorder, state.budget
         self._sequence = CallSequence(state, step.agent, state.recorder.trace.overrides.seed_at(path))

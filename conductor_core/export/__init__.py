@@ -1,1 +1,1 @@
-"""Writes plans for other programs: lists, JSON, Mermaid, SVG, and scripts for four frameworks. Reads traces only."""
+"""Plans for other programs, and runs as OpenTelemetry traces. Reads traces only."""

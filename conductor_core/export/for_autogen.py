@@ -1,11 +1,10 @@
 """A plan as an AutoGen program."""
 
-from conductor_core.chat import WorkerSpec
+from conductor_core.chat.messages import WorkerSpec
 from conductor_core.export.for_openai_agents import RUN_AS_TASKS
 from conductor_core.export.literals import quoted, value
 from conductor_core.export.plan import Plan
-from conductor_core.export.script import Framework
-from conductor_core.export.scriptable import call, key_expression, params_of, url_of
+from conductor_core.export.script import Framework, call, key_expression, params_of, url_of
 
 _RUN = f"""def as_autogen(message: dict[str, str]) -> UserMessage | AssistantMessage:
     if message["role"] == "user":

@@ -3,11 +3,10 @@
 A flow and not a crew: a crew writes prompts of its own around each task, so its steps would not get the exact messages.
 """
 
-from conductor_core.chat import WorkerSpec
+from conductor_core.chat.messages import WorkerSpec
 from conductor_core.export.literals import quoted, value
 from conductor_core.export.plan import Plan
-from conductor_core.export.script import Framework, fill
-from conductor_core.export.scriptable import call, key_expression, params_of, url_of
+from conductor_core.export.script import Framework, call, fill, key_expression, params_of, url_of
 
 _RUN = """class State(BaseModel):
     outputs: dict[int, str] = {}

@@ -9,10 +9,9 @@ from conductor_core.export.for_crewai import CREWAI
 from conductor_core.export.for_langgraph import LANGGRAPH
 from conductor_core.export.for_openai_agents import OPENAI_AGENTS
 from conductor_core.export.mermaid import mermaid
+from conductor_core.export.picture import png, svg
 from conductor_core.export.plan import Plan
-from conductor_core.export.png import png
 from conductor_core.export.script import Framework
-from conductor_core.export.svg import svg
 from conductor_core.export.text_forms import lists, workflow_json
 
 Content = TypeVar("Content", str, bytes)

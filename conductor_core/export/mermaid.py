@@ -2,10 +2,10 @@
 
 import re
 
-from conductor_core.export.colours import agent_colour
+from conductor_core.export.picture import agent_colour
 from conductor_core.export.plan import Plan
 from conductor_core.export.words import round_title, shortened
-from conductor_core.run_facts import Path
+from conductor_core.run.values import Path
 from conductor_core.workflow.model import Workflow
 
 MOST_CHARACTERS = 240

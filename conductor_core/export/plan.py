@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 
-from conductor_core.chat import Message, WorkerSpec
+from conductor_core.chat.messages import Message, WorkerSpec
 from conductor_core.errors import BadInput
-from conductor_core.run_facts import Path
-from conductor_core.trace import RunTrace
+from conductor_core.run.trace import RunTrace
+from conductor_core.run.values import Path
 from conductor_core.workflow.model import Workflow
 
 

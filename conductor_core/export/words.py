@@ -2,7 +2,7 @@
 
 import re
 
-from conductor_core.run_facts import Path, label
+from conductor_core.run.values import Path, label
 
 _NOT_SHOWN = re.compile(
     "[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufffe\uffff\ud800-\udfff]+"

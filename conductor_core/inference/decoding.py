@@ -5,14 +5,158 @@ of logits for each place. The writer draws from row after row as long as what it
 """
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import torch
+import xgrammar
 
-from conductor_core.chat import FinishReason
+from conductor_core.chat.messages import FinishReason, TokenChoice
 from conductor_core.inference.drafts import Drafts
-from conductor_core.inference.errors import Interrupted
-from conductor_core.inference.writing import Writer
+from conductor_core.inference.generation import Generation, InferenceError, Interrupted, Sampling, Written
+
+if TYPE_CHECKING:
+    from conductor_core.inference.model import LoadedModel
+
+
+# Keeps a completion while it is written: its tokens, text and place in a grammar. Draws tokens. Imports torch.
+
+MOST_OPTIONS = 8
+CERTAIN = 0.9995
+"""From this probability on a token is no choice."""
+MOST_CHOICES = 512
+
+
+class Writer:
+    """The completion so far: its tokens, its text, its place in the grammar."""
+
+    def __init__(
+        self, model: "LoadedModel", prompt_tokens: int, generation: Generation, emit: Callable[[str], None]
+    ) -> None:
+        """Raises: whatever a grammar's compiler raises."""
+        self.ids: list[int] = []
+        self.text = ""
+        self.stop_ids = model.stop_ids
+        self._model = model
+        self._prompt_tokens = prompt_tokens
+        self._matcher = model.matcher(generation.grammar)
+        self._forcing = generation.forcing
+        self._pick = picker(generation.sampling)
+        self._choices: list[TokenChoice] | None = [] if generation.tells_choices else None
+        self._emit = emit
+        self._unread = 0  # ids from here on are not yet in the text
+        self._bitmask = xgrammar.allocate_token_bitmask(1, model.vocabulary)
+
+    @property
+    def complete(self) -> bool:
+        """Whether the grammar allows nothing more."""
+        return self._matcher is not None and bool(self._matcher.is_terminated())
+
+    def draw(self, logits: torch.Tensor) -> int:
+        """Draws the next token from ``logits`` (vocabulary) among those that the grammar allows."""
+        if self._matcher is not None:
+            self._matcher.fill_next_token_bitmask(self._bitmask)
+            xgrammar.apply_token_bitmask_inplace(logits[: self._model.vocabulary], self._bitmask)
+        token = self._pick(logits)
+        if self._choices is not None and len(self._choices) < MOST_CHOICES and self._unread == len(self.ids):
+            probabilities, tokens = logits.softmax(0).topk(min(MOST_OPTIONS, len(logits)))
+            if probabilities[0] < CERTAIN:
+                options = zip(tokens.tolist(), probabilities.tolist(), strict=True)
+                told = tuple((self._decode([each]), round(p, 4)) for each, p in options if p >= 0.0001)
+                self._choices.append(TokenChoice(at=len(self.text), picked=self._decode([token]), options=told))
+        return token
+
+    def allowed(self, draft: Sequence[int]) -> Sequence[int]:
+        """Returns as much of ``draft`` as may be written next, without a token that ends the text."""
+        taken = 0
+        for token in draft:
+            if token in self.stop_ids or self.complete:
+                break
+            if self._matcher is not None and not self._matcher.accept_token(token):
+                break
+            taken += 1
+        if self._matcher is not None:
+            self._matcher.rollback(taken)
+        return draft[:taken]
+
+    def ended(self, reason: FinishReason, completion_tokens: int) -> Written:
+        """Emits what was held back, and returns how the completion ended."""
+        self._flush()
+        return Written(reason, self._prompt_tokens, completion_tokens, tuple(self._choices or ()))
+
+    def accept(self, token: int, limit: int) -> list[int]:
+        """Takes a drawn token; returns the tokens that the model must read next, forced ones included."""
+        if self._matcher is not None and not self._matcher.accept_token(token):
+            raise InferenceError("the model wrote a token that its grammar does not allow")
+        new = [token]
+        self._append(new)
+        if self._matcher is not None and not self.complete:
+            new += self._forced(limit)
+        return new
+
+    def _forced(self, limit: int) -> list[int]:
+        """Appends and returns the tokens that can only follow in one way, without asking the model.
+
+        It leaves the last one of them to the model, which might join the following characters in one token.
+        """
+        demanded = self._forcing(self.text, len(self.ids), limit) if self._forcing is not None else None
+        ids = self._model.encode_text(demanded) if demanded is not None else []
+        if demanded is None or len(self.ids) + len(ids) > limit or not self._matcher.accept_string(demanded):
+            ids = self._model.encode_text(self._jump())[:-1]
+            if not ids or len(self.ids) + len(ids) > limit:
+                return []
+            if not all(self._matcher.accept_token(token) for token in ids):
+                raise InferenceError("the grammar refuses what it demands")
+        self._append(ids)
+        return ids
+
+    def _jump(self) -> str:
+        """Returns the characters that can only follow in one way; none where a character is cut in two."""
+        try:
+            return str(self._matcher.find_jump_forward_string())
+        except UnicodeDecodeError:  # xgrammar makes a text of the bytes that remain of the character
+            return ""
+
+    def _append(self, ids: Sequence[int]) -> None:
+        self.ids += ids
+        # One token more on the left: some tokenizers drop a leading space. A character cut in two waits for its rest.
+        context = max(0, self._unread - 1)
+        known = self._decode(self.ids[context : self._unread])
+        now = self._decode(self.ids[context:])
+        if now.endswith("�"):
+            return
+        self._unread = len(self.ids)
+        self._say(now[len(known) :])
+
+    def _flush(self) -> None:
+        """Emits what was held back waiting for the rest of a character."""
+        self._say(self._decode(self.ids[self._unread :]))
+        self._unread = len(self.ids)
+
+    def _say(self, text: str) -> None:
+        if text:
+            self.text += text
+            self._emit(text)
+
+    def _decode(self, ids: Sequence[int]) -> str:
+        text: str = self._model.tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        return text
+
+
+def picker(sampling: Sampling) -> Callable[[torch.Tensor], int]:
+    if sampling.temperature <= 0:
+        return lambda logits: int(logits.argmax())
+    generator = torch.Generator().manual_seed(sampling.seed % 2**63)
+
+    def pick(logits: torch.Tensor) -> int:
+        scores, tokens = (logits / sampling.temperature).sort(descending=True)
+        if sampling.top_k > 0:
+            scores, tokens = scores[: sampling.top_k], tokens[: sampling.top_k]
+        probabilities = scores.softmax(0)
+        before = probabilities.cumsum(0) - probabilities
+        probabilities[before >= sampling.top_p] = 0
+        return int(tokens[torch.multinomial(probabilities, 1, generator=generator)])
+
+    return pick
 
 
 class Reader(Protocol):

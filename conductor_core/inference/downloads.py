@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from conductor_core.inference.errors import InferenceError
+from conductor_core.inference.generation import InferenceError
 from conductor_core.inference.source import HUB_ID, cached_folder
 
 State = Literal["absent", "waiting", "running", "paused", "here", "failed"]

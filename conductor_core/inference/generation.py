@@ -1,11 +1,18 @@
 """The vocabulary of requests to a model in this process, and of its results. It imports no torch."""
 
+import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from conductor_core.chat import FinishReason, Message, TokenChoice, Usage
-from conductor_core.precisions import PrecisionChoice
+from pydantic import Field
+
+from conductor_core.chat.messages import FinishReason, Message, TokenChoice, Usage
+from conductor_core.chat.progress import Phase, Progress, Tell
+from conductor_core.errors import InspectorError
+from conductor_core.precision import PrecisionChoice
+from conductor_core.workflow.model import Frozen
 
 
 @dataclass(frozen=True)
@@ -91,3 +98,124 @@ class Done:
     finish_reason: FinishReason
     usage: Usage
     choices: tuple[TokenChoice, ...] = ()
+
+
+# The errors of a model that runs in this process, whether it is a Conductor or a worker.
+#
+# InspectorError
+# └── InferenceError
+#     ├── ModelUnavailable    cannot be found, downloaded, trusted or held in memory
+#     │   └── ModelNotHere        is not on this machine
+#     └── PromptTooLong       more tokens than the model's context has room for
+
+
+class InferenceError(InspectorError):
+    pass
+
+
+class ModelUnavailable(InferenceError):
+    pass
+
+
+class ModelNotHere(ModelUnavailable):
+    pass
+
+
+class PromptTooLong(InferenceError):
+    pass
+
+
+class Interrupted(Exception):
+    """Nobody waits for the model any more. No failure, so no InspectorError: whoever starts the work catches it."""
+
+
+# Turns counts of bytes and tokens into progress with a pace and an estimate of the time left. Imports no torch.
+
+_FIRST_TOKENS = 4
+"""The first passes are slower than the later ones: they find nothing in the processor's caches."""
+_TELLING_S = 0.2
+"""A pace of less time than this is noise."""
+
+
+class Pace(Frozen):
+    """How quick a model was of late on this machine; None where nothing was measured.
+
+    Attributes:
+        read_per_s, written_per_s: tokens of the prompt and of completions, a second.
+        written: tokens of its completions, a mean that forgets.
+    """
+
+    read_per_s: float | None = Field(None, gt=0)
+    written_per_s: float | None = Field(None, gt=0)
+    written: float | None = Field(None, gt=0)
+
+
+class Meter:
+    """Measures one phase: ``done`` of ``total``, and how quickly."""
+
+    def __init__(self, phase: Phase, total: int, tell: Tell, *, known_per_s: float | None = None) -> None:
+        """``known_per_s``: the pace until one is measured."""
+        self._phase, self._total, self._tell = phase, total, tell
+        self._known_per_s = known_per_s
+        self._first: float | None = None
+        self._began_s = self._clock()
+        self._done = 0.0
+
+    _clock: Callable[[], float] = staticmethod(time.monotonic)
+
+    def at(self, done: float) -> None:
+        """Tells that ``done`` is done. What was done at the first call took its time for something else."""
+        if self._first is None:
+            self._first, self._began_s = done, self._clock()
+        self._done = done
+        left_s = max(0.0, self._total - done) / self.per_s if self.per_s else None
+        self._tell(
+            Progress(
+                phase=self._phase, done=min(int(done), self._total), total=self._total, per_s=self.per_s, left_s=left_s
+            )
+        )
+
+    @property
+    def measured_per_s(self) -> float | None:
+        """The pace so far; None while it says nothing."""
+        took_s = self._clock() - self._began_s
+        return self.counted / took_s if took_s >= _TELLING_S and self.counted > 0 else None
+
+    @property
+    def counted(self) -> float:
+        """What was done since the first call."""
+        return self._done - (self._first or 0.0)
+
+    @property
+    def per_s(self) -> float | None:
+        return self.measured_per_s or self._known_per_s
+
+
+class WritingMeter:
+    """Measures a completion: at most ``limit`` tokens, of which ``usual`` are expected (None: nobody knows)."""
+
+    def __init__(self, limit: int, usual: float | None, tell: Tell, *, known_per_s: float | None = None) -> None:
+        """``known_per_s``: the pace of late, for estimates until this one tells more."""
+        self._limit, self.usual, self._tell = limit, usual, tell
+        self._known_per_s = known_per_s
+        self._began_s = time.monotonic()
+        self.per_s: float | None = None
+
+    def at(self, written: int, *, thinking: bool) -> None:
+        """Tells of ``written`` tokens. The first comes with the reading of the prompt, so it has no pace."""
+        took_s = time.monotonic() - self._began_s
+        self.per_s = (written - 1) / took_s if written > 1 and took_s > 0 else None
+        left_s, pace = None, self.per_s if written > _FIRST_TOKENS else self._known_per_s
+        if pace and self.usual is not None and written < self.usual:
+            left_s = (min(self.usual, self._limit) - written) / pace
+        self._tell(
+            Progress(
+                phase="thinking" if thinking else "writing",
+                done=written, total=self._limit, per_s=self.per_s, left_s=left_s,
+            )
+        )  # fmt: skip
+
+
+def mean_of_late(before: float | None, now: float) -> float:
+    """Returns a mean in which the newest value counts a third."""
+    return now if before is None else (2 * before + now) / 3

@@ -4,7 +4,7 @@ The choice on a processor follows a measurement on an AVX512-BF16 machine, a 550
 float32 4.0 ms a vector and 33 ms for 64 of them, bfloat16 2.1 and 6.7 ms. Without such instructions bfloat16 is
 emulated and only saves memory. Models below ``SMALL_PARAMETERS`` are bound by overhead and stay in float32.
 
-Whether a processor keeps packed weights (``conductor_core.precisions``) is a matter of memory here; whether they are
+Whether a processor keeps packed weights (``conductor_core.precision``) is a matter of memory here; whether they are
 quicker is found by a trial (``inference.precision``).
 """
 
@@ -18,7 +18,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Literal, get_args
 
-from conductor_core.precisions import Packed, Precision, PrecisionChoice
+from conductor_core.precision import Packed, Precision, PrecisionChoice
 
 Device = Literal["cuda", "mps", "cpu"]
 Dtype = Literal["bfloat16", "float16", "float32"]
@@ -160,3 +160,34 @@ def has_fast_bfloat16() -> bool:
         return platform.machine() == "arm64"
     text = cpuinfo.read_text()
     return any(flag in text for flag in ("avx512_bf16", "amx_bf16", " bf16 "))
+
+
+# How much memory a model needs at each precision that it could have here. It loads no torch.
+
+
+@dataclass(frozen=True)
+class Need:
+    """What a model needs at one precision, in bytes, and whether the memory that it would run in has that."""
+
+    precision: str
+    needed_bytes: int
+    fits: bool
+
+
+def needs(parameters: int) -> tuple[tuple[Need, ...], Memory]:
+    """Returns what a model of so many parameters needs, widest precision first, and the memory it would run in.
+
+    A small model and one on a graphics card have one precision alone: that of ``place``.
+    """
+    placement = place(parameters)
+    first = Need(precision_name(placement), placement.needed_bytes, placement.fits)
+    if parameters < SMALL_PARAMETERS or placement.device != "cpu":
+        return (first,), placement.memory
+    on_cpu = {precision: needed_bytes(parameters, precision) for precision in get_args(Precision)}
+    found = [Need(name, each, placement.memory.holds(each)) for name, each in on_cpu.items() if name != first.precision]
+    return (first, *found), placement.memory
+
+
+def precision_name(placement: Placement) -> str:
+    """Returns what to call the number format of weights that are not packed."""
+    return "bf16" if placement.dtype == "bfloat16" else placement.dtype

@@ -25,8 +25,8 @@ from huggingface_hub import constants, file_download
 from huggingface_hub import errors as hub
 from huggingface_hub.utils._headers import build_hf_headers
 
-from conductor_core.file_lock import FileLock
-from conductor_core.inference.errors import ModelUnavailable
+from conductor_core.files import FileLock
+from conductor_core.inference.generation import ModelUnavailable
 from conductor_core.inference.hub_listing import Listing, Weights, meter_of, read_listing
 from conductor_core.inference.source import cache_folder, cached_folder
 

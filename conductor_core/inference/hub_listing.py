@@ -9,7 +9,7 @@ from typing import Any
 from huggingface_hub import file_download
 from huggingface_hub.utils.tqdm import tqdm
 
-from conductor_core.inference.errors import ModelUnavailable
+from conductor_core.inference.generation import ModelUnavailable
 
 WANTED_FILES = (
     "*.json", "model*.safetensors", "*.jinja", "merges.txt", "vocab.txt", "tokenizer.model", "*.tiktoken",

@@ -6,7 +6,7 @@ The mark is a shared lock on the model's ``config.json``, which the kernel drops
 import logging
 from pathlib import Path
 
-from conductor_core.file_lock import FileLock
+from conductor_core.files import FileLock
 
 log = logging.getLogger(__name__)
 

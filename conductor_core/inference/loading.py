@@ -10,11 +10,10 @@ import torch
 from transformers import AutoModelForCausalLM
 from transformers.utils import logging as transformers_logging
 
-from conductor_core.inference.errors import Interrupted, ModelUnavailable
+from conductor_core.chat.progress import Tell
+from conductor_core.inference.generation import Interrupted, Meter, ModelUnavailable
 from conductor_core.inference.hardware import SMALL_PARAMETERS
-from conductor_core.inference.meter import Meter
 from conductor_core.inference.source import ModelFiles
-from conductor_core.progress import Tell
 
 _BAR = "Loading weights"
 """What transformers calls the bar of its one pass over all weights."""

@@ -19,23 +19,32 @@ import xgrammar
 from transformers import AutoTokenizer, DynamicCache
 from transformers.utils import logging as transformers_logging
 
-from conductor_core.chat import FinishReason, Message
-from conductor_core.inference.decoding import write
-from conductor_core.inference.drafting import Drafting
-from conductor_core.inference.errors import InferenceError, Interrupted, ModelUnavailable, PromptTooLong
-from conductor_core.inference.generation import Generation, Packing, PrefixFolder, Written
+from conductor_core.chat.messages import FinishReason, Message
+from conductor_core.chat.progress import Progress, Tell
+from conductor_core.inference.decoding import Writer, write
+from conductor_core.inference.generation import (
+    Generation,
+    InferenceError,
+    Interrupted,
+    Meter,
+    ModelUnavailable,
+    Pace,
+    Packing,
+    PrefixFolder,
+    PromptTooLong,
+    WritingMeter,
+    Written,
+    mean_of_late,
+)
 from conductor_core.inference.hardware import SMALL_PARAMETERS, Placement, lacking, place
-from conductor_core.inference.kept_pace import keep_pace, kept_pace
-from conductor_core.inference.meter import Meter, Pace, WritingMeter, mean_of_late
+from conductor_core.inference.pace_file import keep_pace, kept_pace
 from conductor_core.inference.passes import Passes, Share
-from conductor_core.inference.precision.packed_model import load
-from conductor_core.inference.prefix_files import PrefixFiles
-from conductor_core.inference.prefixes import KeptPrefixes
+from conductor_core.inference.prefix_cache import KeptPrefixes, PrefixFiles
+from conductor_core.inference.quantization.packed_model import load
 from conductor_core.inference.source import ModelFiles
+from conductor_core.inference.speculative import Drafting
 from conductor_core.inference.stamps import model_stamp
-from conductor_core.inference.writing import Writer
-from conductor_core.precisions import PrecisionChoice
-from conductor_core.progress import Progress, Tell
+from conductor_core.precision import PrecisionChoice
 
 PREFILL_CHUNK = 256
 """Tokens that the model reads in one pass. With 512 it reads 3 % more quickly, and takes twice as long to stop.

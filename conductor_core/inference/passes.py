@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from conductor_core.inference.errors import Interrupted
+from conductor_core.inference.generation import Interrupted
 
 Share = Callable[[float], None]
 """Learns which share of a pass is done, from 0 to 1."""

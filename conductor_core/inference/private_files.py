@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from conductor_core.file_lock import FileLock
+from conductor_core.files import FileLock
 
 _UNFINISHED = ".unfinished"
 _LOCK_WAIT_S = 2.0

@@ -18,16 +18,22 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from conductor_core.chat import Usage
-from conductor_core.file_lock import FileLock
-from conductor_core.given_path import given_path, is_folder
-from conductor_core.inference.errors import InferenceError, Interrupted
-from conductor_core.inference.generation import Done, Generation, Packing, PrefixFolder, Written
+from conductor_core.chat.messages import Usage
+from conductor_core.chat.progress import Progress, Tell, watcher
+from conductor_core.files import FileLock, given_path, is_folder
+from conductor_core.inference.generation import (
+    Done,
+    Generation,
+    InferenceError,
+    Interrupted,
+    Packing,
+    PrefixFolder,
+    Written,
+)
 from conductor_core.inference.hardware import SMALL_PARAMETERS, Placement, free_ram_bytes, place
 from conductor_core.inference.in_use import hold
 from conductor_core.inference.source import inspect_folder, local_folder, model_files
-from conductor_core.precisions import PrecisionChoice
-from conductor_core.progress import Progress, Tell, watcher
+from conductor_core.precision import PrecisionChoice
 
 if TYPE_CHECKING:
     from conductor_core.inference.model import LoadedModel
@@ -209,7 +215,7 @@ class SharedModel:
 
     def _answer(self, model: "LoadedModel", calls: Sequence[_Call]) -> None:
         if len(calls) > 1:
-            from conductor_core.inference.together import Wanted, generate_together
+            from conductor_core.inference.batching import Wanted, generate_together
 
             return generate_together(
                 model,

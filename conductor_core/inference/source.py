@@ -13,8 +13,8 @@ from typing import Any
 
 from huggingface_hub import constants
 
-from conductor_core.given_path import given_path, is_folder
-from conductor_core.inference.errors import ModelNotHere, ModelUnavailable
+from conductor_core.files import given_path, is_folder
+from conductor_core.inference.generation import ModelNotHere, ModelUnavailable
 
 HUB_ID = re.compile(r"(?!.*(?:--|\.\.|\.git$))[A-Za-z0-9](?:[\w.-]{0,94}\w)?/\w(?:[\w.-]{0,94}\w)?", re.ASCII)
 """``owner/name`` as the hub takes it. It forbids ``--``, by which the cache's folders keep both names apart."""

@@ -11,13 +11,11 @@ from typing import Any
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from conductor_core.inference.errors import InferenceError
-from conductor_core.inference.generation import Packing
-from conductor_core.inference.hardware import free_ram_bytes, place
+from conductor_core.inference.generation import InferenceError, Packing
+from conductor_core.inference.hardware import free_ram_bytes, place, precision_name
 from conductor_core.inference.model import choose_threads
-from conductor_core.inference.needs import precision_name
-from conductor_core.inference.precision.conversion import layers_to_pack, put_in_place
-from conductor_core.inference.precision.packed_model import quickest, readings
+from conductor_core.inference.quantization.conversion import layers_to_pack, put_in_place
+from conductor_core.inference.quantization.packed_model import quickest, readings
 from conductor_core.inference.source import ModelFiles
 
 READ_TOKENS = 256

@@ -12,7 +12,7 @@ from conductor_core.rehearsal.families import (
     grade,
     recognise,
 )
-from conductor_core.rehearsal.profiles import PROFILES, rehearsal_specs
+from conductor_core.rehearsal.skills import PROFILES, rehearsal_specs
 from conductor_core.rehearsal.worker import RehearsalWorker, open_rehearsal_worker
 
 __all__ = [

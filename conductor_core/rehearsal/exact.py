@@ -14,11 +14,21 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from conductor_core.errors import BadInput
-from conductor_core.rehearsal.decisions import RIGHT, Branch, Manner, PlanInView, Seen, Sight, Wording, decide
 from conductor_core.rehearsal.families import Difficulty, RehearsalTask, recognise
-from conductor_core.rehearsal.families.form import TAILS
-from conductor_core.rehearsal.profiles import BY_NAME, Role
-from conductor_core.rehearsal.view import ELSEWHERE, own_words, read_own_words
+from conductor_core.rehearsal.families.family import TAILS
+from conductor_core.rehearsal.reading import ELSEWHERE, own_words, read_own_words
+from conductor_core.rehearsal.skills import (
+    BY_NAME,
+    RIGHT,
+    Branch,
+    Manner,
+    PlanInView,
+    Role,
+    Seen,
+    Sight,
+    Wording,
+    decide,
+)
 from conductor_core.workflow.model import CONDUCTOR_AGENT, QUESTION, Workflow
 
 

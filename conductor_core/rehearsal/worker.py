@@ -7,14 +7,13 @@ from collections.abc import AsyncIterator, Sequence
 from functools import cached_property
 from random import Random
 
-from conductor_core.chat import Chunk, Finished, Message, TextDelta, Usage, WorkerSpec
+from conductor_core.chat.messages import Chunk, Finished, Message, TextDelta, Usage, WorkerSpec
 from conductor_core.errors import PoolInvalid
-from conductor_core.rehearsal import profiles, writing
-from conductor_core.rehearsal.decisions import RIGHT, Branch, Manner, decide
+from conductor_core.rehearsal import skills, writing
 from conductor_core.rehearsal.families import DIFFICULTIES, FAMILIES, RehearsalTask
 from conductor_core.rehearsal.families.reading import answer_key
-from conductor_core.rehearsal.profiles import Profile
-from conductor_core.rehearsal.view import SIGNATURE, read_messages
+from conductor_core.rehearsal.reading import SIGNATURE, read_messages
+from conductor_core.rehearsal.skills import RIGHT, Branch, Manner, Profile, decide
 
 _DEAL = 1
 """Another number would change every draw; it has no other meaning."""
@@ -34,9 +33,9 @@ class RehearsalWorker:
 
     def __init__(self, spec: WorkerSpec, *, seed: int, tokens_per_s: float) -> None:
         name = spec.model.removeprefix("rehearsal/")
-        found = profiles.BY_NAME.get(name)
+        found = skills.BY_NAME.get(name)
         if found is None:
-            known = ", ".join(each.name for each in profiles.PROFILES)
+            known = ", ".join(each.name for each in skills.PROFILES)
             fault = f"worker {spec.name!r}: no rehearsal profile {spec.model!r}; there are: {known}"
             raise PoolInvalid(fault, [fault])
         self._spec, self._profile, self._seed, self._tokens_per_s = spec, found, seed, tokens_per_s

@@ -9,11 +9,10 @@ from collections.abc import Mapping, Sequence
 from random import Random
 from types import MappingProxyType
 
-from conductor_core.rehearsal.decisions import Manner
 from conductor_core.rehearsal.families import RehearsalTask
-from conductor_core.rehearsal.families.form import AnswerKind
-from conductor_core.rehearsal.profiles import Style
-from conductor_core.rehearsal.view import PLAN_HEADING, READ_HEADING, RECOMPUTED_HEADING, Given, View
+from conductor_core.rehearsal.families.family import AnswerKind
+from conductor_core.rehearsal.reading import PLAN_HEADING, READ_HEADING, RECOMPUTED_HEADING, Given, View
+from conductor_core.rehearsal.skills import Manner, Style
 
 _RESULT_FORM: dict[AnswerKind, str] = {
     "number": "as a single number, in the unit that is asked for",

@@ -9,13 +9,26 @@ from collections.abc import Mapping, Sequence
 from typing import Any, assert_never
 from urllib.parse import quote
 
-from conductor_core.aside import Aside
-from conductor_core.characters import Pieces, whole_characters
-from conductor_core.chat import Finished, FinishReason, Message, ReasoningDelta, TextDelta, Usage, WorkerSpec
+from conductor_core.chat.messages import (
+    Finished,
+    FinishReason,
+    ImagePart,
+    Message,
+    Part,
+    ReasoningDelta,
+    TextDelta,
+    TextPart,
+    ToolCallPart,
+    ToolResultPart,
+    Usage,
+    WorkerSpec,
+    image_base64,
+)
+from conductor_core.chat.responses import Aside
+from conductor_core.chat.usage import is_count
 from conductor_core.errors import WorkerRefused
-from conductor_core.message_parts import ImagePart, Part, TextPart, ToolCallPart, ToolResultPart, image_base64
-from conductor_core.reported import is_count
-from conductor_core.servers import ANTHROPIC_URL
+from conductor_core.providers.servers import ANTHROPIC_URL
+from conductor_core.text import Pieces, whole_characters
 
 _VERSION = "2023-06-01"
 DEFAULT_MAX_TOKENS = 4096

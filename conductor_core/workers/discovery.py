@@ -11,11 +11,11 @@ from typing import Any
 
 import httpx2
 
-from conductor_core import masking
-from conductor_core.chat import WorkerSpec
-from conductor_core.model_fields import check_name
-from conductor_core.quoted import plain
-from conductor_core.reported import is_count
+from conductor_core.chat.messages import WorkerSpec
+from conductor_core.chat.usage import is_count
+from conductor_core.privacy import masking
+from conductor_core.privacy.masking import plain
+from conductor_core.providers.model_files import check_name
 
 USUAL_PORTS: Mapping[int, str] = {
     11434: "Ollama",

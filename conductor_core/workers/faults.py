@@ -9,8 +9,7 @@ from typing import Any
 
 import httpx2
 
-from conductor_core import provider_words
-from conductor_core.chat import WorkerSpec
+from conductor_core.chat.messages import WorkerSpec
 from conductor_core.errors import (
     WorkerCertificate,
     WorkerContextOverflow,
@@ -27,8 +26,9 @@ from conductor_core.errors import (
     WorkerUnpaid,
     WorkerUnreachable,
 )
-from conductor_core.provider_words import ErrorReply
-from conductor_core.transport import causes, no_certificate
+from conductor_core.providers import errors
+from conductor_core.providers.errors import ErrorReply
+from conductor_core.providers.transport import causes, no_certificate
 
 _OF_REQUEST = frozenset({400, 413, 422})
 
@@ -72,13 +72,13 @@ def from_status(
     """Returns the error for an HTTP status, or for the status that an error object under 200 stands for."""
     quoted = f" ({said.text})" if said.text else ""
     where = _host(spec, url)
-    if provider_words.filtered(status, said.code):
+    if errors.filtered(status, said.code):
         return WorkerFiltered(f"{where} refused what was asked with {status}{quoted}; reword the task")
-    if provider_words.unpaid(status, said.code, said.text):
+    if errors.unpaid(status, said.code, said.text):
         return WorkerUnpaid(f"{where} wants to be paid first{quoted}; check the account's credit")
     if status in (401, 403):
         return WorkerKeyRefused(f"{where} refused the key with {status}{quoted}; {_key_hint(spec)}")
-    if provider_words.too_long(status, said.code, said.text):
+    if errors.too_long(status, said.code, said.text):
         return WorkerContextOverflow(
             f"{where} finds the request longer than the model's context, {status}{quoted}; let the step read less"
         )
@@ -91,7 +91,7 @@ def from_status(
         )
     if status in (408, 504):
         return WorkerTimedOut(f"{where} gave up waiting, {status}{quoted}; try again", retry_after_s=wait_s)
-    if provider_words.loading(status, said.text):
+    if errors.loading(status, said.text):
         return WorkerLoading(f"{where} is loading its model, {status}{quoted}", retry_after_s=wait_s)
     if status >= 500 or status in (409, 425):
         return WorkerFailed(f"{where} failed with {status}{quoted}; try again later", retry_after_s=wait_s)
@@ -104,7 +104,7 @@ def from_status(
 
 def from_error_object(spec: WorkerSpec, url: httpx2.URL, found: Any) -> WorkerError:
     """Returns the error for an error object in place of an answer: under 200, or in the middle of a stream."""
-    said = provider_words.error_reply_of(found)
+    said = errors.error_reply_of(found)
     words = [found.get(key) for key in ("code", "type", "status")] if isinstance(found, dict) else []
     for status in map(_status_of, words):
         if status is not None:

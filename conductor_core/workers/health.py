@@ -5,13 +5,13 @@ import time
 
 import httpx2
 
-from conductor_core import masking
-from conductor_core.chat import Worker, WorkerSpec
+from conductor_core.chat.messages import Worker, WorkerSpec
 from conductor_core.errors import WorkerError, WorkerModelUnknown, WorkerRefused
 from conductor_core.inference.source import HUB_ID, context_of, local_folder, not_here
-from conductor_core.keys import is_set
-from conductor_core.provider_words import read_error_reply
-from conductor_core.quoted import one_line
+from conductor_core.privacy import masking
+from conductor_core.privacy.keys import is_set
+from conductor_core.privacy.masking import one_line
+from conductor_core.providers.errors import read_error_reply
 from conductor_core.workers import faults
 from conductor_core.workers.discovery import read_context, read_models
 from conductor_core.workers.http import HttpWorker, open_client, read_key

@@ -17,9 +17,9 @@ from typing import Any, Protocol
 import httpx2
 import pydantic_core
 
-from conductor_core import __version__, masking, provider_words
-from conductor_core.aside import hidden
-from conductor_core.chat import Chunk, Finished, Message, ReasoningDelta, TextDelta, WorkerSpec
+from conductor_core import __version__
+from conductor_core.chat.messages import Chunk, Finished, Message, ReasoningDelta, TextDelta, WorkerSpec
+from conductor_core.chat.responses import hidden
 from conductor_core.errors import (
     WorkerError,
     WorkerFailed,
@@ -28,10 +28,12 @@ from conductor_core.errors import (
     WorkerRefused,
     WorkerStreamCut,
 )
-from conductor_core.http_body import Body, async_stream
-from conductor_core.provider_words import ErrorReply, read_error_reply
-from conductor_core.quoted import one_line
-from conductor_core.transport import AiohttpTransport, tls
+from conductor_core.privacy import masking
+from conductor_core.privacy.masking import one_line
+from conductor_core.providers import errors
+from conductor_core.providers.errors import ErrorReply, read_error_reply
+from conductor_core.providers.sse import Body, async_stream
+from conductor_core.providers.transport import AiohttpTransport, tls
 from conductor_core.workers import faults
 from conductor_core.workers.masked import MaskedChunks
 from conductor_core.workers.thoughts import Thoughts
@@ -364,7 +366,7 @@ class HttpWorker:
         said = await sent.complaint()
         simpler = self._dialect.simpler(body, said.text) if response.status_code in (400, 422) else None
         if simpler is None:
-            wait_s = provider_words.retry_after_s(response.headers)
+            wait_s = errors.retry_after_s(response.headers)
             raise faults.from_status(self._spec, response.url, response.status_code, said, wait_s)
         # Remembered, so that a server without the option is asked in vain once and not at each call.
         self._refused_option = said.text

@@ -6,7 +6,7 @@ Imports no torch: that happens when the model is loaded for the first answer.
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 
-from conductor_core.chat import Chunk, Finished, Message, TextDelta, WorkerSpec
+from conductor_core.chat.messages import Chunk, Finished, Message, TextDelta, WorkerSpec
 from conductor_core.errors import (
     PoolInvalid,
     WorkerContextOverflow,
@@ -14,8 +14,7 @@ from conductor_core.errors import (
     WorkerOutputTooLarge,
     WorkerRefused,
 )
-from conductor_core.inference.errors import InferenceError, ModelNotHere, PromptTooLong
-from conductor_core.inference.generation import Done, Generation, Sampling
+from conductor_core.inference.generation import Done, Generation, InferenceError, ModelNotHere, PromptTooLong, Sampling
 from conductor_core.inference.shared import shared_model
 from conductor_core.workers.local_params import LocalParams, params_fault
 from conductor_core.workers.thoughts import Thoughts

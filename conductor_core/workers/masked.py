@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable, Iterator
 
-from conductor_core.chat import ReasoningDelta, TextDelta
-from conductor_core.masking import Mask, MaskedText
+from conductor_core.chat.messages import ReasoningDelta, TextDelta
+from conductor_core.privacy.masking import Mask, MaskedText
 
 MOST_AT_ONCE = 32_768
 """Characters that are looked through before others may run: some milliseconds, however full of keys they are."""

@@ -8,12 +8,24 @@ a ``delta`` (a server that does not stream), usage in every event, no ``[DONE]``
 from collections.abc import Mapping, Sequence
 from typing import Any, assert_never
 
-from conductor_core.aside import Aside, calls_of
-from conductor_core.characters import Pieces, whole_characters
-from conductor_core.chat import Finished, FinishReason, Message, ReasoningDelta, TextDelta, Usage, WorkerSpec
-from conductor_core.message_parts import ImagePart, TextPart, ToolCallPart, ToolResultPart, data_url
-from conductor_core.reported import chat_tokens, usd
-from conductor_core.servers import OPENAI_URL
+from conductor_core.chat.messages import (
+    Finished,
+    FinishReason,
+    ImagePart,
+    Message,
+    ReasoningDelta,
+    TextDelta,
+    TextPart,
+    ToolCallPart,
+    ToolResultPart,
+    Usage,
+    WorkerSpec,
+    data_url,
+)
+from conductor_core.chat.responses import Aside, calls_of
+from conductor_core.chat.usage import chat_tokens, usd
+from conductor_core.providers.servers import OPENAI_URL
+from conductor_core.text import Pieces, whole_characters
 
 _REASONS: dict[str, FinishReason] = {
     "stop": "stop",

@@ -4,10 +4,11 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any, get_args
 
-from conductor_core.chat import Price, Provider, WorkerSpec
+from conductor_core.chat.messages import ACCEPTED, Price, Provider, WorkerSpec
 from conductor_core.errors import PoolInvalid
-from conductor_core.message_parts import ACCEPTED
-from conductor_core.model_fields import (
+from conductor_core.providers.model_files import (
+    Form,
+    Table,
     check_base_url,
     check_count,
     check_flag,
@@ -18,9 +19,9 @@ from conductor_core.model_fields import (
     check_seconds,
     check_variable,
     kind_of,
+    load_document,
     shown,
 )
-from conductor_core.model_tables import Form, Table, load_document
 from conductor_core.workers.local_params import params_fault
 from conductor_core.workers.pool_options import OPTIONS, PoolFile, PoolOptions, fallback_faults, option_faults
 

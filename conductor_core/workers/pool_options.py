@@ -3,8 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, get_args
 
-from conductor_core.chat import WorkerSpec
-from conductor_core.endings import OnIncomplete
+from conductor_core.chat.messages import OnIncomplete, WorkerSpec
 from conductor_core.workflow.model import Frozen
 
 

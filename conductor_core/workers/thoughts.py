@@ -7,7 +7,7 @@ answer about such models. A block inside the block belongs to it. If the block n
 import re
 from collections.abc import Iterable, Iterator
 
-from conductor_core.chat import ReasoningDelta, TextDelta
+from conductor_core.chat.messages import ReasoningDelta, TextDelta
 
 _OPEN, _CLOSE = "<think>", "</think>"
 _TAG = re.compile(f"{_OPEN}|{_CLOSE}")

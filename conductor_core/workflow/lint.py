@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from conductor_core.workflow.model import CONDUCTOR_AGENT, QUESTION, Fault, Place
-from conductor_core.workflow.parsed import RawStep
+from conductor_core.workflow.source import RawStep
 
 Reads = Sequence[tuple[int, ...]]
 

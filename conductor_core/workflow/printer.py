@@ -3,7 +3,7 @@
 import json
 from collections.abc import Sequence
 
-from conductor_core.workflow.escapes import quote
+from conductor_core.workflow.literals import quote
 from conductor_core.workflow.model import CONDUCTOR_AGENT, Workflow
 
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import NamedTuple
 
-from storage.evidence.formats import event_leaf, text_of
 from storage.evidence.history import Events, Report, counted
+from storage.merkle.formats import event_leaf, text_of
 
 _WINDOW = 64
 """How many rows and entries around a difference are tried to find where both agree again."""

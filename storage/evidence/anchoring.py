@@ -12,12 +12,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from conductor_core.errors import BadInput, StoreError
-from conductor_core.file_lock import FileLock
-from storage.database import Database
+from conductor_core.files import FileLock
+from storage.database.connections import Database
 from storage.encoding import read_time
 from storage.evidence.anchors import FILE_NAME, Anchor, FileAnchor, anchor_at, anchor_line
-from storage.evidence.formats import Checkpoint, Invalid, Tree, error_text, open_note, text_of
 from storage.evidence.keys import load_key
+from storage.merkle.formats import Checkpoint, Invalid, Tree, error_text, open_note, text_of
 
 log = logging.getLogger(__name__)
 

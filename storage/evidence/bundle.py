@@ -11,7 +11,7 @@ from typing import Any
 from conductor_core.errors import BadInput
 from storage.evidence.bundle_audit import FORMAT, payload_fields
 from storage.evidence.bundle_files import FILES, MOST_BYTES, MOST_LINE_BYTES, json_line
-from storage.evidence.formats import PublicKey, node
+from storage.merkle.formats import PublicKey, node
 
 _EVENTS = (
     "SELECT sequence, position, CAST(kind AS BLOB), CAST(at_utc AS BLOB), CAST(payload AS BLOB) FROM events "

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from storage.evidence.bundle_files import BundleFiles, json_object
-from storage.evidence.formats import (
+from storage.evidence.history import History, Report
+from storage.merkle.formats import (
     NO_LEAF,
     Checkpoint,
     Invalid,
@@ -22,7 +23,6 @@ from storage.evidence.formats import (
     record_leaf,
     unpacked,
 )
-from storage.evidence.history import History, Report
 
 FORMAT = "conductor-inspector bundle 1"
 _EVENT_KEYS = {"at_utc", "kind", "payload", "payload_base64", "place", "position", "run_id", "sequence"}

@@ -9,7 +9,7 @@ from itertools import islice
 from pathlib import Path
 from typing import IO, Any
 
-from storage.evidence.formats import Invalid
+from storage.merkle.formats import Invalid
 
 FILES = ("bundle.json", "events.jsonl", "records.jsonl", "proofs.jsonl", "checkpoint")
 """What of a bundle is checked. Other files in it are for reading, and prove nothing."""

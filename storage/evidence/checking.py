@@ -20,11 +20,11 @@ from conductor_core.workflow.model import Frozen
 from storage.evidence import derived
 from storage.evidence.anchoring import Places
 from storage.evidence.database_audit import NoEvidence, open_database
-from storage.evidence.formats import Invalid, PublicKey, error_text, text_of
 from storage.evidence.history import Report, counted
 from storage.evidence.keys import load_key
 from storage.evidence.verifier import verify_database
-from storage.vault import Vault
+from storage.merkle.formats import Invalid, PublicKey, error_text, text_of
+from storage.privacy.vault import Vault
 
 log = logging.getLogger(__name__)
 

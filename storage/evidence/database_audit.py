@@ -11,7 +11,8 @@ from typing import Any
 from urllib.parse import quote
 
 from storage.evidence.alignment import Aligner, Differences, Row, end_of_missing, name_differences
-from storage.evidence.formats import (
+from storage.evidence.history import Events, Finding, History, Report, counted, first_difference, note_digest
+from storage.merkle.formats import (
     NO_LEAF,
     Checkpoint,
     Invalid,
@@ -22,7 +23,6 @@ from storage.evidence.formats import (
     record_leaf,
     text_of,
 )
-from storage.evidence.history import Events, Finding, History, Report, counted, first_difference, note_digest
 
 _EVENTS = (
     "SELECT sequence, CAST(ifnull(run_id, '') AS BLOB), CAST(ifnull(kind, '') AS BLOB), "

@@ -4,18 +4,18 @@ import sqlite3
 from collections import Counter
 from collections.abc import Callable
 
+from conductor_core.chat.messages import images_in
 from conductor_core.errors import ContentMissing, RunUnreadable
-from conductor_core.message_parts import images_in
-from conductor_core.run_trace import RunTrace
-from storage import contents
+from conductor_core.run.trace import RunTrace
 from storage.encoding import SnapshotRow
 from storage.evidence.history import Report, counted
 from storage.evidence.removals import check_removals, read_removals
-from storage.live_runs import changing_columns, fixed_columns
-from storage.reading import read_run
+from storage.log import contents
+from storage.log.live_runs import changing_columns, fixed_columns
+from storage.log.reading import read_run
+from storage.privacy.vault import SEALED, Sealed, Vault
 from storage.records import ERASED, SEALED_COLUMNS
 from storage.search.checking import IndexCheck
-from storage.vault import SEALED, Sealed, Vault
 
 _ORPHANS = "SELECT DISTINCT run_id FROM {table} WHERE run_id NOT IN (SELECT run_id FROM events)"
 _MISSING = "SELECT DISTINCT run_id FROM events WHERE run_id NOT IN (SELECT run_id FROM runs)"

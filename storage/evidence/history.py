@@ -14,7 +14,7 @@ from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from storage.evidence.formats import NO_LEAF, Checkpoint, Invalid, PublicKey, Tree, open_note, unpacked
+from storage.merkle.formats import NO_LEAF, Checkpoint, Invalid, PublicKey, Tree, open_note, unpacked
 
 CLASSES = {
     "edited": 10,

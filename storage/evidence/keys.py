@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from conductor_core.errors import BadInput
-from storage.evidence.formats import Checkpoint, PublicKey, note_of
 from storage.evidence.rotation import rotation_message
-from storage.master_key import flush_folder
+from storage.merkle.formats import Checkpoint, PublicKey, note_of
+from storage.privacy.vault import flush_folder
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from storage.evidence.formats import Invalid, PublicKey, read_key, read_record, unpacked
+from storage.merkle.formats import Invalid, PublicKey, read_key, read_record, unpacked
 
 
 def rotated_keys(own_records: dict[int, bytes], keys: Sequence[PublicKey]) -> list[PublicKey]:

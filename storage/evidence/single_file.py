@@ -3,15 +3,19 @@
 import re
 from pathlib import Path
 
-MODULES = ("formats", "rotation", "history", "alignment", "database_audit", "bundle_files", "bundle_audit", "verifier")
-_OWN_IMPORT = re.compile(r"^from storage\.evidence\.\w+ import (?:\([^)]*\)|[^(\n]*)\n", re.MULTILINE)
+MODULES = (
+    "merkle.formats",
+    *(f"evidence.{name}" for name in ("rotation", "history", "alignment", "database_audit", "bundle_files")),
+    *("evidence.bundle_audit", "evidence.verifier"),
+)
+_OWN_IMPORT = re.compile(r"^from storage\.(?:evidence|merkle)\.\w+ import (?:\([^)]*\)|[^(\n]*)\n", re.MULTILINE)
 _IMPORT = re.compile(r"^(?:from [\w.]+ import (?:\([^)]*\)|[^(\n]*)|import [^\n]*)\n", re.MULTILINE)
 _HEAD = '''#!/usr/bin/env python3
 """Checks a database or an exported bundle of Conductor Inspector. It needs Python 3.11 and cryptography, nothing else.
 
     python verify.py DATABASE|BUNDLE --public-key KEY --anchor FILE
 
-This file was joined from the modules {modules} of storage/evidence.
+This file was joined from the modules {modules} of storage.
 """
 
 '''
@@ -22,7 +26,9 @@ def source() -> str:
     imports: dict[str, None] = {}
     bodies = []
     for name in MODULES:
-        text = _OWN_IMPORT.sub("", (Path(__file__).parent / f"{name}.py").read_text(encoding="utf-8"))
+        text = _OWN_IMPORT.sub(
+            "", (Path(__file__).parents[1] / f"{name.replace('.', '/')}.py").read_text(encoding="utf-8")
+        )
         imports |= dict.fromkeys(each.rstrip("\n") for each in _IMPORT.findall(text))
         doc, body = re.match(r'"""(.*?)"""\n', text, re.DOTALL), _IMPORT.sub("", text)
         if doc is not None:

@@ -17,9 +17,9 @@ from typing import Any
 from storage.evidence.bundle_audit import audit_bundle, open_bundle
 from storage.evidence.bundle_files import is_bundle
 from storage.evidence.database_audit import NoEvidence, audit_database, open_database, read_own_evidence
-from storage.evidence.formats import Invalid, PublicKey, error_text, read_key
 from storage.evidence.history import CLASSES, History, Report, counted, read_anchors
 from storage.evidence.rotation import rotated_keys
+from storage.merkle.formats import Invalid, PublicKey, error_text, read_key
 
 BAD_INPUT = 2
 FINGERPRINT = "fingerprint: "

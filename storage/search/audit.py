@@ -4,7 +4,7 @@ import sqlite3
 from itertools import islice
 from typing import Any
 
-from conductor_core.actor import Actor
+from conductor_core.run.actor import Actor
 from conductor_core.workflow.model import Frozen
 from storage.encoding import count_of, read_caller, read_text
 from storage.search.filters import Filters

@@ -11,11 +11,11 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from conductor_core.chat.messages import images_in
 from conductor_core.errors import StoreDamaged, StoreError
-from conductor_core.events import FINAL_KINDS
-from conductor_core.message_parts import images_in
-from conductor_core.run_facts import label
-from storage.database import Database
+from conductor_core.run.events import FINAL_KINDS
+from conductor_core.run.values import label
+from storage.database.connections import Database
 from storage.records import ERASED
 from storage.search.forgetting import forget
 from storage.search.reading import Record, read_record

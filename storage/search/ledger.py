@@ -56,7 +56,7 @@ class LedgerCall(Frozen):
 
     Attributes:
         call_id: the cursor of the next page. event: sequence of the event that holds the messages.
-        purpose: ``step`` or ``plan``. how, ended: as in ``conductor_core.egress.Call``.
+        purpose: ``step`` or ``plan``. how, ended: as in ``conductor_core.run.egress.Call``.
         imported: the run came as a file, and only that file says that the call was made.
     """
 

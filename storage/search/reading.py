@@ -7,16 +7,16 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from operator import itemgetter
 
-from conductor_core import events as ev
-from conductor_core.actor import Caused
-from conductor_core.chat import Message
-from conductor_core.egress import Call, calls
-from conductor_core.events import Event
-from conductor_core.run_facts import Path, label
+from conductor_core.chat.messages import Message
+from conductor_core.run import events as ev
+from conductor_core.run.actor import Caused
+from conductor_core.run.egress import Call, calls
+from conductor_core.run.events import Event
+from conductor_core.run.values import Path, label
 from conductor_core.workflow.model import CONDUCTOR_AGENT, Workflow
-from storage import reading as run_reading
 from storage.encoding import StoredRow
-from storage.vault import SEALED, Vault
+from storage.log import reading as run_reading
+from storage.privacy.vault import SEALED, Vault
 
 _STREAMED = ("plan.delta", "plan.progress", "step.delta", "step.progress")
 _EVENTS = (

@@ -8,16 +8,17 @@ from contextlib import contextmanager
 from datetime import datetime
 
 from conductor_core.errors import BadInput, StoreError
-from storage import queries
-from storage.database import Database
+from storage.database.connections import Database
+from storage.log import queries
 from storage.records import RunSummary
-from storage.search import audit, filters, hits, index, ledger, never
+from storage.search import audit, filters, hits, index, ledger
+from storage.search import received as never
 from storage.search.audit import Failure, Spending
 from storage.search.filters import Facet, Filters
 from storage.search.hits import Count, Hits
 from storage.search.index import Change, Indexer, Lag
 from storage.search.ledger import LedgerCall, Receivers
-from storage.search.never import Receipt
+from storage.search.received import Receipt
 from storage.search.words import read_words
 
 log = logging.getLogger(__name__)

@@ -4,8 +4,8 @@ import re
 import unicodedata
 from dataclasses import dataclass
 
-from conductor_core.characters import whole_characters
 from conductor_core.errors import BadInput
+from conductor_core.text import whole_characters
 from storage.search.scripts import is_dense
 
 MOST_CHARACTERS = 1_000

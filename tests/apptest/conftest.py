@@ -6,17 +6,16 @@ from pathlib import Path
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from conductor_core.events import Event
-from conductor_core.run_ids import new_run_id
-from conductor_core.run_request import RunRequest
+from conductor_core.run.events import Event
+from conductor_core.run.request import RunRequest, new_run_id
+from conductor_core.run.trace import RunTrace
 from conductor_core.settings import Settings
-from conductor_core.trace import RunTrace
 from conductor_core.workflow.model import Step, Workflow
-from pages.components.shell import runtime
-from pages.components.shell.runtime import Session
+from pages.components.app import session as runtime
+from pages.components.app.session import Session
 from tests.support.run_events import created_otherwise
 
-FRAME = Path(__file__).resolve().parents[2] / "pages" / "components" / "shell" / "frame.py"
+FRAME = Path(__file__).resolve().parents[2] / "pages" / "components" / "app" / "frame.py"
 
 CHAIN = Workflow(
     steps=(

@@ -7,7 +7,7 @@ def test_what_a_callback_wrote_outlives_an_address_that_was_set_back() -> None:
     def script() -> None:
         import streamlit as st
 
-        from pages.components.shell import address
+        from pages.components.app import address
 
         st.button("open", on_click=address.write, args=("run", "parent"))
         st.button("close", on_click=address.write, args=("run", None))

@@ -11,10 +11,11 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from conductor_core.errors import BadInput, StoreError
-from pages.components.audit import bundles, checks, export_menu, work
-from pages.components.audit.bundles import Bundle
+from pages.components.app.session import Session
+from pages.components.audit import checks, export_menu, work
+from pages.components.audit import export_menu as bundles
+from pages.components.audit.export_menu import Bundle
 from pages.components.audit.work import Work
-from pages.components.shell.runtime import Session
 from storage.evidence.anchoring import evidence_folder
 from storage.evidence.checking import FoundFault, keep_check, last_check
 from tests.apptest.test_audit_page import htmls, press

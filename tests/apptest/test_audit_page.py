@@ -6,21 +6,22 @@ from html import unescape
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from conductor_core import events as ev
-from conductor_core.chat import Message, WorkerSpec
+from conductor_core.chat.messages import Message, WorkerSpec
 from conductor_core.engine.request import rerun_of
 from conductor_core.engine.rerun import edit_step
 from conductor_core.errors import StoreError
-from conductor_core.trace import RunTrace
-from pages.components.shell.runtime import Session
-from storage.looks.reading import Asked
+from conductor_core.run import events as ev
+from conductor_core.run.trace import RunTrace
+from conductor_core.run.values import PoolInfo
+from pages.components.app.session import Session
+from storage.access_log.queries import Asked
 from tests.support.damaging import doctor
 from tests.support.run_events import created, planned, run_completed, step_completed, whole_run
 
 Visit = Callable[..., AppTest]
 EVERYTHING = Asked()
 HOSTILE = "<script>alert(1)</script> ![x](http://evil.example/x.png) Ada Lovelace"
-POOL = ev.PoolInfo(
+POOL = PoolInfo(
     name="p", workers=(WorkerSpec(name="solver", provider="openai", model="m", base_url="http://one.example/v1"),)
 )
 

@@ -6,11 +6,11 @@ from html import unescape
 from streamlit.testing.v1 import AppTest
 
 from conductor_core.blame.experiments import PURPOSE
-from conductor_core.run_request import RunRequest
-from conductor_core.trace import RunTrace
+from conductor_core.run.request import RunRequest
+from conductor_core.run.trace import RunTrace
 from conductor_core.workflow.model import Step, Workflow
+from pages.components.app.session import Session
 from pages.components.blame import work
-from pages.components.shell.runtime import Session
 
 Visit = Callable[..., AppTest]
 

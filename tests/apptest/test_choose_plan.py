@@ -5,15 +5,15 @@ from collections.abc import Callable, Sequence
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from conductor_core import events as ev
-from conductor_core.actor import local_caller
-from conductor_core.chat import Usage
-from conductor_core.engine.pool import pool_info
+from conductor_core.chat.messages import Usage
+from conductor_core.engine.pools import pool_info
 from conductor_core.engine.resampling import plans_requested
-from conductor_core.run_request import RunRequest
+from conductor_core.run import events as ev
+from conductor_core.run.actor import local_caller
+from conductor_core.run.request import RunRequest
 from conductor_core.workflow.model import Fault, Step, Workflow
 from conductor_core.workflow.topology import topology
-from pages.components.shell.runtime import Session
+from pages.components.app.session import Session
 from tests.support.provider import Answer, ScriptedProvider
 from tests.support.run_events import created
 

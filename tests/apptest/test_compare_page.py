@@ -8,10 +8,10 @@ from streamlit.testing.v1 import AppTest
 
 from conductor_core.engine.request import rerun_of
 from conductor_core.engine.rerun import edit_step
-from conductor_core.run_facts import BatchRow
-from conductor_core.trace import RunTrace
+from conductor_core.run.trace import RunTrace
+from conductor_core.run.values import BatchRow
 from conductor_core.workflow.model import CONDUCTOR_AGENT, Workflow
-from pages.components.shell.runtime import Session
+from pages.components.app.session import Session
 from tests.support.damaging import doctor
 from tests.support.fakes import workflow_of
 from tests.support.run_events import recursive_run

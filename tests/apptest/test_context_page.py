@@ -6,13 +6,14 @@ from html import unescape
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from conductor_core.context_flow import context_flow
-from conductor_core.events import RunFailed, SharedOutput
-from conductor_core.run_request import RunRequest
-from conductor_core.trace import RunTrace
+from conductor_core.run.context_flow import context_flow
+from conductor_core.run.events import RunFailed
+from conductor_core.run.request import RunRequest
+from conductor_core.run.trace import RunTrace
+from conductor_core.run.values import SharedOutput
 from conductor_core.workflow.model import Step, Workflow
+from pages.components.app.session import Session
 from pages.components.context.cells import matrix_data
-from pages.components.shell.runtime import Session
 from tests.support.run_events import answered, created, planned, step_started
 
 Visit = Callable[..., AppTest]

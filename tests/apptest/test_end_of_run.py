@@ -5,8 +5,8 @@ from collections.abc import Callable
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from conductor_core.trace import RunTrace
-from pages.components.shell.runtime import Session
+from conductor_core.run.trace import RunTrace
+from pages.components.app.session import Session
 
 Visit = Callable[..., AppTest]
 Retell = Callable[..., RunTrace]

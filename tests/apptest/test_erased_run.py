@@ -5,9 +5,9 @@ from collections.abc import Callable
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from conductor_core.actor import local_caller
-from conductor_core.trace import RunTrace
-from pages.components.shell.runtime import Session
+from conductor_core.run.actor import local_caller
+from conductor_core.run.trace import RunTrace
+from pages.components.app.session import Session
 
 Visit = Callable[..., AppTest]
 

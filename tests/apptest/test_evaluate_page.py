@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from conductor_core.evaluation.report import summarise
-from conductor_core.records.evaluation import OUTCOMES, SUMMARY, Outcome
-from conductor_core.trace import RunTrace
+from conductor_core.lab.evaluation.report import summarise
+from conductor_core.lab.records.evaluation import OUTCOMES, SUMMARY, Outcome
+from conductor_core.run.trace import RunTrace
+from pages.components.app.session import Session
 from pages.components.records import folders as record_folders
-from pages.components.shell.runtime import Session
 from tests.support.records import evaluation_plan, outcomes, seeds_and_parts, write_evaluation
 
 Visit = Callable[..., AppTest]

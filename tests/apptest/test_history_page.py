@@ -5,17 +5,18 @@ from datetime import UTC, date, datetime
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from conductor_core.actor import local_caller
-from conductor_core.chat import Usage
-from conductor_core.documents import run_document
+from conductor_core.chat.messages import Usage
 from conductor_core.errors import StoreLocked, StoreReadOnly
-from conductor_core.events import BatchRow, Limits, RunFailed
-from conductor_core.run_request import RunRequest
-from conductor_core.trace import RunTrace
+from conductor_core.run.actor import local_caller
+from conductor_core.run.documents import run_document
+from conductor_core.run.events import RunFailed
+from conductor_core.run.request import RunRequest
+from conductor_core.run.trace import RunTrace
+from conductor_core.run.values import BatchRow, Limits
 from conductor_core.workflow.model import Step, Workflow
+from pages.components.app.session import Session
 from pages.components.history import selection as history_selection
-from pages.components.shell.runtime import Session
-from storage.looks.reading import Asked
+from storage.access_log.queries import Asked
 from tests.support.damaging import doctor
 from tests.support.run_events import created, created_otherwise, planned, step_completed, step_started, whole_run
 

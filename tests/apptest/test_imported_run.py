@@ -6,16 +6,17 @@ from collections.abc import Callable
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from conductor_core.actor import local_caller
-from conductor_core.chat import WorkerSpec
+from conductor_core.chat.messages import WorkerSpec
 from conductor_core.engine.request import rerun_of
 from conductor_core.engine.rerun import edit_step
-from conductor_core.events import Event, PoolInfo
-from conductor_core.redaction import Redactor
-from conductor_core.shared_run import as_imported, read_shared
-from conductor_core.trace import RunTrace
+from conductor_core.run.actor import local_caller
+from conductor_core.run.events import Event
+from conductor_core.run.redaction import Redactor
+from conductor_core.run.share import as_imported, read_shared
+from conductor_core.run.trace import RunTrace
+from conductor_core.run.values import PoolInfo
+from pages.components.app.session import Session
 from pages.components.live_workflow.shared_page import shared_page
-from pages.components.shell.runtime import Session
 from tests.support.run_events import created_otherwise, whole_run
 
 Visit = Callable[..., AppTest]

@@ -5,8 +5,8 @@ from collections.abc import Callable
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from conductor_core.chat import WorkerSpec
-from pages.components.run import larger_conductor, run_settings
+from conductor_core.chat.messages import WorkerSpec
+from pages.components.run import preflight, settings
 
 Visit = Callable[..., AppTest]
 REF = "http://127.0.0.1:11434/v1#qwen2.5:7b"
@@ -21,7 +21,7 @@ def _served(monkeypatch: pytest.MonkeyPatch) -> None:
         description="qwen2.5:7b on this machine, served by Ollama",
         base_url="http://127.0.0.1:11434/v1",
     )
-    monkeypatch.setattr(larger_conductor, "served", lambda: (spec,))
+    monkeypatch.setattr(preflight, "served", lambda: (spec,))
 
 
 def proposal(app: AppTest) -> str:
@@ -33,23 +33,23 @@ def test_one_click_takes_it_and_it_is_kept(visit: Visit) -> None:
     assert r"**qwen2\.5\:7b** (Ollama) could plan this" in proposal(app)
     app.button("larger-use").click().run()
     assert not app.exception
-    assert app.selectbox(run_settings.CONDUCTOR).value == REF
+    assert app.selectbox(settings.CONDUCTOR).value == REF
     assert proposal(app) == ""
     again = visit()
-    assert again.selectbox(run_settings.CONDUCTOR).value == REF
+    assert again.selectbox(settings.CONDUCTOR).value == REF
     assert proposal(again) == ""
 
 
 def test_sent_away_it_does_not_come_back(visit: Visit) -> None:
     app = visit()
     app.button("larger-no").click().run()
-    assert app.selectbox(run_settings.CONDUCTOR).value == "tiny"
+    assert app.selectbox(settings.CONDUCTOR).value == "tiny"
     assert proposal(app) == ""
     assert proposal(visit()) == ""
 
 
 def test_who_chose_another_conductor_is_not_asked(visit: Visit) -> None:
-    assert proposal(visit(state={run_settings.CONDUCTOR: "someone/some-model"})) == ""
+    assert proposal(visit(state={settings.CONDUCTOR: "someone/some-model"})) == ""
 
 
 def test_the_shipped_conductor_says_what_it_can_do(visit: Visit) -> None:

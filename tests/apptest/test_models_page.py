@@ -8,14 +8,15 @@ import pytest
 from huggingface_hub import constants
 from streamlit.testing.v1 import AppTest
 
-from conductor_core.chat import WorkerSpec
-from conductor_core.engine import machine_models as core
+from conductor_core.chat.messages import WorkerSpec
+from conductor_core.engine import models as core
 from conductor_core.inference.downloads import Download
 from conductor_core.settings import Settings
-from pages.components.models import machine_place, machine_rows
+from pages.components.app.session import Session
+from pages.components.models import installed as machine_place
+from pages.components.models import installed as machine_rows
 from pages.components.models.machine_words import cells, parameters, seconds
-from pages.components.run import larger_conductor, run_settings
-from pages.components.shell.runtime import Session
+from pages.components.run import preflight, settings
 from tests.support.tiny_models import random_model
 
 Visit = Callable[..., AppTest]
@@ -28,7 +29,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(folder))
     monkeypatch.setattr(core, "hub_answers", lambda: False)
     monkeypatch.setattr(core, "is_offline", lambda: False)
-    for cached in (run_settings.conductor_options, larger_conductor._asked, machine_place._hub_asked):
+    for cached in (settings.conductor_options, preflight._asked, machine_place._hub_asked):
         cached.clear()
     return folder
 
@@ -70,18 +71,18 @@ def test_a_folder_that_is_no_model_is_not_offered_for_download(visit: Visit, tmp
 
 def test_a_model_that_is_chosen_on_the_run_page_but_not_here_leads_to_the_models_page(visit: Visit) -> None:
     app = visit("run")
-    app.selectbox(run_settings.CONDUCTOR).set_value(REF).run()
+    app.selectbox(settings.CONDUCTOR).set_value(REF).run()
     assert app.query_params["model"] == REF
     assert "is not on this machine yet, and no run downloads one" in app.info[0].value.replace("\\", "")
     assert drawn(app).index(f">{REF}<") < drawn(app).index(">tiny<"), "the one that was asked for comes first"
     app.switch_page("../../run.py").run()
-    assert app.selectbox(run_settings.CONDUCTOR).value == "tiny", "what is not here is not chosen"
+    assert app.selectbox(settings.CONDUCTOR).value == "tiny", "what is not here is not chosen"
 
 
 def test_a_run_with_a_kept_choice_that_is_gone_leads_there_too_and_does_not_begin(
     visit: Visit, session: Session
 ) -> None:
-    app = visit("run", state={run_settings.CONDUCTOR: REF})
+    app = visit("run", state={settings.CONDUCTOR: REF})
     app.text_area("task").set_value("What is 6 x 7?")
     app.button("run").click().run()
     assert app.query_params["model"] == REF
@@ -93,7 +94,7 @@ def test_a_model_is_used_and_deleted_after_a_question(visit: Visit, cache: Path)
     random_model(snapshot)
     app = visit("models", model="Qwen/Qwen2.5-0.5B-Instruct")
     app.button("use-model-0").click().run()
-    assert app.session_state[run_settings.CONDUCTOR] == "Qwen/Qwen2.5-0.5B-Instruct"
+    assert app.session_state[settings.CONDUCTOR] == "Qwen/Qwen2.5-0.5B-Instruct"
     app.button("delete-model-0").click().run()
     assert snapshot.is_dir(), "nothing is deleted before the question is answered"
     app.button("delete-no").click().run()
@@ -101,14 +102,14 @@ def test_a_model_is_used_and_deleted_after_a_question(visit: Visit, cache: Path)
     app.button("delete-model-0").click().run()
     app.button("delete-yes").click().run()
     assert not snapshot.exists()
-    assert app.session_state[run_settings.CONDUCTOR] == "tiny"
+    assert app.session_state[settings.CONDUCTOR] == "tiny"
     assert not app.exception
 
 
 def test_a_servers_models_are_ready_and_hostile_names_do_nothing(visit: Visit, monkeypatch: pytest.MonkeyPatch) -> None:
     bad = "<img src=x onerror=alert(1)>"
     spec = WorkerSpec(name="m", provider="openai", model=bad, base_url="http://127.0.0.1:9/v1")
-    monkeypatch.setattr(larger_conductor, "_found", lambda _settings: (spec,))
+    monkeypatch.setattr(preflight, "_found", lambda _settings: (spec,))
     app = visit("models")
     rows = [each.proto.body for each in app.get("html")]
     assert any("&lt;img" in row and "✓ ready" in row for row in rows)

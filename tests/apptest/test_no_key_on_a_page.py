@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from pages.components.shell.runtime import Session
+from pages.components.app.session import Session
 from tests.support.canaries import CANARIES, forms, found, variable
 from tests.support.filled_run import filled_run
 

@@ -4,12 +4,13 @@ import pytest
 from streamlit.testing.v1 import AppTest
 from streamlit.testing.v1.element_tree import Multiselect
 
-from conductor_core.chat import ConductorInfo
-from conductor_core.events import Limits, RunRequest
-from conductor_core.trace import RunTrace
+from conductor_core.chat.messages import ConductorInfo
+from conductor_core.run.request import RunRequest
+from conductor_core.run.trace import RunTrace
+from conductor_core.run.values import Limits
 from conductor_core.workflow.model import CONDUCTOR_AGENT, AccessList, Step, Workflow
+from pages.components.app.session import Session
 from pages.components.run.draft import Draft
-from pages.components.shell.runtime import Session
 
 Visit = Callable[..., AppTest]
 HOSTILE = "</textarea><script>alert(1)</script> ![x](http://example.com/x.png) :red[no]"

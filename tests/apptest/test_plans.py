@@ -6,11 +6,11 @@ from collections.abc import Callable
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from conductor_core.trace import RunTrace
+from conductor_core.run.trace import RunTrace
 from conductor_core.workflow.templates import TEMPLATES, Template
+from pages.components.app.session import Session
 from pages.components.run import new_plan
 from pages.components.run.draft import Draft
-from pages.components.shell.runtime import Session
 
 Visit = Callable[..., AppTest]
 TASK = "How much is 17 % of 2400?"

@@ -6,9 +6,9 @@ from collections.abc import Callable
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from conductor_core.run_request import RunRequest
-from pages.components.run import begin_once
-from pages.components.shell.runtime import Session
+from conductor_core.run.request import RunRequest
+from pages.components.app.session import Session
+from pages.components.run import task_box
 from tests.apptest.conftest import TASK
 
 Visit = Callable[..., AppTest]
@@ -37,6 +37,6 @@ def test_run_that_is_pressed_twice_begins_one_run(
     app.button("run").click().run()
     assert len(begun) == 3
     begun_s = time.monotonic()
-    monkeypatch.setattr(time, "monotonic", lambda: begun_s + begin_once.DOUBLE_PRESS_S)
+    monkeypatch.setattr(time, "monotonic", lambda: begun_s + task_box.DOUBLE_PRESS_S)
     app.button("run").click().run()
     assert len(begun) == 4, "who asks for it later wants it"

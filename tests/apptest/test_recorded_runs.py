@@ -6,9 +6,9 @@ from collections.abc import Callable
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from conductor_core.actor import local_caller
-from pages.components.shell import runtime
-from pages.components.shell.runtime import Session
+from conductor_core.run.actor import local_caller
+from pages.components.app import session as runtime
+from pages.components.app.session import Session
 from tests.support.run_events import whole_run
 
 Visit = Callable[..., AppTest]

@@ -7,13 +7,14 @@ from pathlib import Path
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from conductor_core.chat import ConductorInfo
-from conductor_core.engine.pool import read_specs
-from conductor_core.events import PoolInfo
-from conductor_core.trace import RunTrace
-from pages.components.run import kept, preflight, run_settings
-from pages.components.run.kept import Choice, Kept
-from pages.components.shell.runtime import Session
+from conductor_core.chat.messages import ConductorInfo
+from conductor_core.engine.pools import read_specs
+from conductor_core.run.trace import RunTrace
+from conductor_core.run.values import PoolInfo
+from pages.components.app.session import Session
+from pages.components.run import preflight, settings_kept
+from pages.components.run import settings as run_settings
+from pages.components.run.settings_kept import Choice, Kept
 
 Visit = Callable[..., AppTest]
 
@@ -97,7 +98,7 @@ def test_whatever_was_typed_as_conductor_and_pool_the_page_is_drawn_again(
     typed = Kept(
         conductor=Choice(chosen=ref, instead_of=settings.conductor), pool=Choice(chosen=ref, instead_of=settings.pool)
     )
-    kept.write(settings.data_folder, typed)
+    settings_kept.write(settings.data_folder, typed)
     app = visit()
     assert not app.exception
     assert "Conductor: tiny" in chip(app)
@@ -159,14 +160,14 @@ def test_how_a_run_goes_is_kept_and_said_before_it_runs(visit: Visit, session: S
 def test_an_opened_run_brings_how_it_went_until_it_is_left(
     visit: Visit, session: Session, retell: Callable[..., RunTrace]
 ) -> None:
-    kept.write(session.settings.data_folder, Kept(on_incomplete=Choice(chosen="fallback", instead_of=None)))
+    settings_kept.write(session.settings.data_folder, Kept(on_incomplete=Choice(chosen="fallback", instead_of=None)))
     run = retell(100, on_incomplete="stop", give_question=True)
     app = visit(run=run.run_id)
     assert (app.selectbox("on-incomplete").value, app.selectbox("give-question").value) == ("stop", True)
     app.query_params.pop("run")
     app.run()
     assert (app.selectbox("on-incomplete").value, app.selectbox("give-question").value) == ("fallback", "")
-    assert kept.read(session.settings.data_folder).give_question is None, "nobody chose it"
+    assert settings_kept.read(session.settings.data_folder).give_question is None, "nobody chose it"
 
 
 def test_what_a_run_had_of_its_pool_is_left_to_the_pool(

@@ -6,16 +6,17 @@ from dataclasses import replace
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from conductor_core import events as ev
-from conductor_core.chat import Usage
+from conductor_core.chat.messages import Usage
 from conductor_core.engine.request import rerun_of
 from conductor_core.engine.rerun import edit_step
 from conductor_core.errors import StoreFull, StoreLocked
-from conductor_core.run_request import RunRequest
-from conductor_core.trace import RunTrace
-from pages.components.run import preflight, run_settings
-from pages.components.shell import runtime
-from pages.components.shell.runtime import Session, current
+from conductor_core.run import events as ev
+from conductor_core.run.request import RunRequest
+from conductor_core.run.trace import RunTrace
+from pages.components.app import session as runtime
+from pages.components.app.session import Session, current
+from pages.components.run import preflight
+from pages.components.run import settings as run_settings
 from tests.support.damaging import doctor
 
 Visit = Callable[..., AppTest]

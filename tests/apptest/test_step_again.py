@@ -5,13 +5,13 @@ from collections.abc import Callable
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from conductor_core.engine.cost_cap import CostCap
+from conductor_core.engine.budgets import CostCap
 from conductor_core.engine.repeats import PURPOSE, Again, repeat_requests
 from conductor_core.errors import StoreError
-from conductor_core.run_request import RunRequest
-from conductor_core.trace import RunTrace
+from conductor_core.run.request import RunRequest
+from conductor_core.run.trace import RunTrace
+from pages.components.app.session import Session
 from pages.components.run.draft import Draft
-from pages.components.shell.runtime import Session
 
 Visit = Callable[..., AppTest]
 

@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 from streamlit.testing.v1 import AppTest
 
-from conductor_core.trace import RunTrace
-from pages.components.shell.runtime import Session
+from conductor_core.run.trace import RunTrace
+from pages.components.app.session import Session
 from pages.components.tour import story
 
 Visit = Callable[..., AppTest]

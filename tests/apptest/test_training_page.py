@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from conductor_core.records.in_use import LOCK
-from conductor_core.records.training import RECORD, Ended, append
+from conductor_core.lab.records.in_use import LOCK
+from conductor_core.lab.records.training import RECORD, Ended, append
+from pages.components.app.session import Session
 from pages.components.records import folders as record_folders
-from pages.components.shell.runtime import Session
 from tests.support.holding import another_process
 from tests.support.records import AGENTS, training_rows, write_training
 

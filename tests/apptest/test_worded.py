@@ -6,11 +6,11 @@ import pytest
 from streamlit.proto.WidgetStates_pb2 import WidgetStates
 from streamlit.testing.v1 import AppTest
 
-from conductor_core.run_request import RunRequest
-from conductor_core.trace import RunTrace
+from conductor_core.run.request import RunRequest
+from conductor_core.run.trace import RunTrace
 from conductor_core.workflow.model import Step, Workflow
+from pages.components.app.session import Session
 from pages.components.context import choice
-from pages.components.shell.runtime import Session
 
 Visit = Callable[..., AppTest]
 
@@ -18,7 +18,7 @@ Visit = Callable[..., AppTest]
 def page() -> None:
     import streamlit as st
 
-    from pages.components.shell.worded import chosen, worded
+    from pages.components.app.widgets import chosen, worded
 
     drawing = st.session_state["drawing"] = st.session_state.get("drawing", 0) + 1
     st.session_state.setdefault("one", "b")

@@ -5,19 +5,19 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from conductor_core.conductors.conductors_file import load_conductors_file
-from conductor_core.engine import catalogue
-from conductor_core.engine.catalogue import FoundServer
-from conductor_core.engine.pool import read_specs
+from conductor_core.engine import models
+from conductor_core.engine.models import FoundServer
+from conductor_core.engine.pools import read_specs
 from conductor_core.errors import BadInput
 from conductor_core.settings import Settings
 from conductor_core.workers import discovery
-from pages.components.models import found_servers
-from pages.components.run import run_settings
+from pages.components.models import workers
+from pages.components.run import settings as run_settings
 
 Visit = Callable[..., AppTest]
 OLLAMA, LITELLM = "http://127.0.0.1:11434/v1", "http://127.0.0.1:4000/v1"
 SERVERS = (FoundServer(OLLAMA, "Ollama", ("llama-3",)), FoundServer(LITELLM, "LiteLLM", needs_key=True))
-(FOUND,) = catalogue.ready_workers(SERVERS)
+(FOUND,) = models.ready_workers(SERVERS)
 
 
 def test_the_rehearsal_pool_says_that_it_is_simulated(visit: Visit) -> None:
@@ -70,7 +70,7 @@ def test_a_check_tells_what_it_found(visit: Visit) -> None:
 def test_servers_that_were_found_become_the_pool_with_one_click(
     visit: Visit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(found_servers, "find_servers", lambda variables, settings: SERVERS)
+    monkeypatch.setattr(workers, "find_servers", lambda variables, settings: SERVERS)
     app = visit("workers")
     app.button("look").click().run()
     app.button("use-found").click().run()
@@ -128,7 +128,7 @@ def test_conductors_of_files_are_listed_with_price_key_and_health_and_one_is_tak
 
 
 def test_a_found_model_becomes_the_conductor_with_one_click(visit: Visit, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(found_servers, "find_servers", lambda variables, settings: SERVERS)
+    monkeypatch.setattr(workers, "find_servers", lambda variables, settings: SERVERS)
     app = visit("workers")
     app.button("look").click().run()
     app.button("use-as-conductor").click().run()
@@ -147,7 +147,7 @@ def test_a_server_that_wants_a_key_is_told_and_asked_with_the_variable_of_one(
             return SERVERS
         return (FoundServer(LITELLM, "LiteLLM", ("gpt-x",), api_key_env="LITELLM_API_KEY"),)
 
-    monkeypatch.setattr(found_servers, "find_servers", find)
+    monkeypatch.setattr(workers, "find_servers", find)
     app = visit("workers")
     app.button("look").click().run()
     (told,) = [each.value for each in app.markdown if "needs a key" in each.value]
@@ -170,7 +170,7 @@ def test_a_variable_that_holds_no_key_is_not_sent(visit: Visit, monkeypatch: pyt
     monkeypatch.setattr(discovery, "find_servers", lambda **_: pytest.fail("somebody was asked"))
     for variable, said in (("HOME", "does not look like the variable of a key"), ("NO_SUCH_API_KEY", "is not set")):
         with pytest.raises(BadInput, match=said):
-            catalogue.find_servers({LITELLM: variable}, Settings())
+            models.find_servers({LITELLM: variable}, Settings())
 
 
 @pytest.mark.parametrize("page", ["run", "workers"])

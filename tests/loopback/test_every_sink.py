@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from conductor_core import masking
-from conductor_core.actor import local_caller
 from conductor_core.cli.main import main as conductor
-from conductor_core.commands import Edit
+from conductor_core.export.otel_live import LiveTraces, Watched, open_traces
+from conductor_core.privacy import masking
+from conductor_core.run.actor import local_caller
+from conductor_core.run.commands import Edit
 from conductor_core.settings import Settings
-from conductor_core.telemetry.live import LiveTraces, Watched, open_traces
 from conductor_core.workflow.model import Step, Workflow
 from storage import Privacy, Store, open_store
 from storage.__main__ import main as storage

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from conductor_core.engine.catalogue import check_worker
-from conductor_core.engine.cost_cap import CostCap
-from conductor_core.engine.pool import open_pool
-from conductor_core.evaluation.tasks import Task
+from conductor_core.engine.budgets import CostCap
+from conductor_core.engine.models import check_worker
+from conductor_core.engine.pools import open_pool
+from conductor_core.grading.tasks import Task
+from conductor_core.lab.training.scale.worker_reward import Patience, WorkerReward, WorkerRollout
+from conductor_core.lab.training.scale.workers import AnswerCache
+from conductor_core.run.trace import begin
 from conductor_core.settings import Settings
-from conductor_core.trace import begin
-from conductor_core.training.scale.answer_cache import AnswerCache
-from conductor_core.training.scale.worker_reward import Patience, WorkerReward, WorkerRollout
 from pages.components.live_workflow.messages import LiveView
 from storage import Store
 from tests.support.canaries import CANARIES, EVERY, PLANNERS, forms, found, hostile, variable

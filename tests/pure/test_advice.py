@@ -5,10 +5,9 @@ import re
 import pytest
 
 from conductor_core import errors
-from conductor_core.advice import ADVICE, advice
+from conductor_core.chat.messages import INCOMPLETE
 from conductor_core.cli.main import main
-from conductor_core.endings import INCOMPLETE
-from conductor_core.errors import ConductorError, WorkerError, codes_of
+from conductor_core.errors import ADVICE, ConductorError, WorkerError, advice, codes_of
 
 
 def test_every_failure_of_a_call_and_every_ending_has_its_advice() -> None:

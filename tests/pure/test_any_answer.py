@@ -10,11 +10,20 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from conductor_core.chat import Chunk, Finished, Message, PlanFinished, PlanRequest, PlanText, PlanThought, WorkerSpec
+from conductor_core.chat.messages import (
+    Chunk,
+    Finished,
+    Message,
+    PlanFinished,
+    PlanRequest,
+    PlanText,
+    PlanThought,
+    WorkerSpec,
+)
 from conductor_core.conductors.conductors_file import ConductorSpec
 from conductor_core.conductors.remote import RemoteConductor
 from conductor_core.errors import ConductorError, WorkerError
-from conductor_core.provider_words import retry_after_s
+from conductor_core.providers.errors import retry_after_s
 from conductor_core.settings import Settings
 from conductor_core.workers import health
 from conductor_core.workers.anthropic import AnthropicDialect

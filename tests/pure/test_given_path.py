@@ -6,9 +6,9 @@ import pytest
 
 from conductor_core.cli import inputs
 from conductor_core.conductors.catalogue import open_conductor
-from conductor_core.engine.pool import open_pool
+from conductor_core.engine.pools import open_pool
 from conductor_core.errors import BadInput, UnknownConductor
-from conductor_core.given_path import given_path, is_file, is_folder, is_there
+from conductor_core.files import given_path, is_file, is_folder, is_there
 from conductor_core.inference.source import local_folder
 from conductor_core.settings import Settings
 

@@ -28,12 +28,12 @@ def test_a_mutant_that_is_gone_leaves_the_rest_of_the_sample() -> None:
     ("name", "of"),
     [
         ("conductor_core.engine.step.x_cost_of__mutmut_3", "engine"),
-        ("conductor_core.trace.xǁRunTraceǁround_at__mutmut_1", "trace"),
+        ("conductor_core.run.trace.xǁRunTraceǁround_at__mutmut_1", "trace"),
         ("conductor_core.workers.health.x__hint__mutmut_9", "workers"),
-        ("conductor_core.evaluation.graders.sandbox.run.x_run__mutmut_2", "graders"),
-        ("conductor_core.training.tiny.grpo.x_loss__mutmut_2", "grpo"),
-        ("pages.components.shell.security.x__same__mutmut_2", "security"),
-        ("storage.event_log.x__settle__mutmut_2", "storage"),
+        ("conductor_core.grading.sandbox.run.x_run__mutmut_2", "grading"),
+        ("conductor_core.lab.training.tiny.grpo.x_loss__mutmut_2", "grpo"),
+        ("pages.components.app.security.x__same__mutmut_2", "security"),
+        ("storage.log.event_log.x__settle__mutmut_2", "storage"),
     ],
 )
 def test_a_mutant_has_its_room(name: str, of: str) -> None:
@@ -50,12 +50,12 @@ def test_every_file_that_is_mutated_has_a_room() -> None:
 
 def test_a_mutant_of_no_room_is_an_error() -> None:
     with pytest.raises(ValueError, match="no room"):
-        room("conductor_core.masking.x_text__mutmut_1")
+        room("conductor_core.privacy.masking.x_text__mutmut_1")
 
 
 def test_the_report_counts_by_room_and_tells_why_each_survivor_is_one() -> None:
     killed, survivor, unreached, hung, unseen, left = NAMES[:6]
-    stored = "storage.event_log.x__settle__mutmut_2"
+    stored = "storage.log.event_log.x__settle__mutmut_2"
     results = {
         killed: "killed",
         survivor: "survived",

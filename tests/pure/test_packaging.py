@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from conductor_core.cli import extras
+from conductor_core.cli import main
 from conductor_core.errors import BadInput
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -19,10 +19,10 @@ SETUPTOOLS = PYPROJECT["tool"]["setuptools"]
 PINNED = re.compile(r"([\w.-]+)==([\w.+-]+)")
 # Where what an extra brings may be imported when the module is.
 OF_EXTRAS = {
-    "train": ("conductor_core/training",),
-    "evaluate": ("conductor_core/evaluation", "conductor_core/training"),
-    "otlp": ("conductor_core/telemetry",),
-    "names": ("conductor_core/person_names.py",),
+    "train": ("conductor_core/lab/training",),
+    "evaluate": ("conductor_core/grading", "conductor_core/lab/evaluation", "conductor_core/lab/training"),
+    "otlp": ("conductor_core/export",),
+    "names": ("conductor_core/privacy/detectors.py",),
 }
 
 
@@ -57,8 +57,9 @@ def test_every_data_file_is_installed() -> None:
 
 
 def test_what_is_shipped_names_no_folder_of_the_machine_it_was_made_on() -> None:
-    shipped = ROOT / "conductor_core" / "records" / "shipped"
-    files = [path for path in shipped.rglob("*") if path.is_file()]
+    shipped = ROOT / "conductor_core" / "lab" / "records" / "shipped"
+    places = (shipped, ROOT / "conductor_core" / "run" / "shipped")
+    files = [path for place in places for path in place.rglob("*") if path.is_file()]
     assert files
     named = {str(path.relative_to(ROOT)) for path in files if re.search(r'"(/|~|[A-Z]:\\)', path.read_text("utf-8"))}
     assert not named
@@ -88,17 +89,17 @@ def test_everything_declared_is_pinned_in_the_constraints() -> None:
         assert constraints.get(_normal(name)) == version, f"{name}: run `make constraints`"
 
 
-@pytest.mark.parametrize("extra", extras.EXTRAS)
+@pytest.mark.parametrize("extra", main.EXTRAS)
 def test_a_command_knows_what_its_extra_brings(extra: str) -> None:
-    brought = set[str]().union(*(_distributions(module) for module in extras.EXTRAS[extra]))
+    brought = set[str]().union(*(_distributions(module) for module in main.EXTRAS[extra]))
     assert brought == _names(PYPROJECT["project"]["optional-dependencies"][extra])
-    extras.needs_extra(extra)
+    main.needs_extra(extra)
 
 
 def test_without_its_extra_a_command_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(extras, "find_spec", lambda module: None if module == "trl" else object())
+    monkeypatch.setattr(main, "find_spec", lambda module: None if module == "trl" else object())
     with pytest.raises(BadInput, match=r"extra \"train\" \(trl not installed\).*pip install '\.\[train\]'"):
-        extras.needs_extra("train")
+        main.needs_extra("train")
 
 
 def _imported(file: Path) -> set[str]:

@@ -2,8 +2,7 @@
 
 from hypothesis import strategies as st
 
-from conductor_core.chat import Message
-from conductor_core.message_parts import ImagePart, Part, TextPart, ToolCallPart, ToolResultPart
+from conductor_core.chat.messages import ImagePart, Message, Part, TextPart, ToolCallPart, ToolResultPart
 
 texts = st.text(st.characters(codec="utf-8"), max_size=30)
 image_parts = st.builds(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from conductor_core.chat import Chunk, Finished, Message, TextDelta, WorkerSpec
+from conductor_core.chat.messages import Chunk, Finished, Message, TextDelta, WorkerSpec
 from conductor_core.errors import (
     WorkerError,
 )

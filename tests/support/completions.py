@@ -6,8 +6,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from conductor_core.chat import Provider
-from conductor_core.endings import Ending
+from conductor_core.chat.messages import Ending, Provider
 from tests.support.provider import Reply, delta, error, sse
 
 TOOL = {"index": 0, "id": "t1", "type": "function", "function": {"name": "search", "arguments": ""}}

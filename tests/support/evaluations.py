@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from conductor_core.evaluation.orchestrators.protocol import EngineRun, GivenTask, TaskAttempt
-from conductor_core.evaluation.orchestrators.workflows import Planned, single
-from conductor_core.evaluation.runner import Caps, Evaluation, Spending
-from conductor_core.evaluation.tasks import Task
-from conductor_core.events import Limits
-from conductor_core.records.evaluation import EvaluationPlan, Outcome
+from conductor_core.grading.tasks import Task
+from conductor_core.lab.evaluation.orchestrators.baselines import Planned, single
+from conductor_core.lab.evaluation.orchestrators.protocol import EngineRun, GivenTask, TaskAttempt
+from conductor_core.lab.evaluation.runner import Caps, Evaluation, Spending
+from conductor_core.lab.records.evaluation import EvaluationPlan, Outcome
+from conductor_core.run.values import Limits
 from tests.support.fakes import ScriptedWorker, pool_of
 
 

@@ -10,14 +10,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from conductor_core.chat import Message, WorkerSpec
-from conductor_core.engine.pool import Pool
+from conductor_core.chat.messages import Message, WorkerSpec
+from conductor_core.engine.pools import Pool
 from conductor_core.engine.runner import Engine
-from conductor_core.events import Limits
 from conductor_core.export.formats import FRAMEWORKS
 from conductor_core.export.plan import Plan
-from conductor_core.export.scriptable import NO_KEY
-from conductor_core.run_request import RunRequest
+from conductor_core.export.script import NO_KEY
+from conductor_core.run.request import RunRequest
+from conductor_core.run.values import Limits
 from conductor_core.settings import Settings
 from conductor_core.workers.pool import open_worker
 from conductor_core.workflow.model import AccessList, Step, Workflow

@@ -13,12 +13,13 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
-from conductor_core.chat import (
+from conductor_core.chat.messages import (
     FREE,
     Chunk,
     ConductorInfo,
     Finished,
     FinishReason,
+    LoadedImage,
     Message,
     PlanFinished,
     PlanRequest,
@@ -28,16 +29,16 @@ from conductor_core.chat import (
     TextDelta,
     Usage,
     WorkerSpec,
+    identity_of,
 )
-from conductor_core.commands import Command, SentCommand
-from conductor_core.engine.pool import Pool
+from conductor_core.engine.pools import Pool
 from conductor_core.engine.runner import Engine
 from conductor_core.errors import ContentMissing, RunHasEnded
-from conductor_core.events import Event, RunCreated
-from conductor_core.message_parts import LoadedImage, identity_of
-from conductor_core.run_request import RunRequest
+from conductor_core.run.commands import Command, SentCommand
+from conductor_core.run.events import Event, RunCreated
+from conductor_core.run.request import RunRequest
+from conductor_core.run.trace import RunTrace, fold
 from conductor_core.settings import Settings
-from conductor_core.trace import RunTrace, fold
 from conductor_core.workflow.model import AccessList, Step, Workflow
 
 USAGE = Usage(input_tokens=10, output_tokens=5)

@@ -4,11 +4,12 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import cycle
 
-from conductor_core import events as ev
-from conductor_core.actor import Actor
-from conductor_core.chat import Message, ToolCall, Usage, WorkerSpec
-from conductor_core.events import Event
-from conductor_core.overrides import Given
+from conductor_core.chat.messages import Message, ToolCall, Usage, WorkerSpec
+from conductor_core.run import events as ev
+from conductor_core.run.actor import Actor
+from conductor_core.run.events import Event
+from conductor_core.run.request import Given
+from conductor_core.run.values import PoolInfo, SharedOutput
 from conductor_core.workflow.model import Fault, Step, Workflow
 from tests.support.run_events import created, planned, sha256, step_completed
 
@@ -31,7 +32,7 @@ class _Writer:
 
     def planning(self) -> list[Event]:
         run_id, texts, told, given = self.run_id, self.texts, self.told, self.given
-        pool = ev.PoolInfo(
+        pool = PoolInfo(
             name=next(given),
             workers=tuple(WorkerSpec(name=name, provider="rehearsal", model=next(given)) for name in self.names),
             excluded=(next(given),),
@@ -75,7 +76,7 @@ class _Writer:
     def answered(self, at: int, first: str) -> list[Event]:
         """A step that thinks, fails once and answers. ``first``: the output of the first step, which it reads."""
         run_id, texts, told, path = self.run_id, self.texts, self.told, (at,)
-        read = ev.SharedOutput(path=(0,), agent=self.names[0], sha256=sha256(first), characters=len(first), tokens=1)
+        read = SharedOutput(path=(0,), agent=self.names[0], sha256=sha256(first), characters=len(first), tokens=1)
         messages = (Message(role="system", content=next(texts)), Message(role="user", content=told()))
         answer, error, partial = told(), next(texts), next(texts)
         call = ToolCall(name=next(texts)[:80], arguments=next(texts))

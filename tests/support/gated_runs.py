@@ -3,12 +3,12 @@
 import time
 from collections.abc import Callable
 
-from conductor_core.actor import Actor, Caller
-from conductor_core.commands import Approve, Command
 from conductor_core.engine.host import EngineHost
-from conductor_core.events import Path, RunRequest
-from conductor_core.gates import read_gate
-from conductor_core.run_trace import RunTrace
+from conductor_core.run.actor import Actor, Caller
+from conductor_core.run.commands import Approve, Command
+from conductor_core.run.request import RunRequest, read_gate
+from conductor_core.run.trace import RunTrace
+from conductor_core.run.values import Path
 from conductor_core.settings import Settings
 from conductor_core.workflow.model import Workflow
 from storage import Store

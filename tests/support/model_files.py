@@ -3,10 +3,10 @@
 from collections.abc import Collection
 from pathlib import Path
 
-from conductor_core.chat import WorkerSpec
+from conductor_core.chat.messages import WorkerSpec
 from conductor_core.conductors import conductors_file
 from conductor_core.conductors.conductors_file import ConductorSpec
-from conductor_core.model_tables import parse_document
+from conductor_core.providers.model_files import parse_document
 from conductor_core.workers import pool_file
 
 

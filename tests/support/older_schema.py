@@ -9,7 +9,7 @@ from sqlalchemy import create_engine
 from sqlalchemy.pool import NullPool
 
 import storage
-from storage.migrations.versions.v0014_search import FULL_TEXT, TABLES
+from storage.database.migrations.versions.v0014_search import FULL_TEXT, TABLES
 
 
 def as_of_0005(connection: sqlite3.Connection) -> None:
@@ -31,7 +31,7 @@ def back_to(path: Path, revision: str) -> None:
     """Takes the database of the newest schema back to an older one, by the migrations' own downgrades."""
     config = Config()
     config.set_main_option("path_separator", "os")
-    config.set_main_option("script_location", str(Path(storage.__file__).with_name("migrations")))
+    config.set_main_option("script_location", str(Path(storage.__file__).with_name("database") / "migrations"))
     engine = create_engine(f"sqlite:///{path}", poolclass=NullPool)
     with engine.connect() as connection:
         config.attributes["connection"] = connection

@@ -5,8 +5,8 @@ from typing import Any
 
 from PIL import Image
 
-from conductor_core.images import prepare
-from conductor_core.message_parts import ImagePart, LoadedImage
+from conductor_core.chat.images import prepare
+from conductor_core.chat.messages import ImagePart, LoadedImage
 
 
 def encoded(kind: str = "PNG", size: tuple[int, int] = (40, 30), colour: Any = (200, 30, 30), **options: Any) -> bytes:

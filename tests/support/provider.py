@@ -18,7 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Literal, Self
 
-from conductor_core.chat import Price, WorkerSpec
+from conductor_core.chat.messages import Price, WorkerSpec
 
 SSE = "text/event-stream"
 

@@ -12,10 +12,10 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from conductor_core.evaluation.report import summarise
-from conductor_core.records import DIFFICULTIES, evaluation, training
-from conductor_core.records.evaluation import EvaluationPlan, Outcome, Result, Summary
-from conductor_core.records.training import Ended, HeldOut, Iteration, Row, Sample, Stage, Started
+from conductor_core.lab.evaluation.report import summarise
+from conductor_core.lab.records import DIFFICULTIES, evaluation, training
+from conductor_core.lab.records.evaluation import EvaluationPlan, Outcome, Result, Summary
+from conductor_core.lab.records.training import Ended, HeldOut, Iteration, Row, Sample, Stage, Started
 
 AGENTS = ("planner", "reasoner", "calculator", "coder", "scientist", "verifier", "writer")
 PLANNED: Mapping[Stage, int] = {"cold_start": 90, "grpo": 120, "recursion": 30}

@@ -2,7 +2,7 @@
 
 from random import Random
 
-from conductor_core.evaluation.routers.rows import TrainingRow
+from conductor_core.lab.evaluation.routers.workflows import TrainingRow
 
 AGENTS = ("ann", "bob", "cid", "dan")
 BEST = {"sum": "bob", "capital": "cid"}

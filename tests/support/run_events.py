@@ -2,14 +2,15 @@
 
 import hashlib
 
-from conductor_core import events as ev
-from conductor_core.actor import local_caller
-from conductor_core.chat import ConductorInfo, Message, Usage, WorkerSpec
-from conductor_core.events import Event
+from conductor_core.chat.messages import ConductorInfo, Message, Usage, WorkerSpec
+from conductor_core.run import events as ev
+from conductor_core.run.actor import local_caller
+from conductor_core.run.events import Event
+from conductor_core.run.values import Limits, PoolInfo
 from conductor_core.workflow.model import Step, Workflow
 
 PAGE = local_caller("page")
-POOL = ev.PoolInfo(
+POOL = PoolInfo(
     name="rehearsal",
     workers=(
         WorkerSpec(name="solver", provider="rehearsal", model="solver"),
@@ -34,7 +35,7 @@ def created(run_id: str, task: str = "What is 6 times 7?", **fields: object) -> 
         "task": task,
         "conductor": ConductorInfo(name="tiny", kind="local", model="tiny"),
         "pool": POOL,
-        "limits": ev.Limits(),
+        "limits": Limits(),
         "simulated": True,
         "actor": PAGE.actor,
         "door": PAGE.door,

@@ -6,7 +6,7 @@ from functools import lru_cache
 import torch
 from transformers import Qwen2Config, Qwen2ForCausalLM, Qwen2Tokenizer
 
-from conductor_core.training.config import (
+from conductor_core.lab.training.config import (
     ColdStartConfig,
     GrpoConfig,
     Guard,
@@ -16,8 +16,8 @@ from conductor_core.training.config import (
     RecursionConfig,
     TrainingConfig,
 )
-from conductor_core.training.corpus.corpus import examples
-from conductor_core.training.corpus.tokenizer import train_tokenizer
+from conductor_core.lab.training.corpus.corpus import examples
+from conductor_core.lab.training.corpus.tokenizer import train_tokenizer
 
 SHAPE = ModelShape(
     vocab_size=600,

@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 
 from hypothesis import strategies as st
 
-from conductor_core.chat import Message
-from conductor_core.workflow.edit import add_step, move_step, remove_step, replace_step
+from conductor_core.chat.messages import Message
+from conductor_core.workflow.edits import add_step, move_step, remove_step, replace_step
 from conductor_core.workflow.model import AccessList, Step, Workflow
 
 AGENTS = ("a", "b", "c")

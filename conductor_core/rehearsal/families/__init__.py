@@ -20,7 +20,7 @@ from conductor_core.rehearsal.families import (
     planning,
     table,
 )
-from conductor_core.rehearsal.families.form import (
+from conductor_core.rehearsal.families.family import (
     DIFFICULTIES,
     SPLITS,
     Difficulty,

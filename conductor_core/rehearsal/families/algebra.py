@@ -4,7 +4,7 @@ from fractions import Fraction
 from math import isqrt
 from random import Random
 
-from conductor_core.rehearsal.families.form import Form, Slip, Slots, Solution, differing, number
+from conductor_core.rehearsal.families.family import Form, Slip, Slots, Solution, differing, number
 
 
 def _linear(slots: Slots) -> Solution | None:

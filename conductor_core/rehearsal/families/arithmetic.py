@@ -3,7 +3,7 @@
 from fractions import Fraction
 from random import Random
 
-from conductor_core.rehearsal.families.form import Form, Slip, Slots, Solution, differing, money, number
+from conductor_core.rehearsal.families.family import Form, Slip, Slots, Solution, differing, money, number
 
 
 def _arithmetic_easy(slots: Slots) -> Solution:

@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable
 from random import Random
 
-from conductor_core.rehearsal.families.form import Form, Slip, Slots, Solution
+from conductor_core.rehearsal.families.family import Form, Slip, Slots, Solution
 
 _NAMES = {
     "multiples": ("sum_multiples", "add_multiples", "total_of_multiples", "sum_divisible", "multiples_total"),

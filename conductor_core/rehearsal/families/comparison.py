@@ -2,7 +2,7 @@
 
 from fractions import Fraction
 
-from conductor_core.rehearsal.families.form import Form, Slip, Slots, Solution, differing, money, number
+from conductor_core.rehearsal.families.family import Form, Slip, Slots, Solution, differing, money, number
 
 
 def _cheaper_printer(slots: Slots) -> Solution | None:

@@ -2,7 +2,7 @@
 
 from random import Random
 
-from conductor_core.rehearsal.families.form import Form, Slip, Slots, Solution, differing
+from conductor_core.rehearsal.families.family import Form, Slip, Slots, Solution, differing
 
 ELEMENTS: dict[str, tuple[str, int]] = {
     "hydrogen": ("H", 1), "helium": ("He", 2), "lithium": ("Li", 3), "carbon": ("C", 6), "nitrogen": ("N", 7),

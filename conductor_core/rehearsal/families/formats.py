@@ -2,7 +2,7 @@
 
 import json
 
-from conductor_core.rehearsal.families.form import Form, Slip, Slots, Solution, differing
+from conductor_core.rehearsal.families.family import Form, Slip, Slots, Solution, differing
 from conductor_core.rehearsal.families.multi_hop import PEOPLE
 
 WORDS = (

@@ -2,7 +2,7 @@
 
 from random import Random
 
-from conductor_core.rehearsal.families.form import Form, Slip, Slots, Solution, differing
+from conductor_core.rehearsal.families.family import Form, Slip, Slots, Solution, differing
 
 
 def _sequence(slots: Slots) -> Solution:

@@ -5,7 +5,7 @@ import re
 from fractions import Fraction
 from functools import lru_cache
 
-from conductor_core.rehearsal.families.form import AnswerKind
+from conductor_core.rehearsal.families.family import AnswerKind
 
 _MARKED = re.compile(r"\*\*Answer:\s{0,20}(?P<answer>[^\n]{1,400}?)\s{0,20}\*\*(?!\*)")
 _PLAIN = re.compile(

@@ -3,7 +3,7 @@
 from fractions import Fraction
 from random import Random
 
-from conductor_core.rehearsal.families.form import Form, Slip, Slots, Solution, differing
+from conductor_core.rehearsal.families.family import Form, Slip, Slots, Solution, differing
 
 REGIONS = (
     "North", "South", "East", "West", "Central", "Coast", "Islands", "Highlands", "Lakes", "Valley", "Harbour",

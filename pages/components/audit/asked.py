@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time
 
-from pages.components.shell import address
-from storage.looks.reading import KINDS as LOOK_KINDS
+from pages.components.app import address
+from storage.access_log.queries import KINDS as LOOK_KINDS
 from storage.search.filters import ANY, KINDS, Filters, end_of
 from storage.search.reading import FIELDS
 

@@ -4,11 +4,11 @@ from datetime import date
 
 import streamlit as st
 
+from pages.components.app.session import current
+from pages.components.app.widgets import chosen, worded
 from pages.components.audit import asked as address_of
 from pages.components.audit.asked import FOUND, VIEWS, Asked, go, value_words
-from pages.components.look.words import inert
-from pages.components.shell.runtime import current
-from pages.components.shell.worded import chosen, worded
+from pages.components.style.words import inert
 from storage.search.filters import ANY, KINDS, Facet
 from storage.search.reading import FIELDS
 

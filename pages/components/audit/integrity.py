@@ -7,14 +7,14 @@ from html import escape
 import streamlit as st
 
 from conductor_core.errors import BadInput, StoreError, UnknownRun
+from pages.components.app.session import current
 from pages.components.audit.asked import INTEGRITY, Asked, go
 from pages.components.audit.checks import begin_check, check_of, last_result
 from pages.components.audit.state import State, covered, last_words, rests_on, state_of, waited, why
 from pages.components.audit.tables import items, run_link
 from pages.components.audit.work import Work
 from pages.components.figure.component import title
-from pages.components.look.words import inert, moment, plural, seconds
-from pages.components.shell.runtime import current
+from pages.components.style.words import inert, moment, plural, seconds
 from storage.evidence.anchoring import Evidence
 from storage.evidence.anchors import GitAnchor
 from storage.evidence.checking import CheckedLog, FoundFault, public_key

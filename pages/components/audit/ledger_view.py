@@ -5,15 +5,15 @@ from html import escape
 
 import streamlit as st
 
+from pages.components.app.access_log import fault_note, searched
+from pages.components.app.session import current
 from pages.components.audit.asked import Asked, go
-from pages.components.audit.found import PAGE
+from pages.components.audit.results import PAGE
 from pages.components.audit.tables import items, paging, run_link, table
 from pages.components.figure.component import title
-from pages.components.look.words import inert, moment, plural
-from pages.components.shell.looking import fault_note, searched
-from pages.components.shell.runtime import current
+from pages.components.style.words import inert, moment, plural
 from storage.search.ledger import LedgerCall, Receiver
-from storage.search.never import Receipt
+from storage.search.received import Receipt
 
 RECEIPT = "audit-receipt"
 _HOW = {"first": "first call", "again": "repeated", "more_tokens": "with more tokens", "fallback": "as fallback"}

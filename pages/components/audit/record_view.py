@@ -5,28 +5,35 @@ from html import escape
 
 import streamlit as st
 
-from conductor_core.answers.conclusion import conclude
-from conductor_core.compare.plans import Difference
-from conductor_core.decision.record import ApprovalPart, DecisionRecord, Egress, GivenPart, PlanEdit, PlanPart, StepPart
-from conductor_core.decision.words import access
+from conductor_core.analysis.compare import Difference
+from conductor_core.analysis.conclusion import conclude
+from conductor_core.analysis.decision_record import (
+    ApprovalPart,
+    DecisionRecord,
+    Egress,
+    GivenPart,
+    PlanEdit,
+    PlanPart,
+    StepPart,
+    access,
+)
 from conductor_core.errors import InspectorError, RunUnreadable
-from conductor_core.redaction import Redactor
+from conductor_core.run.redaction import Redactor
 from conductor_core.workflow.model import Step
+from pages.components.app import places
+from pages.components.app.access_log import looked
+from pages.components.app.session import current
+from pages.components.app.widgets import fault_box
+from pages.components.audit.access_view import looks_at
 from pages.components.audit.asked import go
 from pages.components.audit.checks import last_result
 from pages.components.audit.export_menu import export_run
 from pages.components.audit.integrity import findings
-from pages.components.audit.looks_view import looks_at
 from pages.components.audit.state import knows, last_words
 from pages.components.audit.tables import items, run_link, table
 from pages.components.figure.component import title
-from pages.components.history.damage import damage
-from pages.components.look.statuses import run_status, step_status
-from pages.components.look.words import inert, moment, plural, seconds
-from pages.components.shell import places
-from pages.components.shell.faults import fault_box
-from pages.components.shell.looking import looked
-from pages.components.shell.runtime import current
+from pages.components.history.runs import damage
+from pages.components.style.words import inert, moment, plural, run_status, seconds, step_status
 from storage import unreadable_status
 from storage.decision_records import record_of
 

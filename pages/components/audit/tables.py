@@ -6,8 +6,8 @@ from urllib.parse import quote
 
 import streamlit as st
 
+from pages.components.app import places
 from pages.components.audit.asked import Asked, go
-from pages.components.shell import places
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]], kind: str = "") -> str:

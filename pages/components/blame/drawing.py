@@ -5,14 +5,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from conductor_core.blame.effects import Effect
-from conductor_core.blame.experiments import Change
-from conductor_core.blame.words import FINDINGS, change_words, signed
+from conductor_core.blame.experiments import Change, Effect
+from conductor_core.blame.report import FINDINGS, change_words, signed
 from conductor_core.export.words import shortened
-from conductor_core.graph_layout import Edge, GraphLayout, Node, RoundShape, lay_out
+from conductor_core.run.graph_layout import Edge, GraphLayout, Node, RoundShape, lay_out
 from conductor_core.workflow.model import Workflow
-from pages.components.look.drawing import PALETTE
-from pages.components.look.palette import agent_colour
+from pages.components.style.figures import PALETTE, agent_colour
 
 PITCH, CARD_WIDTH, CARD_HEIGHT, MARGIN = 240, 156, 64, 26
 _ARC, _GAP, _THIN, _WIDE = 34, 60, 1.2, 9.0

@@ -5,13 +5,12 @@ import threading
 from contextlib import ExitStack
 from dataclasses import dataclass
 
-from conductor_core.actor import local_caller
-from conductor_core.blame.carrying_out import Blame, CarryingOut, recorded
 from conductor_core.blame.experiments import PURPOSE, Experiments
-from conductor_core.blame.verdicts import Verdicts
+from conductor_core.blame.runs import Blame, CarryingOut, Verdicts, recorded
 from conductor_core.errors import BadInput, InspectorError
-from conductor_core.trace import RunTrace
-from pages.components.shell.runtime import Session
+from conductor_core.run.actor import local_caller
+from conductor_core.run.trace import RunTrace
+from pages.components.app.session import Session
 from storage import Store
 
 log = logging.getLogger(__name__)

@@ -2,13 +2,12 @@
 
 import streamlit as st
 
-from conductor_core.run_request import REPLAY_PURPOSE
-from conductor_core.trace import RunTrace
-from pages.components.look.statuses import run_status
-from pages.components.look.words import ago
-from pages.components.shell import address
-from pages.components.shell.runtime import current
-from pages.components.shell.worded import chosen, worded
+from conductor_core.run.request import REPLAY_PURPOSE
+from conductor_core.run.trace import RunTrace
+from pages.components.app import address
+from pages.components.app.session import current
+from pages.components.app.widgets import chosen, worded
+from pages.components.style.words import ago, run_status
 from storage import RunSummary
 
 NAMES = ("a", "b")

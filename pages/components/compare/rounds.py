@@ -2,13 +2,13 @@
 
 import streamlit as st
 
-from conductor_core.compare.rounds import compare_rounds, kept_answer, name_of, opened_rounds
-from conductor_core.run_facts import Path, label
-from conductor_core.trace import RunTrace
+from conductor_core.analysis.compare import compare_rounds, kept_answer, name_of, opened_rounds
+from conductor_core.run.trace import RunTrace
+from conductor_core.run.values import Path, label
+from pages.components.app import address, places
 from pages.components.compare.component import compared_runs
 from pages.components.compare.view import compared_view
-from pages.components.look.words import inert
-from pages.components.shell import address, places
+from pages.components.style.words import inert
 
 PARAMETER = "round"
 _CHOICE = "compared-round"

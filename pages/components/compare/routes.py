@@ -5,11 +5,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from conductor_core.shared_run import MOST_RUNS
-from pages.components.shell.looking import asked_by_browser, exported
-from pages.components.shell.runtime import current
-from pages.components.shell.saving import Hidden, refused, saved
-from pages.components.shell.sent import sent
+from conductor_core.run.share import MOST_RUNS
+from pages.components.app.access_log import asked_by_browser, exported
+from pages.components.app.saving import Hidden, refused, saved
+from pages.components.app.sent import sent
+from pages.components.app.session import current
 
 
 class _Comparison(Hidden):

@@ -3,13 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from conductor_core.answers.conclusion import conclude
-from conductor_core.compare.runs import RunsCompared, compare_runs
-from conductor_core.compare.words import letter, plan_sentences
-from conductor_core.spending import cost_so_far
-from conductor_core.trace import RunTrace
-from pages.components.look.statuses import run_status
-from pages.components.look.words import plural, seconds
+from conductor_core.analysis.compare import RunsCompared, compare_runs
+from conductor_core.analysis.compare_report import letter, plan_sentences
+from conductor_core.analysis.conclusion import conclude
+from conductor_core.run.costs import cost_so_far
+from conductor_core.run.trace import RunTrace
+from pages.components.style.words import plural, run_status, seconds
 
 HEADS = ("Status", "Steps", "Plan", "Parts at", "Tokens", "Cost", "Time")
 

@@ -8,18 +8,25 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
-from conductor_core.compare.runs import compare_runs
-from conductor_core.compare.words import letter
+from conductor_core.analysis.compare import compare_runs
+from conductor_core.analysis.compare_report import letter
 from conductor_core.errors import BadInput
-from conductor_core.events import Event
-from conductor_core.redaction import Redactor
-from conductor_core.shared_run import MOST_RUNS, packed
-from conductor_core.trace import RunTrace
+from conductor_core.run.events import Event
+from conductor_core.run.redaction import Redactor
+from conductor_core.run.share import MOST_RUNS, packed
+from conductor_core.run.trace import RunTrace
 from pages.components.compare.rows import HEADS, run_rows
 from pages.components.compare.view import compared_view
-from pages.components.live_workflow.sealed_page import bundle_of, sealed_page, styles_of
-from pages.components.live_workflow.shared_page import WRITTEN_BY, ended_run, run_of, shared_run
-from pages.components.look.words import listed
+from pages.components.live_workflow.shared_page import (
+    WRITTEN_BY,
+    bundle_of,
+    ended_run,
+    run_of,
+    sealed_page,
+    shared_run,
+    styles_of,
+)
+from pages.components.style.words import listed
 from storage import Store
 
 Images = Mapping[str, tuple[str, bytes]]

@@ -5,11 +5,11 @@ from html import escape
 
 import streamlit as st
 
-from conductor_core.trace import RunTrace
+from conductor_core.run.trace import RunTrace
+from pages.components.app import places
 from pages.components.compare.pickers import compare
 from pages.components.compare.rows import HEADS, RunRow, run_rows
-from pages.components.look.words import inert
-from pages.components.shell import places
+from pages.components.style.words import inert
 
 
 def table(traces: Sequence[RunTrace]) -> None:

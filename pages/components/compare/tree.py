@@ -6,15 +6,14 @@ from html import escape
 
 import streamlit as st
 
-from conductor_core.answers.conclusion import conclude
+from conductor_core.analysis.conclusion import conclude
 from conductor_core.errors import InspectorError, StoreError
-from conductor_core.run_request import REPLAY_PURPOSE
-from conductor_core.trace import RunTrace
-from pages.components.look.statuses import run_status
-from pages.components.look.words import ago, inert, plural, seconds
-from pages.components.shell import address, places
-from pages.components.shell.looking import looked
-from pages.components.shell.runtime import current
+from conductor_core.run.request import REPLAY_PURPOSE
+from conductor_core.run.trace import RunTrace
+from pages.components.app import address, places
+from pages.components.app.access_log import looked
+from pages.components.app.session import current
+from pages.components.style.words import ago, inert, plural, run_status, seconds
 from storage import RunSummary
 from storage.records import ERASED
 

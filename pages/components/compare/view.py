@@ -10,7 +10,7 @@ The component gets:
 difference, null if there is none. ``plan`` has the form that ``edited_plan`` has, with the outcome of each step as
 ``status``; a step's key is its place in its round, after that of the step that opened the round. ``rows`` has a row for
 each step of either run: {"key", "depth", "label", "agents", "plan", "parts", "said", "changed", "texts"}. A *text* is
-{"name", "by", "pieces": [[kind, text, words, of]]}: see ``conductor_core.compare.texts``; ``of`` is also ``more``
+{"name", "by", "pieces": [[kind, text, words, of]]}: see ``conductor_core.analysis.text_diff``; ``of`` is also ``more``
 where a text of one run alone is cut. ``timelines`` are those of
 the Run page, on one scale, with each bar's step as key; null for a run that has none.
 """
@@ -19,18 +19,18 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
-from conductor_core.answers.conclusion import conclude
-from conductor_core.compare.runs import Names, RoundsCompared, RunsCompared, StepPair, outcome
-from conductor_core.compare.texts import beginning, compare_texts, shortened
-from conductor_core.compare.words import access, agents_of, headline, output_words, plan_word
-from conductor_core.graph_layout import RoundShape, lay_out
-from conductor_core.run_facts import Path, label
-from conductor_core.spending import cost_so_far
-from conductor_core.trace import RunTrace, StepTrace
+from conductor_core.analysis.compare import Names, RoundsCompared, RunsCompared, StepPair, outcome
+from conductor_core.analysis.compare_report import access, agents_of, headline, output_words, plan_word
+from conductor_core.analysis.conclusion import conclude
+from conductor_core.analysis.text_diff import beginning, compare_texts, shortened
+from conductor_core.run.costs import cost_so_far
+from conductor_core.run.graph_layout import RoundShape, lay_out
+from conductor_core.run.trace import RunTrace, StepTrace
+from conductor_core.run.values import Path, label
 from pages.components.live_workflow.layout import network_data
 from pages.components.live_workflow.timeline import timeline
 from pages.components.live_workflow.two_plans import TwoPlans, change_of
-from pages.components.look.words import seconds
+from pages.components.style.words import seconds
 
 Json = dict[str, Any]
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from html import escape
 from typing import Any
 
-from conductor_core.context_flow import (
+from conductor_core.run.context_flow import (
     Cell,
     CellState,
     Received,
@@ -13,10 +13,10 @@ from conductor_core.context_flow import (
     StepContext,
     source_name,
 )
-from conductor_core.run_facts import Path, label
+from conductor_core.run.values import Path, label
 from pages.components.context.names import STATES, cell_key, server_name
-from pages.components.look.palette import agent_colour, agent_dot
-from pages.components.look.statuses import step_status
+from pages.components.style.figures import agent_colour, agent_dot
+from pages.components.style.words import step_status
 
 
 def matrix_data(round_: RoundContext, agents: Sequence[str], chosen: Cell | None = None) -> dict[str, Any]:

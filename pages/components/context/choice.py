@@ -3,12 +3,11 @@
 import streamlit as st
 
 from conductor_core.errors import StoreError
-from conductor_core.run_request import REPLAY_PURPOSE
-from pages.components.look.statuses import RUN_STATUSES
-from pages.components.look.words import ago, inert, plural
-from pages.components.shell import address, places
-from pages.components.shell.runtime import current
-from pages.components.shell.worded import chosen, worded
+from conductor_core.run.request import REPLAY_PURPOSE
+from pages.components.app import address, places
+from pages.components.app.session import current
+from pages.components.app.widgets import chosen, worded
+from pages.components.style.words import RUN_STATUSES, ago, inert, plural
 from storage import RunSummary
 
 MOST_RUNS = 30

@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 
-from conductor_core.context_flow import RoundContext, source_name
-from conductor_core.engine.context import Answer
-from conductor_core.run_facts import Path, label
-from conductor_core.trace import RunTrace
-from pages.components.look.drawing import Figure, layout, plain
+from conductor_core.engine.prompts import Answer
+from conductor_core.run.context_flow import RoundContext, source_name
+from conductor_core.run.trace import RunTrace
+from conductor_core.run.values import Path, label
+from pages.components.style.figures import Figure, layout, plain
 
 ROW_PX, LEAST_PX, MOST_PX = 56, 220, 520
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from conductor_core.context_flow import Cell, RoundContext
+from conductor_core.run.context_flow import Cell, RoundContext
 from pages.components.context.cells import matrix_data
 from pages.components.context.names import cell_key
 

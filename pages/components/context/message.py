@@ -5,12 +5,12 @@ from html import escape
 
 import streamlit as st
 
-from conductor_core.chat import Message
-from conductor_core.context_flow import Cell, sent_messages, source_name
-from conductor_core.run_facts import label
-from conductor_core.trace import RunTrace
+from conductor_core.chat.messages import Message
+from conductor_core.run.context_flow import Cell, sent_messages, source_name
+from conductor_core.run.trace import RunTrace
+from conductor_core.run.values import label
 from conductor_core.workflow.model import CONDUCTOR_AGENT
-from pages.components.look.words import plural
+from pages.components.style.words import plural
 
 MOST_SHOWN = 20_000
 _HIDDEN = re.compile(

@@ -1,8 +1,8 @@
 """The words and signs of the Context page. Every state has a sign beside its colour."""
 
-from conductor_core.context_flow import CellState, Part, PartKind, ServerContext
-from conductor_core.engine.what_if import Lists
-from conductor_core.run_facts import Path, label
+from conductor_core.engine.estimates import Lists
+from conductor_core.run.context_flow import CellState, Part, PartKind, ServerContext
+from conductor_core.run.values import Path, label
 
 STATES: dict[CellState, tuple[str, str]] = {
     "granted": ("●", "granted"),

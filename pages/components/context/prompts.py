@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from html import escape
 
-from conductor_core.context_flow import Part, RoundContext, StepContext
-from conductor_core.engine.what_if import Variant, WhatIf
-from conductor_core.run_facts import label
-from conductor_core.trace import RunTrace
+from conductor_core.engine.estimates import Variant, WhatIf
+from conductor_core.run.context_flow import Part, RoundContext, StepContext
+from conductor_core.run.trace import RunTrace
+from conductor_core.run.values import label
 from pages.components.context.names import LISTS, part_name
-from pages.components.look.palette import agent_colour, agent_dot
-from pages.components.look.words import listed
+from pages.components.style.figures import agent_colour, agent_dot
+from pages.components.style.words import listed
 
 _LEAST_LABELLED = 0.1  # a narrower part has no room for its number
 

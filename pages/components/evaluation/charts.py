@@ -4,8 +4,7 @@ import math
 from collections.abc import Sequence
 
 from pages.components.evaluation.standings import Standing, difficulties, frontier, interval
-from pages.components.look.difficulty_marks import marks
-from pages.components.look.drawing import Figure, layout, plain, scatter
+from pages.components.style.figures import Figure, layout, marks, plain, scatter
 
 LEAST_HEIGHT_PX = 440
 ROW_PX, FRAME_PX = 22, 62

@@ -8,12 +8,12 @@ from typing import Literal
 import streamlit as st
 
 from conductor_core.errors import StoreError
-from conductor_core.events import RunCreated
-from conductor_core.records.evaluation import EvaluationPlan, EvaluationRecord, Outcome
-from pages.components.evaluation.command import command, to_mend
-from pages.components.look.words import inert, plural, seconds
-from pages.components.shell import places
-from pages.components.shell.runtime import current
+from conductor_core.lab.records.evaluation import EvaluationPlan, EvaluationRecord, Outcome
+from conductor_core.run.events import RunCreated
+from pages.components.app import places
+from pages.components.app.session import current
+from pages.components.evaluation.details import command, to_mend
+from pages.components.style.words import inert, plural, seconds
 
 ROWS = 20
 FILTERS = ("difficulty", "family")

@@ -7,7 +7,7 @@ names of ``drawing.PALETTE``, such as ``@ink``; the browser fills in the colour 
 
 import streamlit as st
 
-from pages.components.look.drawing import PALETTE, Figure
+from pages.components.style.figures import PALETTE, Figure
 
 _BY_THEME = [{name: pair[theme] for name, pair in PALETTE.items()} for theme in (0, 1)]
 _component = st.components.v2.component("conductor-inspector.figure", js="index.js", isolate_styles=False)

@@ -8,14 +8,14 @@ from typing import Any
 
 import streamlit as st
 
-from conductor_core.actor import local_caller
-from conductor_core.documents import run_document
 from conductor_core.errors import RunUnreadable, StoreError, UnknownRun
-from pages.components.history.rows import Entry, pick_key
-from pages.components.look.words import inert, moment, plural
-from pages.components.shell import address, places
-from pages.components.shell.looking import exported, this_browser
-from pages.components.shell.runtime import current
+from conductor_core.run.actor import local_caller
+from conductor_core.run.documents import run_document
+from pages.components.app import address, places
+from pages.components.app.access_log import exported, this_browser
+from pages.components.app.session import current
+from pages.components.history.runs import Entry, pick_key
+from pages.components.style.words import inert, moment, plural
 from storage import BatchSummary, Deleted
 
 _ASKED = "history-delete-asked"

@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args
 
 import streamlit as st
 
-from conductor_core.events import Path
+from conductor_core.run.values import Path
 
 # This element holds the place until the script has loaded, so that nothing below jumps. Its height is that of `--room`
 # and of what stands above it in the stylesheet that the script brings.

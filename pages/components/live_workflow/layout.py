@@ -3,8 +3,8 @@
 from dataclasses import asdict
 from typing import Any
 
-from conductor_core.graph_layout import GraphLayout
-from conductor_core.run_facts import label
+from conductor_core.run.graph_layout import GraphLayout
+from conductor_core.run.values import label
 
 NOMINAL_PITCH_PX = 260
 

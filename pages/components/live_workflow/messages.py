@@ -26,14 +26,13 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any, assert_never
 
-from conductor_core import events as ev
-from conductor_core.advice import ADVICE, OTHERWISE
-from conductor_core.answers.conclusion import conclude
-from conductor_core.errors import InspectorError, RunUnreadable
-from conductor_core.events import Event, Path
-from conductor_core.graph_layout import RoundShape, lay_out
-from conductor_core.run_trace import AT_REST
-from conductor_core.trace import RoundTrace, RunTrace, StepTrace, apply
+from conductor_core.analysis.conclusion import conclude
+from conductor_core.errors import ADVICE, OTHERWISE, InspectorError, RunUnreadable
+from conductor_core.run import events as ev
+from conductor_core.run.events import Event
+from conductor_core.run.graph_layout import RoundShape, lay_out
+from conductor_core.run.trace import AT_REST, RoundTrace, RunTrace, StepTrace, apply
+from conductor_core.run.values import Path
 from conductor_core.workflow.model import AccessList
 from conductor_core.workflow.parser import partial_steps
 from conductor_core.workflow.topology import layers

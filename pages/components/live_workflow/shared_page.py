@@ -4,24 +4,194 @@ Imports no Streamlit: the command line writes such files, too.
 """
 
 import base64
+import hashlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from conductor_core import __version__
+from conductor_core.chat.messages import data_url_of
 from conductor_core.errors import BadInput, ContentMissing
-from conductor_core.events import Event
-from conductor_core.message_parts import data_url_of
-from conductor_core.redaction import Redactor
-from conductor_core.shared_run import SharedRun, image_parts, packed, packed_events
-from conductor_core.trace import RunTrace, fold
+from conductor_core.run.events import Event
+from conductor_core.run.redaction import Redactor
+from conductor_core.run.share import SharedRun, image_parts, inert_json, packed, packed_events
+from conductor_core.run.trace import RunTrace, begin, fold
 from pages.components.live_workflow.messages import LiveView, conclusion_of
-from pages.components.live_workflow.recording import recording
-from pages.components.live_workflow.sealed_page import bundle_of, read_text, sealed_page, styles_of
 from storage import Store, StoredEvent
+
+# A run as the page saw it, to be played again: the messages of its live view, each with its moment. Pure.
+
+
+def recording(stored: Sequence[StoredEvent]) -> dict[str, Any]:
+    """Returns what a page plays of a run's events, the first of which is its ``run.created``.
+
+    Returns ``{"messages": [...], "moments": [[run_ms, wall_ms], ...]}``, one moment for each message: the milliseconds
+    that the run had run, by a clock that stands while the run waits, and those of the wall clock since the run was
+    created. The first message is a snapshot of the run as it began; the others say what changed, as the live route
+    does.
+
+    Raises: ValueError if the first event is another one, or if there is none.
+    """
+    if not stored:
+        raise ValueError("no events: a recording begins with run.created")
+    first = stored[0].event
+    trace = begin(first)
+    view = LiveView(trace, stored[0].sequence)
+    messages, moments = [view.snapshot(trace.created_at_utc)], [[first.at_ms, 0.0]]
+    for each in stored[1:]:
+        event = each.event
+        wall_ms = (event.at_utc - first.at_utc).total_seconds() * 1000
+        for message in view.messages([each]):
+            messages.append(message)
+            moments.append([round(event.at_ms, 3), round(wall_ms, 3)])
+    return {"messages": messages, "moments": moments}
+
+
+# Joins the component's modules into one script, for a page that can fetch nothing.
+#
+# Our modules use a few plain forms of import and export, and this module knows no others: it refuses what it does not
+# know. A bundler would bring its own toolchain for two dozen files.
+
+ASSETS = Path(__file__).parent / "assets"
+
+_IMPORT = re.compile(r'^import\s+(?:\{(?P<names>[^}]*)\}|(?P<default>\w+))\s+from\s+"\./(?P<file>[\w./-]+)"\n', re.M)
+_EXPORTED = re.compile(r"^export (?=(?:async )?function (\w+)|class (\w+)|const (\w+))", re.M)
+_LIST = re.compile(r"export\s*\{([^{}]*)\};?\s*$")
+_LEFT = re.compile(r"^(?:import|export)\b|\bimport\.meta\b|\bimport\(", re.M)
+_COMMENT = re.compile(r"^\s*//.*\n", re.M)
+
+_INDENT = re.compile(r"^[ ]+|^\n", re.M)
+
+
+def bundle(entry: str, replaced: Mapping[str, str]) -> str:
+    """Returns one script that runs the module ``entry`` of the assets.
+
+    Args:
+        replaced: the names of modules, each with the one that stands in its place.
+
+    Raises: ValueError for a form of import or export that it does not know, and for modules that import each other.
+    """
+    done: dict[str, str] = {}
+    parts: list[str] = []
+
+    def add(name: str, above: tuple[str, ...]) -> str:
+        name = replaced.get(name, name)
+        if name in above:
+            raise ValueError(f"modules import each other: {' -> '.join((*above, name))}")
+        if name not in done:
+            source, names = _source(name)
+            imports = "".join(
+                f"const {_bound(found)} = {add(found['file'], (*above, name))};\n" for found in _IMPORT.finditer(source)
+            )
+            done[name] = f"$module{len(done)}"
+            parts.append(
+                f"const {done[name]} = (() => {{\n{imports}{_IMPORT.sub('', source)}\nreturn {{ {names} }};\n}})();"
+            )
+        return done[name]
+
+    add(entry, ())
+    # No text of the script may end its element.
+    return "\n".join(parts).replace("</script", "<\\/script").replace("<!--", "<\\!--")
+
+
+def _source(name: str) -> tuple[str, str]:
+    """Returns a module's source without its exports, and their names as the inside of an object."""
+    source = (ASSETS / name).read_text(encoding="utf-8")
+    names = [next(filter(None, found.groups())) for found in _EXPORTED.finditer(source)]
+    if not name.startswith("vendor/"):
+        # No module has a text over several lines, which would lose its indentation.
+        source = _INDENT.sub("", _COMMENT.sub("", source))
+    source = _EXPORTED.sub("", source)
+    if listed := _LIST.search(source):
+        source = source[: listed.start()]
+        for each in filter(None, (part.strip() for part in listed[1].split(","))):
+            inner, _, outer = each.partition(" as ")
+            names.append(f"{outer or inner}: {inner}")
+    if left := _LEFT.search(_IMPORT.sub("", source)) if not name.startswith("vendor/") else None:
+        line = source[left.start() :].splitlines()[0]
+        raise ValueError(f"{name}: this form cannot be joined: {line}")
+    return source, ", ".join(names)
+
+
+def _bound(found: re.Match[str]) -> str:
+    if found["default"]:
+        return f"{{ default: {found['default']} }}"
+    names = (part.strip() for part in found["names"].split(","))
+    return "{ " + ", ".join(name.replace(" as ", ": ") for name in names if name) + " }"
+
+
+# An HTML page that opens without a server: it may connect to nothing, and only its own scripts run, by their digest.
+#
+# What models and people wrote is JSON in elements that no browser runs.
+
+_STYLE_COMMENT = re.compile(r"/\*.*?\*/\n?", re.DOTALL)
+
+
+def sealed_page(title: str, data: Mapping[str, Any], module: str, scripts: Sequence[str] = ()) -> str:
+    """Returns the page.
+
+    Args:
+        title: of our own words alone.
+        data: what becomes JSON, by the id of its element.
+        module: the script that draws the page. scripts: what runs before it.
+    """
+    digests = " ".join(f"'sha256-{_digest(script)}'" for script in (*scripts, module))
+    policy = (
+        f"default-src 'none'; script-src {digests}; style-src 'unsafe-inline'; img-src data:; font-src data:; "
+        "base-uri 'none'; form-action 'none'"
+    )
+    return "\n".join(
+        (
+            "<!doctype html>",
+            '<html lang="en">',
+            "<head>",
+            '<meta charset="utf-8">',
+            f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
+            '<meta name="referrer" content="no-referrer">',
+            '<meta name="viewport" content="width=device-width, initial-scale=1">',
+            f"<title>{title} · Conductor Inspector</title>",
+            '<link rel="icon" href="data:,">',
+            f"<style>{read_text(Path(__file__).with_name('shared.css'))}</style>",
+            "</head>",
+            "<body>",
+            '<main><div id="live"></div></main>',
+            "<noscript><p>JavaScript draws this page, and it is off.</p></noscript>",
+            *(
+                f'<script type="application/json" id="{name}">{inert_json(value)}</script>'
+                for name, value in data.items()
+            ),
+            *(f"<script>{script}</script>" for script in scripts),
+            f'<script type="module">{module}</script>',
+            "</body>",
+            "</html>",
+            "",
+        )
+    )
+
+
+@cache
+def bundle_of(entry: str) -> str:
+    """Returns the script of such a page: the module ``entry`` and all that it imports, as one."""
+    return bundle(entry, {"base.js": "packed.js"})
+
+
+@cache
+def styles_of(*names: str) -> str:
+    """Returns stylesheets of the component as one."""
+    return _STYLE_COMMENT.sub("", "\n".join(read_text(ASSETS / name) for name in names))
+
+
+def read_text(file: Path) -> str:
+    return file.read_text(encoding="utf-8")
+
+
+def _digest(script: str) -> str:
+    return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+
 
 WRITTEN_BY = f"conductor-inspector {__version__}"
 KATEX = Path(__file__).parent / "vendor" / "katex"

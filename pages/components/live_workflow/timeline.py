@@ -4,11 +4,10 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from conductor_core.run_facts import Path, label
-from conductor_core.trace import RoundTrace, RunTrace, StepTrace
+from conductor_core.run.trace import RoundTrace, RunTrace, StepTrace
+from conductor_core.run.values import Path, label
 from conductor_core.workflow.topology import critical_path
-from pages.components.look.statuses import step_status
-from pages.components.look.words import seconds
+from pages.components.style.words import seconds, step_status
 
 
 @dataclass(frozen=True)

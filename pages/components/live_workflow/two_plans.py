@@ -9,7 +9,7 @@ from functools import cached_property
 
 import networkx as nx
 
-from conductor_core.workflow.changes import PlanChanges, StepChange
+from conductor_core.workflow.edits import PlanChanges, StepChange
 from conductor_core.workflow.model import Workflow
 
 

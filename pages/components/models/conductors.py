@@ -5,12 +5,12 @@ from html import escape
 
 import streamlit as st
 
-from conductor_core.chat import Price
-from conductor_core.engine.catalogue import ConductorOption, Health, check_conductor, conductor_faults
+from conductor_core.chat.messages import Price
+from conductor_core.engine.models import ConductorOption, Health, check_conductor, conductor_faults
 from conductor_core.errors import InspectorError
-from pages.components.look.words import inert
-from pages.components.run import run_settings
-from pages.components.shell.runtime import current
+from pages.components.app.session import current
+from pages.components.run import settings
+from pages.components.style.words import inert
 
 HEALTH = "conductor-health"
 NOT_CHECKED = ":gray[:material/help: not checked yet]"
@@ -31,9 +31,9 @@ def conductors() -> None:
 
 def shown() -> list[ConductorOption]:
     """Lists the one in use, the shipped one, and all that files name. The one in use comes first."""
-    options = run_settings.conductor_options()
-    here = [option for option in options.values() if option.named or option.ref in ("tiny", run_settings.conductor())]
-    return sorted(here, key=lambda option: option.ref != run_settings.conductor())
+    options = settings.conductor_options()
+    here = [option for option in options.values() if option.named or option.ref in ("tiny", settings.conductor())]
+    return sorted(here, key=lambda option: option.ref != settings.conductor())
 
 
 def keep_health(ref: str, health: Health) -> None:
@@ -59,10 +59,10 @@ def _row(number: int, option: ConductorOption) -> None:
         with st.spinner("Asking its server"):
             _check(option.ref)
         st.rerun()
-    if option.ref == run_settings.conductor():
+    if option.ref == settings.conductor():
         st.html('<span class="muted">in use</span>', width=103)
     else:
-        use = run_settings.use_conductor
+        use = settings.use_conductor
         st.button("Use", key=f"use-conductor-{number}", on_click=use, args=(option.ref,), width=103)
 
 

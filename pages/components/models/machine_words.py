@@ -2,7 +2,7 @@
 
 from html import escape
 
-from conductor_core.engine.machine_models import MachineModel, Pace
+from conductor_core.engine.models import MachineModel, Pace
 
 HEADS = ("Conductor", "Size", "Memory it needs", "A plan here", "On this machine")
 

@@ -9,11 +9,11 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
-from conductor_core.records import SHIPPED, evaluation, training
-from conductor_core.records.evaluation import EvaluationRecord
-from conductor_core.records.in_use import in_use
-from conductor_core.records.training import TrainingRecord
-from pages.components.look.words import is_text
+from conductor_core.lab.records import SHIPPED, evaluation, training
+from conductor_core.lab.records.evaluation import EvaluationRecord
+from conductor_core.lab.records.in_use import in_use
+from conductor_core.lab.records.training import TrainingRecord
+from pages.components.style.words import is_text
 
 Kind = Literal["training", "evaluations"]
 State = Literal["running", "stopped", "ended"]

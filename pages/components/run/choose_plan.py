@@ -10,21 +10,20 @@ from html import escape
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from conductor_core.actor import local_caller
 from conductor_core.engine import resampling
-from conductor_core.engine.forecast import usual_answer_tokens
+from conductor_core.engine.estimates import usual_answer_tokens
 from conductor_core.engine.resampling import PlanChoice, batch_of_plans, choices, run_of
 from conductor_core.errors import InspectorError
-from conductor_core.run_request import MOST_TEMPERATURE, REPLAY_PURPOSE, USUAL_TEMPERATURE
-from conductor_core.spending import Cost
-from conductor_core.trace import RunTrace
-from pages.components.look.palette import agent_dot
-from pages.components.look.statuses import run_status
-from pages.components.look.words import inert, plural
+from conductor_core.run.actor import local_caller
+from conductor_core.run.costs import Cost
+from conductor_core.run.request import MOST_TEMPERATURE, REPLAY_PURPOSE, USUAL_TEMPERATURE
+from conductor_core.run.trace import RunTrace
+from pages.components.app import address, places
+from pages.components.app.access_log import looked
+from pages.components.app.session import current
 from pages.components.run import task_box
-from pages.components.shell import address, places
-from pages.components.shell.looking import looked
-from pages.components.shell.runtime import current
+from pages.components.style.figures import agent_dot
+from pages.components.style.words import inert, plural, run_status
 from storage import RunSummary
 
 ERROR = "choose-plan-error"

@@ -7,9 +7,8 @@ number changes.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from conductor_core.overrides import Given, GivenOutput
-from conductor_core.workflow.changes import Origins, match
-from conductor_core.workflow.edit import Reference, add_step, move_step, remove_step, replace_step
+from conductor_core.run.request import Given, GivenOutput
+from conductor_core.workflow.edits import Origins, Reference, add_step, match, move_step, remove_step, replace_step
 from conductor_core.workflow.model import QUESTION, AccessList, Fault, Step, Workflow
 
 

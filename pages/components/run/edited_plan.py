@@ -18,8 +18,8 @@ from dataclasses import replace
 from typing import Any
 
 from conductor_core.engine.rerun import RerunPreview
-from conductor_core.graph_layout import GraphLayout, RoundShape, lay_out
-from conductor_core.workflow.changes import PlanChanges, compare
+from conductor_core.run.graph_layout import GraphLayout, RoundShape, lay_out
+from conductor_core.workflow.edits import PlanChanges, compare
 from conductor_core.workflow.model import Fault, Step
 from pages.components.live_workflow.layout import network_data
 from pages.components.live_workflow.two_plans import TwoPlans, change_of

@@ -6,13 +6,13 @@ from typing import Literal
 
 import streamlit as st
 
-from conductor_core.chat import Message, WorkerSpec
-from conductor_core.engine.image_rules import images_given
+from conductor_core.chat.messages import Message, WorkerSpec
+from conductor_core.engine.pools import images_given
 from conductor_core.engine.request import overrides_from
-from conductor_core.events import Path
 from conductor_core.export.plan import inner_plans, source_of
-from conductor_core.overrides import GivenOutput
-from conductor_core.trace import RunTrace
+from conductor_core.run.request import GivenOutput
+from conductor_core.run.trace import RunTrace
+from conductor_core.run.values import Path
 from conductor_core.workflow.model import CONDUCTOR_AGENT, Workflow
 from conductor_core.workflow.validation import Checked, validate
 from pages.components.run import draft as drafts

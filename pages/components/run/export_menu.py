@@ -7,13 +7,13 @@ import streamlit as st
 
 from conductor_core.errors import BadInput
 from conductor_core.export.formats import FRAMEWORKS, PLAN_FORMATS, PNG, PlanFormat
+from conductor_core.export.picture import too_large
 from conductor_core.export.plan import Plan
-from conductor_core.export.png import too_large
-from conductor_core.export.scriptable import check
+from conductor_core.export.script import check
 from conductor_core.workflow.model import Workflow
-from pages.components.look.words import inert
+from pages.components.app.access_log import exported, this_browser
 from pages.components.run.editing import Editing
-from pages.components.shell.looking import exported, this_browser
+from pages.components.style.words import inert
 
 
 def export_menu(editing: Editing, valid: Workflow | None) -> None:

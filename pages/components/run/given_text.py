@@ -5,9 +5,8 @@ from dataclasses import dataclass
 
 from conductor_core.errors import BadInput
 from conductor_core.workflow.model import Fault, Step, Workflow
-from conductor_core.workflow.parsed import RawStep
 from conductor_core.workflow.parser import parse_workflow_file
-from conductor_core.workflow.source import MAX_CHARACTERS
+from conductor_core.workflow.source import MAX_CHARACTERS, RawStep
 
 MOST_MIB = 4 * MAX_CHARACTERS // 2**20 + 1  # a character has at most four bytes
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from pydantic import TypeAdapter, ValidationError
 
 from conductor_core.errors import BadInput
-from conductor_core.run_ids import file_part
+from conductor_core.run.request import file_part
 from pages.components.run.draft import Draft
 from pages.components.run.kept_files import Place, bounded, is_own, new_id, newest_first, place_of, write_whole, writing
 

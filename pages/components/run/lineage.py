@@ -8,14 +8,12 @@ from conductor_core.blame.experiments import PURPOSE as OF_A_BLAME
 from conductor_core.engine.repeats import PURPOSE as OF_A_STEP
 from conductor_core.engine.request import may_run_here
 from conductor_core.errors import StoreError
-from conductor_core.events import Imported
-from conductor_core.run_facts import label
-from conductor_core.sensitive import in_words
-from conductor_core.trace import RunTrace, StepTrace
-from pages.components.look.statuses import run_status
-from pages.components.look.words import ago, inert, listed, plural
-from pages.components.shell import address, places
-from pages.components.shell.runtime import current
+from conductor_core.privacy.detectors import in_words
+from conductor_core.run.trace import RunTrace, StepTrace
+from conductor_core.run.values import Imported, label
+from pages.components.app import address, places
+from pages.components.app.session import current
+from pages.components.style.words import ago, inert, listed, plural, run_status
 from storage import RunSummary
 
 MOST_CHANGES, MOST_RERUNS = 3, 2  # as many as one line holds at 1280 px

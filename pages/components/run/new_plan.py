@@ -7,27 +7,27 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from conductor_core.chat import WorkerSpec, conversation_of
-from conductor_core.engine.catalogue import cast_of
-from conductor_core.engine.forecast import ANSWER_TOKENS, forecast, usual_answer_tokens
-from conductor_core.engine.pool import pool_info
+from conductor_core.chat.messages import WorkerSpec, conversation_of, images_in
+from conductor_core.engine.estimates import ANSWER_TOKENS, forecast, usual_answer_tokens
+from conductor_core.engine.models import cast_of
+from conductor_core.engine.pools import pool_info
 from conductor_core.engine.rerun import RerunPreview
 from conductor_core.errors import InspectorError
-from conductor_core.events import PoolInfo
-from conductor_core.message_parts import images_in
-from conductor_core.workflow.changes import Origins, compare
+from conductor_core.run.values import PoolInfo
+from conductor_core.workflow.edits import Origins, compare
 from conductor_core.workflow.model import Workflow
 from conductor_core.workflow.templates import Cast
-from pages.components.look.words import inert
+from pages.components.app import address
+from pages.components.app.security import browser_id
+from pages.components.app.session import current
 from pages.components.run import draft as drafts
-from pages.components.run import images, kept_draft, run_settings, task_box
+from pages.components.run import kept_draft, settings, task_box
+from pages.components.run import task_box as images
 from pages.components.run.draft import Draft
 from pages.components.run.editing import Editing
 from pages.components.run.kept_draft import NewPlan
 from pages.components.run.plan_editor import LookedUp, look_up
-from pages.components.shell import address
-from pages.components.shell.browser_id import browser_id
-from pages.components.shell.runtime import current
+from pages.components.style.words import inert
 
 KEY = "draft:new"
 PARAMETER = "plan"
@@ -71,7 +71,7 @@ def editing() -> Editing | None:
     found = _draft()
     if found is None or not st.session_state.get(_SHOWN):
         return None
-    pool, limits = chosen_pool(), run_settings.limits()
+    pool, limits = chosen_pool(), settings.limits()
     return Editing(
         key=KEY,
         run_id=None,
@@ -149,9 +149,9 @@ def fault_note() -> None:
 def chosen_pool() -> PoolInfo | None:
     """Returns the pool of the next run; None if it cannot be used, which the settings say."""
     try:
-        info = pool_info(run_settings.pool(), current().settings)
+        info = pool_info(settings.pool(), current().settings)
         names = [spec.name for spec in info.workers]
-        return info.without([name for name in run_settings.excluded() if name in names])
+        return info.without([name for name in settings.excluded() if name in names])
     except InspectorError:
         return None
 
@@ -176,10 +176,10 @@ def _task() -> str:
 
 def _told() -> bool:
     """Tells whether every step is told the task."""
-    chosen = run_settings.chosen_policies().give_question
+    chosen = settings.chosen_policies().give_question
     if chosen is not None:
         return chosen
-    of_pool = run_settings.policies_of_pool(run_settings.pool())
+    of_pool = settings.policies_of_pool(settings.pool())
     return of_pool is not None and bool(of_pool.give_question)
 
 

@@ -2,14 +2,14 @@
 
 import streamlit as st
 
-from conductor_core.actor import local_caller
 from conductor_core.engine.reuse import pinned_output, whole
 from conductor_core.errors import InspectorError
-from conductor_core.overrides import MOST_CHARACTERS, written_by
-from conductor_core.trace import StepTrace
-from pages.components.look.words import inert
+from conductor_core.run.actor import local_caller
+from conductor_core.run.request import MOST_CHARACTERS, written_by
+from conductor_core.run.trace import StepTrace
 from pages.components.run import draft as drafts
 from pages.components.run.editing import Editing
+from pages.components.style.words import inert
 
 NOT_YET = {
     "waiting": "Its output can be written or pinned once this run has ended: a re-run then takes it.",

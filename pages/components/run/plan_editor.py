@@ -10,8 +10,6 @@ from conductor_core.engine.rerun import RerunPreview, StepForecast
 from conductor_core.workflow.model import Step, Workflow
 from conductor_core.workflow.topology import topology
 from conductor_core.workflow.validation import Checked
-from pages.components.look.palette import agent_dot
-from pages.components.look.words import inert, numbers
 from pages.components.run import draft as drafts
 from pages.components.run.draft import Draft
 from pages.components.run.edited_plan import edited_plan, new_plan
@@ -19,6 +17,8 @@ from pages.components.run.editing import LINES_OF_A_PART, Editing, Of
 from pages.components.run.export_menu import export_menu
 from pages.components.run.output_field import output_field
 from pages.components.run.step_fields import say, step_fields, tell_task_button
+from pages.components.style.figures import agent_dot
+from pages.components.style.words import inert, numbers
 
 Preview = Callable[[Workflow, Draft], RerunPreview]
 _MOST_NAMED = 8

@@ -6,7 +6,7 @@ from typing import Literal, TypeVar
 
 import streamlit as st
 
-from conductor_core.endings import OnIncomplete
+from conductor_core.chat.messages import OnIncomplete
 
 T = TypeVar("T")
 

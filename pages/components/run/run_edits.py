@@ -10,15 +10,15 @@ from pathlib import Path
 import streamlit as st
 
 from conductor_core.errors import InspectorError
-from conductor_core.trace import RunTrace
-from conductor_core.workflow.changes import compare
-from pages.components.look.words import ago, inert, plural
+from conductor_core.run.trace import RunTrace
+from conductor_core.workflow.edits import compare
+from pages.components.app.security import browser_id
+from pages.components.app.session import current
 from pages.components.run import kept_edits
 from pages.components.run.draft import Draft
 from pages.components.run.kept_edits import KeptEdit
 from pages.components.run.kept_files import Place
-from pages.components.shell.browser_id import browser_id
-from pages.components.shell.runtime import current
+from pages.components.style.words import ago, inert, plural
 
 PARAMETER = "edit"
 MOST_OFFERED = 3

@@ -5,8 +5,8 @@ from collections.abc import Callable
 import streamlit as st
 
 from conductor_core.errors import InspectorError
-from conductor_core.quoted import one_line
-from conductor_core.run_request import (
+from conductor_core.privacy.masking import one_line
+from conductor_core.run.request import (
     LEAST_PLANS,
     MOST_PLANS,
     MOST_TEMPERATURE,
@@ -17,14 +17,13 @@ from conductor_core.run_request import (
 from conductor_core.workflow.model import Fault, Workflow
 from conductor_core.workflow.templates import BLANK, TEMPLATES, Template
 from conductor_core.workflow.topology import topology
-from pages.components.look.words import ago, inert, plural
-from pages.components.run import new_plan, run_settings, task_box
+from pages.components.app.access_log import looked
+from pages.components.app.session import current
+from pages.components.app.widgets import fault_box, worded
+from pages.components.run import new_plan, settings, task_box
 from pages.components.run.given_text import MOST_MIB, GivenPlan, given_plan, text_of
 from pages.components.run.task_box import PLANS_ASKED, TASK
-from pages.components.shell.faults import fault_box
-from pages.components.shell.looking import looked
-from pages.components.shell.runtime import current
-from pages.components.shell.worded import worded
+from pages.components.style.words import ago, inert, plural
 from storage import RunSummary
 
 TEMPLATE, TEXT, EARLIER, SEVERAL = "A template", "A text or file", "An earlier run", "Several to choose from"
@@ -79,7 +78,7 @@ def _template() -> None:
     if cast is None:
         st.error("The chosen pool cannot be used: choose another one in the settings of the run.")
         return
-    most = run_settings.limits().max_steps
+    most = settings.limits().max_steps
     fitting = {template.name: template for template in TEMPLATES if template.fits(most)}
     names = [_BLANK, *fitting]
     captions = ["No steps yet.", *(template.says for template in fitting.values())]
@@ -249,7 +248,7 @@ def _label(run: RunSummary) -> str:
 
 def _several() -> None:
     st.caption(
-        f"The Conductor {inert(run_settings.conductor())} writes several plans for the task, each with a fresh seed. "
+        f"The Conductor {inert(settings.conductor())} writes several plans for the task, each with a fresh seed. "
         "No worker is called. Then choose one, edit one, or run them all."
     )
     count_at, temperature_at = st.columns(2)

@@ -1,24 +1,164 @@
 """The card where a run begins: the task, examples, and the settings of the run."""
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 
 import streamlit as st
 
-from conductor_core.engine.catalogue import EXAMPLES
+from conductor_core.chat.images import prepare
+from conductor_core.chat.messages import ImagePart, Message, WorkerSpec, content_of
+from conductor_core.engine.models import EXAMPLES
+from conductor_core.engine.pools import images_given
 from conductor_core.engine.request import asks_conductor
 from conductor_core.engine.resampling import plans_requested
-from conductor_core.errors import InspectorError
-from conductor_core.trace import RunTrace
+from conductor_core.errors import BadInput, InspectorError
+from conductor_core.privacy.masking import one_line
+from conductor_core.run.request import MOST_IMAGES, RunRequest
+from conductor_core.run.trace import RunTrace
 from conductor_core.workflow.model import Workflow
-from pages.components.look.words import inert, plural
-from pages.components.run import begin_once, images, run_settings
-from pages.components.run.larger_conductor import propose_larger_conductor
-from pages.components.run.preflight import preflight_notice
-from pages.components.run.run_choices import may_be_asked, missing_note, take_choices_of
-from pages.components.run.to_models import leads
-from pages.components.shell import address
-from pages.components.shell.faults import fault_box
-from pages.components.shell.runtime import current
+from pages.components.app import address
+from pages.components.app.session import current
+from pages.components.app.widgets import fault_box
+from pages.components.run import settings
+from pages.components.run.preflight import (
+    may_be_asked,
+    missing_note,
+    preflight_notice,
+    propose_larger_conductor,
+    take_choices_of,
+)
+from pages.components.run.settings import leads
+from pages.components.style.words import inert, plural
+
+# Starts a run that a person asks for on the page, and takes a double press for one.
+
+_LAST = "begun-last"
+DOUBLE_PRESS_S = 3.0
+
+
+def start(request: RunRequest) -> str:
+    """Starts a run and returns its id: that of the run just begun here if the same is asked for while it goes on.
+
+    Raises: InspectorError.
+    """
+    now_s = time.monotonic()
+    asked = request.model_copy(update={"run_id": ""})
+    last: tuple[RunRequest, str, float] | None = st.session_state.get(_LAST)
+    if last is not None and last[0] == asked and now_s - last[2] < DOUBLE_PRESS_S:
+        run_id = last[1]
+        if run_id in current().host.active():
+            return run_id
+    run_id = current().host.start(request)
+    st.session_state[_LAST] = (asked, run_id, now_s)
+    return run_id
+
+
+# The images that come with the next task: chosen, dropped or pasted, shown small, taken out again.
+#
+# Their bytes are kept in the database as soon as they come, so a reload of the page or a look at another page loses
+# none.
+
+IMAGES = "task-images"
+_FAULT = "task-image-fault"
+_UPLOADS = "task-image-uploads"
+"""How many uploads were taken: each gets a field of its own, which is empty."""
+
+
+def chosen() -> tuple[ImagePart, ...]:
+    """Returns the images of the next task."""
+    found: tuple[ImagePart, ...] = st.session_state.get(IMAGES, ())
+    return found
+
+
+def put(images: Sequence[ImagePart]) -> None:
+    st.session_state[IMAGES] = tuple(images)
+    st.session_state[_FAULT] = None
+
+
+def image_field() -> None:
+    """Draws the button that takes images. What is dropped on the card, or pasted, comes through it, too.
+
+    It takes any file: of one that is too large or no image ``prepare`` says so, where Streamlit's field says nothing.
+    """
+    with st.container(key="task-image-field", width="content"):
+        st.file_uploader(
+            "Add images",
+            accept_multiple_files=True,
+            key=_field(),
+            on_change=_take,
+            label_visibility="collapsed",
+        )
+
+
+def images_row(specs: Sequence[WorkerSpec]) -> None:
+    """Draws the images of the next task. ``specs``: the workers of the next run."""
+    images = chosen()
+    if images:
+        with st.container(key="task-images", horizontal=True, vertical_alignment="center", gap="small"):
+            for number, image in enumerate(images):
+                _thumbnail(number, image)
+    # It stays until the next image: a drawing of the page that another one breaks off must not take it along.
+    if message := st.session_state.get(_FAULT):
+        st.error(message, icon=":material/error:")
+    if images and (note := _note(specs)):
+        st.warning(note, icon=":material/warning:")
+
+
+def _field() -> str:
+    return f"task-image-{st.session_state.get(_UPLOADS, 0)}"
+
+
+def _thumbnail(number: int, image: ImagePart) -> None:
+    with st.container(key=f"task-image-shown-{number}", horizontal=True, gap=None, width="content"):
+        # Only hexadecimal digits and a fixed set of types get into the markup.
+        st.html(
+            f'<img src="api/contents/{image.sha256}" alt="Image {number + 1}, {image.width} by {image.height} pixels" '
+            f'title="{image.width} × {image.height}, {image.size_bytes // 1000 or 1:,} kB">'
+        )
+        label = f"Remove image {number + 1}"
+        icon = ":material/close:"
+        st.button(label, key=f"task-image-out-{number}", icon=icon, on_click=_remove, args=(number,), type="tertiary")
+
+
+def _note(specs: Sequence[WorkerSpec]) -> str | None:
+    """Returns why no worker of the next run can see the images; None: one can."""
+    conversation = (Message(role="user", content=content_of("", chosen())),)
+    given = images_given(conversation, {spec.name: spec for spec in specs}, every_step=False)
+    if given is None or given.agents:
+        return None
+    what = "the image" if len(chosen()) == 1 else "the images"
+    return (
+        f"No worker of the pool {inert(settings.pool())} accepts images. Choose a pool with one that does "
+        f'(`accepts = ["text", "image"]` in its file), or remove {what}.'
+    )
+
+
+def _take() -> None:
+    """Takes what was chosen, dropped or pasted into the field, and empties it."""
+    files = st.session_state.get(_field())
+    if not files:
+        return
+    st.session_state[_UPLOADS] = st.session_state.get(_UPLOADS, 0) + 1
+    images, faults = list(chosen()), []
+    for file in files:
+        try:
+            if len(images) == MOST_IMAGES:
+                raise BadInput(f"at most {MOST_IMAGES} images can come with one task")
+            loaded = prepare(file.getvalue(), f"image {one_line(file.name, limit=80)}")
+            current().store.keep_images([loaded])
+            image = ImagePart.of(loaded)
+            images += [] if image in images else [image]
+        except InspectorError as error:
+            faults.append(str(error))
+    put(images)
+    if faults:
+        more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
+        st.session_state[_FAULT] = inert(f"{faults[0]}{more}")
+
+
+def _remove(number: int) -> None:
+    put([image for at, image in enumerate(chosen()) if at != number])
+
 
 TASK = "task"
 ERROR = "start-error"
@@ -47,21 +187,21 @@ def task_box(trace: RunTrace | None, beside: Callable[[RunTrace | None], None]) 
                 persist_state="session",
             )
             with st.container(horizontal=True, width="content", key="task-actions", wrap=False):
-                images.image_field()
+                image_field()
                 st.button("Plans…", key="plans", type="tertiary", help=PLANS_HELP, on_click=_ask_for_plans)
                 st.button("Plan only", key="plan-only", on_click=_start, args=(True,))
                 st.button("Run", key="run", type="primary", on_click=_start, args=(False,), shortcut="Mod+Enter")
         if message := st.session_state.pop(ERROR, None):
             fault_box(message)
         with st.container(key="settings-row"):
-            specs = run_settings.expander(trace.pool if trace is not None else None)
+            specs = settings.expander(trace.pool if trace is not None else None)
         with st.container(key="examples", horizontal=True, gap="xsmall", vertical_alignment="center", wrap=False):
             st.caption("Try", width="content")
             for number, example in enumerate(EXAMPLES):
                 take, label = (example.task,), f"{example.title} · {example.shows}"
                 st.button(label, key=f"example-{number}", type="tertiary", on_click=_take_example, args=take)
             beside(trace)
-        images.images_row([spec for spec in specs if spec.name not in run_settings.excluded()])
+        images_row([spec for spec in specs if spec.name not in settings.excluded()])
         if note := missing_note():
             st.warning(note, icon=":material/warning:")
         preflight_notice(specs, st.session_state.get(TASK, ""))
@@ -80,13 +220,13 @@ def _take_task_of(trace: RunTrace | None) -> None:
     run_id, text_then = st.session_state.get(_FROM_RUN, (None, None))
     if run_id != trace.run_id and (not text.strip() or text == text_then):  # else someone has typed
         st.session_state[TASK] = trace.task
-        images.put(trace.images)
+        put(trace.images)
         st.session_state[_FROM_RUN] = (trace.run_id, trace.task)
 
 
 def _take_example(task: str) -> None:
     st.session_state[TASK] = task
-    images.put(())
+    put(())
 
 
 def _ask_for_plans() -> None:
@@ -108,13 +248,13 @@ def begin(task: str, *, plan_only: bool = False, workflow: Workflow | None = Non
     ``workflow``: the plan to carry out; None: the Conductor writes one.
     """
     try:
-        request = run_settings.request(task, plan_only=plan_only).model_copy(update={"images": images.chosen()})
+        request = settings.request(task, plan_only=plan_only).model_copy(update={"images": chosen()})
         if workflow is not None:
             asked = request.conductor if asks_conductor(workflow) else None
             request = request.model_copy(update={"workflow": workflow, "conductor": asked})
         if leads(request.conductor):
             return False
-        run_id = begin_once.start(request)
+        run_id = start(request)
         may_be_asked(request.conductor)
     except InspectorError as error:
         st.session_state[ERROR] = str(error)
@@ -127,7 +267,7 @@ def begin_plans(task: str, count: int, temperature: float | None) -> None:
     """Has the Conductor write ``count`` plans for ``task`` at once, and opens the first. The card shows a refusal."""
     begun: list[str] = []
     try:
-        each = run_settings.request(task, plan_only=True).model_copy(update={"images": images.chosen()})
+        each = settings.request(task, plan_only=True).model_copy(update={"images": chosen()})
         if leads(each.conductor):
             return
         for request in plans_requested(each, count, temperature=temperature):
@@ -142,5 +282,5 @@ def begin_plans(task: str, count: int, temperature: float | None) -> None:
 def open_run(run_id: str, task: str) -> None:
     """Opens a run that was begun here. The box keeps its text."""
     st.session_state[_FROM_RUN] = (run_id, st.session_state.get(TASK, task))
-    run_settings.close()
+    settings.close()
     address.write("run", run_id)

@@ -4,11 +4,11 @@ from collections.abc import Callable, Sequence
 
 import streamlit as st
 
-from conductor_core.chat import WorkerSpec
+from conductor_core.chat.messages import WorkerSpec
 from conductor_core.errors import BadInput
-from conductor_core.gates import read_gate
-from conductor_core.servers import servers
-from pages.components.look.words import inert
+from conductor_core.providers.servers import servers
+from conductor_core.run.request import read_gate
+from pages.components.style.words import inert
 
 GATES, ABOVE_USD = "gates", "gate-above-usd"
 _OFFERED = ("plan", "steps")

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from conductor_core.engine.request import rerun_of
-from conductor_core.overrides import Overrides
-from conductor_core.run_request import RunRequest
-from conductor_core.trace import RunTrace
-from conductor_core.workflow.edit import replace_step
+from conductor_core.run.request import Overrides, RunRequest
+from conductor_core.run.trace import RunTrace
+from conductor_core.workflow.edits import replace_step
 from conductor_core.workflow.model import Step, Workflow
 
 Kind = Literal["planned", "first", "second"]

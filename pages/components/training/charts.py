@@ -1,18 +1,47 @@
 """The figures of a training run, after figures 3, 7 and 8 of the paper (arXiv 2512.04388), all on one axis."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from itertools import count
 from typing import Any
 
-from conductor_core.records import DIFFICULTIES
-from conductor_core.records.training import Stage, TrainingRecord
-from pages.components.look.difficulty_marks import legend, marks
-from pages.components.look.drawing import Figure, layout, names_beside, plain, scatter
+from conductor_core.lab.records import DIFFICULTIES
+from conductor_core.lab.records.training import Stage, TrainingRecord
+from pages.components.style.figures import Figure, layout, legend, marks, names_beside, plain, scatter
 from pages.components.training import curves as cv
-from pages.components.training.curves import Curve, Span
-from pages.components.training.stage_settings import grammar_in_words
+from pages.components.training.curves import STAGE_WORDS, Curve, Span
+
+# What a training's configuration says of its stages. Nothing checks it on reading; odd parts do not count.
+
+
+def grammar_in_words(record: TrainingRecord, stages: Iterable[Stage]) -> str:
+    """Names those ``stages`` in which the grammar keeps rollouts valid, whatever the Conductor learned; empty: none."""
+    asked = dict.fromkeys(stages)
+    held = [stage for stage in asked if _held(record, stage)]
+    if not held:
+        return ""
+    among = "" if len(held) == len(asked) else f" in {' and '.join(STAGE_WORDS[stage] for stage in held)}"
+    return f"held by the grammar{among}"
+
+
+def most_steps(record: TrainingRecord, stage: Stage) -> int | None:
+    """Returns the most steps that any prompt of ``stage`` allows; None: unknown."""
+    pool = _of(record, stage).get("pool")
+    most = pool.get("most_steps") if isinstance(pool, Mapping) else None
+    return most if isinstance(most, int) else None
+
+
+def _held(record: TrainingRecord, stage: Stage) -> bool:
+    settings = _of(record, stage)
+    # TRL's own generation uses no grammar.
+    return settings.get("constrained") is True and settings.get("rollout") != "trl"
+
+
+def _of(record: TrainingRecord, stage: Stage) -> Mapping[str, Any]:
+    found = record.started.config.get(stage) if record.started else None
+    return found if isinstance(found, Mapping) else {}
+
 
 HEIGHT_PX = 250
 MOST_POINTS = 600

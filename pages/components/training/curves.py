@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-from conductor_core.records.training import HeldOut, Iteration, Stage, TrainingRecord
+from conductor_core.lab.records.training import HeldOut, Iteration, Stage, TrainingRecord
 
 STAGES: tuple[Stage, ...] = ("cold_start", "grpo", "recursion")
 STAGE_WORDS: Mapping[Stage, str] = {"cold_start": "Cold start", "grpo": "GRPO", "recursion": "Recursion"}

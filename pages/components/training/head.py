@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from html import escape
 from statistics import fmean
 
-from conductor_core.records import in_order
-from conductor_core.records.training import Stage, TrainingRecord
-from pages.components.look.words import seconds
+from conductor_core.lab.records import in_order
+from conductor_core.lab.records.training import Stage, TrainingRecord
 from pages.components.records.folders import State
+from pages.components.style.words import seconds
+from pages.components.training.charts import grammar_in_words
 from pages.components.training.curves import STAGE_WORDS, STAGES, splits, stages_of, time_left_s
-from pages.components.training.stage_settings import grammar_in_words
 
 AVERAGED = 10
 _SPLITS = "train: wordings of the training, other numbers; test: other wordings too"

@@ -9,14 +9,14 @@ from html import escape
 
 import streamlit as st
 
-from conductor_core.records.training import Sample, TrainingRecord
+from conductor_core.lab.records.training import Sample, TrainingRecord
 from conductor_core.workflow.model import CONDUCTOR_AGENT, Workflow
 from conductor_core.workflow.parser import parse_completion
 from conductor_core.workflow.topology import layers, topology
 from conductor_core.workflow.validation import Checked, validate
-from pages.components.look.palette import agent_colour, agent_dot
+from pages.components.style.figures import agent_colour, agent_dot
+from pages.components.training.charts import most_steps
 from pages.components.training.curves import STAGE_WORDS, STAGES
-from pages.components.training.stage_settings import most_steps
 
 MOST_STEPS = 32
 NOT_ALLOWED = "Its prompt allowed fewer steps, or did not offer the Conductor itself; the record does not say which."

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from conductor_core.engine.host import EngineHost
-from conductor_core.run_request import RunRequest
+from conductor_core.run.request import RunRequest
 from conductor_core.workflow.model import AccessList, Step, Workflow
 from tests.browser.conftest import App
 

@@ -7,8 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from conductor_core.gates import read_gate
-from conductor_core.run_request import RunRequest
+from conductor_core.run.request import RunRequest, read_gate
 from conductor_core.workflow.model import Workflow
 from tests.browser.conftest import App
 from tests.support.fakes import workflow_of

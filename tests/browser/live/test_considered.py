@@ -5,10 +5,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 from playwright.sync_api import Page, expect
 
-from conductor_core import events as ev
-from conductor_core.engine.catalogue import EXAMPLES
-from conductor_core.run_facts import Alternative, Considered
-from conductor_core.run_request import RunRequest
+from conductor_core.engine.models import EXAMPLES
+from conductor_core.run import events as ev
+from conductor_core.run.request import RunRequest
+from conductor_core.run.values import Alternative, Considered
 from conductor_core.workflow.model import Step, Workflow
 from tests.browser.conftest import App
 from tests.support.run_events import created, planned

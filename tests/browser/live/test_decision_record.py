@@ -4,17 +4,18 @@ from itertools import product
 
 from playwright.sync_api import expect
 
-from conductor_core import events as ev
-from conductor_core.actor import Actor
-from conductor_core.chat import Message, WorkerSpec
-from conductor_core.decision.page import record_page
-from conductor_core.decision.reading import decision_record
-from conductor_core.events import Event
-from conductor_core.overrides import Given
+from conductor_core.analysis.decision_page import record_page
+from conductor_core.analysis.decision_reader import decision_record
+from conductor_core.chat.messages import Message, WorkerSpec
+from conductor_core.run import events as ev
+from conductor_core.run.actor import Actor
+from conductor_core.run.events import Event
+from conductor_core.run.request import Given
+from conductor_core.run.values import PoolInfo, SharedOutput
 from conductor_core.workflow.model import Fault, Step, Workflow
 from tests.browser.conftest import OpenFile
 from tests.browser.live.test_shared_file import PAYLOADS
-from tests.pure.decision.test_reading import edited_run
+from tests.pure.analysis.test_reading import edited_run
 from tests.support.run_events import created, planned, run_completed, sha256, step_completed
 
 STEPS = 20
@@ -37,7 +38,7 @@ def hostile_run(run_id: str) -> list[Event]:
         created(
             run_id,
             _texts(100, 100),
-            pool=ev.PoolInfo(name=HOSTILE[90], workers=workers, excluded=(HOSTILE[91],)),
+            pool=PoolInfo(name=HOSTILE[90], workers=workers, excluded=(HOSTILE[91],)),
             actor=hostile,
             purpose=HOSTILE[92],
             app_version=HOSTILE[93],
@@ -62,7 +63,7 @@ def hostile_run(run_id: str) -> list[Event]:
     ]
     for at in range(1, STEPS):
         output = _texts(200 + 490 * at)
-        shared = ev.SharedOutput(path=(0,), agent=names[0], sha256=HOSTILE[at], characters=1, tokens=1)
+        shared = SharedOutput(path=(0,), agent=names[0], sha256=HOSTILE[at], characters=1, tokens=1)
         events += [
             ev.StepStarted(
                 run_id=run_id,

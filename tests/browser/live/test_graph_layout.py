@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page
 
-from conductor_core.graph_layout import CARD_HEIGHT_PX, RoundShape, lay_out
+from conductor_core.run.graph_layout import CARD_HEIGHT_PX, RoundShape, lay_out
 from pages.components.live_workflow.layout import network_data
 from tests.browser.conftest import App
 

@@ -5,9 +5,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 from playwright.sync_api import Page, Route, expect
 
-from conductor_core import events as ev
-from conductor_core.chat import Message, Usage
-from conductor_core.events import Event
+from conductor_core.chat.messages import Message, Usage
+from conductor_core.run import events as ev
+from conductor_core.run.events import Event
+from conductor_core.run.values import SharedOutput
 from conductor_core.workflow.model import Step, Workflow
 from tests.browser.conftest import App
 from tests.support.run_events import created, planned, run_completed, sha256, step_started
@@ -41,7 +42,7 @@ def _hostile_run(run_id: str) -> list[Event]:
             Step(instruction="Check it.", agent="<b>checker</b>", access_list=(0,)),
         )
     )
-    shared = ev.SharedOutput(path=(0,), agent="solver", sha256=sha256(HOSTILE), characters=len(HOSTILE), tokens=200)
+    shared = SharedOutput(path=(0,), agent="solver", sha256=sha256(HOSTILE), characters=len(HOSTILE), tokens=200)
     plan = [event for event in planned(run_id, workflow) if not isinstance(event, ev.PlanDelta)]
     pieces = [HOSTILE[start : start + 7] for start in range(0, len(HOSTILE), 7)]
     return [

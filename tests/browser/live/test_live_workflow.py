@@ -11,12 +11,12 @@ from threading import Event
 import pytest
 from playwright.sync_api import Page, WebSocketRoute, expect
 
-from conductor_core.actor import local_caller
 from conductor_core.engine.host import EngineHost
 from conductor_core.errors import StoreFull
-from conductor_core.run_request import RunRequest
+from conductor_core.run.actor import local_caller
+from conductor_core.run.request import RunRequest
+from conductor_core.run.trace import fold
 from conductor_core.settings import Settings
-from conductor_core.trace import fold
 from conductor_core.workflow.model import Step, Workflow
 from pages.components.live_workflow.messages import LiveView
 from tests.browser.conftest import App

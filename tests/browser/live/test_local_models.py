@@ -5,9 +5,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 from playwright.sync_api import Page, expect
 
-from conductor_core import events as ev
-from conductor_core.events import Event
-from conductor_core.progress import Progress
+from conductor_core.chat.progress import Progress
+from conductor_core.run import events as ev
+from conductor_core.run.events import Event
 from conductor_core.workflow.model import Step, Workflow
 from tests.browser.conftest import App
 from tests.support.run_events import created, planned, step_started

@@ -8,9 +8,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from playwright.sync_api import Locator, Page, WebSocketRoute, expect
 
-from conductor_core import events as ev
-from conductor_core.events import Event
-from conductor_core.run_ids import new_run_id
+from conductor_core.run import events as ev
+from conductor_core.run.events import Event
+from conductor_core.run.request import new_run_id
 from conductor_core.workflow.model import Step, Workflow
 from tests.browser.conftest import App
 from tests.browser.pages.conftest import becomes, status

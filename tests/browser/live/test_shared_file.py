@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from conductor_core import events as ev
-from conductor_core.events import Event
-from conductor_core.redaction import Redactor, words
-from conductor_core.run_ids import new_run_id
-from conductor_core.shared_run import read_shared
+from conductor_core.run import events as ev
+from conductor_core.run.events import Event
+from conductor_core.run.redaction import Redactor, words
+from conductor_core.run.request import new_run_id
+from conductor_core.run.share import read_shared
 from conductor_core.workflow.model import Step, Workflow
 from pages.components.live_workflow.shared_page import shared_page
 from tests.browser.conftest import App, OpenFile

@@ -11,16 +11,15 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 from playwright.sync_api import TimeoutError as PlaywrightTimeout
 
-from conductor_core.chat import Message, WorkerSpec
+from conductor_core.chat.messages import Message, WorkerSpec
 from conductor_core.engine.host import EngineHost
-from conductor_core.events import PoolInfo
 from conductor_core.rehearsal import rehearsal_specs
-from conductor_core.run_ids import new_run_id
-from conductor_core.run_request import RunRequest
+from conductor_core.run.request import RunRequest, new_run_id
+from conductor_core.run.trace import RunTrace
+from conductor_core.run.values import PoolInfo
 from conductor_core.settings import Settings
-from conductor_core.trace import RunTrace
 from conductor_core.workflow.model import AccessList, Step, Workflow
-from pages.components.run import kept
+from pages.components.run import settings_kept
 from storage import Store
 from tests.browser.conftest import PATIENCE_MS, App
 from tests.support.run_events import created, planned, run_completed, step_completed, step_started
@@ -45,7 +44,7 @@ def _keeps_no_choices(request: pytest.FixtureRequest) -> Iterator[None]:
     """What one test chooses for its runs is not what the next begins with."""
     yield
     if "app" in request.fixturenames:
-        (request.getfixturevalue("app").data_folder / kept.FILE).unlink(missing_ok=True)
+        (request.getfixturevalue("app").data_folder / settings_kept.FILE).unlink(missing_ok=True)
 
 
 @pytest.fixture(scope="session")

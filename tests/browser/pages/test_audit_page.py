@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from conductor_core import events as ev
-from conductor_core.chat import Message, WorkerSpec
+from conductor_core.chat.messages import Message, WorkerSpec
+from conductor_core.run import events as ev
+from conductor_core.run.values import PoolInfo
 from conductor_core.workflow.model import Step, Workflow
 from storage.evidence.checking import public_key
 from tests.browser.conftest import App
@@ -24,7 +25,7 @@ from tests.support.run_events import PAGE, TWO_STEPS, created, planned, run_comp
 OpenPage = Callable[..., Page]
 NAME = "Ada Lovelace-Quetzal"
 HOSTILE = f'<img src=x onerror="document.title=1"> {NAME} ![x](http://127.0.0.1:9/x.png)'
-POOL = ev.PoolInfo(
+POOL = PoolInfo(
     name="p", workers=(WorkerSpec(name="solver", provider="openai", model="m", base_url="http://one.example/v1"),)
 )
 AFTER = Workflow(steps=(Step(instruction=f"Ask {NAME} instead.", agent="checker"), TWO_STEPS.steps[1]))

@@ -10,8 +10,8 @@ from playwright.sync_api import Locator, Page, expect
 from conductor_core.engine.host import EngineHost
 from conductor_core.engine.request import rerun_of
 from conductor_core.engine.rerun import edit_step
+from conductor_core.run.trace import RunTrace
 from conductor_core.settings import Settings
-from conductor_core.trace import RunTrace
 from tests.browser.conftest import App
 from tests.browser.pages.conftest import Make, Tell, becomes, choose, status
 from tests.browser.pages.test_other_pages import HOSTILE, SIDEWAYS

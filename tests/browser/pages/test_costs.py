@@ -5,11 +5,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 from playwright.sync_api import Page, expect
 
-from conductor_core.chat import ConductorInfo, Price, Usage
-from conductor_core.events import Event
-from conductor_core.run_ids import new_run_id
+from conductor_core.chat.messages import ConductorInfo, Price, Usage
+from conductor_core.run.events import Event
+from conductor_core.run.request import new_run_id
 from tests.browser.conftest import App
-from tests.pure.test_spending import WRITTEN
+from tests.pure.run.test_spending import WRITTEN
 from tests.support.run_events import created, planned, run_completed, step_completed, step_started
 
 OpenPage = Callable[..., Page]

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from conductor_core.trace import RunTrace
+from conductor_core.run.trace import RunTrace
 from tests.browser.conftest import App
 from tests.browser.pages.conftest import Make, becomes, choose, run_of, status
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, Route, expect
 
-from conductor_core.records.evaluation import EvaluationPlan, Outcome
+from conductor_core.lab.records.evaluation import EvaluationPlan, Outcome
 from tests.browser.conftest import App
 from tests.browser.pages.conftest import Make, becomes, status
 from tests.browser.pages.test_other_pages import HOSTILE, SIDEWAYS

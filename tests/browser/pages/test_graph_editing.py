@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from conductor_core.trace import RunTrace
+from conductor_core.run.trace import RunTrace
 from tests.browser.conftest import App
 from tests.browser.pages.conftest import Make, becomes, run_of, status
 from tests.browser.pages.test_graph_clicks import CARDS

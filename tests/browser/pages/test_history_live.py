@@ -7,8 +7,8 @@ from pathlib import Path
 
 from playwright.sync_api import Page, expect
 
-from conductor_core.actor import local_caller
-from conductor_core.run_request import RunRequest
+from conductor_core.run.actor import local_caller
+from conductor_core.run.request import RunRequest
 from conductor_core.workflow.model import Step, Workflow
 from tests.browser.conftest import App
 from tests.browser.pages.conftest import choose, runs_in

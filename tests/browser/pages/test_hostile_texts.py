@@ -10,9 +10,9 @@ from pathlib import Path
 
 from playwright.sync_api import Page, expect
 
+from conductor_core.export.picture import svg
 from conductor_core.export.plan import plan_of
-from conductor_core.export.svg import svg
-from conductor_core.redaction import Redactor
+from conductor_core.run.redaction import Redactor
 from pages.components.live_workflow.shared_page import shared_page
 from tests.browser.conftest import App, OpenFile
 from tests.browser.live.test_shared_file import PAYLOADS

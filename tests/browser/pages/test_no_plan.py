@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from playwright.sync_api import Page, expect
 
-from conductor_core.run_request import RunRequest
+from conductor_core.run.request import RunRequest
 from tests.browser.conftest import App
 
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
-from conductor_core.chat import ToolCall
-from conductor_core.events import Event, PlanRetried, RunFailed, StepFailed, StepRetried
-from conductor_core.run_ids import new_run_id
+from conductor_core.chat.messages import ToolCall
+from conductor_core.run.events import Event, PlanRetried, RunFailed, StepFailed, StepRetried
+from conductor_core.run.request import new_run_id
 from tests.browser.conftest import App
 from tests.support.run_events import answered, created, planned, run_completed, step_completed, step_started
 

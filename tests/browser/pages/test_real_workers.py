@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from conductor_core.engine.pool import read_specs
+from conductor_core.engine.pools import read_specs
 from tests.browser.conftest import App
 from tests.browser.pages.conftest import run_of, status
 from tests.support.hub import LoopbackHub

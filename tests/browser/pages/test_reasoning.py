@@ -5,8 +5,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 from playwright.sync_api import Page, expect
 
-from conductor_core import events as ev
-from conductor_core.run_ids import new_run_id
+from conductor_core.run import events as ev
+from conductor_core.run.request import new_run_id
 from conductor_core.workflow.model import Step, Workflow
 from tests.browser.conftest import App
 from tests.support.run_events import created, planned, run_completed, step_completed, step_started

@@ -7,8 +7,7 @@ from itertools import combinations
 import pytest
 from playwright.sync_api import FloatRect, Locator, Page, expect
 
-from conductor_core.gates import read_gate
-from conductor_core.run_request import RunRequest
+from conductor_core.run.request import RunRequest, read_gate
 from tests.browser.conftest import App
 from tests.browser.pages.conftest import Make, begin_here, status
 from tests.support.fakes import workflow_of

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from playwright.sync_api import Page, expect
 
-from conductor_core.events import Event
-from conductor_core.redaction import Redactor
-from conductor_core.shared_run import read_shared
+from conductor_core.run.events import Event
+from conductor_core.run.redaction import Redactor
+from conductor_core.run.share import read_shared
 from conductor_core.workflow.model import Step, Workflow
 from pages.components.compare.shared_comparison import shared_comparison
 from tests.browser.conftest import App, OpenFile

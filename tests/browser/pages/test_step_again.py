@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from conductor_core.trace import RunTrace
+from conductor_core.run.trace import RunTrace
 from conductor_core.workflow.model import AccessList
 from tests.browser.conftest import App
 from tests.browser.pages.conftest import Make, run_of, status

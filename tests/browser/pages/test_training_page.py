@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from conductor_core.records.training import append
+from conductor_core.lab.records.training import append
 from tests.browser.conftest import PATIENCE_MS, App
 from tests.browser.pages.conftest import choose
 from tests.browser.pages.test_other_pages import SIDEWAYS

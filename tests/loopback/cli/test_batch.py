@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from conductor_core.events import Event, RunInterrupted, StepCompleted
+from conductor_core.run.costs import Cost
+from conductor_core.run.events import Event, RunInterrupted, StepCompleted
 from conductor_core.settings import Settings
-from conductor_core.spending import Cost
 from storage import open_store
 from tests.loopback.cli.test_processes import ROOT
 from tests.support.command_line import AGENTS, PLAN, CommandLine, conductor_and_workers

@@ -13,7 +13,7 @@ from huggingface_hub import constants
 
 from conductor_core.inference import hardware, trial
 from conductor_core.inference.in_use import hold
-from conductor_core.inference.precision.places import packed_path
+from conductor_core.inference.quantization.places import packed_path
 from conductor_core.inference.source import cached_folder
 from conductor_core.settings import Settings
 from tests.support.command_line import CommandLine

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from conductor_core.cli.commands import COMMANDS
+from conductor_core.cli.main import COMMANDS
 from storage import open_store
 from tests.support.command_line import conductor_and_workers
 from tests.support.provider import Answer, Call, Reply, ScriptedProvider, hang_after
@@ -163,8 +163,8 @@ HEAVY = (
     "xgrammar",
     "streamlit",
     "conductor_core.engine.host",
-    "conductor_core.training",
-    "conductor_core.evaluation",
+    "conductor_core.lab.training",
+    "conductor_core.lab.evaluation",
 )
 
 

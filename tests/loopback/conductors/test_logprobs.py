@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from conductor_core.conductors.catalogue import open_conductor
-from conductor_core.engine.pool import Pool
+from conductor_core.engine.pools import Pool
 from conductor_core.engine.runner import Engine
-from conductor_core.run_request import RunRequest
+from conductor_core.run.request import RunRequest
+from conductor_core.run.trace import RunTrace, fold
 from conductor_core.settings import Settings
-from conductor_core.trace import RunTrace, fold
 from tests.support.fakes import MemorySink, ScriptedWorker, quick_settings
 from tests.support.provider import Answer, Call, Reply, ScriptedProvider, delta, error, sse
 

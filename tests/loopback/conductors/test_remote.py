@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from conductor_core.chat import Conductor, PlanFinished, PlanRequest, PlanText, PlanThought, Usage, WorkerSpec
+from conductor_core.chat.messages import Conductor, PlanFinished, PlanRequest, PlanText, PlanThought, Usage, WorkerSpec
 from conductor_core.conductors import remote
 from conductor_core.conductors.catalogue import open_conductor
-from conductor_core.engine.pool import Pool
+from conductor_core.engine.pools import Pool
 from conductor_core.engine.runner import Engine
 from conductor_core.errors import ConductorUnavailable, PromptOverflows
-from conductor_core.run_request import RunRequest
+from conductor_core.run.request import RunRequest
+from conductor_core.run.trace import fold
 from conductor_core.settings import Settings
-from conductor_core.trace import fold
 from conductor_core.workflow.parser import parse_completion
 from conductor_core.workflow.validation import validate
 from tests.support.fakes import MemorySink, ScriptedWorker, quick_settings

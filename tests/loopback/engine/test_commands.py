@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from conductor_core.actor import Actor, Caller, local_caller
-from conductor_core.commands import Cancel, SentCommand
 from conductor_core.engine.host import EngineHost
 from conductor_core.errors import RunHasEnded, StoreFull, UnknownRun
-from conductor_core.events import RunCancelled, RunRequest
+from conductor_core.run.actor import Actor, Caller, local_caller
+from conductor_core.run.commands import Cancel, SentCommand
+from conductor_core.run.events import RunCancelled
+from conductor_core.run.request import RunRequest
 from conductor_core.settings import Settings
 from storage import Store, open_store
 from tests.support.fakes import workflow_of
@@ -24,8 +25,8 @@ ADA = Caller(actor=Actor(kind="person", id="7", name="Ada"), door="api")
 CHAIN = workflow_of(("planner", "Plan: {question}", ()), ("reasoner", "Solve it.", (0,)))
 SENDS = """
 import sys
-from conductor_core.actor import Actor
-from conductor_core.commands import Cancel
+from conductor_core.run.actor import Actor
+from conductor_core.run.commands import Cancel
 from storage import open_store
 store = open_store(sys.argv[1])
 store.send(Cancel(run_id=sys.argv[2], actor=Actor(kind="person", id="7", name="Ada"), door="api"))

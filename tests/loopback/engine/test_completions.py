@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from conductor_core.chat import Worker
-from conductor_core.engine.pool import Pool
+from conductor_core.chat.messages import Worker
+from conductor_core.engine.pools import Pool
 from conductor_core.engine.runner import Engine
-from conductor_core.run_request import RunRequest
+from conductor_core.run.request import RunRequest
+from conductor_core.run.trace import RunTrace, fold
 from conductor_core.settings import Settings
-from conductor_core.trace import RunTrace, fold
 from conductor_core.workers.pool import open_worker
 from tests.support.completions import COMPLETIONS, Completion
 from tests.support.fakes import MemorySink, quick_settings, workflow_of

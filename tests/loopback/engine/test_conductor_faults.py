@@ -6,12 +6,13 @@ from typing import Any
 import pytest
 
 from conductor_core.conductors.catalogue import open_conductor
-from conductor_core.engine.pool import Pool
+from conductor_core.engine.pools import Pool
 from conductor_core.engine.runner import Engine
-from conductor_core.events import Limits, PlanStarted
-from conductor_core.run_request import RunRequest
+from conductor_core.run.events import PlanStarted
+from conductor_core.run.request import RunRequest
+from conductor_core.run.trace import RunTrace, fold
+from conductor_core.run.values import Limits
 from conductor_core.settings import Settings
-from conductor_core.trace import RunTrace, fold
 from conductor_core.workers.pool import open_worker
 from tests.support.completions import chat
 from tests.support.fakes import MemorySink, quick_settings

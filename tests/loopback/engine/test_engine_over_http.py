@@ -9,14 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from conductor_core.chat import Message, WorkerSpec
-from conductor_core.engine.pool import Pool
+from conductor_core.chat.messages import Message, WorkerSpec
+from conductor_core.engine.pools import Pool
 from conductor_core.engine.runner import Engine
-from conductor_core.events import Limits
-from conductor_core.overrides import Overrides
-from conductor_core.run_request import RunRequest
+from conductor_core.run.request import Overrides, RunRequest
+from conductor_core.run.trace import RunTrace, fold
+from conductor_core.run.values import Limits
 from conductor_core.settings import Settings
-from conductor_core.trace import RunTrace, fold
 from conductor_core.workers.pool import open_worker
 from conductor_core.workflow.model import Workflow
 from tests.support.fakes import MemorySink, quick_settings, workflow_of

@@ -4,13 +4,13 @@ import asyncio
 
 import pytest
 
-from conductor_core.commands import Approve, Edit, SentCommand
-from conductor_core.engine import opened
+from conductor_core.engine import host as opened
 from conductor_core.engine.host import EngineHost
 from conductor_core.engine.request import resume_of
 from conductor_core.engine.runner import Engine
-from conductor_core.events import ApprovalGranted, RunRequest
-from conductor_core.gates import read_gate
+from conductor_core.run.commands import Approve, Edit, SentCommand
+from conductor_core.run.events import ApprovalGranted
+from conductor_core.run.request import RunRequest, read_gate
 from conductor_core.workflow.model import Workflow
 from storage import Store
 from tests.support.fakes import MemorySink, Reply, ScriptedWorker, pool_of, quick_settings, workflow_of

@@ -6,12 +6,12 @@ from contextlib import closing
 
 import pytest
 
-from conductor_core.chat import FREE, Price
+from conductor_core.chat.messages import FREE, Price
 from conductor_core.conductors import catalogue
-from conductor_core.engine import opened
+from conductor_core.engine import host as opened
 from conductor_core.engine.host import EngineHost
 from conductor_core.errors import BadInput, EventOutOfOrder
-from conductor_core.events import Limits
+from conductor_core.run.values import Limits
 from storage import Store
 from tests.support.fakes import ScriptedConductor, ScriptedWorker, lists_of, pool_of, workflow_of
 from tests.support.gated_runs import FAN, at_rest, gated, said, waits_for

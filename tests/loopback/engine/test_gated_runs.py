@@ -10,14 +10,16 @@ from types import SimpleNamespace
 
 import pytest
 
-from conductor_core.actor import Actor, Caller
-from conductor_core.commands import Approve, Command, Deny, Edit
 from conductor_core.conductors import catalogue
 from conductor_core.engine import host as host_module
-from conductor_core.engine import opened, recorder, runner
+from conductor_core.engine import host as opened
+from conductor_core.engine import recorder, runner
 from conductor_core.engine.host import EngineHost
 from conductor_core.engine.request import resume_of
-from conductor_core.events import ApprovalGranted, Limits
+from conductor_core.run.actor import Actor, Caller
+from conductor_core.run.commands import Approve, Command, Deny, Edit
+from conductor_core.run.events import ApprovalGranted
+from conductor_core.run.values import Limits
 from conductor_core.workflow.model import Workflow
 from storage import Store, open_store
 from tests.support.fakes import Reply, ScriptedConductor, ScriptedWorker, lists_of, pool_of, workflow_of

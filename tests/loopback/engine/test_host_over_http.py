@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from conductor_core.actor import local_caller
 from conductor_core.engine.host import EngineHost
 from conductor_core.engine.request import rerun_of, resume_of
 from conductor_core.engine.rerun import edit_step
-from conductor_core.run_request import RunRequest
+from conductor_core.run.actor import local_caller
+from conductor_core.run.request import RunRequest
 from conductor_core.settings import Settings
 from storage import Store
 from tests.support.fakes import lists_of, workflow_of

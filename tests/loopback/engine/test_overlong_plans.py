@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from conductor_core.chat import WorkerSpec
+from conductor_core.chat.messages import WorkerSpec
 from conductor_core.conductors.catalogue import open_conductor
-from conductor_core.engine.pool import reopen_pool
+from conductor_core.engine.pools import reopen_pool
 from conductor_core.engine.runner import Engine
-from conductor_core.events import PoolInfo
-from conductor_core.run_request import RunRequest
+from conductor_core.run.request import RunRequest
+from conductor_core.run.trace import RunTrace
+from conductor_core.run.values import PoolInfo
 from conductor_core.settings import Settings
-from conductor_core.trace import RunTrace
 from storage import Store
 from tests.support.fakes import lists_of, workflow_of
 from tests.support.provider import Answer, Call, Hang, Reply, ScriptedProvider, delta, deterministic_answer, sse

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from conductor_core.chat import Price, WorkerSpec
+from conductor_core.chat.messages import Price, WorkerSpec
 from conductor_core.engine import preflight as module
-from conductor_core.engine.pool import read_specs
+from conductor_core.engine.pools import read_specs
 from conductor_core.engine.preflight import Preflight, preflight
 from conductor_core.errors import BadInput
-from conductor_core.events import Limits
+from conductor_core.run.values import Limits
 from conductor_core.settings import Settings
 from tests.support.provider import Call, Hang, Reply, ScriptedProvider, error
 

@@ -12,7 +12,8 @@ from conductor_core.engine.host import EngineHost
 from conductor_core.engine.request import rerun_of
 from conductor_core.engine.rerun import edit_step
 from conductor_core.errors import BadInput, EventOutOfOrder, InspectorError
-from conductor_core.events import Limits, RunRequest
+from conductor_core.run.request import RunRequest
+from conductor_core.run.values import Limits
 from conductor_core.settings import Settings
 from storage import Store, open_store
 from tests.support.fakes import workflow_of

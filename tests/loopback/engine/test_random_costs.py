@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from conductor_core.chat import Price, WorkerSpec
-from conductor_core.documents import run_document
+from conductor_core.chat.messages import Price, WorkerSpec
+from conductor_core.chat.usage import tokens_of
 from conductor_core.engine.batch import BatchTask, request_of, spent_at_most
 from conductor_core.engine.host import EngineHost
-from conductor_core.events import BatchRow, Limits, PoolInfo
-from conductor_core.run_request import RunRequest
+from conductor_core.run.costs import cost_so_far, interruption
+from conductor_core.run.documents import run_document
+from conductor_core.run.request import RunRequest
+from conductor_core.run.trace import RunTrace, begin, fold
+from conductor_core.run.values import BatchRow, Limits, PoolInfo
 from conductor_core.settings import Settings
-from conductor_core.spending import cost_so_far, interruption
-from conductor_core.token_estimates import tokens_of
-from conductor_core.trace import RunTrace, begin, fold
 from pages.components.live_workflow.messages import LiveView
 from storage import Store
 from storage.store import open_store

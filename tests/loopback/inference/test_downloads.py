@@ -13,10 +13,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from conductor_core.file_lock import FileLock
+from conductor_core.files import FileLock
 from conductor_core.inference import hub
 from conductor_core.inference.downloads import Download, Downloads
-from conductor_core.inference.errors import ModelUnavailable
+from conductor_core.inference.generation import ModelUnavailable
 from conductor_core.inference.source import cache_folder, cached_folder, model_files
 from tests.loopback.inference.conftest import CHUNK, REF, weights_of
 from tests.support.hub import LoopbackHub

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from conductor_core.inference import hub
-from conductor_core.inference.errors import ModelUnavailable
+from conductor_core.inference.generation import ModelUnavailable
 from conductor_core.inference.source import cache_folder, cached_folder
 from tests.loopback.inference.conftest import REF, weights_of
 from tests.support.hub import COMMIT, LoopbackHub

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from huggingface_hub import file_download
 
-from conductor_core.file_lock import FileLock
+from conductor_core.files import FileLock
 from conductor_core.inference import hub, removal
 from conductor_core.inference.downloads import Downloads
-from conductor_core.inference.errors import ModelUnavailable
+from conductor_core.inference.generation import ModelUnavailable
 from conductor_core.inference.in_use import hold
-from conductor_core.inference.precision.places import packed_weights
+from conductor_core.inference.quantization.places import packed_weights
 from conductor_core.inference.removal import ModelInUse
 from conductor_core.inference.source import cache_folder, cached_folder, model_files
 from tests.loopback.inference.conftest import CHUNK, REF, weights_of

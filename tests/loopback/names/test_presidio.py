@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from conductor_core.errors import StoreError
-from conductor_core.person_names import PersonNames
+from conductor_core.privacy.detectors import PersonNames
 from storage import Privacy, open_store
 from tests.support.run_events import created
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from conductor_core.chat import Price, WorkerSpec
+from conductor_core.chat.messages import Price, WorkerSpec
 from tests.support.tiny_vision_models import random_vision_model
 
 ROOT = Path(__file__).parents[3]

@@ -4,11 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from conductor_core.chat import Chunk, Finished, Message, TextDelta, WorkerSpec
+from conductor_core.chat.messages import Chunk, Finished, LoadedImage, Message, TextDelta, WorkerSpec, content_of
 from conductor_core.engine.host import EngineHost
 from conductor_core.errors import WorkerError, WorkerFailed, WorkerRateLimited, WorkerRefused
-from conductor_core.message_parts import LoadedImage, content_of
-from conductor_core.run_request import RunRequest
+from conductor_core.run.request import RunRequest
 from conductor_core.settings import Settings
 from conductor_core.workers.discovery import discover_local_servers
 from conductor_core.workers.health import check_health

@@ -10,9 +10,9 @@ from starlette.applications import Starlette
 
 from conductor_core.engine.host import EngineHost
 from conductor_core.settings import Settings
+from pages.components.app import session
+from pages.components.app.routes import MIDDLEWARE, ROUTES
 from pages.components.compare.routes import ROUTES as COMPARE_ROUTES
-from pages.components.shell import runtime
-from pages.components.shell.routes import MIDDLEWARE, ROUTES
 from storage import Store, open_store
 
 
@@ -35,7 +35,7 @@ async def served(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Served]:
     settings = Settings(rehearsal_tokens_per_s=4)
     store = open_store(settings.resolved_database_url)
     engine = EngineHost(store.log, settings, store)
-    monkeypatch.setattr(runtime, "_session", runtime.Session(settings, store, engine))
+    monkeypatch.setattr(session, "_session", session.Session(settings, store, engine))
     config = uvicorn.Config(
         Starlette(routes=[*ROUTES, *COMPARE_ROUTES], middleware=MIDDLEWARE), port=0, log_level="warning", lifespan="off"
     )

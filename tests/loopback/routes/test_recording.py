@@ -5,11 +5,11 @@ from pathlib import Path
 import httpx2 as httpx
 from websockets.asyncio.client import connect
 
+from conductor_core.run.share import read_shared
+from conductor_core.run.trace import fold
 from conductor_core.settings import Settings
-from conductor_core.shared_run import read_shared
-from conductor_core.trace import fold
-from pages.components.shell.browser_id import COOKIE
-from storage.looks.reading import Asked
+from pages.components.app.security import COOKIE
+from storage.access_log.queries import Asked
 from tests.loopback.routes.conftest import Served
 from tests.support.damaging import doctor
 from tests.support.run_events import whole_run

@@ -11,13 +11,13 @@ import pytest
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from conductor_core import events as ev
 from conductor_core.errors import StoreFull
-from conductor_core.run_request import RunRequest
+from conductor_core.run import events as ev
+from conductor_core.run.request import RunRequest
 from conductor_core.settings import Settings
 from conductor_core.workflow.model import Step, Workflow
-from pages.components.shell import routes
-from pages.components.shell.routes import CLOSE_DONE, CLOSE_UNKNOWN_RUN
+from pages.components.app import routes
+from pages.components.app.routes import CLOSE_DONE, CLOSE_UNKNOWN_RUN
 from storage import Store, open_store
 from tests.loopback.routes.conftest import Served
 from tests.support.damaging import doctor

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from conductor_core.chat import TextDelta
+from conductor_core.chat.messages import TextDelta
 from conductor_core.errors import (
     WorkerError,
     WorkerRefused,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from conductor_core.chat import Usage
+from conductor_core.chat.messages import Usage
 from conductor_core.errors import (
     WorkerStreamCut,
 )

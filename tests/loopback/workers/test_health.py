@@ -5,9 +5,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from conductor_core.chat import WorkerSpec
+from conductor_core.chat.messages import WorkerSpec
 from conductor_core.conductors.catalogue import TINY_FOLDER
-from conductor_core.engine.pool import open_worker as open_any_worker
+from conductor_core.engine.pools import open_worker as open_any_worker
 from conductor_core.rehearsal import rehearsal_specs
 from conductor_core.settings import Settings
 from conductor_core.workers import health as health_module

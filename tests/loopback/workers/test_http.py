@@ -6,7 +6,7 @@ from contextlib import aclosing
 
 import pytest
 
-from conductor_core.chat import Chunk, Finished, Message, ReasoningDelta, TextDelta, Usage
+from conductor_core.chat.messages import Chunk, Finished, Message, ReasoningDelta, TextDelta, Usage
 from tests.support.asking import KEY, QUESTION, ask, finished, opened, text_of
 from tests.support.provider import (
     SSE,

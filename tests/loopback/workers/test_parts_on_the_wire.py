@@ -6,9 +6,8 @@ from typing import Any
 import jsonschema
 import pytest
 
-from conductor_core.chat import Message
+from conductor_core.chat.messages import Message, TextPart, ToolCallPart, ToolResultPart, content_of
 from conductor_core.errors import WorkerRefused
-from conductor_core.message_parts import TextPart, ToolCallPart, ToolResultPart, content_of
 from tests.support.asking import ask
 from tests.support.pictures import part, picture
 from tests.support.provider import ScriptedProvider

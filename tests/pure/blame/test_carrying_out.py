@@ -5,20 +5,18 @@ from pathlib import Path
 
 import pytest
 
-from conductor_core.actor import local_caller
-from conductor_core.blame.carrying_out import Blame, CarryingOut, recorded
-from conductor_core.blame.effects import effects
-from conductor_core.blame.experiments import PURPOSE, Experiments
-from conductor_core.blame.verdicts import Verdicts
-from conductor_core.chat import WorkerSpec
-from conductor_core.engine.fallbacks import who_may_be_called
+from conductor_core.blame.experiments import PURPOSE, Experiments, effects
+from conductor_core.blame.runs import Blame, CarryingOut, Verdicts, recorded
+from conductor_core.chat.messages import WorkerSpec
 from conductor_core.engine.host import EngineHost
+from conductor_core.engine.pools import who_may_be_called
 from conductor_core.errors import BadInput
-from conductor_core.events import RunInterrupted, StepCompleted
 from conductor_core.rehearsal import generate
-from conductor_core.run_request import RunRequest
+from conductor_core.run.actor import local_caller
+from conductor_core.run.events import RunInterrupted, StepCompleted
+from conductor_core.run.request import RunRequest
+from conductor_core.run.trace import RunTrace
 from conductor_core.settings import Settings
-from conductor_core.trace import RunTrace
 from storage import Store, open_store
 from tests.support.fakes import workflow_of
 

@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conductor_core.blame.effects import Effect, effects
-from conductor_core.blame.experiments import Arm, Experiments, Replay
-from conductor_core.blame.words import finding_words, sentence, why_first
+from conductor_core.blame.experiments import Arm, Effect, Experiments, Replay, effects
+from conductor_core.blame.report import finding_words, sentence, why_first
 from tests.pure.blame.test_experiments import recorded
 from tests.support.fakes import workflow_of
 

@@ -5,10 +5,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from conductor_core.blame.experiments import Change, Experiments, Replay, names_blame, seed_of
-from conductor_core.blame.words import change_words, notes
+from conductor_core.blame.report import change_words, notes
 from conductor_core.errors import BadInput
-from conductor_core.run_facts import Limits
-from conductor_core.trace import RunTrace
+from conductor_core.run.trace import RunTrace
+from conductor_core.run.values import Limits
 from conductor_core.workflow.model import Workflow
 from conductor_core.workflow.topology import descendants
 from tests.support.fakes import ScriptedWorker, run, workflow_of

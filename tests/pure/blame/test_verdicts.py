@@ -2,10 +2,10 @@
 
 import pytest
 
-from conductor_core.blame.verdicts import Verdicts
+from conductor_core.blame.runs import Verdicts
 from conductor_core.errors import BadInput
 from conductor_core.rehearsal import generate
-from conductor_core.trace import RunTrace, begin
+from conductor_core.run.trace import RunTrace, begin
 from tests.support.run_events import created
 
 

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from conductor_core.cli.context_report import lines
-from conductor_core.trace import fold
+from conductor_core.run.trace import fold
 from tests.support.command_line import CommandLine
 from tests.support.run_events import created, planned, step_started
 

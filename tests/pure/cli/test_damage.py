@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from conductor_core.events import Event
+from conductor_core.run.events import Event
 from storage import Privacy, open_store
-from storage.event_log import EventLog
+from storage.log.event_log import EventLog
 from tests.support import damaging
 from tests.support.command_line import CommandLine
 from tests.support.run_events import answered, created, planned, whole_run

@@ -9,14 +9,15 @@ from unittest.mock import patch
 
 import pytest
 
-from conductor_core import events as ev
+from conductor_core.chat.progress import Progress
 from conductor_core.cli.live import ProgressView
 from conductor_core.errors import StoreFull
-from conductor_core.events import Event
-from conductor_core.progress import Progress
+from conductor_core.run import events as ev
+from conductor_core.run.events import Event
+from conductor_core.run.values import SharedOutput
 from conductor_core.workflow.model import Fault, Step, Workflow
-from storage.database import Database
-from storage.event_log import EventLog
+from storage.database.connections import Database
+from storage.log.event_log import EventLog
 from tests.support.command_line import CommandLine
 from tests.support.run_events import (
     TWO_STEPS,
@@ -63,8 +64,8 @@ def test_a_whole_run(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_step_that_runs_beside_another_is_not_said_to_be_denied_its_output(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    kept = ev.SharedOutput(path=(0,), agent="a", sha256="ab" * 32, characters=7, tokens=2)
-    absent = ev.SharedOutput(path=(1,), agent="b", sha256="", characters=0, tokens=0)
+    kept = SharedOutput(path=(0,), agent="a", sha256="ab" * 32, characters=7, tokens=2)
+    absent = SharedOutput(path=(1,), agent="b", sha256="", characters=0, tokens=0)
     begun = step_started("r1", 1, 30).model_copy(update={"withheld": (kept, absent)})
     _, err, _ = shown(capsys, created("r1"), *planned("r1"), begun)
     assert err.splitlines()[-1] == "step 1 · checker · started, reads none, 0 withheld"

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from conductor_core import events as ev
-from conductor_core.chat import WorkerSpec
-from conductor_core.events import PoolInfo
+from conductor_core.chat.messages import WorkerSpec
+from conductor_core.run import events as ev
+from conductor_core.run.values import PoolInfo
 from storage import open_store
 from storage.__main__ import main as storage_main
 from tests.support.command_line import CommandLine

@@ -8,7 +8,7 @@ import pytest
 from conductor_core.cli import task_file
 from conductor_core.cli.task_file import read_task_file
 from conductor_core.errors import BadInput
-from conductor_core.events import Limits
+from conductor_core.run.values import Limits
 
 
 def test_a_task_file(tmp_path: Path) -> None:

@@ -1,8 +1,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conductor_core.cli.text import duration, indented, labels, one_line, plain
-from conductor_core.run_facts import label
+from conductor_core.cli.text import duration, indented, labels, one_line
+from conductor_core.run.values import label
+from conductor_core.text import plain
 
 
 def test_terminal_escapes_are_written_out() -> None:

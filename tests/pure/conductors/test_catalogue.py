@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 from huggingface_hub import constants
 
-from conductor_core.chat import PlanRequest, WorkerSpec
+from conductor_core.chat.messages import PlanRequest, WorkerSpec
 from conductor_core.conductors.catalogue import TINY_FOLDER, list_conductors, listed_option, open_conductor
 from conductor_core.errors import ConductorUnavailable, UnknownConductor
 from conductor_core.inference import hardware

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from conductor_core.chat import PlanRequest, Price
+from conductor_core.chat.messages import PlanRequest, Price
 from conductor_core.conductors.catalogue import open_conductor
 from conductor_core.conductors.conductors_file import load_conductors_file
 from conductor_core.errors import ConductorsInvalid, PromptOverflows, UnknownConductor

@@ -1,11 +1,11 @@
 """What else a Conductor considered: its tokens' probabilities, read as choices of agents and access lists."""
 
-from conductor_core.chat import PlanFinished, PlanRequest, PlanText, TokenChoice
+from conductor_core.chat.messages import PlanFinished, PlanRequest, PlanText, TokenChoice
+from conductor_core.conductors.alternatives import considered
 from conductor_core.conductors.catalogue import open_conductor
-from conductor_core.conductors.considered import considered
-from conductor_core.conductors.seating import agents_by_ordinal
-from conductor_core.engine.catalogue import EXAMPLES
-from conductor_core.engine.pool import pool_info
+from conductor_core.conductors.roles import agents_by_ordinal
+from conductor_core.engine.models import EXAMPLES
+from conductor_core.engine.pools import pool_info
 from conductor_core.settings import Settings
 from conductor_core.workflow.parser import parse_completion
 

@@ -3,10 +3,10 @@ from pathlib import Path
 
 import pytest
 
-from conductor_core.chat import Conductor, ParentPlan, PlanFinished, PlanRequest, PlanText, WorkerSpec
+from conductor_core.chat.messages import Conductor, ParentPlan, PlanFinished, PlanRequest, PlanText, WorkerSpec
 from conductor_core.conductors.catalogue import open_conductor
-from conductor_core.conductors.seating import numbering
-from conductor_core.conductors.short_prompt import short_prompt
+from conductor_core.conductors.prompts import short_prompt
+from conductor_core.conductors.roles import numbering
 from conductor_core.errors import PromptOverflows, UnknownConductor
 from conductor_core.settings import Settings
 from conductor_core.workflow.parser import parse_completion

@@ -1,7 +1,7 @@
 import re
 
-from conductor_core.chat import Message, ParentPlan, PlanRequest, WorkerSpec
-from conductor_core.conductors.prompt import STATIC_MESSAGES, full_prompt
+from conductor_core.chat.messages import Message, ParentPlan, PlanRequest, WorkerSpec
+from conductor_core.conductors.prompts import STATIC_MESSAGES, full_prompt
 from conductor_core.workflow.parser import parse_completion
 from conductor_core.workflow.topology import topology
 from conductor_core.workflow.validation import validate

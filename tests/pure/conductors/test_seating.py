@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conductor_core.chat import ConductorInfo, WorkerSpec
-from conductor_core.conductors.seating import SEATS, agents_by_ordinal, fitness, numbering
-from conductor_core.engine.pool import read_specs
+from conductor_core.chat.messages import ConductorInfo, WorkerSpec
+from conductor_core.conductors.roles import SEATS, agents_by_ordinal, fitness, numbering
+from conductor_core.engine.pools import read_specs
 
 REHEARSAL, PAPER = read_specs("rehearsal"), read_specs("paper")
 

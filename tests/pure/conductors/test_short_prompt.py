@@ -2,8 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conductor_core.chat import ParentPlan, PlanRequest, WorkerSpec
-from conductor_core.conductors.short_prompt import MARKERS, short_prompt
+from conductor_core.chat.messages import ParentPlan, PlanRequest, WorkerSpec
+from conductor_core.conductors.prompts import MARKERS, short_prompt
 
 
 def worker(name: str = "alpha", description: str = "") -> WorkerSpec:

@@ -2,7 +2,7 @@
 
 import json
 
-from conductor_core.conductors.token_log import TokenLog
+from conductor_core.conductors.alternatives import TokenLog
 
 
 def test_whole_numbers_beyond_every_float_are_impossible_tokens() -> None:

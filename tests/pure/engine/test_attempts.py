@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 
-from conductor_core.chat import Chunk, Finished, Message, TextDelta, Usage
+from conductor_core.chat.messages import Chunk, Finished, Message, TextDelta, Usage
 from conductor_core.engine.runner import Engine
 from conductor_core.errors import WorkerFailed, WorkerRateLimited, WorkerUnreachable
-from conductor_core.events import Limits, StepCompleted, StepDelta, StepRetried, StepStarted
-from conductor_core.run_request import RunRequest
-from conductor_core.trace import StepTrace, fold
+from conductor_core.run.events import StepCompleted, StepDelta, StepRetried, StepStarted
+from conductor_core.run.request import RunRequest
+from conductor_core.run.trace import StepTrace, fold
+from conductor_core.run.values import Limits
 from tests.support.fakes import MemorySink, Reply, ScriptedWorker, pool_of, quick_settings, run, workflow_of
 
 ONE = workflow_of(("a", "do it", ()))

@@ -5,13 +5,14 @@ from collections.abc import Callable
 
 import pytest
 
-from conductor_core import events as ev
-from conductor_core.chat import ConductorInfo, Message, Price, Usage, WorkerSpec
+from conductor_core.chat.messages import ConductorInfo, Message, Price, Usage, WorkerSpec
 from conductor_core.engine.batch import BatchTask, Room, request_of, spent_at_most
-from conductor_core.engine.cost_cap import longest_plan, longest_usd
-from conductor_core.events import Event
-from conductor_core.run_request import RunRequest
-from conductor_core.trace import RunTrace, fold
+from conductor_core.engine.budgets import longest_plan, longest_usd
+from conductor_core.run import events as ev
+from conductor_core.run.events import Event
+from conductor_core.run.request import RunRequest
+from conductor_core.run.trace import RunTrace, fold
+from conductor_core.run.values import BatchRow, PoolInfo
 from tests.support.run_events import TWO_STEPS, created, planned, step_completed, step_started
 
 PRICE = Price(input=1.0, output=10.0)
@@ -19,8 +20,8 @@ OWN = WorkerSpec(name="solver", provider="openai", model="m", usd_per_mtok=PRICE
 OTHER = WorkerSpec(
     name="checker", provider="openai", model="m", usd_per_mtok=Price(input=2.0, output=20.0), params={"max_tokens": 500}
 )
-POOL = ev.PoolInfo(name="paid", workers=(OWN, OTHER))
-PLACE = ev.BatchRow(id="b", name="tasks.jsonl", row="1", size=2)
+POOL = PoolInfo(name="paid", workers=(OWN, OTHER))
+PLACE = BatchRow(id="b", name="tasks.jsonl", row="1", size=2)
 ASKED = (Message(role="user", content="step 0"),)
 GUESSED = Usage(input_tokens=10, output_tokens=7, estimated=True)
 

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from conductor_core import masking
-from conductor_core.engine.catalogue import (
+from conductor_core.engine.models import (
     FoundServer,
     check_all,
     check_conductor,
@@ -20,8 +19,9 @@ from conductor_core.engine.catalogue import (
     pool_file_text,
     ready_workers,
 )
-from conductor_core.engine.pool import read_specs
+from conductor_core.engine.pools import read_specs
 from conductor_core.errors import BadInput
+from conductor_core.privacy import masking
 from conductor_core.settings import Settings
 from tests.support.model_files import parse_conductors, parse_pool
 
@@ -132,7 +132,7 @@ def test_servers_are_looked_for_on_the_ports_of_the_settings() -> None:
 
 
 def test_none_of_this_loads_torch() -> None:
-    asked = "import sys, conductor_core.engine.catalogue, conductor_core.engine.host; print('torch' in sys.modules)"
+    asked = "import sys, conductor_core.engine.models, conductor_core.engine.host; print('torch' in sys.modules)"
     told = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True)
     assert told.stdout.strip() == "False"
 

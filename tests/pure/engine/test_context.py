@@ -2,10 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conductor_core.chat import Message, Usage
-from conductor_core.endings import Ending
-from conductor_core.engine.context import Answer, build, expand
-from conductor_core.engine.identity import digest_text
+from conductor_core.chat.messages import Ending, Message, Usage
+from conductor_core.engine.prompts import Answer, build, digest_text, expand
 from conductor_core.workflow.model import AccessList, Step, Workflow
 from tests.support.fakes import ScriptedWorker, run, workflow_of
 

@@ -4,12 +4,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from conductor_core.chat import Message, Price, Usage, WorkerSpec
-from conductor_core.engine.cost_cap import CostCap, CostCapReached, longest_answer, longest_question
+from conductor_core.chat.messages import Message, Price, Usage, WorkerSpec
+from conductor_core.engine.budgets import CostCap, CostCapReached, longest_answer, longest_question
 from conductor_core.engine.runner import Engine, check
 from conductor_core.errors import BadInput, LimitReached
-from conductor_core.run_request import RunRequest
-from conductor_core.training.scale.answer_cache import Spent
+from conductor_core.lab.training.scale.workers import Spent
+from conductor_core.run.request import RunRequest
 from tests.support.fakes import (
     MemorySink,
     Reply,

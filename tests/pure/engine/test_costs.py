@@ -2,12 +2,13 @@
 
 import pytest
 
-from conductor_core.chat import ConductorInfo, Price, WorkerSpec
+from conductor_core.chat.messages import ConductorInfo, Price, WorkerSpec
+from conductor_core.chat.usage import estimate_input_tokens
 from conductor_core.errors import ConductorUnavailable
-from conductor_core.events import Limits, PlanRejected, RunFailed, RunInterrupted
-from conductor_core.spending import basis, cost_of_part, cost_so_far, interruption
-from conductor_core.token_estimates import estimate_input_tokens
-from conductor_core.trace import fold
+from conductor_core.run.costs import basis, cost_of_part, cost_so_far, interruption
+from conductor_core.run.events import PlanRejected, RunFailed, RunInterrupted
+from conductor_core.run.trace import fold
+from conductor_core.run.values import Limits
 from tests.support.fakes import MemorySink, Reply, ScriptedConductor, ScriptedWorker, lists_of, run, workflow_of
 
 LISTS = lists_of(workflow_of(("a", "x", ())), ("a",))

@@ -11,11 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from conductor_core.actor import local_caller
-from conductor_core.chat import ConductorInfo
+from conductor_core.chat.messages import ConductorInfo
 from conductor_core.conductors import catalogue
 from conductor_core.engine import host as host_module
-from conductor_core.engine import opened
+from conductor_core.engine import host as opened
 from conductor_core.engine.host import EngineHost
 from conductor_core.engine.request import rerun_of
 from conductor_core.errors import (
@@ -27,9 +26,10 @@ from conductor_core.errors import (
     UnknownRun,
     WorkflowInvalid,
 )
-from conductor_core.events import Event
 from conductor_core.rehearsal import rehearsal_specs
-from conductor_core.run_request import RunRequest
+from conductor_core.run.actor import local_caller
+from conductor_core.run.events import Event
+from conductor_core.run.request import RunRequest
 from conductor_core.settings import Settings
 from tests.support.fakes import MemorySink, Reply, ScriptedConductor, ScriptedWorker, lists_of, pool_of, workflow_of
 

@@ -2,10 +2,9 @@ from typing import Any
 
 import pytest
 
-from conductor_core.chat import ConductorInfo, Message, ParentPlan, Price, WorkerSpec
-from conductor_core.engine.identity import digest_text, recursion_identity, worker_identity
-from conductor_core.engine.step_input import StepInputs
-from conductor_core.events import Limits
+from conductor_core.chat.messages import ConductorInfo, Message, ParentPlan, Price, WorkerSpec
+from conductor_core.engine.prompts import StepInputs, digest_text, recursion_identity, worker_identity
+from conductor_core.run.values import Limits
 from tests.support.fakes import ScriptedWorker, workflow_of
 
 SPEC = WorkerSpec(name="a", provider="openai", model="m", base_url="http://x/v1", params={"temperature": 0.2, "n": 1})

@@ -4,16 +4,16 @@ from typing import Any
 
 import pytest
 
-from conductor_core.chat import ConductorInfo, Message
-from conductor_core.engine.gate_rules import GateRules
+from conductor_core.chat.messages import ConductorInfo, ImagePart, LoadedImage, Message, content_of, images_in
+from conductor_core.engine.approvals import GateRules
+from conductor_core.engine.prompts import StepInputs
 from conductor_core.engine.request import rerun_of, resume_of
 from conductor_core.engine.rerun import preview
-from conductor_core.engine.step_input import StepInputs
 from conductor_core.errors import BadInput, WorkflowInvalid
-from conductor_core.events import Limits, StepStarted
-from conductor_core.message_parts import ImagePart, LoadedImage, content_of, images_in
-from conductor_core.run_request import RunRequest
-from conductor_core.trace import RunTrace
+from conductor_core.run.events import StepStarted
+from conductor_core.run.request import RunRequest
+from conductor_core.run.trace import RunTrace
+from conductor_core.run.values import Limits
 from conductor_core.workflow.model import CONDUCTOR_AGENT
 from tests.support.fakes import MemorySink, ScriptedConductor, ScriptedWorker, lists_of, run, workflow_of
 from tests.support.pictures import part, picture

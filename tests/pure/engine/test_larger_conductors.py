@@ -2,9 +2,9 @@
 
 import pytest
 
-from conductor_core.chat import WorkerSpec
+from conductor_core.chat.messages import WorkerSpec
 from conductor_core.conductors.catalogue import ConductorOption
-from conductor_core.engine.larger_conductors import larger_conductors, parameters_by_name
+from conductor_core.engine.models import larger_conductors, parameters_by_name
 
 
 def option(ref: str, parameters: int, *, downloaded: bool = True, runnable: bool = True) -> ConductorOption:

@@ -1,12 +1,13 @@
 import pytest
 
-from conductor_core.chat import Message, Price, Usage
-from conductor_core.engine.limits import Budget
+from conductor_core.chat.messages import Message, Price, Usage
+from conductor_core.chat.usage import estimate_input_tokens, estimate_tokens
+from conductor_core.engine.budgets import Budget
 from conductor_core.errors import LimitReached
-from conductor_core.events import Limits, PoolInfo, now_utc
-from conductor_core.spending import Cost
-from conductor_core.token_estimates import estimate_input_tokens, estimate_tokens
-from conductor_core.trace import RunTrace, fold
+from conductor_core.run.costs import Cost
+from conductor_core.run.events import now_utc
+from conductor_core.run.trace import RunTrace, fold
+from conductor_core.run.values import Limits, PoolInfo
 from tests.support.run_events import created, planned, step_started
 
 

@@ -2,14 +2,14 @@
 
 from pathlib import Path
 
-from conductor_core import events as ev
-from conductor_core.chat import WorkerSpec
+from conductor_core.chat.messages import WorkerSpec
 from conductor_core.conductors.catalogue import open_conductor
-from conductor_core.engine.pool import Pool
+from conductor_core.engine.pools import Pool
 from conductor_core.engine.runner import Engine
-from conductor_core.run_request import RunRequest
+from conductor_core.run import events as ev
+from conductor_core.run.request import RunRequest
+from conductor_core.run.trace import apply, fold
 from conductor_core.settings import Settings
-from conductor_core.trace import apply, fold
 from conductor_core.workers.pool import open_worker
 from tests.support.fakes import MemorySink, quick_settings, workflow_of
 from tests.support.tiny_models import random_model

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 from huggingface_hub import constants
 
-from conductor_core.chat import WorkerSpec
+from conductor_core.chat.messages import WorkerSpec
 from conductor_core.conductors.catalogue import TINY_FOLDER
-from conductor_core.engine.machine_models import Pace, is_away, machine_model, machine_models, time_now
+from conductor_core.engine.models import Pace, is_away, machine_model, machine_models, time_now
 from conductor_core.errors import BadInput
 from conductor_core.inference import hardware, trial
 from conductor_core.settings import Settings

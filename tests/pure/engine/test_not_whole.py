@@ -4,8 +4,9 @@ import pytest
 
 from conductor_core.engine.rerun import preview
 from conductor_core.errors import WorkerFailed, WorkerRateLimited, WorkerRefused
-from conductor_core.events import FINAL_KINDS, Limits, RunInterrupted
-from conductor_core.trace import fold
+from conductor_core.run.events import FINAL_KINDS, RunInterrupted
+from conductor_core.run.trace import fold
+from conductor_core.run.values import Limits
 from tests.support.fakes import Reply, ScriptedWorker, pool_of, run, workflow_of
 
 CUT = Reply(text="half", finish_reason="length")

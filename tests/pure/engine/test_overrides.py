@@ -8,15 +8,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from conductor_core.actor import local_actor
 from conductor_core.engine.request import carried, rerun_of, resume_of
 from conductor_core.engine.rerun import edit_step, preview
 from conductor_core.errors import BadInput
-from conductor_core.events import Limits, StepGiven
-from conductor_core.overrides import Given, GivenOutput, Overrides, StepSeed
 from conductor_core.rehearsal import rehearsal_specs
-from conductor_core.trace import RunTrace
-from conductor_core.workflow.edit import move_step, remove_step
+from conductor_core.run.actor import local_actor
+from conductor_core.run.events import StepGiven
+from conductor_core.run.request import Given, GivenOutput, Overrides, StepSeed
+from conductor_core.run.trace import RunTrace
+from conductor_core.run.values import Limits
+from conductor_core.workflow.edits import move_step, remove_step
 from conductor_core.workflow.model import CONDUCTOR_AGENT, Workflow
 from conductor_core.workflow.topology import descendants
 from tests.support.fakes import (

@@ -9,11 +9,10 @@ from typing import Any
 
 import pytest
 
-from conductor_core.chat import PlanFinished, PlanRequest, PlanText, Price, TokenChoice, Usage
-from conductor_core.engine import planning
+from conductor_core.chat.messages import PlanFinished, PlanRequest, PlanText, Price, TokenChoice, Usage
+from conductor_core.engine import planner
 from conductor_core.errors import BadInput, ConductorRateLimited, ConductorUnavailable, WorkflowInvalid
-from conductor_core.events import (
-    Limits,
+from conductor_core.run.events import (
     PlanCompleted,
     PlanDelta,
     PlanEdited,
@@ -22,10 +21,11 @@ from conductor_core.events import (
     PlanStarted,
     RunCreated,
 )
-from conductor_core.trace import fold
+from conductor_core.run.trace import fold
+from conductor_core.run.values import Limits
 from conductor_core.workflow.model import CONDUCTOR_AGENT
-from conductor_core.workflow.parsed import Parsed
 from conductor_core.workflow.parser import parse_completion
+from conductor_core.workflow.source import Parsed
 from tests.support.fakes import (
     MemorySink,
     Reply,
@@ -359,7 +359,7 @@ async def test_a_run_cancelled_while_its_plan_is_read_keeps_what_was_written(
             let_go.wait(10)
         return parse_completion(raw)
 
-    monkeypatch.setattr(planning, "parse_completion", slow)
+    monkeypatch.setattr(planner, "parse_completion", slow)
     sink = MemorySink()
     going = asyncio.create_task(
         run(ScriptedWorker("a").then(Reply(hang=True)), conductor=ScriptedConductor(text), sink=sink)

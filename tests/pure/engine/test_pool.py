@@ -2,9 +2,9 @@ from pathlib import Path
 
 import pytest
 
-from conductor_core.engine.pool import open_pool, pool_info, read_specs, reopen_pool
+from conductor_core.engine.pools import open_pool, pool_info, read_specs, reopen_pool
 from conductor_core.errors import BadInput, PoolInvalid
-from conductor_core.events import PoolInfo
+from conductor_core.run.values import PoolInfo
 from conductor_core.settings import Settings
 from tests.support.fakes import ScriptedWorker, pool_of
 
@@ -84,7 +84,7 @@ def test_workers_can_be_left_out() -> None:
 
 
 def test_what_a_pool_offers_is_known_without_opening_a_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("conductor_core.engine.pool.open_worker", lambda *_: pytest.fail("a worker was opened"))
+    monkeypatch.setattr("conductor_core.engine.pools.open_worker", lambda *_: pytest.fail("a worker was opened"))
     file, settings = tmp_path / "mine.toml", Settings(api_key_variables="SOME_KEY")
     file.write_text(FILE, encoding="utf-8")
     info = pool_info(str(file), settings, ("one",))

@@ -6,7 +6,7 @@ import pytest
 from huggingface_hub import constants
 
 from conductor_core.engine import real_workers
-from conductor_core.engine.pool import open_pool, read_specs
+from conductor_core.engine.pools import open_pool, read_specs
 from conductor_core.errors import BadInput
 from conductor_core.inference.hardware import place
 from conductor_core.settings import Settings

@@ -9,8 +9,10 @@ import pytest
 
 from conductor_core.engine.recorder import DeltaBuffer, Piece, Recorder, closing
 from conductor_core.errors import StoreError
-from conductor_core.events import Event, PlanDelta, PoolInfo, RunCancelled, RunCreated, RunRequest
-from conductor_core.trace import begin
+from conductor_core.run.events import Event, PlanDelta, RunCancelled, RunCreated
+from conductor_core.run.request import RunRequest
+from conductor_core.run.trace import begin
+from conductor_core.run.values import PoolInfo
 from tests.support.fakes import MemorySink
 
 

@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from conductor_core.actor import local_caller
 from conductor_core.engine.repeats import (
     PURPOSE,
     Again,
@@ -16,9 +15,9 @@ from conductor_core.engine.repeats import (
     variants,
 )
 from conductor_core.errors import BadInput, WorkerRefused
-from conductor_core.overrides import MOST_SEED, Overrides, written_by
-from conductor_core.run_request import RunRequest
-from conductor_core.trace import RunTrace, fold
+from conductor_core.run.actor import local_caller
+from conductor_core.run.request import MOST_SEED, Overrides, RunRequest, written_by
+from conductor_core.run.trace import RunTrace, fold
 from tests.support.fakes import ScriptedWorker, pool_of, run, workflow_of
 from tests.support.run_events import created
 from tests.support.workflows import AGENTS

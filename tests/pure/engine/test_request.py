@@ -1,7 +1,6 @@
 from conductor_core.engine.request import limits_from, rerun_of, resume_of
-from conductor_core.events import Limits
-from conductor_core.overrides import Overrides, StepSeed
-from conductor_core.run_request import RunRequest
+from conductor_core.run.request import Overrides, RunRequest, StepSeed
+from conductor_core.run.values import Limits
 from conductor_core.settings import Settings
 from tests.support.fakes import ScriptedWorker, run, workflow_of
 

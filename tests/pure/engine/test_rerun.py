@@ -11,13 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from conductor_core.chat import Message, Price
+from conductor_core.chat.messages import Message, Price
 from conductor_core.engine.request import resume_of
 from conductor_core.engine.rerun import edit_step, preview
 from conductor_core.errors import WorkerRefused
-from conductor_core.events import Limits, StepReused
-from conductor_core.trace import RunTrace
-from conductor_core.workflow.edit import add_step, move_step, remove_step
+from conductor_core.run.events import StepReused
+from conductor_core.run.trace import RunTrace
+from conductor_core.run.values import Limits
+from conductor_core.workflow.edits import add_step, move_step, remove_step
 from conductor_core.workflow.model import CONDUCTOR_AGENT, Step, Workflow
 from tests.support.fakes import (
     MemorySink,

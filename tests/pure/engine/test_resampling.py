@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conductor_core import events as ev
 from conductor_core.engine import resampling
 from conductor_core.engine.resampling import PURPOSE, PlanChoice, choices, plans_requested
-from conductor_core.run_request import LEAST_PLANS, MOST_PLANS, RunRequest
-from conductor_core.trace import RunTrace, apply, begin
+from conductor_core.run import events as ev
+from conductor_core.run.request import LEAST_PLANS, MOST_PLANS, RunRequest
+from conductor_core.run.trace import RunTrace, apply, begin
 from conductor_core.workflow.model import Fault, Step, Workflow
 from tests.support.run_events import created
 

@@ -1,9 +1,9 @@
 """Which recorded answer stands in for a question."""
 
 from conductor_core.engine.reuse import EarlierAnswers, origin
-from conductor_core.event_base import now_utc
-from conductor_core.run_facts import Imported
-from conductor_core.trace import ReusedFrom, RunTrace
+from conductor_core.run.events import now_utc
+from conductor_core.run.trace import ReusedFrom, RunTrace
+from conductor_core.run.values import Imported
 from tests.support.fakes import ScriptedWorker, run, workflow_of
 
 TWICE = workflow_of(("a", "try", ()), ("a", "try", ()), ("a", "else", ()))

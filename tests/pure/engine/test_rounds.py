@@ -8,11 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from conductor_core.engine.identity import digest_text
+from conductor_core.engine.prompts import digest_text
 from conductor_core.errors import ConductorUnavailable, WorkerRefused
-from conductor_core.events import (
+from conductor_core.run.events import (
     Event,
-    Limits,
     RecursionEntered,
     RecursionLeft,
     RunCompleted,
@@ -21,6 +20,7 @@ from conductor_core.events import (
     StepSkipped,
     StepStarted,
 )
+from conductor_core.run.values import Limits
 from conductor_core.workflow.model import CONDUCTOR_AGENT, Step, Workflow
 from tests.support.fakes import (
     MemorySink,

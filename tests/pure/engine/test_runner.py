@@ -7,14 +7,15 @@ from typing import Any
 
 import pytest
 
-from conductor_core.chat import Usage
-from conductor_core.engine.commands import Stop
-from conductor_core.engine.rounds import RoundRunner
+from conductor_core.chat.messages import Usage
+from conductor_core.engine.approvals import Stop
 from conductor_core.engine.runner import Engine
+from conductor_core.engine.scheduler import RoundRunner
 from conductor_core.errors import StoreError, StoreFull
-from conductor_core.events import Event, Limits, RunCancelled, RunFailed
-from conductor_core.run_request import RunRequest
-from conductor_core.trace import RunTrace, fold
+from conductor_core.run.events import Event, RunCancelled, RunFailed
+from conductor_core.run.request import RunRequest
+from conductor_core.run.trace import RunTrace, fold
+from conductor_core.run.values import Limits
 from conductor_core.workflow.model import Workflow
 from tests.support.fakes import (
     MemorySink,

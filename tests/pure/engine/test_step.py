@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
-from conductor_core.chat import Usage
-from conductor_core.engine.retry import wait_before_retry_s
+from conductor_core.chat.messages import Usage
+from conductor_core.engine.retries import wait_before_retry_s
 from conductor_core.errors import WorkerError, WorkerFailed, WorkerRateLimited, WorkerRefused, WorkerUnreachable
-from conductor_core.events import Event, Limits, StepCompleted, StepDelta, StepFailed, StepRetried, StepStarted
-from conductor_core.trace import RunTrace, StepTrace
+from conductor_core.run.events import Event, StepCompleted, StepDelta, StepFailed, StepRetried, StepStarted
+from conductor_core.run.trace import RunTrace, StepTrace
+from conductor_core.run.values import Limits
 from tests.support.fakes import MemorySink, Reply, ScriptedWorker, quick_settings, run, workflow_of
 
 ONE = workflow_of(("a", "do it", ()))

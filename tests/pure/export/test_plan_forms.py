@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from conductor_core.chat import WorkerSpec
+from conductor_core.chat.messages import WorkerSpec
 from conductor_core.export.formats import PLAN_FORMATS
 from conductor_core.export.mermaid import escaped
 from conductor_core.export.plan import Plan

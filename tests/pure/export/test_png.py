@@ -11,10 +11,9 @@ import pytest
 from PIL import Image, ImageChops, ImageFont
 
 from conductor_core.errors import BadInput
-from conductor_core.export import png as drawing
+from conductor_core.export import picture as drawing
+from conductor_core.export.picture import INK, png, size_of, too_large
 from conductor_core.export.plan import Plan
-from conductor_core.export.png import png, too_large
-from conductor_core.export.svg import INK, size_of
 from conductor_core.workflow.model import Step, Workflow
 from tests.pure.export.test_plan_forms import worker
 

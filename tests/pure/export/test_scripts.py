@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from conductor_core.chat import Message
+from conductor_core.chat.messages import Message
 from conductor_core.errors import BadInput
 from conductor_core.export.formats import FRAMEWORKS, PLAN_FORMATS
 from conductor_core.export.literals import literal, plain_words, quoted, value

@@ -10,15 +10,14 @@ from typing import Any
 import pytest
 import torch
 
-from conductor_core.chat import Message
+from conductor_core.chat.messages import Message
+from conductor_core.chat.progress import Progress, watching
 from conductor_core.inference import loading as loading_module
 from conductor_core.inference import model as model_module
-from conductor_core.inference.errors import Interrupted
-from conductor_core.inference.generation import Generation, PrefixFolder
+from conductor_core.inference.generation import Generation, Interrupted, PrefixFolder
 from conductor_core.inference.model import LoadedModel
 from conductor_core.inference.shared import shared_model
 from conductor_core.inference.source import inspect_folder
-from conductor_core.progress import Progress, watching
 from tests.support.tiny_models import random_model
 
 SYSTEM = Message(role="system", content="You plan the steps. " * 20)

@@ -10,11 +10,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from conductor_core.chat import Message, PlanRequest, WorkerSpec
+from conductor_core.chat.messages import Message, PlanRequest, WorkerSpec
 from conductor_core.conductors.catalogue import TINY_FOLDER, open_conductor
 from conductor_core.conductors.grammar import PlanBudget, PlanShape, plan_grammar
 from conductor_core.conductors.local import LocalConductor
-from conductor_core.inference import row_passes
+from conductor_core.inference import speculative
 from conductor_core.inference.drafts import LONGEST_WITH_DRAFT, PassTimes
 from conductor_core.inference.generation import Generation, Sampling, Written
 from conductor_core.inference.model import LoadedModel
@@ -43,7 +43,7 @@ SAMPLINGS = st.one_of(
 )
 
 
-ROW_PASS = row_passes.row_pass
+ROW_PASS = speculative.row_pass
 
 
 class EverySize(PassTimes):
@@ -61,10 +61,10 @@ def eager(folder: Path, dtype: torch.dtype = torch.float32) -> LoadedModel:
     model = LoadedModel(inspect_folder(folder))
     model.model.to(dtype)
     with torch.inference_mode():
-        even = row_passes.try_passes(model.model)
+        even = speculative.try_passes(model.model)
     if even is None:
-        pytest.MonkeyPatch().setattr(row_passes, "row_pass", one_by_one)
-        even = row_passes.Evenness(1, 16, EverySize())
+        pytest.MonkeyPatch().setattr(speculative, "row_pass", one_by_one)
+        even = speculative.Evenness(1, 16, EverySize())
     model.drafting.even, model.drafting.tried = even._replace(times=EverySize()), True
     return model
 
@@ -99,13 +99,13 @@ def with_and_without(model: LoadedModel, generation: Generation) -> tuple[list[s
 def counting(model: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Returns a list to which each pass by rows adds its number of tokens."""
     passes: list[int] = []
-    original = row_passes.row_pass
+    original = speculative.row_pass
 
     def counted(model: object, cache: object, tokens: list[int], *others: int) -> torch.Tensor:
         passes.append(len(tokens))
         return original(model, cache, tokens, *others)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(row_passes, "row_pass", counted)
+    monkeypatch.setattr(speculative, "row_pass", counted)
     return passes
 
 
@@ -192,14 +192,14 @@ def test_a_model_whose_passes_are_not_even_writes_without_drafts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = LoadedModel(inspect_folder(random_model(tmp_path)))
-    original = row_passes.row_pass
+    original = speculative.row_pass
 
     def uneven(model: object, cache: object, tokens: list[int], *others: int) -> torch.Tensor:
         return original(model, cache, tokens, *others) + len(tokens) * 1e-6  # type: ignore[arg-type]
 
-    monkeypatch.setattr(row_passes, "row_pass", uneven)
+    monkeypatch.setattr(speculative, "row_pass", uneven)
     with torch.inference_mode():
-        assert row_passes.try_passes(model.model) is None
+        assert speculative.try_passes(model.model) is None
     passes = counting(model, monkeypatch)
     assert write(model, Generation("7 7 7", max_tokens=9))[1] is not None
     passes.clear()
@@ -210,7 +210,7 @@ def test_a_model_whose_passes_are_not_even_writes_without_drafts(
 def test_a_model_with_an_attention_of_its_own_writes_without_drafts(tmp_path: Path) -> None:
     model = LoadedModel(inspect_folder(random_model(tmp_path)))
     model.model.set_attn_implementation("eager")
-    assert row_passes.try_passes(model.model) is None
+    assert speculative.try_passes(model.model) is None
 
 
 def test_a_model_that_sees_a_window_of_the_text_writes_without_drafts(tmp_path: Path) -> None:
@@ -220,7 +220,7 @@ def test_a_model_that_sees_a_window_of_the_text_writes_without_drafts(tmp_path: 
     (folder / "config.json").write_text(json.dumps(config | windows))
     model = LoadedModel(inspect_folder(folder))
     with torch.inference_mode():
-        assert row_passes.try_passes(model.model) is None
+        assert speculative.try_passes(model.model) is None
     _, written = write(model, Generation("7 7 7 7 7 7 7 7 7 7 7 7", max_tokens=30))
     assert written is not None
 

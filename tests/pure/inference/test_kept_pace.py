@@ -3,10 +3,10 @@ from pathlib import Path
 
 import pytest
 
-from conductor_core.inference import kept_pace as module
-from conductor_core.inference.kept_pace import FILE, keep_pace, kept_pace
-from conductor_core.inference.meter import Meter, Pace, WritingMeter, mean_of_late
-from conductor_core.progress import Progress
+from conductor_core.chat.progress import Progress
+from conductor_core.inference import pace_file as module
+from conductor_core.inference.generation import Meter, Pace, WritingMeter, mean_of_late
+from conductor_core.inference.pace_file import FILE, keep_pace, kept_pace
 
 PACE = Pace(read_per_s=26.5, written_per_s=1.5, written=57)
 

@@ -5,9 +5,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from conductor_core.chat import Message
-from conductor_core.inference.errors import InferenceError, ModelUnavailable, PromptTooLong
-from conductor_core.inference.generation import Generation, Sampling
+from conductor_core.chat.messages import Message
+from conductor_core.inference.generation import Generation, InferenceError, ModelUnavailable, PromptTooLong, Sampling
 from conductor_core.inference.model import LoadedModel, choose_threads
 from conductor_core.inference.source import inspect_folder
 from tests.support.tiny_models import CHAT_TEMPLATE, random_model

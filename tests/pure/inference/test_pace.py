@@ -8,14 +8,12 @@ from pathlib import Path
 import pytest
 
 from conductor_core.inference import pace_file, trial
-from conductor_core.inference.errors import InferenceError
-from conductor_core.inference.generation import Packing
-from conductor_core.inference.hardware import place
-from conductor_core.inference.needs import needs
+from conductor_core.inference.generation import InferenceError, Packing
+from conductor_core.inference.hardware import needs, place
 from conductor_core.inference.pace import READ_TOKENS, WRITTEN_TOKENS, Pace, Paces, Shape, shape_of
 from conductor_core.inference.pace_file import MOST_KEPT, PaceFile
 from conductor_core.inference.published import CONDUCTORS, SMALL_WORKERS
-from conductor_core.precisions import PrecisionChoice
+from conductor_core.precision import PrecisionChoice
 
 TOY = Shape(
     "qwen2",

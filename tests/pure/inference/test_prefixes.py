@@ -14,13 +14,13 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import DynamicCache
 
-from conductor_core.chat import Message
-from conductor_core.inference import prefix_files, private_files, stamps
+from conductor_core.chat.messages import Message
+from conductor_core.chat.progress import Progress
+from conductor_core.inference import prefix_cache, private_files, stamps
 from conductor_core.inference.generation import Generation, PrefixFolder
 from conductor_core.inference.model import LoadedModel
-from conductor_core.inference.prefix_files import PrefixFiles
+from conductor_core.inference.prefix_cache import PrefixFiles
 from conductor_core.inference.source import inspect_folder
-from conductor_core.progress import Progress
 from tests.support.tiny_models import random_model
 
 SYSTEM = Message(role="system", content="You plan the steps. " * 20)
@@ -123,17 +123,17 @@ def cut(path: Path) -> None:
 
 def other_layers(path: Path) -> None:
     tensors = {name: each for name, each in load_file(path).items() if not name.startswith("1.")}
-    save_file(tensors, path, {"key": path.stem, "sha256": prefix_files._digest(tensors)})
+    save_file(tensors, path, {"key": path.stem, "sha256": prefix_cache._digest(tensors)})
 
 
 def other_numbers(path: Path) -> None:
     tensors = {name: each.to(torch.bfloat16) for name, each in load_file(path).items()}
-    save_file(tensors, path, {"key": path.stem, "sha256": prefix_files._digest(tensors)})
+    save_file(tensors, path, {"key": path.stem, "sha256": prefix_cache._digest(tensors)})
 
 
 def of_another(path: Path) -> None:
     tensors = load_file(path)
-    save_file(tensors, path, {"key": "0" * 64, "sha256": prefix_files._digest(tensors)})
+    save_file(tensors, path, {"key": "0" * 64, "sha256": prefix_cache._digest(tensors)})
 
 
 def linked(path: Path) -> None:

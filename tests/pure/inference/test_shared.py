@@ -9,13 +9,12 @@ from typing import Any
 
 import pytest
 
+from conductor_core.chat.progress import Progress, Tell, watching
 from conductor_core.inference import model as model_module
 from conductor_core.inference import shared as shared_module
-from conductor_core.inference.errors import InferenceError, ModelUnavailable
-from conductor_core.inference.generation import Done, Generation
+from conductor_core.inference.generation import Done, Generation, InferenceError, ModelUnavailable
 from conductor_core.inference.shared import shared_model
 from conductor_core.inference.source import ModelFiles, inspect_folder
-from conductor_core.progress import Progress, Tell, watching
 from tests.support.tiny_models import random_model
 
 

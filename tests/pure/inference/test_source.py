@@ -9,7 +9,7 @@ from huggingface_hub import errors as hub
 from huggingface_hub.utils._validators import validate_repo_id
 
 from conductor_core.inference import source
-from conductor_core.inference.errors import ModelUnavailable
+from conductor_core.inference.generation import ModelUnavailable
 from conductor_core.inference.hub import download
 from tests.support.tiny_models import random_model
 

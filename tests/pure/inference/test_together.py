@@ -7,13 +7,12 @@ from pathlib import Path
 import pytest
 
 from conductor_core.conductors.grammar import PlanBudget, PlanShape, plan_grammar
-from conductor_core.inference import together
-from conductor_core.inference.errors import InferenceError, PromptTooLong
-from conductor_core.inference.generation import Done, Generation, Sampling
+from conductor_core.inference import batching
+from conductor_core.inference.batching import Ending, Wanted, generate_together
+from conductor_core.inference.generation import Done, Generation, InferenceError, PromptTooLong, Sampling
 from conductor_core.inference.model import LoadedModel
 from conductor_core.inference.shared import MOST_TOGETHER, shared_model
 from conductor_core.inference.source import inspect_folder
-from conductor_core.inference.together import Ending, Wanted, generate_together
 from tests.support.tiny_models import random_model
 
 SHAPE = PlanShape(choices=(0, 1, 2), max_steps=3)
@@ -105,13 +104,13 @@ async def test_calls_that_wait_for_a_small_model_are_answered_together(
 ) -> None:
     ref = str(random_model(tmp_path))
     sizes: list[int] = []
-    original = together.generate_together
+    original = batching.generate_together
 
     def counting(model: LoadedModel, wanted: Sequence[Wanted]) -> None:
         sizes.append(len(wanted))
         original(model, wanted)
 
-    monkeypatch.setattr(together, "generate_together", counting)
+    monkeypatch.setattr(batching, "generate_together", counting)
 
     async def ask(generation: Generation) -> tuple[str, Done]:
         *pieces, done = [piece async for piece in shared_model(ref).stream(generation)]

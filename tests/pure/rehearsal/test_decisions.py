@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from conductor_core.rehearsal import DIFFICULTIES, FAMILIES, PROFILES
-from conductor_core.rehearsal.decisions import Seen, Sight, decide, prevailing
 from conductor_core.rehearsal.families import Difficulty
+from conductor_core.rehearsal.skills import Seen, Sight, decide, prevailing
 
 _sights = st.builds(
     Sight,

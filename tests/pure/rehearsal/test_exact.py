@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from conductor_core.chat import Usage
-from conductor_core.engine import context
+from conductor_core.chat.messages import Usage
+from conductor_core.engine import prompts
 from conductor_core.errors import BadInput
 from conductor_core.rehearsal import (
     DIFFICULTIES,
@@ -21,8 +21,8 @@ from conductor_core.rehearsal import (
     open_rehearsal_worker,
     rehearsal_specs,
 )
-from conductor_core.rehearsal.decisions import Branch
 from conductor_core.rehearsal.exact import Ending, endings, replayed_chance, second_round, success_chance
+from conductor_core.rehearsal.skills import Branch
 from conductor_core.rehearsal.worker import RehearsalWorker
 from conductor_core.workflow.model import CONDUCTOR_AGENT, QUESTION, Step, Workflow
 
@@ -57,14 +57,14 @@ def plan(*steps: Given) -> Workflow:
 
 def carried_out(task: RehearsalTask, workflow: Workflow, seed: int) -> str:
     """The last step's text, the messages built as the engine does."""
-    answers: dict[int, context.Answer] = {}
+    answers: dict[int, prompts.Answer] = {}
     for index, step in enumerate(workflow.steps):
         if step.agent == CONDUCTOR_AGENT:
             output = answers[workflow.reads(index)[-1]].output
         else:
-            messages = context.build(task.question, workflow, index, answers).messages
+            messages = prompts.build(task.question, workflow, index, answers).messages
             output = open_rehearsal_worker(SPECS[step.agent], seed=seed, tokens_per_s=0).respond(messages)
-        answers[index] = context.Answer.of((index,), step, task.question, output, "", Usage())
+        answers[index] = prompts.Answer.of((index,), step, task.question, output, "", Usage())
     return answers[len(workflow.steps) - 1].output
 
 
@@ -72,14 +72,14 @@ def replayed(
     task: RehearsalTask, workflow: Workflow, seeds: Sequence[int], recorded: Sequence[str | None]
 ) -> tuple[list[str], list[Branch]]:
     """Text and outcome of each step. Those that are ``recorded`` keep their text; each other has a seed of its own."""
-    answers: dict[int, context.Answer] = {}
+    answers: dict[int, prompts.Answer] = {}
     branches = []
     for index, step in enumerate(workflow.steps):
-        messages = context.build(task.question, workflow, index, answers).messages
+        messages = prompts.build(task.question, workflow, index, answers).messages
         worker = RehearsalWorker(SPECS[step.agent], seed=seeds[index], tokens_per_s=0)
         output = recorded[index] or worker.respond(messages)
         branches.append(worker.drawn(messages))
-        answers[index] = context.Answer.of((index,), step, task.question, output, "", Usage())
+        answers[index] = prompts.Answer.of((index,), step, task.question, output, "", Usage())
     return [answers[index].output for index in range(len(workflow.steps))], branches
 
 

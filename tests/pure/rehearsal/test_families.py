@@ -24,7 +24,7 @@ from conductor_core.rehearsal.families import (
     grade,
     recognise,
 )
-from conductor_core.rehearsal.families.form import TAILS
+from conductor_core.rehearsal.families.family import TAILS
 from conductor_core.rehearsal.families.reading import same_answer
 
 _families, _difficulties, _seeds = st.sampled_from(FAMILIES), st.sampled_from(DIFFICULTIES), st.integers(0, 10**9)

@@ -3,7 +3,7 @@
 import pytest
 
 from conductor_core.rehearsal.families import DIFFICULTIES, FAMILIES
-from conductor_core.rehearsal.profiles import (
+from conductor_core.rehearsal.skills import (
     GOOD_PLAN_LOGITS,
     POOR_PLAN_LOGITS,
     PROFILES,

@@ -1,8 +1,8 @@
 """What a worker makes of its messages."""
 
-from conductor_core.chat import Message
+from conductor_core.chat.messages import Message
 from conductor_core.rehearsal.examples import EXAMPLES
-from conductor_core.rehearsal.view import PLAN_HEADING, read_messages
+from conductor_core.rehearsal.reading import PLAN_HEADING, read_messages
 
 TRAIN = EXAMPLES[3].task
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from conductor_core.chat import Finished, Message, TextDelta, WorkerSpec
+from conductor_core.chat.messages import Finished, Message, TextDelta, WorkerSpec
 from conductor_core.errors import PoolInvalid
 from conductor_core.rehearsal import (
     DIFFICULTIES,

@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 
 from conductor_core.errors import RunDamaged, RunTooNew, RunUnreadable, StoreDamaged, StoreError, UnknownRun
-from conductor_core.events import VOCABULARY, Event
-from conductor_core.trace import fold
-from storage import Store, open_store, queries
+from conductor_core.run.events import VOCABULARY, Event
+from conductor_core.run.trace import fold
+from storage import Store, open_store
 from storage.encoding import fold_digest
+from storage.log import queries
 from tests.support import damaging
 from tests.support.run_events import answered, created, planned, step_started, whole_run
 

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from conductor_core.events import Event
-from conductor_core.message_parts import ImagePart
+from conductor_core.chat.messages import ImagePart
+from conductor_core.run.events import Event
 from storage import Privacy, open_store
 from storage.__main__ import main
-from storage.evidence.formats import read_key
+from storage.bundles import export_runs
 from storage.evidence.keys import load_key
-from storage.exporting import export_runs
+from storage.merkle.formats import read_key
 from tests.support.alone import python_alone
 from tests.support.pictures import picture
 from tests.support.run_events import PAGE, created_otherwise, whole_run

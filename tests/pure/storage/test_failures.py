@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from conductor_core.errors import StoreDamaged, StoreError, StoreFull, StoreGone, StoreLocked, StoreReadOnly
-from storage import failures
+from storage import errors
 
 
 def of_sqlite(code: int, words: str = "what SQLite said") -> sqlite3.Error:
@@ -19,7 +19,7 @@ def of_sqlite(code: int, words: str = "what SQLite said") -> sqlite3.Error:
 
 
 def told(path: Path, error: Exception) -> StoreError:
-    with pytest.raises(StoreError) as caught, failures.translated(path):
+    with pytest.raises(StoreError) as caught, errors.translated(path):
         raise error
     assert str(path) in str(caught.value)
     assert caught.value.__cause__ is error
@@ -103,5 +103,5 @@ def test_a_fault_of_the_file_system(tmp_path: Path, number: int, kind: type[Stor
 
 
 def test_what_is_no_fault_of_the_database_is_left_alone(tmp_path: Path) -> None:
-    with pytest.raises(ZeroDivisionError), failures.translated(tmp_path):
+    with pytest.raises(ZeroDivisionError), errors.translated(tmp_path):
         raise ZeroDivisionError

@@ -17,7 +17,7 @@ from conductor_core.errors import (
     StoreReadOnly,
     StoreTooNew,
 )
-from conductor_core.trace import fold
+from conductor_core.run.trace import fold
 from storage import Store, open_store
 from tests.support.privileges import without_privileges
 from tests.support.run_events import answered, created, planned, run_completed, whole_run

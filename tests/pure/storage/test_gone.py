@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from conductor_core import events as ev
 from conductor_core.errors import EventOutOfOrder, OwnerGone, StoreGone
-from conductor_core.trace import fold
+from conductor_core.run import events as ev
+from conductor_core.run.trace import fold
 from storage import Store, open_store
-from storage.owner import Owner
+from storage.log.owner import Owner
 from tests.support.run_events import answered, created, planned, run_completed, step_started, whole_run
 
 

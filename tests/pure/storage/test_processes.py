@@ -5,15 +5,15 @@ import sys
 from datetime import timedelta
 from pathlib import Path
 
-from conductor_core import events as ev
-from conductor_core.trace import RunTrace
+from conductor_core.run import events as ev
+from conductor_core.run.trace import RunTrace
 from storage import Store, open_store
-from storage.owner import Owner, gone, left
+from storage.log.owner import Owner, gone, left
 from tests.support.run_events import created, planned, run_completed, step_started
 
 CHILD = """
 import sys
-from conductor_core import events as ev
+from conductor_core.run import events as ev
 from storage import open_store
 from tests.support.run_events import created, planned, step_started, whole_run
 store = open_store(sys.argv[1])

@@ -4,15 +4,15 @@ from pathlib import Path
 
 import pytest
 
-from conductor_core import events as ev
-from conductor_core import masking
-from conductor_core.commands import Edit
 from conductor_core.errors import StoreError
-from conductor_core.events import Event
+from conductor_core.privacy import masking
+from conductor_core.run import events as ev
+from conductor_core.run.commands import Edit
+from conductor_core.run.events import Event
 from conductor_core.settings import Settings
 from conductor_core.workflow.model import Step, Workflow
 from storage import Privacy, Store, open_store
-from storage.master_key import derived, read_or_make
+from storage.privacy.vault import derived, read_or_make
 from storage.redaction import keyed_digest
 from tests.support.run_events import (
     POOL,

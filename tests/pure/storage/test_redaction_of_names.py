@@ -9,12 +9,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from conductor_core import events as ev
-from conductor_core import masking
 from conductor_core.errors import BadInput
-from conductor_core.events import Event
-from conductor_core.person_names import NamesOfRun, PersonNames
-from conductor_core.sensitive import OpenText
+from conductor_core.privacy import masking
+from conductor_core.privacy.detectors import NamesOfRun, OpenText, PersonNames
+from conductor_core.run import events as ev
+from conductor_core.run.events import Event
+from conductor_core.run.values import PoolInfo
 from conductor_core.settings import Settings
 from conductor_core.workflow.model import Step, Workflow
 from storage import Privacy, Store, open_store
@@ -33,13 +33,13 @@ class KnowsThree:
 
 @pytest.fixture
 def store(url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
-    monkeypatch.setattr("storage.privacy.PersonNames", lambda model: KnowsThree())
+    monkeypatch.setattr("storage.privacy.settings.PersonNames", lambda model: KnowsThree())
     store = open_store(url, Privacy.of(Settings(redact=("names",))))
     yield store
     store.close()
 
 
-def pool_with(model: str) -> ev.PoolInfo:
+def pool_with(model: str) -> PoolInfo:
     return POOL.model_copy(update={"workers": (POOL.workers[0].model_copy(update={"model": model}), *POOL.workers[1:])})
 
 
@@ -103,10 +103,10 @@ def test_a_name_that_is_a_common_word_is_hidden_as_it_is_written_only() -> None:
 def test_without_the_extra_or_the_model_the_error_says_what_to_install(
     url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("conductor_core.person_names.find_spec", lambda name: None)
+    monkeypatch.setattr("conductor_core.privacy.detectors.find_spec", lambda name: None)
     with pytest.raises(BadInput, match=r"pip install '\.\[names\]'"):
         open_store(url, Privacy.of(Settings(redact=("names",))))
-    monkeypatch.setattr("conductor_core.person_names.find_spec", lambda name: name != "no_model" or None)
+    monkeypatch.setattr("conductor_core.privacy.detectors.find_spec", lambda name: name != "no_model" or None)
     with pytest.raises(BadInput, match="needs a spaCy model, and there is none at no_model"):
         PersonNames("no_model")
 
@@ -124,7 +124,7 @@ def test_many_names_cost_one_search_for_all_of_them(monkeypatch: pytest.MonkeyPa
         return re.compile(pattern)
 
     names = NamesOfRun(KnowsCapitals())  # type: ignore[arg-type]
-    monkeypatch.setattr("conductor_core.person_names.re", SimpleNamespace(compile=compiled, escape=re.escape))
+    monkeypatch.setattr("conductor_core.privacy.detectors.re", SimpleNamespace(compile=compiled, escape=re.escape))
     text = "\n".join(f"Ada{n} Byron{n} came" for n in range(300))
     assert len(names.spans(text)) == 300 * 2
     assert len(patterns) == 1

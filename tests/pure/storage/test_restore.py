@@ -11,12 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from conductor_core.actor import local_caller
 from conductor_core.errors import StoreError
-from storage import Privacy, open_store, restoring, schema
+from conductor_core.run.actor import local_caller
+from storage import Privacy, open_store
 from storage.__main__ import main
+from storage.database import schema
 from storage.evidence.anchoring import evidence_folder
-from storage.vault import keys_beside
+from storage.lifecycle import restore as restoring
+from storage.privacy.vault import keys_beside
 from tests.support.damaging import doctor
 from tests.support.run_events import whole_run
 
@@ -402,7 +404,7 @@ def test_a_refused_restore_leaves_nothing_behind(database: Path, tmp_path: Path,
 
 def test_a_stopped_restore_leaves_no_copy(database: Path, tmp_path: Path) -> None:
     slow = (
-        "import runpy, sys, time; from storage import restoring\n"
+        "import runpy, sys, time; from storage.lifecycle import restore as restoring\n"
         "def wait(*_): print('here', flush=True); time.sleep(60)\n"
         "restoring.check_own_log = wait\n"
         "sys.argv[0] = 'storage'; runpy.run_module('storage', run_name='__main__')\n"

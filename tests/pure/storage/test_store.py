@@ -9,12 +9,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from conductor_core import events as ev
-from conductor_core.chat import Usage
+from conductor_core.chat.messages import Usage
 from conductor_core.errors import BadInput, EventOutOfOrder, StoreError, UnknownRun
-from conductor_core.events import BatchRow
-from conductor_core.spending import Cost
-from conductor_core.trace import fold
+from conductor_core.run import events as ev
+from conductor_core.run.costs import Cost
+from conductor_core.run.trace import fold
+from conductor_core.run.values import BatchRow
 from conductor_core.workflow.model import Step, Workflow
 from storage import Store, open_store
 from storage.encoding import SnapshotRow

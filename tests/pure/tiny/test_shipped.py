@@ -12,15 +12,15 @@ from safetensors import safe_open
 
 import conductor_core.conductors
 from benchmarks.readable import faults
-from conductor_core.chat import ParentPlan, PlanRequest, PlanText, WorkerSpec
+from conductor_core.chat.messages import ParentPlan, PlanRequest, PlanText, WorkerSpec
 from conductor_core.cli.main import main
 from conductor_core.conductors.catalogue import open_conductor
-from conductor_core.conductors.seating import numbering
-from conductor_core.conductors.short_prompt import MARKERS
-from conductor_core.engine.pool import read_specs
+from conductor_core.conductors.prompts import MARKERS
+from conductor_core.conductors.roles import numbering
+from conductor_core.engine.pools import read_specs
+from conductor_core.lab.training.corpus.wording.phrases import phrase_rules
 from conductor_core.rehearsal import EXAMPLES, Example, grade
 from conductor_core.settings import Settings
-from conductor_core.training.corpus.wording.phrases import phrase_rules
 from conductor_core.workflow.model import Workflow
 from conductor_core.workflow.parser import parse_completion
 from conductor_core.workflow.topology import topology

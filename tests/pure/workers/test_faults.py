@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conductor_core import masking
-from conductor_core.chat import WorkerSpec
+from conductor_core.chat.messages import WorkerSpec
 from conductor_core.errors import WorkerError, WorkerFailed, WorkerKeyRefused, WorkerRateLimited
-from conductor_core.provider_words import ErrorReply, read_error_reply
-from conductor_core.quoted import one_line
+from conductor_core.privacy import masking
+from conductor_core.privacy.masking import one_line
+from conductor_core.providers.errors import ErrorReply, read_error_reply
 from conductor_core.workers.faults import from_error_object
 
 KEY = "k3Yw-9f8e7d6c5b4a39281706f5e4"

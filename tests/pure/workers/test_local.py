@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from conductor_core.chat import Chunk, Finished, Message, TextDelta, Usage, WorkerSpec
+from conductor_core.chat.messages import Chunk, Finished, Message, TextDelta, Usage, WorkerSpec
 from conductor_core.errors import BadInput, PoolInvalid, WorkerModelUnknown, WorkerOutputTooLarge, WorkerRefused
 from conductor_core.inference.generation import Done, Generation
 from conductor_core.settings import Settings

@@ -1,7 +1,7 @@
 import pytest
 
-from conductor_core.chat import TextDelta
-from conductor_core.masking import Mask
+from conductor_core.chat.messages import TextDelta
+from conductor_core.privacy.masking import Mask
 from conductor_core.workers import masked
 from conductor_core.workers.masked import MaskedChunks
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from conductor_core.chat import WorkerSpec
+from conductor_core.chat.messages import WorkerSpec
 from conductor_core.errors import BadInput, PoolInvalid
 from conductor_core.settings import Settings
 from conductor_core.workers.pool import open_worker

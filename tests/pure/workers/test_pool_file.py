@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conductor_core.chat import Price, WorkerSpec
+from conductor_core.chat.messages import Price, WorkerSpec
 from conductor_core.errors import PoolInvalid
 from conductor_core.workers.pool_file import POOL_FILES, read_pool_file
 from tests.support.model_files import parse_pool

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from conductor_core.engine.pool import open_pool
+from conductor_core.engine.pools import open_pool
 from conductor_core.settings import Settings
 from conductor_core.workers.pool_file import read_pool_file
 from tests.support.model_files import parse_pool

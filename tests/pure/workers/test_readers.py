@@ -7,8 +7,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from conductor_core.characters import Pieces
-from conductor_core.chat import ReasoningDelta, TextDelta, ToolCall, Usage, WorkerSpec
+from conductor_core.chat.messages import ReasoningDelta, TextDelta, ToolCall, Usage, WorkerSpec
+from conductor_core.text import Pieces
 from conductor_core.workers.anthropic import AnthropicDialect, MessageReader
 from conductor_core.workers.http import Reader
 from conductor_core.workers.openai import ChatReader, OpenAIDialect

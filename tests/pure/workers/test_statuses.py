@@ -3,8 +3,8 @@
 import httpx2
 import pytest
 
-from conductor_core.chat import WorkerSpec
-from conductor_core.provider_words import ErrorReply
+from conductor_core.chat.messages import WorkerSpec
+from conductor_core.providers.errors import ErrorReply
 from conductor_core.workers.faults import from_status
 
 SPEC = WorkerSpec(name="w", provider="openai", model="m", base_url="http://127.0.0.1:9/v1")

@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from conductor_core.chat import ReasoningDelta, TextDelta
+from conductor_core.chat.messages import ReasoningDelta, TextDelta
 from conductor_core.workers.thoughts import Thoughts
 
 CASES = [

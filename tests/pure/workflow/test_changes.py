@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conductor_core.workflow.changes import Origins, compare, match
-from conductor_core.workflow.edit import add_step, move_step, remove_step, replace_step
+from conductor_core.workflow.edits import Origins, add_step, compare, match, move_step, remove_step, replace_step
 from conductor_core.workflow.model import Step, Workflow
 from pages.components.run import draft as drafts
 from tests.support.fakes import workflow_of

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conductor_core.workflow.edit import Reference, add_step, move_step, remove_step, replace_step
+from conductor_core.workflow.edits import Reference, add_step, move_step, remove_step, replace_step
 from conductor_core.workflow.model import AccessList, Step, Workflow
 
 

@@ -3,8 +3,8 @@
 import pytest
 
 from conductor_core.workflow.model import AccessList
-from conductor_core.workflow.parsed import Parsed
 from conductor_core.workflow.parser import parse_completion
+from conductor_core.workflow.source import Parsed
 
 PLAIN = 'model_id = [0, 1]\nsubtasks = ["Plan it.", "Do it."]\naccess_list = [[], [0]]\n'
 

@@ -7,14 +7,12 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from conductor_core.workflow.faults import FAULTS
 from conductor_core.workflow.literals import NotLiteral, Reader
 from conductor_core.workflow.model import AccessList, Step, Workflow
-from conductor_core.workflow.parser import parse_completion, parse_workflow_file, partial_steps
+from conductor_core.workflow.parser import parse_completion, parse_workflow_file, partial_steps, scan
 from conductor_core.workflow.printer import to_json, to_lists
-from conductor_core.workflow.scan import scan
 from conductor_core.workflow.source import SourceText
-from conductor_core.workflow.validation import validate
+from conductor_core.workflow.validation import FAULTS, validate
 
 AGENTS = ("gpt-5", "qwen3", "7", "a'b\"c")
 

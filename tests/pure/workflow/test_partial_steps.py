@@ -1,7 +1,7 @@
 """Steps appear one by one while the plan is still being written."""
 
-from conductor_core.workflow.parsed import PartialStep
 from conductor_core.workflow.parser import parse_completion, partial_steps
+from conductor_core.workflow.source import PartialStep
 
 PLAN = (
     "<think>I might say model_id = [3], subtasks = ['draft'].</think>\n"

@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conductor_core.chat import WorkerSpec
-from conductor_core.conductors.seating import cast_of
-from conductor_core.rehearsal.profiles import rehearsal_specs
-from conductor_core.rehearsal.roles import read_role
+from conductor_core.chat.messages import WorkerSpec
+from conductor_core.conductors.roles import cast_of
+from conductor_core.rehearsal.reading import read_role
+from conductor_core.rehearsal.skills import rehearsal_specs
 from conductor_core.workflow.model import QUESTION
 from conductor_core.workflow.templates import TEMPLATES, Cast, Template
 from conductor_core.workflow.topology import topology

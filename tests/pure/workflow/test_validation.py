@@ -1,9 +1,8 @@
 import pytest
 
-from conductor_core.workflow.faults import FAULTS, WARNINGS
 from conductor_core.workflow.model import CONDUCTOR_AGENT, AccessList, Fault, Step, Workflow
 from conductor_core.workflow.parser import parse_completion
-from conductor_core.workflow.validation import Checked, validate
+from conductor_core.workflow.validation import FAULTS, WARNINGS, Checked, validate
 
 AGENTS = ("gpt-5", "claude-sonnet-4", "qwen3-32b")
 

@@ -53,7 +53,7 @@ export function doing({ phase, done, total, per_s: rate, left_s: left }) {
 
 const BYTES_OF = { loading: "Loading the model", converting: "Converting the model" }
 
-// Says an estimate as roughly as it is known. Mirrors time_left of conductor_core.progress.
+// Says an estimate as roughly as it is known. Mirrors time_left of conductor_core.chat.progress.
 function timeLeft(left) {
   if (left === null || left === undefined) return ""
   if (left < 7.5) return " · a few seconds left"

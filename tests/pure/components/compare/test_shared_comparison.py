@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from conductor_core.actor import local_caller
 from conductor_core.errors import BadInput
-from conductor_core.events import Event
-from conductor_core.redaction import MARK, Redactor, words
-from conductor_core.shared_run import MOST_RUNS, as_imported, read_shared
-from conductor_core.trace import fold
+from conductor_core.run.actor import local_caller
+from conductor_core.run.events import Event
+from conductor_core.run.redaction import MARK, Redactor, words
+from conductor_core.run.share import MOST_RUNS, as_imported, read_shared
+from conductor_core.run.trace import fold
 from pages.components.compare.shared_comparison import shared_comparison
-from pages.components.live_workflow.sealed_page import bundle_of
+from pages.components.live_workflow.shared_page import bundle_of
 from tests.pure.components.live_workflow.test_shared_page import check_that_it_is_sealed
 from tests.support.run_events import whole_run
 
@@ -83,7 +83,7 @@ def test_one_damaged_run_of_a_file_is_named_and_nothing_is_read() -> None:
 def test_the_runs_of_a_file_share_one_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     page = shared_comparison(runs("One?", "Two?"), Redactor())
     size = len(json.dumps([event.model_dump(mode="json") for event in whole_run("r0", "One?")]))
-    monkeypatch.setattr("conductor_core.shared_run.MOST_EVENTS_BYTES", int(1.5 * size))
+    monkeypatch.setattr("conductor_core.run.share.MOST_EVENTS_BYTES", int(1.5 * size))
     with pytest.raises(BadInput, match="run 1 of file: its events are larger"):
         read_shared(page, "file")
 

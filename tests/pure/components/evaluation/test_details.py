@@ -5,13 +5,18 @@ from pathlib import Path
 
 import pytest
 
-from conductor_core.evaluation.report import summarise
-from conductor_core.records.evaluation import EvaluationPlan, EvaluationRecord, PresentSubset, read_record
-from pages.components.evaluation.command import command, to_mend
-from pages.components.evaluation.details import rounds, rounds_html, spreads_html, subsets_html
-from pages.components.evaluation.head import head_html
-from pages.components.evaluation.simulated import meaning, workers_simulated
-from pages.components.evaluation.standings import standings
+from conductor_core.lab.evaluation.report import summarise
+from conductor_core.lab.records.evaluation import EvaluationPlan, EvaluationRecord, PresentSubset, read_record
+from pages.components.evaluation.details import (
+    command,
+    head_html,
+    rounds,
+    rounds_html,
+    spreads_html,
+    subsets_html,
+    to_mend,
+)
+from pages.components.evaluation.standings import meaning, standings, workers_simulated
 from pages.components.records.folders import record_folders
 from tests.support.evaluations import plan, row
 from tests.support.records import evaluation_plan, outcomes, seeds_and_parts, summary

@@ -5,13 +5,23 @@ from pathlib import Path
 
 import pytest
 
-from conductor_core.evaluation.report import summarise
-from conductor_core.records.evaluation import EvaluationRecord, Outcome, Present
+from conductor_core.lab.evaluation.report import summarise
+from conductor_core.lab.records.evaluation import EvaluationRecord, Outcome, Present
 from pages.components.evaluation.charts import pareto, steps_by_difficulty
 from pages.components.evaluation.outcomes import Pair, Which, pairs
-from pages.components.evaluation.standing_rows import NO_INTERVAL, difference_html, head_html, heat_html, row_html
-from pages.components.evaluation.standings import difficulties, frontier, standings, to_csv, to_markdown
-from pages.components.look.difficulty_marks import legend
+from pages.components.evaluation.standings import (
+    NO_INTERVAL,
+    difference_html,
+    difficulties,
+    frontier,
+    head_html,
+    heat_html,
+    row_html,
+    standings,
+    to_csv,
+    to_markdown,
+)
+from pages.components.style.figures import legend
 from tests.support.evaluations import plan, row
 from tests.support.records import evaluation_plan, outcomes, summary
 

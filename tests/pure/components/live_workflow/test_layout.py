@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conductor_core.graph_layout import CARD_HEIGHT_PX, Edge, GraphLayout, RoundShape, lay_out
+from conductor_core.run.graph_layout import CARD_HEIGHT_PX, Edge, GraphLayout, RoundShape, lay_out
 from pages.components.live_workflow.layout import network_data
 
 

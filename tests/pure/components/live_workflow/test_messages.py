@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conductor_core import events as ev
-from conductor_core.events import Event
-from conductor_core.trace import RoundTrace, RunTrace, fold
+from conductor_core.run import events as ev
+from conductor_core.run.events import Event
+from conductor_core.run.trace import RoundTrace, RunTrace, fold
 from conductor_core.workflow.model import Step, Workflow
-from conductor_core.workflow.parsed import PartialStep
 from conductor_core.workflow.parser import partial_steps
+from conductor_core.workflow.source import PartialStep
 from pages.components.live_workflow import messages as live_view
 from pages.components.live_workflow.messages import LiveView, draft_steps, shape_in_words
 from storage import StoredEvent

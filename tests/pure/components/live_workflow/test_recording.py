@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from conductor_core import events as ev
-from conductor_core.events import Event
-from conductor_core.trace import begin, fold
+from conductor_core.run import events as ev
+from conductor_core.run.events import Event
+from conductor_core.run.trace import begin, fold
 from pages.components.live_workflow.messages import LiveView
-from pages.components.live_workflow.recording import recording
+from pages.components.live_workflow.shared_page import recording
 from storage import StoredEvent
 from tests.support.run_events import whole_run
 

@@ -10,10 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from conductor_core.redaction import Redactor
-from pages.components.live_workflow.bundle import ASSETS, bundle
-from pages.components.live_workflow.sealed_page import bundle_of
-from pages.components.live_workflow.shared_page import shared_page
+from conductor_core.run.redaction import Redactor
+from pages.components.live_workflow.shared_page import ASSETS, bundle, bundle_of, shared_page
 from tests.support.run_events import whole_run
 
 ROOT = Path(__file__).parents[4]
@@ -51,7 +49,7 @@ def test_the_script_is_made_of_every_module_that_the_live_view_loads() -> None:
 
 
 def test_modules_in_a_form_that_cannot_be_joined_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pages.components.live_workflow.bundle.ASSETS", tmp_path)
+    monkeypatch.setattr("pages.components.live_workflow.shared_page.ASSETS", tmp_path)
     (tmp_path / "a.js").write_text('import { b } from "./b.js"\nexport const a = b\n')
     (tmp_path / "b.js").write_text('import { a } from "./a.js"\nexport const b = 1\n')
     with pytest.raises(ValueError, match=r"a\.js -> b\.js -> a\.js"):

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from conductor_core.records import training
+from conductor_core.lab.records import training
 from pages.components.records import folders
 from tests.support.records import evaluation_plan, outcomes, training_rows, write_evaluation, write_training
 

@@ -9,7 +9,7 @@ from pages.components.run import waits
 def page(rules: tuple[str, ...], above_usd: float | None) -> None:
     import streamlit as st
 
-    from conductor_core.chat import WorkerSpec
+    from conductor_core.chat.messages import WorkerSpec
     from pages.components.run import waits
 
     far = WorkerSpec(name="far", provider="openai", model="m", base_url="https://far.example/v1")

@@ -6,14 +6,13 @@ from collections.abc import Iterator
 import pytest
 
 from conductor_core.engine.host import EngineHost
-from conductor_core.engine.pool import pool_info
+from conductor_core.engine.pools import pool_info
 from conductor_core.engine.request import rerun_of
 from conductor_core.engine.rerun import preview
-from conductor_core.overrides import Overrides
 from conductor_core.rehearsal import grade
-from conductor_core.run_request import RunRequest
+from conductor_core.run.request import Overrides, RunRequest
+from conductor_core.run.trace import RunTrace
 from conductor_core.settings import Settings
-from conductor_core.trace import RunTrace
 from pages.components.tour import story
 from pages.components.tour.story import CHANGED, CHECK, PLAN, RIGHT, STOPS, TASK, WRONG, Kind
 from storage import open_store

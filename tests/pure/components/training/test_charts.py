@@ -2,10 +2,9 @@ from pathlib import Path
 
 import pytest
 
-from conductor_core.export.colours import LIGHT
-from conductor_core.records.training import HeldOut, Iteration, TrainingRecord
-from pages.components.look.drawing import PALETTE
-from pages.components.look.palette import DARK
+from conductor_core.export.picture import LIGHT
+from conductor_core.lab.records.training import HeldOut, Iteration, TrainingRecord
+from pages.components.style.figures import DARK, PALETTE
 from pages.components.training.charts import Panel, panels, thinned
 from tests.support.records import AGENTS, training_rows
 

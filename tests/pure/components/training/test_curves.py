@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conductor_core.records import DIFFICULTIES
-from conductor_core.records.training import Iteration, Row, Started, TrainingRecord
+from conductor_core.lab.records import DIFFICULTIES
+from conductor_core.lab.records.training import Iteration, Row, Started, TrainingRecord
 from pages.components.training import curves as cv
 from pages.components.training.curves import Curve
 from tests.support.records import AGENTS, training_rows

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from conductor_core.records.training import Sample, Stage, TrainingRecord
+from conductor_core.lab.records.training import Sample, Stage, TrainingRecord
 from pages.components.training.samples import graph_html, groups, read_sample, sample_html
 from tests.support.records import AGENTS, EARLY, LATE, training_rows
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from conductor_core.records.training import Started, TrainingRecord
-from pages.components.training.stage_settings import grammar_in_words, most_steps
+from conductor_core.lab.records.training import Started, TrainingRecord
+from pages.components.training.charts import grammar_in_words, most_steps
 
 
 def record(**config: Any) -> TrainingRecord:

@@ -4,8 +4,8 @@ import pytest
 
 from storage.evidence import alignment
 from storage.evidence.alignment import Aligner, Row, name_differences
-from storage.evidence.formats import NO_LEAF, event_leaf
 from storage.evidence.history import Events, History, Report
+from storage.merkle.formats import NO_LEAF, event_leaf
 
 OTHER = b"f" * 64
 

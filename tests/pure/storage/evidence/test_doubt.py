@@ -1,6 +1,6 @@
 """How much is published is not taken from the database alone: the key and the anchor are outside of it."""
 
-from conductor_core.actor import local_caller
+from conductor_core.run.actor import local_caller
 from storage import Store
 from tests.support.damaging import doctor
 from tests.support.run_events import whole_run

@@ -16,8 +16,8 @@ import pytest
 
 from benchmarks import tampering
 from benchmarks.tampering import Laboratory
-from conductor_core import events as ev
 from conductor_core.errors import StoreError
+from conductor_core.run import events as ev
 from storage import Privacy, Store, open_store
 from storage.__main__ import main
 from storage.evidence import anchoring, single_file, verifier

@@ -24,9 +24,9 @@ from storage.evidence import alignment, bundle, bundle_files, database_audit, hi
 from storage.evidence.alignment import Aligner, Row
 from storage.evidence.bundle_files import FILES
 from storage.evidence.checking import check_log
-from storage.evidence.formats import NO_LEAF, event_leaf
 from storage.evidence.history import Events, History, Report
 from storage.evidence.verifier import verify
+from storage.merkle.formats import NO_LEAF, event_leaf
 from tests.support.damaging import doctor
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from conductor_core.actor import local_caller
+from conductor_core.run.actor import local_caller
 from storage import open_store
 from storage.__main__ import main
 from tests.support.run_events import whole_run

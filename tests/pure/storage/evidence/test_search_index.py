@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from conductor_core import events as ev
+from conductor_core.run import events as ev
 from storage import Privacy, open_store
 from storage.__main__ import main
 from storage.search.index import CALL_COLUMNS

@@ -14,9 +14,9 @@ from benchmarks import mutated_bundles, tampering
 from benchmarks.tampering import ATTACKERS, CLASSES, LOCATED, Laboratory
 from storage.evidence.bundle import write_bundle
 from storage.evidence.bundle_files import json_line
-from storage.evidence.formats import record_leaf
 from storage.evidence.history import Finding
 from storage.evidence.verifier import verify
+from storage.merkle.formats import record_leaf
 
 
 @pytest.fixture(scope="module")

@@ -6,18 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from conductor_core import events as ev
-from conductor_core.chat import Message, Usage, WorkerSpec
+from conductor_core.chat.messages import ImagePart, Message, Usage, WorkerSpec, content_of
 from conductor_core.errors import BadInput
-from conductor_core.message_parts import ImagePart, content_of
-from conductor_core.run_facts import BatchRow, Imported
+from conductor_core.run import events as ev
+from conductor_core.run.values import BatchRow, Imported, PoolInfo
 from conductor_core.settings import Settings
 from storage import Privacy, Store, open_store
 from storage.search.filters import Filters
 from tests.support.damaging import doctor
 from tests.support.run_events import PAGE, created, planned, run_completed, step_completed, step_started, whole_run
 
-POOL = ev.PoolInfo(
+POOL = PoolInfo(
     name="p",
     workers=(
         WorkerSpec(name="solver", provider="openai", model="m", base_url="http://one.example/v1"),

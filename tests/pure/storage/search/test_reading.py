@@ -2,9 +2,9 @@
 
 import pytest
 
-from conductor_core import events as ev
-from conductor_core.chat import Message, ToolCall, Usage
-from conductor_core.events import Event
+from conductor_core.chat.messages import Message, ToolCall, Usage
+from conductor_core.run import events as ev
+from conductor_core.run.events import Event
 from storage import Store
 from storage.search.reading import Place
 from tests.support.run_events import (

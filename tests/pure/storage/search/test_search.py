@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from conductor_core import events as ev
-from conductor_core.actor import Actor
-from conductor_core.chat import Message
+from conductor_core.chat.messages import Message
 from conductor_core.errors import BadInput, StoreDamaged, StoreError
+from conductor_core.run import events as ev
+from conductor_core.run.actor import Actor
 from conductor_core.workflow.model import Step, Workflow
 from storage import Store, open_store
 from storage.search import search

@@ -1,0 +1,1 @@
+"""Readings of finished runs: what they concluded, how they differ, the decision record."""

@@ -1,0 +1,184 @@
+"""Writes a decision record as one HTML file: no script, nothing to fetch, and a policy that forbids both.
+
+The template escapes every value. What would steer a page though it is escaped, such as a mark that reorders text, is
+written out.
+"""
+
+import base64
+import hashlib
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cache
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from conductor_core import __version__
+from conductor_core.analysis import decision_record
+from conductor_core.analysis.decision_record import DecisionRecord, StepPart
+from conductor_core.analysis.text_diff import Shown, compare_texts, shortened
+from conductor_core.chat.messages import data_url_of
+from conductor_core.text import plain
+
+if TYPE_CHECKING:
+    from jinja2 import Template
+
+MADE_BY = f"conductor-inspector {__version__}"
+_MOST_READERS = 12
+"""A grid with more steps does not fit on a sheet. What each step saw stands with the step, too."""
+_CELLS = {
+    "granted": "saw it",
+    "passed_on": "in a past turn",
+    "withheld": "withheld",
+    "absent": "not there yet",
+    "planned": "was not asked",
+    "unplanned": "was not asked",
+    "unasked": "was not asked",
+    "own": "",
+}
+_REASONS = {"edited": "a person changed it", "inputs": "it was given other text", "chance": "by chance", "none": ""}
+_TONES = {"completed": ("good", "✓"), "planned": ("good", "✓"), "failed": ("bad", "✕"), "denied": ("bad", "✕")}
+_COMMENT = re.compile(r"/\*.*?\*/\n?", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    name: str
+    cells: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Grid:
+    """Who saw what in one round."""
+
+    round: str
+    readers: tuple[StepPart, ...]
+    rows: tuple[_Row, ...]
+
+
+def record_page(
+    record: DecisionRecord,
+    images: Mapping[str, tuple[str, bytes]],
+    *,
+    hidden: int = 0,
+    now_utc: datetime | None = None,
+) -> str:
+    """Returns the page.
+
+    Args:
+        images: media type and bytes of the images that the task came with, by digest; the page holds them.
+        hidden: how many passages were hidden in the texts.
+        now_utc: when the page is made; default: now.
+    """
+    style = _style()
+    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    policy = f"default-src 'none'; style-src 'sha256-{digest}'; img-src data:; base-uri 'none'; form-action 'none'"
+    tone, glyph = _TONES.get(record.status, ("warn", "•"))
+    return _template().render(
+        r=record,
+        policy=policy,
+        style=style,
+        tone=tone,
+        glyph=glyph,
+        grids=tuple(_grids(record.steps)),
+        cells=_CELLS,
+        reasons=_REASONS,
+        settings=dict(record.settings),
+        images={sha256: data_url_of(kind, data) for sha256, (kind, data) in images.items()},
+        changed_by=_names([*(edit.by.words for edit in record.edits), *(part.by.words for part in record.given)]),
+        approved_by=_names([each.by.words for each in record.approvals if each.by and "approved" in each.decision]),
+        went_to=_went_to(record),
+        difference=_difference,
+        hidden=hidden,
+        made_by=MADE_BY,
+        now_utc=now_utc or datetime.now(UTC),
+    )
+
+
+def _names(said: Sequence[str]) -> str:
+    return "; ".join(dict.fromkeys(said)) or "nobody"
+
+
+def _went_to(record: DecisionRecord) -> str:
+    hosts = [f"{each.provider} at {each.host}" for each in record.egress if each.host and not each.simulated]
+    return "; ".join(dict.fromkeys(hosts)) or "no other host: every call stayed in this process"
+
+
+def _grids(steps: Sequence[StepPart]) -> Iterator[_Grid]:
+    """Yields who saw what, for each round whose steps fit on a sheet."""
+    by_round = sorted(steps, key=_round_of)
+    for round_, group in groupby(by_round, key=_round_of):
+        readers = tuple(group)
+        if len(readers) > _MOST_READERS:
+            continue
+        rows = [_Row("the task", tuple(step.question for step in readers))]
+        for place, source in enumerate(readers[:-1]):
+            cells = tuple("own" if at <= place else _cell(source, reader) for at, reader in enumerate(readers))
+            rows.append(_Row(f"output of step {source.label}", cells))
+        yield _Grid(round_, readers, tuple(rows))
+
+
+def _round_of(step: StepPart) -> str:
+    return step.label.rpartition(".")[0]
+
+
+def _cell(source: StepPart, reader: StepPart) -> str:
+    """Returns what ``reader`` got of the output of ``source``, a step before it."""
+    if any(piece.source == source.label for piece in reader.granted):
+        return "granted"
+    if any(piece.source == source.label and piece.sha256 for piece in reader.withheld):
+        return "withheld"
+    return "absent" if reader.identity is not None else "unasked"
+
+
+def _difference(before: str, after: str) -> list[Shown]:
+    return shortened(compare_texts(before, after))
+
+
+def _at(moment: datetime) -> str:
+    return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _took(duration_ms: float | None) -> str:
+    if duration_ms is None:
+        return "not ended"
+    if duration_ms < 59_950:
+        return f"{duration_ms / 1000:.1f} s"
+    return f"{duration_ms // 60_000:.0f} min {duration_ms % 60_000 / 1000:02.0f} s"
+
+
+def _shown(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+@cache
+def _style() -> str:
+    return _COMMENT.sub("", Path(__file__).with_name("record.css").read_text(encoding="utf-8"))
+
+
+@cache
+def _template() -> "Template":
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined  # when used: few commands write a page
+
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {
+        "plain": plain,
+        "at": _at,
+        "took": _took,
+        "shown": _shown,
+        "capital": _capital,
+        "access": decision_record.access,
+    }
+    return environment.get_template("record.html")

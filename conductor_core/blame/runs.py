@@ -1,0 +1,340 @@
+"""Carries out replays that are not recorded yet, several at once, until all ended, the budget is used or it is stopped.
+
+Each replay is an ordinary run: a child of the run that is blamed, marked by its purpose and by its row of a batch. So
+what is recorded is not run again, and a replay that broke off goes on from its finished steps.
+"""
+
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import cached_property
+from threading import Event, Lock
+from typing import Protocol
+
+from conductor_core.analysis.conclusion import Conclusion, conclude
+from conductor_core.blame.experiments import (
+    MOST_REPLAYS,
+    PURPOSE,
+    Answers,
+    Estimate,
+    Experiments,
+    Replay,
+    batch_row,
+)
+from conductor_core.engine.batch import Room, spent_at_most
+from conductor_core.engine.budgets import CostCap
+from conductor_core.engine.host import EngineHost
+from conductor_core.engine.reuse import whole
+from conductor_core.errors import BadInput
+from conductor_core.grading.grade import grade
+from conductor_core.grading.numbers import parse_quantity
+from conductor_core.grading.tasks import Task
+from conductor_core.rehearsal import grade as rehearsal_grade
+from conductor_core.rehearsal import recognise
+from conductor_core.run.actor import Caller, Door
+from conductor_core.run.costs import Cost
+from conductor_core.run.request import RunRequest, new_run_id
+from conductor_core.run.trace import RunTrace
+
+# Decides when two answers count as one: by a grader where the right answer is known, else by what they conclude.
+
+_LONGEST_TRUTH = 2000
+
+
+class Verdicts:
+    """Tells whether a replay's answer flips that of a run.
+
+    Attributes:
+        known_by: who knows the right answer: ``you``, the ``rehearsal world``, or ``nobody``: then answers are
+            compared with the run's own.
+        truth: the right answer; "" if nobody knows it.
+    """
+
+    def __init__(self, trace: RunTrace, truth: str | None = None) -> None:
+        """Args:
+        truth: the right answer; None: that of the rehearsal world, if it knows the task.
+
+        Raises: BadInput if the run has no answer, or ``truth`` is empty or too long.
+        """
+        if trace.answer is None:
+            raise BadInput(f"run {trace.run_id} has no answer")
+        self._answer, self._task = trace.answer, trace.task
+        known = recognise(trace.task) if truth is None else None
+        if truth is not None and (not truth.strip() or len(truth) > _LONGEST_TRUTH):
+            raise BadInput(f"the truth is the right answer to the task, in 1 to {_LONGEST_TRUTH} characters")
+        self.known_by = (
+            "nobody" if truth is None and known is None else "you" if truth is not None else "rehearsal world"
+        )
+        self.truth = truth.strip() if truth is not None else known.answer if known is not None else ""
+        self._grader = _graded_by(self.truth) if truth is not None else None
+        self._said = conclude(self._answer, self._task)
+
+    @cached_property
+    def recorded_right(self) -> bool | None:
+        """Whether the run's own answer is right; None if nobody knows."""
+        return self.right(self._answer)
+
+    def right(self, answer: str) -> bool | None:
+        """Whether ``answer`` is right; None if nobody knows."""
+        if self._grader is not None:
+            return grade(self._grader, answer).right
+        return rehearsal_grade(self._task, answer) if self.truth else None
+
+    def flips(self, answer: str) -> bool:
+        """Whether ``answer`` is right where the run's own is wrong, or wrong where that is right.
+
+        Where nobody knows what is right: whether it concludes something else.
+        """
+        if self.truth:
+            return self.right(answer) != self.recorded_right
+        return not same_conclusion(self._said, conclude(answer, self._task))
+
+    @property
+    def in_words(self) -> str:
+        """Says in a sentence what a flip is."""
+        if not self.truth:
+            doubt = "" if self._said.kind == "value" else " Two wordings of one answer count as two: give the truth."
+            return f"The right answer is not known: an answer flips if it concludes something else.{doubt}"
+        was, becomes = ("right", "wrong") if self.recorded_right else ("wrong", "right")
+        by = "" if self.known_by == "you" else f", as the {self.known_by} knows"
+        return f"The answer is {was}{by}: it flips if it becomes {becomes}."
+
+
+def same_conclusion(one: Conclusion, other: Conclusion) -> bool:
+    """Tells whether two answers come to the same: the same number in any form, else the same words."""
+    if {"declined", "empty"} & {one.kind, other.kind}:
+        return one.kind == other.kind
+    if _is_number(one.text) != _is_number(other.text):
+        return False
+    return grade(_graded_by(one.text), other.text).right
+
+
+def _graded_by(truth: str) -> Task:
+    return Task("truth", "", "", "", reference=truth, grader="numeric" if _is_number(truth) else "exact")
+
+
+def _is_number(text: str) -> bool:
+    """Whether ``text`` is one number, perhaps with a unit, and no words that could say something else: ``May 5``."""
+    found = parse_quantity(text)
+    return found is not None and (bool(found.unit) or not any(map(str.isalpha, text)))
+
+
+CONCURRENCY, SIMULATED_CONCURRENCY = 8, 64
+"""How many replays run at once. Simulated workers only wait, at their pace, and so can many of them."""
+_PLAN_TOKENS = 0
+"""No replay asks a Conductor."""
+
+
+class Listed(Protocol):
+    """What the list of runs says of one."""
+
+    @property
+    def run_id(self) -> str: ...
+    @property
+    def purpose(self) -> str: ...
+    @property
+    def batch_row(self) -> str | None: ...
+    @property
+    def status(self) -> str: ...
+
+
+@dataclass
+class Recorded:
+    """The replays of a run that are recorded, by their keys. A replay that broke off may have several runs.
+
+    Attributes:
+        done: those that completed. begun: runs of others that ended otherwise, oldest first.
+        running: those that some process carries out now.
+    """
+
+    done: dict[str, RunTrace] = field(default_factory=dict)
+    begun: dict[str, list[RunTrace]] = field(default_factory=dict)
+    running: set[str] = field(default_factory=set)
+
+    @property
+    def traces(self) -> list[RunTrace]:
+        return [*self.done.values(), *(trace for traces in self.begun.values() for trace in traces)]
+
+
+def recorded(children: Iterable[Listed], read: Callable[[str], RunTrace]) -> Recorded:
+    """Finds the replays among ``children``, the runs below the run that is blamed, newest first.
+
+    Raises: what ``read`` raises.
+    """
+    found = Recorded()
+    for child in reversed(list(children)):
+        if child.purpose != PURPOSE or child.batch_row is None:
+            continue
+        if child.status in ("queued", "running", "waiting"):
+            found.running.add(child.batch_row)
+            continue
+        trace = read(child.run_id)
+        if trace.status == "completed":
+            found.done.setdefault(child.batch_row, trace)
+        else:
+            found.begun.setdefault(child.batch_row, []).append(trace)
+    return found
+
+
+class Blame:
+    """A run, what is changed in it, and the replays of each arm: those that are recorded and those that are not.
+
+    Attributes:
+        count: replays of each arm.
+    """
+
+    def __init__(self, experiments: Experiments, verdicts: Verdicts, count: int, known: Recorded) -> None:
+        """Raises: BadInput unless ``count`` is 1 to ``MOST_REPLAYS``."""
+        if not 1 <= count <= MOST_REPLAYS:
+            raise BadInput(f"1 to {MOST_REPLAYS} replays of each can be asked for, not {count}")
+        self.experiments, self.verdicts, self.count, self.known = experiments, verdicts, count, known
+        self.replays = tuple(experiments.replays(count))
+
+    @property
+    def left(self) -> list[Replay]:
+        """The replays that are still to be run, in order."""
+        return [replay for replay in self.replays if replay.key not in self.known.done]
+
+    @property
+    def estimate(self) -> Estimate:
+        """What all replays take, recorded or not."""
+        return self.experiments.estimate(self.replays)
+
+    @property
+    def estimate_left(self) -> Estimate:
+        """What the rest takes. A finished step of a replay that broke off is not asked again."""
+        return self.experiments.estimate(self.left, self._finished)
+
+    def _finished(self, replay: Replay) -> set[int]:
+        return {step.index for trace in self.known.begun.get(replay.key, ()) for step in trace.steps if whole(step)}
+
+    def answers(self) -> Answers:
+        """Returns for each recorded replay whether its answer flipped."""
+        return {
+            replay: None if trace.answer is None else self.verdicts.flips(trace.answer)
+            for replay in self.replays
+            if (trace := self.known.done.get(replay.key)) is not None
+        }
+
+    def requests(self, *, door: Door, max_usd: float | None) -> "list[tuple[Replay, RunRequest]]":
+        """Returns the runs that are left. One that broke off builds on what it finished."""
+        batch_id, source, left = new_run_id(), self.experiments.source, self.left
+        found = []
+        for replay in left:
+            begun = self.known.begun.get(replay.key, ())
+            more = {
+                "batch": batch_row(source, batch_id, replay, len(left), max_usd),
+                "taken_up": tuple(trace.run_id for trace in reversed(begun)),
+            }
+            found.append((replay, self.experiments.request(replay, door=door).model_copy(update=more)))
+        return found
+
+
+class CarryingOut:
+    """Runs what is left of a blame. Blocks; ``stop`` may be called from any thread.
+
+    Attributes:
+        blame: its ``known`` grows with each replay that ends.
+        total, ended, failed: replays of this time.
+        cap: what all replays of the run may spend together, earlier ones included; None: no limit.
+    """
+
+    def __init__(
+        self,
+        blame: Blame,
+        host: EngineHost,
+        caller: Caller,
+        *,
+        max_usd: float | None = None,
+        concurrency: int | None = None,
+        told: Callable[["CarryingOut"], None] = lambda _: None,
+    ) -> None:
+        """Args:
+        concurrency: how many replays run at once; None: as usual.
+        told: called after each replay that ended, by one thread at a time.
+
+        Raises: BadInput if the budget could not be kept, because no price is known.
+        """
+        self.blame, self.ended, self.failed = blame, 0, 0
+        simulated = all(spec.simulated for spec in blame.experiments.agents_asked)
+        self._host, self._caller, self._told = host, caller, told
+        self._concurrency = concurrency or (SIMULATED_CONCURRENCY if simulated else CONCURRENCY)
+        spent = spent_at_most(blame.known.traces, _PLAN_TOKENS)
+        self.cap = None if max_usd is None else CostCap(spent, max_usd=max_usd)
+        if self.cap is not None:
+            self.cap.check_workers(blame.experiments.may_be_called)
+        costs = [trace.cost_usd or 0.0 for trace in blame.known.done.values()]
+        self._room = None if max_usd is None else Room(max_usd, spent.usd, costs)
+        requests = blame.requests(door=caller.door or "cli", max_usd=max_usd)
+        self.total, self._requests = len(requests), iter(requests)
+        self._running: set[str] = set()
+        self._stopped = Event()
+        self._broken: Exception | None = None
+        self._door, self._telling = Lock(), Lock()
+
+    @property
+    def why_not_all(self) -> str | None:
+        """Says why the budget let no further replay begin; None: it did not."""
+        if self.cap is None or self._room is None or (self.cap.reached is None and self._room.refused is None):
+            return None
+        spent = f"{Cost(self.cap.usd, self.cap.usd)} of {Cost(self.cap.max_usd, self.cap.max_usd or 0.0)}"
+        return f"The budget is used: {spent} are spent, and no further replay fits. With more, the blame goes on."
+
+    def run(self) -> None:
+        """Returns when all replays ended, the budget is used, or after ``stop``. Raises: BadInput, StoreError."""
+        with ThreadPoolExecutor(self._concurrency, "blame") as threads:
+            for work in [threads.submit(self._work) for _ in range(self._concurrency)]:
+                work.result()
+        if self._broken is not None:
+            raise self._broken
+
+    def stop(self) -> None:
+        """Lets no further replay begin and cancels those that run. What is finished is kept."""
+        self._stopped.set()
+        with self._door:
+            running = list(self._running)
+        if self._room is not None:
+            self._room.close()
+        for run_id in running:
+            self._host.cancel(run_id, self._caller)
+
+    def _work(self) -> None:
+        while self._room is None or self._room.begin():
+            with self._door:
+                over = self._stopped.is_set() or (self.cap is not None and self.cap.reached is not None)
+                following = None if over else next(self._requests, None)
+            if following is None:
+                if self._room is not None:
+                    self._room.close()
+                return
+            try:
+                self._one(*following)
+            except Exception as error:  # noqa: BLE001  kept and raised in the end, whatever it is: the others must stop
+                with self._door:
+                    self._broken = self._broken or error
+                self.stop()
+                return
+
+    def _one(self, replay: Replay, request: RunRequest) -> None:
+        run_id = self._host.start(request, self.cap)
+        with self._door:
+            self._running.add(run_id)
+        if self._stopped.is_set():
+            self._host.cancel(run_id, self._caller)
+        try:
+            trace = self._host.wait(run_id)
+        finally:
+            with self._door:
+                self._running.discard(run_id)
+        completed = trace.status == "completed"
+        if self._room is not None:
+            self._room.end(spent_at_most([trace], _PLAN_TOKENS).usd, completed=completed)
+        with self._door:
+            self.ended += 1
+            if completed:
+                self.blame.known.done[replay.key] = trace
+            else:
+                self.failed += 1
+                self.blame.known.begun.setdefault(replay.key, []).append(trace)
+        with self._telling:
+            self._told(self)

@@ -1,0 +1,476 @@
+"""The words that the engine and all providers share: messages to a model, and chunks from it."""
+
+import base64
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, Protocol, get_args
+
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+
+from conductor_core.precision import Packed
+from conductor_core.workflow.model import Frozen
+
+# The ways in which an answer can end, and what may be done about an incomplete one.
+
+Ending = Literal["completed", "refused", "filtered", "cut", "empty"]
+"""How an answer ended, as its provider says. All but the first are incomplete."""
+
+OnIncomplete = Literal["allow", "stop", "more_tokens", "fallback"]
+"""What happens to a step with an incomplete answer: only ``allow`` passes its output to the steps that read it.
+``more_tokens`` asks again for a cut answer, with more tokens; ``fallback`` asks the worker's fallback."""
+
+INCOMPLETE: frozenset[str] = frozenset({"refused", "filtered", "cut", "empty"})
+"""The endings of incomplete answers. Each is also the status of the step, and of a run whose answer ended so."""
+
+IN_WORDS: dict[Ending, str] = {
+    "completed": "completed",
+    "refused": "the model refused to answer",
+    "filtered": "a filter of the provider took the answer away",
+    "cut": "the answer was cut off before its end",
+    "empty": "the answer is empty",
+}
+
+WHY_EMPTY: dict[Ending, str] = {
+    "completed": "its answer was empty",
+    "refused": "the model refused to answer",
+    "filtered": "its answer was filtered",
+    "cut": "it was cut off before it wrote any",
+    "empty": "its answer was empty",
+}
+"""Words for the steps that read an empty output."""
+
+
+# The parts of a message: text, images, tool calls and their results.
+
+ImageType = Literal["image/png", "image/jpeg", "image/webp", "image/gif"]
+IMAGE_TYPES: tuple[ImageType, ...] = get_args(ImageType)
+Accepted = Literal["text", "image"]
+ACCEPTED: tuple[Accepted, ...] = get_args(Accepted)
+"""What a worker may say that it accepts."""
+
+IMAGE_PIXELS_PER_TOKEN = 750
+"""By this a vision model's input tokens are estimated (Anthropic's documentation, "Vision", image costs)."""
+MOST_IMAGE_TOKENS = 1600
+"""Above this the estimate does not go, because providers scale larger images down (same source)."""
+
+
+class TextPart(Frozen):
+    kind: Literal["text"] = "text"
+    text: str
+
+
+class ImagePart(Frozen):
+    """An image by its digest. The bytes are content: they are kept once, beside the events.
+
+    Attributes:
+        sha256: of the bytes. size_bytes: how many they are.
+        width, height: in pixels.
+    """
+
+    kind: Literal["image"] = "image"
+    sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
+    media_type: ImageType
+    width: PositiveInt
+    height: PositiveInt
+    size_bytes: PositiveInt
+
+    @classmethod
+    def of(cls, loaded: "LoadedImage") -> "ImagePart":
+        """Returns a loaded image without its bytes."""
+        return cls(**loaded.model_dump())
+
+    @property
+    def tokens(self) -> int:
+        """The input tokens of the image, by estimate."""
+        return min(-(-self.width * self.height // IMAGE_PIXELS_PER_TOKEN), MOST_IMAGE_TOKENS)
+
+    @property
+    def described(self) -> str:
+        """The image in words, where only text can be shown."""
+        kind = self.media_type.partition("/")[2].upper()
+        return f"[image: {kind}, {self.width} x {self.height} pixels, sha256 {self.sha256[:12]}]"
+
+
+class LoadedImage(ImagePart):
+    """An image with its bytes, as a worker gets it. No record and no JSON holds the bytes."""
+
+    data: bytes = Field(exclude=True, repr=False)
+
+
+def image_base64(part: ImagePart) -> str:
+    """Returns the bytes of a loaded image as base64. Raises: ValueError if it is not loaded."""
+    if not isinstance(part, LoadedImage):
+        raise ValueError(f"image {part.sha256} was not loaded before it was sent")
+    return base64.b64encode(part.data).decode()
+
+
+def data_url(part: ImagePart) -> str:
+    """Returns a loaded image as a URL that holds it. Raises: ValueError if it is not loaded."""
+    return f"data:{part.media_type};base64,{image_base64(part)}"
+
+
+def data_url_of(media_type: str, data: bytes) -> str:
+    """Returns a content as a URL that holds it."""
+    return f"data:{media_type};base64,{base64.b64encode(data).decode()}"
+
+
+class ToolCallPart(Frozen):
+    """A tool that an assistant called. ``arguments`` is JSON as the model wrote it."""
+
+    kind: Literal["tool_call"] = "tool_call"
+    call_id: str
+    name: str
+    arguments: str = ""
+
+
+class ToolResultPart(Frozen):
+    """What the tool of the call ``call_id`` gave back. It stands in a user's message."""
+
+    kind: Literal["tool_result"] = "tool_result"
+    call_id: str
+    text: str
+    is_error: bool = False
+
+
+Part = Annotated[TextPart | ImagePart | ToolCallPart | ToolResultPart, Field(discriminator="kind")]
+Content = str | tuple[Part, ...]
+"""What a message says. Text alone is a plain string, as in all older records."""
+
+
+def content_of(text: str, images: Sequence[ImagePart] = ()) -> Content:
+    """Returns ``text`` with images before it, where providers want them."""
+    return (*images, TextPart(text=text)) if images else text
+
+
+def parts_of(content: Content) -> tuple[Part, ...]:
+    """Returns the parts of a content; one for plain text."""
+    return (TextPart(text=content),) if isinstance(content, str) else content
+
+
+def images_in(content: Content) -> tuple[ImagePart, ...]:
+    """Returns the images of a content, in order."""
+    return () if isinstance(content, str) else tuple(part for part in content if isinstance(part, ImagePart))
+
+
+def in_words(content: Content) -> str:
+    """Returns a content as text. Parts that are no text are described in brackets."""
+    return content if isinstance(content, str) else "\n\n".join(map(_in_words, content))
+
+
+def _in_words(part: Part) -> str:
+    match part:
+        case TextPart():
+            return part.text
+        case ImagePart():
+            return part.described
+        case ToolCallPart():
+            return f"[tool call {part.call_id}: {part.name}({part.arguments})]"
+        case ToolResultPart():
+            return f"[{'error' if part.is_error else 'result'} of tool call {part.call_id}: {part.text}]"
+
+
+def identity_of(content: Content) -> object:
+    """Returns what the identity of a step covers of a content: of an image the digest of its bytes."""
+    if isinstance(content, str):
+        return content
+    return [["image", part.sha256] if isinstance(part, ImagePart) else part.model_dump(mode="json") for part in content]
+
+
+Provider = Literal["openai", "anthropic", "local", "rehearsal"]
+FinishReason = Literal["stop", "length", "content_filter", "tool_calls", "refusal", "other"]
+
+
+class Message(Frozen):
+    """One turn of a conversation, exactly as sent."""
+
+    role: Literal["system", "user", "assistant"]
+    content: Content
+
+    @property
+    def text(self) -> str:
+        """The content as text. Parts that are no text are described in brackets."""
+        return in_words(self.content)
+
+
+def conversation_of(task: str, images: Sequence[ImagePart], before: Sequence[Message]) -> tuple[Message, ...]:
+    """Returns a conversation whose last turn is the task, which a user says with its images."""
+    return (*before, Message(role="user", content=content_of(task, images)))
+
+
+class Usage(Frozen):
+    """Tokens of one call, or a sum of calls. ``estimated``: whether we estimated a part that no provider reported."""
+
+    input_tokens: NonNegativeInt = 0
+    output_tokens: NonNegativeInt = 0
+    estimated: bool = False
+
+    @property
+    def total_tokens(self) -> int:
+        return self.input_tokens + self.output_tokens
+
+    def __add__(self, other: "Usage") -> "Usage":
+        return Usage(
+            input_tokens=self.input_tokens + other.input_tokens,
+            output_tokens=self.output_tokens + other.output_tokens,
+            estimated=self.estimated or other.estimated,
+        )
+
+
+class Price(Frozen):
+    """USD per million tokens."""
+
+    input: NonNegativeFloat
+    output: NonNegativeFloat
+
+    def cost_usd(self, usage: Usage) -> float:
+        return (usage.input_tokens * self.input + usage.output_tokens * self.output) / 1e6
+
+
+FREE = Price(input=0, output=0)
+"""The price of a model in this process, whose tokens nobody bills."""
+
+
+class WorkerSpec(Frozen):
+    """One worker of a pool, as written in the pool file. Never holds a key, only the name of the variable that does.
+
+    Attributes:
+        description: what it is good at. The Conductor reads it beside the ordinal.
+        usd_per_mtok: None if none was given; see ``price``.
+        max_output_bytes: the program refuses a longer stream.
+        pass_reasoning: its reasoning stays in its answer, between ``<think>`` and ``</think>``, for later steps to see.
+        fallback: the pool's worker that is asked instead when this one fails for good, and, if the run is set so, when
+            its answer is incomplete.
+        accepts: the kinds of parts that a message to it may have.
+    """
+
+    name: str = Field(min_length=1, max_length=80)
+    provider: Provider
+    model: str = Field(min_length=1)
+    description: str = ""
+    base_url: str | None = None
+    api_key_env: str | None = None
+    usd_per_mtok: Price | None = None
+    params: Mapping[str, Any] = Field(default_factory=dict)
+    timeout_s: PositiveFloat = 120
+    max_concurrency: PositiveInt = 8
+    max_output_bytes: PositiveInt = 4_000_000
+    pass_reasoning: bool = False
+    fallback: str | None = None
+    accepts: tuple[Accepted, ...] = ("text",)
+
+    @property
+    def simulated(self) -> bool:
+        return self.provider == "rehearsal"
+
+    @property
+    def price(self) -> Price | None:
+        """What its tokens cost. None: unknown; their cost is then recorded as None, never as zero."""
+        return FREE if self.usd_per_mtok is None and self.provider == "local" else self.usd_per_mtok
+
+
+def sum_of_costs(costs_usd: Iterable[float | None]) -> float | None:
+    """Adds costs. Returns None if one is unknown: an unknown cost never counts as zero."""
+    listed = list(costs_usd)
+    return None if None in listed else sum(cost_usd or 0.0 for cost_usd in listed)
+
+
+@dataclass(frozen=True, slots=True)
+class TextDelta:
+    """A piece of the answer, in order. No model of pydantic: an answer has hundreds, and none is stored."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReasoningDelta:
+    """A piece of the model's visible thinking: shown and logged, never passed on to later steps."""
+
+    text: str
+
+
+class ToolCall(Frozen):
+    """A tool that a model called although it was offered none. The call is recorded as it came, and is not run."""
+
+    name: str
+    arguments: str = ""
+
+
+class Finished(Frozen):
+    """The provider said that the answer is complete. A stream without this was cut.
+
+    Attributes:
+        usage, cost_usd, model: as the provider reports them; None if it does not.
+        refusal: what the model, or a filter, said instead of an answer.
+        tool_calls: the tools that it called instead of answering, or besides.
+    """
+
+    finish_reason: FinishReason
+    usage: Usage | None = None
+    cost_usd: float | None = None
+    model: str | None = None
+    refusal: str = ""
+    tool_calls: tuple[ToolCall, ...] = ()
+
+    def ending(self, text: str) -> Ending:
+        """Returns how an answer ended whose whole text is ``text``."""
+        if self.finish_reason == "content_filter":
+            return "filtered"
+        if self.refusal or self.finish_reason == "refusal":
+            return "refused"
+        if self.finish_reason == "length":
+            return "cut"
+        if not text.strip():
+            return "empty"
+        return "completed" if self.finish_reason == "stop" else "cut"
+
+
+Chunk = TextDelta | ReasoningDelta | Finished
+
+
+class Worker(Protocol):
+    """Answers one step. Implemented by the HTTP, local and rehearsal workers."""
+
+    @property
+    def spec(self) -> WorkerSpec: ...
+
+    def answer(self, messages: Sequence[Message]) -> AsyncIterator[Chunk]:
+        """Streams the answer; the last chunk is ``Finished``.
+
+        Closing or cancelling the iterator closes the provider's connection. Raises: WorkerError.
+        """
+        ...
+
+    async def aclose(self) -> None:
+        """Releases connections. The worker cannot be used afterwards."""
+        ...
+
+
+class ConductorInfo(Frozen):
+    """Which Conductor wrote a plan, as recorded.
+
+    Attributes:
+        name: as the user named it (``tiny``, a folder, a hub id, ``URL#MODEL``).
+        device, dtype: where and how it ran; None for a remote one.
+        seated: whether its ordinals are seats (``conductors.seating``) instead of the pool's order.
+        usd_per_mtok: None if none was given, or in older records; see ``price``.
+        prompt_sha256: of the prompt that a conductors file gave; None if it was our prompt.
+        precision: how its weights were packed; None: they were in ``dtype``, or in older records. Before its first plan
+            it is what was asked for.
+    """
+
+    name: str
+    kind: Literal["local", "remote"]
+    model: str
+    device: str | None = None
+    dtype: str | None = None
+    constrained: bool = False
+    seated: bool = False
+    usd_per_mtok: Price | None = None
+    prompt_sha256: str | None = None
+    precision: Packed | None = None
+
+    @property
+    def runs_in(self) -> str:
+        """``on cpu (bfloat16, weights in int8)``; empty for a Conductor that runs elsewhere."""
+        packed = f", weights in {self.precision}" if self.precision else ""
+        return f"on {self.device} ({self.dtype}{packed})" if self.device else ""
+
+    @property
+    def price(self) -> Price | None:
+        """What its tokens cost. None: unknown; their cost is then recorded as None, never as zero."""
+        return FREE if self.usd_per_mtok is None and self.kind == "local" else self.usd_per_mtok
+
+
+class PlanText(Frozen):
+    """A piece of the Conductor's completion, in order."""
+
+    text: str
+
+
+class PlanThought(Frozen):
+    """A piece of reasoning that a Conductor's server sends apart: shown and logged, but no part of the completion."""
+
+    text: str
+
+
+class TokenChoice(Frozen):
+    """One token of a completion that could have been another.
+
+    Attributes:
+        at: how many characters of the completion come before it.
+        picked: its text.
+        options: texts of tokens that were possible, likeliest first, with their probabilities: of the model itself
+            (temperature 1) among all tokens that the grammar allowed here.
+    """
+
+    at: NonNegativeInt
+    picked: str
+    options: tuple[tuple[str, float], ...]
+
+
+class PlanFinished(Frozen):
+    """The Conductor's completion has ended; with the ``finish_reason`` ``length`` its token limit cut it off.
+
+    ``cost_usd``, ``refusal`` and ``tool_calls`` are as in ``Finished``. ``reasoning`` came apart from the text.
+    ``choices`` is empty if the model does not tell its probabilities. ``told_by_server``: their options are the
+    likeliest that a server named, of all its vocabulary; for ``TokenChoice`` that of our own model holds.
+    ``precision`` is how the weights of a model of this process were packed, as in ``ConductorInfo``.
+    """
+
+    finish_reason: FinishReason
+    usage: Usage
+    cost_usd: float | None = None
+    refusal: str = ""
+    tool_calls: tuple[ToolCall, ...] = ()
+    reasoning: str = ""
+    choices: tuple[TokenChoice, ...] = ()
+    told_by_server: bool = False
+    precision: Packed | None = None
+
+
+class ParentPlan(Frozen):
+    """What an inner Conductor call sees besides the task (the paper's recursion)."""
+
+    plan: str
+    last_response: str
+
+
+class PlanRequest(Frozen):
+    """Everything a Conductor is told.
+
+    Attributes:
+        agents: the pool in its own order. ``seating.agents_by_ordinal`` gives the ordinals of ``model_id``.
+        allow_recursion: whether the Conductor itself is offered, as one more ordinal after the workers.
+        rejected: faults of the previous attempt, one sentence each, so that the next can avoid them.
+        turns_before: the turns of the conversation before the task.
+        images: how many images come with the task.
+        temperature: takes the place of 0 where the Conductor has none of its own; None: it stays as it is.
+    """
+
+    task: str
+    agents: tuple[WorkerSpec, ...]
+    max_steps: PositiveInt = 5
+    allow_recursion: bool = False
+    parent: ParentPlan | None = None
+    seed: int = 0
+    rejected: tuple[str, ...] = ()
+    turns_before: tuple[Message, ...] = ()
+    images: NonNegativeInt = 0
+    temperature: NonNegativeFloat | None = None
+
+
+class Conductor(Protocol):
+    """Writes a workflow for a task. Implemented by the local and the remote Conductor."""
+
+    @property
+    def info(self) -> ConductorInfo: ...
+
+    def messages(self, request: PlanRequest) -> tuple[Message, ...]:
+        """Returns the exact prompt for ``request``, for the record."""
+        ...
+
+    def write(self, request: PlanRequest) -> AsyncIterator[PlanText | PlanThought | PlanFinished]:
+        """Streams the completion; the last item is ``PlanFinished``. Cancelling stops it. Raises: ConductorError."""
+        ...
+
+    async def aclose(self) -> None: ...

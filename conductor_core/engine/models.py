@@ -1,0 +1,475 @@
+"""Every Conductor that this machine has or could have, with what it needs, how fast it plans here, and its download."""
+
+import asyncio
+import json
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from huggingface_hub import constants
+
+from conductor_core.chat.messages import WorkerSpec
+from conductor_core.conductors.catalogue import (
+    TINY,
+    TINY_FOLDER,
+    ConductorOption,
+    conductor_faults,
+    list_conductors,
+    listed_option,
+)
+from conductor_core.conductors.roles import cast_of
+from conductor_core.engine.pools import open_worker
+from conductor_core.engine.preflight import look, preflight
+from conductor_core.errors import BadInput, InspectorError
+from conductor_core.files import given_path, is_folder
+from conductor_core.inference.downloads import Download, downloads
+from conductor_core.inference.generation import InferenceError, Packing
+from conductor_core.inference.hardware import SMALL_PARAMETERS, Memory, Need, needs, place
+from conductor_core.inference.pace import Pace, Paces, Shape, Tell, paces, shape_of
+from conductor_core.inference.published import CONDUCTORS
+from conductor_core.inference.source import HUB_ID, cached_folder, cached_hub_ids, inspect_folder
+from conductor_core.privacy import masking
+from conductor_core.privacy.keys import is_set
+from conductor_core.providers.pasted_keys import variable_fault
+from conductor_core.rehearsal import EXAMPLES, Example
+from conductor_core.run.values import Limits
+from conductor_core.settings import Settings
+from conductor_core.workers import discovery
+from conductor_core.workers.discovery import FoundServer, ready_workers
+from conductor_core.workers.health import Health, check_health, key_state
+
+__all__ = [
+    "EXAMPLES",
+    "ConductorOption",
+    "Download",
+    "Example",
+    "FoundServer",
+    "Health",
+    "MachineModel",
+    "Need",
+    "Pace",
+    "begin",
+    "cancel",
+    "cast_of",
+    "check_all",
+    "check_conductor",
+    "check_worker",
+    "conductor_faults",
+    "conductors_file_text",
+    "discover_local_servers",
+    "downloadable",
+    "find_servers",
+    "hub_address",
+    "hub_answers",
+    "is_away",
+    "is_offline",
+    "key_state",
+    "list_conductors",
+    "machine_model",
+    "machine_models",
+    "memory",
+    "pause",
+    "pool_file_text",
+    "ready_workers",
+    "remove",
+    "room",
+    "time_now",
+    "time_soon",
+]
+
+
+# Finds models of this machine that could plan in place of the shipped Conductor.
+
+LEAST_PARAMETERS = 1_000_000_000
+"""Of a model that is proposed: those of the small pool are workers, and nobody has measured them as Conductors."""
+_SIZE = re.compile(r"(?<![\d.])(\d{1,4}(?:\.\d{1,3})?)\s?b(?![a-z0-9])", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class LargerConductor:
+    """Attributes: ref: as ``open_conductor`` takes it. parameters: those that its name says, of one on a server."""
+
+    ref: str
+    name: str
+    where: str
+    parameters: int
+
+
+def larger_conductors(options: Iterable[ConductorOption], served: Iterable[WorkerSpec]) -> tuple[LargerConductor, ...]:
+    """Returns the models that are here and run: those on servers first, the largest first. Downloads nothing."""
+    found = [
+        LargerConductor(f"{spec.base_url}#{spec.model}", spec.model, spec.description.rpartition("served by ")[2], size)
+        for spec in served
+        if (size := parameters_by_name(spec.model)) >= LEAST_PARAMETERS
+    ]
+    found.sort(key=lambda each: -each.parameters)
+    here = [
+        LargerConductor(option.ref, option.name, "this machine's disk", option.parameters)
+        for option in options
+        if option.ref != TINY and option.downloaded and option.runnable and option.parameters >= LEAST_PARAMETERS
+    ]
+    return (*found, *sorted(here, key=lambda each: -each.parameters))
+
+
+def parameters_by_name(model: str) -> int:
+    """Returns 7,000,000,000 for ``qwen2.5:7b-instruct``; 0 if the name does not say."""
+    sizes = _SIZE.findall(model)
+    return int(float(sizes[-1]) * 1e9) if sizes else 0
+
+
+Where = Literal["shipped", "hub", "folder", "server"]
+
+
+@dataclass(frozen=True)
+class MachineModel:
+    """A Conductor of this machine.
+
+    Attributes:
+        ref: as ``open_conductor`` takes it. name: for people. where: whence its weights come.
+        model: its hub id, its folder, or its name on the server.
+        parameters, size_bytes: 0 where nobody told; ``size_bytes`` of its weights, on disk or to be downloaded.
+        licence: empty where nobody told.
+        needs, memory: what it needs at each precision, and of which memory; of a server's model nothing is known.
+        download: how far its download is; ``here`` for what needs none.
+        fault: why it cannot be used though it is here; empty if it can.
+        pace: what was measured here. timing: whether it is being measured. timing_fault: why it could not be.
+        can_be_timed: whether its architecture is known.
+    """
+
+    ref: str
+    name: str
+    where: Where
+    model: str
+    parameters: int
+    size_bytes: int
+    licence: str
+    needs: tuple[Need, ...]
+    memory: Memory | None
+    download: Download
+    fault: str = ""
+    pace: Pace | None = None
+    timing: bool = False
+    timing_fault: str = ""
+    can_be_timed: bool = False
+    server: str = ""
+
+    @property
+    def here(self) -> bool:
+        return self.download.state == "here" and not self.fault
+
+    @property
+    def fits(self) -> bool:
+        """Whether some precision of it has room in memory; True where its size is not known."""
+        return not self.needs or any(need.fits for need in self.needs)
+
+    @property
+    def hub_id(self) -> str | None:
+        return self.model if self.where == "hub" else None
+
+
+def machine_models(settings: Settings, served: Iterable[WorkerSpec] = ()) -> tuple[MachineModel, ...]:
+    """Lists the shipped Conductor, those that files and folders name, the published ones, and those ``served``.
+
+    Those that are here come first. It reads files and asks no server: ``served`` are models that servers were found
+    to have.
+    """
+    options = {option.ref: option for option in list_conductors(settings)}
+    found = [_of(option, settings) for option in options.values()]
+    listed = {each.model for each in found}
+    begun = (hub_id for hub_id in cached_hub_ids() if HUB_ID.fullmatch(hub_id) and hub_id not in listed)
+    found += [_of(listed_option(hub_id, settings), settings) for hub_id in begun if _is_begun(hub_id)]
+    found += [_served(spec) for spec in served if f"{spec.base_url}#{spec.model}" not in options]
+    return tuple(sorted(found, key=lambda each: (each.ref != TINY, not each.here, each.where != "server")))
+
+
+def machine_model(ref: str, settings: Settings) -> MachineModel:
+    """Returns one Conductor. Raises: UnknownConductor, ConductorsInvalid."""
+    return _of(listed_option(ref.strip(), settings), settings)
+
+
+def _is_begun(hub_id: str) -> bool:
+    return downloads().state(hub_id).state in ("waiting", "running", "paused", "failed")
+
+
+def _of(option: ConductorOption, settings: Settings) -> MachineModel:
+    if option.server is not None:
+        fault = "" if option.runnable else option.reason
+        return _on_server(option.ref, option.name, option.model, option.server, fault)
+    model = option.model or option.ref
+    where, folder = _place_of(model)
+    download = Download(option.ref, "here") if where != "hub" else downloads().state(model)
+    shape = _shape(model, folder)
+    pace = timing = None
+    fault = ""
+    if folder is not None and not option.downloaded:
+        fault = option.reason
+    measured = _paces(settings)
+    if shape is not None:
+        pace, timing = measured.known(shape), measured.is_measured(shape)
+    needed, memory = needs(option.parameters)
+    return MachineModel(
+        ref=option.ref,
+        name=option.name,
+        where=where,
+        model=model,
+        parameters=option.parameters,
+        size_bytes=max(option.size_bytes, download.all_bytes),
+        licence=option.licence,
+        needs=needed if option.parameters else (),
+        memory=memory,
+        download=download,
+        fault=fault,
+        pace=pace,
+        timing=bool(timing),
+        timing_fault="" if shape is None else measured.fault(shape),
+        can_be_timed=shape is not None,
+    )
+
+
+def _paces(settings: Settings) -> Paces:
+    return paces(settings.data_folder, Packing(settings.precision, settings.packed_folder))
+
+
+def _place_of(model: str) -> tuple[Where, Path | None]:
+    """Returns where a model of this machine comes from, and its folder if that is here."""
+    if model == TINY:
+        return "shipped", TINY_FOLDER
+    folder = given_path(model)
+    if is_folder(folder):
+        return "folder", folder
+    return "hub", cached_folder(model)
+
+
+def _shape(model: str, folder: Path | None) -> Shape | None:
+    """Returns the architecture, by the files that are here or as it was published; None: it is not known."""
+    if folder is not None:
+        try:
+            files = inspect_folder(folder)
+        except InferenceError:
+            return None
+        return shape_of(files.config, files.parameters)
+    known = CONDUCTORS.get(model)
+    return None if known is None else known.shape
+
+
+def _served(spec: WorkerSpec) -> MachineModel:
+    return _on_server(f"{spec.base_url}#{spec.model}", spec.model, spec.model, str(spec.base_url))
+
+
+def _on_server(ref: str, name: str, model: str, server: str, fault: str = "") -> MachineModel:
+    return MachineModel(
+        ref=ref,
+        name=name,
+        where="server",
+        model=model,
+        parameters=parameters_by_name(model),
+        size_bytes=0,
+        licence="",
+        needs=(),
+        memory=None,
+        download=Download(ref, "here"),
+        fault=fault,
+        server=server,
+    )
+
+
+def begin(models: Sequence[MachineModel]) -> None:
+    """Downloads the models of the hub among ``models`` in the background, continuing where it stopped."""
+    downloads().begin([each.model for each in models if each.where == "hub"])
+
+
+def pause(models: Sequence[MachineModel]) -> None:
+    downloads().pause([each.model for each in models if each.where == "hub"])
+
+
+def cancel(model: MachineModel) -> None:
+    """Stops a download and deletes its part. Raises: ModelUnavailable."""
+    downloads().cancel(model.model)
+
+
+def remove(model: MachineModel, settings: Settings) -> int:
+    """Deletes a downloaded model from the hub's cache, and its packed weights. Returns the bytes freed.
+
+    Raises: BadInput for what is no model of that cache; ModelUnavailable if it is in use.
+    """
+    hub_id = downloadable(model, "can be deleted here")
+    from conductor_core.inference.removal import remove as delete
+
+    freed = delete(hub_id, settings.packed_folder)
+    downloads().forget(hub_id)
+    return freed
+
+
+def downloadable(model: MachineModel, what: str) -> str:
+    """Returns the hub id of a model. Raises: BadInput if it has none, which says why only such a one ``what``."""
+    if model.where == "hub":
+        return model.model
+    why = {
+        "shipped": f"{model.ref} comes with the program",
+        "folder": f"{model.model} is a folder of yours",
+        "server": f"{model.model} belongs to the server {model.server}",
+    }[model.where]
+    raise BadInput(f"{why}: only a model of the hub's cache {what}")
+
+
+def room() -> tuple[Path, int]:
+    """Returns the folder into which models are downloaded, and the bytes that are free there."""
+    from conductor_core.inference import hub
+
+    return hub.room()
+
+
+def hub_answers() -> bool:
+    """Tells whether the hub can be reached. Blocks for some seconds at most. With HF_HUB_OFFLINE nobody is asked."""
+    from conductor_core.inference import hub
+
+    return hub.is_reachable()
+
+
+def hub_address() -> str:
+    return constants.ENDPOINT
+
+
+def is_offline() -> bool:
+    """Tells whether HF_HUB_OFFLINE forbids downloads."""
+    return bool(constants.is_offline_mode())
+
+
+def memory() -> Memory:
+    """Returns the memory that a large model would run in."""
+    return place(SMALL_PARAMETERS).memory
+
+
+def is_away(ref: str, settings: Settings) -> bool:
+    """Tells whether a Conductor would have to be downloaded first. A name that means nothing is not away."""
+    try:
+        option = listed_option(ref.strip(), settings)
+    except InspectorError:
+        return False
+    return option.server is None and not option.downloaded and option.runnable
+
+
+def time_soon(model: MachineModel, settings: Settings) -> None:
+    """Begins to measure in the background how fast the model reads and writes here. It need not be downloaded."""
+    if (shape := _shape(model.model, _place_of(model.model)[1])) is not None:
+        _paces(settings).measure_soon(shape)
+
+
+def time_now(model: MachineModel, settings: Settings, tell: Tell) -> Pace:
+    """Measures how fast the model reads and writes here. Blocks. Raises: BadInput, InferenceError."""
+    if model.where == "server":
+        raise BadInput(f"{model.model} runs on the server {model.server}: its pace is the server's")
+    shape = _shape(model.model, _place_of(model.model)[1])
+    if shape is None:
+        why = model.fault or f"its architecture is known once it is downloaded: conductor models pull {model.model}"
+        raise BadInput(f"{model.ref} cannot be timed: {why}")
+    return _paces(settings).measure(shape, tell)
+
+
+# Lists what a run can choose from, for the pages, which know the engine and no package below it.
+#
+# The functions that ask servers block. They are for callers without an event loop.
+
+
+def check_worker(spec: WorkerSpec, settings: Settings) -> Health:
+    """Checks whether the provider of ``spec`` would answer: asks it for its models, which costs nothing."""
+
+    async def check() -> Health:
+        worker = open_worker(spec, settings, settings.seed)
+        try:
+            return await check_health(worker)
+        finally:
+            await worker.aclose()
+
+    return asyncio.run(check())
+
+
+def check_conductor(ref: str, settings: Settings) -> Health:
+    """Checks whether the Conductor ``ref`` would write: asks its server for its models. Raises: BadInput."""
+    [part] = preflight(ref, (), Limits(), settings).parts
+    return Health(ok=part.ok, latency_ms=part.latency_ms, detail=part.detail)
+
+
+def check_all(
+    refs: Sequence[str], specs: Sequence[WorkerSpec], settings: Settings
+) -> tuple[dict[str, Health], dict[str, Health]]:
+    """Returns the health of Conductors and workers by name, all asked at once. An unknown Conductor has its fault."""
+
+    async def conductor(ref: str) -> Health:
+        try:
+            [part] = (await look(ref, (), Limits(), settings)).parts
+        except InspectorError as error:
+            return Health(ok=False, latency_ms=None, detail=str(error))
+        return Health(ok=part.ok, latency_ms=part.latency_ms, detail=part.detail)
+
+    async def ask() -> tuple[dict[str, Health], dict[str, Health]]:
+        written, workers = await asyncio.gather(
+            asyncio.gather(*map(conductor, refs)), look(None, specs, Limits(), settings)
+        )
+        told = {part.name: Health(ok=part.ok, latency_ms=part.latency_ms, detail=part.detail) for part in workers.parts}
+        return dict(zip(refs, written, strict=True)), told
+
+    return asyncio.run(ask())
+
+
+def discover_local_servers(settings: Settings) -> tuple[WorkerSpec, ...]:
+    """Returns the models of the servers on the settings' ports, as ready workers."""
+    return asyncio.run(discovery.discover_local_servers(discovery.titles(settings.server_ports)))
+
+
+def find_servers(key_variables: Mapping[str, str], settings: Settings) -> tuple[FoundServer, ...]:
+    """Returns the model servers on the settings' ports, including those that want a key.
+
+    Args:
+        key_variables: by base URL, the variable whose value is sent to that server as its key.
+
+    Raises: BadInput for a variable that does not look like a key's, or is not set; then no server is asked.
+    """
+    for variable in key_variables.values():
+        if fault := variable_fault(variable, settings.key_variables):
+            raise BadInput(fault)
+        if not is_set(variable):
+            raise BadInput(f"{variable} is not set where the inspector was started")
+        masking.remember(os.environ[variable].strip())
+    return asyncio.run(discovery.find_servers(discovery.titles(settings.server_ports), key_variables=key_variables))
+
+
+def conductors_file_text(specs: Iterable[WorkerSpec]) -> str:
+    """Returns a conductors file (TOML) with the models of ``specs`` as Conductors."""
+    keys = ("name", "model", "base_url", "api_key_env")
+    tables = [{key: getattr(spec, key) for key in keys} for spec in specs]
+    return "\n".join(
+        "\n".join(["[[conductor]]", *(f"{key} = {_toml(value)}" for key, value in table.items() if value), ""])
+        for table in tables
+    )
+
+
+def pool_file_text(specs: Iterable[WorkerSpec]) -> str:
+    """Returns a pool file (TOML) with ``specs``, to be saved and edited, without defaults."""
+    return "\n".join(_worker_table(spec) for spec in specs)
+
+
+def _worker_table(spec: WorkerSpec) -> str:
+    # A JSON string, number or boolean is the same in TOML, but for the character DEL, which TOML wants escaped.
+    lines = ["[[worker]]"]
+    for key, value in spec.model_dump(mode="json", exclude_defaults=True).items():
+        lines.append(f"{key} = {_toml(value)}")
+    return "\n".join(lines) + "\n"
+
+
+def _toml(value: object) -> str:
+    if isinstance(value, dict):
+        return (
+            "{ "
+            + ", ".join(
+                f"{key if key.isidentifier() and key.isascii() else json.dumps(key)} = {_toml(item)}"
+                for key, item in value.items()
+            )
+            + " }"
+        )
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_toml, value)) + "]"
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -1,0 +1,447 @@
+"""Gets the plan of a round: from the Conductor, or given and checked."""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from conductor_core.chat.messages import Conductor, Message, ParentPlan, PlanFinished, PlanRequest, PlanThought, Usage
+from conductor_core.chat.progress import Progress, watching
+from conductor_core.chat.usage import estimate_input_tokens, tokens_of
+from conductor_core.conductors.alternatives import considered
+from conductor_core.conductors.roles import agents_by_ordinal
+from conductor_core.engine.budgets import LiveCall, longest_plan
+from conductor_core.engine.given_plan import sentence
+from conductor_core.engine.recorder import DeltaBuffer, Piece, closing
+from conductor_core.engine.retries import left_s, name_the_limit, wait_before_retry_s
+from conductor_core.engine.state import RunState
+from conductor_core.errors import ConductorError, ConductorUnavailable, InspectorError, PlanRejected
+from conductor_core.privacy import masking
+from conductor_core.run import events as ev
+from conductor_core.run.values import Considered, Path
+from conductor_core.text import whole_characters
+from conductor_core.workflow.model import Fault, Workflow
+from conductor_core.workflow.parser import parse_completion
+from conductor_core.workflow.source import Notes, Parsed, SourceText, shorten
+from conductor_core.workflow.topology import topology
+from conductor_core.workflow.validation import Checked, validate
+
+# Names what a Conductor wrote in place of a plan, and keeps it.
+
+
+def as_written(text: str, finished: PlanFinished) -> str:
+    """Returns the whole completion: its text, else what came instead."""
+    if finished.refusal:
+        return f"{text}{finished.refusal}"
+    if text.strip():
+        return text
+    calls = "\n".join(f"{call.name}({call.arguments})" for call in finished.tool_calls)
+    return calls or finished.reasoning or text
+
+
+def not_a_plan(text: str, finished: PlanFinished, most_tokens: int) -> Parsed | None:
+    """Returns why a completion of ``text`` that ended so holds no plan; None: the text can be read.
+
+    ``most_tokens``: the Conductor's token limit.
+    """
+    found = _why(text, finished, most_tokens)
+    if found is None:
+        return None
+    notes = Notes(SourceText(as_written(text, finished)))
+    notes.fault(*found, 0)
+    return notes.parsed(None)
+
+
+def _why(text: str, finished: PlanFinished, most_tokens: int) -> tuple[str, str] | None:
+    said = f": {shorten(finished.refusal, 200)}" if finished.refusal else "."
+    if finished.finish_reason == "content_filter":
+        return "plan_filtered", f"A filter of the Conductor's server took the plan away{said}"
+    if finished.refusal or finished.finish_reason == "refusal":
+        return "plan_refused", f"The Conductor refused to write a plan{said}"
+    if text.strip():
+        return None
+    if finished.tool_calls:
+        names = shorten(", ".join(call.name for call in finished.tool_calls), 80)
+        return (
+            "tool_call_for_a_plan",
+            f"The Conductor called the tool {names} instead of writing a plan; it has no tools.",
+        )
+    if finished.finish_reason == "length":
+        return "plan_cut", (
+            f"The completion reached its limit of {most_tokens:,} tokens before there was a plan: raise "
+            "CONDUCTOR_PLAN_MAX_TOKENS, or choose a Conductor that thinks less."
+        )
+    if finished.reasoning.strip():
+        return "plan_in_reasoning", (
+            "All that was written came as reasoning_content, none of it as an answer: turn the server's reasoning "
+            "parser off for this model, or choose another."
+        )
+    return "empty_completion", "The Conductor wrote nothing."
+
+
+_READ_AT_ONCE = 4096
+"""Characters up to which a plan is read on the engine's loop: a few milliseconds at worst, and no thread's switch."""
+_MOST_TOLD = 10
+"""Faults that a Conductor is told before it is asked again: more would crowd the task out of its prompt."""
+
+log = logging.getLogger(__name__)
+
+
+async def ask_conductor(state: RunState, round_path: Path, parent: ParentPlan | None = None) -> Workflow:
+    """Returns the workflow that the Conductor writes for this round; without steps if it ends a recursion.
+
+    Records an unusable completion with its faults and asks the Conductor again, with those faults, as often as the
+    settings allow.
+
+    Raises: PlanRejected, ConductorError, LimitReached, StoreError.
+    """
+    conductor, attempts = state.conductor, state.settings.plan_attempts
+    if conductor is None:
+        raise ConductorUnavailable("this run has no Conductor: give it one, or a workflow")
+    own_seed = state.recorder.trace.overrides.seed_at(round_path)
+    request = PlanRequest(
+        task=state.request.task,
+        agents=state.pool.specs,
+        max_steps=state.request.limits.max_steps,
+        allow_recursion=len(round_path) < state.request.limits.max_depth,
+        parent=parent,
+        seed=state.request.seed if own_seed is None else own_seed,
+        turns_before=state.request.turns_before,
+        images=len(state.request.all_images),
+        temperature=None if round_path else state.request.plan_temperature,
+    )
+    checked = Checked(workflow=None)
+    for attempt in range(1, attempts + 1):
+        state.budget.check()
+        checked = await _written(state, conductor, request, round_path, attempt)
+        if checked.workflow is not None:
+            return checked.workflow
+        request = request.model_copy(update={"rejected": _told(checked)})
+    times = "once" if attempts == 1 else f"{attempts} times"
+    raise PlanRejected(
+        sentence(f"{conductor.info.name} was asked {times} and wrote no usable workflow", checked), checked.faults
+    )
+
+
+def use_given(
+    state: RunState,
+    round_path: Path,
+    workflow: Workflow,
+    warnings: tuple[Fault, ...],
+    before: Workflow | None = None,
+) -> None:
+    """Records a plan that is given, not written now. ``before``: the plan before a person changed it.
+
+    Does not wait until it is durable: a step's start is later in the log, and nothing leaves before that is durable.
+    """
+    recorder = state.recorder
+    written = workflow if before is None else before
+    events: list[ev.Event] = [
+        ev.PlanCompleted(
+            run_id=recorder.run_id,
+            at_ms=recorder.now_ms(),
+            round=round_path,
+            source="file" if state.request.parent_run_id is None else "parent",
+            workflow=written,
+            topology=topology(written),
+            warnings=warnings if before is None else (),
+        )
+    ]
+    if before is not None:
+        events.append(
+            ev.PlanEdited(
+                run_id=recorder.run_id,
+                at_ms=recorder.now_ms(),
+                round=round_path,
+                actor=state.request.actor,
+                door=state.request.door,
+                before=before,
+                after=workflow,
+                origins=state.request.origins,
+                topology=topology(workflow),
+                warnings=warnings,
+            )
+        )
+    recorder.send(*events)
+
+
+@dataclass(frozen=True, slots=True)
+class _Spent:
+    """What a completion used. ``cost_usd`` None: its price is unknown."""
+
+    usage: Usage
+    cost_usd: float | None
+    at_list_price: bool
+
+
+async def _written(
+    state: RunState, conductor: Conductor, request: PlanRequest, round_path: Path, attempt: int
+) -> Checked:
+    """Returns one completion, read and recorded. Repeats a failed call, as for a worker. Raises: see ``_Writing``."""
+    failed, loading = 0, False
+    while True:
+        writing = _Writing(state, conductor, request, round_path, attempt)
+        try:
+            return await writing.run(again=loading)
+        except ConductorError as error:
+            failed += not error.loading
+            wait_s = None
+            if error.retryable and failed < state.settings.step_attempts:
+                wait_s = wait_before_retry_s(error, failed, state.settings, left_s(state))
+            if wait_s is None:
+                name_the_limit(error, state)
+                raise
+            # A server that still loads is asked every few seconds: that is said once.
+            await writing.failed(error, wait_s, said=loading and error.loading)
+            loading = error.loading
+            state.budget.check()
+            await asyncio.sleep(wait_s)
+
+
+class _Writing:
+    """One attempt of the Conductor: streams its completion into the log, reads, checks and records it."""
+
+    def __init__(
+        self, state: RunState, conductor: Conductor, request: PlanRequest, round_path: Path, attempt: int
+    ) -> None:
+        self._state, self._conductor, self._request = state, conductor, request
+        self._round, self._attempt = round_path, attempt
+        self._recorder = state.recorder
+        self._agents = agents_by_ordinal(conductor.info, request.agents)
+        self._text: list[str] = []
+        self._output_characters = 0
+        self._room = state.settings.plan_max_bytes
+        self._overlong = False
+        self._started_ms = 0.0
+        self._first_token_ms: float | None = None
+        self._finished: PlanFinished | None = None
+        self._call = LiveCall(conductor.info.price, 0)
+        self._deltas = DeltaBuffer(state.recorder, state.settings.delta_interval_ms, self._delta_events)
+
+    async def run(self, *, again: bool = False) -> Checked:
+        """``again``: its start is recorded already. Raises: ConductorError, LimitReached, StoreError."""
+        usage, said_usd = await self._stream(again=again)
+        text = "".join(self._text)
+        raw = text if self._finished is None else as_written(text, self._finished)
+        if len(text) <= _READ_AT_ONCE:
+            parsed, checked = self._read(text)
+        else:
+            try:
+                parsed, checked = await asyncio.to_thread(self._read, text)
+            except asyncio.CancelledError:
+                self._recorder.defer(self._deltas.take())
+                raise
+        price = self._conductor.info.price
+        cost_usd = price.cost_usd(usage) if said_usd is None and price is not None else said_usd
+        self._state.budget.settle(self._round, cost_usd)
+        await self._record(raw, parsed, checked, _Spent(usage, cost_usd, said_usd is None and bool(cost_usd)))
+        return checked
+
+    async def failed(self, error: ConductorError, wait_s: float, *, said: bool) -> None:
+        """Records a failed call that another follows. ``said``: this is recorded already."""
+        spent = self._call.usage if self._output_characters else Usage()
+        price = self._conductor.info.price
+        cost_usd = 0.0 if not spent.total_tokens else None if price is None else price.cost_usd(spent)
+        self._state.budget.settle(self._round, cost_usd)
+        if said:
+            return
+        now_ms = self._recorder.now_ms()
+        await self._recorder.emit(
+            ev.PlanRetried(
+                run_id=self._recorder.run_id,
+                at_ms=now_ms,
+                round=self._round,
+                attempt=self._attempt,
+                error_code=error.code,
+                error=str(error),
+                wait_ms=wait_s * 1000,
+                partial="".join(self._text),
+                usage=spent,
+                cost_usd=cost_usd,
+                at_list_price=bool(cost_usd),
+                duration_ms=now_ms - self._started_ms,
+                loading=error.loading,
+            )
+        )
+
+    def _read(self, text: str) -> tuple[Parsed, Checked]:
+        instead = None
+        if self._finished is not None:
+            instead = not_a_plan(text, self._finished, self._state.settings.plan_max_tokens)
+        parsed = instead or (self._broken_off(text) if self._overlong else parse_completion(text))
+        checked = validate(
+            parsed,
+            self._agents,
+            max_steps=self._request.max_steps,
+            allow_recursion=self._request.allow_recursion,
+            allow_stop=self._request.parent is not None,
+            task=None if self._state.step_inputs.give_question else self._request.task,
+            images=self._state.step_inputs.images_given,
+        )
+        return parsed, checked
+
+    def _broken_off(self, raw: str) -> Parsed:
+        notes = Notes(SourceText(raw))
+        most = self._state.settings.plan_max_bytes
+        notes.fault(
+            "too_large",
+            f"The completion is longer than {most:,} bytes, which no plan needs, and was broken off there.",
+            len(raw),
+        )
+        return notes.parsed(None)
+
+    async def _record(self, raw: str, parsed: Parsed, checked: Checked, spent: "_Spent") -> None:
+        streamed = self._deltas.take()
+        now_ms = self._recorder.now_ms()
+        precision = self._finished.precision if self._finished is not None else None
+        if checked.workflow is not None:
+            event: ev.Event = ev.PlanCompleted(
+                run_id=self._recorder.run_id,
+                at_ms=now_ms,
+                round=self._round,
+                source="conductor",
+                raw=raw,
+                workflow=checked.workflow,
+                topology=topology(checked.workflow),
+                repairs=parsed.repairs,
+                warnings=checked.warnings,
+                considered=self._considered(parsed),
+                usage=spent.usage,
+                cost_usd=spent.cost_usd,
+                at_list_price=spent.at_list_price,
+                first_token_ms=self._first_token_ms,
+                duration_ms=now_ms - self._started_ms,
+                precision=precision,
+            )
+        else:
+            event = ev.PlanRejected(
+                run_id=self._recorder.run_id,
+                at_ms=now_ms,
+                round=self._round,
+                attempt=self._attempt,
+                raw=raw,
+                faults=checked.faults,
+                repairs=parsed.repairs,
+                usage=spent.usage,
+                cost_usd=spent.cost_usd,
+                at_list_price=spent.at_list_price,
+                duration_ms=now_ms - self._started_ms,
+                precision=precision,
+                will_retry=self._attempt < self._state.settings.plan_attempts,
+            )
+        await self._recorder.emit(*streamed, event)
+
+    def _considered(self, parsed: Parsed) -> tuple[Considered, ...]:
+        finished = self._finished
+        if finished is None or not finished.choices:
+            return ()
+        text, steps = "".join(self._text), parsed.steps or ()
+        return considered(text, steps, finished.choices, self._agents, by_server=finished.told_by_server)
+
+    async def _stream(self, *, again: bool) -> tuple[Usage, float | None]:
+        """Calls ``_write`` once the shared cost cap has room for it."""
+        cap = self._state.cap
+        if cap is None:
+            return await self._write(again=again)
+        messages = self._conductor.messages(self._request)
+        most = longest_plan(messages, self._state.settings.plan_max_tokens)
+        async with cap.room(self._conductor.info.price, most) as call:
+            took, cost_usd = call.most, call.most_usd  # what breaks off may have taken that
+            try:
+                usage, said_usd = await self._write(again=again)
+                if not usage.estimated:
+                    took, cost_usd = usage, call.cost_usd(usage, said_usd)
+                return usage, said_usd
+            except ConductorError:
+                if not self._output_characters:
+                    took, cost_usd = Usage(), 0.0
+                raise
+            finally:
+                cap.add(took, cost_usd)
+
+    async def _write(self, *, again: bool) -> tuple[Usage, float | None]:
+        """Streams the completion. Returns what it used, and its cost if the provider states one."""
+        budget, name = self._state.budget, self._conductor.info.name
+        messages = self._conductor.messages(self._request)
+        self._started_ms = self._recorder.now_ms()
+        if not again:
+            await self._recorder.emit(self._started(messages))
+        # Counted under the path of the step that opened the round, which makes no other call.
+        call = self._call = budget.begin_call(self._round, estimate_input_tokens(messages), self._conductor.info.price)
+        ended = False
+        try:
+            async with closing(self._conductor.write(self._request)) as stream:
+                with watching(self._recorder.progress(self._progress_event)):
+                    async for item in stream:
+                        if isinstance(item, PlanFinished):
+                            ended, self._finished = True, item
+                            usage = item.usage
+                            if usage.estimated and not usage.input_tokens:
+                                usage = usage.model_copy(update={"input_tokens": call.input_tokens})
+                            call.input_tokens, call.output_tokens = usage.input_tokens, usage.output_tokens
+                            return usage, item.cost_usd
+                        self._receive(whole_characters(item.text), reasoning=isinstance(item, PlanThought))
+                        call.output_tokens = tokens_of(self._output_characters)
+                        if self._overlong:
+                            ended = True
+                            return call.usage, None
+                        budget.check()
+        except ConductorError:
+            if not self._output_characters:
+                budget.settle(self._round)  # as with a step: what said nothing is not taken to have cost anything
+            raise
+        except InspectorError:
+            raise
+        except Exception as error:
+            log.exception("conductor %s broke in run %s", name, self._recorder.run_id)
+            what = masking.known().text(f"{type(error).__name__}: {error}")
+            raise ConductorError(f"conductor {name} broke unexpectedly, see the log: {what}") from error
+        finally:
+            if not ended:
+                self._recorder.defer(self._deltas.take())
+        raise ConductorError(f"the completion of conductor {name} was cut: its stream ended without being finished")
+
+    def _started(self, messages: tuple[Message, ...]) -> ev.PlanStarted:
+        return ev.PlanStarted(
+            run_id=self._recorder.run_id,
+            at_ms=self._started_ms,
+            round=self._round,
+            attempt=self._attempt,
+            messages=messages,
+            agents=self._agents,
+        )
+
+    def _receive(self, text: str, *, reasoning: bool) -> None:
+        """Takes ``text``, and of the completion only as much as there is room for."""
+        if reasoning:
+            self._output_characters += len(text)
+            self._deltas.add(text, reasoning=True)
+            return
+        encoded = text.encode()
+        if len(encoded) > self._room:
+            self._overlong = True
+            text = encoded[: self._room].decode(errors="ignore")
+        self._room -= len(encoded)
+        if self._first_token_ms is None and text:
+            self._first_token_ms = self._recorder.now_ms() - self._started_ms
+        self._text.append(text)
+        self._output_characters += len(text)
+        self._deltas.add(text)
+
+    def _progress_event(self, progress: Progress) -> ev.Event:
+        now_ms = self._recorder.now_ms()
+        return ev.PlanProgress(run_id=self._recorder.run_id, at_ms=now_ms, round=self._round, progress=progress)
+
+    def _delta_events(self, pieces: Sequence[Piece]) -> list[ev.Event]:
+        now_ms = self._recorder.now_ms()
+        return [
+            ev.PlanDelta(run_id=self._recorder.run_id, at_ms=now_ms, round=self._round, text=text, reasoning=reasoning)
+            for reasoning, text in pieces
+        ]
+
+
+def _told(checked: Checked) -> tuple[str, ...]:
+    """Returns the faults of a plan in words, for the Conductor's next attempt."""
+    more = checked.fault_count - _MOST_TOLD
+    messages = tuple(fault.message for fault in checked.faults[:_MOST_TOLD])
+    return (*messages, f"And {more:,} more.") if more > 0 else messages

@@ -1,0 +1,457 @@
+"""Reads the spans of a run from its events: a run, its plans, its steps, and the calls of models within them.
+
+Ids come from the run's id and the place in it, so that the same span always has the same id, and a re-run can name the
+step that it reuses.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final, Literal
+
+from conductor_core import __version__
+from conductor_core.chat.messages import ImagePart, Message, TextPart, Usage, WorkerSpec, parts_of
+from conductor_core.providers.servers import server_of, server_of_conductor
+from conductor_core.run import events as ev
+from conductor_core.run.events import FINAL_KINDS, Event
+from conductor_core.run.trace import RoundTrace, RunTrace, StepTrace, fold
+from conductor_core.run.values import label
+from conductor_core.workflow.model import CONDUCTOR_AGENT
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.trace import ReadableSpan
+
+
+# The one table between our words and OpenTelemetry's GenAI conventions.
+#
+# The conventions are in development and change. These are those of the commit ``COMMIT`` of
+# https://github.com/open-telemetry/semantic-conventions-genai (docs/gen-ai/gen-ai-spans.md and gen-ai-agent-spans.md).
+#
+# | ours | span | kind |
+# |---|---|---|
+# | run | ``invoke_workflow {gen_ai.workflow.name}`` | INTERNAL |
+# | the Conductor writes the plan of a round | ``plan {gen_ai.agent.name}`` | INTERNAL |
+# | step | ``invoke_agent {gen_ai.agent.name}`` | INTERNAL |
+# | call of a model, with its retries | ``chat {gen_ai.request.model}`` | CLIENT; INTERNAL for a model in this process |
+#
+# There is no ``execute_tool``: a tool that a model calls is recorded and never run. What the conventions have no word
+# for begins with ``conductor.``.
+
+COMMIT: Final = "002c8a6ea1c8a42b14a4527db83b3cabcded610a"
+SCHEMA: Final = f"https://github.com/open-telemetry/semantic-conventions-genai/tree/{COMMIT}"
+
+OPERATION: Final = "gen_ai.operation.name"
+WORKFLOW: Final = "gen_ai.workflow.name"
+CONVERSATION: Final = "gen_ai.conversation.id"
+AGENT: Final = "gen_ai.agent.name"
+AGENT_ID: Final = "gen_ai.agent.id"
+PROVIDER: Final = "gen_ai.provider.name"
+MODEL: Final = "gen_ai.request.model"
+STREAM: Final = "gen_ai.request.stream"
+MODEL_ANSWERED: Final = "gen_ai.response.model"
+FINISH: Final = "gen_ai.response.finish_reasons"
+FIRST_CHUNK: Final = "gen_ai.response.time_to_first_chunk"
+TOKENS_IN: Final = "gen_ai.usage.input_tokens"
+TOKENS_OUT: Final = "gen_ai.usage.output_tokens"
+ERROR: Final = "error.type"
+HOST: Final = "server.address"
+PORT: Final = "server.port"
+INPUT: Final = "gen_ai.input.messages"
+OUTPUT: Final = "gen_ai.output.messages"
+CONTENTS: Final = frozenset({INPUT, OUTPUT})
+"""Attributes that hold what people and models wrote. They are left out unless somebody asks for them."""
+
+PARAMS: Final = {
+    "temperature": ("gen_ai.request.temperature", float),
+    "top_p": ("gen_ai.request.top_p", float),
+    "max_tokens": ("gen_ai.request.max_tokens", int),
+    "max_completion_tokens": ("gen_ai.request.max_tokens", int),
+    "seed": ("gen_ai.request.seed", int),
+    "frequency_penalty": ("gen_ai.request.frequency_penalty", float),
+    "presence_penalty": ("gen_ai.request.presence_penalty", float),
+}
+"""By the name of a pool file's parameter: the attribute and its type."""
+
+WORKFLOW_NAME: Final = "conductor"
+"""The conventions want a name of few values, so that it cannot be the task."""
+
+
+Value = str | bool | int | float | tuple[str, ...]
+Attributes = dict[str, Value]
+Kind = Literal["internal", "client"]
+
+
+@dataclass(frozen=True, slots=True)
+class Happened:
+    """Something within a span: an attempt that failed."""
+
+    name: str
+    at_utc: datetime
+    attributes: Attributes
+
+
+@dataclass(slots=True)
+class Span:
+    """A span, as OpenTelemetry has it.
+
+    Attributes:
+        trace_id: 128 bits. span_id, parent_id: 64 bits; None: it is the root.
+        end_utc: None while it goes on.
+        error: its class; None: it ended well, or goes on.
+        links: trace and span ids of what it builds on.
+    """
+
+    name: str
+    kind: Kind
+    trace_id: int
+    span_id: int
+    parent_id: int | None
+    start_utc: datetime
+    end_utc: datetime | None = None
+    attributes: Attributes = field(default_factory=dict)
+    error: str | None = None
+    events: list[Happened] = field(default_factory=list)
+    links: list[tuple[int, int]] = field(default_factory=list)
+
+
+def spans_of(events: Sequence[Event], *, contents: bool = False) -> list[Span]:
+    """Returns the spans of a run, the root first.
+
+    ``contents``: whether they hold what people and models wrote: task, messages, outputs.
+
+    Raises: ValueError if ``events`` are no run.
+    """
+    spans = _Reading(events).spans()
+    if not contents:
+        for span in spans:
+            span.attributes = {name: value for name, value in span.attributes.items() if name not in CONTENTS}
+    return spans
+
+
+def trace_id(run_id: str) -> int:
+    """Returns the id of a run's trace."""
+    return int.from_bytes(hashlib.sha256(f"trace\n{run_id}".encode()).digest()[:16], "big")
+
+
+def span_id(run_id: str, place: str) -> int:
+    """Returns the id of the span at ``place`` of a run: ``run``, ``plan 2``, ``step 2.0``, ``call 2.0 1``."""
+    return int.from_bytes(hashlib.sha256(f"span\n{run_id}\n{place}".encode()).digest()[:8], "big")
+
+
+class _Reading:
+    def __init__(self, events: Sequence[Event]) -> None:
+        self._events = events
+        self._trace: RunTrace = fold(events)
+        self._specs = {spec.name: spec for spec in self._trace.pool.workers}
+
+    def spans(self) -> list[Span]:
+        trace, last = self._trace, self._events[-1]
+        root = self._span("run", f"invoke_workflow {WORKFLOW_NAME}", None, trace.created_at_utc)
+        root.end_utc = last.at_utc if last.kind in FINAL_KINDS else None
+        root.attributes |= _present(
+            {
+                OPERATION: "invoke_workflow",
+                WORKFLOW: WORKFLOW_NAME,
+                CONVERSATION: trace.run_id,
+                "conductor.run.id": trace.run_id,
+                "conductor.run.status": trace.status,
+                "conductor.run.purpose": trace.purpose or None,
+                "conductor.run.door": trace.door,
+                "conductor.run.parent_id": trace.parent_run_id,
+                "conductor.run.cost_usd": trace.cost_usd,
+                "conductor.topology": trace.root.topology,
+                "conductor.plan.edited": trace.root.before_edit is not None or None,
+                "conductor.simulated": trace.simulated,
+                "conductor.imported": trace.imported is not None or None,
+                INPUT: _input(trace.conversation),
+                OUTPUT: None if trace.answer is None else _output(trace.answer, "", "stop"),
+            }
+        )
+        if trace.status in ("failed", "denied", "interrupted", "cancelled"):
+            root.error = trace.error_code or trace.status
+        if trace.parent_run_id is not None:
+            root.links.append((trace_id(trace.parent_run_id), span_id(trace.parent_run_id, "run")))
+        return [root, *self._round(trace.root, root.span_id)]
+
+    def _round(self, round_: RoundTrace, parent: int) -> Iterator[Span]:
+        yield from self._plan(round_, parent)
+        for step in round_.steps:
+            yield from self._step(step, parent)
+
+    def _plan(self, round_: RoundTrace, parent: int) -> Iterator[Span]:
+        events = [event for event in self._events if isinstance(event, ev.PlanEvent) and event.round == round_.path]
+        begun = next((event for event in events if isinstance(event, ev.PlanStarted)), None)
+        if begun is None:
+            return  # the plan was given
+        conductor = self._trace.conductor
+        name = CONDUCTOR_AGENT if conductor is None else conductor.name
+        plan = self._span(f"plan {label(round_.path)}".strip(), f"plan {name}", parent, begun.at_utc)
+        plan.attributes |= {OPERATION: "plan", AGENT: name, "conductor.plan.steps": len(round_.steps)}
+        calls = list(self._plan_calls(round_, events, plan.span_id))
+        ends = [call.end_utc for call in calls if call.end_utc is not None]
+        plan.end_utc = ends[-1] if len(ends) == len(calls) else self._run_end()
+        if round_.workflow is None and plan.end_utc is not None:
+            plan.error = "PlanRejected" if round_.rejected else self._trace.error_code or self._trace.status
+        yield plan
+        yield from calls
+
+    def _plan_calls(self, round_: RoundTrace, events: Sequence[ev.PlanEvent], parent: int) -> Iterator[Span]:
+        """Yields a call for each attempt: those that fail and are repeated are one."""
+        call: Span | None = None
+        asked: tuple[Message, ...] = ()
+        number, thought = 0, ""
+        for event in events:
+            match event:
+                case ev.PlanStarted():
+                    asked = event.messages
+                    if call is None:
+                        call = self._call(f"{label(round_.path)} plan {number}", CONDUCTOR_AGENT, parent, event.at_utc)
+                        number += 1
+                case ev.PlanDelta() if event.reasoning:
+                    thought += event.text
+                case ev.PlanRetried() if call is not None:
+                    call.events.append(_failed(event.at_utc, event.attempt, event.error_code))
+                case ev.PlanRejected() | ev.PlanCompleted() if call is not None:
+                    call.end_utc = event.at_utc
+                    call.attributes |= _used(event.usage, event.cost_usd)
+                    call.attributes |= {INPUT: _input(asked), OUTPUT: _output(event.raw, thought, "stop")}
+                    if isinstance(event, ev.PlanRejected):
+                        call.attributes["conductor.plan.rejected"] = True
+                    yield call
+                    call, thought = None, ""
+        if call is not None:
+            call.end_utc = self._run_end()
+            call.error = None if call.end_utc is None else self._trace.error_code or self._trace.status
+            call.attributes[INPUT] = _input(asked)
+            yield call
+
+    def _step(self, step: StepTrace, parent: int) -> Iterator[Span]:
+        events = [event for event in self._events if isinstance(event, ev.StepEvent) and event.path == step.path]
+        first = next((e for e in events if isinstance(e, ev.StepStarted | ev.StepReused | ev.StepGiven)), None)
+        if first is None:
+            return  # it did not begin
+        span = self._span(f"step {label(step.path)}", f"invoke_agent {step.agent}", parent, first.at_utc)
+        ended = next((e for e in events if isinstance(e, ev.StepCompleted | ev.StepFailed)), None)
+        if not isinstance(first, ev.StepStarted):
+            span.end_utc = first.at_utc
+        else:
+            span.end_utc = self._run_end() if ended is None else ended.at_utc
+        given = step.given
+        span.attributes |= _present(
+            {
+                OPERATION: "invoke_agent",
+                AGENT: step.agent,
+                "conductor.step": label(step.path),
+                "conductor.step.status": step.status,
+                "conductor.step.identity": step.identity,
+                "conductor.access_list": "all" if step.access_list == "all" else tuple(map(str, step.access_list)),
+                "conductor.granted": tuple(label(shared.path) for shared in step.granted),
+                "conductor.withheld": tuple(label(shared.path) for shared in step.withheld if shared.there),
+                "conductor.simulated": step.simulated,
+                "conductor.step.given": None if given is None else given.how,
+                "conductor.step.reused": step.reused_from is not None or None,
+                INPUT: _input(step.messages),
+                OUTPUT: _output(step.output, "", step.finish_reason or "stop") if step.output else None,
+            }
+        )
+        if step.status in ("failed", "cancelled"):
+            span.error = step.error_code or step.status
+        if (source := step.reused_from) is not None:
+            span.links.append((trace_id(source.run_id), span_id(source.run_id, f"step {label(source.path)}")))
+        yield span
+        if isinstance(first, ev.StepStarted) and step.agent != CONDUCTOR_AGENT:
+            yield from self._calls(step, first, events, span)
+        if step.round is not None:
+            yield from self._round(step.round, span.span_id)
+
+    def _calls(
+        self, step: StepTrace, first: ev.StepStarted, events: Sequence[ev.StepEvent], within: Span
+    ) -> Iterator[Span]:
+        """Yields the calls of a step. A retry belongs to its call; a fallback is a call of another model."""
+        call = self._call(f"{label(step.path)} 0", step.agent, within.span_id, first.at_utc)
+        call.attributes[INPUT] = _input(first.messages)
+        number = 0
+        for event in events:
+            if isinstance(event, ev.StepRetried):
+                call.events.append(_failed(event.at_utc, event.attempt, event.error_code))
+                call.attributes |= _used(event.usage, event.cost_usd) if event.usage.total_tokens else {}
+                if event.then == "fallback":
+                    call.end_utc, call.error = event.at_utc, event.error_code
+                    yield call
+                    number += 1
+                    agent = event.then_agent or step.agent
+                    call = self._call(f"{label(step.path)} {number}", agent, within.span_id, event.at_utc)
+                    call.attributes[INPUT] = _input(first.messages)
+            elif isinstance(event, ev.StepCompleted):
+                call.end_utc = event.at_utc
+                call.attributes |= _used(event.usage, event.cost_usd)
+                call.attributes |= _present(
+                    {
+                        MODEL_ANSWERED: event.model,
+                        FINISH: (event.finish_reason,),
+                        FIRST_CHUNK: None if event.first_token_ms is None else event.first_token_ms / 1000,
+                        "conductor.ending": None if event.ending == "completed" else event.ending,
+                        "conductor.tools_called": tuple(tool.name for tool in event.tool_calls) or None,
+                        OUTPUT: _output(event.output, step.reasoning, event.finish_reason),
+                    }
+                )
+            elif isinstance(event, ev.StepFailed):
+                call.end_utc, call.error = event.at_utc, event.error_code
+                call.attributes |= _used(event.usage, event.cost_usd) if event.usage.total_tokens else {}
+        if call.end_utc is None and within.end_utc is not None:
+            call.end_utc, call.error = within.end_utc, within.error or step.status
+        yield call
+
+    def _call(self, place: str, agent: str, parent: int, at_utc: datetime) -> Span:
+        trace = self._trace
+        attributes: Mapping[str, Value | None]
+        if agent == CONDUCTOR_AGENT:
+            info = trace.conductor
+            model, host = ("", "") if info is None else (info.model, server_of_conductor(info))
+            provider = "openai" if info is not None and info.kind == "remote" else "local"
+            attributes = {STREAM: True if host else None}
+        else:
+            spec = self._specs.get(agent)
+            model, host = ("", "") if spec is None else (spec.model, server_of(spec))
+            provider = "unknown" if spec is None else spec.provider
+            attributes = {} if spec is None else _asked(spec, host)
+        span = self._span(f"call {place}", f"chat {model}".strip(), parent, at_utc)
+        span.kind = "client" if host else "internal"
+        name, _, port = host.rpartition(":") if host.rpartition(":")[2].isdigit() else (host, "", "")
+        span.attributes |= _present(
+            {
+                OPERATION: "chat",
+                PROVIDER: provider,
+                MODEL: model or None,
+                CONVERSATION: trace.run_id,
+                HOST: name or None,
+                PORT: int(port) if port else 443 if name else None,
+                **attributes,
+            }
+        )
+        return span
+
+    def _span(self, place: str, name: str, parent: int | None, at_utc: datetime) -> Span:
+        run_id = self._trace.run_id
+        return Span(name, "internal", trace_id(run_id), span_id(run_id, place), parent, at_utc)
+
+    def _run_end(self) -> datetime | None:
+        return self._events[-1].at_utc if self._events[-1].kind in FINAL_KINDS else None
+
+
+def _asked(spec: WorkerSpec, host: str) -> dict[str, Value | None]:
+    """Returns what the pool file says of each request. A parameter of another type is no number, and left out."""
+    found: dict[str, Value | None] = {STREAM: True if host else None, "conductor.simulated": spec.simulated}
+    for name, (attribute, kind) in PARAMS.items():
+        value = spec.params.get(name)
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            found[attribute] = kind(value)
+    return found
+
+
+def _used(usage: Usage, cost_usd: float | None) -> Attributes:
+    return _present(
+        {
+            TOKENS_IN: usage.input_tokens,
+            TOKENS_OUT: usage.output_tokens,
+            "conductor.usage.estimated": usage.estimated or None,
+            "conductor.cost_usd": cost_usd,
+        }
+    )
+
+
+def _failed(at_utc: datetime, attempt: int, code: str) -> Happened:
+    return Happened("conductor.attempt_failed", at_utc, {ERROR: code, "conductor.attempt": attempt})
+
+
+def _present(attributes: Mapping[str, Value | None]) -> Attributes:
+    return {name: value for name, value in attributes.items() if value is not None}
+
+
+def _input(messages: Iterable[Message]) -> str:
+    """Returns messages as the conventions' JSON schema has them. An image stands by its digest."""
+    return json.dumps(
+        [{"role": each.role, "parts": [_part(part) for part in parts_of(each.content)]} for each in messages],
+        ensure_ascii=False,
+    )
+
+
+def _part(part: object) -> dict[str, str]:
+    if isinstance(part, TextPart):
+        return {"type": "text", "content": part.text}
+    if isinstance(part, ImagePart):
+        digest = f"sha256:{part.sha256}"
+        return {"type": "file", "modality": "image", "mime_type": part.media_type, "file_id": digest}
+    return {"type": "conductor.tool_message"}
+
+
+def _output(text: str, reasoning: str, finish_reason: str) -> str:
+    parts = [{"type": "reasoning", "content": reasoning}] if reasoning else []
+    parts.append({"type": "text", "content": text})
+    return json.dumps([{"role": "assistant", "parts": parts, "finish_reason": finish_reason}], ensure_ascii=False)
+
+
+# Spans of runs in OpenTelemetry's own form: as its SDK has them, and as the JSON that collectors read.
+#
+# It needs the extra ``otlp``.
+
+SERVICE = "conductor-inspector"
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def otlp_json(spans: Iterable[Span], *, at_utc: datetime) -> str:
+    """Returns one request of OTLP/JSON with these spans. Those that go on end at ``at_utc``, and say that they do."""
+    from opentelemetry.exporter.otlp.json.common.trace_encoder import encode_spans
+
+    request = encode_spans(sdk_spans(spans, at_utc))
+    return json.dumps(request.to_dict(), ensure_ascii=False, indent=1) + "\n"
+
+
+def sdk_spans(spans: Iterable[Span], at_utc: datetime | None = None) -> "Sequence[ReadableSpan]":
+    """Returns the spans as the SDK has them. Those that go on are left out, or end at ``at_utc``."""
+    from opentelemetry.sdk.resources import Resource
+    from opentelemetry.sdk.trace import Event, ReadableSpan
+    from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+    from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode, TraceFlags
+
+    resource = Resource({"service.name": SERVICE, "service.version": __version__})
+    scope = InstrumentationScope(SERVICE, __version__, SCHEMA)
+
+    def context(trace_id: int, span_id: int) -> SpanContext:
+        return SpanContext(trace_id, span_id, is_remote=False, trace_flags=TraceFlags(TraceFlags.SAMPLED))
+
+    found = []
+    for span in spans:
+        end_utc = span.end_utc or at_utc
+        if end_utc is None:
+            continue
+        attributes = dict(span.attributes)
+        if span.end_utc is None:
+            attributes["conductor.goes_on"] = True
+        if span.error is not None:
+            attributes[ERROR] = span.error
+        found.append(
+            ReadableSpan(
+                name=span.name,
+                context=context(span.trace_id, span.span_id),
+                parent=None if span.parent_id is None else context(span.trace_id, span.parent_id),
+                resource=resource,
+                attributes=attributes,
+                events=[Event(each.name, each.attributes, _ns(each.at_utc)) for each in span.events],
+                links=[Link(context(*link)) for link in span.links],
+                kind=SpanKind.CLIENT if span.kind == "client" else SpanKind.INTERNAL,
+                # No description: an error's words can hold what people and models wrote.
+                status=Status(StatusCode.UNSET if span.error is None else StatusCode.ERROR),
+                start_time=_ns(span.start_utc),
+                end_time=max(_ns(span.start_utc), _ns(end_utc)),
+                instrumentation_scope=scope,
+            )
+        )
+    return found
+
+
+def _ns(moment: datetime) -> int:
+    passed = moment - _EPOCH
+    return ((passed.days * 86_400 + passed.seconds) * 1_000_000 + passed.microseconds) * 1000

@@ -1,0 +1,81 @@
+"""Locks between processes. They say who may write, and which writers of runs and of folders of records are alive.
+
+All are ``flock`` locks on small files. The kernel drops them when a process dies. So they are right across containers,
+reused process ids and moved clocks, where a recorded process id is not.
+"""
+
+import errno
+import fcntl
+import os
+import time
+from pathlib import Path
+
+_FIRST_WAIT_S = 0.0005
+_LONGEST_WAIT_S = 0.02
+
+
+class FileLock:
+    """An exclusive lock on a file. One open file at a time holds it among all processes of this machine."""
+
+    def __init__(self, path: Path) -> None:
+        """Opens ``path``, creating it if need be. Raises: OSError."""
+        self.path = path
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        self._identity = os.fstat(self._file)
+
+    def is_of(self, path: Path) -> bool:
+        """Whether the locked file is the one now at ``path``."""
+        try:
+            return os.path.samestat(self._identity, os.stat(path))
+        except FileNotFoundError:
+            return False
+
+    def try_acquire(self, *, shared: bool = False) -> bool:
+        """Takes the lock if nobody holds it. A ``shared`` one only fails if somebody holds it exclusively."""
+        try:
+            fcntl.flock(self._file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno in (errno.EAGAIN, errno.EACCES):
+                return False
+            raise
+        return True
+
+    def acquire(self, timeout_s: float) -> bool:
+        """Waits for the lock at most ``timeout_s``. Returns False if somebody else held it all the time."""
+        deadline = time.monotonic() + timeout_s
+        wait_s = _FIRST_WAIT_S
+        while not self.try_acquire():
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(wait_s)
+            wait_s = min(2 * wait_s, _LONGEST_WAIT_S)
+        return True
+
+    def release(self) -> None:
+        fcntl.flock(self._file, fcntl.LOCK_UN)
+
+    def close(self) -> None:
+        """Releases the lock and the file; the lock cannot be used afterwards."""
+        os.close(self._file)
+
+
+# Asks about paths from people, records and kept choices, which may be any text. These functions never raise.
+#
+# ``Path`` raises if a name is too long, a folder may not be entered, or ``~NAME`` is no user.
+
+
+def given_path(text: str) -> Path:
+    """Returns ``text`` as a path. ``~`` and ``~NAME`` become home folders if there are such."""
+    return Path(os.path.expanduser(text))
+
+
+def is_folder(path: str | Path) -> bool:
+    return os.path.isdir(path)
+
+
+def is_file(path: str | Path) -> bool:
+    return os.path.isfile(path)
+
+
+def is_there(path: str | Path) -> bool:
+    return os.path.exists(path)

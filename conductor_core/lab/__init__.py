@@ -1,0 +1,1 @@
+"""Research: evaluation, training, and the records that both write."""

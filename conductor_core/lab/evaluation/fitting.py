@@ -1,0 +1,355 @@
+"""Fits learned routers on runs of every single worker over training tasks.
+
+Those runs are an ordinary evaluation in a folder of its own. They are made once, resumed after an interruption, and
+used again by every evaluation of the same suite, pool and seed. The folder also keeps the fitted routers and each team
+that MasRouter tries, because with real workers the tries are the most expensive part of a fit.
+"""
+
+import asyncio
+import contextlib
+import hashlib
+import json
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal, Protocol, TypeVar, cast
+
+from conductor_core.engine.pools import Pool
+from conductor_core.engine.request import ReadTrace
+from conductor_core.engine.runner import Engine
+from conductor_core.errors import BadInput, UnknownRun
+from conductor_core.grading.tasks import Suite
+from conductor_core.lab.evaluation.digests import grading_digest, pool_digest, simulated_digest, tasks_digest
+from conductor_core.lab.evaluation.orchestrators.baselines import Planned, single
+from conductor_core.lab.evaluation.orchestrators.protocol import EngineRun, Orchestrator
+from conductor_core.lab.evaluation.orchestrators.routed import Routed, Smoothed
+from conductor_core.lab.evaluation.rewards import TRIES, TeamReward, Tries, count
+from conductor_core.lab.evaluation.routers.workflows import TrainingRow
+from conductor_core.lab.evaluation.runner import (
+    Caps,
+    Evaluation,
+    Spending,
+    Stopped,
+    failed_at_a_worker,
+    open_record,
+    unfinished_costs,
+)
+from conductor_core.lab.evaluation.suites import load_suite
+from conductor_core.lab.evaluation.suites.hub import BENCHMARKS
+from conductor_core.lab.records import now, write_whole
+from conductor_core.lab.records.evaluation import (
+    FIT_PREFIX,
+    PLAN,
+    EvaluationPlan,
+    LearnedFrom,
+    Outcome,
+    read_lines,
+    read_record,
+)
+from conductor_core.lab.records.in_use import release
+from conductor_core.run.values import Limits
+from conductor_core.settings import Settings
+from conductor_core.workflow.model import Workflow
+
+T = TypeVar("T")
+
+OnProgress = Callable[[int, int], None]
+"""Called with the number of finished runs of single workers and the number of all of them."""
+
+TRY_PLANS = ("mas-router", "kind-table")
+"""Routers that learn by trying workflows, not only from the single workers' outcomes."""
+
+LEARNED_FROM = "learned_from.json"
+"""Name of the file in a fitted router's folder that says what the router was fitted on."""
+
+FILE_SPLIT = "fit"
+"""Training split of a suite that comes as one file. Other suites have a training split of their own."""
+
+
+@dataclass(frozen=True)
+class Fit:
+    """Which routers to fit, and on what.
+
+    Attributes:
+        names: names of the wanted routers. suite: the training tasks.
+        count_failures: as in ``Evaluation``. No router learns from a task at which a worker failed.
+        folder: folder of all evaluations. spending: spending of the whole evaluation so far. It counts the whole cost
+            of the fit, because no record says which of the evaluations that use a fit has paid for it.
+    """
+
+    names: tuple[str, ...]
+    suite: Suite
+    seed: int
+    concurrency: int
+    pool: Pool
+    limits: Limits
+    database: str
+    folder: Path
+    settings: Settings
+    spending: Spending = field(default_factory=Spending)
+    count_failures: bool = False
+
+
+def training_suite(suite: str, tasks: int, seed: int, tested: Suite) -> Suite:
+    """Loads the training tasks: the suite's training split, or the part of a file that is set apart for training.
+
+    Raises: BadInput, saying what to do, if there are none, or ``tested`` has some of them.
+    """
+    try:
+        split = "train" if suite == "rehearsal" or suite in BENCHMARKS else FILE_SPLIT
+        found = load_suite(suite, split, limit=tasks, seed=seed)
+    except BadInput as error:
+        raise BadInput(
+            f"the learned routers need training tasks: {error}; name another suite with --fit-suite"
+        ) from error
+    shared = {task.question for task in found.tasks} & {task.question for task in tested.tasks}
+    if shared:
+        raise BadInput(
+            f"{len(shared)} of the tasks that the learned routers would be fitted on are those they are tested on: "
+            "use --split held-out, or name another suite with --fit-suite"
+        )
+    return found
+
+
+def check(fit_names: Sequence[str], pool: Pool, caps: Caps) -> None:
+    """Checks the caps. Raises: BadInput if fitting would spend real money without a cap."""
+    real = not all(spec.simulated for spec in pool.specs)
+    tries_plans = [name for name in fit_names if name in TRY_PLANS]
+    if tries_plans and real and caps == Caps():
+        raise BadInput(
+            f"{tries_plans[0]} is fitted by trying many workflows for the training tasks with real calls: cap what "
+            "that may cost with --max-usd or --max-tokens"
+        )
+
+
+async def fitted(fit: Fit, engine: Engine, read_trace: ReadTrace, on_progress: OnProgress) -> tuple[Orchestrator, ...]:
+    """Returns the routers named in ``fit``, and fits those that are not kept yet.
+
+    Raises: Stopped, which keeps finished work for the next start; StoreError, BadInput, OSError.
+    """
+    from conductor_core.lab.evaluation.routers.saving import is_written  # it loads numpy
+
+    plan = _plan(fit)
+    kept = fit.folder / plan.name
+    recorded, tries = open_record(kept, plan, resume=True), Tries(kept / TRIES)
+    for each in recorded:
+        fit.spending.add(each)
+    for usd, tokens in await asyncio.to_thread(unfinished_costs, kept, recorded, read_trace):
+        fit.spending.spend_unfinished(usd, tokens)
+    if set(TRY_PLANS) & set(fit.names):
+        for tried in tries:
+            count(fit.spending, tried)
+    rows: dict[str, TrainingRow] = {}
+    # Kept routers need no runs. The runs may be gone by now, together with their database.
+    if not all(is_written(kept / name) for name in fit.names):
+        # Read before any further run is paid for: without the earlier answers, further runs would be useless.
+        answers = await asyncio.to_thread(_answers, recorded, read_trace, kept)
+        outcomes = await _single_workers(fit, kept, recorded, engine.run, on_progress)
+        answers |= await asyncio.to_thread(_answers, outcomes[len(recorded) :], read_trace, kept)
+        rows = _rows(fit.suite, outcomes, answers)
+    learned_from = [task for task in fit.suite.tasks if task.task_id in rows]
+    reward = TeamReward(
+        learned_from, tuple(rows.values()), fit.pool, fit.limits, fit.settings, fit.seed, fit.spending, tries,
+        count_failures=fit.count_failures,
+    )  # fmt: skip
+    agents = tuple(fit.pool.workers)
+    made = []
+    for name in fit.names:
+        folder, before = kept / name, reward.asked
+        is_new = not is_written(folder)
+        made.append(await _apart(partial(_fit_one, name, folder, tuple(rows.values()), agents, fit.seed, reward)))
+        if is_new and is_written(folder):
+            asked = reward.asked - before
+            told = LearnedFrom(
+                tasks=len(rows), answers=len(rows) * len(agents), tried=asked, exact=reward.exact and asked > 0
+            )
+            write_whole(folder / LEARNED_FROM, told.model_dump_json() + "\n")
+    release(kept)  # another evaluation may use the fit while this one goes on
+    return tuple(made)
+
+
+def learned_from(fit: Fit) -> dict[str, LearnedFrom]:
+    """Returns what each router of ``fit`` was fitted on, except routers of earlier versions. Raises: BadInput."""
+    folder = fit.folder / _plan(fit).name
+    told: dict[str, LearnedFrom] = {}
+    for name in fit.names:
+        file = folder / name / LEARNED_FROM
+        for line in read_lines(file, LearnedFrom, "account of what a router learned from"):
+            told[name] = line
+    return told
+
+
+async def _apart(work: Callable[[], T]) -> T:
+    """Runs ``work`` in a daemon thread. A cancelled caller does not wait for it: a fit takes minutes without a stop."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[T] = loop.create_future()
+
+    def settle(result: T | None, error: Exception | None) -> None:
+        if not future.done():
+            if error is None:
+                future.set_result(cast(T, result))
+            else:
+                future.set_exception(error)
+
+    def run() -> None:
+        try:
+            outcome: tuple[T | None, Exception | None] = (work(), None)
+        except Exception as error:  # noqa: BLE001 it is raised again where the result is awaited
+            outcome = (None, error)
+        with contextlib.suppress(RuntimeError):  # the loop is closed, so nothing awaits the result
+            loop.call_soon_threadsafe(settle, *outcome)
+
+    threading.Thread(target=run, name="fit", daemon=True).start()
+    return await future
+
+
+def _plan(fit: Fit) -> EvaluationPlan:
+    """Returns the plan with every worker alone on every training task. Its name is the name of the fit's folder."""
+    suite = fit.suite
+    made_with: dict[str, Any] = {
+        "tasks_sha256": tasks_digest(suite.tasks),
+        "pool_sha256": pool_digest(fit.pool.specs),
+        "simulated_sha256": simulated_digest(fit.pool, suite.tasks),
+        "limits": fit.limits.model_dump(mode="json"),
+    }
+    earlier = _name(fit, made_with)
+    made_with["grading_sha256"] = grading_digest(suite.tasks)
+    name = earlier if _is_of(fit.folder / earlier, made_with) else _name(fit, made_with)
+    return EvaluationPlan(
+        name=name,
+        at=now(),
+        suite=suite.name,
+        split=suite.split,
+        tasks=len(suite.tasks),
+        seed=fit.seed,
+        orchestrators=tuple(f"single:{worker}" for worker in fit.pool.workers),
+        pool=fit.pool.name,
+        simulated=fit.pool.simulated or suite.simulated,
+        database=fit.database,
+        settings=made_with,
+    )
+
+
+def _name(fit: Fit, made_with: Mapping[str, Any]) -> str:
+    together = hashlib.sha256(json.dumps([made_with, fit.seed, fit.database]).encode()).hexdigest()
+    return f"{FIT_PREFIX}{fit.suite.name}-{together[:12]}"
+
+
+def _is_of(folder: Path, made_with: Mapping[str, Any]) -> bool:
+    """Says whether a folder of an earlier version, whose name does not depend on the grading, holds this fit."""
+    if not (folder / PLAN).is_file():
+        return False
+    record = read_record(folder)
+    if "grading_sha256" not in record.plan.settings:
+        # An older record does not name its grading, and its routers took a worker's failure for a wrong answer.
+        return not any(map(failed_at_a_worker, record.outcomes))
+    return bool(record.plan.settings["grading_sha256"] == made_with["grading_sha256"])
+
+
+async def _single_workers(
+    fit: Fit, folder: Path, recorded: Sequence[Outcome], run: EngineRun, on_progress: OnProgress
+) -> tuple[Outcome, ...]:
+    """Carries out the part of the fit's plan that is not ``recorded`` yet, and keeps it in ``folder``."""
+    tasks, workers = fit.suite.tasks, tuple(fit.pool.workers)
+    total, done = len(tasks) * len(workers), 0
+
+    def one_more(_: Outcome) -> None:
+        nonlocal done
+        done += 1
+        on_progress(done, total)
+
+    evaluation = Evaluation(
+        folder=folder,
+        tasks=tasks,
+        orchestrators=[Planned(f"single:{worker}", partial(_alone, worker), whole_pool=True) for worker in workers],
+        pool=fit.pool,
+        limits=fit.limits,
+        seed=fit.seed,
+        concurrency=fit.concurrency,
+        spending=fit.spending,
+        count_failures=fit.count_failures,
+        on_outcome=one_more,
+    )
+    outcomes, stopped = await evaluation.run(run, recorded)
+    if stopped is not None:
+        raise Stopped(stopped)
+    return outcomes
+
+
+def _alone(worker: str, _asked: object) -> Workflow:
+    return single(worker)
+
+
+def _answers(outcomes: Sequence[Outcome], read_trace: ReadTrace, folder: Path) -> dict[str, str]:
+    """Returns answers by run id. Raises: BadInput naming the ``folder`` to remove if a run is gone; StoreError."""
+    try:
+        return {each.run_id: read_trace(each.run_id).answer or "" for each in outcomes}
+    except UnknownRun as error:
+        raise BadInput(
+            f"a run that the learned routers are to be fitted on is gone: {error}; remove {folder} to fit anew"
+        ) from error
+
+
+def _rows(suite: Suite, outcomes: Sequence[Outcome], given: Mapping[str, str]) -> dict[str, TrainingRow]:
+    """Returns rows by task id in the suite's order, except where a worker failed. ``given``: answers by run id."""
+    by_task: dict[str, dict[str, Outcome]] = {task.task_id: {} for task in suite.tasks}
+    for each in outcomes:
+        by_task[each.task_id][each.orchestrator.removeprefix("single:")] = each
+    return {
+        task.task_id: TrainingRow(
+            task.question,
+            scores={worker: each.score for worker, each in by_task[task.task_id].items()},
+            answers={worker: given[each.run_id] for worker, each in by_task[task.task_id].items()},
+            tokens={worker: each.tokens for worker, each in by_task[task.task_id].items()},
+            kind=" ".join(part for part in (task.family, task.difficulty) if part),
+        )
+        for task in suite.tasks
+        if not any(map(failed_at_a_worker, by_task[task.task_id].values()))
+    }
+
+
+def _fit_one(
+    name: str, kept: Path, rows: Sequence[TrainingRow], agents: Sequence[str], seed: int, reward: TeamReward
+) -> Orchestrator:
+    """Returns the kept router, or fits and keeps it."""
+    # Imported here, because they load torch and scikit-learn, which no other orchestrator needs.
+    from conductor_core.lab.evaluation.routers import kind_table, mas_router, router_dc, smoothie
+    from conductor_core.lab.evaluation.routers.kind_table import KindTable
+    from conductor_core.lab.evaluation.routers.mas_router import MasRouter
+    from conductor_core.lab.evaluation.routers.router_dc import RouterDC
+    from conductor_core.lab.evaluation.routers.smoothie import Smoothie
+
+    match name:
+        case "router-dc":
+            return Routed(name, _kept(kept, RouterDC.load, partial(router_dc.fit, rows, agents, seed=seed)))
+        case "mas-router":
+            fit_teams = partial(mas_router.fit, rows, agents, reward=reward, seed=seed)
+            return Routed(name, _kept(kept, MasRouter.load, fit_teams))
+        case "kind-table":
+            fit_table = partial(kind_table.fit, rows, agents, reward=reward, seed=seed)
+            return Routed(name, _kept(kept, KindTable.load, fit_table))
+        case _:
+            variant: Literal["independent", "dependent"] = "independent" if name == "smoothie" else "dependent"
+            return Smoothed(
+                name, _kept(kept, Smoothie.load, partial(smoothie.fit, rows, agents, seed=seed, variant=variant))
+            )
+
+
+class _Savable(Protocol):
+    def save(self, folder: Path) -> None: ...
+
+
+R = TypeVar("R", bound=_Savable)
+
+
+def _kept(folder: Path, load: Callable[[Path], R], fit: Callable[[], R]) -> R:
+    """Loads the router in ``folder``, or fits one and saves it. Raises: BadInput for a damaged folder; OSError."""
+    from conductor_core.lab.evaluation.routers.saving import is_written  # it loads numpy
+
+    if is_written(folder):
+        return load(folder)
+    router = fit()
+    router.save(folder)
+    return router

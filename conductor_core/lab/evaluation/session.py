@@ -1,0 +1,324 @@
+"""Carries out one evaluation, from the user's choices to its figures.
+
+prepare(choices) -> Prepared                            checks everything, runs nothing
+run_evaluation(prepared) -> fitting.fitted              the learned routers, on runs of the single workers
+                         -> runner.Evaluation.run -> report.summarise -> Ended
+"""
+
+import asyncio
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from conductor_core.conductors.catalogue import open_conductor
+from conductor_core.engine.pools import Pool, open_pool
+from conductor_core.engine.request import ReadTrace
+from conductor_core.engine.runner import Engine
+from conductor_core.errors import BadInput, ConductorUnavailable, StoreError
+from conductor_core.grading.tasks import Suite
+from conductor_core.lab.evaluation import fitting, report
+from conductor_core.lab.evaluation.digests import (
+    grading_digest,
+    model_digest,
+    pool_digest,
+    simulated_digest,
+    tasks_digest,
+)
+from conductor_core.lab.evaluation.orchestrators import catalogue
+from conductor_core.lab.evaluation.orchestrators.protocol import Orchestrator
+from conductor_core.lab.evaluation.runner import (
+    Caps,
+    Evaluation,
+    Spending,
+    Stopped,
+    open_record,
+    subsets,
+    unfinished_costs,
+)
+from conductor_core.lab.evaluation.suites import load_suite
+from conductor_core.lab.records import now
+from conductor_core.lab.records.evaluation import FIT_PREFIX, PLAN, EvaluationPlan, Outcome, Summary, read_record
+from conductor_core.run.events import EventSink
+from conductor_core.run.values import Limits
+from conductor_core.settings import Settings
+
+EVALUATIONS = "evaluations"
+"""Name of the folder below the data folder that has one folder for each evaluation."""
+
+_NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,79}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluationChoices:
+    """What to evaluate.
+
+    Attributes:
+        orchestrators: names and groups, separated by commas, as in ``catalogue``.
+        name: name of the folder; None makes one from suite, split and time.
+        conductor, untrained: refs of Conductors. excluded: workers left out of the pool for the whole evaluation.
+        present: number of workers that are present for each task; None means all.
+        database: URL of the runs' database, without a password.
+        count_failures: as in ``runner.Evaluation``. It may change on resuming, like the caps.
+        fit_tasks: number of training tasks for the learned routers. fit_suite: their suite; None means the same suite.
+    """
+
+    suite: str
+    orchestrators: str
+    split: str = "test"
+    limit: int | None = None
+    seed: int = 0
+    name: str | None = None
+    resume: bool = False
+    concurrency: int = 32
+    caps: Caps = field(default_factory=Caps)
+    count_failures: bool = False
+    conductor: str = "tiny"
+    untrained: str | None = None
+    pool: str = "rehearsal"
+    excluded: tuple[str, ...] = ()
+    present: int | None = None
+    limits: Limits = field(default_factory=Limits)
+    database: str = ""
+    fit_tasks: int = 300
+    fit_suite: str | None = None
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """An evaluation that is checked and can begin."""
+
+    choices: EvaluationChoices
+    settings: Settings
+    plan: EvaluationPlan
+    folder: Path
+    suite: Suite
+    pool: Pool
+    refs: dict[str, str]
+    recorded: tuple[Outcome, ...]
+    training: Suite | None = None
+
+    @property
+    def runs(self) -> int:
+        """Returns the number of outcomes of the whole evaluation."""
+        return len(self.suite.tasks) * len(self.plan.orchestrators)
+
+
+@dataclass(frozen=True)
+class EvaluationResult:
+    """The result of an evaluation that ended or was stopped early.
+
+    Attributes:
+        stopped: why it is not complete; None if it is. cancelled: whether it was cancelled.
+    """
+
+    plan: EvaluationPlan
+    folder: Path
+    outcomes: tuple[Outcome, ...]
+    summary: Summary
+    stopped: str | None = None
+    cancelled: bool = False
+
+
+def prepare(choices: EvaluationChoices, settings: Settings) -> Prepared:
+    """Checks all that can be checked before anything runs, and opens the evaluation's folder. Raises: BadInput."""
+    if choices.resume and choices.name is None:
+        raise BadInput("--resume: which evaluation? Give its --name")
+    name = choices.name or f"{_short(choices.suite)}-{choices.split}-{datetime.now(UTC):%Y%m%d-%H%M%S}"
+    if not _NAME.fullmatch(name):
+        raise BadInput(f"--name {name!r}: letters, digits, points, hyphens and underscores only, 80 at most")
+    if name.startswith(FIT_PREFIX):
+        raise BadInput(f"--name {name!r}: the folders of learned routers begin with {FIT_PREFIX}; give another --name")
+    folder = settings.data_folder / EVALUATIONS / name
+    if choices.resume and not (folder / PLAN).is_file():
+        raise BadInput(f"--resume: there is no evaluation {name} in {folder.parent}; {_those_in(folder.parent)}")
+    # Simulated workers answer without delay here; their usual pace is for people who watch.
+    settings = settings.model_copy(update={"rehearsal_tokens_per_s": 0.0})
+    pool = open_pool(choices.pool, settings, seed=choices.seed).without(choices.excluded)
+    agents = tuple(pool.workers)
+    names = catalogue.expand(choices.orchestrators, agents, untrained=choices.untrained is not None)
+    catalogue.budgets(names, pool.specs)
+    refs = catalogue.conductor_refs(names, choices.conductor, choices.untrained)
+    # Opening is cheap, and reports a missing Conductor before anything runs.
+    conductors = [open_conductor(ref, settings) for ref in dict.fromkeys(refs.values())]
+    choices.caps.check(pool, [each.info for each in conductors])
+    suite = load_suite(choices.suite, choices.split, limit=choices.limit, seed=choices.seed)
+    if choices.present is not None:
+        subsets(suite.tasks, agents, choices.present, choices.seed)
+    training: Suite | None = None
+    if learned := [name for name in names if name in catalogue.ROUTERS]:
+        training = fitting.training_suite(choices.fit_suite or choices.suite, choices.fit_tasks, choices.seed, suite)
+        fitting.check(learned, pool, choices.caps)
+    plan = EvaluationPlan(
+        name=name,
+        at=now(),
+        suite=suite.name,
+        split=suite.split,
+        tasks=len(suite.tasks),
+        seed=choices.seed,
+        orchestrators=names,
+        pool=pool.name,
+        simulated=pool.simulated or suite.simulated,
+        database=choices.database,
+        settings=_further(choices, suite, pool, refs, training),
+    )
+    try:
+        recorded = open_record(folder, plan, resume=choices.resume)
+    except OSError as error:
+        raise BadInput(
+            f"the folder of the evaluation cannot be written ({error}). Make it writable, or set "
+            "CONDUCTOR_DATA_FOLDER to another folder"
+        ) from error
+    return Prepared(choices, settings, plan, folder, suite, pool, refs, recorded, training)
+
+
+def _those_in(folder: Path) -> str:
+    names = sorted(path.parent.name for path in folder.glob(f"*/{PLAN}") if not path.parent.name.startswith(FIT_PREFIX))
+    return f"there are {', '.join(names)}" if names else "the folder holds no evaluation"
+
+
+def _short(suite: str) -> str:
+    return re.sub(r"[^\w.-]+", "-", Path(suite).stem).strip("-.") or "suite"
+
+
+def _further(
+    choices: EvaluationChoices, suite: Suite, pool: Pool, refs: dict[str, str], training: Suite | None
+) -> dict[str, Any]:
+    """Returns the further settings that decide an outcome, by name."""
+    models = {ref: model_digest(ref) for ref in dict.fromkeys(refs.values())}
+    further: dict[str, Any] = {
+        "tasks_sha256": tasks_digest(suite.tasks),
+        "grading_sha256": grading_digest(suite.tasks),
+        "simulated": _simulated(suite, pool),
+        "pool_sha256": pool_digest(pool.specs),
+        "simulated_sha256": simulated_digest(pool, suite.tasks),
+        "limits": choices.limits.model_dump(mode="json"),
+        "conductors": dict(refs),
+        "models_sha256": {ref: digest for ref, digest in models.items() if digest is not None},
+    }
+    if choices.present is not None:
+        further["present"] = choices.present
+    if choices.excluded:
+        further["excluded"] = sorted(choices.excluded)
+    if training is not None:
+        further["fit_tasks_sha256"] = tasks_digest(training.tasks)
+        further["fit_grading_sha256"] = grading_digest(training.tasks)
+        # A default value is not written, so that plans of earlier versions, which lack it, can still be resumed.
+        if choices.fit_tasks != EvaluationChoices.fit_tasks:
+            further["fit_tasks"] = choices.fit_tasks
+        if choices.fit_suite is not None:
+            further["fit_suite"] = choices.fit_suite
+    return further
+
+
+def _simulated(suite: Suite, pool: Pool) -> list[str]:
+    """Names the simulated parts as the tables do: their readers must know whether any worker was real."""
+    workers = "workers" if all(spec.simulated for spec in pool.specs) else "some workers"
+    return [workers] * pool.simulated + ["tasks"] * suite.simulated
+
+
+async def run_evaluation(
+    prepared: Prepared,
+    sink: EventSink,
+    read_trace: ReadTrace,
+    *,
+    on_outcome: Callable[[Outcome], None],
+    on_fitting: fitting.OnProgress,
+) -> EvaluationResult:
+    """Runs what is missing and computes the figures. When it is cancelled, it ends its runs and returns what there is.
+
+    If a server, the database or the disk fails, it also returns what there is, with the reason; it can be resumed.
+
+    Args:
+        read_trace: returns a run of an earlier part by its id.
+
+    Raises: BadInput; finished outcomes are kept.
+    """
+    engine = Engine(sink, prepared.settings, read_trace)
+    opened = catalogue.open_orchestrators(prepared.plan.orchestrators, prepared.refs, prepared.pool, prepared.settings)
+    stopped, cancelled = None, False
+    try:
+        spending = await _spent(prepared, read_trace)
+        routers = await _routers(prepared, spending, engine, read_trace, on_fitting)
+        evaluation = _evaluation(prepared, [*opened.orchestrators, *routers], spending, on_outcome)
+        _, stopped = await evaluation.run(engine.run, prepared.recorded)
+    except (Stopped, ConductorUnavailable, StoreError, OSError) as error:
+        stopped = str(error)
+    except asyncio.CancelledError:
+        stopped, cancelled = "it was stopped", True
+    finally:
+        await opened.aclose()
+        await prepared.pool.aclose()
+    outcomes = read_record(prepared.folder).outcomes
+    fit = _fit(prepared, Spending())
+    summary = report.summarise(prepared.plan, outcomes, {} if fit is None else fitting.learned_from(fit))
+    if stopped is None:
+        try:
+            report.write_summary(prepared.folder, summary)
+        except OSError as error:
+            stopped = str(error)
+    return EvaluationResult(prepared.plan, prepared.folder, outcomes, summary, stopped, cancelled)
+
+
+async def _spent(prepared: Prepared, read_trace: ReadTrace) -> Spending:
+    """Returns the spending of the earlier parts of the evaluation."""
+    spending = Spending(prepared.choices.caps)
+    for each in prepared.recorded:
+        spending.add(each)
+    for usd, tokens in await asyncio.to_thread(unfinished_costs, prepared.folder, prepared.recorded, read_trace):
+        spending.spend_unfinished(usd, tokens)
+    return spending
+
+
+async def _routers(
+    prepared: Prepared, spending: Spending, engine: Engine, read_trace: ReadTrace, on_fitting: fitting.OnProgress
+) -> tuple[Orchestrator, ...]:
+    fit = _fit(prepared, spending)
+    try:
+        return () if fit is None else await fitting.fitted(fit, engine, read_trace, on_fitting)
+    except Stopped as stopped:
+        raise Stopped(f"the learned routers are not fitted yet: {stopped}") from stopped
+
+
+def _fit(prepared: Prepared, spending: Spending) -> fitting.Fit | None:
+    choices = prepared.choices
+    if prepared.training is None:
+        return None
+    return fitting.Fit(
+        names=tuple(name for name in prepared.plan.orchestrators if name in catalogue.ROUTERS),
+        suite=prepared.training,
+        seed=choices.seed,
+        concurrency=choices.concurrency,
+        pool=prepared.pool,
+        limits=choices.limits,
+        database=choices.database,
+        folder=prepared.settings.data_folder / EVALUATIONS,
+        settings=prepared.settings,
+        spending=spending,
+        count_failures=choices.count_failures,
+    )
+
+
+def _evaluation(
+    prepared: Prepared, orchestrators: list[Orchestrator], spending: Spending, on_outcome: Callable[[Outcome], None]
+) -> Evaluation:
+    choices, suite, pool = prepared.choices, prepared.suite, prepared.pool
+    order = {name: place for place, name in enumerate(prepared.plan.orchestrators)}
+    missing = (
+        {} if choices.present is None else subsets(suite.tasks, tuple(pool.workers), choices.present, choices.seed)
+    )
+    return Evaluation(
+        folder=prepared.folder,
+        tasks=suite.tasks,
+        orchestrators=sorted(orchestrators, key=lambda each: order[each.name]),
+        pool=pool,
+        limits=choices.limits,
+        seed=choices.seed,
+        concurrency=choices.concurrency,
+        spending=spending,
+        missing=missing,
+        count_failures=choices.count_failures,
+        on_outcome=on_outcome,
+    )

@@ -1,0 +1,115 @@
+"""Loads files of tasks: JSON Lines in our own format, or in that of a public benchmark, recognised by its keys."""
+
+import json
+from collections.abc import Iterator, Sequence
+from hashlib import sha256
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from conductor_core.errors import BadInput
+from conductor_core.grading import require_gradable
+from conductor_core.grading.tasks import Suite, Task
+from conductor_core.lab.evaluation.suites import hub, rehearsal
+from conductor_core.lab.evaluation.suites.rows import FORMATS, Format, RowFault, recognise
+
+# Chooses which tasks are asked, and in which order.
+
+
+def sample(tasks: Sequence[Task], *, limit: int | None, seed: int) -> tuple[Task, ...]:
+    """Returns ``limit`` tasks (None: all) in an order drawn by ``seed``. A shorter sample begins a longer one."""
+    order = list(tasks)
+    Random(seed).shuffle(order)  # noqa: S311 - a sample, not a secret
+    return tuple(order if limit is None else order[:limit])
+
+
+SPLITS = ("test", "fit", "held-out")
+_FIT_SHARE = 0.2
+
+
+def load(path: Path, split: str, *, limit: int | None, seed: int) -> Suite:
+    """Loads the tasks of a file. The split ``test`` is the whole file.
+
+    To fit a router and measure it on the same file, the split ``fit`` is a fixed fifth of the rows, and ``held-out`` is
+    the rest. Raises: BadInput naming file, line and field.
+    """
+    if split not in SPLITS:
+        raise BadInput(f"{path.name} has no split {split!r}: test is all of it, fit a fixed fifth, held-out the rest")
+    tasks = [task for task in _tasks(path) if split == "test" or (split == "fit") == _is_for_fitting(task)]
+    if not tasks:
+        raise BadInput(f"{path} has no tasks in its split {split!r}")
+    return Suite(path.stem, split, sample(tasks, limit=limit, seed=seed), simulated=False)
+
+
+def _tasks(path: Path) -> list[Task]:
+    tasks: dict[str, Task] = {}
+    known: Format | None = None
+    for number, (line, row) in enumerate(_rows(path)):
+        place = f"{path}, line {line}"
+        if known is None:
+            known = recognise(row)
+            if known is None:
+                formats = "; ".join(f"{one.name} has {', '.join(sorted(one.keys))}" for one in FORMATS)
+                raise BadInput(f"{place}: no known format has the fields {', '.join(sorted(row))} ({formats})")
+        missing = sorted(known.keys - set(row))
+        if missing:
+            raise BadInput(f"{place}: field {missing[0]!r} is missing, which the format {known.name} needs")
+        try:
+            task = known.task(row, number)
+            require_gradable(task)
+        except (RowFault, BadInput) as fault:
+            raise BadInput(f"{place}: {fault}") from fault
+        if task.task_id in tasks:
+            raise BadInput(f"{place}: the task id {task.task_id!r} is used twice")
+        tasks[task.task_id] = task
+    if not tasks:
+        raise BadInput(f"{path} is empty")
+    return list(tasks.values())
+
+
+def _rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    try:
+        content = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInput(f"{path} cannot be read: {error}") from error
+    # splitlines would also split at other line ends in a text, such as U+2028, which JSON does not escape.
+    for number, line in enumerate(content.split("\n"), start=1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise BadInput(f"{path}, line {number}, is no JSON: {error}") from error
+        if not isinstance(row, dict):
+            raise BadInput(f"{path}, line {number}, is no JSON object")
+        yield number, row
+
+
+def _is_for_fitting(task: Task) -> bool:
+    digest = sha256(task.task_id.encode()).digest()
+    return int.from_bytes(digest[:4], "big") < _FIT_SHARE * 2**32
+
+
+# Loads the suite that a user names with ``--suite``.
+
+
+def load_suite(ref: str, split: str = "test", *, limit: int | None = None, seed: int = 0) -> Suite:
+    """Loads at most ``limit`` tasks of ``ref``. The same arguments give the same tasks in the same order.
+
+    Args:
+        ref: ``rehearsal``, the path of a JSON Lines file, or a benchmark of ``hub.BENCHMARKS``.
+        split: ``test`` or ``train``; for a file ``test``, ``fit`` or ``held-out``.
+    Raises: BadInput.
+    """
+    if limit is not None and limit < 1:
+        raise BadInput(f"a suite needs at least one task, not {limit}")
+    if ref == "rehearsal":
+        return rehearsal.load(split, limit=limit, seed=seed)
+    if ref in hub.BENCHMARKS:
+        return hub.load(ref, split, limit=limit, seed=seed)
+    path = Path(ref)
+    if path.suffix in (".jsonl", ".json") or path.is_file():
+        return load(path, split, limit=limit, seed=seed)
+    raise BadInput(
+        f"there is no suite {ref!r}: give rehearsal, {', '.join(hub.BENCHMARKS)}, or the path of a .jsonl file"
+    )

@@ -1,0 +1,353 @@
+"""Plans of the cold-start corpus: the steps that suit a task, their workers, their instructions and access lists.
+
+Topologies after "Learning to Orchestrate Agents in Natural Language with the Conductor" (arXiv 2512.04388): one shot,
+chain, fan-out with an aggregator, independent attempts with a debate, recursion. Two rules hold for every plan: it
+keeps to the step limit, and every step either holds the task (``{question}``) or reads a step that does.
+"""
+
+import random
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from operator import itemgetter
+from typing import Any, Literal
+
+from conductor_core.chat.messages import WorkerSpec
+from conductor_core.conductors.roles import SEATS
+from conductor_core.lab.training.config import BEST_OF
+from conductor_core.lab.training.corpus.tasks import CorpusTask
+from conductor_core.lab.training.corpus.wording import choose, table
+from conductor_core.rehearsal import DIFFICULTIES, PROFILES, RehearsalTask, rehearsal_specs
+from conductor_core.rehearsal.exact import success_chance
+from conductor_core.workflow.model import CONDUCTOR_AGENT, AccessList, Step, Workflow
+
+# Draws which seats of a pool are taken in a training example, and chooses workers for the roles of a plan.
+#
+# A seat stands for one way of being useful (``conductors.seating``); the pools of the corpus are parts of the rehearsal
+# pool, which fills all seats.
+
+_BEST_FIRST: dict[str, tuple[str, ...]] = {
+    "plan": ("plan", "reason", "check", "know", "code", "compute", "write"),
+    "maths": ("compute", "reason", "know", "plan", "code", "check", "write"),
+    "reason": ("reason", "plan", "know", "check", "compute", "code", "write"),
+    "science": ("know", "reason", "compute", "check", "plan", "code", "write"),
+    "fact": ("know", "reason", "plan", "check", "write", "compute", "code"),
+    "quick": ("write", "know", "reason", "plan", "check", "compute", "code"),
+    "code": ("code", "reason", "check", "compute", "plan", "know", "write"),
+    "test": ("check", "code", "reason", "compute", "plan", "know", "write"),
+    "check": ("check", "reason", "compute", "know", "plan", "code", "write"),
+    "judge": ("check", "reason", "plan", "know", "compute", "code", "write"),
+    "merge": ("check", "write", "reason", "know", "plan", "compute", "code"),
+    "write": ("write", "know", "reason", "plan", "check", "code", "compute"),
+    "edit": ("write", "check", "know", "reason", "plan", "code", "compute"),
+    "format": ("write", "check", "reason", "know", "plan", "compute", "code"),
+    "translate": ("write", "know", "reason", "check", "plan", "code", "compute"),
+    "read": ("know", "compute", "reason", "check", "write", "plan", "code"),
+    "solve": ("reason", "know", "compute", "plan", "check", "code", "write"),
+    "item": ("know", "reason", "compute", "plan", "check", "write", "code"),
+}
+ROLES: dict[str, tuple[int, ...]] = {
+    role: tuple(SEATS.index(seat) for seat in seats) for role, seats in _BEST_FIRST.items()
+}
+"""The seats that suit each role, best first."""
+
+
+def draw_present(rng: random.Random) -> tuple[int, ...]:
+    """Returns the seats that are taken: often all, else some, so that no plan relies on a worker that may be absent."""
+    size = rng.choices((1, 2, 3, 4, 5, 6, 7), (2, 5, 11, 11, 11, 10, 50))[0]
+    return tuple(sorted(rng.sample(range(len(SEATS)), size)))
+
+
+def specs(present: Sequence[int]) -> tuple[WorkerSpec, ...]:
+    """Returns the workers on the seats ``present``, as a request gives them to a Conductor."""
+    workers = rehearsal_specs()
+    return tuple(workers[seat] for seat in present)
+
+
+def assign_seats(
+    roles: Sequence[str], present: Sequence[int], *, rng: random.Random | None = None, chance: float = 0.0
+) -> tuple[int, ...]:
+    """Returns a seat for each role.
+
+    ``role!`` takes a worker that no earlier step has, while there is one: another worker's attempt or check is worth
+    more. ``=i`` takes the worker of step i again.
+
+    Args:
+        chance: share of steps that go to any present worker instead of the best one, drawn by ``rng``.
+    """
+    taken: list[int] = []
+    for role in roles:
+        if role.startswith("="):
+            taken.append(taken[int(role[1:])])
+            continue
+        free = [seat for seat in present if seat not in taken] if role.endswith("!") else []
+        who = free or list(present)
+        if rng is not None and rng.random() < chance:
+            taken.append(rng.choice(who))
+        else:
+            taken.append(min(who, key=ROLES[role.rstrip("!")].index))
+    return tuple(taken)
+
+
+_KINDS_OF_MAIN_ROLE = {
+    "maths": ("maths", "word", "arithmetic", "olympiad", "proof", "parts"),
+    "read": ("table", "reading", "extract"),
+    "code": ("code", "debug"),
+    "science": ("choice", "science", "explain"),
+    "fact": ("fact", "multihop"),
+    "reason": ("logic", "decide"),
+    "item": ("compare", "foreach"),
+    "plan": ("planning",),
+    "write": ("writing", "summary"),
+    "translate": ("translate",),
+    "format": ("format",),
+}
+_MAIN_ROLE = {kind: role for role, kinds in _KINDS_OF_MAIN_ROLE.items() for kind in kinds}
+ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh")
+NUMBERS = ("one", "two", "three", "four", "five", "six", "seven")
+STEP_COST = 0.02
+"""How much a further step must add to the chance of a right answer to be worth taking."""
+_FAN_ROLES = {"compare": "item", "foreach": "item", "parts": "maths"}
+
+
+@dataclass(frozen=True)
+class PlannedStep:
+    """A step as the Conductor writes it: ``ordinal`` stands in place of the agent's name."""
+
+    instruction: str
+    ordinal: int
+    access_list: AccessList
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The content of a completion: one line of thought, then the lists."""
+
+    thought: str
+    steps: tuple[PlannedStep, ...]
+
+    def workflow(self) -> Workflow:
+        """Returns the steps with the workers' names in the rehearsal pool."""
+        names = [*(worker.name for worker in PROFILES), CONDUCTOR_AGENT]
+        steps = (Step(instruction=s.instruction, agent=names[s.ordinal], access_list=s.access_list) for s in self.steps)
+        return Workflow(steps=tuple(steps))
+
+    def completion(self) -> str:
+        """Returns the text that a Conductor would write for this plan; it can be parsed."""
+        model_id = ", ".join(str(step.ordinal) for step in self.steps)
+        subtasks = ", ".join(f'"{step.instruction}"' for step in self.steps)
+        access = ", ".join('"all"' if step.access_list == "all" else str(list(step.access_list)) for step in self.steps)
+        return f"{self.thought}\nmodel_id = [{model_id}]\nsubtasks = [{subtasks}]\naccess_list = [{access}]"
+
+
+def draw_plan(
+    task: CorpusTask,
+    present: Sequence[int],
+    max_steps: int,
+    rng: random.Random,
+    *,
+    recursion: bool = False,
+    best_of: int = BEST_OF,
+) -> Plan:
+    """Draws a coherent plan for ``task`` of at most ``max_steps`` steps.
+
+    Most plans choose their words by kind, subject, difficulty and the task's first letter, so that greedy decoding
+    varies with the task instead of repeating one favourite. The others choose freely. A rehearsal question gets the
+    best of many plans by its exact reward.
+
+    Args:
+        present: the seats that are taken.
+        recursion: whether the Conductor itself may be named, as the ordinal after the last seat.
+        best_of: how many plans are compared for a rehearsal question, besides each worker alone. 1 draws one plan with
+            any present workers, in any shape or the one that the task asks for; reward then teaches whom to ask.
+    """
+    drawing = rng
+    if rng.random() < 0.7:
+        first = ord(task.text.strip()[:1] or " ") % 2
+        rng = random.Random(zlib.crc32(f"{task.kind} {task.noun} {task.difficulty} {first}".encode()))
+    if task.rehearsal is not None:
+        shapes = [_with_another_round(task, steps, max_steps, recursion) for steps in _shapes(task, max_steps)]
+        # If some shapes have room for another round, shapes without it are left out of the comparison: the reward of a
+        # plan does not include what a further round is worth.
+        shapes = [steps for steps in shapes if steps[-1][0] == "again"] or shapes
+        wording = rng.getrandbits(64)
+        # Few shapes have one step, and the usual worker for a role is not the best for every question. Each worker
+        # alone is therefore compared too, so that one step is chosen where one is enough.
+        alone = [] if best_of == 1 else _alone(task, shapes, present, wording)
+        return _best(task, task.rehearsal, shapes, present, drawing, wording, best_of, alone)
+    steps = _with_another_round(task, _steps(task, max_steps), max_steps, recursion)
+    return _written(task, steps, present, rng)
+
+
+def draw_repair(
+    task: CorpusTask, present: Sequence[int], max_steps: int, rng: random.Random, *, best_of: int = BEST_OF
+) -> Plan:
+    """Draws a plan for an inner round whose last response is in doubt. Its instructions differ from those of a first
+    round, because an identical call would get an identical answer. ``best_of``: as for ``draw_plan``.
+    """
+    task = replace(task, way=None)  # the first round already followed the wish for a way of working
+    variants = table("plans")["repair"]
+    if task.rehearsal is None:
+        return _written(task, _with_main_role(_fitting(variants, "hard", max_steps), task), present, rng)
+    shapes = [_with_main_role(each["steps"], task) for each in variants if len(each["steps"]) <= max_steps]
+    return _best(task, task.rehearsal, shapes, present, rng, rng.getrandbits(64), best_of)
+
+
+def _best(
+    task: CorpusTask,
+    question: RehearsalTask,
+    shapes: Sequence[list[list[Any]]],
+    present: Sequence[int],
+    rng: random.Random,
+    wording: int,
+    best_of: int,
+    others: Sequence[Plan] = (),
+) -> Plan:
+    """Draws ``best_of`` plans. Returns the one of these and ``others`` with the highest exact reward for ``question``.
+
+    1 draws one plan, with any present worker in each step. ``wording`` fixes the words of each shape.
+    """
+
+    def drawn(chance: float) -> Plan:
+        return _written(task, rng.choice(shapes), present, random.Random(wording), agent_rng=rng, chance=chance)
+
+    if best_of == 1:
+        return drawn(1.0)
+    plans = [*(drawn(rng.choice((0.0, 0.5))) for _ in range(best_of)), *others]
+    return max(plans, key=lambda plan: success_chance(question, plan.workflow()) - STEP_COST * (len(plan.steps) - 1))
+
+
+def _with_main_role(steps: list[list[Any]], task: CorpusTask) -> list[list[Any]]:
+    """Replaces the role ``main`` in ``steps`` by the main role of the task's kind."""
+    role = _MAIN_ROLE.get(task.kind, "solve")
+    return [[step[0].replace("main", role), *step[1:]] for step in steps]
+
+
+def draw_stop(rng: random.Random) -> Plan:
+    """Returns a plan of three empty lists, which keeps the last response as the answer."""
+    return Plan(choose(table("plans")["stop"], rng), ())
+
+
+def _steps(task: CorpusTask, max_steps: int) -> list[list[Any]]:
+    plans = table("plans")
+    if task.way:
+        return _with_main_role(_fitting(plans[task.way], task.difficulty, max_steps), task)
+    if task.parts:
+        return _fan(task, max_steps)
+    return _fitting(plans[task.kind], task.difficulty, max_steps)
+
+
+def _fitting(variants: list[dict[str, Any]], difficulty: str, max_steps: int) -> list[list[Any]]:
+    """Returns the longest variant that fits ``max_steps``: one for the difficulty, else for an easier one, else any."""
+    fits = [variant for variant in variants if len(variant["steps"]) <= max_steps]
+    for wanted in ({difficulty}, {"short", *DIFFICULTIES[: DIFFICULTIES.index(difficulty)]}):
+        if found := [variant["steps"] for variant in fits if wanted & set(variant["for"])]:
+            return max(found, key=len)
+    return max((variant["steps"] for variant in fits), key=len)
+
+
+def _fan(task: CorpusTask, max_steps: int) -> list[list[Any]]:
+    words, role = table("plans")["fan"][task.kind], _FAN_ROLES[task.kind]
+    if max_steps >= task.parts + 1:
+        count = task.parts
+        steps: list[list[Any]] = [[f"{role}!", _numbered(words["item"], at), []] for at in range(count)]
+    elif max_steps >= 3:
+        count = 2
+        steps = [[f"{role}!", words["half"].replace("<half>", half), []] for half in ("first", "second")]
+    elif max_steps == 2:
+        return [[role, words["whole"], []], ["check!", words["check"], [0]]]
+    else:
+        return [[role, words["whole"], []]]
+    steps.append(["merge" if task.kind != "parts" else "check!", words["merge"], list(range(count))])
+    if task.difficulty == "hard" and len(steps) < max_steps:
+        steps.append(["check!", words["check"], [count]])
+    return steps
+
+
+def _numbered(words: str, index: int) -> str:
+    return words.replace("<ordinal>", ORDINALS[index]).replace("<number>", NUMBERS[index])
+
+
+def _with_another_round(task: CorpusTask, steps: list[list[Any]], max_steps: int, recursion: bool) -> list[list[Any]]:
+    """Adds a step of the Conductor itself to the plan of a hard task, if recursion is offered and a step is left."""
+    if not recursion or not 2 <= len(steps) < max_steps or task.difficulty != "hard" or task.way is not None:
+        return steps
+    return [*steps, ["again", table("plans")["again"], [len(steps) - 1]]]
+
+
+def _alone(task: CorpusTask, shapes: Sequence[list[list[Any]]], present: Sequence[int], wording: int) -> list[Plan]:
+    """Returns a plan for each present worker alone and each one-step shape, in an order that ``wording`` fixes."""
+    single = [shape for shape in shapes if len(shape) == 1]
+    plans = [_written(task, shape, (seat,), random.Random(wording)) for shape in single for seat in present]
+    return random.Random(wording).sample(plans, len(plans))
+
+
+def _shapes(task: CorpusTask, max_steps: int) -> list[list[list[Any]]]:
+    """Returns all shapes that suit the task's kind, whatever its difficulty. A task that asks for a way of working gets
+    that shape alone, because the reward ignores such wishes.
+    """
+    if task.way:
+        return [_steps(task, max_steps)]
+    plans = table("plans")
+    variants = [*plans.get(task.kind, ()), *plans["verified"], *plans["staged"]]
+    shapes = [_with_main_role(each["steps"], task) for each in variants if len(each["steps"]) <= max_steps]
+    if task.parts:
+        shapes.append(_fan(task, max_steps))
+    return shapes
+
+
+def _written(
+    task: CorpusTask,
+    steps: list[list[Any]],
+    present: Sequence[int],
+    rng: random.Random,
+    *,
+    agent_rng: random.Random | None = None,
+    chance: float = 0.0,
+) -> Plan:
+    roles = [str(step[0]) for step in steps]
+    agents = list(assign_seats([role for role in roles if role != "again"], present, rng=agent_rng, chance=chance))
+    if roles[-1] == "again":
+        agents.append(len(SEATS))
+    wordings = rng.getrandbits(32)
+    written = []
+    for index, (_, words, access) in enumerate(steps):
+        # All branches of a fan-out get the same wording; they differ by the part that they work on.
+        same = bool(task.parts) and not access
+        text = choose(words, random.Random(wordings)) if same else choose(words, rng)
+        written.append(PlannedStep(text.replace("<noun>", task.noun), agents[index], _access(index, access, rng)))
+    return Plan(_thought(task, roles, agents, rng), tuple(written))
+
+
+def _access(index: int, access: Literal["all"] | list[int], rng: random.Random) -> AccessList:
+    """Returns the access list, sometimes with ``"all"`` in place of a list of all earlier steps."""
+    if access == "all" or (index > 1 and len(access) == index and rng.random() < 0.35):
+        return "all"
+    return tuple(access)
+
+
+def _thought(task: CorpusTask, roles: Sequence[str], agents: Sequence[int], rng: random.Random) -> str:
+    """Writes the task's kind and difficulty, then who does what by ordinal: the model reasons before it writes ids."""
+    words = table("plans")["thought"]
+    head = (
+        choose(f"{words[task.difficulty]} {task.noun}", rng)
+        .replace("A a", "An a")
+        .replace("A e", "An e")
+        .replace(" a algebra", " an algebra")
+    )
+    if task.parts:
+        head += f" with {NUMBERS[task.parts - 1]} parts"
+    if task.way:
+        head += words["way"][task.way]
+    names = [("debate" if role == "=1" else "judge") if role.startswith("=") else role.rstrip("!") for role in roles]
+    together = groupby(zip(names, agents, strict=True), key=itemgetter(0))
+    return f"{head}: {', '.join(_done_by(name, [agent for _, agent in found]) for name, found in together)}."
+
+
+def _done_by(role: str, who: Sequence[int]) -> str:
+    """Writes a clause such as ``solved by models 1 and 4``."""
+    done = table("plans")["thought"]["done"][role]
+    if len(who) == 1:
+        return f"{done} by model {who[0]}"
+    return f"{done} by models {', '.join(map(str, who[:-1]))} and {who[-1]}"

@@ -1,0 +1,233 @@
+"""Writes the record of a training (its beginning, each stage's figures, its end) and shows lines of progress."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from transformers import TrainerCallback
+
+from conductor_core.errors import BadInput
+from conductor_core.lab.records import now
+from conductor_core.lab.records.training import Ended, HeldOut, Iteration, Row, Stage, Started, append, read_record
+from conductor_core.lab.training.checkpoint import drop_rows_after, plan_anew, writing
+from conductor_core.lab.training.config import TrainingConfig
+from conductor_core.lab.training.folder import check_start
+from conductor_core.rehearsal import DIFFICULTIES
+
+Show = Callable[[str], None]
+"""Takes one line of progress."""
+
+
+@dataclass
+class StageRecord:
+    """One stage's place in the record of a training.
+
+    Attributes:
+        planned: planned iterations of the stage.
+        before_s: seconds that the stage took before it was interrupted.
+    """
+
+    folder: Path
+    stage: Stage
+    planned: int
+    show: Show
+    before_s: float = 0.0
+    began: float = field(default_factory=time.monotonic)
+    last: Iteration | None = None
+    held_out: HeldOut | None = None
+    taken_up: tuple[int, float] | None = None
+    """The last iteration before this process, and the time when this process's trainer began, after its preparation."""
+
+    @property
+    def seconds(self) -> float:
+        return round(self.before_s + time.monotonic() - self.began, 2)
+
+    def resume(self, before: tuple[Stage, ...], checkpoint: Path | None, *, steps: int, rounds: int = 0) -> None:
+        """Drops the rows after ``checkpoint``, and counts the stage's time on from its last row.
+
+        ``steps``: optimiser steps in one iteration. ``rounds``: lessons to keep, see ``drop_rows_after``.
+        """
+        reached = int(checkpoint.name.rpartition("-")[2]) // steps if checkpoint else -1
+        drop_rows_after(self.folder, before, self.stage, reached, rounds=rounds)
+        read = read_record(self.folder)
+        earlier, taught = read.iterations(self.stage), [row for row in read.taught() if row.stage == self.stage]
+        if earlier:
+            self.before_s, self.last = earlier[-1].seconds, earlier[-1]
+        elif taught:
+            self.before_s = taught[-1].seconds
+
+    def add(self, *rows: Row) -> None:
+        """Appends rows and shows a line for each figure. Raises: BadInput if the record cannot be written."""
+        with writing(self.folder):
+            append(self.folder, *rows)
+        for row in rows:
+            if isinstance(row, Iteration):
+                self.last = row
+                self.show(self._line(row))
+            elif isinstance(row, HeldOut):
+                self.held_out = row
+                levels = ", ".join(
+                    f"{level} {row.accuracy_by_difficulty[level]:.2f} in {row.steps_by_difficulty[level]:.1f} steps"
+                    for level in DIFFICULTIES
+                    if level in row.accuracy_by_difficulty
+                )
+                self.show(f"{self.stage} held out: {row.accuracy:.3f} right ({levels})")
+
+    def _line(self, row: Iteration) -> str:
+        said = [f"{self.stage} {row.iteration} of {self.planned}"]
+        named = {
+            "loss": row.loss,
+            "supervised": row.supervised_loss,
+            "reward": row.reward,
+            "format": row.format_rate,
+            "right": row.accuracy,
+            "steps": row.steps,
+            "entropy": row.entropy,
+        }
+        said += [f"{name} {value:.3f}" for name, value in named.items() if value is not None]
+        return " · ".join([*said, self._time_left(row.iteration)])
+
+    def _time_left(self, iteration: int) -> str:
+        """Estimates the time left from the pace since this process took up the stage."""
+        before, began = self.taken_up or (0, self.began)
+        each = (time.monotonic() - began) / max(1, iteration - before)
+        left_s = each * (self.planned - iteration)
+        return f"{each:.1f} s each, {in_words(left_s)}" if left_s >= 90 else in_words(left_s)
+
+
+def in_words(left_s: float) -> str:
+    """Returns the time left in words, for the console."""
+    return f"about {left_s / 60:.0f} min left" if left_s >= 90 else f"about {left_s:.0f} s left"
+
+
+class RecordCallback(TrainerCallback):
+    """Turns each log of a trainer into an ``Iteration`` row.
+
+    Args:
+        steps: optimiser steps in one iteration.
+        details: returns further fields of the row; called once for each row.
+        after: called with the iteration's number after its row is written and before a checkpoint is written.
+    """
+
+    def __init__(
+        self,
+        record: StageRecord,
+        *,
+        steps: int = 1,
+        details: Callable[[], dict[str, Any]] = dict,
+        after: Callable[[int], None] = lambda _: None,
+    ) -> None:
+        self._record, self._steps, self._details, self._after = record, steps, details, after
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self._record.taken_up = (state.global_step // self._steps, time.monotonic())
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, float] | None = None, **_: Any) -> None:
+        logs = logs or {}
+        if "loss" not in logs:
+            return  # the trainer's summary at its end
+        iteration = state.global_step // self._steps
+        self._record.add(
+            Iteration(
+                stage=self._record.stage,
+                iteration=iteration,
+                seconds=self._record.seconds,
+                loss=logs["loss"],
+                learning_rate=logs.get("learning_rate"),
+                grad_norm=logs.get("grad_norm"),
+                **self._details(),
+            )
+        )
+        self._after(iteration)
+
+
+def without_console(trainer: Any) -> None:
+    """Removes the trainer's own console lines; a ``RecordCallback`` replaces them."""
+    for each in list(trainer.callback_handler.callbacks):
+        if type(each).__name__ in ("PrinterCallback", "ProgressCallback"):
+            trainer.remove_callback(each)
+
+
+@dataclass(frozen=True)
+class Trained:
+    """The result of a training.
+
+    Attributes:
+        stage: the last finished stage.
+        seconds: time of all stages, without the pauses before resuming.
+        iteration: the last iteration of that stage. held_out: the last measurement on held-out tasks.
+    """
+
+    folder: Path
+    sha256: str
+    stage: Stage
+    seconds: float
+    iteration: Iteration | None = None
+    held_out: HeldOut | None = None
+
+
+def stages_until(config: TrainingConfig, stages: tuple[Stage, ...], last: Stage | None) -> tuple[Stage, ...]:
+    """Returns ``stages`` up to ``last``, or all if ``last`` is None. Raises: BadInput if ``last`` is not among them."""
+    if last is None:
+        return stages
+    if last not in stages:
+        raise BadInput(f"config {config.name} has no stage {last} to stop after; it has {', '.join(stages)}")
+    return stages[: stages.index(last) + 1]
+
+
+def begin(
+    config: TrainingConfig,
+    out: Path,
+    stages: tuple[Stage, ...],
+    start: str,
+    same: Callable[[Started, TrainingConfig], bool],
+    resume: bool,
+    *,
+    simulated: bool,
+    machine: str,
+    agents: tuple[str, ...],
+) -> None:
+    """Begins a record in ``out``, or continues the one there.
+
+    Args:
+        start: result of ``folder.begun_with``; empty for a cold start.
+        same: says whether a record belongs to a configuration.
+
+    Raises: BadInput if the record belongs to another training, or cannot be written.
+    """
+    planned = {stage: config.iterations_of(stage) for stage in config.stages}
+    if resume:
+        started = read_record(out).started
+        if started is None or not same(started, config):
+            raise BadInput(
+                f"{out} holds a training of another config or seed: give the config and seed that it began with"
+            )
+        check_start(out, started.started_from, start)
+        plan_anew(out, planned, stages, start)
+        return
+    row = Started(
+        name=config.name,
+        at=now(),
+        seed=config.seed,
+        config=config.model_dump(mode="json"),
+        simulated=simulated,
+        machine=machine,
+        agents=agents,
+        planned={stage: planned[stage] for stage in stages},
+        started_from=start,
+    )
+    with writing(out):
+        out.mkdir(parents=True, exist_ok=True)
+        append(out, row)
+
+
+def end(out: Path, stages: tuple[Stage, ...], sha256: str) -> Trained:
+    """Writes the last row of the record and returns the result. Raises: BadInput if the record cannot be written."""
+    record = read_record(out)
+    seconds, iterations, held_out = record.seconds(stages), record.iterations(stages[-1]), record.held_out()
+    with writing(out):
+        append(out, Ended(at=now(), seconds=seconds, model=str(out), sha256=sha256))
+    last = iterations[-1] if iterations else None
+    return Trained(out, sha256, stages[-1], seconds, last, held_out[-1] if held_out else None)

@@ -1,0 +1,206 @@
+"""The supervised cold start: from random weights to a model that writes coherent, varied plans.
+
+A Qwen2-architecture model of a few million parameters learns the corpus' plans by next-token prediction, with the loss
+on the completion only. This module prepares what transformers' Trainer needs. A cold start on random plans does not
+serve: under later reinforcement learning its plans collapsed to a single step.
+"""
+
+import itertools
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate.utils import send_to_device
+from torch.utils.data import Dataset
+from transformers import (
+    PreTrainedTokenizerBase,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+    Qwen2Tokenizer,
+    TrainingArguments,
+    set_seed,
+)
+
+from conductor_core.lab.training.checkpoint import SafeCheckpoints
+from conductor_core.lab.training.config import ColdStartConfig, common
+from conductor_core.lab.training.corpus.corpus import TrainingExample, examples
+from conductor_core.lab.training.corpus.tokenizer import train_tokenizer
+from conductor_core.lab.training.recorder import RecordCallback, StageRecord, without_console
+from conductor_core.lab.training.tiny.logprobs import attend_in_fp32, rounded
+from conductor_core.lab.training.tiny.muon import MuonWithAdamW
+
+IGNORED = -100
+HELD_OUT_SEED = 1_000_003
+"""Seed of the examples on which progress is measured. No training uses it."""
+HELD_OUT = 128
+EVAL_BATCH_SIZE = 32
+
+
+Row = tuple[list[int], list[int]]
+"""Token ids of a prompt, and of the completion to learn."""
+
+
+def example_rows(
+    drawn: Sequence[TrainingExample], tokenizer: PreTrainedTokenizerBase, *, thought_only: float = 0.0, seed: int = 0
+) -> list[Row]:
+    """Turns examples into token ids, with the end token after a whole completion.
+
+    Args:
+        thought_only: share of examples that end after the line of thought. These few tokens decide the shape of the
+            plan and its agents, so the model learns both from more tasks at less cost.
+    """
+    rng = random.Random(seed)
+    rows = []
+    for example in drawn:
+        if rng.random() < thought_only:
+            ids = _ids(example.completion.partition("\n")[0] + "\n", tokenizer)
+        else:
+            ids = [*_ids(example.completion, tokenizer), int(tokenizer.eos_token_id)]
+        rows.append((_ids(example.prompt, tokenizer), ids))
+    return rows
+
+
+def _ids(text: str, tokenizer: PreTrainedTokenizerBase) -> list[int]:
+    ids: list[int] = tokenizer.encode(text, add_special_tokens=False)
+    return ids
+
+
+class Batched(Dataset[Row]):
+    """Rows shuffled by ``seed``, but with rows of similar length in each batch of ``batch_size``, because padding
+    costs as much as text.
+    """
+
+    def __init__(self, rows: Sequence[Row], batch_size: int, seed: int = 0) -> None:
+        rng, pool = random.Random(seed), batch_size * 40
+        shuffled = rng.sample(rows, len(rows))
+        self.rows: list[Row] = []
+        for start in range(0, len(shuffled), pool):
+            alike = sorted(shuffled[start : start + pool], key=lambda row: len(row[0]) + len(row[1]))
+            batches = [alike[at : at + batch_size] for at in range(0, len(alike), batch_size)]
+            rng.shuffle(batches)
+            self.rows += [row for batch in batches for row in batch]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, index: int) -> Row:
+        return self.rows[index]
+
+
+@dataclass(frozen=True)
+class LeftPadded:
+    """Pads on the left, so that all completions end together and logits are needed for the last tokens only."""
+
+    pad_id: int
+
+    def __call__(self, rows: Sequence[Row]) -> dict[str, Any]:
+        """Returns ``input_ids`` and ``attention_mask`` (batch, longest), ``labels`` (batch, longest completion + 1)."""
+        longest = rounded(max(len(prompt) + len(completion) for prompt, completion in rows))
+        kept = rounded(max(len(completion) for _, completion in rows) + 1)
+        ids, mask, labels = [], [], []
+        for prompt, completion in rows:
+            text = prompt + completion
+            missing = longest - len(text)
+            ids.append([self.pad_id] * missing + text)
+            mask.append([0] * missing + [1] * len(text))
+            labels.append([IGNORED] * (kept - len(completion)) + completion)
+        return {
+            "input_ids": torch.tensor(ids),
+            "attention_mask": torch.tensor(mask),
+            "labels": torch.tensor(labels),
+            "logits_to_keep": kept,
+        }
+
+
+def build_model(config: ColdStartConfig, tokenizer: Qwen2Tokenizer, seed: int) -> Qwen2ForCausalLM:
+    """Makes a model with random weights, in float32."""
+    set_seed(seed)
+    shape = config.model.model_dump() | {"vocab_size": len(tokenizer), "tie_word_embeddings": True}
+    ends = {"bos_token_id": None, "eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}
+    return Qwen2ForCausalLM(Qwen2Config(**shape, **ends))
+
+
+def run(
+    config: ColdStartConfig, seed: int, work: Path, record: StageRecord, *, checkpoint: Path | None, cpu: bool
+) -> tuple[Qwen2ForCausalLM, Qwen2Tokenizer]:
+    """Trains, with checkpoints in ``work``. Returns the model in float32.
+
+    Args:
+        checkpoint: the one to continue from. The seed repeats corpus, tokenizer and order.
+    """
+    drawn = list(itertools.islice(examples(seed, config.best_of), config.examples))
+    texts = (example.prompt + example.completion for example in drawn[: config.tokenizer_examples])
+    tokenizer = train_tokenizer(texts, config.model.vocab_size)
+    model = build_model(config, tokenizer, seed)
+    if config.optimiser.bf16 and cpu:
+        attend_in_fp32(model)
+    rows = example_rows(drawn, tokenizer, thought_only=config.thought_only, seed=seed)
+    held_out = list(itertools.islice(examples(HELD_OUT_SEED), HELD_OUT))
+    unseen = Batched(example_rows(held_out, tokenizer), EVAL_BATCH_SIZE)
+    collate, bf16 = LeftPadded(int(tokenizer.pad_token_id)), config.optimiser.bf16
+    trainer = SafeCheckpoints(
+        model=model,
+        args=_arguments(config, seed, work, cpu=cpu),
+        data_collator=collate,
+        train_dataset=Batched(rows, config.batch_size, seed),
+        optimizers=(optimiser_of(config, model), None),
+    )
+    without_console(trainer)
+
+    def details() -> dict[str, Any]:
+        step, steps = trainer.state.global_step, config.steps
+        due = step % _often(250, steps) == 0 or step == steps
+        return {"supervised_loss": mean_loss(model, unseen, collate, bf16=bf16)} if due else {}
+
+    trainer.add_callback(RecordCallback(record, details=details))
+    trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+    model.set_attn_implementation("sdpa")
+    return model, tokenizer
+
+
+@torch.no_grad()
+def mean_loss(model: Qwen2ForCausalLM, data: Batched, collate: LeftPadded, *, bf16: bool) -> float:
+    """Returns the mean next-token loss over the completions' tokens."""
+    total = tokens = 0.0
+    for at in range(0, len(data), EVAL_BATCH_SIZE):
+        batch = collate(data.rows[at : at + EVAL_BATCH_SIZE])
+        count = float((batch["labels"] != IGNORED).sum())
+        with torch.autocast(model.device.type, torch.bfloat16, enabled=bf16):
+            total += float(model(**send_to_device(batch, model.device)).loss) * count
+        tokens += count
+    return total / tokens
+
+
+def optimiser_of(config: ColdStartConfig, model: Qwen2ForCausalLM) -> MuonWithAdamW | None:
+    """Returns the optimiser; None means the trainer's own, AdamW for all weights."""
+    if config.matrix_rate is None:
+        return None
+    return MuonWithAdamW(
+        model,
+        matrix_rate=config.matrix_rate,
+        rate=config.optimiser.learning_rate,
+        weight_decay=config.optimiser.weight_decay,
+        adam_beta2=config.optimiser.adam_beta2,
+    )
+
+
+def _often(most: int, steps: int) -> int:
+    """Returns an interval in steps: ``most``, or less in a short run, so that something happens several times."""
+    return max(1, min(most, steps // 4))
+
+
+def _arguments(config: ColdStartConfig, seed: int, work: Path, *, cpu: bool) -> TrainingArguments:
+    steps = config.steps
+    return TrainingArguments(
+        **common(config.optimiser, seed=seed, steps=steps, cpu=cpu),
+        output_dir=str(work),
+        per_device_train_batch_size=config.batch_size,
+        train_sampling_strategy="sequential",
+        logging_steps=_often(10, steps),
+        save_steps=config.save_every,
+        dataloader_pin_memory=False,
+        label_names=["labels"],
+    )

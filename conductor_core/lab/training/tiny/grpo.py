@@ -1,0 +1,324 @@
+"""The GRPO stage: it samples plans, carries them out in the rehearsal world, and makes plans likelier that did better
+than their group.
+
+    python -m conductor_core train tiny --out FOLDER
+
+Group-relative policy optimisation after arXiv 2402.03300, with the reward of arXiv 2512.04388 (``reward``), by TRL's
+trainer; rollouts are our own (``rollout``). Departures from the paper, each with its reason in the config: the exact
+chance of success instead of one draw, a cost of steps, an entropy bonus, a supervised term that keeps plans readable.
+"""
+
+import itertools
+import random
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from datasets import Dataset
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, Qwen2ForCausalLM, TrainerCallback
+from trl.trainer.grpo_config import GRPOConfig as TrlConfig
+
+from conductor_core.errors import BadInput
+from conductor_core.lab.records import by_group
+from conductor_core.lab.records.training import HeldOut, Sample
+from conductor_core.lab.training import config as library_settings
+from conductor_core.lab.training.config import BEST_OF, GrpoConfig, RecursionConfig
+from conductor_core.lab.training.corpus.corpus import draw_example
+from conductor_core.lab.training.figures import Judged, figures, trainer_figures
+from conductor_core.lab.training.recorder import RecordCallback, StageRecord, without_console
+from conductor_core.lab.training.tiny.cold_start import LeftPadded, example_rows
+from conductor_core.lab.training.tiny.legal import LegalPlans
+from conductor_core.lab.training.tiny.logprobs import attend_in_fp32
+from conductor_core.lab.training.tiny.recursion import draw_inner_round, recursion_situations, worth
+from conductor_core.lab.training.tiny.reward import Judge, Scored, exact_worth, score
+from conductor_core.lab.training.tiny.rollout import sample
+from conductor_core.lab.training.tiny.simulated import simulate
+from conductor_core.lab.training.tiny.situations import Situation, draw_situations, held_out_situations
+from conductor_core.lab.training.tiny.teaching import teach
+from conductor_core.lab.training.tiny.trainer import ConductorTrainer
+
+_READ = slice(0, 30, 3)
+"""The held-out tasks whose plans are kept for reading: one of each of the ten families, with all difficulties."""
+
+
+class Stage:
+    """Gives the trainer of one GRPO stage its prompts, rollouts and rewards, and keeps the figures.
+
+    ``best_of``: used for the guard's examples, see ``supervised_batches``.
+    """
+
+    def __init__(
+        self,
+        config: GrpoConfig,
+        seed: int,
+        situations: Sequence[Situation],
+        tokenizer: PreTrainedTokenizerBase,
+        record: StageRecord,
+        judge: Judge = exact_worth,
+        *,
+        best_of: int = BEST_OF,
+    ) -> None:
+        self.config, self.seed, self.record, self.best_of = config, seed, record, best_of
+        self.situations, self.tokenizer, self._judge = situations, tokenizer, judge
+        self._by_prompt = {each.prompt: each for each in situations}
+        self._held_out = held_out_situations(config.held_out, config.pool.most_steps)
+        self._legal = LegalPlans(tokenizer, len(tokenizer)) if config.constrained else None
+        self._judged: list[Judged] = []
+        self._rollouts_before_s = self._reward_s = 0.0
+        self._began = time.monotonic()
+        self.trainer: ConductorTrainer | None = None
+
+    @property
+    def iteration(self) -> int:
+        """Returns the number of the iteration under way, from 1. Raises: ValueError before there is a trainer."""
+        if self.trainer is None:
+            raise ValueError("the stage has no trainer yet")
+        return int(self.trainer.state.global_step) // self.config.updates + 1
+
+    def dataset(self) -> Dataset:
+        """Returns one row for each prompt, in the order of the iterations."""
+        prompts = [each.prompt for each in self.situations]
+        return Dataset.from_dict({"prompt": prompts, "number": list(range(len(prompts)))})
+
+    def rollout(self, prompts: list[str], trainer: Any) -> dict[str, Any]:
+        """Samples completions as TRL's ``rollout_func``; ``prompts`` has one entry for every wanted completion."""
+        distinct = prompts[:: self.config.group]
+        asked = [self._by_prompt[prompt] for prompt in distinct]
+        ids = [self.tokenizer.encode(prompt, add_special_tokens=False) for prompt in distinct]
+        found = sample(
+            trainer.accelerator.unwrap_model(trainer.model),
+            ids,
+            self.config.group,
+            max_tokens=self.config.max_completion_tokens,
+            temperature=self.config.temperature,
+            seed=random.Random(f"{self.seed}/{self.record.stage}/{self.iteration}").getrandbits(63),
+            bf16=self.config.optimiser.bf16,
+            forbid=self._legal.mask(asked, self.config.group) if self._legal else None,
+        )
+        return {
+            "prompt_ids": [each for each in ids for _ in range(self.config.group)],
+            "completion_ids": found.completion_ids,
+            "logprobs": found.logprobs,
+        }
+
+    def reward(self, completions: list[str], number: list[int], **_: Any) -> list[float]:
+        """Scores completions as TRL's reward function. ``number``: the number of each completion's situation."""
+        began = time.monotonic()
+        rng = random.Random(f"{self.seed}/{self.record.stage}/{self.iteration}/reward")
+        asked = [self.situations[each] for each in number]
+        scored = [
+            score(situation, completion, self.config.reward, self._judge, rng)
+            for situation, completion in zip(asked, completions, strict=True)
+        ]
+        self._judged += [
+            Judged(situation.task.difficulty, each.reward, each.workflow, each.chance)
+            for situation, each in zip(asked, scored, strict=True)
+        ]
+        self._reward_s += time.monotonic() - began
+        if self.iteration % self.config.sample_every == 0 or self.iteration == 1:
+            self._keep(asked, completions, scored)
+        return [each.reward for each in scored]
+
+    def _keep(self, asked: Sequence[Situation], completions: Sequence[str], scored: Sequence[Scored]) -> None:
+        """Keeps the first plan for each of a few prompts, for reading."""
+        first = range(0, len(asked), self.config.group)
+        self.record.add(*(self._sample(self.iteration, asked[at], completions[at], scored[at]) for at in first[:4]))
+
+    def _sample(self, iteration: int, asked: Situation, completion: str, scored: Scored) -> Sample:
+        return Sample(
+            stage=self.record.stage,
+            iteration=iteration,
+            task=asked.task.question,
+            family=asked.task.family,
+            difficulty=asked.task.difficulty,
+            completion=completion,
+            reward=scored.reward,
+            chance=scored.chance,
+            agents=asked.agents,
+        )
+
+    def details(self) -> dict[str, Any]:
+        """Returns the fields of the iteration's row that the trainer does not log, and resets them for the next one."""
+        trainer = self.trainer
+        if trainer is None:
+            raise ValueError("the stage has no trainer yet")
+        taken = time.monotonic() - self._began
+        rollout_s = trainer.rollout_s - self._rollouts_before_s
+        found = figures(self._judged) | {"supervised_loss": trainer.guard_loss}
+        found |= trainer_figures(trainer._metrics["train"], rollout_s=rollout_s, reward_s=self._reward_s, whole_s=taken)
+        self._judged, self._rollouts_before_s, self._reward_s = [], trainer.rollout_s, 0.0
+        return found
+
+    def begin(self) -> None:
+        """Starts the clock of an iteration."""
+        self._began = time.monotonic()
+
+    def measure(self, iteration: int, model: Qwen2ForCausalLM) -> None:
+        """Adds a held-out row if one is due, with the plans for a few tasks that stay the same, for reading."""
+        if iteration % self.config.held_out.every and iteration != self.config.iterations:
+            return
+        ids = [self.tokenizer.encode(each.prompt, add_special_tokens=False) for each in self._held_out]
+        found = sample(
+            model,
+            ids,
+            1,
+            max_tokens=self.config.max_completion_tokens,
+            temperature=0,
+            seed=0,
+            bf16=self.config.optimiser.bf16,
+            forbid=self._legal.mask(self._held_out, 1) if self._legal else None,
+        )
+        texts = self.tokenizer.batch_decode(found.completion_ids, skip_special_tokens=True)
+        rng = random.Random(0)
+        scored = [
+            score(situation, text, self.config.reward, exact_worth, rng)
+            for situation, text in zip(self._held_out, texts, strict=True)
+        ]
+        tokens = [
+            sum(reply.tokens for reply in simulate(situation.task, each.workflow, 0)) if each.workflow else 0
+            for situation, each in zip(self._held_out, scored, strict=True)
+        ]
+        levels = [each.task.difficulty for each in self._held_out]
+        chances = [each.chance or 0.0 for each in scored]
+        steps = [float(len(each.workflow.steps)) if each.workflow else 0.0 for each in scored]
+        self.record.add(
+            HeldOut(
+                stage=self.record.stage,
+                iteration=iteration,
+                split=self.config.held_out.split,
+                n=len(scored),
+                accuracy=fmean(chances),
+                accuracy_by_difficulty=by_group(zip(levels, chances, strict=True)),
+                steps=fmean(steps),
+                steps_by_difficulty=by_group(zip(levels, steps, strict=True)),
+                worker_tokens=fmean(tokens),
+            ),
+            *(self._sample(iteration, self._held_out[at], texts[at], scored[at]) for at in range(len(texts))[_READ]),
+        )
+
+
+class _Clock(TrainerCallback):
+    def __init__(self, stage: Stage) -> None:
+        self._stage = stage
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        if state.global_step % self._stage.config.updates == 0:
+            self._stage.begin()
+
+
+def run(
+    config: GrpoConfig,
+    seed: int,
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    work: Path,
+    record: StageRecord,
+    *,
+    checkpoint: Path | None,
+    cpu: bool,
+    best_of: int = BEST_OF,
+) -> PreTrainedModel:
+    """Trains ``model``, with checkpoints in ``work``. Returns it, in float32.
+
+    Args:
+        checkpoint: the one to continue from. The seed and the iteration's number repeat prompts, samples and guard.
+        best_of: used for the guard's examples, see ``supervised_batches``.
+    Raises: BadInput if the model is not a Qwen2 model.
+    """
+    if not isinstance(model, Qwen2ForCausalLM):
+        raise BadInput(f"these stages are for Qwen2 models, not {model.config.model_type}")
+    drawn = f"{seed}/{record.stage}"
+    if isinstance(config, RecursionConfig):
+        situations = recursion_situations(config, drawn, model, tokenizer, max_tokens=config.max_completion_tokens)
+        if checkpoint is None:
+            prepare(model, tokenizer, config, drawn, work, record, cpu=cpu)
+        stage = Stage(config, seed, situations, tokenizer, record, worth, best_of=best_of)
+    else:
+        situations = draw_situations(drawn, config.iterations * config.prompts, config.pool)
+        stage = Stage(config, seed, situations, tokenizer, record, best_of=best_of)
+    trainer = build_trainer(stage, model, work, cpu=cpu)
+    if checkpoint is None:
+        stage.measure(0, model)
+    trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+    model.set_attn_implementation("sdpa")
+    return model
+
+
+def build_trainer(stage: Stage, model: Qwen2ForCausalLM, work: Path, *, cpu: bool) -> ConductorTrainer:
+    """Builds the trainer of a stage, ready to train."""
+    config = stage.config
+    if config.optimiser.bf16 and cpu:
+        attend_in_fp32(model)
+    guard = supervised_batches(config, stage.seed, stage.tokenizer, stage.best_of) if config.guard.weight else None
+    trainer = ConductorTrainer(
+        guard=guard,
+        guard_weight=config.guard.weight,
+        model=model,
+        args=arguments(config, stage.seed, work, cpu=cpu),
+        reward_funcs=[stage.reward],
+        train_dataset=stage.dataset(),
+        processing_class=stage.tokenizer,
+        rollout_func=stage.rollout if config.rollout == "fast" else None,
+    )
+    stage.trainer = trainer
+    without_console(trainer)
+    trainer.add_callback(_Clock(stage))
+    measure = partial(stage.measure, model=model)
+    trainer.add_callback(RecordCallback(stage.record, steps=config.updates, details=stage.details, after=measure))
+    return trainer
+
+
+def prepare(
+    model: Qwen2ForCausalLM,
+    tokenizer: PreTrainedTokenizerBase,
+    config: RecursionConfig,
+    seed: str,
+    work: Path,
+    record: StageRecord,
+    *,
+    cpu: bool,
+) -> None:
+    """Teaches the lessons that come before the first iteration of the recursion stage."""
+    if config.optimiser.bf16 and cpu:
+        attend_in_fp32(model)
+    teach(model, tokenizer, config, seed, work, record)
+
+
+def supervised_batches(
+    config: GrpoConfig, seed: int, tokenizer: PreTrainedTokenizerBase, best_of: int = BEST_OF
+) -> Callable[[int], Mapping[str, Any]]:
+    """Returns a function from an update's number to a batch of new, whole examples of the corpus, of all kinds of
+    tasks. In the recursion stage some of them are inner rounds.
+
+    Args:
+        best_of: as for ``corpus.examples``. The cold start's value leaves as much to reward as the cold start did.
+    """
+    guard = config.guard
+    collate = LeftPadded(int(tokenizer.pad_token_id))
+
+    def batch(update: int) -> Mapping[str, Any]:
+        each_drawn = (draw_example(random.Random(f"{seed}/guard/{update}/{at}"), best_of) for at in itertools.count())
+        endless = (each for each in each_drawn if guard.rehearsal or each.task.rehearsal is None)
+        drawn = list(itertools.islice(endless, guard.examples))
+        if isinstance(config, RecursionConfig):
+            for at in range(round(config.guard_inner_share * guard.examples)):
+                rng = random.Random(f"{seed}/guard/{update}/{at}/inner")
+                drawn[at] = draw_inner_round(rng, config.pool, config.reward.step_cost)
+        return collate(example_rows(drawn, tokenizer))
+
+    return batch
+
+
+def arguments(config: GrpoConfig, seed: int, work: Path, *, cpu: bool) -> TrlConfig:
+    return TrlConfig(
+        **library_settings.grpo(config, seed=seed, cpu=cpu),
+        output_dir=str(work),
+        activation_checkpointing=False,
+        per_device_train_batch_size=config.group,
+        gradient_accumulation_steps=config.prompts,
+        steps_per_generation=config.prompts,
+        dataloader_pin_memory=False,
+    )

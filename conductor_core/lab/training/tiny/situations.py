@@ -1,0 +1,95 @@
+"""The prompts of a Conductor that learns by reward: rehearsal tasks, each with a random pool and step limit."""
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from conductor_core.chat.messages import PlanRequest
+from conductor_core.conductors.prompts import short_prompt
+from conductor_core.conductors.roles import numbering
+from conductor_core.lab.training.config import HeldOutConfig, PoolDraw
+from conductor_core.rehearsal import DIFFICULTIES, FAMILIES, RehearsalTask, generate, rehearsal_specs
+from conductor_core.rehearsal.skills import Manner
+from conductor_core.workflow.model import Workflow
+
+_TRAINING_SEEDS = 10**9
+"""Training questions have smaller seeds; held-out questions have this seed or a larger one."""
+
+
+@dataclass(frozen=True)
+class Inner:
+    """An inner round: the workflow that it belongs to, and the manner of the last response."""
+
+    first: Workflow
+    manner: Manner
+
+
+@dataclass(frozen=True)
+class Situation:
+    """One prompt: a request, and the task that it is about.
+
+    Attributes:
+        inner: set for an inner round only.
+        again: the plan that the inner round is assumed to write; set for an outer round that may recurse.
+        step_cost: the reward's cost of a step, if the choice of the inner round depends on it.
+    """
+
+    request: PlanRequest
+    task: RehearsalTask
+    inner: Inner | None = None
+    again: Workflow | None = None
+    step_cost: float = 0.0
+
+    @cached_property
+    def prompt(self) -> str:
+        return short_prompt(self.request)
+
+    @cached_property
+    def agents(self) -> tuple[str | None, ...]:
+        """Returns names by ordinal; None marks an ordinal that a plan must not name."""
+        return numbering(self.request.agents)
+
+    @property
+    def present(self) -> tuple[int, ...]:
+        """Returns the ordinals of the workers that the prompt offers."""
+        return tuple(seat for seat, name in enumerate(self.agents) if name is not None)
+
+
+def draw_situation(
+    rng: random.Random, pool: PoolDraw, *, task: RehearsalTask | None = None, allow_recursion: bool = False
+) -> Situation:
+    """Draws a prompt with a pool and a step limit from ``rng``, and a task unless one is given."""
+    task = task or draw_task(rng)
+    workers = rehearsal_specs()
+    if rng.random() >= pool.whole_share:
+        count = rng.randint(min(pool.least, len(workers) - 1), len(workers) - 1)
+        kept = sorted(rng.sample(range(len(workers)), count))
+        workers = tuple(workers[index] for index in kept)
+    most = pool.most_steps
+    if most > 1 and rng.random() >= pool.full_steps_share:
+        most = rng.randint(1, most - 1)
+    request = PlanRequest(task=task.question, agents=workers, max_steps=most, allow_recursion=allow_recursion)
+    return Situation(request, task)
+
+
+def draw_task(rng: random.Random) -> RehearsalTask:
+    """Draws a question of the train split. Every family and every difficulty is equally likely."""
+    return generate(rng.choice(FAMILIES), rng.choice(DIFFICULTIES), rng.randrange(_TRAINING_SEEDS))
+
+
+def draw_situations(seed: str, count: int, pool: PoolDraw) -> list[Situation]:
+    """Returns the first ``count`` prompts of a training. They depend on the seed, but not on ``count``."""
+    return [draw_situation(random.Random(f"{seed}/{number}"), pool) for number in range(count)]
+
+
+def held_out_situations(config: HeldOutConfig, most_steps: int) -> list[Situation]:
+    """Returns prompts for measuring progress: with the whole pool, over families and difficulties in turn. No training
+    uses their seeds, but a short question may still equal one of the training."""
+    workers = rehearsal_specs()
+    kinds = [(family, difficulty) for difficulty in DIFFICULTIES for family in FAMILIES]
+    tasks: Sequence[RehearsalTask] = [
+        generate(*kinds[number % len(kinds)], _TRAINING_SEEDS + number, split=config.split)
+        for number in range(config.tasks)
+    ]
+    return [Situation(PlanRequest(task=task.question, agents=workers, max_steps=most_steps), task) for task in tasks]

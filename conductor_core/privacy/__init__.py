@@ -1,0 +1,1 @@
+"""What must not leave: keys, hidden words, and how they are found."""

@@ -1,0 +1,85 @@
+"""What may reach a run from outside, from any process: durable, and answered by an event of the run."""
+
+from typing import Annotated, Literal, NamedTuple
+
+from pydantic import Field, PositiveInt, TypeAdapter
+
+from conductor_core.errors import BadInput
+from conductor_core.privacy import masking
+from conductor_core.privacy.keys import environment_keys
+from conductor_core.run.actor import Caused
+from conductor_core.run.values import Path
+from conductor_core.workflow.edits import Origins
+from conductor_core.workflow.model import Workflow
+
+MOST_NOTE = 2000
+"""Characters of a note."""
+
+
+def note_for_record(text: str) -> str:
+    """Returns a note as it is kept: without the keys that this process's environment holds.
+
+    Raises: BadInput if it is too long.
+    """
+    if len(text) > MOST_NOTE:
+        raise BadInput(f"the note has {len(text):,} characters; at most {MOST_NOTE:,} are kept")
+    masking.remember(*environment_keys())
+    return masking.known().text(text)
+
+
+class Cancel(Caused):
+    """Ends the run. Answered by ``run.cancelled``."""
+
+    kind: Literal["cancel"] = "cancel"
+    run_id: str
+
+
+class Approve(Caused):
+    """Grants the requests ``numbers``; None: all that are open when the command is heard.
+
+    ``rest``: opens all gates of the run. ``after_edit``: id of a command to edit, without which nothing is granted.
+    Answered by ``approval.granted``, or by ``command.refused``.
+    """
+
+    kind: Literal["approve"] = "approve"
+    run_id: str
+    numbers: tuple[PositiveInt, ...] | None = None
+    rest: bool = False
+    after_edit: int | None = None
+    note: str = Field(default="", max_length=MOST_NOTE)
+
+
+class Deny(Caused):
+    """Denies the requests ``numbers``; None: all that are open. Answered by ``approval.denied``, or refused."""
+
+    kind: Literal["deny"] = "deny"
+    run_id: str
+    numbers: tuple[PositiveInt, ...] | None = None
+    note: str = Field(default="", max_length=MOST_NOTE)
+
+
+class Edit(Caused):
+    """Replaces the workflow of a round while something of the run waits. No step that has begun may differ.
+
+    Answered by ``plan.edited``, or refused. ``origins``: as there. ``edited``: the workflow that the caller edited; it
+    is refused if the round has another by then. None: whatever the round has.
+    """
+
+    kind: Literal["edit"] = "edit"
+    run_id: str
+    round: Path = ()
+    workflow: Workflow
+    origins: Origins | None = None
+    edited: Workflow | None = None
+
+
+Command = Cancel | Approve | Deny | Edit
+
+COMMAND: TypeAdapter[Command] = TypeAdapter(Annotated[Command, Field(discriminator="kind")])
+
+
+class SentCommand(NamedTuple):
+    """A command on record. ``id`` counts over all runs, in the order in which they were sent."""
+
+    id: int
+    command: Command

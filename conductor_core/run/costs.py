@@ -1,0 +1,141 @@
+"""Works out what a run costs so far and what the figure is based on, and writes it in words."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from conductor_core.chat.messages import FREE, Message, Price, Usage, sum_of_costs
+from conductor_core.chat.usage import estimate_input_tokens, estimate_tokens
+from conductor_core.run.events import PlanCompleted, PlanRejected, RunInterrupted, StepCompleted
+from conductor_core.run.trace import RoundTrace, RunTrace, StepTrace
+
+Basis = Literal["unknown", "free", "provider", "list_price", "estimated"]
+"""What a cost is based on: no price, nothing to pay, the provider's own figure, exact tokens at list price, or
+estimated tokens. A sum has the weakest basis of its parts."""
+
+IN_WORDS: dict[Basis, str] = {
+    "unknown": "",
+    "free": "",
+    "provider": "as the provider says",
+    "list_price": "at list price",
+    "estimated": "estimated",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """A cost, or a sum of costs.
+
+    Attributes:
+        usd: None if the price of a part is unknown.
+        known_usd: the cost of the parts with a known price: the whole or the least cost.
+    """
+
+    usd: float | None = 0.0
+    known_usd: float = 0.0
+
+    def __add__(self, other: "Cost") -> "Cost":
+        return Cost(sum_of_costs((self.usd, other.usd)), self.known_usd + other.known_usd)
+
+    @property
+    def at_least(self) -> bool:
+        """Whether ``known_usd`` is only a bound."""
+        return self.usd is None
+
+    def __str__(self) -> str:
+        """Returns ``$0.0123``; with an unknown part ``at least $0.0123``, or ``unknown`` if no part is known."""
+        if self.usd is not None:
+            return _amount(self.usd)
+        return f"at least {_amount(self.known_usd)}" if self.known_usd > 0 else "unknown"
+
+    @property
+    def in_line(self) -> str:
+        """The cost in words, for places where no label says that it is a cost."""
+        said = str(self)
+        return "cost unknown" if said == "unknown" else said
+
+
+def _amount(usd: float) -> str:
+    """Writes an amount as the live component does (``format.js``): never ``$0`` for an amount above zero."""
+    if usd == 0:
+        return "$0"
+    if usd < 0.000001:
+        return "<$0.000001"
+    return f"${usd:.6f}" if usd < 0.01 else f"${usd:.4f}" if usd < 1 else f"${usd:,.2f}"
+
+
+def basis(spent: RunTrace | RoundTrace | StepTrace) -> Basis:
+    if spent.cost_usd is None:
+        return "unknown"
+    if spent.cost_usd == 0:
+        return "free"
+    if not spent.at_list_price:
+        return "provider"
+    return "estimated" if spent.usage.estimated else "list_price"
+
+
+def cost_so_far(trace: RunTrace) -> Cost:
+    """Returns the cost of all calls that ended; unknown if one of them, or a running call, has no price."""
+    return Cost(None if not trace.ended and _unknown_is_on(trace) else trace.cost_usd, trace.known_usd)
+
+
+def cost_of_part(trace: RunTrace, part: RoundTrace | StepTrace) -> Cost:
+    """Returns the cost of a step or a plan; unknown also if a call without a price is running or broke off."""
+    return Cost(None if _broken_off(trace, part) else part.cost_usd, part.known_usd)
+
+
+def cost_of_call(event: PlanCompleted | PlanRejected | StepCompleted) -> Cost:
+    """Returns the cost of the one call that the event reports."""
+    return Cost(event.cost_usd, event.cost_usd or 0.0)
+
+
+def interruption(trace: RunTrace) -> RunInterrupted:
+    """Returns the event that ends a run whose process is gone. ``trace`` is as the process left it."""
+    usage, cost = with_calls_that_are_on(trace)
+    return RunInterrupted(
+        run_id=trace.run_id, at_ms=trace.last_at_ms, usage=usage, cost_usd=cost.usd, known_usd=cost.known_usd
+    )
+
+
+def with_calls_that_are_on(trace: RunTrace) -> tuple[Usage, Cost]:
+    """What a run spent whose record breaks off: the calls that were on then count by estimate, by what was heard."""
+    usage, cost = trace.usage, Cost(trace.cost_usd, trace.known_usd)
+    prices = {spec.name: spec.price for spec in trace.pool.workers}
+    for part in (trace.root, *_parts(trace)):
+        if isinstance(part, RoundTrace):
+            # As for a cancelled run, a plan of which nothing has arrived counts as free.
+            on = part.status == "planning" and bool(part.raw or part.reasoning)
+            price, received = None if trace.conductor is None else trace.conductor.price, part.raw + part.reasoning
+        else:
+            on = part.status in ("running", "cancelled") and bool(part.messages)
+            price, received = prices.get(part.asked, FREE), part.output + part.reasoning
+        if on:
+            call = _estimated(price, part.messages, received)
+            usage, cost = usage + call[0], cost + call[1]
+    return usage, cost
+
+
+def _estimated(price: Price | None, messages: tuple[Message, ...], received: str) -> tuple[Usage, Cost]:
+    read, written = estimate_input_tokens(messages), estimate_tokens(received)
+    usage = Usage(input_tokens=read, output_tokens=written, estimated=True)
+    cost_usd = None if price is None else price.cost_usd(usage)
+    return usage, Cost(cost_usd, cost_usd or 0.0)
+
+
+def _unknown_is_on(trace: RunTrace) -> bool:
+    return any(_broken_off(trace, part) for part in (trace.root, *_parts(trace)))
+
+
+def _parts(trace: RunTrace) -> Iterator[RoundTrace | StepTrace]:
+    for step in trace.walk():
+        yield step if step.round is None else step.round
+
+
+def _broken_off(trace: RunTrace, part: RoundTrace | StepTrace) -> bool:
+    """Whether a call of unknown price has begun whose cost no event reports yet, or ever."""
+    if isinstance(part, RoundTrace):
+        unpriced = trace.conductor is not None and trace.conductor.price is None
+        return unpriced and part.status == "planning" and bool(part.raw if trace.ended else part.messages)
+    if part.started_ms is None or part.status not in ("running", "cancelled"):
+        return False
+    return {spec.name: spec.price for spec in trace.pool.workers}.get(part.asked, FREE) is None

@@ -1,0 +1,172 @@
+"""Reads from a run's events which server was sent which messages: by each call of a worker or of the Conductor.
+
+A call counts from the event that was durable before a byte left. So a call that failed counts as received: its record
+cannot say how much of it arrived. After a failed call, an event announces the next one, perhaps after a wait. That call
+is ``announced`` until an event shows that it began.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Literal
+
+from conductor_core.chat.messages import ConductorInfo, Message, Usage
+from conductor_core.providers.servers import server_of, server_of_conductor
+from conductor_core.run import events as ev
+from conductor_core.run.events import Event
+from conductor_core.run.values import Path, PoolInfo
+from conductor_core.workflow.model import CONDUCTOR_AGENT
+
+How = Literal["first", "again", "more_tokens", "fallback"]
+"""Why a call was made: as the first of its step or plan, or after the one before it (``StepRetried.then``)."""
+
+
+@dataclass(slots=True)
+class Call:
+    """One call.
+
+    Attributes:
+        event: number, among the events given, of the event that holds the messages.
+        at_utc: when the call began, or when the one before it ended.
+        of: what it was for. path: of the step; of a plan, that of its round.
+        provider: of the pool; ``unknown`` if the pool does not name the worker. host: empty for this process.
+        ended: ``running`` while no event tells its end; ``broken off`` if the run ended without one; ``failed``,
+            ``rejected`` (a plan that could not be used), or how the answer ended; ``announced``: no event shows that it
+            was made.
+        cost_usd: None if the price is unknown, or if it broke off.
+    """
+
+    event: int
+    at_utc: datetime
+    of: Literal["step", "plan"]
+    path: Path
+    agent: str
+    provider: str
+    host: str
+    simulated: bool
+    messages: tuple[Message, ...]
+    how: How = "first"
+    ended: str = "running"
+    usage: Usage = field(default_factory=Usage)
+    cost_usd: float | None = None
+
+
+def calls(events: Iterable[Event]) -> list[Call]:
+    """Returns the calls of a run in the order in which they began.
+
+    Without the events of streamed text, a call that was broken off may count as announced only.
+    """
+    reading: _Reading | None = None
+    for number, event in enumerate(events):
+        if isinstance(event, ev.RunCreated):
+            reading = _Reading(event)
+        elif reading is not None:
+            reading.read(number, event)
+    return [] if reading is None else reading.found
+
+
+class _Reading:
+    """The calls of one run as far as it has been read."""
+
+    def __init__(self, created: ev.RunCreated) -> None:
+        self._servers = _servers(created.pool, created.conductor)
+        self._open: dict[tuple[str, Path], Call] = {}
+        self._own: dict[Path, str] = {}
+        self.found: list[Call] = []
+
+    def read(self, number: int, event: Event) -> None:
+        match event:
+            case ev.RunCompleted() | ev.RunFailed() | ev.RunCancelled() | ev.RunInterrupted() | ev.RunDenied():
+                for call in self._open.values():
+                    call.ended = "broken off" if call.ended == "running" else call.ended
+                self._open.clear()
+            case _:
+                self._read_plan(number, event)
+                self._read_step(number, event)
+
+    def _read_plan(self, number: int, event: Event) -> None:
+        match event:
+            case ev.PlanStarted(messages=messages) if messages:
+                call = self._open.get(("plan", event.round))
+                if call is not None and call.ended == "announced":
+                    self.found.remove(call)  # this very call
+                again: How = "first" if call is None else call.how
+                self._begin(number, event.at_utc, "plan", event.round, CONDUCTOR_AGENT, messages, again)
+            case ev.PlanDelta() | ev.PlanProgress() | ev.PlanRetried(loading=True):
+                self._began("plan", event.round)  # waiting for a server that loads its model is no new call
+            case ev.PlanRetried():
+                call = self._end("plan", event.round, "failed", event.usage, event.cost_usd)
+                if call is not None:
+                    self._announce(call, event, event.round, call.agent, "again")
+            case ev.PlanCompleted():
+                self._end("plan", event.round, "completed", event.usage, event.cost_usd)
+            case ev.PlanRejected():
+                self._end("plan", event.round, "rejected", event.usage, event.cost_usd)
+
+    def _read_step(self, number: int, event: Event) -> None:
+        match event:
+            case ev.StepStarted(messages=messages) if messages:
+                self._own[event.path] = event.agent
+                self._begin(number, event.at_utc, "step", event.path, event.agent, messages)
+            case ev.StepDelta() | ev.StepProgress() | ev.StepRetried(loading=True, then="again"):
+                self._began("step", event.path)
+            case ev.StepRetried():
+                self._retry(event)
+            case ev.StepCompleted():
+                self._end("step", event.path, event.ending, event.usage, event.cost_usd)
+            case ev.StepFailed():
+                self._end("step", event.path, "failed", event.usage, event.cost_usd)
+
+    def _begin(
+        self,
+        number: int,
+        at_utc: datetime,
+        of: Literal["step", "plan"],
+        path: Path,
+        agent: str,
+        messages: tuple[Message, ...],
+        how: How = "first",
+    ) -> Call:
+        provider, host, simulated = self._servers.get(agent, ("unknown", "", False))
+        call = Call(number, at_utc, of, path, agent, provider, host, simulated, messages, how)
+        self._open[of, path] = call
+        self.found.append(call)
+        return call
+
+    def _announce(self, last: Call, event: ev.StepRetried | ev.PlanRetried, path: Path, agent: str, how: How) -> None:
+        call = self._begin(last.event, event.at_utc, last.of, path, agent, last.messages, how)
+        call.ended = "announced"
+
+    def _began(self, of: str, path: Path) -> None:
+        call = self._open.get((of, path))
+        if call is not None:
+            call.ended = "running"
+
+    def _end(self, of: str, path: Path, ended: str, usage: Usage, cost_usd: float | None) -> Call | None:
+        call = self._open.pop((of, path), None)
+        if call is not None:
+            call.ended, call.usage, call.cost_usd = ended, usage, cost_usd
+        return call
+
+    def _retry(self, event: ev.StepRetried) -> None:
+        answered = event.error_code.startswith("Answer")  # an incomplete answer, which is no failed call
+        ended = event.error_code.removeprefix("Answer").lower() if answered else "failed"
+        call = self._end("step", event.path, ended, event.usage, event.cost_usd)
+        if call is None or event.then == "kept":
+            return
+        agent = event.then_agent or self._own.get(event.path, call.agent)
+        self._announce(call, event, event.path, agent, event.then)
+
+
+def _servers(pool: PoolInfo, conductor: ConductorInfo | None) -> dict[str, tuple[str, str, bool]]:
+    """Returns provider, host and whether it is simulated, by the name of the agent."""
+    known: dict[str, tuple[str, str, bool]] = {
+        spec.name: (spec.provider, server_of(spec), spec.simulated) for spec in pool.workers
+    }
+    if conductor is not None:
+        known[CONDUCTOR_AGENT] = (
+            "local" if conductor.kind == "local" else "openai",
+            server_of_conductor(conductor),
+            False,
+        )
+    return known

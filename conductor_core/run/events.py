@@ -1,0 +1,587 @@
+"""The events of a run, as a frozen tagged union. They are the only truth about a run.
+
+The engine sends events to one ``EventSink``. Every reader (page, command line, export) folds them with
+``conductor_core.run.trace``. A *path* names a step: ``(2,)`` is step 2 of the first round, ``(2, 0)`` step 0 of the
+workflow that an inner Conductor wrote as step 2's answer. The path of a *round* is that of the step that opened it,
+``()`` for the first round.
+"""
+
+import asyncio
+from datetime import UTC, datetime
+from typing import Annotated, Literal, Protocol, Self, get_args
+
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt, TypeAdapter, model_validator
+
+from conductor_core.chat.messages import ConductorInfo, Ending, FinishReason, Message, OnIncomplete, ToolCall, Usage
+from conductor_core.chat.progress import Progress
+from conductor_core.precision import Packed
+from conductor_core.run.actor import Caused
+from conductor_core.run.request import Given, RunRequest, read_flat
+from conductor_core.run.values import Considered, Imported, Path, PoolInfo, SharedOutput
+from conductor_core.workflow.edits import Origins, require_fit
+from conductor_core.workflow.model import Fault, Frozen, Workflow
+
+# What all events have.
+
+
+def now_utc() -> datetime:
+    return datetime.now(UTC)
+
+
+class RunEvent(Frozen):
+    """Attributes: at_utc: wall clock. at_ms: milliseconds that the run has run, by a monotonic clock. This clock stands
+    while the run is queued or waits."""
+
+    run_id: str
+    at_utc: datetime = Field(default_factory=now_utc)
+    at_ms: NonNegativeFloat = 0.0
+
+
+class Spent(RunEvent):
+    """The end of a run, with all that it spent. ``known_usd``: of what has a price; None in older records."""
+
+    usage: Usage = Usage()
+    cost_usd: float | None = None
+    known_usd: float | None = None
+
+
+# Events of a run that waits for an approval: evidence of what was asked, decided, by whom and when.
+
+ApprovalOf = Literal["plan", "step", "conductor"]
+"""What an approval admits: a plan to be carried out, a step to be called, or the Conductor to be asked."""
+
+
+class ApprovalRequested(RunEvent):
+    """A gate holds something back.
+
+    Attributes:
+        number: counts the requests of this run, from 1.
+        path: the step; for ``plan`` and ``conductor`` the round, ``()`` for the first.
+        rules: the gates that ask for it, as in ``run.created``.
+        identity: digest of what would be carried out: of a step as in ``step.started``, else of the plan or the task.
+        agent, messages: to whom what would be sent; empty for a plan.
+        most: the highest number of tokens that it can use, by estimate. most_usd: its cost; None: unknown.
+    """
+
+    kind: Literal["approval.requested"] = "approval.requested"
+    number: PositiveInt
+    of: ApprovalOf
+    path: Path
+    rules: tuple[str, ...]
+    identity: str
+    agent: str = ""
+    messages: tuple[Message, ...] = ()
+    most: Usage = Usage(estimated=True)
+    most_usd: float | None = None
+
+
+class ApprovalGranted(RunEvent, Caused):
+    """Somebody granted the requests ``numbers``.
+
+    Attributes:
+        rest: whether this opens all gates of the run from now on.
+        command: id of the command that said so; None if the approval is taken over from another run.
+        carried_from: the interrupted run in which the same was granted already.
+    """
+
+    kind: Literal["approval.granted"] = "approval.granted"
+    numbers: tuple[PositiveInt, ...]
+    rest: bool = False
+    note: str = ""
+    command: int | None = None
+    carried_from: str | None = None
+
+
+class ApprovalDenied(RunEvent, Caused):
+    """Somebody denied the requests ``numbers``. No step begins any more, and the run ends denied."""
+
+    kind: Literal["approval.denied"] = "approval.denied"
+    numbers: tuple[PositiveInt, ...]
+    note: str = ""
+    command: int | None = None
+
+
+class CommandRefused(RunEvent, Caused):
+    """A command changed nothing. ``asked``: its kind. ``reason``: why, in a sentence."""
+
+    kind: Literal["command.refused"] = "command.refused"
+    command: int
+    asked: str
+    reason: str
+
+
+class RunWaiting(RunEvent):
+    """Nothing of the run can go on until somebody decides. No process holds it, and its clock stands."""
+
+    kind: Literal["run.waiting"] = "run.waiting"
+    waits_for: Literal["approval"] = "approval"
+
+
+class RunDenied(Spent, Caused):
+    """Ends a run whose approval was denied. ``error`` says by whom and why."""
+
+    kind: Literal["run.denied"] = "run.denied"
+    error: str = ""
+    duration_ms: NonNegativeFloat = 0.0
+
+
+ApprovalEvent = ApprovalRequested | ApprovalGranted | ApprovalDenied | CommandRefused | RunWaiting
+
+
+# The events that end a run; ``approval_events.RunDenied`` does, too.
+
+
+class RunCompleted(RunEvent):
+    """``answer`` is the last step's output; None after *Plan only*. Totals hold what this run itself spent.
+
+    ``known_usd``, as at every end, is the cost of what has a price; None in older records. ``ending`` is that of the
+    last step's answer; ``completed`` in older records.
+    """
+
+    kind: Literal["run.completed"] = "run.completed"
+    answer: str | None
+    usage: Usage
+    cost_usd: float | None
+    known_usd: float | None = None
+    duration_ms: NonNegativeFloat
+    ending: Ending = "completed"
+
+
+class RunFailed(Spent):
+    kind: Literal["run.failed"] = "run.failed"
+    error_code: str
+    error: str
+    duration_ms: NonNegativeFloat = 0.0
+
+
+class RunCancelled(Spent, Caused):
+    kind: Literal["run.cancelled"] = "run.cancelled"
+    command: int | None = None
+    duration_ms: NonNegativeFloat = 0.0
+
+
+class RunInterrupted(Spent):
+    """Ends a run whose process is gone. Running calls count by estimate, except in older records."""
+
+    kind: Literal["run.interrupted"] = "run.interrupted"
+
+
+# The event of an output that a person gave.
+
+
+class StepGiven(RunEvent):
+    """A person gave the step's output: the request's ``overrides`` hold it. Nothing was asked, seen or paid."""
+
+    kind: Literal["step.given"] = "step.given"
+    path: Path
+    agent: str
+    output: str
+    output_sha256: str
+    given: Given
+
+
+# The event that notes what was taken out of a record before it was stored.
+
+
+class TakenOut(Frozen):
+    """Passages of one kind.
+
+    Attributes:
+        what: ``secrets`` are configured keys; else as in ``conductor_core.privacy.detectors``.
+        count: how many there were.
+        digests: of each, in order, by a key that is not in the database. Empty if no digests are asked for.
+    """
+
+    what: Literal["secrets", "keys", "cards", "mail", "phones", "names"]
+    count: PositiveInt
+    digests: tuple[str, ...] = ()
+
+
+class TextRedacted(RunEvent):
+    """Passages were hidden in another event, which follows; in ``run.created``, which is before it.
+
+    ``of``: the kind of that event. Streamed text is counted once, in the event that ends it.
+    """
+
+    kind: Literal["text.redacted"] = "text.redacted"
+    of: str
+    taken_out: tuple[TakenOut, ...]
+
+
+class RunCreated(RunEvent):
+    """The whole request, with the Conductor and the pool as they are now.
+
+    Attributes:
+        queued: it waits for a process that carries it out.
+        on_incomplete: what happens to a step whose answer is incomplete.
+        give_question: whether every step is told the task, even if its instruction lacks ``{question}``.
+        imported: where the run came from, if this database did not carry it out; None: it did.
+    """
+
+    kind: Literal["run.created"] = "run.created"
+    request: RunRequest
+    conductor: ConductorInfo | None
+    pool: PoolInfo
+    simulated: bool
+    app_version: str
+    queued: bool = False
+    on_incomplete: OnIncomplete = "allow"
+    give_question: bool = False
+    imported: Imported | None = None
+
+    _flat = model_validator(mode="before")(read_flat)
+
+
+class RunTaken(RunEvent):
+    kind: Literal["run.taken"] = "run.taken"  # a process begins to carry out a run that was queued, or waited
+
+
+class PlanStarted(RunEvent):
+    """``agents``: the workers' names by ordinal (``model_id``), None for an ordinal without a worker. Empty in older
+    records: the pool's own order holds."""
+
+    kind: Literal["plan.started"] = "plan.started"
+    round: Path = ()
+    attempt: int = 1
+    messages: tuple[Message, ...]
+    agents: tuple[str | None, ...] = ()
+
+
+class PlanDelta(RunEvent):
+    """Streamed text, collected. ``reasoning``: whether it is reasoning, which is no part of the completion."""
+
+    kind: Literal["plan.delta"] = "plan.delta"
+    round: Path = ()
+    text: str
+    reasoning: bool = False
+
+
+class PlanCompleted(RunEvent):
+    """A usable plan.
+
+    Attributes:
+        source: who wrote it. A given plan (``file``, ``parent``) has an empty ``raw`` and no usage.
+        repairs: what the parser repaired, in sentences.
+        cost_usd: what it adds to the run's cost; None if the Conductor's price is unknown. Older records add nothing.
+        at_list_price: whether the cost is computed from the Conductor's price, and is not the provider's own figure.
+            None in older records.
+        considered: what else the Conductor could have chosen; empty if its model does not tell, or in older records.
+        precision: how the Conductor's weights were packed, if they were; None in older records.
+    """
+
+    kind: Literal["plan.completed"] = "plan.completed"
+    round: Path = ()
+    source: Literal["conductor", "file", "parent"]
+    raw: str = ""
+    workflow: Workflow
+    topology: str
+    repairs: tuple[str, ...] = ()
+    warnings: tuple[Fault, ...] = ()
+    considered: tuple[Considered, ...] = ()
+    usage: Usage = Usage()
+    cost_usd: float | None = 0.0
+    at_list_price: bool | None = None
+    first_token_ms: float | None = None
+    duration_ms: NonNegativeFloat = 0.0
+    precision: Packed | None = None
+
+
+class PlanRetried(RunEvent):
+    """A call of the Conductor failed, and the next one writes the plan from its beginning.
+
+    Attributes:
+        partial: what had been written. It is kept here and removed from the plan.
+        usage: estimated, if anything had been written. ``cost_usd``, ``at_list_price``: as in ``PlanCompleted``.
+        loading: the server was loading its model. Waiting for it is no new call.
+    """
+
+    kind: Literal["plan.retried"] = "plan.retried"
+    round: Path = ()
+    attempt: int = 1
+    error_code: str
+    error: str
+    wait_ms: NonNegativeFloat
+    partial: str = ""
+    usage: Usage = Usage()
+    cost_usd: float | None = 0.0
+    at_list_price: bool | None = None
+    duration_ms: NonNegativeFloat = 0.0
+    loading: bool = False
+
+
+class PlanRejected(RunEvent):
+    """A completion that is no usable plan. ``cost_usd``, ``at_list_price``, ``precision``: as in ``PlanCompleted``."""
+
+    kind: Literal["plan.rejected"] = "plan.rejected"
+    round: Path = ()
+    attempt: int = 1
+    raw: str
+    faults: tuple[Fault, ...]
+    repairs: tuple[str, ...] = ()
+    usage: Usage = Usage()
+    cost_usd: float | None = 0.0
+    at_list_price: bool | None = None
+    duration_ms: NonNegativeFloat = 0.0
+    precision: Packed | None = None
+    will_retry: bool
+
+
+class PlanEdited(RunEvent, Caused):
+    """A person (or a script) changed the plan before it was carried out. Topology and warnings are of ``after``.
+
+    ``origins`` says which step of ``before`` each step of ``after`` is; None if that is unknown, as in older records.
+    ``command``: id of the command that asked for it while the run waited; None: it came with the request.
+    """
+
+    kind: Literal["plan.edited"] = "plan.edited"
+    round: Path = ()
+    before: Workflow
+    after: Workflow
+    origins: Origins | None = None
+    topology: str | None = None
+    warnings: tuple[Fault, ...] = ()
+    command: int | None = None
+
+    @model_validator(mode="after")
+    def _origins_fit(self) -> Self:
+        if self.origins is not None:
+            require_fit(self.before, self.after, self.origins)
+        return self
+
+
+class StepStarted(RunEvent):
+    """A step is about to call its worker. The event is durable before a byte leaves for the provider.
+
+    Attributes:
+        identity: digest of what determines the answer (agent, parameters, exact messages).
+        messages: exactly what is sent; empty for a recursive step, whose prompt is in its ``plan.started``.
+        granted, withheld: the earlier outputs of this round that are, and are not, in the messages.
+    """
+
+    kind: Literal["step.started"] = "step.started"
+    path: Path
+    agent: str
+    identity: str
+    messages: tuple[Message, ...]
+    granted: tuple[SharedOutput, ...] = ()
+    withheld: tuple[SharedOutput, ...] = ()
+
+
+class StepDelta(RunEvent):
+    """Streamed text, collected. ``output_tokens``: received so far in this attempt, estimated while it runs."""
+
+    kind: Literal["step.delta"] = "step.delta"
+    path: Path
+    text: str
+    reasoning: bool = False
+    output_tokens: NonNegativeInt = 0
+
+
+class PlanProgress(RunEvent):
+    """How far a Conductor in this process is, sent a few times a second at most. A record may lack it."""
+
+    kind: Literal["plan.progress"] = "plan.progress"
+    round: Path = ()
+    progress: Progress
+
+
+class StepProgress(RunEvent):
+    """Like ``PlanProgress``, for a worker in this process."""
+
+    kind: Literal["step.progress"] = "step.progress"
+    path: Path
+    progress: Progress
+
+
+class StepRetried(RunEvent):
+    """An attempt failed or brought an incomplete answer, and another follows.
+
+    Attributes:
+        error_code, error: why; for an incomplete answer its ``ending``, and the same in words.
+        partial: what had arrived. It is kept here and removed from the output.
+        agent: the worker that was asked; None for the step's own.
+        then: what follows: the same worker ``again``, the same with ``more_tokens``, or another one (``fallback``).
+            ``kept``: no call follows, and the answer of an earlier one stands.
+        then_agent: the worker that is asked next; None for the step's own.
+        then_max_tokens: its token limit, if that is not the pool's.
+        refusal, tool_calls: as in ``StepCompleted``.
+        loading: the server was loading its model. Waiting for it is no new attempt.
+    """
+
+    kind: Literal["step.retried"] = "step.retried"
+    path: Path
+    attempt: int
+    error_code: str
+    error: str
+    wait_ms: NonNegativeFloat
+    partial: str = ""
+    usage: Usage = Usage()
+    cost_usd: float | None = 0.0
+    agent: str | None = None
+    then: Literal["again", "more_tokens", "fallback", "kept"] = "again"
+    then_agent: str | None = None
+    then_max_tokens: int | None = None
+    refusal: str = ""
+    tool_calls: tuple[ToolCall, ...] = ()
+    loading: bool = False
+
+
+class StepCompleted(RunEvent):
+    """A step has its answer. The event is durable before any step that reads it starts.
+
+    Attributes:
+        incomplete: the provider ended the answer for another reason than being done (``length``, ...).
+        cost_usd: None if the price is unknown.
+        cost_estimated: whether the cost is computed from the pool's price, and is not the provider's own figure.
+        first_token_ms, duration_ms: since this step started.
+        ending: how the answer ended; always ``completed`` in older records.
+        refusal: what was said instead of an answer. tool_calls: tools that the model called; none of them is run.
+        answered_by: the worker that answered instead of the step's own; None for its own.
+        passed_on: whether steps that read this one get its output, if that is incomplete.
+    """
+
+    kind: Literal["step.completed"] = "step.completed"
+    path: Path
+    output: str
+    output_sha256: str
+    finish_reason: FinishReason
+    incomplete: bool = False
+    usage: Usage
+    cost_usd: float | None = None
+    cost_estimated: bool = False
+    model: str | None = None
+    attempts: int = 1
+    first_token_ms: float | None = None
+    duration_ms: NonNegativeFloat
+    ending: Ending = "completed"
+    refusal: str = ""
+    tool_calls: tuple[ToolCall, ...] = ()
+    answered_by: str | None = None
+    passed_on: bool = True
+
+
+class StepFailed(RunEvent):
+    kind: Literal["step.failed"] = "step.failed"
+    path: Path
+    error_code: str
+    error: str
+    partial: str = ""
+    attempts: int = 1
+    usage: Usage = Usage()
+    cost_usd: float | None = 0.0
+    duration_ms: NonNegativeFloat = 0.0
+
+
+class StepSkipped(RunEvent):
+    """The step did not run. ``because`` names the failed steps above it; it is empty if the run itself stopped."""
+
+    kind: Literal["step.skipped"] = "step.skipped"
+    path: Path
+    because: tuple[Path, ...] = ()
+
+
+class StepReused(RunEvent):
+    """The recorded answer of an identical step is used. Nothing was sent, and nothing is paid.
+
+    Attributes:
+        usage, cost_usd: what it cost where it ran, which this run's totals do not include.
+        source_run_id, source_path: where it *ran* (not merely where it was reused last).
+        source_imported: whether that run came as a file; False in older records.
+        ending, refusal, tool_calls, answered_by, passed_on: as in ``StepCompleted``. The ending is always
+            ``completed``, unless an interrupted run is taken up.
+        reasoning: what the model thought where it ran; empty in older records.
+    """
+
+    kind: Literal["step.reused"] = "step.reused"
+    path: Path
+    agent: str
+    identity: str
+    messages: tuple[Message, ...]
+    granted: tuple[SharedOutput, ...] = ()
+    withheld: tuple[SharedOutput, ...] = ()
+    source_run_id: str
+    source_path: Path
+    source_imported: bool = False
+    output: str
+    output_sha256: str
+    finish_reason: FinishReason
+    incomplete: bool = False
+    usage: Usage
+    cost_usd: float | None = None
+    cost_estimated: bool = False
+    model: str | None = None
+    duration_ms: NonNegativeFloat = 0.0
+    ending: Ending = "completed"
+    refusal: str = ""
+    tool_calls: tuple[ToolCall, ...] = ()
+    answered_by: str | None = None
+    passed_on: bool = True
+    reasoning: str = ""
+
+
+class RecursionEntered(RunEvent):
+    kind: Literal["recursion.entered"] = "recursion.entered"
+    path: Path
+    depth: int
+
+
+class RecursionLeft(RunEvent):
+    """``answered``: the inner workflow gave it; ``stopped``: with three empty lists the previous response stands."""
+
+    kind: Literal["recursion.left"] = "recursion.left"
+    path: Path
+    how: Literal["answered", "stopped", "failed"]
+
+
+PlanEvent = PlanStarted | PlanDelta | PlanProgress | PlanCompleted | PlanRetried | PlanRejected | PlanEdited
+"""Events of the planning of one round, ``round``."""
+
+StepEvent = (
+    StepStarted
+    | StepDelta
+    | StepProgress
+    | StepRetried
+    | StepCompleted
+    | StepFailed
+    | StepSkipped
+    | StepReused
+    | StepGiven
+    | RecursionEntered
+    | RecursionLeft
+)
+"""Events of one step, ``path``."""
+
+FinalEvent = RunCompleted | RunFailed | RunCancelled | RunInterrupted | RunDenied
+"""The last event of a run."""
+
+Event = RunCreated | RunTaken | TextRedacted | PlanEvent | StepEvent | ApprovalEvent | FinalEvent
+
+EVENT: TypeAdapter[Event] = TypeAdapter(Annotated[Event, Field(discriminator="kind")])
+"""Parses an event from JSON; ``event.model_dump_json()`` is its inverse."""
+
+VOCABULARY = 6
+"""The version of these events; 1 in databases of schema 0001. It grows with each release that adds a kind of event or a
+field. Each run records it, so that an older program can tell a run of a newer version from a damaged one."""
+
+
+def _kinds(union: object) -> frozenset[str]:
+    return frozenset(str(each.model_fields["kind"].default) for each in get_args(union))
+
+
+KINDS = _kinds(Event)
+FINAL_KINDS = _kinds(FinalEvent)
+
+
+class EventSink(Protocol):
+    """Takes events. It keeps the events of one run in the order of the calls of both methods."""
+
+    def append(self, *events: Event) -> "asyncio.Future[None]":
+        """Takes the events at once, and returns a future that is done when they are durable.
+
+        Raises, when awaited: StoreError; then none of *these* events was kept.
+        """
+        ...
+
+    def append_and_wait(self, *events: Event) -> None:
+        """``append`` for a thread without an event loop: returns when the events are durable. Raises: StoreError."""
+        ...

@@ -1,0 +1,787 @@
+"""Folds a run's events into its trace, which the live page, a reload, the command line and a re-run all read."""
+
+from collections.abc import Iterable, Iterator
+from datetime import datetime, timedelta
+from functools import cache
+from typing import Any, Literal, assert_never, get_args
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from conductor_core.chat.messages import (
+    ConductorInfo,
+    Ending,
+    FinishReason,
+    ImagePart,
+    Message,
+    OnIncomplete,
+    ToolCall,
+    Usage,
+    conversation_of,
+    sum_of_costs,
+)
+from conductor_core.chat.progress import Progress
+from conductor_core.precision import Packed
+from conductor_core.run import events as ev
+from conductor_core.run.actor import Actor, Caller, Door
+from conductor_core.run.events import ApprovalOf, Event
+from conductor_core.run.request import Gate, Given, Overrides, RunRequest
+from conductor_core.run.values import BatchRow, Considered, Imported, Limits, Path, PoolInfo, SharedOutput, label
+from conductor_core.workflow.edits import Origins, compare
+from conductor_core.workflow.model import AccessList, Fault, Workflow
+
+# The state of a run, its rounds and its steps. ``trace`` folds it from the run's events.
+
+StepStatus = Literal[
+    "waiting",
+    "running",
+    "completed",
+    "refused",
+    "filtered",
+    "cut",
+    "empty",
+    "reused",
+    "written",
+    "failed",
+    "denied",
+    "skipped",
+    "cancelled",
+]
+RunStatus = Literal[
+    "queued",
+    "running",
+    "waiting",
+    "planned",
+    "completed",
+    "refused",
+    "filtered",
+    "cut",
+    "empty",
+    "failed",
+    "denied",
+    "cancelled",
+    "interrupted",
+]
+RoundStatus = Literal["planning", "planned", "stopped", "rejected"]
+
+ENDED_STATUSES: frozenset[str] = frozenset(get_args(RunStatus)) - {"queued", "running", "waiting"}
+AT_REST: frozenset[str] = frozenset({"queued", "waiting"})
+"""Statuses of runs that no process carries out, and that any process may take up."""
+
+
+class Mutable(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    # A fold only assigns, in code that mypy checks. A plain assignment takes a fifth of the time of pydantic's.
+    __setattr__ = object.__setattr__
+
+
+class PlanAttempt(Mutable):
+    """A failed call of a Conductor that was followed by another. Its cost counts."""
+
+    attempt: int
+    error_code: str
+    error: str
+    wait_ms: float
+    partial: str
+    usage: Usage = Usage()
+    cost_usd: float | None = 0.0
+    loading: bool = False
+
+
+class Attempt(PlanAttempt):
+    """A failed call of a step, and what followed; see ``StepRetried``."""
+
+    agent: str | None = None
+    then: Literal["again", "more_tokens", "fallback", "kept"] = "again"
+    then_agent: str | None = None
+    then_max_tokens: int | None = None
+    refusal: str = ""
+    tool_calls: tuple[ToolCall, ...] = ()
+
+
+class ReusedFrom(Mutable):
+    """Where a reused answer was given. ``imported``: that run came as a file, and this database did not see it."""
+
+    run_id: str
+    path: Path
+    imported: bool = False
+
+
+class StepTrace(Mutable):
+    """The state of a step. ``round`` is set if the step is a recursion: the inner plan and its steps.
+
+    Attributes:
+        output: the whole answer, what has streamed so far, or the partial text of a failed step.
+        ending, refusal, tool_calls, answered_by, passed_on: see ``StepCompleted``.
+        cost_usd: None if the price of a call is unknown. known_usd: of the calls with a price.
+        at_list_price: whether some of the cost is computed from the pool's price.
+        started_ms: since the run began. first_token_ms, duration_ms: since the step started.
+        given: who wrote or pinned the output; None: the step's worker answered.
+    """
+
+    path: Path
+    instruction: str
+    agent: str
+    access_list: AccessList
+    reads: tuple[int, ...]
+    status: StepStatus = "waiting"
+    simulated: bool = False
+    identity: str | None = None
+    messages: tuple[Message, ...] = ()
+    granted: tuple[SharedOutput, ...] = ()
+    withheld: tuple[SharedOutput, ...] = ()
+    output: str = ""
+    output_sha256: str | None = None
+    reasoning: str = ""
+    progress: Progress | None = None
+    incomplete: bool = False
+    finish_reason: FinishReason | None = None
+    ending: Ending = "completed"
+    refusal: str = ""
+    tool_calls: tuple[ToolCall, ...] = ()
+    answered_by: str | None = None
+    passed_on: bool = True
+    usage: Usage = Usage()
+    cost_usd: float | None = 0.0
+    known_usd: float = 0.0
+    at_list_price: bool = False
+    model: str | None = None
+    started_ms: float | None = None
+    first_token_ms: float | None = None
+    duration_ms: float | None = None
+    attempts: list[Attempt] = Field(default_factory=list)
+    error_code: str | None = None
+    error: str | None = None
+    because: tuple[Path, ...] = ()
+    reused_from: ReusedFrom | None = None
+    given: Given | None = None
+    round: "RoundTrace | None" = None
+
+    @property
+    def index(self) -> int:
+        return self.path[-1]
+
+    @property
+    def asked(self) -> str:
+        """The worker that was asked last: the step's own or a fallback."""
+        others = (attempt.then_agent for attempt in reversed(self.attempts) if attempt.then == "fallback")
+        return next((name for name in others if name is not None), self.agent)
+
+    @property
+    def answered(self) -> bool:
+        """Whether the step has a complete answer, as far as its record says."""
+        return self.status in ("completed", "reused", "written")
+
+
+class RejectedPlan(Mutable):
+    attempt: int
+    raw: str
+    faults: tuple[Fault, ...]
+    repairs: tuple[str, ...] = ()
+    reasoning: str = ""
+
+
+class RoundTrace(Mutable):
+    """One plan and the steps that carry it out.
+
+    Attributes:
+        reasoning: of the Conductor; it is no part of ``raw``.
+        considered: what else the Conductor could have chosen, in the plan as it wrote it, before any edit.
+        usage, cost_usd, known_usd, at_list_price: of the Conductor in this round, including rejected attempts.
+        precision: how the Conductor's weights were packed when it wrote the plan; None: not at all.
+    """
+
+    path: Path = ()
+    status: RoundStatus = "planning"
+    source: Literal["conductor", "file", "parent"] | None = None
+    messages: tuple[Message, ...] = ()
+    agents: tuple[str | None, ...] = ()
+    raw: str = ""
+    reasoning: str = ""
+    progress: Progress | None = None
+    workflow: Workflow | None = None
+    topology: str | None = None
+    repairs: tuple[str, ...] = ()
+    warnings: tuple[Fault, ...] = ()
+    considered: tuple[Considered, ...] = ()
+    rejected: list[RejectedPlan] = Field(default_factory=list)
+    retries: list[PlanAttempt] = Field(default_factory=list)
+    edited_by: Caller | None = None
+    before_edit: Workflow | None = None
+    edit_origins: Origins | None = None
+    usage: Usage = Usage()
+    cost_usd: float | None = 0.0
+    known_usd: float = 0.0
+    at_list_price: bool = False
+    started_ms: float | None = None
+    first_token_ms: float | None = None
+    duration_ms: float | None = None
+    precision: Packed | None = None
+    steps: list[StepTrace] = Field(default_factory=list)
+
+    @property
+    def edits(self) -> tuple[str, ...]:
+        """Says, in a sentence per step, how the plan was changed before this run; empty if it was not."""
+        if self.before_edit is None or self.workflow is None:
+            return ()
+        changes = compare(self.before_edit, self.workflow, self.edit_origins)
+        return changes.sentences(self.before_edit, self.workflow)
+
+    def walk(self) -> Iterator[StepTrace]:
+        """All steps, each before the steps of its inner round."""
+        for step in self.steps:
+            yield step
+            if step.round is not None:
+                yield from step.round.walk()
+
+    def rounds(self) -> Iterator["RoundTrace"]:
+        """Yields this round, then the rounds that its steps opened."""
+        yield self
+        yield from (step.round for step in self.walk() if step.round is not None)
+
+
+class Approval(Mutable):
+    """A request for an approval, and its decision; see ``ApprovalRequested`` and ``ApprovalGranted``.
+
+    Attributes:
+        status: ``replaced`` if the plan was edited before anybody decided.
+    """
+
+    number: int
+    of: ApprovalOf
+    path: Path
+    rules: tuple[str, ...]
+    identity: str
+    agent: str = ""
+    messages: tuple[Message, ...] = ()
+    most: Usage
+    most_usd: float | None = None
+    requested_at_utc: datetime
+    status: Literal["open", "granted", "denied", "replaced"] = "open"
+    decided_by: Caller | None = None
+    decided_at_utc: datetime | None = None
+    rest: bool = False
+    note: str = ""
+    command: int | None = None
+    carried_from: str | None = None
+
+    @property
+    def what(self) -> str:
+        """Words for what waits: ``step 2``, ``the plan``, ``the Conductor's answer for step 2``."""
+        if self.of == "step":
+            return f"step {label(self.path)}"
+        what = "the plan" if self.of == "plan" else "the question to the Conductor"
+        return f"{what} of step {label(self.path)}" if self.path else what
+
+
+class RefusedCommand(Mutable):
+    command: int
+    asked: str
+    reason: str
+    at_utc: datetime
+    by: Caller
+
+
+class RunTrace(Mutable):
+    """The state of a run after ``last_at_ms``.
+
+    Attributes:
+        images, turns_before: what came with the task, and the turns of the conversation before it.
+        workflow: as the request brought it, until a plan is recorded in ``root``; then, and without one, None.
+        cost_usd: of all calls that ended; None if the price of one is unknown. known_usd: of the calls with a price.
+        at_list_price: whether some of the cost is computed from a price.
+        approvals: all requests, by ``number`` less one. refused: commands that changed nothing.
+        heard: id of the last command that was answered.
+        overrides: what is done otherwise with single steps, by their numbers in the plan as it stands.
+        waiting_since_utc: None unless the run waits.
+        clock_zero_utc: when the run's clock showed zero, or would have, had it not stood while the run waited.
+        redacted: how many passages were hidden before the record was stored, by what they were.
+        broken_off, broken_off_usd: the estimated share of ``usage`` and ``known_usd`` of calls that the run's end cut.
+    """
+
+    run_id: str
+    status: RunStatus = "running"
+    task: str
+    actor: Actor | None = None
+    door: Door | None = None
+    purpose: str = ""
+    parent_run_id: str | None = None
+    resumed: bool = False
+    images: tuple[ImagePart, ...] = ()
+    turns_before: tuple[Message, ...] = ()
+    batch: BatchRow | None = None
+    plan_only: bool = False
+    workflow: Workflow | None = None
+    simulated: bool
+    seed: int = 0
+    plan_temperature: float | None = None
+    overrides: Overrides = Overrides()
+    conductor: ConductorInfo | None = None
+    pool: PoolInfo
+    limits: Limits
+    on_incomplete: OnIncomplete = "allow"
+    give_question: bool = False
+    imported: Imported | None = None
+    app_version: str
+    created_at_utc: datetime
+    root: RoundTrace = Field(default_factory=RoundTrace)
+    answer: str | None = None
+    usage: Usage = Usage()
+    cost_usd: float | None = 0.0
+    known_usd: float = 0.0
+    at_list_price: bool = False
+    broken_off: Usage = Usage()
+    broken_off_usd: float = 0.0
+    duration_ms: float | None = None
+    error_code: str | None = None
+    error: str | None = None
+    ended_by: Caller | None = None
+    gates: tuple[Gate, ...] = ()
+    approvals: list[Approval] = Field(default_factory=list)
+    refused: list[RefusedCommand] = Field(default_factory=list)
+    heard: int = 0
+    waiting_since_utc: datetime | None = None
+    clock_zero_utc: datetime
+    last_at_ms: float = 0.0
+    redacted: dict[str, int] = Field(default_factory=dict)
+
+    @property
+    def caller(self) -> Caller:
+        return Caller(actor=self.actor, door=self.door)
+
+    @property
+    def conversation(self) -> tuple[Message, ...]:
+        """All turns up to the task, which is the last."""
+        return conversation_of(self.task, self.images, self.turns_before)
+
+    @property
+    def ended(self) -> bool:
+        return self.status in ENDED_STATUSES
+
+    @property
+    def imported_answers(self) -> list[StepTrace]:
+        """The steps whose reused answer is that of an imported run, of all rounds."""
+        return [step for step in self.walk() if step.reused_from is not None and step.reused_from.imported]
+
+    @property
+    def asked_for(self) -> list[Approval]:
+        """The requests that nobody has decided yet."""
+        return [approval for approval in self.approvals if approval.status == "open"]
+
+    @property
+    def denial(self) -> Approval | None:
+        """The request that was denied, if one was."""
+        return next((approval for approval in self.approvals if approval.status == "denied"), None)
+
+    @property
+    def steps(self) -> list[StepTrace]:
+        """The steps of the first round."""
+        return self.root.steps
+
+    @property
+    def last(self) -> StepTrace | None:
+        """The step whose answer is the run's; None: there is no plan yet, or one of no steps."""
+        chosen = self.overrides.last_step
+        return None if not self.steps else self.steps[-1 if chosen is None else chosen]
+
+    def round_at(self, path: Path) -> RoundTrace:
+        """Returns the round that the step at ``path`` opened; ``()``: the first round. Raises: KeyError."""
+        round_ = self.root
+        for depth in range(len(path)):
+            inner = step_of(round_, path[: depth + 1]).round
+            if inner is None:
+                raise KeyError(path)
+            round_ = inner
+        return round_
+
+    def step_at(self, path: Path) -> StepTrace:
+        """Returns the step at ``path``. Raises: KeyError."""
+        return step_of(self.root if len(path) == 1 else self.round_at(path[:-1]), path)
+
+    def walk(self) -> Iterator[StepTrace]:
+        """All steps, each before the steps of its inner round."""
+        return self.root.walk()
+
+
+def step_of(round_: RoundTrace, path: Path) -> StepTrace:
+    if not path or not 0 <= path[-1] < len(round_.steps):
+        raise KeyError(path)
+    return round_.steps[path[-1]]
+
+
+# Folds the events of approvals into a run's trace.
+
+
+def hear(trace: RunTrace, command: int | None) -> None:
+    """Notes that a command is answered. Raises: ValueError if it was answered before."""
+    if command is None:
+        return
+    if command <= trace.heard:
+        raise ValueError(f"command {command} is answered already")
+    trace.heard = command
+
+
+def apply_approval(trace: RunTrace, event: ev.ApprovalEvent) -> None:
+    """Raises: ValueError, and leaves ``trace`` as it was, if the event cannot follow the events before it."""
+    match event:
+        case ev.ApprovalRequested():
+            if event.number != len(trace.approvals) + 1:
+                raise ValueError(f"request {event.number} cannot follow request {len(trace.approvals)}")
+            fields = event.model_dump(exclude={"kind", "run_id", "at_utc", "at_ms", "messages", "most"})
+            trace.approvals.append(
+                Approval(requested_at_utc=event.at_utc, messages=event.messages, most=event.most, **fields)
+            )
+        case ev.ApprovalGranted() | ev.ApprovalDenied():
+            _decide(trace, event)
+        case ev.CommandRefused():
+            hear(trace, event.command)
+            refused = RefusedCommand(
+                command=event.command, asked=event.asked, reason=event.reason, at_utc=event.at_utc, by=event.caller
+            )
+            trace.refused.append(refused)
+        case ev.RunWaiting():
+            if trace.status != "running" or not trace.asked_for:
+                raise ValueError("only a running run waits, and only if something is asked for")
+            trace.status, trace.waiting_since_utc = "waiting", event.at_utc
+        case _:
+            assert_never(event)
+
+
+def _decide(trace: RunTrace, event: ev.ApprovalGranted | ev.ApprovalDenied) -> None:
+    decided = [approval for approval in trace.asked_for if approval.number in event.numbers]
+    if len(decided) != len(event.numbers) or not decided:
+        raise ValueError(f"of the requests {event.numbers}, one is not there or is decided already")
+    hear(trace, event.command)
+    for approval in decided:
+        approval.decided_by, approval.decided_at_utc = event.caller, event.at_utc
+        approval.note, approval.command = event.note, event.command
+        if isinstance(event, ev.ApprovalGranted):
+            approval.status, approval.rest, approval.carried_from = "granted", event.rest, event.carried_from
+            continue
+        approval.status = "denied"
+        if approval.of == "step" and trace.step_at(approval.path).status == "waiting":
+            trace.step_at(approval.path).status = "denied"
+
+
+def replace_requests(trace: RunTrace, round_: RoundTrace, after: Workflow) -> None:
+    """Withdraws the open requests that are about a part of the round's plan which an edit to ``after`` changes."""
+    before = round_.workflow
+    for approval in trace.asked_for:
+        if approval.of == "plan" and approval.path == round_.path:
+            approval.status = "replaced"
+        elif approval.path and approval.path[:-1] == round_.path and before is not None:
+            index = approval.path[-1]
+            if index >= len(after.steps) or after.steps[index] != before.steps[index]:
+                approval.status = "replaced"
+
+
+def deny(trace: RunTrace, event: ev.RunDenied) -> None:
+    """Ends the run as denied. Steps that read a denied one, directly or not, are not run because of it."""
+    trace.status, trace.ended_by = "denied", event.caller
+    trace.error_code, trace.error = "Denied", event.error
+    for round_ in trace.root.rounds():
+        denied: dict[int, tuple[Path, ...]] = {
+            step.index: (step.path,) for step in round_.steps if step.status == "denied"
+        }
+        for step in round_.steps:
+            above = dict.fromkeys(path for read in step.reads for path in denied.get(read, ()))
+            if step.status == "waiting" and above:
+                step.because = denied[step.index] = tuple(above)
+
+
+def fold(events: Iterable[Event]) -> RunTrace:
+    """Returns the trace after ``events``, the first of which must be ``run.created``. Raises: ValueError."""
+    trace: RunTrace | None = None
+    for event in events:
+        if trace is None:
+            trace = begin(event)
+        else:
+            apply(trace, event)
+    if trace is None:
+        raise ValueError("no events: a trace begins with run.created")
+    return trace
+
+
+def begin(event: Event) -> RunTrace:
+    """Returns the trace after its first event. Raises: ValueError if that is not ``run.created``."""
+    if not isinstance(event, ev.RunCreated):
+        raise ValueError(f"a trace begins with run.created, not {event.kind}")
+    fields = _fields_of(event.request, RunTrace) | _fields_of(event, RunTrace)
+    status = "queued" if event.queued else "running"
+    return RunTrace(created_at_utc=event.at_utc, clock_zero_utc=event.at_utc, status=status, **fields)
+
+
+def apply(trace: RunTrace, event: Event) -> None:
+    """Changes ``trace`` by one event, in place.
+
+    Raises, and leaves ``trace`` as it was: KeyError for a step or round that no earlier event opened; ValueError for a
+        second ``run.created``.
+    """
+    if isinstance(event, ev.StepEvent):  # first: most events are
+        _apply_step(trace, event)
+    elif isinstance(event, ev.PlanEvent):
+        _apply_plan(trace, event)
+    elif isinstance(event, ev.FinalEvent):
+        _apply_end(trace, event)
+    elif isinstance(event, ev.ApprovalEvent):
+        apply_approval(trace, event)
+    elif isinstance(event, ev.RunTaken):
+        if trace.status not in AT_REST:
+            raise ValueError("only a run that is queued or waits can be taken up")
+        trace.status, trace.waiting_since_utc = "running", None
+        trace.clock_zero_utc = event.at_utc - timedelta(milliseconds=event.at_ms)
+    elif isinstance(event, ev.TextRedacted):
+        for each in event.taken_out:
+            trace.redacted[each.what] = trace.redacted.get(each.what, 0) + each.count
+    elif isinstance(event, ev.RunCreated):
+        raise ValueError("run.created stands only at the beginning")
+    else:
+        assert_never(event)
+    trace.last_at_ms = max(trace.last_at_ms, event.at_ms)
+
+
+def _apply_plan(trace: RunTrace, event: ev.PlanEvent) -> None:
+    if isinstance(event, ev.PlanStarted) and event.round:
+        opener = trace.step_at(event.round)
+        if opener.round is None:
+            opener.round = RoundTrace(path=event.round)
+    round_ = trace.round_at(event.round)
+    round_.progress = _still(round_.progress, event)
+    match event:
+        case ev.PlanProgress():
+            round_.progress = event.progress
+        case ev.PlanStarted():
+            round_.status, round_.messages = "planning", event.messages
+            round_.raw, round_.reasoning = "", ""
+            round_.agents = event.agents
+            if round_.started_ms is None:
+                round_.started_ms = event.at_ms
+        case ev.PlanDelta():
+            if event.reasoning:
+                round_.reasoning += event.text
+                return
+            if not round_.raw and not round_.rejected and round_.started_ms is not None:
+                round_.first_token_ms = event.at_ms - round_.started_ms
+            round_.raw += event.text
+        case ev.PlanRetried():
+            round_.retries.append(PlanAttempt(**_fields_of(event, PlanAttempt)))
+            round_.raw, round_.reasoning = "", ""
+            _spend_on_plan(trace, round_, event)
+        case ev.PlanRejected():
+            round_.status = "rejected"
+            round_.rejected.append(RejectedPlan(reasoning=round_.reasoning, **_fields_of(event, RejectedPlan)))
+            _spend_on_plan(trace, round_, event)
+        case ev.PlanCompleted():
+            round_.source, round_.raw, round_.topology = event.source, event.raw, event.topology
+            round_.repairs, round_.warnings, round_.considered = event.repairs, event.warnings, event.considered
+            round_.precision = event.precision
+            if event.first_token_ms is not None:
+                round_.first_token_ms = event.first_token_ms
+            _spend_on_plan(trace, round_, event)
+            _set_workflow(trace, round_, event.workflow)
+        case ev.PlanEdited():
+            _apply_edit(trace, round_, event)
+        case _:
+            assert_never(event)
+
+
+def _spend_on_plan(
+    trace: RunTrace, round_: RoundTrace, event: ev.PlanCompleted | ev.PlanRetried | ev.PlanRejected
+) -> None:
+    cost_usd = event.cost_usd
+    if not isinstance(event, ev.PlanRetried) and event.precision is not None and trace.conductor is not None:
+        # Which precision is quicker may have been found out only when the model was loaded.
+        trace.conductor = trace.conductor.model_copy(update={"precision": event.precision})
+    if event.at_list_price is None and event.usage.total_tokens and trace.conductor and trace.conductor.price is None:
+        cost_usd = None  # An older record: the cost is unknown, and it is not in the run's total.
+    round_.duration_ms = (round_.duration_ms or 0.0) + event.duration_ms
+    _spend(round_, event.usage, cost_usd, at_list_price=bool(event.at_list_price))
+    _spend(trace, event.usage, event.cost_usd, at_list_price=bool(event.at_list_price))
+
+
+def _apply_edit(trace: RunTrace, round_: RoundTrace, event: ev.PlanEdited) -> None:
+    """Raises: ValueError if the command was answered before, or if a step that has begun would differ."""
+    begun = [step for step in round_.steps if step.status != "waiting"]
+    for step in begun:
+        after = event.after.steps[step.index] if step.index < len(event.after.steps) else None
+        if after is None or (after.agent, after.instruction, after.access_list) != (
+            step.agent,
+            step.instruction,
+            step.access_list,
+        ):
+            raise ValueError(f"step {label(step.path)} has begun, and the edit changes it")
+    hear(trace, event.command)
+    # Of several edits, the plan before the first is kept, to which no list of origins leads from the last.
+    again = round_.before_edit is not None
+    round_.edited_by, round_.edit_origins = event.caller, None if again else event.origins
+    round_.before_edit = round_.before_edit or event.before
+    round_.topology, round_.warnings = event.topology or round_.topology, event.warnings
+    replace_requests(trace, round_, event.after)
+    if event.command is not None and not round_.path:  # the request's own edit is in its numbers already
+        trace.overrides = trace.overrides.moved(event.before, event.after, event.origins)
+    _set_workflow(trace, round_, event.after)
+    for step in begun:
+        round_.steps[step.index] = step
+
+
+def _set_workflow(trace: RunTrace, round_: RoundTrace, workflow: Workflow) -> None:
+    simulated = {spec.name for spec in trace.pool.workers if spec.simulated}
+    trace.workflow = None
+    round_.workflow = workflow
+    round_.status = "planned" if workflow.steps else "stopped"
+    round_.steps = [
+        StepTrace(
+            path=(*round_.path, index),
+            instruction=step.instruction,
+            agent=step.agent,
+            access_list=step.access_list,
+            reads=workflow.reads(index),
+            simulated=step.agent in simulated,
+        )
+        for index, step in enumerate(workflow.steps)
+    ]
+
+
+def _spend_on_step(
+    trace: RunTrace, step: StepTrace, usage: Usage, cost_usd: float | None, *, at_list_price: bool
+) -> None:
+    _spend(step, usage, cost_usd, at_list_price=at_list_price)
+    _spend(trace, usage, cost_usd, at_list_price=at_list_price)
+
+
+def _spend(by: RunTrace | RoundTrace | StepTrace, usage: Usage, cost_usd: float | None, *, at_list_price: bool) -> None:
+    by.usage += usage
+    by.cost_usd = sum_of_costs((by.cost_usd, cost_usd))
+    by.known_usd += cost_usd or 0.0
+    by.at_list_price |= at_list_price
+
+
+def _still(known: Progress | None, event: Event) -> Progress | None:
+    """Returns the progress that is still known after ``event``: text keeps that of a text, all else clears it."""
+    if known is None:  # as nearly always
+        return None
+    return known if isinstance(event, ev.StepDelta | ev.PlanDelta) and known.writes else None
+
+
+def _apply_delta(step: StepTrace, event: ev.StepDelta) -> None:
+    if step.first_token_ms is None and step.started_ms is not None:
+        step.first_token_ms = event.at_ms - step.started_ms
+    if event.reasoning:
+        step.reasoning += event.text
+    else:
+        step.output += event.text
+
+
+def _apply_step(trace: RunTrace, event: ev.StepEvent) -> None:
+    step = trace.step_at(event.path)
+    step.progress = _still(step.progress, event)
+    match event:
+        case ev.StepDelta():
+            _apply_delta(step, event)
+        case ev.StepProgress():
+            step.progress = event.progress
+        case ev.StepStarted():
+            step.status, step.started_ms, step.identity = "running", event.at_ms, event.identity
+            step.messages, step.granted, step.withheld = event.messages, event.granted, event.withheld
+        case ev.StepRetried():
+            step.attempts.append(Attempt(**_fields_of(event, Attempt)))
+            step.output, step.reasoning = "", ""
+            _spend_on_step(trace, step, event.usage, event.cost_usd, at_list_price=bool(event.cost_usd))
+        case ev.StepCompleted():
+            step.status = event.ending
+            _take_answer(step, event)
+            step.first_token_ms, step.duration_ms = event.first_token_ms, event.duration_ms
+            _spend_on_step(trace, step, event.usage, event.cost_usd, at_list_price=event.cost_estimated)
+        case ev.StepFailed():
+            step.status, step.output, step.incomplete = "failed", event.partial, True
+            step.error_code, step.error, step.duration_ms = event.error_code, event.error, event.duration_ms
+            _spend_on_step(trace, step, event.usage, event.cost_usd, at_list_price=bool(event.cost_usd))
+        case ev.StepSkipped():
+            step.status, step.because = "skipped", event.because
+        case ev.StepReused():
+            step.status = "reused" if event.ending == "completed" else event.ending
+            _take_answer(step, event)
+            step.identity, step.messages = event.identity, event.messages
+            step.granted, step.withheld = event.granted, event.withheld
+            step.usage, step.cost_usd, step.at_list_price = event.usage, event.cost_usd, event.cost_estimated
+            step.known_usd = event.cost_usd or 0.0
+            step.started_ms, step.duration_ms = event.at_ms, event.duration_ms
+            step.reasoning = event.reasoning
+            step.reused_from = ReusedFrom(
+                run_id=event.source_run_id, path=event.source_path, imported=event.source_imported
+            )
+        case ev.StepGiven():
+            _take_given(step, event)
+        case ev.RecursionEntered() | ev.RecursionLeft():
+            if step.round is None:
+                step.round = RoundTrace(path=event.path)
+        case _:
+            assert_never(event)
+
+
+def _take_given(step: StepTrace, event: ev.StepGiven) -> None:
+    given = step.given = event.given
+    step.output, step.output_sha256, step.finish_reason = event.output, event.output_sha256, "stop"
+    step.started_ms, step.duration_ms = event.at_ms, 0.0
+    step.simulated = step.simulated and given.how == "pinned"
+    if given.source_run_id is not None and given.source_path is not None:
+        step.status = "reused"
+        step.reused_from = ReusedFrom(
+            run_id=given.source_run_id, path=given.source_path, imported=given.source_imported
+        )
+    else:
+        step.status = "written"
+
+
+def _take_answer(step: StepTrace, event: ev.StepCompleted | ev.StepReused) -> None:
+    step.output, step.output_sha256 = event.output, event.output_sha256
+    step.finish_reason, step.incomplete, step.model = event.finish_reason, event.incomplete, event.model
+    step.ending, step.refusal, step.tool_calls = event.ending, event.refusal, event.tool_calls
+    step.answered_by, step.passed_on = event.answered_by, event.passed_on
+
+
+def _fields_of(event: Event | RunRequest, kind: type[Mutable]) -> dict[str, Any]:
+    """Returns the fields of ``event`` that ``kind`` keeps under the same names."""
+    return {name: getattr(event, name) for name in _names_in_both(type(event), kind)}
+
+
+@cache
+def _names_in_both(event: type[BaseModel], kind: type[Mutable]) -> tuple[str, ...]:
+    return tuple(name for name in kind.model_fields if name in event.model_fields or hasattr(event, name))
+
+
+def _apply_end(trace: RunTrace, event: ev.FinalEvent) -> None:
+    if event.usage.total_tokens > trace.usage.total_tokens:
+        # Calls that were broken off have no event. Their estimated cost is only in the totals.
+        read = event.usage.input_tokens - trace.usage.input_tokens
+        written = event.usage.output_tokens - trace.usage.output_tokens
+        trace.broken_off = Usage(input_tokens=read, output_tokens=written, estimated=True)
+        trace.usage, trace.cost_usd = event.usage, event.cost_usd
+        known_usd = event.cost_usd if event.known_usd is None else event.known_usd
+        if known_usd is not None:
+            trace.at_list_price |= known_usd > trace.known_usd
+            trace.broken_off_usd = known_usd - trace.known_usd
+            trace.known_usd = known_usd
+    trace.waiting_since_utc = None
+    match event:
+        case ev.RunCompleted():
+            trace.status = "planned" if trace.plan_only else event.ending
+            trace.answer, trace.duration_ms = event.answer, event.duration_ms
+        case ev.RunFailed():
+            trace.status, trace.duration_ms = "failed", event.duration_ms
+            trace.error_code, trace.error = event.error_code, event.error
+        case ev.RunCancelled():
+            trace.heard = max(trace.heard, event.command or 0)
+            trace.status, trace.duration_ms, trace.ended_by = "cancelled", event.duration_ms, event.caller
+        case ev.RunInterrupted():
+            trace.status, trace.duration_ms = "interrupted", max(trace.last_at_ms, event.at_ms)
+        case ev.RunDenied():
+            trace.duration_ms = event.duration_ms
+            deny(trace, event)
+        case _:
+            assert_never(event)
+    for step in trace.walk():
+        if step.status == "running":
+            step.status, step.incomplete = "cancelled", True
+        elif step.status == "waiting" and not trace.plan_only:
+            step.status = "skipped"

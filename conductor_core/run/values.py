@@ -1,0 +1,130 @@
+"""Value objects of events: limits, the pool, a place in a batch, a shared output."""
+
+from collections.abc import Collection
+from datetime import datetime
+from typing import Literal
+
+from pydantic import NonNegativeFloat, NonNegativeInt
+
+from conductor_core.chat.messages import WorkerSpec
+from conductor_core.errors import BadInput
+from conductor_core.run.actor import Caused
+from conductor_core.workflow.model import Frozen
+
+Path = tuple[int, ...]
+"""The path of a step or of a round; see ``events``."""
+
+
+def label(path: Path) -> str:
+    """Returns a step's name: ``2``, or ``2.0`` for step 0 of the round that step 2 opened."""
+    return ".".join(map(str, path))
+
+
+class Limits(Frozen):
+    """What a run may spend. None: no limit."""
+
+    max_steps: int = 5
+    max_tokens: int | None = None
+    max_usd: float | None = None
+    max_seconds: float | None = 600
+    max_depth: int = 1
+
+
+class PoolInfo(Frozen):
+    """The pool as it was when the run began. ``excluded``: the pool's workers that this run may not use."""
+
+    name: str
+    workers: tuple[WorkerSpec, ...]
+    excluded: tuple[str, ...] = ()
+
+    def without(self, names: Collection[str]) -> "PoolInfo":
+        """Leaves out the workers named. Raises: BadInput for a name that is not there, or if none is left."""
+        has = [spec.name for spec in self.workers]
+        if unknown := [name for name in names if name not in has]:
+            raise BadInput(f"the pool {self.name} has no worker {', '.join(unknown)}; it has {', '.join(has)}")
+        left = tuple(spec for spec in self.workers if spec.name not in names)
+        if not left:
+            raise BadInput(f"no worker of the pool {self.name} is left: all are excluded")
+        return PoolInfo(name=self.name, workers=left, excluded=(*self.excluded, *dict.fromkeys(names)))
+
+
+class Alternative(Frozen):
+    """What a plan could have said at one place.
+
+    Attributes:
+        value: a worker's name; for an access list ``none``, ``all`` or ``some``; ``other`` for all that is left.
+        probability: of 1, by the Conductor's own model (temperature 1) among all that its grammar allowed; with a
+            ``rest`` among those that a server named.
+    """
+
+    value: str
+    probability: NonNegativeFloat
+
+
+class Considered(Frozen):
+    """What the Conductor considered at one choice of its plan, likeliest first; see ``conductors.considered``.
+
+    ``rest``: where a server told the probabilities, how much of 1 lay on tokens that it did not name or that are no
+    such choice; the options are shares of what is left. None: our own model told them all.
+    """
+
+    step: NonNegativeInt
+    field: Literal["agent", "access_list"]
+    options: tuple[Alternative, ...]
+    rest: NonNegativeFloat | None = None
+
+
+class BatchRow(Frozen):
+    """The place of a run in a batch: a file of tasks that were given at once.
+
+    Attributes:
+        id: of the batch. row: the task's own id in the file.
+        name: of the file. size: how many tasks it held.
+        max_usd: budget of all its runs together; None for no budget.
+    """
+
+    id: str
+    row: str
+    name: str
+    size: NonNegativeInt
+    max_usd: NonNegativeFloat | None = None
+
+
+class Imported(Caused):
+    """Where a run came from that this database did not carry out. All but the time and the caller is the file's word.
+
+    Attributes:
+        run_id: its id there. written_by: the program that wrote the file.
+        redactions: how many passages were hidden in the file.
+        recorded: it is one of the runs that come with the program, which put it into a new database.
+        actor, door: who imported it.
+    """
+
+    run_id: str
+    written_by: str
+    written_at_utc: datetime
+    imported_at_utc: datetime
+    redactions: NonNegativeInt = 0
+    recorded: bool = False
+
+
+class SharedOutput(Frozen):
+    """An earlier output that a step was given or denied, with its digest as proof.
+
+    Attributes:
+        sha256: of the output in UTF-8; empty for a withheld step that had no output yet.
+        tokens: the provider's count of the output's tokens, else our estimate.
+        given: whether a person wrote or pinned it, so that ``agent`` is whose place it takes; ``""``: nobody did.
+    """
+
+    path: Path
+    agent: str
+    sha256: str
+    characters: NonNegativeInt
+    tokens: NonNegativeInt
+    given: Literal["", "written", "pinned"] = ""
+
+    @property
+    def there(self) -> bool:
+        """Whether there was an output. One that did not exist yet could not be withheld."""
+        return self.sha256 != ""

@@ -1,1 +1,0 @@
-"""Runs as OpenTelemetry traces, in the words of its GenAI conventions."""

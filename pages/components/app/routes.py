@@ -1,0 +1,280 @@
+"""Our own routes beside Streamlit's: a WebSocket that follows a run, its recording, its cancellation, files of pages.
+
+Tokens do not pass through Streamlit's reruns: a page subscribes here and gets a snapshot and then what changes
+(``live_workflow.messages``). Cancelling is a plain POST, so that it works at once, whatever the page's script does.
+"""
+
+import asyncio
+import json
+from contextlib import suppress
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, Field, PositiveInt, ValidationError
+from starlette.middleware import Middleware
+from starlette.requests import HTTPConnection, Request
+from starlette.responses import FileResponse, JSONResponse, Response
+from starlette.routing import BaseRoute, Mount, Route, WebSocketRoute
+from starlette.staticfiles import StaticFiles
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from conductor_core.chat.messages import IMAGE_TYPES
+from conductor_core.errors import ContentMissing, RunHasEnded, RunUnreadable, StoreError, UnknownRun
+from conductor_core.run.actor import local_caller
+from conductor_core.run.commands import MOST_NOTE, Approve, Deny, note_for_record
+from pages.components.app import security
+from pages.components.app.access_log import asked_by_browser, exported
+from pages.components.app.saving import Hidden, refused, saved
+from pages.components.app.security import ContentSecurityPolicy, OwnPagesOnly
+from pages.components.app.sent import sent
+from pages.components.app.session import OneLineStartFault, current
+from pages.components.live_workflow.messages import LiveView
+from pages.components.live_workflow.shared_page import page_of_run, recording
+from storage import Store
+
+CLOSE_DONE = 1000
+CLOSE_TRY_AGAIN = 1013
+CLOSE_UNKNOWN_RUN = 4404  # the page need not come back
+WATCH_S = 1.0
+KATEX = Path(__file__).parents[1] / "live_workflow" / "vendor" / "katex"
+PLOTLY_JS = Path(__file__).parents[1] / "figure" / "vendor" / "plotly-basic.min.js"
+WHOLE_PLOTLY_JS = Path(str(files("plotly"))) / "package_data" / "plotly.min.js"
+_CACHED = "max-age=86400"
+
+
+async def follow_run(websocket: WebSocket) -> None:
+    """Sends a run's messages until the run has ended or the page is gone."""
+    run_id = websocket.path_params["run_id"]
+    await websocket.accept()
+    shown: asyncio.Future[LiveView] = asyncio.get_running_loop().create_future()
+    sending = asyncio.create_task(_send_run(websocket, current().store, run_id, shown))
+    listening = asyncio.create_task(_until_disconnected(websocket))
+    watching = asyncio.create_task(_until_log_fails(run_id, shown))
+    tasks = (sending, listening, watching)
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    if not watching.cancelled():
+        view, fault = shown.result(), watching.result()
+        # The failure may have cut a message off, so the page gets the whole run once more.
+        with suppress(RuntimeError, WebSocketDisconnect):
+            await _send(websocket, view.stopped(fault))
+            await websocket.close(CLOSE_DONE)
+    if sending.cancelled():
+        return
+    code = CLOSE_TRY_AGAIN if sending.exception() else sending.result()
+    # The page may have gone while the last message was on its way.
+    with suppress(RuntimeError, WebSocketDisconnect):
+        await websocket.close(code)
+    if (error := sending.exception()) and not isinstance(error, WebSocketDisconnect | StoreError):
+        raise error
+
+
+async def _send_run(websocket: WebSocket, store: Store, run_id: str, shown: "asyncio.Future[LiveView]") -> int:
+    """Sends what there is and what comes, and sets ``shown`` once a running run is shown. Returns the closing code."""
+    try:
+        trace, sequence = await asyncio.to_thread(store.trace, run_id)
+    except (UnknownRun, RunUnreadable) as error:
+        if isinstance(error, UnknownRun) or error.trace is None:
+            await _send(websocket, {"type": "unknown", "message": str(error)})
+            return CLOSE_UNKNOWN_RUN
+        _looked(websocket, run_id)
+        await _send(websocket, LiveView(error.trace, (error.sequence or 1) - 1).unreadable(error))
+        return CLOSE_DONE
+    _looked(websocket, run_id)
+    view = LiveView(trace, sequence)
+    await _send(websocket, view.snapshot())
+    if not view.ended:
+        shown.set_result(view)
+        try:
+            async for batch in store.follow(run_id, sequence):
+                for message in view.messages(batch):
+                    await _send(websocket, message)
+        except UnknownRun as error:  # it was deleted meanwhile
+            await _send(websocket, {"type": "unknown", "message": str(error)})
+            return CLOSE_UNKNOWN_RUN
+        except RunUnreadable as error:
+            await _send(websocket, view.unreadable(error))
+    return CLOSE_DONE
+
+
+def _looked(asked: HTTPConnection, run_id: str) -> None:
+    """Keeps that whoever asks sees this run: the page's script, or a program that follows the run by itself."""
+    current().store.looks.viewed([run_id], "run page", local_caller("page"), asked_by_browser(asked.cookies))
+
+
+async def _until_log_fails(run_id: str, shown: "asyncio.Future[LiveView]") -> StoreError:
+    """Waits until this process's run has stopped because its events could not be written, which no event can tell."""
+    host = current().host
+    await shown
+    while True:
+        if run_id not in host.active():
+            with suppress(UnknownRun):  # another process carries it out
+                if isinstance(error := host.error(run_id), StoreError):
+                    return error
+        await asyncio.sleep(WATCH_S)
+
+
+async def _send(websocket: WebSocket, message: dict[str, Any]) -> None:
+    await websocket.send_text(_json(message))
+
+
+def _json(document: dict[str, Any]) -> str:
+    return json.dumps(document, ensure_ascii=False, separators=(",", ":"))
+
+
+async def _until_disconnected(websocket: WebSocket) -> None:
+    while (await websocket.receive())["type"] != "websocket.disconnect":
+        pass
+
+
+async def recorded(request: Request) -> Response:
+    """Returns a run to play again (``live_workflow.recording``): 404 if it is unknown, 409 if it is not whole."""
+    run_id = request.path_params["run_id"]
+    try:
+        text = await asyncio.to_thread(_recorded, current().store, run_id)
+    except UnknownRun as error:
+        return JSONResponse({"error": str(error)}, status_code=404)
+    except RunUnreadable as error:
+        return JSONResponse({"error": str(error)}, status_code=409)
+    except StoreError as error:
+        return JSONResponse({"error": str(error)}, status_code=503)
+    _looked(request, run_id)
+    return Response(text, media_type="application/json", headers={"cache-control": "no-store"})
+
+
+def _recorded(store: Store, run_id: str) -> str:
+    store.trace(run_id)  # raises what is wrong with the run
+    return _json(recording(store.events(run_id)))
+
+
+async def share(request: Request) -> Response:
+    """Returns a run as one page (``live_workflow.shared_page``): 400, 404, 409 or 503 with the reason."""
+    run_id, store = request.path_params["run_id"], current().store
+    try:
+        asked = await sent(request, Hidden)
+    except ValidationError:
+        return refused(400, "this is no list of words")
+    browser = asked_by_browser(request.cookies)
+
+    def page() -> str:
+        text = page_of_run(store, run_id, asked.redactor)
+        exported([run_id], "html", browser)
+        return text
+
+    return await saved(page)
+
+
+async def cancel_run(request: Request) -> Response:
+    """Has the run end, whichever process carries it out: 202; 404 if it has ended or is unknown."""
+    run_id = request.path_params["run_id"]
+    if not await asyncio.to_thread(current().host.cancel, run_id, local_caller("page")):
+        return JSONResponse({"error": f"run {run_id} is not going on"}, status_code=404)
+    return JSONResponse({"run_id": run_id}, status_code=202)
+
+
+class _Decision(BaseModel):
+    """What the page sends with a decision: the requests that it showed, and why."""
+
+    numbers: tuple[PositiveInt, ...] = Field(min_length=1, max_length=1000)
+    rest: bool = False
+    note: str = Field(default="", max_length=MOST_NOTE)
+
+
+async def decide(request: Request) -> Response:
+    """Sends a decision about a run that waits: 202 with the command's id; 400 or 404 with the reason.
+
+    Whoever carries the run out answers it, so another decision may have come first.
+    """
+    run_id, caller = request.path_params["run_id"], local_caller("page")
+    try:
+        said = await sent(request, _Decision)
+    except ValidationError:
+        return JSONResponse({"error": "this is no decision about a run"}, status_code=400)
+    common = {
+        "run_id": run_id,
+        "numbers": said.numbers,
+        "note": note_for_record(said.note),
+        "actor": caller.actor,
+        "door": caller.door,
+    }
+    denied = request.url.path.endswith("/deny")
+    command = Deny.model_validate(common) if denied else Approve.model_validate(common | {"rest": said.rest})
+    try:
+        number = await asyncio.to_thread(current().store.send, command)
+    except (UnknownRun, RunHasEnded) as error:
+        return JSONResponse({"error": str(error)}, status_code=404)
+    except StoreError as error:
+        return JSONResponse({"error": str(error)}, status_code=503)
+    return JSONResponse({"command": number}, status_code=202)
+
+
+async def count_waiting(_request: Request) -> Response:
+    """Returns how many runs wait for an approval: ``{"runs": 2}``; 503 if the database cannot be read."""
+    try:
+        found = await asyncio.to_thread(current().store.totals, None, None, "waiting")
+    except StoreError as error:
+        return JSONResponse({"error": str(error)}, status_code=503)
+    return JSONResponse({"runs": found.statuses.get("waiting", 0)}, headers={"cache-control": "no-store"})
+
+
+async def content(request: Request) -> Response:
+    """Returns an image by its digest: 404 if it is not kept, 503 if the database cannot be read."""
+    sha256 = request.path_params["sha256"]
+    try:
+        media_type, data = await asyncio.to_thread(current().store.content, sha256)
+    except ContentMissing as error:
+        return JSONResponse({"error": str(error)}, status_code=404)
+    except StoreError as error:
+        return JSONResponse({"error": str(error)}, status_code=503)
+    if media_type not in IMAGE_TYPES:
+        return JSONResponse({"error": "this content is no image"}, status_code=404)
+    # A content never changes. Opened by itself, it can do nothing.
+    headers = {"cache-control": "private, max-age=86400, immutable", "content-security-policy": "sandbox"}
+    return Response(data, media_type=media_type, headers=headers)
+
+
+async def plotly_js(_request: Request) -> Response:
+    """Serves the part of Plotly that our figures need: a component cannot reach Streamlit's own copy.
+
+    The browser keeps it. It would ask for a file of a component, which Streamlit serves, again at each visit.
+    """
+    return FileResponse(PLOTLY_JS, media_type="text/javascript", headers={"cache-control": _CACHED})
+
+
+async def whole_plotly_js(_request: Request) -> Response:
+    """Serves all of Plotly, as its Python package brings it, for the figures that the part above cannot draw."""
+    return FileResponse(WHOLE_PLOTLY_JS, media_type="text/javascript", headers={"cache-control": _CACHED})
+
+
+class _KatexFiles(StaticFiles):
+    """Serves KaTeX, its style and its fonts, which pages ask for when a text has its first formula."""
+
+    def file_response(self, *args: Any, **kwargs: Any) -> Response:
+        response = super().file_response(*args, **kwargs)
+        response.headers["cache-control"] = _CACHED
+        return response
+
+
+ROUTES: list[BaseRoute] = [
+    WebSocketRoute("/api/runs/{run_id}/live", follow_run),
+    Route("/api/runs/{run_id}/recording", recorded),
+    Route("/api/runs/{run_id}/share", share, methods=["POST"]),
+    Route("/api/runs/{run_id}/cancel", cancel_run, methods=["POST"]),
+    *(Route(f"/api/runs/{{run_id}}/{decision}", decide, methods=["POST"]) for decision in ("approve", "deny")),
+    Route("/api/waiting", count_waiting),
+    Route("/api/contents/{sha256}", content),
+    Route("/api/plotly.js", plotly_js),
+    Route("/api/plotly-whole.js", whole_plotly_js),
+    Mount("/api/katex", _KatexFiles(directory=KATEX)),
+    *security.ROUTES,
+]
+MIDDLEWARE = [
+    Middleware(OneLineStartFault),
+    Middleware(ContentSecurityPolicy),
+    Middleware(OwnPagesOnly, names=lambda: current().settings.allowed_hosts),
+]

@@ -1,0 +1,140 @@
+"""The pages' only wiring point: settings, store and engine, made once when the app starts."""
+
+import logging
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+import uvicorn
+from pydantic import ValidationError
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from conductor_core.engine.host import EngineHost
+from conductor_core.errors import BadInput, InspectorError, StoreError
+from conductor_core.export.otel_live import LiveTraces, open_traces, watched
+from conductor_core.privacy import masking
+from conductor_core.run.recorded import recorded_runs
+from conductor_core.settings import Settings, setting_fault
+from storage import Privacy, Store, open_store
+
+log = logging.getLogger(__name__)
+
+WARM_UP_AFTER_S = 2.0  # loading a model takes the processor, and the first page's own files go first
+_STOP_WITHIN_S = 3  # how long a stopping server waits for open connections
+
+
+@dataclass(frozen=True)
+class Session:
+    settings: Settings
+    store: Store
+    host: EngineHost
+    traces: LiveTraces | None = None
+
+    def warm_up(self) -> None:
+        """Loads the default Conductor before the first run, if it is one of this process. Returns at once."""
+        if self.settings.warm_up:
+            self.host.warm_up(self.settings.conductor, self.settings.pool, WARM_UP_AFTER_S)
+
+
+_session: Session | None = None
+
+
+def current() -> Session:
+    """Returns the app's session. Raises: RuntimeError before the app has started."""
+    if _session is None:
+        raise RuntimeError("the app has not started: its lifespan makes the session")
+    return _session
+
+
+def open_session(settings: Settings) -> Session:
+    """Opens the store, marks the runs of a dead process as interrupted, and starts the engine.
+
+    The search index is kept up to date. A new database gets the recorded runs. The engine goes on with all runs about
+    which somebody decided while no process heard it. Raises: StoreError; BadInput if traces are to be sent and cannot
+    be.
+    """
+    store = open_store(
+        settings.resolved_database_url,
+        Privacy.of(settings),
+        anchor=settings.anchor,
+        signing_key=settings.signing_key,
+    )
+    try:
+        store.mark_interrupted()
+        if store.refusal is None:
+            store.search.keep_up()
+        if settings.recorded_runs:
+            _take_in_recorded(store)
+        traces = open_traces(settings, lambda run_id: [stored.event for stored in store.events(run_id)])
+    except BaseException:
+        store.close()
+        raise
+    host = EngineHost(watched(store.log, traces), settings, store, awaited=False, carries_on_all=True)
+    host.carry_on_all()
+    return Session(settings, store, host, traces)
+
+
+def _take_in_recorded(store: Store) -> None:
+    """Puts the recorded runs into a new database, all or none. A database that has held a run stays as it is."""
+    try:
+        if store.refusal is None and not store.was_used():
+            store.log.append_and_wait(*chain.from_iterable(recorded_runs()))
+    except StoreError as error:  # also if another process has just done it; what is there can be shown without them
+        log.warning("the recorded runs were not put into the database: %s", error)
+
+
+@asynccontextmanager
+async def lifespan(_app: Any) -> AsyncIterator[dict[str, Any]]:
+    """Holds one session for the life of the server process. Raises: BadInput for a setting, StoreError."""
+    global _session
+    masking.mask_logs()
+    _bound_the_wait_for_connections()
+    try:
+        settings = Settings()
+    except ValidationError as error:
+        raise BadInput(setting_fault(error)) from error
+    _session = open_session(settings)
+    try:
+        yield {}
+    finally:
+        _session.host.close()
+        if _session.traces is not None:
+            _session.traces.close()
+        try:
+            _session.store.close()
+        except StoreError as error:
+            log.error("%s", error)
+        _session = None
+
+
+def _bound_the_wait_for_connections() -> None:
+    """Limits how long the stopping server waits for a browser that connects at this moment and then says nothing.
+
+    Uvicorn would wait forever. Streamlit cannot set uvicorn's limit, so the stop signal's handler leads to the server.
+    """
+    server = getattr(signal.getsignal(signal.SIGTERM), "__self__", None)
+    if isinstance(server, uvicorn.Server):
+        server.config.timeout_graceful_shutdown = _STOP_WITHIN_S
+
+
+class OneLineStartFault:
+    """Makes the server log in one line, without a traceback, why the app cannot start.
+
+    The server then ends with an exit code other than 0. A fault of the program itself keeps its traceback.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def send_line(message: Message) -> None:
+            # The router sends this message, whose text is the traceback, while it handles the exception.
+            if message["type"] == "lifespan.startup.failed" and isinstance(fault := sys.exception(), InspectorError):
+                message = {**message, "message": f"error: {fault}"}
+            await send(message)
+
+        await self._app(scope, receive, send_line if scope["type"] == "lifespan" else send)

@@ -1,0 +1,274 @@
+"""The rows of the Models page: a Conductor each, redrawn by itself while it is downloaded or timed."""
+
+import logging
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import wait as wait_for
+from html import escape
+from typing import Any
+
+import streamlit as st
+
+from conductor_core.engine import models as core
+from conductor_core.engine.models import MachineModel
+from conductor_core.errors import InspectorError
+from conductor_core.settings import Settings
+from pages.components.app.session import current
+from pages.components.app.widgets import fault_box
+from pages.components.models.machine_words import cells, gb, head
+from pages.components.run import settings
+from pages.components.run.preflight import asked_servers
+from pages.components.style.words import inert
+
+EVERY_S = 1.0  # between two drawings of a download
+ACTIONS_PX, IN_USE_PX = 250, 118
+_ASKED, _FAULT, _SAID, _WHOLE = "delete-asked", "model-fault", "models-said", "models-whole"
+
+
+def rows(models: Sequence[MachineModel], asked: str) -> None:
+    """Draws all rows. ``asked``: the Conductor that the address names, which is marked."""
+    if message := st.session_state.pop(_FAULT, None):
+        fault_box(message)
+    if said := st.session_state.pop(_SAID, None):
+        st.toast(said, icon=":material/check_circle:")
+    with st.container(key="machine-models"):
+        with st.container(key="model-row-head", horizontal=True):
+            st.html(head())
+        for number, model in enumerate(models):
+            marked = "asked-" if model.ref == asked else ""
+            with st.container(key=f"model-row-{marked}{number}"):
+                _row(number, model, marked=bool(marked))
+
+
+def _moving(model: MachineModel) -> bool:
+    return model.timing or model.download.moving
+
+
+def _row(number: int, model: MachineModel, *, marked: bool) -> None:
+    moving = _moving(model)
+
+    @st.fragment(run_every=EVERY_S if moving else None)
+    def draw() -> None:
+        if st.session_state.pop(_WHOLE, False):
+            st.rerun()
+        now = model if model.where == "server" else core.machine_model(model.ref, current().settings)
+        if _moving(now) != moving or now.here != model.here:
+            settings.conductor_options.clear()
+            st.rerun()
+        with st.container(horizontal=True, vertical_alignment="center", key=f"model-cells-{number}"):
+            st.html(cells(now))
+            with st.container(horizontal=True, gap="xsmall", width=ACTIONS_PX, key=f"model-actions-{number}"):
+                _actions(number, now, marked=marked)
+                st.html("<i></i>")  # an empty container would give its place to the cells
+
+    draw()
+
+
+def _actions(number: int, model: MachineModel, *, marked: bool) -> None:
+    name, download = inert(model.name), model.download
+    if model.here and model.ref == settings.conductor():
+        st.html('<span class="in-use">✓ in use</span>', width=IN_USE_PX)
+    elif model.here:
+        _button(
+            number, "use", "Use this one", "", lambda: _use(model), says=f"{name} plans the next run", primary=marked
+        )
+    elif download.elsewhere:
+        return
+    elif download.moving:
+        _button(number, "pause", "Pause", ":material/pause:", lambda: core.pause([model]))
+    elif model.where == "hub" and not model.fault and model.fits:
+        word = "Resume" if download.here_bytes else "Try again" if download.state == "failed" else "Download"
+        glyph = ":material/play_arrow:" if download.here_bytes else ":material/download:"
+        _button(number, "download", word, glyph, lambda: core.begin([model]), primary=marked)
+    if not model.here and (download.moving or download.here_bytes):
+        says = "Stops the download and deletes what is here of it"
+        _button(number, "cancel", "Cancel", "", lambda: _trying(lambda: core.cancel(model)), says=says)
+        return
+    if model.can_be_timed:
+        says = f"Measures how long a plan of {name} takes here: some seconds of the processor, nothing is downloaded"
+        key, act = f"time-model-{number}", lambda: _time(model)
+        glyph = ":material/timer:"
+        st.button("Time it", key=key, icon=glyph, on_click=act, help=says, type="tertiary", disabled=model.timing)
+    if model.where == "hub" and (model.here or model.fault):
+        says = f"Delete {name}"
+        with st.container(width="content", key=f"icon-only-delete-{number}"):
+            key, act, glyph = f"delete-model-{number}", lambda: _ask(model.ref), ":material/delete:"
+            st.button(says, key=key, icon=glyph, on_click=act, help=says, type="tertiary")
+
+
+def _button(
+    number: int, what: str, word: str, icon: str, act: Callable[[], None], *, says: str = "", primary: bool = False
+) -> None:
+    st.button(
+        word,
+        key=f"{what}-model-{number}",
+        icon=icon or None,
+        on_click=act,
+        help=says or None,
+        type="primary" if primary else "secondary",
+    )
+
+
+def _use(model: MachineModel) -> None:
+    settings.conductor_options.clear()
+    settings.use_conductor(model.ref)
+    st.session_state[_WHOLE] = True
+    st.session_state[_SAID] = f"Conductor of the next run: {inert(model.name)}"
+
+
+def _time(model: MachineModel) -> None:
+    core.time_soon(model, current().settings)
+
+
+def _ask(ref: str) -> None:
+    st.session_state[_ASKED] = ref
+    st.session_state[_WHOLE] = True
+
+
+def _trying(act: Callable[[], None]) -> None:
+    try:
+        act()
+    except InspectorError as error:
+        st.session_state[_FAULT] = str(error)
+    settings.conductor_options.clear()
+    st.session_state[_WHOLE] = True
+
+
+def question(models: Sequence[MachineModel]) -> None:
+    """Draws the question whether to delete a model, if somebody wants to."""
+    if (ref := st.session_state.get(_ASKED)) is None:
+        return
+    model = next((each for each in models if each.ref == ref), None)
+    if model is None:
+        _close()
+    else:
+        _question(model)
+
+
+def _close() -> None:
+    st.session_state.pop(_ASKED, None)
+
+
+@st.dialog("Delete this model?", on_dismiss=_close)
+def _question(model: MachineModel) -> None:
+    # A dialog lies outside the element that says which of the two colour schemes the page has.
+    scheme = "dark" if st.context.theme.type == "dark" else "light"
+    st.html(f"<style>.stDialog {{ color-scheme: {scheme}; }}</style>")
+    chosen = model.ref == settings.conductor()
+    instead = f" It is the Conductor of the next run; *{settings.SHIPPED}* takes its place." if chosen else ""
+    size = f" {gb(model.size_bytes)} become free." if model.size_bytes else ""
+    st.markdown(f"**{inert(model.name)}** is deleted from the hub's cache.{size}{instead} It can be downloaded again.")
+    with st.container(horizontal=True):
+        if st.button("Delete", key="delete-yes", type="primary", icon=":material/delete:"):
+            _delete(model, chosen=chosen)
+        if st.button("Keep", key="delete-no"):
+            _close()
+            st.rerun()
+
+
+def _delete(model: MachineModel, *, chosen: bool) -> None:
+    _close()
+    try:
+        freed = core.remove(model, current().settings)
+    except InspectorError as error:
+        st.session_state[_FAULT] = str(error)
+    else:
+        if chosen:
+            settings.use_conductor(settings.SHIPPED)
+        st.session_state[_SAID] = f"{inert(model.name)} was deleted: {gb(freed)} are free again"
+    settings.conductor_options.clear()
+    st.rerun()
+
+
+# Around the rows of the Models page: room, memory, whether the hub answers, and models from elsewhere.
+
+log = logging.getLogger(__name__)
+
+_AGAIN_S = 60
+_AT_ONCE_S = 0.25
+"""How long the page waits for the hub and for servers before it is drawn without."""
+_POLL_S = 0.5
+_FOLDER = "other-model"
+_thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="hub")
+
+
+@st.cache_resource(ttl=_AGAIN_S, show_spinner=False)
+def _hub_asked(_settings: Settings) -> "Future[bool]":
+    return _thread.submit(core.hub_answers)
+
+
+def settled() -> None:
+    """Waits a moment for hub and servers; if they take longer, the page is drawn again once they have answered."""
+    asked: tuple[Future[Any], ...] = (_hub_asked(current().settings), asked_servers())
+    if not wait_for(asked, timeout=_AT_ONCE_S).not_done:
+        return
+
+    @st.fragment(run_every=_POLL_S)
+    def wait() -> None:
+        if all(each.done() for each in asked):
+            st.rerun()
+
+    wait()
+
+
+def _hub_answers() -> bool | None:
+    """Tells whether the hub answers; None: it has not been heard yet."""
+    asked = _hub_asked(current().settings)
+    if not asked.done():
+        return None
+    if (error := asked.exception()) is not None:
+        log.warning("whether the hub answers could not be found out: %s", error)
+        return False
+    return asked.result()
+
+
+def header() -> None:
+    """Draws one line: what this machine has room for, and whether there is a network."""
+    folder, free_bytes = core.room()
+    memory = core.memory()
+    address = escape(core.hub_address())
+    away = "downloads are off: HF_HUB_OFFLINE is set" if core.is_offline() else f"no network: {address} does not answer"
+    hub = {
+        None: f"{address}: asking …",
+        True: f"✓ {address} answers",
+        False: f'<span class="no-network">✕ {away}. What to do with a folder: see below.</span>',
+    }[_hub_answers()]
+    st.html(
+        f'<div class="models-header muted"><span>{gb(memory.total_bytes)} {escape(memory.label)}</span>'
+        f'<span title="{escape(str(folder))}">{gb(free_bytes)} free on disk</span><span>{hub}</span></div>'
+    )
+
+
+def others(models: Sequence[MachineModel]) -> None:
+    """Draws what to do for models that are not in the list."""
+    if any(model.where == "server" for model in models) and core.memory().device == "cpu":
+        st.caption(
+            ":material/dns: A model server such as llama.cpp or Ollama is often quicker than weights in this process. "
+            "On two cores llama.cpp wrote twice as many tokens a second as this program does in 4 bits, at 0.5B and at "
+            "7B, and read a prompt about as quickly. Time a model here, and compare before you choose."
+        )
+    st.subheader("Other models", anchor=False)
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        st.text_input(
+            "A model of the hub, or a folder",
+            key=_FOLDER,
+            placeholder="owner/name, or the path of a folder",
+            width=420,
+            on_change=_show_other,
+        )
+        st.button("Show it", key="show-other", on_click=_show_other)
+    own = current().settings.models_folder
+    st.markdown(
+        f"**Without a network**: download the model on another machine, for instance with `hf download OWNER/NAME "
+        f"--local-dir NAME`, and copy that folder into `{_code(str(own))}`. It then stands in this list under the "
+        "folder's name. It must hold `config.json`, `tokenizer.json` and the `*.safetensors` files."
+    )
+
+
+def _code(text: str) -> str:
+    return inert(text).replace("\\", "") if "`" not in text else text.replace("`", "'")
+
+
+def _show_other() -> None:
+    if given := str(st.session_state.get(_FOLDER) or "").strip():
+        st.query_params["model"] = given

@@ -1,0 +1,382 @@
+"""From simulated to real workers: what this machine offers, best first, each one click away.
+
+The Run page shows it where a simulated worker could not answer, and the Workers page always.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from html import escape
+from typing import Literal
+
+import streamlit as st
+
+from conductor_core.chat.messages import WorkerSpec
+from conductor_core.engine import real_workers as core
+from conductor_core.engine.models import (
+    FoundServer,
+    discover_local_servers,
+    find_servers,
+    pool_file_text,
+    ready_workers,
+)
+from conductor_core.engine.real_workers import SmallModel, save_conductors, save_pool
+from conductor_core.errors import InspectorError
+from pages.components.app.session import current
+from pages.components.run import settings, task_box
+from pages.components.style.words import inert, listed, plural
+
+ERROR, STARTED = "real-workers-error", "real-workers-started"
+CHOOSING = "real-workers-for"
+LOCAL_POOL, KEYED_POOL, SMALL_POOL = "local-servers", "my-keys", "my-small-models"
+EVERY_S = 1.0  # between two drawings of the downloads' progress
+_NAME = "\0"
+Kind = Literal["primary", "secondary"]
+Use = Callable[[str], None]  # takes a pool: a built-in one's name, or a file
+
+
+def choose_for(run_id: str) -> None:
+    """Opens the dialog over that run at the next ``real_workers_dialog``."""
+    st.session_state[CHOOSING] = run_id
+
+
+def real_workers_dialog(run_id: str, task: str) -> None:
+    """Draws the dialog while it is open over that run.
+
+    Streamlit closes a dialog that a run of the script does not draw, and the end of the run draws the page anew.
+    """
+    if st.session_state.get(CHOOSING) == run_id:
+        _dialog(task)
+    else:
+        _close()
+
+
+def _close() -> None:
+    st.session_state.pop(CHOOSING, None)
+
+
+@st.dialog("Real models for this task", width="medium", on_dismiss=_close)
+def _dialog(task: str) -> None:
+    """Offers what there is. ``task`` runs again with whatever the person takes."""
+    # A dialog lies outside the element that says which of the two colour schemes the page has.
+    scheme = "dark" if st.context.theme.type == "dark" else "light"
+    st.html(f"<style>.stDialog {{ color-scheme: {scheme}; }}</style>")
+    st.caption(inert(task if len(task) <= 200 else f"{task[:200]} …"))
+
+    def run_there(pool: str) -> None:
+        settings.use_pool(pool)
+        task_box.begin(task)
+
+    with st.spinner("Looking for model servers on this machine"):
+        found = discover_local_servers(current().settings)
+    _offers(found, run_there, "Run with")
+
+
+def keys_and_small_models() -> None:
+    """Draws the part of the Workers page without servers, which have a part of their own there."""
+    st.subheader("More real workers", anchor=False)
+    _offers(None, settings.use_pool, "Use")
+
+
+def _offers(found: Sequence[WorkerSpec] | None, use: Use, verb: str) -> None:
+    """Draws the offers. ``found`` are workers on servers; None: this is the Workers page and no dialog."""
+    dialog = found is not None
+    moving = dialog or _moving(core.small_models(current().settings))
+
+    @st.fragment(run_every=EVERY_S if moving else None)
+    def draw() -> None:
+        if st.session_state.pop(STARTED, False):
+            st.rerun()
+        if message := st.session_state.get(ERROR):
+            st.error(inert(message), icon=":material/error:")
+        keyed, small = core.keyed_workers(), core.small_models(current().settings)
+        if dialog:
+            core.time_answers(current().settings)
+        elif _moving(small) != moving:
+            st.rerun()
+        if found:
+            _servers(found, use, verb)
+        if keyed:
+            _keys(keyed, use, verb, first=not found)
+        _small(small, use, verb, first=not found and not keyed)
+        if dialog and not found and not keyed:
+            st.caption(
+                "Or install a model server, for instance Ollama: `ollama pull qwen2.5:3b`, then `ollama serve`: the "
+                "inspector finds it. Or set a provider's key, such as `OPENAI_API_KEY`, and start the inspector again."
+            )
+
+    draw()
+
+
+def _moving(models: Sequence[SmallModel]) -> bool:
+    """Tells whether a download or a timing goes on."""
+    return any(model.download.state in ("waiting", "running") or model.timing for model in models)
+
+
+def _servers(found: Sequence[WorkerSpec], use: Use, verb: str) -> None:
+    says = "Tasks go to them alone, at no cost, unless a server passes them on, as LiteLLM can."
+    _head("Model servers on this machine", says)
+    for address in dict.fromkeys(spec.base_url for spec in found):
+        models = [spec.name for spec in found if spec.base_url == address]
+        _line(str(address).removesuffix("/v1"), listed(models))
+    label = f"{verb} {_these(found, 'model')}"
+    st.button(label, key="use-servers", type="primary", on_click=_take, args=(LOCAL_POOL, found, use))
+
+
+def _keys(keyed: Sequence[WorkerSpec], use: Use, verb: str, *, first: bool) -> None:
+    _head("Keys in this environment", "Their providers charge for each answer, at the prices on the Workers page.")
+    for variable in dict.fromkeys(spec.api_key_env for spec in keyed):
+        _line(str(variable), listed([spec.name for spec in keyed if spec.api_key_env == variable]))
+    label = f"{verb} {_these(keyed, 'worker')}"
+    kind: Kind = "primary" if first else "secondary"
+    st.button(label, key="use-keys", type=kind, on_click=_take, args=(KEYED_POOL, keyed, use))
+
+
+def _small(models: Sequence[SmallModel], use: Use, verb: str, *, first: bool) -> None:
+    says = "No server and no key. They answer anything, quickly and not always rightly; licence Apache-2.0."
+    _head("Small open models, in this process", says)
+    st.html(_table(models))
+    for model in models:
+        if model.download.state == "running" or (model.download.state == "paused" and model.download.here_bytes):
+            share = min(1.0, model.download.here_bytes / model.size_bytes)
+            st.progress(share, f"{inert(model.spec.name)}: {_progress(model)}")
+    for reason in failures(models):
+        st.error(inert(reason), icon=":material/error:")
+    _small_buttons(models, use, verb, kind="primary" if first else "secondary")
+
+
+def failures(models: Sequence[SmallModel]) -> list[str]:
+    """Returns why downloads failed. A reason that several share comes once, with all their names."""
+    named: defaultdict[str, list[str]] = defaultdict(list)
+    for model in models:
+        if model.download.state == "failed":
+            named[model.download.reason.replace(model.spec.model, _NAME)].append(model.spec.model)
+    return [
+        reason.replace(_NAME, names[0]) + (f". The same for {listed(names[1:])}" if names[1:] else "")
+        for reason, names in named.items()
+    ]
+
+
+def _small_buttons(models: Sequence[SmallModel], use: Use, verb: str, kind: Kind) -> None:
+    here = [model for model in models if model.download.state == "here"]
+    away = [model for model in models if model.download.state != "here" and model.fits]
+    busy = [model for model in away if model.download.state in ("waiting", "running")]
+    with st.container(horizontal=True):
+        if here:
+            specs = [model.spec for model in here]
+            label = f"{verb} {_these(specs, 'model')}"
+            st.button(label, key="use-small", type=kind, on_click=_take, args=(SMALL_POOL, specs, use))
+        if busy:
+            st.button("Pause", key="pause-small", icon=":material/pause:", on_click=core.pause, args=(busy,))
+        elif away:
+            begun = any(model.download.here_bytes for model in away)
+            left = sum(model.size_bytes - model.download.here_bytes for model in away)
+            label = f"{'Go on downloading' if begun else 'Download'} {_these(away, 'model')} ({_gb(left)})"
+            st.button(
+                label,
+                key="download-small",
+                icon=":material/download:",
+                type="secondary" if here else kind,
+                on_click=core.begin,
+                args=(away,),
+                help="From the Hugging Face hub. You may close this, or the program: it goes on where it was.",
+            )
+        if any(model.fits and model.answer_s is None and not model.timing for model in models):
+            st.button(
+                "Time an answer here",
+                key="time-small",
+                icon=":material/timer:",
+                type="tertiary",
+                on_click=core.time_answers,
+                args=(current().settings,),
+                help="Uses the processor for some seconds; nothing is downloaded for it.",
+            )
+
+
+def _take(name: str, specs: Sequence[WorkerSpec], use: Use) -> None:
+    st.session_state.pop(ERROR, None)
+    try:
+        file = core.save_pool(name, specs, current().settings)
+    except InspectorError as error:
+        st.session_state[ERROR] = str(error)
+        return
+    use(str(file))
+    st.session_state[STARTED] = True
+
+
+def _table(models: Sequence[SmallModel]) -> str:
+    memory = models[0].memory
+    heads = ("Model", "Download", f"Needs, of {_gb(memory.total_bytes)} {memory.label}", "An answer", "Here")
+    rows = [f'<span class="muted {"" if at == 0 else "number"}">{escape(head)}</span>' for at, head in enumerate(heads)]
+    for model in models:
+        cells = (_gb(model.size_bytes), _gb(model.needed_bytes), _answer(model), _state(model))
+        rows.append(
+            f'<span class="ellipsis" title="{escape(model.spec.model)}">{escape(model.spec.name)}'
+            f'<span class="ellipsis second muted">{escape(model.spec.description)}</span></span>'
+        )
+        rows += [f'<span class="number">{escape(cell)}</span>' for cell in cells]
+    return f'<div class="cells small-models">{"".join(rows)}</div>'
+
+
+def _answer(model: SmallModel) -> str:
+    """Says how many seconds a paragraph takes here."""
+    if not model.fits:
+        return "–"
+    if model.answer_s is None:
+        return "measuring …" if model.timing else "not timed"
+    return f"about {max(1, round(model.answer_s))} s"
+
+
+def _state(model: SmallModel) -> str:
+    if not model.fits:
+        return "✕ too large"
+    return {
+        "here": "✓ yes",
+        "running": "↓ on its way",
+        "waiting": "waits",
+        "paused": "paused",
+        "failed": "✕ failed",
+        "absent": "↓ download",
+    }[model.download.state]
+
+
+def _progress(model: SmallModel) -> str:
+    now = model.download
+    text = f"{_gb(now.here_bytes)} of {_gb(model.size_bytes)}"
+    if now.bytes_per_s:
+        left_s = (model.size_bytes - now.here_bytes) / now.bytes_per_s
+        wait = f"{left_s / 60:.0f} min" if left_s >= 90 else f"{left_s:.0f} s"
+        return f"{text}, {now.bytes_per_s / 1e6:.1f} MB/s, about {wait} left"
+    return f"{text}, paused" if now.state == "paused" else text
+
+
+def _gb(size_bytes: float) -> str:
+    return f"{size_bytes / 1e9:.1f} GB" if size_bytes >= 1e8 else f"{size_bytes / 1e6:.0f} MB"
+
+
+def _these(things: Sequence[object], what: str) -> str:
+    return f"this {what}" if len(things) == 1 else f"these {plural(len(things), what)}"
+
+
+def _head(title: str, says: str) -> None:
+    st.html(f'<div class="offer-head"><b>{escape(title)}</b> <span class="muted">{escape(says)}</span></div>')
+
+
+def _line(name: str, says: str) -> None:
+    st.html(f'<div class="offer-line"><code>{escape(name)}</code> <span>{escape(says)}</span></div>')
+
+
+# Model servers on this machine, on the Workers page: as the pool or as the Conductor. Some need a key first.
+
+FOUND = "found-servers"
+CHOSEN_POOL = "workers-pool"
+LOCAL = "local-servers"
+_SAID = "found-servers-said"
+_VARIABLES = "found-servers-variables"
+
+
+def found_servers() -> None:
+    st.subheader("Model servers on this machine", anchor=False)
+    with st.container(horizontal=True, vertical_alignment="center"):
+        look = st.button("Look for servers", key="look", icon=":material/radar:")
+        st.caption(
+            "Asks 127.0.0.1 on the usual ports of Ollama, LM Studio, vLLM, llama.cpp, SGLang and LiteLLM; "
+            "`CONDUCTOR_SERVER_PORTS` names others."
+        )
+    if look:
+        with st.spinner("Asking the ports"):
+            _look()
+    if (said := st.session_state.pop(_SAID, None)) is not None:
+        good, text = said
+        (st.success if good else st.error)(inert(text), icon=":material/check:" if good else ":material/error:")
+    servers: tuple[FoundServer, ...] | None = st.session_state.get(FOUND)
+    if servers is None:
+        return
+    if not servers:
+        none = "No model server answered. Start one, for instance `ollama serve`, and look again."
+        st.info(none, icon=":material/info:")
+    for server in servers:
+        if server.needs_key:
+            _locked(server)
+    if found := ready_workers(servers):
+        _offer(found)
+
+
+def _look() -> None:
+    try:
+        st.session_state[FOUND] = find_servers(st.session_state.get(_VARIABLES, {}), current().settings)
+    except InspectorError as error:
+        st.session_state[_VARIABLES] = {}
+        st.session_state[_SAID] = (False, str(error))
+
+
+def _locked(server: FoundServer) -> None:
+    """Draws a server that needs a key. The person names the key's variable, never the key itself."""
+    with st.container(horizontal=True, vertical_alignment="center", key=f"locked-{server.base_url}"):
+        named = f"**{inert(server.title)}** at {inert(server.base_url)}"
+        st.markdown(f":material/key: {named} needs a key", width="content")
+        key = f"variable-{server.base_url}"
+        st.text_input(
+            "Variable that holds its key",
+            key=key,
+            placeholder="Its variable, as LITELLM_API_KEY",
+            label_visibility="collapsed",
+            width=260,
+            help="The name of an environment variable of the inspector, not the key itself.",
+        )
+        st.button("Ask with it", key=f"ask-{server.base_url}", on_click=_ask_with, args=(server.base_url, key))
+        if server.base_url in st.session_state.get(_VARIABLES, {}):
+            st.caption("It refused that key.")
+
+
+def _ask_with(base_url: str, key: str) -> None:
+    variable = str(st.session_state.get(key) or "").strip()
+    if variable:
+        st.session_state[_VARIABLES] = {**st.session_state.get(_VARIABLES, {}), base_url: variable}
+        _look()
+
+
+def _offer(found: Sequence[WorkerSpec]) -> None:
+    names = [spec.name for spec in found]
+    columns = {"Worker": names, "Model": [spec.model for spec in found], "Server": [spec.base_url for spec in found]}
+    st.dataframe(columns, hide_index=True)
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        st.button(
+            f"Use {'these' if len(found) > 1 else 'this'} as the pool",
+            key="use-found",
+            type="primary",
+            icon=":material/groups:",
+            on_click=_use_found,
+            args=(found,),
+        )
+        chosen = st.selectbox("Conductor", names, key="found-conductor", width=260, label_visibility="collapsed")
+        spec = found[names.index(chosen or names[0])]
+        icon, given = ":material/music_note:", (found, spec)
+        st.button("Use as Conductor", key="use-as-conductor", icon=icon, on_click=_conduct, args=given)
+    with st.expander("The same as a pool file, to save and edit"):
+        st.code(pool_file_text(found), language="toml")
+
+
+def _use_found(found: Sequence[WorkerSpec]) -> None:
+    """Writes the pool file into the data folder and chooses it."""
+    try:
+        file = save_pool(LOCAL, found, current().settings)
+    except InspectorError as error:
+        st.session_state[_SAID] = (False, str(error))
+        return
+    settings.use_pool(str(file))
+    st.session_state[CHOSEN_POOL] = str(file)
+
+
+def _conduct(found: Sequence[WorkerSpec], spec: WorkerSpec) -> None:
+    """Chooses a found model as Conductor: by its address, or by a conductors file where it needs a key."""
+    ref = f"{spec.base_url}#{spec.model}"
+    if spec.api_key_env is not None:
+        try:
+            save_conductors(LOCAL, [each for each in found if each.api_key_env is not None], current().settings)
+        except InspectorError as error:
+            st.session_state[_SAID] = (False, str(error))
+            return
+        settings.conductor_options.clear()
+        ref = spec.name
+    settings.use_conductor(ref)
+    st.session_state[_SAID] = (True, f"Conductor of the next run: {ref}")

@@ -1,0 +1,450 @@
+"""The settings of the next run: Conductor, pool, workers left out, budgets.
+
+The page's state comes first, then the kept choices (``kept``), then the settings of the program.
+"""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
+
+from conductor_core.chat.messages import WorkerSpec
+from conductor_core.engine.missing_keys import missing_keys
+from conductor_core.engine.models import ConductorOption, conductor_faults, is_away, list_conductors
+from conductor_core.engine.pools import pool_file, read_pool, read_specs
+from conductor_core.engine.request import limits_from
+from conductor_core.errors import InspectorError
+from conductor_core.files import given_path, is_file, is_folder
+from conductor_core.run.request import RunRequest, read_gate
+from conductor_core.run.values import Limits, PoolInfo
+from pages.components.app import places
+from pages.components.app.security import browser_id
+from pages.components.app.session import current
+from pages.components.app.widgets import fault_box
+from pages.components.run import policies, settings_kept, waits
+from pages.components.run.policies import Policies
+from pages.components.run.settings_kept import Choice, Kept
+from pages.components.style.words import inert, is_text, listed, plural
+
+# Leads from the Run page to the Models page where a Conductor would have to be downloaded first.
+
+_REF = "to-models"
+
+
+def leads(ref: str | None) -> bool:
+    """Tells whether a Conductor is not on this machine; then ``go`` opens the Models page at it."""
+    away = ref is not None and is_away(ref, current().settings)
+    if away:
+        st.session_state[_REF] = ref
+    return away
+
+
+def go() -> None:
+    """Opens the Models page if something that was done since leads there."""
+    if (ref := st.session_state.pop(_REF, None)) is not None:
+        st.switch_page(places.MODELS, query_params={"model": ref})
+
+
+CONDUCTOR, POOL = "conductor-choice", "pool-choice"
+MAX_STEPS, MAX_SECONDS, MAX_DEPTH = "max-steps", "max-seconds", "max-depth"
+MAX_TOKENS, MAX_USD = "max-tokens", "max-usd"
+SHIPPED = "tiny"
+KEPT, KEPT_ERROR = "kept-choices", "kept-choices-error"
+BUILT_IN_POOLS = {
+    "rehearsal": "rehearsal · simulated, no key needed",
+    "paper": "paper · seven real models, keys needed",
+    "small": "small · three open models in this process, to download",
+}
+_LONGEST_SAID = 200
+_CLOSED = "settings-closed"
+_HUB_ID = re.compile(r"[\w.-]{1,96}/[\w.-]{1,96}", re.ASCII)
+T = TypeVar("T")
+
+
+def request(task: str, *, plan_only: bool) -> RunRequest:
+    """Returns the request for a run of ``task`` with what is chosen at this moment. Raises: PoolInvalid, BadInput."""
+    names = [spec.name for spec in read_specs(pool(), current().settings)]
+    chosen = chosen_policies()
+    return RunRequest(
+        task=task,
+        conductor=conductor(),
+        pool=pool(),
+        limits=limits(),
+        seed=current().settings.seed,
+        door="page",
+        plan_only=plan_only,
+        excluded=tuple(name for name in excluded() if name in names),
+        on_incomplete=chosen.on_incomplete,
+        give_question=chosen.give_question,
+        gates=tuple(map(read_gate, gates())),
+    )
+
+
+def conductor() -> str:
+    return str(st.session_state.get(CONDUCTOR) or _before("conductor", current().settings.conductor))
+
+
+def pool() -> str:
+    return str(st.session_state.get(POOL) or _before("pool", current().settings.pool))
+
+
+def use_conductor(ref: str) -> None:
+    st.session_state[CONDUCTOR] = ref
+    _keep("conductor", CONDUCTOR, current().settings.conductor)
+
+
+def was_proposed() -> bool:
+    """Tells whether a larger Conductor was proposed before, and accepted or declined."""
+    return _kept().proposed
+
+
+def put_proposal_away() -> None:
+    st.session_state[KEPT] = _kept().model_copy(update={"proposed": True})
+    _write(proposed=True)
+
+
+def use_pool(ref: str) -> None:
+    st.session_state[POOL] = ref
+    _keep("pool", POOL, current().settings.pool)
+
+
+def excluded_key() -> str:
+    """Returns the key of the pool's own list of workers that are left out."""
+    return f"excluded:{pool()}"
+
+
+def excluded() -> list[str]:
+    return list(st.session_state.get(excluded_key(), _kept().excluded.get(pool(), ())))
+
+
+def exclude(name: str, out: bool) -> None:
+    st.session_state[excluded_key()] = [each for each in excluded() if each != name] + ([name] if out else [])
+    _keep_excluded()
+
+
+def gates() -> tuple[str, ...]:
+    """Returns when the next run waits for an approval, as written: it may hold what is no gate."""
+    return waits.chosen(_before("gates", ()), _before("gate_above_usd", None))
+
+
+def chosen_policies() -> Policies:
+    return policies.chosen(_policies_before())
+
+
+def _policies_before() -> Policies:
+    return Policies(_before("on_incomplete", None), _before("give_question", None))
+
+
+def policies_of_pool(ref: str) -> Policies | None:
+    """Returns what holds for a pool where nothing is chosen; None: the pool cannot be read."""
+    settings = current().settings
+    try:
+        said = read_pool(ref, settings).options
+    except InspectorError:
+        return None
+    told = settings.give_question if said.give_question is None else said.give_question
+    return Policies(said.on_incomplete or settings.on_incomplete, told)
+
+
+def limits() -> Limits:
+    base, state = _limits_before(), st.session_state
+    return Limits(
+        max_steps=state.get(MAX_STEPS) or base.max_steps,
+        max_tokens=state.get(MAX_TOKENS, base.max_tokens),
+        max_usd=state.get(MAX_USD, base.max_usd),
+        max_seconds=state.get(MAX_SECONDS, base.max_seconds),
+        max_depth=state.get(MAX_DEPTH, base.max_depth),
+    )
+
+
+def _limits_before() -> Limits:
+    """Returns the limits before anyone changes them on this page."""
+    base = limits_from(current().settings)
+    return base.model_copy(update={name: _before(name, setting) for name, setting in base})
+
+
+def _before(name: str, setting: T) -> T:
+    choice: Choice[T] | None = getattr(_kept(), name)
+    return choice.chosen if choice is not None and choice.instead_of == setting else setting
+
+
+def _kept() -> Kept:
+    """Returns the kept choices, read once a session: later choices of another tab do not change this one."""
+    state = st.session_state
+    if KEPT not in state:
+        try:
+            state[KEPT] = _without_gone(settings_kept.read(current().settings.data_folder, browser_id()))
+        except InspectorError as error:
+            state[KEPT], state[KEPT_ERROR] = Kept(), str(error)
+    found: Kept = state[KEPT]
+    return found
+
+
+def _without_gone(found: Kept) -> Kept:
+    """Returns ``found`` without a Conductor or a pool that is not there any more, and has the page say so once."""
+    settings = current().settings
+    gone: dict[str, str] = {}
+    if found.conductor is not None and not conductor_available(ref := found.conductor.chosen):
+        gone["conductor"] = f"The Conductor {_short(ref)} is no longer available; {settings.conductor} is selected."
+    if found.pool is not None and not pool_available(ref := found.pool.chosen):
+        gone["pool"] = f"The pool {_short(ref)} is no longer available; {settings.pool} is selected."
+    if gone:
+        st.session_state[KEPT_ERROR] = " ".join(gone.values())
+    return found.model_copy(update=dict.fromkeys(gone))
+
+
+def _short(ref: str) -> str:
+    return ref if len(ref) <= _LONGEST_SAID else f"{ref[:_LONGEST_SAID]}…"
+
+
+def conductor_available(ref: str) -> bool:
+    """Tells whether a Conductor has that name: one of this machine, of a file, a server, a folder or the hub."""
+    known = "#" in ref or ref in conductor_options() or _HUB_ID.fullmatch(ref)
+    return bool(known) or is_folder(given_path(ref))
+
+
+def pool_available(ref: str) -> bool:
+    """Tells whether there is a pool of that name, whole or not."""
+    try:
+        return ref in BUILT_IN_POOLS or is_file(pool_file(ref, current().settings))
+    except InspectorError:
+        return False
+
+
+def pool_called(name: str) -> str | None:
+    """Returns what to choose for a pool that a run's record calls ``name``; None: there is none."""
+    if pool_name() == name:
+        return pool()
+    called = (ref for ref in offered_pools() if ref == name or (ref not in BUILT_IN_POOLS and Path(ref).stem == name))
+    return next((ref for ref in called if pool_available(ref)), None)
+
+
+def put(conductor_ref: str, pool_ref: str) -> None:
+    """Sets both for this session without keeping them, because nobody chose them."""
+    st.session_state[CONDUCTOR], st.session_state[POOL] = conductor_ref, pool_ref
+
+
+def also_exclude(names: Sequence[str]) -> None:
+    """Leaves these workers of the pool out too, for this session."""
+    if more := [name for name in names if name not in excluded()]:
+        st.session_state[excluded_key()] = [*excluded(), *more]
+
+
+def _keep(name: str, key: str, setting: object) -> None:
+    """Keeps what the field ``key`` says now as the choice ``name``."""
+    chosen = st.session_state[key]
+    chosen = tuple(chosen) if isinstance(chosen, list) else chosen
+    kept_so = chosen != setting and chosen != ""
+    _write(**{name: Choice(chosen=chosen, instead_of=setting) if kept_so else None})
+
+
+def _keep_excluded() -> None:
+    out = {ref: names for ref, names in _latest().excluded.items() if ref != pool()}
+    if names := excluded():
+        out[pool()] = tuple(names)
+    _write(excluded=out)
+
+
+def _latest() -> Kept:
+    """Reads what is kept by now: another tab may have chosen too."""
+    try:
+        return settings_kept.read(current().settings.data_folder, browser_id())
+    except InspectorError:
+        return Kept()
+
+
+def _write(**changes: object) -> None:
+    st.session_state.pop(KEPT_ERROR, None)
+    try:
+        settings_kept.write(current().settings.data_folder, _latest().model_copy(update=changes), browser_id())
+    except InspectorError as error:
+        st.session_state[KEPT_ERROR] = str(error)
+
+
+def offered_pools() -> list[str]:
+    """Lists the pool in use, the built-in ones, and the pool files of the data folder whose names are text."""
+    settings = current().settings
+    found = (file for file in settings.pools_folder.glob("*.toml") if file.is_file())
+    files = sorted(str(file) for file in found if is_text(str(file)))
+    return list(dict.fromkeys([pool(), settings.pool, *BUILT_IN_POOLS, *files]))
+
+
+def pool_label(ref: str) -> str:
+    name = Path(ref).stem
+    return BUILT_IN_POOLS.get(ref) or (ref if ref == name else f"{name} · {ref}")
+
+
+def pool_name() -> str:
+    return pool() if pool() in BUILT_IN_POOLS else Path(pool()).stem
+
+
+def keys_set(specs: Sequence[WorkerSpec]) -> str:
+    """Says how many of the workers that need a key have it, as ``0 of 7 keys``; empty if all have."""
+    need = [spec for spec in specs if spec.api_key_env is not None]
+    without = sum(len(names) for names in missing_keys(need).values())
+    return f"{len(need) - without} of {plural(len(need), 'key')}" if without else ""
+
+
+def close() -> None:
+    """Closes the settings: what begins now is what the person wants to see. A new expander is a closed one."""
+    st.session_state[_CLOSED] = st.session_state.get(_CLOSED, 0) + 1
+
+
+def expander(shown: PoolInfo | None = None) -> Sequence[WorkerSpec]:
+    """Draws the expander, whose label sums up the choices inside. Returns the pool's workers; none if it is faulty.
+
+    ``shown`` is the pool of the run on the page. If another is chosen, the label says that it is for the next run.
+    """
+    specs: Sequence[WorkerSpec] = ()
+    fault = ""
+    try:
+        specs = read_specs(pool(), current().settings)
+    except InspectorError as error:
+        fault = str(error)
+    names = [spec.name for spec in specs]
+    if message := st.session_state.get(KEPT_ERROR):
+        st.warning(inert(message), icon=":material/warning:")
+    key = f"settings-{st.session_state.get(_CLOSED, 0)}"
+    at = st.container(key="settings")
+    with at, st.expander(_label(specs, shown), icon=":material/tune:", expanded=bool(fault), key=key):
+        left, middle, right = st.columns([5, 5, 5], gap="large")
+        with left:
+            _choose_conductor()
+        with middle:
+            _choose_pool(names, fault)
+            rules, above_usd = _before("gates", ()), _before("gate_above_usd", None)
+            waits.choose(specs, rules, above_usd, lambda name, key: _keep(name, key, () if name == "gates" else None))
+        with right:
+            _choose_limits()
+            policies.choose(_policies_before(), lambda name, key: _keep(name, key, None))
+    return specs
+
+
+def _label(specs: Sequence[WorkerSpec], shown: PoolInfo | None) -> str:
+    chosen, names = limits(), [spec.name for spec in specs]
+    out = [name for name in names if name in excluded()]
+    workers = plural(len(names), "worker")
+    if out:
+        workers = f"{len(names) - len(out)} of {workers}, without {listed(out)}"
+    parts = [plural(chosen.max_steps, "step"), f"{chosen.max_seconds:g} s" if chosen.max_seconds else "no time limit"]
+    if chosen.max_tokens is not None:
+        parts.append(f"{chosen.max_tokens:,} tokens")
+    if chosen.max_usd is not None:
+        parts.append(f"${chosen.max_usd:.2f}")
+    if keys := keys_set([spec for spec in specs if spec.name not in out]):
+        workers += f", {keys}"
+    chips = [f"Conductor: {conductor()}", f"Pool: {pool_name()}, {workers}", f"Limits: {' · '.join(parts)}"]
+    chips += chosen_policies().in_words
+    if waiting := gates():
+        chips.append(f"Waits: {listed([waits.in_words(gate) for gate in waiting])}")
+    other = shown is not None and (shown.name, set(shown.excluded)) != (pool_name(), set(out))
+    return ("Next run " if other else "") + " ".join(f":gray-badge[{inert(chip)}]" for chip in chips)
+
+
+@st.cache_data(ttl=30, show_spinner=False)
+def conductor_options() -> dict[str, ConductorOption]:
+    """Returns the Conductors by name, kept for half a minute because a look at disks and memory takes time."""
+    return {option.ref: option for option in list_conductors(current().settings)}
+
+
+def _choose_conductor() -> None:
+    options = conductor_options()
+    offered = list(dict.fromkeys([conductor(), current().settings.conductor, *options]))
+    chosen = st.selectbox(
+        "Conductor",
+        offered,
+        index=offered.index(conductor()),
+        key=CONDUCTOR,
+        accept_new_options=True,
+        on_change=_take_conductor,
+        args=(conductor(),),
+        help="Your conductors files, and what this machine has and could have. You may also type a folder, a hub id, "
+        "or URL#MODEL of an OpenAI-compatible server.",
+        persist_state="session",
+    )
+    st.caption(_what_running_does(chosen or "", options.get(chosen or "")))
+    glyph, says = ":material/neurology:", "Models: memory, speed, downloads"
+    st.page_link(places.MODELS, label=says, icon=glyph)
+    for fault in conductor_faults(current().settings):
+        st.warning(inert(fault), icon=":material/warning:")
+
+
+def _take_conductor(before: str) -> None:
+    """Keeps the choice; one that is not on this machine leads to the Models page and chooses nothing."""
+    if leads(str(st.session_state[CONDUCTOR])):
+        st.session_state[CONDUCTOR] = before
+    else:
+        _keep("conductor", CONDUCTOR, current().settings.conductor)
+
+
+def _what_running_does(ref: str, option: ConductorOption | None) -> str:
+    if option is not None:
+        glyph = ":material/check_circle:" if option.downloaded else ":material/download:"
+        if option.server is not None:
+            # The address is code, because it would else become a link.
+            key = "" if option.runnable else f" {inert(option.key_state or '')}"
+            return f":material/dns: {inert(option.model)} at `{option.server.replace('`', '')}`{key}"
+        can = " It chooses among kinds of plan, by the kind of task, and reads no details." if ref == SHIPPED else ""
+        return f"{glyph if option.runnable else ':orange[:material/warning:]'} {inert(option.reason)}{can}"
+    if "#" in ref:
+        return ":material/dns: A model on a server."
+    return ":material/download: A folder, or a hub id, if it is on this machine: the Models page downloads models."
+
+
+def _choose_pool(names: list[str], fault: str) -> None:
+    offered = offered_pools()
+    st.selectbox(
+        "Pool",
+        offered,
+        index=offered.index(pool()),
+        key=POOL,
+        accept_new_options=True,
+        format_func=pool_label,
+        on_change=_keep,
+        args=("pool", POOL, current().settings.pool),
+        help="A built-in pool, or the path of a pool file (TOML). The Workers page shows who is in it.",
+        persist_state="session",
+    )
+    if fault:
+        fault_box(fault)
+        return
+    st.multiselect(
+        "Leave out",
+        names,
+        [name for name in excluded() if name in names],
+        key=excluded_key(),
+        placeholder="No worker is left out",
+        on_change=_keep_excluded,
+        persist_state="session",
+    )
+
+
+def _choose_limits() -> None:
+    settings, base = limits_from(current().settings), _limits_before()
+
+    def field(
+        at: DeltaGenerator, label: str, name: str, key: str, least: float, most: float | None = None, **how: Any
+    ) -> None:
+        at.number_input(
+            label,
+            least,
+            most,
+            getattr(base, name),
+            key=key,
+            on_change=_keep,
+            args=(name, key, getattr(settings, name)),
+            persist_state="session",
+            **how,
+        )
+
+    deep, none = "How many rounds deep a step may ask the Conductor itself; 0: never.", "no limit"
+    first, second, third = st.columns(3, gap="small")
+    field(first, "Steps", "max_steps", MAX_STEPS, 1, settings_kept.MOST_STEPS)
+    field(second, "Depth", "max_depth", MAX_DEPTH, 0, settings_kept.MOST_DEPTH, help=deep)
+    field(third, "Seconds", "max_seconds", MAX_SECONDS, 1.0, step=60.0, format="%.0f", placeholder=none)
+    first, second = st.columns(2, gap="small")
+    field(first, "Tokens", "max_tokens", MAX_TOKENS, 1, placeholder=none)
+    field(second, "USD", "max_usd", MAX_USD, 0.0, placeholder=none)

@@ -1,0 +1,171 @@
+"""The parts that all figures share: a plain frame, and names beside the curves instead of a legend."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from conductor_core.export import picture
+from conductor_core.export.picture import LIGHT, NO_AGENT_LIGHT
+
+# Agent colours outside the live component. A test compares them with its CSS variables (``--agent-0`` to ``-7``).
+
+DARK = ("#9b82ff", "#3fb77f", "#f0713a", "#5b9bff", "#38b5cf", "#e06fbd", "#d3ad2e", "#94a3b8")
+NO_AGENT_DARK = "#9ca3af"
+
+
+def agent_colour(agent: str, agents: Sequence[str], *, dark: bool) -> str:
+    """Returns the colour of ``agent`` in a pool of ``agents``; grey for one outside it, such as the Conductor."""
+    shades, none = (DARK, NO_AGENT_DARK) if dark else (LIGHT, NO_AGENT_LIGHT)
+    return picture.agent_colour(agent, agents, shades, none)
+
+
+def agent_dot(agent: str, agents: Sequence[str]) -> str:
+    """Returns HTML of a dot in the agent's colour, in either theme."""
+    light, dark = (agent_colour(agent, agents, dark=dark) for dark in (False, True))
+    return f'<i class="agent-dot" style="background: light-dark({light}, {dark})"></i>'
+
+
+Figure = Mapping[str, Any]
+
+# Colours by name, for the light and the dark theme. A colour stands for an agent or a status; all else is ink.
+PALETTE: Mapping[str, tuple[str, str]] = {
+    "ink": ("#1a1f2b", "#e8ebf0"),
+    "muted": ("#59616f", "#a3acba"),
+    "soft": ("#8b93a1", "#77808f"),
+    "faint": ("#c9ced6", "#3d4554"),
+    "line": ("#e3e6eb", "#2a3140"),
+    "surface": ("#ffffff", "#0d1117"),
+    "tone-0": ("#4b5362", "#b9c1cd"),
+    "tone-1": ("#8d96a5", "#7d8797"),
+    "tone-2": ("#c8ced7", "#49525f"),
+    **{f"agent-{number}": pair for number, pair in enumerate(zip(LIGHT, DARK, strict=True))},
+    "agent-none": (NO_AGENT_LIGHT, NO_AGENT_DARK),
+    # The same, translucent, for bands that cross.
+    **{
+        f"soft-agent-{number}": (f"{pair[0]}59", f"{pair[1]}66")
+        for number, pair in enumerate(zip(LIGHT, DARK, strict=True))
+    },
+    "soft-agent-none": (f"{NO_AGENT_LIGHT}59", f"{NO_AGENT_DARK}66"),
+}
+LINE_HEIGHT_PX = 15.0
+TOP_PX, BOTTOM_PX = 22, 30
+
+
+def layout(height: int, *, right: int = 96, **more: Any) -> dict[str, Any]:
+    """Returns Plotly's layout for a figure without decoration.
+
+    ``right`` is the room for names beside the curves; ``height`` and ``right`` are in pixels.
+    """
+    axis = {"zeroline": False, "linecolor": "@line", "tickcolor": "@line", "automargin": False}
+    return {
+        "height": height,
+        "margin": {"l": 44, "r": right, "t": TOP_PX, "b": BOTTOM_PX},
+        "paper_bgcolor": "rgba(0,0,0,0)",
+        "plot_bgcolor": "rgba(0,0,0,0)",
+        "font": {"family": "@font", "size": 12, "color": "@muted"},
+        "showlegend": False,
+        "hovermode": "x unified",
+        "hoverlabel": {"bgcolor": "@surface", "bordercolor": "@line", "font": {"color": "@ink", "size": 12}},
+        "dragmode": "zoom",
+        # This value is the same at each update, so that zoom and selection stay as they are.
+        "uirevision": "same",
+        **more,
+        "xaxis": {**axis, "showgrid": False, "showline": True, **more.get("xaxis", {})},
+        "yaxis": {**axis, "gridcolor": "@line", "fixedrange": True, **more.get("yaxis", {})},
+    }
+
+
+def scatter(mode: str, xs: Iterable[Any], ys: Iterable[Any], **more: Any) -> dict[str, Any]:
+    """Returns one of Plotly's traces. ``mode`` is ``lines`` or ``markers``."""
+    return {"type": "scatter", "mode": mode, "x": list(xs), "y": list(ys), **more}
+
+
+def apart(wanted: Sequence[float], gap: float) -> list[float]:
+    """Returns positions as near to ``wanted`` as possible, at least ``gap`` apart, in the same order.
+
+    Neighbours that would touch become a block around the mean of their wanted positions.
+    """
+    blocks: list[list[int]] = []
+    for index in sorted(range(len(wanted)), key=lambda index: wanted[index]):
+        block = [index]
+        while blocks and _begin(block, wanted, gap) < _begin(blocks[-1], wanted, gap) + gap * len(blocks[-1]):
+            block = blocks.pop() + block
+        blocks.append(block)
+    placed = [0.0] * len(wanted)
+    for block in blocks:
+        for rank, index in enumerate(block):
+            placed[index] = _begin(block, wanted, gap) + gap * rank
+    return placed
+
+
+def _begin(block: Sequence[int], wanted: Sequence[float], gap: float) -> float:
+    return sum(wanted[index] for index in block) / len(block) - gap * (len(block) - 1) / 2
+
+
+def names_beside(
+    ends: Sequence[tuple[str, float]], y_range: tuple[float, float], height: int, colours: Mapping[str, str]
+) -> list[dict[str, Any]]:
+    """Returns annotations that name each curve at the height of its end, to the right of the figure.
+
+    No name lies over another. ``height`` is in pixels. A name that ``colours`` does not have is in ink.
+    """
+    low, high = y_range
+    plot_px = height - TOP_PX - BOTTOM_PX
+    wanted = [(min(max(value, low), high) - low) / (high - low) * plot_px for _, value in ends]
+    return [
+        {
+            "text": plain(name),
+            "x": 1,
+            "xref": "paper",
+            "xanchor": "left",
+            "xshift": 8,
+            "y": 0,
+            "yref": "paper",
+            "yanchor": "middle",
+            "yshift": at_px,
+            "showarrow": False,
+            "align": "left",
+            "font": {"color": colours.get(name, "@ink"), "size": 12},
+        }
+        for (name, _), at_px in zip(ends, apart(wanted, LINE_HEIGHT_PX), strict=True)
+    ]
+
+
+def plain(text: str) -> str:
+    """Returns ``text`` without what Plotly would read as HTML, a template or one of our colours."""
+    return text.replace("<", "‹").replace(">", "›").replace("%{", "% {").replace("@", "＠")
+
+
+# The mark of each difficulty in figures. It goes by the name, so a suite with only some of them has the same marks.
+
+
+class Mark(NamedTuple):
+    """Plotly's name of a mark, and the sign for it in a legend."""
+
+    symbol: str
+    sign: str
+
+
+_USUAL: Mapping[str, Mark] = {
+    "": Mark("circle-open", "○"),
+    "easy": Mark("circle-open", "○"),
+    "medium": Mark("diamond-open", "◇"),
+    "hard": Mark("square", "■"),
+}
+_OTHERS = (
+    Mark("triangle-up-open", "△"),
+    Mark("triangle-down-open", "▽"),
+    Mark("triangle-right-open", "▷"),
+    Mark("triangle-left-open", "◁"),
+    Mark("star-open", "☆"),
+)
+
+
+def marks(names: Sequence[str]) -> Mapping[str, Mark]:
+    """Returns a mark for each name. The usual three have their own; from the sixth other on, marks repeat."""
+    others = [name for name in names if name not in _USUAL]
+    return {name: _USUAL.get(name) or _OTHERS[others.index(name) % len(_OTHERS)] for name in names}
+
+
+def legend(names: Sequence[str]) -> str:
+    """Returns ``○ easy, ◇ medium, ■ hard``, not escaped."""
+    return ", ".join(f"{mark.sign} {name}" for name, mark in marks(names).items() if name)

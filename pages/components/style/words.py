@@ -1,0 +1,137 @@
+"""Figures and texts as every page writes them."""
+
+import re
+import unicodedata
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+_MOST_NUMBERS = 6
+_ADDRESS = re.compile(r"https?(?=://)|www(?=\.)|@", re.IGNORECASE)
+
+
+def seconds(duration_ms: float | None) -> str:
+    """Writes a duration as the live component does: ``4.2 s``, ``3 min 05 s``, ``2 h 10 min``."""
+    if duration_ms is None:
+        return "—"
+    if duration_ms < 59_950:
+        return f"{duration_ms / 1000:.1f} s"
+    total_s = round(duration_ms / 1000)
+    if total_s < 3600:
+        return f"{total_s // 60} min {total_s % 60:02} s"
+    return f"{total_s // 3600} h {total_s % 3600 // 60:02} min"
+
+
+def moment(at_utc: datetime | None) -> str:
+    """Writes a time to the minute; a dash for None, which a damaged record leaves."""
+    return "—" if at_utc is None else f"{at_utc:%Y-%m-%d %H:%M} UTC"
+
+
+def ago(moment_utc: datetime | None, now_utc: datetime | None = None) -> str:
+    """Writes how long ago it was, in the largest whole unit: ``just now``, ``5 min ago``, ``3 h ago``, ``2 d ago``."""
+    if moment_utc is None:
+        return "—"
+    passed_s = ((now_utc or datetime.now(UTC)) - moment_utc).total_seconds()
+    for unit_s, word in ((86_400, "d"), (3_600, "h"), (60, "min")):
+        if passed_s >= unit_s:
+            return f"{int(passed_s // unit_s)} {word} ago"
+    return "just now"
+
+
+def plural(number: int, word: str) -> str:
+    return f"{number:,} {word}{'' if number == 1 else 's'}"
+
+
+def numbers(of: Sequence[int]) -> str:
+    """Writes ``0, 2, 3``; of many, what follows each other as ``4–39``. ``of``: in rising order."""
+    if len(of) <= _MOST_NUMBERS:
+        return ", ".join(map(str, of))
+    parts: list[list[int]] = []
+    for number in of:
+        if parts and number == parts[-1][-1] + 1:
+            parts[-1].append(number)
+        else:
+            parts.append([number])
+    return ", ".join(f"{part[0]}–{part[-1]}" if len(part) > 2 else ", ".join(map(str, part)) for part in parts)
+
+
+def listed(names: Sequence[str], most: int = 3) -> str:
+    """Writes ``a``, ``a and b``, ``a, b and c``; of more than ``most``, the first ones and how many more there are."""
+    if len(names) > most:
+        names = [*names[: most - 1], f"{len(names) - most + 1} more"]
+    return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
+
+
+def inert(text: str) -> str:
+    """Escapes ``text`` so that Streamlit's markdown shows it letter by letter: no markup, link, image or directive.
+
+    Streamlit looks for addresses after it has read the escapes, so an invisible character keeps each from being a link.
+    """
+    text = _ADDRESS.sub(lambda found: f"{found[0]}\u2060" if found[0] != "@" else "\u2060@", text)
+    shown = "".join(
+        f"\\{character}" if character in "\\`*_{}[]<>#+-.!|:$~()\"'&=@/" else character for character in text
+    )
+    return " ".join(shown.split())
+
+
+def is_text(name: str) -> bool:
+    """Tells whether a file's ``name`` is text. One that is no UTF-8 can be neither sent to a browser nor kept."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def right_to_left(text: str) -> bool:
+    """Tells, as ``dir="auto"`` does, whether the first letter with a direction is written from the right."""
+    directions = (unicodedata.bidirectional(character) for character in text)
+    return next((each for each in directions if each in ("L", "R", "AL")), "L") != "L"
+
+
+# The name and the glyph of each status. A test compares them with the live component's ``status.js``.
+
+# By status: glyph and word.
+RUN_STATUSES = {
+    "queued": ("◌", "queued"),
+    "running": ("◔", "running"),
+    "waiting": ("‖", "waits"),
+    "planned": ("◇", "planned"),
+    "completed": ("✓", "completed"),
+    "refused": ("⊗", "refused"),
+    "filtered": ("▽", "filtered"),
+    "cut": ("◐", "cut off"),
+    "empty": ("∅", "empty"),
+    "failed": ("✕", "failed"),
+    "denied": ("⊖", "denied"),
+    "cancelled": ("■", "cancelled"),
+    "interrupted": ("⚡", "interrupted"),
+    "damaged": ("⚠", "damaged"),
+    "too_new": ("⇡", "too new"),
+    "key_away": ("▣", "key away"),
+    "erased": ("▒", "erased"),
+}
+STEP_STATUSES = {
+    "waiting": ("○", "waiting"),
+    "running": ("◔", "running"),
+    "completed": ("✓", "done"),
+    "refused": ("⊗", "refused"),
+    "filtered": ("▽", "filtered"),
+    "cut": ("◐", "cut off"),
+    "empty": ("∅", "empty"),
+    "reused": ("↺", "reused"),
+    "written": ("✎", "by a person"),
+    "failed": ("✕", "failed"),
+    "denied": ("⊖", "denied"),
+    "skipped": ("⊘", "skipped"),
+    "cancelled": ("■", "cancelled"),
+}
+
+
+def run_status(status: str) -> str:
+    """Returns ``✓ completed``."""
+    return " ".join(RUN_STATUSES[status])
+
+
+def step_status(status: str) -> str:
+    """Returns ``↺ reused``."""
+    return " ".join(STEP_STATUSES[status])

@@ -1,0 +1,217 @@
+"""Puts on record who looked at what, off the path on which runs are written and pages are drawn.
+
+A look is handed to the thread that writes the log, which adds it to its next transaction. Nobody waits for that but a
+command that is about to end. A look that cannot be kept stops nobody: ``fault`` says why, and pages and commands show
+it.
+"""
+
+import concurrent.futures
+import hashlib
+import hmac
+import logging
+import re
+import sqlite3
+import threading
+import time
+import unicodedata
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from conductor_core.errors import BadInput, StoreError
+from conductor_core.run.actor import Caller
+from storage.access_log import queries
+from storage.access_log.queries import EXPORTED, SEARCHED, VIEWED, Asked, Page
+from storage.database.connections import Database
+from storage.merkle.chain import Entries
+
+# What the log keeps of the words of a search: digests that nobody without the master key can try guesses against.
+
+MOST_WORDS = 64
+"""So many words of one search are kept."""
+_DIGITS = 16
+_WORD = re.compile(r"\w+")
+
+
+def digests(key: bytes, typed: str) -> tuple[str, ...]:
+    """Returns the keyed digest of each word, in the order of the digests: that of the words is not kept.
+
+    Case and accents make no difference, as in the search itself.
+    """
+    signs = unicodedata.normalize("NFKD", typed.encode(errors="replace").decode().casefold())
+    words = dict.fromkeys(_WORD.findall("".join(sign for sign in signs if not unicodedata.combining(sign))))
+    return tuple(sorted(_digest(key, word) for word in list(words)[:MOST_WORDS]))
+
+
+def _digest(key: bytes, word: str) -> str:
+    return hmac.new(key, word.encode(), hashlib.sha256).hexdigest()[:_DIGITS]
+
+
+log = logging.getLogger(__name__)
+
+AGAIN_S = 3600.0
+"""After this time a look that goes on, such as at a page that stays open, counts as another one."""
+_RETRY_S = 5.0
+"""The time before a look that could not be kept is tried again."""
+_MOST_REMEMBERED = 20_000
+_now_s = time.monotonic
+_SHIPPED = "SELECT 1 FROM runs WHERE run_id = ? AND recorded"
+
+Change = Callable[[Callable[[sqlite3.Cursor], None]], "concurrent.futures.Future[None]"]
+"""Runs a piece of work in a transaction of the writer (``EventLog.change``)."""
+
+
+@dataclass(frozen=True)
+class _Look:
+    """One look. ``words``: digests of what was searched for. ``filters``: the names of those that were set."""
+
+    kind: str
+    what: str
+    caller: Caller
+    run_id: str | None = None
+    session: str | None = None
+    words: tuple[str, ...] | None = None
+    filters: tuple[str, ...] | None = None
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        more = {"session": self.session or None, "words": self.words, "filters": self.filters}
+        actor = None if self.caller.actor is None else self.caller.actor.model_dump()
+        said = {name: value for name, value in more.items() if value is not None}
+        return {"what": self.what, "actor": actor, "door": self.caller.door, **said}
+
+
+class Looks:
+    """The looks at one database. Any thread may use it. What keeps looks raises nothing and does not wait.
+
+    Runs that came with the program are left out: they hold nobody's data. If the database can only be read, no look is
+    kept; the store's ``refusal`` says so.
+
+    Attributes:
+        fault: why the last look could not be kept; None: it was. lost: how many looks were not kept so far.
+    """
+
+    def __init__(self, database: Database, change: Change, written: Callable[[int], None]) -> None:
+        """``written``: is told how many entries of the log have become durable."""
+        self._database, self._change, self._written = database, change, written
+        self._next_s: dict[_Look, float] = {}
+        self._state = threading.Condition()
+        self._open = 0
+        self.fault: str | None = None
+        self.lost = 0
+
+    def viewed(self, run_ids: Iterable[str], what: str, caller: Caller, session: str | None = None) -> None:
+        """Keeps that ``caller`` saw content of these runs; ``what`` showed it, such as ``run page``.
+
+        The same look by the same caller in the same ``session``, a browser or a tab, counts once an hour.
+        """
+        self._take([_Look(VIEWED, what, caller, run_id, session) for run_id in run_ids])
+
+    def exported(self, run_ids: Iterable[str], what: str, caller: Caller, session: str | None = None) -> None:
+        """Keeps that ``caller`` asked for a file with content of these runs, in the form ``what``. Each time counts."""
+        self._take([_Look(EXPORTED, what, caller, run_id, session) for run_id in run_ids], each=True)
+
+    def exported_all(self, what: str, caller: Caller) -> None:
+        """Keeps that ``caller`` asked for a file with all runs."""
+        self._take([_Look(EXPORTED, what, caller)], each=True)
+
+    def read(self, asked: Asked, before: int | None = None, limit: int = 50) -> Page:
+        """Returns a page of what is on record, newest first. Raises: StoreError."""
+        with self._database.reading() as connection:
+            return queries.read_looks(connection, asked, before, limit)
+
+    def resolve(self, prefix: str) -> str:
+        """Returns the one run with records whose id begins so. Raises: UnknownRun, BadInput; StoreError."""
+        with self._database.reading() as connection:
+            return queries.resolve(connection, prefix)
+
+    def digests(self, typed: str) -> tuple[str, ...]:
+        """Returns the digests of these words, as searches for them have. Raises: StoreError; BadInput without a key."""
+        return self._digests(typed, make=False)
+
+    def _digests(self, typed: str, *, make: bool) -> tuple[str, ...]:
+        key = self._database.privacy.search_key(self._database.path, make=make)
+        if key is None:
+            raise BadInput("there is no master key, so nobody can say which words were searched for")
+        return digests(key, typed)
+
+    def searched(
+        self, typed: str, filters: Iterable[str], what: str, caller: Caller, session: str | None = None
+    ) -> None:
+        """Keeps that ``caller`` searched the texts of all runs: digests of the words, and the filters' names."""
+        if self._database.refusal is not None:
+            return
+        try:
+            words = self._digests(typed, make=True)
+        except StoreError as error:
+            self._failed([], 1, error)
+            return
+        self._take([_Look(SEARCHED, what, caller, None, session, words, tuple(sorted(filters)))])
+
+    def settle(self) -> str | None:
+        """Waits until all looks so far are kept or have failed. Returns why the last one is not kept; None: it is."""
+        if self._database.refusal is not None:
+            return "the database can only be read"
+        with self._state:
+            self._state.wait_for(lambda: not self._open)
+            return self.fault
+
+    def _take(self, looks: Iterable[_Look], *, each: bool = False) -> None:
+        if self._database.refusal is not None:
+            return
+        now_s = _now_s()
+        with self._state:
+            due = [look for look in dict.fromkeys(looks) if each or self._next_s.get(look, now_s) <= now_s]
+            if not due:
+                return
+            if not each:
+                if len(self._next_s) > _MOST_REMEMBERED:
+                    self._next_s = {look: at_s for look, at_s in self._next_s.items() if at_s > now_s}
+                self._next_s |= dict.fromkeys(due, now_s + AGAIN_S)
+            self._open += 1
+        kept: list[int] = []
+        try:
+            future = self._change(lambda cursor: kept.append(_write(cursor, due)))
+        except StoreError as error:
+            self._failed(due, len(due), error)
+            self._ended()
+            return
+        future.add_done_callback(partial(self._done, due, kept))
+
+    def _done(self, due: list[_Look], kept: list[int], future: "concurrent.futures.Future[None]") -> None:
+        error = future.exception()
+        if error is None:
+            self.fault = None
+            if kept[-1]:
+                self._written(kept[-1])
+        else:
+            self._failed(due, len(due), error)
+        self._ended()
+
+    def _failed(self, due: Iterable[_Look], count: int, error: BaseException) -> None:
+        fault = " ".join(str(error).split()) or type(error).__name__
+        if fault != self.fault:
+            log.warning("looks are not put on record: %s", fault)
+        with self._state:
+            self.fault = fault
+            self.lost += count
+            again_s = _now_s() + _RETRY_S
+            self._next_s |= {look: again_s for look in due if look in self._next_s}
+
+    def _ended(self) -> None:
+        with self._state:
+            self._open -= 1
+            self._state.notify_all()
+
+
+def _write(cursor: sqlite3.Cursor, looks: Iterable[_Look]) -> int:
+    """Adds the records of these looks to the log. Returns how many."""
+    entries, count = Entries(cursor), 0
+    for look in looks:
+        if look.run_id is not None and cursor.execute(_SHIPPED, (look.run_id,)).fetchone() is not None:
+            continue
+        entries.add_record(look.kind, look.run_id, **look.fields)
+        count += 1
+    entries.save()
+    return count

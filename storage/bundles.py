@@ -1,0 +1,330 @@
+"""``python -m storage export``: a bundle of runs that anybody can check without us, as one zip file.
+
+Beside the files that prove themselves (docs/audit.md) it holds what a person needs: a decision record of each run, the
+images of the tasks, the verifier, and a page of plain text that says how to check all this.
+"""
+
+import argparse
+import os
+import re
+import sqlite3
+import sys
+import tempfile
+import time
+import zipfile
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from html import escape
+from pathlib import Path
+
+from conductor_core.chat.messages import IMAGE_TYPES
+from conductor_core.errors import BadInput, ContentMissing, InspectorError
+from conductor_core.files import given_path
+from conductor_core.run.actor import Caller, local_caller
+from conductor_core.run.redaction import Redactor
+from conductor_core.run.trace import ENDED_STATUSES
+from conductor_core.settings import Settings
+from storage import errors
+from storage.access_log.notes import not_on_record
+from storage.decision_records import record_page_of
+from storage.evidence import single_file
+from storage.evidence.bundle import write_bundle
+from storage.evidence.database_audit import NoEvidence, open_database
+from storage.evidence.history import counted
+from storage.evidence.keys import load_key
+from storage.evidence.verifier import printable
+from storage.merkle.formats import PublicKey
+from storage.privacy.vault import SEALED
+from storage.records import ERASED
+from storage.store import Store, store_of
+
+Source = Callable[[str | None], Path]
+Told = Callable[[int, int], None]
+_SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
+_MOST_TRIES = 5
+_PAGE_RUNS = 500
+_PROGRESS_S = 2.0
+SEALED_WORDS = "the bundle proves their stored bytes, and nobody can read them without their keys"
+UNFINISHED_WORDS = "the bundle holds what was there when it was made, without a seal that says it is all"
+_READ_ME = """Runs of Conductor Inspector, exported {when} UTC.
+
+Check them with Python 3.11 or newer and the package cryptography, and with nothing of ours but verify.py:
+
+    python -m venv check && check/bin/pip install cryptography
+    check/bin/python verify.py {name} --public-key KEY --anchor FILE
+
+KEY is the public key of the log, FILE the place where its checkpoints are published. Take both from whoever keeps the
+log, and not from this bundle: a bundle that brings its own key proves nothing against whoever made it. The key that
+signed this one calls itself
+
+    {key}
+    fingerprint: {fingerprint}
+
+{count} runs:
+
+{runs}
+
+Of a run that is encrypted the bundle holds the stored bytes, without a record and images. Proofs cover these bytes.
+Nobody can read them without the key of the run, which is not here.
+
+records/    each run as a decision record, one page to read
+contents/   the images that came with the tasks, named by the SHA-256 of their bytes
+
+No proof covers these two folders, verify.py and this page. A record is read from the events, which the proofs do
+cover; an event names an image by its digest. docs/audit.md of the program has the form of the other files.
+"""
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """Which runs to export: these ids (or their beginnings), or those that the filters find.
+
+    ``since``, ``until``: days in UTC, both counted.
+    """
+
+    run_ids: tuple[str, ...] = ()
+    text: str | None = None
+    status: str | None = None
+    batch: str | None = None
+    since: date | None = None
+    until: date | None = None
+
+
+@dataclass(frozen=True)
+class Exported:
+    """A bundle that was written. ``size`` is in bytes.
+
+    ``encrypted``, ``unfinished``: how many of its runs are. Those that had not ended have no seal.
+    """
+
+    path: Path
+    runs: int
+    encrypted: int
+    unfinished: int
+    size: int
+    key: PublicKey
+
+
+def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    parser = commands.add_parser(
+        "export",
+        help="Write runs as a bundle that anybody can check without this program.",
+        description="Write runs into one zip file: exact events, proofs, checkpoint, verifier, images, and a decision "
+        "record of each run. Give RUN_IDs, or filters, or --all.",
+    )
+    parser.add_argument("run_ids", nargs="*", metavar="RUN_ID", help="Ids of runs, or their beginnings.")
+    parser.add_argument("--out", required=True, metavar="FILE.zip", help="The new file; nothing is overwritten.")
+    parser.add_argument("--all", action="store_true", help="All runs.")
+    parser.add_argument("--search", metavar="TEXT", help="Only runs whose task holds TEXT.")
+    parser.add_argument("--status", metavar="STATUS", help="Only runs of this status, such as completed.")
+    parser.add_argument("--batch", metavar="ID", help="Only runs of this batch.")
+    parser.add_argument("--since", metavar="DAY", help="Only runs of this day (UTC, as 2026-11-24) and later.")
+    parser.add_argument("--until", metavar="DAY", help="Only runs of this day and earlier.")
+    parser.add_argument("--db", metavar="FILE|URL", help="Else DATABASE_URL, else your data folder's.")
+
+
+def run(given: argparse.Namespace, source: Source) -> int:
+    """Carries out the command. Raises: InspectorError."""
+    filters = (given.search, given.status, given.batch, given.since, given.until)
+    if bool(given.run_ids) + bool(given.all) + any(filters) != 1:
+        raise BadInput("give RUN_IDs, or filters (--search, --status, --batch, --since, --until), or --all")
+    chosen = Chosen(tuple(given.run_ids), given.search, given.status, given.batch, _day(given.since), _day(given.until))
+    done = export_bundle(source(given.db), chosen, given_path(given.out).absolute(), Settings(), local_caller("cli"))
+    if done.encrypted:
+        print(f"note: {counted(done.encrypted, 'run is', 'runs are')} encrypted: {SEALED_WORDS}", file=sys.stderr)
+    if done.unfinished:
+        print(f"note: {counted(done.unfinished, 'run')} had not ended: {UNFINISHED_WORDS}", file=sys.stderr)
+    print(f"{done.path}: {counted(done.runs, 'run')}, {done.size:,} bytes; key fingerprint {done.key.fingerprint}")
+    return 0
+
+
+def export_bundle(database: Path, chosen: Chosen, target: Path, settings: Settings, caller: Caller) -> Exported:
+    """Writes a bundle into a new file, which ``caller`` asked for. Raises: BadInput; StoreError."""
+    if not database.is_file():
+        raise BadInput(f"there is no database {database}")
+    if target.exists() or target.is_symlink():
+        raise BadInput(f"{target} is there already: an export overwrites nothing, name another file")
+    if not target.parent.is_dir():
+        raise BadInput(f"{target.parent} is no folder")
+    store = store_of(database, settings)
+    try:
+        run_ids = list(_chosen(store, chosen))
+        if not run_ids:
+            raise BadInput("no run fits: nothing is exported")
+        done = export_runs(store, run_ids, target, _Ticker(), caller)
+        not_on_record(store)
+        return done
+    finally:
+        store.close()
+
+
+def export_runs(
+    store: Store, run_ids: Sequence[str], target: Path, told: Told, caller: Caller, browser: str | None = None
+) -> Exported:
+    """Writes a bundle of these runs of an open store into a new file.
+
+    Args:
+        told: is told how many records are written, and of how many.
+        caller: who asks for it, which goes on record as a look. browser: theirs.
+
+    Raises: BadInput, for one if a run was erased, or writes events faster than they are published; StoreError.
+    """
+    folder = tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}-")
+
+    def keep_look() -> None:
+        # Before the bundle is written, so that it holds the record of itself.
+        store.looks.exported(run_ids, "bundle", caller, browser)
+        store.looks.settle()
+
+    with errors.translated(target), folder as at:
+        return _written(store, run_ids, Path(at), target, told, keep_look)
+
+
+def _written(
+    store: Store, run_ids: Sequence[str], folder: Path, target: Path, told: Told, keep_look: Callable[[], None]
+) -> Exported:
+    proven = folder / "proven"
+    proven.mkdir()
+    try:
+        key = load_key(store.places.key, store.evidence().origin).public
+        with closing(open_database(store.path)) as connection:
+            _refuse_erased(connection, run_ids)
+            keep_look()
+            sealed = {run_id for run_id in run_ids if _is_encrypted(connection, run_id)}
+            unfinished = sum(_goes_on(connection, run_id) for run_id in run_ids)
+            _proven(store, connection, run_ids, key, proven)
+    except (NoEvidence, sqlite3.Error) as error:
+        raise BadInput(str(error)) from error
+    whole = folder / "whole.zip"
+    with zipfile.ZipFile(whole, "w", zipfile.ZIP_DEFLATED) as archive:
+        for file in sorted(proven.iterdir()):
+            archive.write(file, file.name)
+        archive.writestr("verify.py", single_file.source())
+        archive.writestr("README.txt", _read_me(target.name, key, run_ids, sealed))
+        readable = [run_id for run_id in run_ids if run_id not in sealed]
+        for sha256, (media_type, data) in _images(store, readable).items():
+            kind = media_type.partition("/")[2] if media_type in IMAGE_TYPES else "bin"
+            archive.writestr(f"contents/{sha256}.{kind}", data)
+        for number, run_id in enumerate(readable):
+            told(number, len(readable))
+            archive.writestr(f"records/{safe_name(run_id, f'_{number + 1}')}.html", _record(store, run_id))
+    whole.chmod(0o600)  # as a backup: nothing is hidden in it
+    # A link fails if somebody else has made the file meanwhile. A rename would replace it.
+    os.link(whole, target)
+    return Exported(target, len(run_ids), len(sealed), unfinished, target.stat().st_size, key)
+
+
+def safe_name(run_id: str, instead: str) -> str:
+    """Returns the run's id as part of a file's name; ``instead`` for one that this program never gives a run."""
+    return run_id if _SAFE.fullmatch(run_id) else instead
+
+
+def _proven(store: Store, connection: sqlite3.Connection, run_ids: Sequence[str], key: PublicKey, folder: Path) -> None:
+    """Publishes all, and writes what proves itself: again if a run that goes on was quicker."""
+    for tries_left in reversed(range(_MOST_TRIES)):
+        if store.refusal is None:
+            store.publish()
+        try:
+            write_bundle(connection, run_ids, key, folder)
+        except BadInput:
+            if not tries_left:
+                raise
+        else:
+            return
+
+
+def _record(store: Store, run_id: str) -> str:
+    """Returns the decision record, or for a run of which nothing can be read a page that says so."""
+    try:
+        return record_page_of(store, run_id, Redactor())
+    except InspectorError as error:
+        return f"<!doctype html><meta charset=utf-8><title>Decision record</title><p>No record: {escape(str(error))}"
+
+
+def _images(store: Store, run_ids: Iterable[str]) -> dict[str, tuple[str, bytes]]:
+    """Returns the images of these runs that are kept."""
+    found: dict[str, tuple[str, bytes]] = {}
+    for run_id in run_ids:
+        try:
+            named = store.created(run_id).request.all_images
+        except InspectorError:
+            continue  # the events are in the bundle as they are, and the record says what is wrong
+        for image in named:
+            try:
+                found.setdefault(image.sha256, store.content(image.sha256))
+            except ContentMissing as error:
+                print(f"note: {error}", file=sys.stderr)
+    return found
+
+
+def _refuse_erased(connection: sqlite3.Connection, run_ids: Iterable[str]) -> None:
+    for run_id in run_ids:
+        query = "SELECT 1 FROM runs WHERE run_id = ? AND status = ?"
+        if connection.execute(query, (run_id, ERASED)).fetchone() is not None:
+            raise BadInput(f"run {run_id} was erased: there is nothing of it to export")
+
+
+def _is_encrypted(connection: sqlite3.Connection, run_id: str) -> bool:
+    query = "SELECT 1 FROM events WHERE run_id = ? AND substr(CAST(payload AS BLOB), 1, 1) = ? LIMIT 1"
+    return connection.execute(query, (run_id, SEALED)).fetchone() is not None
+
+
+def _goes_on(connection: sqlite3.Connection, run_id: str) -> bool:
+    row = connection.execute("SELECT status FROM runs WHERE run_id = ?", (run_id,)).fetchone()
+    return row is not None and row[0] not in ENDED_STATUSES
+
+
+def _read_me(name: str, key: PublicKey, run_ids: Sequence[str], sealed: Container[str]) -> str:
+    return _READ_ME.format(
+        when=f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S}",
+        name=name,
+        key=key.line,
+        fingerprint=key.fingerprint,
+        count=f"{len(run_ids):,}",
+        runs="\n".join(printable(run_id) + ("  (encrypted)" if run_id in sealed else "") for run_id in run_ids),
+    )
+
+
+def _chosen(store: Store, chosen: Chosen) -> Iterator[str]:
+    """Yields the runs, those that the filters find from the newest on."""
+    if chosen.run_ids:
+        yield from dict.fromkeys(store.resolve(run_id) for run_id in chosen.run_ids)
+        return
+    until = None if chosen.until is None else _midnight(chosen.until) + timedelta(days=1)
+    since = None if chosen.since is None else _midnight(chosen.since)
+    before = None if until is None else store.cursor_at(until)
+    while True:
+        found = store.runs(_PAGE_RUNS, before, chosen.text, chosen.status, batch=chosen.batch)
+        for each in found:
+            if since is not None and each.created_at_utc is not None and each.created_at_utc < since:
+                return
+            if each.status != ERASED:
+                yield each.run_id
+        if len(found) < _PAGE_RUNS:
+            return
+        before = found[-1].sequence
+
+
+def _midnight(day: date) -> datetime:
+    return datetime(day.year, day.month, day.day, tzinfo=UTC)
+
+
+def _day(given: str | None) -> date | None:
+    try:
+        return None if given is None else date.fromisoformat(given)
+    except ValueError as error:
+        raise BadInput(f"{given!r} is no day: give it as 2026-11-24") from error
+
+
+class _Ticker:
+    """Says on stderr every two seconds how many records are written."""
+
+    def __init__(self) -> None:
+        self._next_s = time.monotonic() + _PROGRESS_S
+
+    def __call__(self, done: int, total: int) -> None:
+        if time.monotonic() > self._next_s:
+            self._next_s = time.monotonic() + _PROGRESS_S
+            print(f"{done:,} of {total:,} records written", file=sys.stderr, flush=True)

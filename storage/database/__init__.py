@@ -1,0 +1,1 @@
+"""The database: connections, schema, migrations."""

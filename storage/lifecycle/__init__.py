@@ -1,0 +1,1 @@
+"""Whole databases and whole runs: backup, restore, deletion."""

@@ -1,0 +1,221 @@
+"""Deletes and erases runs, and places the holds that forbid it. The database keeps who did so to which run, and when.
+
+Triggers in the database enforce this: they refuse to delete events of a run that is held or not in ``deletions``.
+"""
+
+import hashlib
+import json
+import sqlite3
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from conductor_core.run.actor import Caller
+from conductor_core.run.trace import ENDED_STATUSES
+from storage.encoding import caller_columns, read_caller, read_text, read_time, stored_line, stored_rows
+from storage.evidence.removals import deletion_digest
+from storage.log import contents
+from storage.merkle.chain import add_record, record_deletion
+from storage.privacy.vault import SEALED
+from storage.records import ERASED
+from storage.search import forgetting
+
+_RUN = "SELECT status, created_at_utc FROM runs WHERE run_id = ?"
+_HELD = "SELECT held FROM holds WHERE run_id = ? ORDER BY id DESC LIMIT 1"
+_RECORD = (
+    "INSERT INTO deletions "
+    "(run_id, deleted_at_utc, actor, door, created_at_utc, status, events, events_sha256, erased) "
+    "VALUES (:run_id, :deleted_at_utc, :actor, :door, :created_at_utc, :status, :events, :events_sha256, :erased)"
+)
+_BLANK = (
+    "UPDATE runs SET status = ?, task = '', error = NULL, asked_for = NULL, batch_row = NULL, purpose = '', "
+    "owner_id = '' WHERE run_id = ?"
+)
+_PLAIN = (
+    "SELECT EXISTS (SELECT 1 FROM events WHERE run_id = ? AND substr(CAST(ifnull(payload, '') AS BLOB), 1, 1) <> ?)"
+)
+_RERUNS = "SELECT run_id FROM runs WHERE parent_run_id = ? AND status <> ?"
+_HOLD = "INSERT INTO holds (run_id, held, at_utc, actor, door) VALUES (?, ?, ?, ?, ?)"
+_DELETIONS = "SELECT run_id, deleted_at_utc, actor, door, erased FROM deletions"
+_GONE = "SELECT run_id FROM deletions WHERE NOT erased AND run_id NOT IN (SELECT run_id FROM runs)"
+_EMPTY_BATCHES = "DELETE FROM batches WHERE batch_id NOT IN (SELECT batch_id FROM runs WHERE batch_id IS NOT NULL)"
+
+
+@dataclass
+class Deleted:
+    """The outcome of a deletion or an erasure.
+
+    ``refused`` gives, by run, why a run was not deleted. ``sealed``: the runs that were erased now, and of which
+    encrypted events stay. ``keyless``: those of them whose key was not there to be destroyed.
+    """
+
+    run_ids: list[str] = field(default_factory=list)
+    refused: dict[str, str] = field(default_factory=dict)
+    sealed: list[str] = field(default_factory=list)
+    keyless: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Deletion:
+    """A run that was deleted, or erased: it then stays in lists. ``deleted_at_utc`` is None if it cannot be read."""
+
+    run_id: str
+    deleted_at_utc: datetime | None
+    caller: Caller
+    erased: bool = False
+
+    @property
+    def in_words(self) -> str:
+        when = "" if self.deleted_at_utc is None else f" on {self.deleted_at_utc:%Y-%m-%d}"
+        what = "was erased" if self.erased else "was deleted"
+        rest = ": its text is gone for good, and its place in the record stays" if self.erased else ""
+        return f"run {self.run_id} {what}{when} (by {self.caller.in_words}){rest}"
+
+
+def delete(cursor: sqlite3.Cursor, run_ids: Sequence[str], caller: Caller) -> Deleted:
+    """Deletes each run that has ended and is not held. Call it in a transaction of the writer."""
+    done = Deleted()
+    # SQLite then overwrites what it deletes, instead of only unlinking it.
+    cursor.execute("PRAGMA secure_delete=ON")
+    try:
+        for run_id in dict.fromkeys(run_ids):
+            run = cursor.execute(_RUN, (run_id,)).fetchone()
+            if refusal := _refusal(cursor, run_id, run):
+                done.refused[run_id] = refusal
+            else:
+                _record(cursor, run_id, run, caller, erased=False)
+                _remove(cursor, run_id, "events", "commands", "snapshots", "runs")
+                done.run_ids.append(run_id)
+        cursor.execute(_EMPTY_BATCHES)
+    finally:
+        cursor.execute("PRAGMA secure_delete=OFF")
+    return done
+
+
+def erase(cursor: sqlite3.Cursor, run_ids: Sequence[str], caller: Caller) -> Deleted:
+    """Takes the text of each run that has ended and is not held, and leaves the run in lists as erased.
+
+    If all events of a run are encrypted, they stay: whoever destroys its key makes them unreadable. Else they go. A run
+    that was erased before counts as erased again. Call it in a transaction of the writer.
+    """
+    done = Deleted()
+    cursor.execute("PRAGMA secure_delete=ON")
+    try:
+        for run_id in dict.fromkeys(run_ids):
+            run = cursor.execute(_RUN, (run_id,)).fetchone()
+            if run is not None and run[0] == ERASED:
+                done.run_ids.append(run_id)
+            elif refusal := _refusal(cursor, run_id, run):
+                done.refused[run_id] = refusal
+            else:
+                _record(cursor, run_id, run, caller, erased=True)
+                plain = _has_plain(cursor, run_id)
+                _remove(cursor, run_id, *(["events"] if plain else []), "commands", "snapshots")
+                done.sealed += [] if plain else [run_id]
+                cursor.execute(_BLANK, (ERASED, run_id))
+                done.run_ids.append(run_id)
+    finally:
+        cursor.execute("PRAGMA secure_delete=OFF")
+    return done
+
+
+def _has_plain(cursor: sqlite3.Cursor, run_id: str) -> bool:
+    return bool(cursor.execute(_PLAIN, (run_id, SEALED)).fetchone()[0])
+
+
+def read_copies(connection: sqlite3.Connection, run_id: str) -> list[str]:
+    """Returns the re-runs of a run, which may hold text of it."""
+    return [other for (other,) in connection.execute(_RERUNS, (run_id, ERASED))]
+
+
+def _refusal(cursor: sqlite3.Cursor, run_id: str, run: tuple[str, str] | None) -> str | None:
+    """Says why a run is not deleted or erased; None if it can be."""
+    if run is None:
+        return "there is no such run any more"
+    if run[0] == ERASED:
+        return "it was erased: its place in the record stays"
+    if run[0] == "waiting":
+        return "it waits for an approval: deny or cancel it first"
+    if run[0] not in ENDED_STATUSES:
+        return "it is running: cancel it first"
+    return "it is held: release it first" if _is_held(cursor, run_id) else None
+
+
+def _record(cursor: sqlite3.Cursor, run_id: str, run: tuple[str, str], caller: Caller, *, erased: bool) -> None:
+    events = stored_rows(cursor.connection, run_id)
+    sha256 = hashlib.sha256(b"".join(stored_line(*row) for row in events)).hexdigest()
+    now = datetime.now(UTC).isoformat()
+    actor, door = caller_columns(caller)
+    row = {
+        "run_id": run_id,
+        "deleted_at_utc": now,
+        "actor": actor,
+        "door": door,
+        "created_at_utc": run[1],
+        "status": run[0],
+        "events": len(events),
+        "events_sha256": sha256,
+        "erased": erased,
+    }
+    cursor.execute(_RECORD, row)
+    more = {"erased": True} if erased else {}
+    who = {"actor": None if actor is None else json.loads(actor), "door": door}
+    record_deletion(cursor, run_id, at_utc=now, row_sha256=deletion_digest(row), **who, **more)
+
+
+def _remove(cursor: sqlite3.Cursor, run_id: str, *tables: str) -> None:
+    contents.forget(cursor, run_id)
+    forgetting.forget(cursor, run_id)
+    for table in tables:
+        cursor.execute(f"DELETE FROM {table} WHERE run_id = ?", (run_id,))  # noqa: S608  own names
+
+
+def hold(cursor: sqlite3.Cursor, run_ids: Sequence[str], caller: Caller, *, held: bool) -> None:
+    """Places a hold on each run, or takes it off (``held`` False), and records it in the log.
+
+    Call it in a transaction of the writer.
+    """
+    now = datetime.now(UTC).isoformat()
+    actor, door = caller_columns(caller)
+    for run_id in dict.fromkeys(run_ids):
+        cursor.execute(_HOLD, (run_id, held, now, actor, door))
+        kind = "run.held" if held else "run.released"
+        who = {"actor": None if actor is None else json.loads(actor), "door": door}
+        add_record(cursor, kind, run_id, at_utc=now, **who)
+
+
+def read_held(connection: sqlite3.Connection, run_ids: Sequence[str]) -> set[str]:
+    """Returns the runs among ``run_ids`` that are held."""
+    return {run_id for run_id in run_ids if _is_held(connection, run_id)}
+
+
+def _is_held(connection: sqlite3.Connection | sqlite3.Cursor, run_id: str) -> bool:
+    held = connection.execute(_HELD, (run_id,)).fetchone()
+    return held is not None and bool(held[0])
+
+
+def read_deletions(connection: sqlite3.Connection, limit: int) -> tuple[list[Deletion], int]:
+    """Returns the newest deletions, and how many there are in all."""
+    rows = connection.execute(f"{_DELETIONS} ORDER BY id DESC LIMIT ?", (limit,)).fetchall()
+    ((count,),) = connection.execute("SELECT count(*) FROM deletions")
+    return [_deletion(row) for row in rows], count
+
+
+def read_deletion(connection: sqlite3.Connection, run_id: str) -> Deletion | None:
+    """Returns when and by whom the run was deleted, or None if it was not."""
+    row = connection.execute(f"{_DELETIONS} WHERE run_id = ?", (run_id,)).fetchone()
+    return None if row is None else _deletion(row)
+
+
+def read_gone(connection: sqlite3.Connection) -> list[str]:
+    """Returns the runs that were deleted, not erased, and that no later run has the id of."""
+    return [run_id for (run_id,) in connection.execute(_GONE)]
+
+
+def _deletion(row: tuple[object, object, object, object, object]) -> Deletion:
+    run_id, deleted_at_utc, actor, door, erased = row
+    try:
+        caller = read_caller(actor, door)
+    except ValueError:  # damaged
+        caller = Caller()
+    return Deletion(read_text(run_id), read_time(deleted_at_utc), caller, bool(erased))

@@ -1,0 +1,291 @@
+"""Folds the runs that are being written, for their rows in ``runs`` and their snapshots."""
+
+import hashlib
+import json
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from conductor_core.chat.messages import INCOMPLETE
+from conductor_core.errors import EventOutOfOrder, UnknownRun
+from conductor_core.run import trace as folding
+from conductor_core.run.costs import basis, cost_so_far
+from conductor_core.run.events import (
+    VOCABULARY,
+    Event,
+    PlanDelta,
+    PlanProgress,
+    RunCreated,
+    RunTaken,
+    RunWaiting,
+    StepDelta,
+    StepProgress,
+)
+from conductor_core.run.trace import AT_REST, RunTrace
+from storage.database.connections import Database
+from storage.encoding import SnapshotRow, caller_columns, snapshot_row
+from storage.log import contents
+from storage.log.owner import Owner
+from storage.log.reading import read_run
+from storage.merkle.chain import RunChain, read_chain
+from storage.records import SEALED_COLUMNS
+
+if TYPE_CHECKING:
+    from hashlib import _Hash
+
+_STREAMED = StepDelta | PlanDelta | StepProgress | PlanProgress
+"""Most of all events, and none that changes a run's row or its owner."""
+_TO_JSON = json.JSONEncoder(ensure_ascii=False)
+_SNAPSHOT_TAIL_SIZE = 64 << 10
+_EXISTS = "SELECT 1 FROM runs WHERE run_id = ?"
+_RELEASE = "UPDATE runs SET owner_id = '' WHERE run_id = ?"
+_NEW_BATCH = (
+    "INSERT OR IGNORE INTO batches (batch_id, sequence, created_at_utc, name, size) "
+    "VALUES (:batch_id, :sequence, :created_at_utc, :name, :size)"
+)
+_SNAPSHOT = (
+    "INSERT OR REPLACE INTO snapshots (run_id, sequence, fold_digest, trace, events_sha256, sha256) "
+    "SELECT ?1, ?2, ?3, ?4, ?5, ?6 WHERE NOT EXISTS (SELECT 1 FROM deletions WHERE run_id = ?1)"
+)
+
+
+@dataclass(slots=True)
+class _LiveRun:
+    """A run and what is stored of it. ``sequence`` is that of the last event folded. Sizes are in characters of JSON.
+
+    Attributes:
+        row_due: whether an event has come that can change the row. Streamed text, most of all events, cannot.
+    """
+
+    trace: RunTrace
+    sequence: int
+    digest: "_Hash" = field(default_factory=hashlib.sha256)
+    chain: RunChain = field(default_factory=RunChain)
+    is_new: bool = False
+    row_due: bool = True
+    tail_size: int = 0
+    snapshot_size: int = 0
+    created: dict[str, object] = field(default_factory=dict)
+    row: dict[str, object] = field(default_factory=dict)
+
+    @property
+    def snapshot_due(self) -> bool:
+        """True at the run's end, and when it has grown by a quarter: all snapshots then cost a few times the last."""
+        return self.trace.ended or self.tail_size > max(_SNAPSHOT_TAIL_SIZE, self.snapshot_size // 4)
+
+
+class LiveRuns:
+    """The runs of the writing thread, which uses them in its transactions. Other threads may only ask ``in``."""
+
+    def __init__(self, database: Database, owner: Owner) -> None:
+        self._database = database
+        self._owner = owner
+        self._runs: dict[str, _LiveRun] = {}
+        self._touched: dict[str, _LiveRun] = {}
+
+    def __contains__(self, run_id: str) -> bool:
+        return run_id in self._runs
+
+    def forget_all(self) -> set[str]:
+        """Forgets all runs, because another process may have ended them, and returns their ids."""
+        forgotten = set(self._runs)
+        self._runs.clear()
+        return forgotten
+
+    @contextmanager
+    def changing(self) -> Iterator["LiveRuns"]:
+        """Surrounds a transaction. If that fails, forgets the runs folded in it: they are read again when needed."""
+        self._touched = {}
+        try:
+            yield self
+        except BaseException:
+            for run_id in self._touched:
+                self._runs.pop(run_id, None)
+            raise
+        for run_id, live in self._touched.items():
+            live.is_new = False
+            if live.trace.ended or live.trace.status in AT_REST:
+                self._runs.pop(run_id, None)
+
+    def advance(self, cursor: sqlite3.Cursor, event: Event, sequence: int, line: bytes) -> RunChain:
+        """Folds an event that is about to be stored, and returns the chain of its run, for its evidence.
+
+        ``line`` is its part of the digest of its run's events.
+
+        Raises: EventOutOfOrder; RunUnreadable for a run of another process whose events cannot be read.
+        """
+        run_id = event.run_id
+        streamed = isinstance(event, _STREAMED)
+        if not streamed and isinstance(event, RunCreated):
+            if run_id in self._runs or cursor.execute(_EXISTS, (run_id,)).fetchone():
+                raise EventOutOfOrder(f"run {run_id} exists already: every run needs an id of its own")
+            self._owner.hold()
+            live = _LiveRun(folding.begin(event), sequence, is_new=True)
+            live.created = fixed_columns(live.trace, sequence) | self._columns_of_owner()
+            if event.queued:
+                live.created["owner_id"] = ""
+            self._runs[run_id] = live
+            self._touched[run_id] = live
+            if images := event.request.all_images:
+                contents.name(cursor, run_id, images)
+            if (batch := event.request.batch) is not None:
+                cursor.execute(_NEW_BATCH, live.created | {"name": batch.name, "size": batch.size})
+        else:
+            live = self._runs.get(run_id) or self._load(run_id)
+            self._touched[run_id] = live
+            if live.trace.ended:
+                raise EventOutOfOrder(f"run {run_id} has ended ({live.trace.status}): {event.kind} cannot follow")
+            # What an imported run did elsewhere, nobody does here.
+            if not streamed and isinstance(event, RunTaken) and live.trace.imported is None:
+                self._take(cursor, run_id)
+            try:
+                folding.apply(live.trace, event)
+            except (KeyError, ValueError) as error:
+                raise EventOutOfOrder(
+                    f"run {run_id}: {event.kind} cannot follow the events before it ({error})"
+                ) from error
+            if not streamed and isinstance(event, RunWaiting):
+                live.created["owner_id"] = ""
+                cursor.execute(_RELEASE, (run_id,))
+        live.sequence = sequence
+        live.digest.update(line)
+        live.tail_size += len(line)
+        live.row_due |= not streamed
+        return live.chain
+
+    def _take(self, cursor: sqlite3.Cursor, run_id: str) -> None:
+        """Makes this process the owner of a run at rest. Raises: EventOutOfOrder if another one was quicker."""
+        self._owner.hold()
+        owner = self._columns_of_owner()
+        owner.pop("vocabulary")
+        columns = ", ".join(f"{name} = :{name}" for name in owner)
+        taking = f"UPDATE runs SET {columns} WHERE run_id = :run_id AND owner_id = ''"  # noqa: S608  own names
+        if cursor.execute(taking, owner | {"run_id": run_id}).rowcount != 1:
+            raise EventOutOfOrder(f"run {run_id} is not at rest: another process has taken it up")
+
+    def save(self, cursor: sqlite3.Cursor) -> None:
+        """Stores the rows and snapshots that the folded events changed."""
+        new, snapshots = [], []
+        changed: dict[tuple[str, ...], list[dict[str, object]]] = {}
+        for run_id, live in self._touched.items():
+            if live.row_due:
+                row = changing_columns(live.trace)
+                if live.is_new:
+                    new.append(self._sealed(live.created | row | {"run_id": run_id}))
+                elif changes := _changes(live.row, row):
+                    changed.setdefault(tuple(changes), []).append(self._sealed(changes | {"run_id": run_id}))
+                live.row, live.row_due = row, False
+            if live.snapshot_due:
+                snapshot = snapshot_row(live.trace, live.sequence, live.digest.hexdigest(), self._database.vault)
+                snapshots.append(snapshot)
+                live.tail_size, live.snapshot_size = 0, len(snapshot.trace)
+        if new:
+            insert = f"INSERT INTO runs ({', '.join(new[0])}) VALUES (:{', :'.join(new[0])})"  # noqa: S608  own names
+            cursor.executemany(insert, new)
+        for names, rows in changed.items():
+            values = ", ".join(f"{name} = :{name}" for name in names)
+            cursor.executemany(f"UPDATE runs SET {values} WHERE run_id = :run_id", rows)  # noqa: S608  own names
+        if snapshots:
+            store_snapshots(cursor, snapshots)
+
+    def _sealed(self, row: dict[str, object]) -> dict[str, object]:
+        """Returns a row of ``runs`` with its texts encrypted, if the run has a key."""
+        run_id = str(row["run_id"])
+        if not self._database.vault.seals(run_id):
+            return row
+        texts = {name: text for name in SEALED_COLUMNS if isinstance(text := row.get(name), str)}
+        return row | {name: self._database.vault.seal(run_id, f"runs {name}", text) for name, text in texts.items()}
+
+    def _load(self, run_id: str) -> _LiveRun:
+        try:
+            with self._database.reading() as connection:
+                reading = read_run(connection, run_id, self._database.vault)
+                chain = read_chain(connection, run_id)
+        except UnknownRun as error:
+            raise EventOutOfOrder(
+                f"run {run_id} is not in this database: its first event must be run.created"
+            ) from error
+        live = self._runs[run_id] = _LiveRun(reading.trace, reading.sequence, reading.digest, chain)
+        return live
+
+    def _columns_of_owner(self) -> dict[str, object]:
+        return {
+            "vocabulary": VOCABULARY,
+            "owner_id": self._owner.id,
+            "owner_host": self._owner.host,
+            "owner_pid": self._owner.pid,
+            "owner_opened_at_utc": self._owner.opened_at_utc.isoformat(),
+        }
+
+
+def _changes(before: dict[str, object], now: dict[str, object]) -> dict[str, object]:
+    return {name: value for name, value in now.items() if name not in before or value != before[name]}
+
+
+def store_snapshots(cursor: sqlite3.Cursor, snapshots: Sequence[SnapshotRow]) -> None:
+    """Stores snapshots, each in place of the last one of its run."""
+    cursor.executemany(_SNAPSHOT, snapshots)
+
+
+def fixed_columns(trace: RunTrace, sequence: int) -> dict[str, object]:
+    """Returns the columns of ``runs`` that stay as ``run.created``, the event ``sequence``, set them."""
+    actor, door = caller_columns(trace.caller)
+    return {
+        "run_id": trace.run_id,
+        "sequence": sequence,
+        "created_at_utc": trace.created_at_utc.isoformat(),
+        "task": trace.task,
+        "actor": actor,
+        "door": door,
+        "purpose": trace.purpose,
+        "imported": trace.imported is not None,
+        "recorded": trace.imported is not None and trace.imported.recorded,
+        "conductor": None if trace.conductor is None else trace.conductor.name,
+        "pool": trace.pool.name,
+        "parent_run_id": trace.parent_run_id,
+        "simulated": trace.simulated,
+        "plan_only": trace.plan_only,
+        "batch_id": None if trace.batch is None else trace.batch.id,
+        "batch_row": None if trace.batch is None else trace.batch.row,
+    }
+
+
+def changing_columns(trace: RunTrace) -> dict[str, object]:
+    """Returns the columns of ``runs`` that change as a run goes on."""
+    steps = list(trace.walk())
+    statuses = [step.status for step in steps]
+    cost = cost_so_far(trace)
+    return {
+        "status": trace.status,
+        "topology": trace.root.topology,
+        "agents": _names(tuple(dict.fromkeys(step.agent for step in steps))),
+        "steps": len(steps),
+        "steps_completed": statuses.count("completed"),
+        "steps_reused": statuses.count("reused"),
+        "imported_answers": any(step.reused_from is not None and step.reused_from.imported for step in steps),
+        "steps_failed": sum(status == "failed" or status in INCOMPLETE for status in statuses),
+        "input_tokens": trace.usage.input_tokens,
+        "output_tokens": trace.usage.output_tokens,
+        "cost_usd": cost.usd,
+        "known_usd": cost.known_usd,
+        "cost_estimated": cost.usd is not None and basis(trace) == "estimated",
+        "duration_ms": trace.duration_ms,
+        "error": trace.error,
+        "asked_for": _asked_for(trace),
+    }
+
+
+@lru_cache(maxsize=64)  # most runs name the same agents again and again
+def _names(agents: tuple[str, ...]) -> str:
+    return _TO_JSON.encode(agents)
+
+
+def _asked_for(trace: RunTrace) -> str | None:
+    asked = () if trace.ended else trace.asked_for
+    if not asked:
+        return None
+    more = f" and {len(asked) - 1} more" if len(asked) > 1 else ""
+    return f"{asked[0].what}{more}, by the gate {', '.join(asked[0].rules)}"

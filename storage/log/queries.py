@@ -1,0 +1,336 @@
+"""Reads rows of runs. Events are only added, and in order, so no two statements need one transaction."""
+
+import json
+import sqlite3
+from collections.abc import Mapping, Set
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import datetime
+from itertools import chain, pairwise
+from pathlib import Path
+from typing import Any
+
+from conductor_core.chat.messages import Usage
+from conductor_core.errors import RunUnreadable, StoreDamaged
+from conductor_core.run import trace as folding
+from conductor_core.run.costs import Cost, interruption
+from conductor_core.run.trace import ENDED_STATUSES, RunTrace
+from conductor_core.workflow.model import Frozen
+from storage import errors
+from storage.encoding import count_of, read_caller
+from storage.lifecycle import deletion
+from storage.log.live_runs import changing_columns, fixed_columns
+from storage.log.reading import read_run, unknown_run
+from storage.privacy.vault import Vault
+from storage.records import ERASED, SEALED_COLUMNS, UNREADABLE_STATUSES, RunSummary, unreadable_status
+
+_SUMMARY = [name for name in RunSummary.model_fields if name not in ("usage", "damage", "caller")]
+_SUMMARY += ["input_tokens", "output_tokens", "actor", "door"]
+
+
+def _opened(column: str) -> str:
+    """Returns SQL for a text of ``runs`` that may be encrypted."""
+    return f"CASE WHEN typeof({column}) = 'blob' THEN plain(run_id, '{column}', {column}) ELSE {column} END"
+
+
+_COLUMNS = ", ".join(f"{_opened(name)} AS {name}" if name in SEALED_COLUMNS else name for name in _SUMMARY)
+_RUNS = f"SELECT {_COLUMNS} FROM runs WHERE "  # noqa: S608  own names
+_TREE = (
+    "WITH RECURSIVE above(id) AS (VALUES (:tree) UNION SELECT parent_run_id FROM runs JOIN above ON run_id = id "
+    "WHERE parent_run_id IS NOT NULL), whole(id) AS (SELECT id FROM above UNION SELECT run_id FROM runs JOIN whole "
+    "ON parent_run_id = id) SELECT id FROM whole"
+)
+_FILTERS = {
+    "text": f"instr(lower({_opened('task')}), lower(:text))",
+    "parent": "parent_run_id = :parent",
+    "tree": f"run_id IN ({_TREE})",
+    "without": "purpose <> :without",
+    "batch": "batch_id = :batch",
+    "alone": "batch_id IS NULL",
+    "recorded": "recorded",
+}
+_PAGE = {"before": "sequence < :before", "status": "status = :status"}
+_WAITING = {"status": "asked_for IS NOT NULL"}
+_ENDED = sorted({*ENDED_STATUSES, ERASED})
+_IN_GAPS = "status < ? OR " + "status > ? AND status < ? OR " * (len(_ENDED) - 1) + "status > ?"
+_UNFINISHED = f"SELECT run_id, owner_id FROM runs WHERE {_IN_GAPS} ORDER BY +sequence"  # noqa: S608  no value in it
+_BEGINS = "run_id BETWEEN :prefix AND :prefix || char(1114111)"
+
+
+def read_status(connection: sqlite3.Connection, run_id: str) -> str:
+    """Returns the run's status. Raises: UnknownRun."""
+    row = connection.execute("SELECT status FROM runs WHERE run_id = ?", (run_id,)).fetchone()
+    if row is None:
+        raise unknown_run(run_id)
+    return str(row[0])
+
+
+@dataclass(frozen=True)
+class Search:
+    """Which runs to find: the arguments of ``Store.runs``."""
+
+    limit: int
+    before: int | None = None
+    text: str | None = None
+    status: str | None = None
+    parent: str | None = None
+    batch: str | None = None
+    alone: bool = False
+    tree: str | None = None
+    recorded: bool = False
+    without: str | None = None
+
+    def finds(self, run: RunSummary) -> bool:
+        """Whether the search finds ``run``, apart from the limit. Of a tree it finds the run and its re-runs alone."""
+        return (
+            (self.before is None or run.sequence < self.before)
+            and (not self.text or self.text.lower() in run.task.lower())
+            and (self.status in (None, run.status) or (self.status == "waiting" and run.asked_for is not None))
+            and self.parent in (None, run.parent_run_id)
+            and self.tree in (None, run.parent_run_id, run.run_id)
+            and self.batch in (None, run.batch_id)
+            and (self.without is None or self.without != run.purpose)
+            and not (self.alone and run.batch_id is not None)
+            and not (self.recorded and not run.recorded)
+        )
+
+
+def read_rows(connection: sqlite3.Connection, search: Search) -> list[dict[str, Any]]:
+    """Returns the rows of the runs that ``search`` finds, newest first."""
+    page = _PAGE | (_WAITING if search.status == "waiting" else {})
+    query = f"{_RUNS}{condition(search, _FILTERS | page)} ORDER BY sequence DESC LIMIT :limit"
+    return [dict(zip(_SUMMARY, row, strict=True)) for row in connection.execute(query, vars(search))]
+
+
+def read_row(connection: sqlite3.Connection, run_id: str) -> dict[str, Any] | None:
+    """Returns the run's row, or None if there is none."""
+    row = connection.execute(f"{_RUNS}run_id = ?", (run_id,)).fetchone()
+    return None if row is None else dict(zip(_SUMMARY, row, strict=True))
+
+
+def condition(search: Search, filters: Mapping[str, str] = _FILTERS) -> str:
+    """Returns the SQL condition of ``search`` without its page and status. Bind ``vars(search)``."""
+    asked = [name for name, value in vars(search).items() if value is not None and value is not False]
+    return " AND ".join(filters[name] for name in asked if name in filters) or "true"
+
+
+def read_newest(connection: sqlite3.Connection) -> int:
+    """Returns the sequence of the newest event, or 0 if there is none."""
+    ((newest,),) = connection.execute("SELECT max(sequence) FROM events")
+    return int(newest or 0)
+
+
+def read_written(connection: sqlite3.Connection) -> bool:
+    """Returns whether any event was ever written, even if its run was deleted since."""
+    ((written,),) = connection.execute("SELECT count(*) FROM sqlite_sequence WHERE name = 'events'")
+    return bool(written)
+
+
+def read_cursor(connection: sqlite3.Connection, moment_utc: datetime) -> int:
+    """Returns the cursor of the page that begins with the last run before ``moment_utc``, or 0 if there is none."""
+    query = "SELECT sequence FROM runs WHERE created_at_utc < ? ORDER BY created_at_utc DESC LIMIT 1"
+    row = connection.execute(query, (moment_utc.isoformat(),)).fetchone()
+    return 0 if row is None else int(row[0]) + 1
+
+
+def read_run_ids(connection: sqlite3.Connection, prefix: str, limit: int) -> list[str]:
+    """Returns the ids that begin with ``prefix``, newest first."""
+    of_runs = f"SELECT run_id FROM runs WHERE {_BEGINS} ORDER BY +sequence DESC LIMIT :most"  # noqa: S608  no value in it
+    # A run whose own row is damaged still has its events.
+    of_events = f"SELECT DISTINCT run_id FROM events WHERE {_BEGINS} LIMIT :most"  # noqa: S608  no value in it
+    for query in (of_runs, of_events):
+        if found := [run_id for (run_id,) in connection.execute(query, {"prefix": prefix, "most": limit})]:
+            return found
+    return []
+
+
+def read_unfinished(connection: sqlite3.Connection) -> list[tuple[str, str]]:
+    """Returns id and owner of each run that has not ended, oldest first. A run of an unknown status is one of them."""
+    # The query looks in the gaps between the statuses of ended runs, so that SQLite uses the index of statuses. It
+    # orders by an expression, so that SQLite does not use the index of sequences, with which it would read all runs.
+    ended = _ENDED
+    bounds = [ended[0], *chain.from_iterable(pairwise(ended)), ended[-1]]
+    found: list[tuple[str, str]] = connection.execute(_UNFINISHED, bounds).fetchall()
+    return found
+
+
+def summary(row: Mapping[str, Any]) -> RunSummary:
+    """Turns a row into a summary. Raises: ValueError or TypeError for a damaged row."""
+    values = {name: row[name] for name in _SUMMARY}
+    values["task"] = values["task"] or ""  # NULL: it is encrypted, and its key is away
+    values["usage"] = Usage(input_tokens=values.pop("input_tokens"), output_tokens=values.pop("output_tokens"))
+    values["caller"] = read_caller(values.pop("actor"), values.pop("door"))
+    values["created_at_utc"] = datetime.fromisoformat(values["created_at_utc"])
+    values["agents"] = tuple(json.loads(values["agents"]))
+    return RunSummary(**values)
+
+
+# Lists runs from the rows of ``runs``. It checks each row against the run's events, from which it was folded.
+
+_PAGE_ROWS = 200
+
+Row = Mapping[str, Any]
+
+
+class Listing:
+    """Lists the runs of one database. It checks a run that has ended and is whole only once, until ``doubt``.
+
+    Attributes:
+        fault: what was wrong with the file when runs were last listed. All that could be read was listed.
+    """
+
+    def __init__(self, path: Path, stopped: Set[str], vault: Vault) -> None:
+        """``stopped``: runs to show as interrupted though no event says so."""
+        self._path, self._vault = path, vault
+        self._stopped = stopped
+        self._whole: set[str] = set()
+        self.fault: StoreDamaged | None = None
+
+    def doubt(self, run_id: str) -> None:
+        """Makes the next listing check the run again."""
+        self._whole.discard(run_id)
+
+    def read(self, connection: sqlite3.Connection, search: Search) -> list[RunSummary]:
+        """Returns the runs that ``search`` finds, newest first. Raises: StoreError."""
+        self.fault = None
+        try:
+            with errors.translated(self._path):
+                return self._read(connection, search)
+        except StoreDamaged as error:
+            self.fault = error
+        return [run for run in self._salvaged(connection) if search.finds(run)][: search.limit]
+
+    def _read(self, connection: sqlite3.Connection, search: Search) -> list[RunSummary]:
+        if search.status not in UNREADABLE_STATUSES:
+            return [self._checked(connection, row) for row in read_rows(connection, search)]
+        found: list[RunSummary] = []
+        page = replace(search, limit=_PAGE_ROWS, status=None)
+        more = True
+        while more and len(found) < search.limit:
+            rows = read_rows(connection, page)
+            found += [run for row in rows if (run := self._checked(connection, row)).status == search.status]
+            more = len(rows) == _PAGE_ROWS
+            if more:
+                page = replace(page, before=rows[-1]["sequence"])
+        return found[: search.limit]
+
+    def _checked(self, connection: sqlite3.Connection, row: Row) -> RunSummary:
+        run_id = row["run_id"]
+        filed: RunSummary | None = None
+        with suppress(KeyError, ValueError, TypeError):  # the row is damaged; the run itself may be whole
+            filed = summary(row)
+        if filed is not None and filed.status == ERASED:
+            erasure = deletion.read_deletion(connection, run_id)
+            return filed.model_copy(update={"damage": None if erasure is None else erasure.in_words})
+        if filed is not None and run_id in self._whole:
+            return filed
+        try:
+            with errors.translated(self._path):
+                trace = read_run(connection, run_id, self._vault).trace
+        except (RunUnreadable, StoreDamaged) as error:
+            return _unreadable(row, filed, error)
+        if run_id in self._stopped:
+            interrupt(trace)
+        found = _summary_of(trace, row)
+        if trace.ended and filed == found:
+            self._whole.add(run_id)
+        return found
+
+    def _salvaged(self, connection: sqlite3.Connection) -> list[RunSummary]:
+        """Returns all runs of a file in which some rows cannot be read, newest first."""
+        ids: dict[str, None] = {}
+        # Each query reads only an index. If one index is broken, the other may be whole.
+        for query in ("SELECT run_id FROM runs", "SELECT DISTINCT run_id FROM events"):
+            with suppress(sqlite3.Error):
+                ids.update(dict.fromkeys(run_id for (run_id,) in connection.execute(query)))
+        found = [self._checked(connection, _row(connection, run_id)) for run_id in ids]
+        return sorted(found, key=lambda run: run.sequence, reverse=True)
+
+
+def interrupt(trace: RunTrace) -> None:
+    """Ends the trace of a dead process's run as ``run.interrupted`` will once that can be written."""
+    if not trace.ended:
+        folding.apply(trace, interruption(trace))
+
+
+def _row(connection: sqlite3.Connection, run_id: str) -> Row:
+    """Returns the run's row. If it cannot be read, takes the run's place from the index of events."""
+    with suppress(sqlite3.Error):
+        row = read_row(connection, run_id)
+        if row is not None:
+            return row
+    sequence: int | None = None
+    with suppress(sqlite3.Error):
+        ((sequence,),) = connection.execute("SELECT min(sequence) FROM events WHERE run_id = ?", (run_id,))
+    return {"run_id": run_id, "sequence": sequence}
+
+
+def _summary_of(trace: RunTrace, row: Row) -> RunSummary:
+    return summary(fixed_columns(trace, _sequence(row)) | changing_columns(trace))
+
+
+def _unreadable(row: Row, filed: RunSummary | None, error: RunUnreadable | StoreDamaged) -> RunSummary:
+    """Returns what is known of a run that cannot be read to its end, marked as such."""
+    if filed is None and isinstance(error, RunUnreadable) and error.trace is not None:
+        filed = _summary_of(error.trace, row)
+    if filed is None:
+        filed = RunSummary(run_id=row["run_id"], sequence=_sequence(row))
+    return filed.model_copy(update={"status": unreadable_status(error), "damage": str(error)})
+
+
+def _sequence(row: Row) -> int:
+    return sequence if isinstance(sequence := row["sequence"], int) else 0
+
+
+# Counts what a search finds in all: how many runs of each status, their tokens and their cost.
+
+MOST_COUNTED = 100_000
+"""The most runs that one search reads, newest first. More would take too long."""
+
+
+class Totals(Frozen):
+    """
+    Attributes:
+        statuses: how many runs there are of each. A run counts as waiting if anything of it waits for an approval. The
+            search's status narrows all fields but this.
+        more: whether there are more runs than were counted.
+        cost_usd: None if a price is unknown, which holds for ``unpriced`` runs. known_usd: of what has a price.
+    """
+
+    statuses: dict[str, int]
+    tokens: int
+    cost_usd: float | None
+    known_usd: float
+    unpriced: int
+    more: bool
+
+    @property
+    def runs(self) -> int:
+        return sum(self.statuses.values())
+
+    @property
+    def cost(self) -> Cost:
+        return Cost(self.cost_usd, self.known_usd)
+
+
+def read_totals(connection: sqlite3.Connection, search: Search) -> Totals:
+    """Returns the totals over all pages of ``search``."""
+    status = "CASE WHEN asked_for IS NULL THEN status ELSE 'waiting' END AS status"
+    columns = f"{status}, cost_usd, known_usd, input_tokens, output_tokens"
+    some = f"SELECT {columns} FROM runs WHERE {condition(search)} ORDER BY sequence DESC LIMIT {MOST_COUNTED + 1}"  # noqa: S608
+    tokens = count_of("input_tokens + output_tokens")
+    sums = f"status, count(*), {tokens}, sum(known_usd), count(cost_usd)"
+    query = f"SELECT {sums} FROM ({some}) GROUP BY status"  # noqa: S608  no value in it
+    rows = connection.execute(query, vars(search)).fetchall()
+    counts = {status: count for status, count, *_ in rows}
+    rows = [row for row in rows if search.status in (None, row[0])]
+    known_usd = sum(each or 0.0 for *_, each, _ in rows)
+    unpriced = sum(count - priced for _, count, *_, priced in rows)
+    return Totals(
+        statuses=counts,
+        tokens=sum(each or 0 for _, _, each, _, _ in rows),
+        cost_usd=None if unpriced else known_usd,
+        known_usd=known_usd,
+        unpriced=unpriced,
+        more=sum(counts.values()) > MOST_COUNTED,
+    )

@@ -1,0 +1,245 @@
+"""Reads one run from its rows, as far as they are neither damaged nor of a newer version.
+
+A run's snapshot is used if its own digest holds, if the events it was made from are unchanged, and if the same code
+made it. Then only later events are folded, else all are.
+"""
+
+import hashlib
+import json
+import sqlite3
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from pydantic import ValidationError
+
+from conductor_core.errors import RunDamaged, RunGone, RunKeyAway, RunTooNew, RunUnreadable, UnknownRun
+from conductor_core.run import trace as folding
+from conductor_core.run.events import EVENT, KINDS, VOCABULARY, Event
+from conductor_core.run.trace import RunTrace
+from storage.encoding import SnapshotRow, StoredRow, fold_digest, snapshot_place, stored_line, stored_rows
+from storage.lifecycle.deletion import read_deletion
+from storage.privacy.vault import SEALED, KeyAway, Sealed, Vault, event_place
+from storage.records import ERASED, RawEvent, StoredEvent
+
+if TYPE_CHECKING:
+    from hashlib import _Hash
+
+_SNAPSHOT = "SELECT run_id, sequence, fold_digest, trace, events_sha256, sha256 FROM snapshots WHERE run_id = ?"
+_LONGEST_FAULT = 300
+
+
+@dataclass(slots=True)
+class Reading:
+    """A run after the event ``sequence``. ``digest`` covers its events so far.
+
+    ``snapshot_due`` is True if it had no usable snapshot.
+    """
+
+    trace: RunTrace
+    sequence: int
+    digest: "_Hash" = field(default_factory=hashlib.sha256)
+    snapshot_due: bool = False
+
+
+class BadRecord(Exception):
+    """An event that cannot be read. ``newer``: a newer version of this program wrote it. ``away``: why its key is."""
+
+    def __init__(self, raw: RawEvent, what: str, *, newer: bool = False, away: KeyAway | None = None) -> None:
+        super().__init__(f"its event {raw.sequence} ({raw.kind[:40]!r}) {_short(what)}")
+        self.sequence = raw.sequence
+        self.newer, self.away = newer, away
+
+
+def _short(what: str) -> str:
+    """Shortens the message of a library about a damaged record to one readable line."""
+    what = " ".join(what.split())
+    return what if len(what) <= _LONGEST_FAULT else f"{what[:_LONGEST_FAULT]}..."
+
+
+def read_run(connection: sqlite3.Connection, run_id: str, vault: Vault) -> Reading:
+    """Reads a run. Raises: UnknownRun, also if it was erased; RunUnreadable, with what can be read of it."""
+    # The snapshot is read first, so that its events are among those read afterwards.
+    snapshot = _snapshot(connection, run_id)
+    rows = stored_rows(connection, run_id)
+    vocabulary, erased = filed(connection, run_id)
+    if erased or not rows:
+        raise _without_events(connection, run_id)
+    reading: Reading | None = None
+    changed = False
+    if snapshot is not None:
+        covered = [row for row in rows if row[0] <= snapshot.sequence]
+        digest = hashlib.sha256(b"".join(stored_line(*row) for row in covered))
+        changed = digest.hexdigest() != snapshot.events_sha256
+        if not changed and snapshot.fold_digest == fold_digest():
+            with suppress(ValidationError, Sealed):
+                reading = Reading(_trace_of(snapshot, vault), snapshot.sequence, digest)
+                rows = rows[len(covered) :]
+    reading = _fold(run_id, rows, reading, vocabulary, vault)
+    if changed and snapshot is not None:
+        what = f"its events up to {snapshot.sequence} are not those that were written, their digest differs"
+        raise RunDamaged(_advice(run_id, what, some=True), run_id=run_id, sequence=None, trace=reading.trace)
+    return reading
+
+
+def _trace_of(snapshot: SnapshotRow, vault: Vault) -> RunTrace:
+    folded = snapshot.trace.encode() if isinstance(snapshot.trace, str) else snapshot.trace
+    return RunTrace.model_validate_json(vault.open(snapshot.run_id, snapshot_place(snapshot.sequence), folded))
+
+
+def _fold(run_id: str, rows: Iterable[StoredRow], reading: Reading | None, vocabulary: int, vault: Vault) -> Reading:
+    """Folds the events of ``rows`` into ``reading``. None: the rows begin with the run's first event."""
+    for row in rows:
+        try:
+            reading = _advance(run_id, opened(row, run_id, vault), reading, vocabulary)
+        except BadRecord as bad:
+            so_far = None if reading is None else reading.trace
+            raise _unreadable(run_id, bad, so_far, some=so_far is not None) from bad
+        reading.digest.update(stored_line(*row))
+        reading.sequence = row[0]
+    if reading is None:
+        raise unknown_run(run_id)
+    return reading
+
+
+def _advance(run_id: str, raw: RawEvent, reading: Reading | None, vocabulary: int) -> Reading:
+    """Folds one event into ``reading``, or begins it. Raises: BadRecord."""
+    event = decode(raw, run_id, vocabulary)
+    try:
+        if reading is None:
+            return Reading(folding.begin(event), raw.sequence, snapshot_due=True)
+        folding.apply(reading.trace, event)
+    except (KeyError, ValueError) as error:
+        what = f"cannot follow what stands before it: {error}"
+        raise BadRecord(raw, what, newer=vocabulary > VOCABULARY) from error
+    return reading
+
+
+def read_events(
+    connection: sqlite3.Connection, run_id: str, vault: Vault, after: int = 0, limit: int | None = None
+) -> tuple[list[StoredEvent], RunUnreadable | None]:
+    """Returns the run's events after ``after``, at most ``limit``, and the fault that cut them short, if any."""
+    vocabulary, erased = filed(connection, run_id)
+    events: list[StoredEvent] = []
+    for row in () if erased else stored_rows(connection, run_id, after, limit):
+        try:
+            events.append(StoredEvent(row[0], decode(opened(row, run_id, vault), run_id, vocabulary)))
+        except BadRecord as bad:
+            return events, _unreadable(run_id, bad, None, some=bool(events) or after > 0)
+    return events, None
+
+
+def read_raw(
+    connection: sqlite3.Connection, run_id: str, vault: Vault, after: int = 0, limit: int | None = None
+) -> list[RawEvent]:
+    """Returns the run's events after ``after`` in order, as they were written: what can be decrypted is."""
+    found = []
+    for row in stored_rows(connection, run_id, after, limit):
+        try:
+            found.append(opened(row, run_id, vault))
+        except BadRecord:
+            found.append(raw_event(row))
+    return found
+
+
+def opened(row: StoredRow, run_id: str, vault: Vault) -> RawEvent:
+    """Returns the event as it was written, decrypted. Raises: BadRecord."""
+    raw = raw_event(row)
+    if not raw.payload.startswith(SEALED):
+        return raw
+    try:
+        plain = vault.open(run_id, event_place(raw.sequence, raw.kind, raw.at_utc), raw.payload)
+    except Sealed as error:
+        raise BadRecord(raw, f"cannot be read: {error}", away=error if isinstance(error, KeyAway) else None) from error
+    return replace(raw, payload=plain)
+
+
+def raw_event(row: StoredRow) -> RawEvent:
+    sequence, kind, at_utc, payload = row
+    return RawEvent(sequence, kind.decode("utf-8", "replace"), at_utc.decode("utf-8", "replace"), payload)
+
+
+def decode(raw: RawEvent, run_id: str, vocabulary: int) -> Event:
+    """Parses a stored event. ``vocabulary``: of the program that began the run. Raises: BadRecord."""
+    try:
+        event = EVENT.validate_json(raw.payload)
+    except ValidationError as error:
+        raise _bad_payload(raw, run_id, vocabulary, error) from error
+    if (event.kind, event.run_id, event.at_utc.isoformat()) != (raw.kind, run_id, raw.at_utc):
+        raise BadRecord(raw, "is not the event that it is filed as")
+    return event
+
+
+def unknown_run(run_id: str) -> UnknownRun:
+    return UnknownRun(f"there is no run {run_id!r} in this database: History, or conductor runs, lists its runs")
+
+
+def _without_events(connection: sqlite3.Connection, run_id: str) -> UnknownRun | RunDamaged:
+    if connection.execute("SELECT 1 FROM runs WHERE run_id = ?", (run_id,)).fetchone() is None:
+        deletion = read_deletion(connection, run_id)
+        return unknown_run(run_id) if deletion is None else RunGone(deletion.in_words)
+    if (deletion := read_deletion(connection, run_id)) is not None and deletion.erased:
+        return RunGone(deletion.in_words)
+    return RunDamaged(_advice(run_id, "none of its events is there", False), run_id=run_id, sequence=None, trace=None)
+
+
+def _bad_payload(raw: RawEvent, run_id: str, vocabulary: int, error: ValidationError) -> BadRecord:
+    """Says what is wrong with an event. It is too new only if it is whole but its kind or a part of it is unknown."""
+    try:
+        told = json.loads(raw.payload)
+    except (ValueError, RecursionError) as fault:
+        return BadRecord(raw, f"is no JSON, {fault}")
+    if not isinstance(told, dict) or (told.get("kind"), told.get("run_id", run_id)) != (raw.kind, run_id):
+        return BadRecord(raw, "is not the event that it is filed as")
+    if raw.kind not in KINDS:
+        return BadRecord(raw, "is of a kind that this program does not know", newer=True)
+    first = error.errors(include_url=False, include_input=False)[0]
+    where = ".".join(str(part) for part in first["loc"][1:])
+    what = f"does not say what it should, {where + ': ' if where else ''}{first['msg']}"
+    return BadRecord(raw, what, newer=vocabulary > VOCABULARY)
+
+
+def _unreadable(run_id: str, bad: BadRecord, so_far: RunTrace | None, *, some: bool) -> RunUnreadable:
+    """Makes the error of a run with a bad event. ``some``: whether the run has readable events before it."""
+    if bad.away is not None:
+        message = f"run {run_id} is encrypted, and its key is away: {bad.away}"
+        return RunKeyAway(message, run_id=run_id, sequence=None, trace=so_far)
+    if not bad.newer:
+        return RunDamaged(_advice(run_id, str(bad), some), run_id=run_id, sequence=bad.sequence, trace=so_far)
+    message = (
+        f"run {run_id} was written by a newer version of this program: {bad}. "
+        f"{'What stands before that event' if some else 'Nothing of it'} can be read here; "
+        "upgrade this program to read it whole"
+    )
+    return RunTooNew(message, run_id=run_id, sequence=bad.sequence, trace=so_far)
+
+
+def _advice(run_id: str, what: str, some: bool) -> str:
+    return (
+        f"run {run_id} is damaged: {what}. {'What stands before that' if some else 'Nothing of it'} can be read; "
+        "restore a copy of the database to have the run whole, or run its task again"
+    )
+
+
+def _snapshot(connection: sqlite3.Connection, run_id: str) -> SnapshotRow | None:
+    """Returns the run's snapshot if it is as it was written."""
+    try:
+        row = connection.execute(_SNAPSHOT, (run_id,)).fetchone()
+    except sqlite3.Error:  # the events may still be whole
+        return None
+    if row is None:
+        return None
+    snapshot = SnapshotRow(*row)
+    return snapshot if snapshot.holds() else None
+
+
+def filed(connection: sqlite3.Connection, run_id: str) -> tuple[int, bool]:
+    """Returns the run's vocabulary, or this program's if its row is damaged or missing; and whether it was erased."""
+    try:
+        row = connection.execute("SELECT vocabulary, status FROM runs WHERE run_id = ?", (run_id,)).fetchone()
+    except sqlite3.Error:
+        return VOCABULARY, False
+    if row is None:
+        return VOCABULARY, False
+    return row[0] if isinstance(row[0], int) else VOCABULARY, row[1] == ERASED

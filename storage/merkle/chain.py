@@ -1,0 +1,96 @@
+"""Writes the evidence of events and records, in the transaction that writes them."""
+
+import hashlib
+import json
+import sqlite3
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import chain
+
+from storage.merkle.formats import NO_LEAF, event_leaf, record_leaf
+
+_LOG = "SELECT origin, (SELECT coalesce(max(position), -1) + 1 FROM leaves) FROM evidence_log"
+_INSERT = "INSERT INTO leaves (position, run_id, hash, record) VALUES "
+_ROW = "(?, ?, ?, ?)"
+_MOST_ROWS = 64
+_COVERED = "SELECT count(*), max(position) FROM events WHERE run_id = ? AND position IS NOT NULL"
+_LEAF = "SELECT hash FROM leaves WHERE position = ?"
+_UNCOVERED = "SELECT count(*) FROM events WHERE run_id = ? AND position IS NULL"
+
+
+@dataclass(slots=True)
+class RunChain:
+    """The chain of one run: how many of its events have a leaf, and the last leaf."""
+
+    places: int = 0
+    head: bytes = NO_LEAF
+
+
+def read_chain(connection: sqlite3.Connection | sqlite3.Cursor, run_id: str) -> RunChain:
+    """Returns the chain of a run as it is stored."""
+    count, position = connection.execute(_COVERED, (run_id,)).fetchone()
+    if not count:
+        return RunChain()
+    ((head,),) = connection.execute(_LEAF, (position,))
+    return RunChain(count, head)
+
+
+class Entries:
+    """The entries that one transaction of the writer adds to the log. Call ``save`` before it ends."""
+
+    def __init__(self, cursor: sqlite3.Cursor) -> None:
+        self._cursor = cursor
+        ((origin, size),) = cursor.execute(_LOG)
+        self._origin: bytes = origin.encode()
+        self._next = int(size)
+        self._rows: list[tuple[int, str | None, bytes, str | None]] = []
+
+    def add_event(self, run: RunChain, run_id: str, sequence: int, kind: bytes, at_utc: bytes, payload: bytes) -> int:
+        """Adds an event with its columns as they are stored. Returns its position."""
+        digest = hashlib.sha256(payload).hexdigest().encode()
+        run.head = event_leaf(self._origin, run.places, sequence, digest, run.head, at_utc, kind, run_id.encode())
+        run.places += 1
+        return self._add(run_id, run.head, None)
+
+    def seal(self, run_id: str, run: RunChain) -> None:
+        """Records that a run has ended: it has so many events, and the last leaf is this."""
+        self.add_record("run.sealed", run_id, events=run.places, head=run.head.hex())
+
+    def add_record(self, kind: str, run_id: str | None = None, **fields: object) -> None:
+        """Adds a record of something that is no event of a run."""
+        values = {"kind": kind, "at_utc": datetime.now(UTC).isoformat(), **fields}
+        if run_id is not None:
+            values["run"] = run_id
+        text = json.dumps(values, sort_keys=True, separators=(",", ":"))
+        self._add(run_id, record_leaf(self._origin, text.encode()), text)
+
+    def _add(self, run_id: str | None, leaf: bytes, record: str | None) -> int:
+        position = self._next
+        self._rows.append((position, run_id, leaf, record))
+        self._next += 1
+        return position
+
+    def save(self) -> None:
+        insert_leaves(self._cursor, self._rows)
+        self._rows = []
+
+
+def insert_leaves(cursor: sqlite3.Cursor, rows: Sequence[tuple[object, ...]]) -> None:
+    for start in range(0, len(rows), _MOST_ROWS):
+        some = rows[start : start + _MOST_ROWS]
+        cursor.execute(_INSERT + ", ".join([_ROW] * len(some)), list(chain.from_iterable(some)))
+
+
+def record_deletion(cursor: sqlite3.Cursor, run_id: str, **fields: object) -> None:
+    """Records in the log that the program deletes a run. Call it before its events go."""
+    run = read_chain(cursor, run_id)
+    ((uncovered,),) = cursor.execute(_UNCOVERED, (run_id,))
+    add_record(cursor, "run.deleted", run_id, events=run.places, head=run.head.hex(), uncovered=uncovered, **fields)
+
+
+def add_record(cursor: sqlite3.Cursor, kind: str, run_id: str | None = None, **fields: object) -> None:
+    """Adds one record to the log. Call it in a transaction of the writer."""
+    entries = Entries(cursor)
+    entries.add_record(kind, run_id, **fields)
+    entries.save()

@@ -1,0 +1,1 @@
+"""What is sealed before it is stored, and the settings of that."""

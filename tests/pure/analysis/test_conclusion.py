@@ -1,0 +1,254 @@
+"""What stands first on the Answer card: what a text comes to, whoever wrote it."""
+
+import json
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from conductor_core.analysis.conclusion import LONGEST_CONCLUSION, Conclusion, conclude
+from conductor_core.chat.messages import Message, WorkerSpec
+from conductor_core.rehearsal import EXAMPLES, Example, rehearsal_specs
+from conductor_core.rehearsal.families.reading import read_answer
+from conductor_core.rehearsal.reading import read_messages
+from conductor_core.rehearsal.worker import open_rehearsal_worker
+from conductor_core.rehearsal.writing import receipt_text
+from tests.support.growth import grows_with_length
+
+MERGE = "def merge(spans, gap=2):\n    spans.sort()\n    return spans"
+
+
+def value(text: str) -> str:
+    found = conclude(text)
+    assert found.kind == "value", found
+    return found.text
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("W", "W"),
+        ("13:43.", "13:43"),
+        ("**Check.** In view: `14:13`.\n\n- one\n\n**Answer: 13:43**\n\n— verifier, simulated (31507b)", "13:43"),
+        ("Adding up gives $x = 42$.\n\nThe answer is \\boxed{42}.", "42"),
+        ("So we get \\[\\boxed{\\dfrac{3}{4}}\\]", "3/4"),
+        ("First \\boxed{1}. No, wait: \\boxed{\\text{Paris}}", "Paris"),
+        ("Half of 84 is 42.\n#### 42", "42"),
+        ("We compare both.\nFinal Answer: B) the second offer", "B) the second offer"),
+        ("**Final answer:** 17 km", "17 km"),
+        ("### Answer\n\n19 euros", "19 euros"),
+        ("Long working here. It is long.\n\nTherefore, the answer is **13:43**, because the wait counts.", "13:43"),
+        ("The answer is Paris. It lies on the Seine. It has many bridges and a tower, too.", "Paris"),
+        ("The answer: 14:13. That was wrong, as I see now.\n\nAnswer: 13:43", "13:43"),
+        ("We add the legs and the wait and look at the clock.\n\n**It arrives at 13:43**", "It arrives at 13:43"),
+        ("We add the legs and the wait. There are two legs and one wait in all.\n\nIt arrives at **13:43**.", "13:43"),
+        ("<think>The answer is 12? No.</think>\nIt took a while, after all this work.\n<answer>13</answer>", "13"),
+        ('{"reasoning": "2 + 2", "answer": 4}', "4"),
+        ('```json\n{"answer": "left"}\n```', "left"),
+        ("First the legs, then the wait. Both are added to the time of departure.\n\n$$x = \\frac{1}{2}$$", "x = 1/2"),
+        ("我们先算第一段，再算第二段，最后把等待的时间加上。\n\n答案是：13:43。", "13:43"),
+        ("まず第一区間を計算し、次に第二区間を計算します。待ち時間も加えます。\n答え：13時43分", "13時43分"),
+        ("먼저 첫 구간을 계산하고 다음 구간을 계산합니다.\n\n정답은 13:43입니다.", "13:43입니다"),
+        ("Sumamos los dos tramos y la espera, y llegamos.\n\n**Respuesta: las 13:43**", "las 13:43"),
+        ("On additionne les deux trajets et l'attente.\n\nLa réponse est 13 h 43.", "13 h 43"),
+        ("Wir addieren beide Strecken und die Wartezeit.\n\nDie Antwort lautet: 13:43 Uhr.", "13:43 Uhr"),
+        ("Сначала первый участок, затем второй и ожидание.\n\nОтвет: 13:43", "13:43"),
+        ("نحسب المرحلة الأولى ثم الثانية ونضيف الانتظار.\n\nالإجابة: ١٣:٤٣", "١٣:٤٣"),
+        ("מחשבים את שני הקטעים ומוסיפים את ההמתנה.\n\nהתשובה היא 13:43.", "13:43"),
+    ],
+)  # fmt: skip
+def test_a_value_is_found_where_models_put_it(text: str, expected: str) -> None:
+    assert value(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (f"It is:\n\n**Answer:**\n\n```python\n{MERGE}\n```\n\n— coder, simulated (abc123)", "merge(spans, gap=2)"),
+        (f"Sure!\n\n```python\nimport sys\n\n{MERGE}\n\nprint(merge([]))\n```\n\nIt sorts.", "merge(spans, gap=2)"),
+        ("```python\ndef helper(a):\n    return a\n\ndef solve(n):\n    return helper(n)\n```", "solve(n)"),
+        ("```js\nexport async function load(url, again = false) {\n  return 1\n}\n```", "load(url, again = false)"),
+        ("```rust\npub fn add(a: i32, b: i32) -> i32 { a + b }\n```", "add(a: i32, b: i32)"),
+        ("```go\nfunc (s *Set) Add(x int) bool { return true }\n```", "Add(x int)"),
+        ("```java\nclass Solution {\n  public int add(int a, int b) { return a + b; }\n}\n```", "Solution"),
+        ("```sql\n-- newest first\nSELECT name FROM runs ORDER BY at;\n```", "SELECT name FROM runs ORDER BY at;"),
+        (MERGE, "merge(spans, gap=2)"),
+        (f"It was cut:\n```python\n{MERGE}", "merge(spans, gap=2)"),
+    ],
+)  # fmt: skip
+def test_code_is_named_by_what_it_defines(text: str, expected: str) -> None:
+    assert conclude(text) == Conclusion("code", expected)
+
+
+def test_of_several_functions_the_one_that_the_task_names_counts() -> None:
+    code = "```python\ndef solve(n):\n    return show(n)\n\ndef show(a):\n    return a\n```"
+    assert conclude(code).text == "show(a)"
+    assert conclude(code, "Write `solve(n)`.").text == "solve(n)"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            "# Moving house\n\nMost people pack too late. Boxes are cheap.\n\nStart with the books. Label every box.",
+            "Most people pack too late.",
+        ),
+        (
+            "Both offers were weighed. Each has its price.\n\nTherefore offer B is the cheaper one for 18 months.",
+            "Therefore offer B is the cheaper one for 18 months.",
+        ),
+        (
+            "Certainly! Version 3.5 of the plan has two parts, e.g. a first one. The second is longer and takes more.",
+            "Version 3.5 of the plan has two parts, e.g. a first one.",
+        ),
+        ("东京是日本的首都。它有很多人口，也有许多历史悠久的寺庙和现代建筑。游客很多。" * 3, "东京是日本的首都。"),
+        (
+            "القاهرة عاصمة مصر وأكبر مدنها من حيث عدد السكان. "
+            "تقع على ضفاف النيل، وفيها متاحف كثيرة ومعالم قديمة وحديثة تجذب الزوار.",
+            "القاهرة عاصمة مصر وأكبر مدنها من حيث عدد السكان.",
+        ),
+        (
+            "Back up your data before you start. It takes a minute and saves a day, as many have found out.\n\n"
+            "Remember to **always** keep a copy elsewhere.",
+            "Back up your data before you start.",
+        ),
+    ],
+)  # fmt: skip
+def test_prose_is_summed_up_by_a_sentence_of_its_own(text: str, expected: str) -> None:
+    assert conclude(text) == Conclusion("sentence", expected)
+
+
+@pytest.mark.parametrize(
+    ("said", "more"),
+    [
+        ("I'm sorry, but I can't help with that.", ""),
+        ("I cannot answer this question.", " It asks for a private address."),
+        ("Unfortunately, I don't have access to live data.", " You could look at a timetable."),
+        ("As an AI language model, I am unable to provide medical advice.", " See a doctor."),
+        ("Lo siento, pero no puedo ayudarte con eso.", ""),
+        ("Je suis désolé, je ne peux pas répondre à cette question.", ""),
+        ("Es tut mir leid, aber ich kann diese Frage nicht beantworten.", ""),
+        ("抱歉，我无法回答这个问题。", "请换一个问题。"),
+        ("申し訳ありませんが、お答えできません。", ""),
+        ("Извините, я не могу ответить на этот вопрос.", ""),
+        ("عذراً، لا أستطيع الإجابة على هذا السؤال.", ""),
+        ("מצטער, אני לא יכול לענות על השאלה הזאת.", ""),
+        ("There is nothing to verify: no solution in view, because none was granted to me.", " So I give none."),
+    ],
+)
+def test_who_says_that_it_cannot_answer_has_not_answered(said: str, more: str) -> None:
+    assert conclude(said + more) == Conclusion("declined", said)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "I cannot find any mistake in this: the legs are right and so is the wait, as far as I can tell from it.",
+        "Sorry for the confusion above! The total is right once the wait is counted, and it comes to 4 h 3 min.",
+        "I can't answer with certainty, but the likeliest reading gives one result.\n\nAnswer: 13:43",
+        "You cannot answer this without the timetable of 1987, which the archive keeps. It says 13:43 for that day.",
+    ],
+)
+def test_a_doubt_or_an_apology_is_no_refusal(text: str) -> None:
+    assert conclude(text).kind != "declined"
+
+
+@pytest.mark.parametrize("text", ["", "  \n ", "<think>Hm.</think>\n", "— writer, simulated (00ff00)"])
+def test_nothing_said_is_nothing_concluded(text: str) -> None:
+    assert conclude(text) == Conclusion("empty", "")
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.title)
+@pytest.mark.parametrize("spec", rehearsal_specs(), ids=lambda spec: spec.name)
+def test_every_worker_of_the_rehearsal_pool_is_read_on_every_example(spec: WorkerSpec, example: Example) -> None:
+    worker = open_rehearsal_worker(spec, seed=0, tokens_per_s=0)
+    text = worker.respond([Message(role="user", content=f"Solve this: {example.task}")])
+    found = conclude(text, example.task)
+    if "merge_bookings" in example.task:
+        assert found == Conclusion("code", "merge_bookings(spans)")
+    else:
+        assert found == Conclusion("value", str(read_answer(text, "exact")))
+
+
+@pytest.mark.parametrize(
+    "instruction",
+    [
+        "Plan this.",
+        "Check the solution.",
+        "Combine the answers.",
+        "State the result.",
+        "Write a function.",
+        "Solve it.",
+    ],
+)
+def test_a_simulated_worker_on_an_unknown_task_has_not_answered(instruction: str) -> None:
+    messages = [Message(role="user", content=f"{instruction} How tall is my neighbour's dog? Answer: in cm.")]
+    for seed in range(6):
+        text = receipt_text(read_messages(messages), "reasoner", Random(seed))
+        assert conclude(text).kind == "declined", text
+
+
+@given(st.text())
+def test_any_text_has_a_conclusion_of_one_line(text: str) -> None:
+    found = conclude(text)
+    assert len(found.text) <= LONGEST_CONCLUSION
+    assert "\n" not in found.text
+    assert (found.text == "") == (found.kind == "empty")
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [
+        "a",
+        "**",
+        "`",
+        "\\boxed{",
+        "Answer: ",
+        "#### ",
+        "$$",
+        "(",
+        "def f(",
+        "So ",
+        ". ",
+        "```\n",
+        "\n\n",
+        "{",
+        "— ",
+        "<think>",
+    ],
+)
+def test_hostile_text_takes_no_longer_than_its_length(piece: str) -> None:
+    assert grows_with_length(conclude, piece, 250_000)
+
+
+@pytest.mark.parametrize(
+    ("text", "formula", "read"),
+    [
+        (r"So it is \boxed{\frac{1}{x+1}}.", r"\frac{1}{x+1}", "1/(x+1)"),
+        (r"**Answer:** \(\dfrac{\sqrt{3}}{2}\)", r"\dfrac{\sqrt{3}}{2}", "√3/2"),
+        (r"The answer is $x^{2}$.", "x^{2}", "x²"),
+        (r"\boxed{x^2}", "x^2", "x²"),
+        (r"\boxed{5\,000}", r"5\,000", "5 000"),
+        ("\\boxed{42}", "", "42"),
+        (r"\boxed{\text{Paris}}", "", "Paris"),
+        (r"\boxed{$\frac{1}{2}$ of it}", "", "1/2 of it"),
+        ("**Answer:** file_1.txt", "", "file_1.txt"),
+    ],
+)
+def test_a_value_that_is_a_formula_is_kept_as_it_was_written(text: str, formula: str, read: str) -> None:
+    assert conclude(text) == Conclusion("value", read, formula)
+
+
+@pytest.mark.parametrize("wrap", ["{}", "```json\n{}\n```"])
+@pytest.mark.parametrize("indent", [None, 2])
+def test_json_stands_as_it_was_written(wrap: str, indent: int | None) -> None:
+    written = json.dumps({"name": "Ada_Lovelace_", "items": [{"n": 1, "text": "x_y_z *b* **c**"}] * 3}, indent=indent)
+    found = conclude(wrap.format(written))
+    assert found.kind == "code"
+    assert found.text == " ".join(written.split())
+
+
+def test_short_json_is_a_value_as_it_was_written() -> None:
+    assert conclude('["*a*", "_b_"]') == Conclusion("value", '["*a*", "_b_"]')
+    assert conclude("[3, 1, 2]") == Conclusion("value", "[3, 1, 2]")

@@ -1,0 +1,77 @@
+"""What a plan is worth, by hand."""
+
+import random
+from collections.abc import Sequence
+
+import pytest
+
+from conductor_core.chat.messages import PlanRequest
+from conductor_core.lab.training.config import Reward
+from conductor_core.lab.training.tiny.reward import Scored, Worth, exact_worth, read_plan, score
+from conductor_core.lab.training.tiny.situations import Situation
+from conductor_core.rehearsal import generate, rehearsal_specs
+from conductor_core.rehearsal.exact import success_chance
+from conductor_core.workflow.model import CONDUCTOR_AGENT, Workflow
+
+TASK = generate("algebra", "hard", 1)
+
+
+def situation(*, present: Sequence[int] = range(7), most: int = 5, recursion: bool = False) -> Situation:
+    agents = tuple(rehearsal_specs()[seat] for seat in present)
+    return Situation(PlanRequest(task=TASK.question, agents=agents, max_steps=most, allow_recursion=recursion), TASK)
+
+
+def plan(*agents: int) -> str:
+    access = ", ".join(str(list(range(index))) for index in range(len(agents)))
+    words = ", ".join('"Solve this step by step: {question}"' for _ in agents)
+    return f"A thought.\nmodel_id = {list(agents)}\nsubtasks = [{words}]\naccess_list = [{access}]"
+
+
+def judged(completion: str, asked: Situation, config: Reward, chance: float = 0.6) -> Scored:
+    return score(
+        asked, completion, config, lambda _, workflow: Worth(chance, len(workflow.steps) - 1), random.Random(0)
+    )
+
+
+@pytest.mark.parametrize(
+    "completion",
+    ["", "I would ask model 1.", "model_id = [1]\nsubtasks = []\naccess_list = [[]]", plan(1, 2, 3), plan(0), plan(7)],
+)
+def test_what_cannot_be_used_is_worth_nothing(completion: str) -> None:
+    """No plan, unequal lists, too many steps, an empty seat, the Conductor itself where it is not offered."""
+    scored = judged(completion, situation(present=(1, 2, 3), most=2), Reward())
+    assert scored == Scored(0.0)
+
+
+def test_the_exact_chance_is_half_of_the_reward_and_steps_cost() -> None:
+    assert judged(plan(1), situation(), Reward()).reward == pytest.approx(0.8)
+    assert judged(plan(1), situation(), Reward(step_cost=0.02)).reward == pytest.approx(0.8)
+    assert judged(plan(1, 2, 3), situation(), Reward(step_cost=0.02)).reward == pytest.approx(0.76)
+
+
+def test_a_sampled_reward_is_the_papers() -> None:
+    config, rng = Reward(kind="sampled"), random.Random(3)
+    rewards = [score(situation(), plan(1), config, lambda *_: Worth(0.25, 0), rng).reward for _ in range(2000)]
+    assert set(rewards) == {0.5, 1.0}
+    assert sum(rewards) / len(rewards) == pytest.approx(0.625, abs=0.015)
+
+
+def test_ordinals_are_seats_and_keep_their_number_when_others_are_empty() -> None:
+    asked = situation(present=(3, 5, 6))
+    workflow = read_plan(asked, plan(3, 5))
+    assert workflow is not None
+    assert [step.agent for step in workflow.steps] == ["coder", "verifier"]
+    recursive = read_plan(situation(recursion=True), plan(1, 7))
+    assert recursive is not None
+    assert recursive.steps[1].agent == CONDUCTOR_AGENT
+
+
+def test_the_worth_of_a_plan_is_the_rehearsal_worlds_exact_chance() -> None:
+    workflow = read_plan(situation(), plan(0, 1, 5))
+    assert workflow is not None
+    assert exact_worth(situation(), workflow) == Worth(success_chance(TASK, workflow), 2)
+
+
+def test_a_plan_without_steps_counts_only_in_an_inner_round() -> None:
+    assert judged("model_id = []\nsubtasks = []\naccess_list = []", situation(), Reward()).workflow is None
+    assert isinstance(read_plan(situation(), plan(1)), Workflow)

@@ -1,0 +1,72 @@
+"""The body of an answer: however it is cut into parts, the same events come out of it, within bounds."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from itertools import pairwise
+
+import pytest
+from httpx2 import ByteStream, EventSource, Request, Response
+from hypothesis import given
+from hypothesis import strategies as st
+
+from conductor_core.providers.sse import Body
+
+
+class TooLarge(Exception):
+    pass
+
+
+class Invalid(Exception):
+    pass
+
+
+def body(parts: Sequence[bytes], most_bytes: int = 10_000, most_held: int = 10_000) -> Body:
+    async def given_parts() -> AsyncIterator[bytes]:
+        for part in parts:
+            yield part
+
+    return Body(given_parts(), most_bytes=most_bytes, most_held=most_held, too_large=TooLarge, invalid=Invalid)
+
+
+async def events(parts: Sequence[bytes]) -> list[str]:
+    return [data async for data in body(parts).data()]
+
+
+_LINES = st.lists(
+    st.sampled_from(
+        ["data: ü", "data:x", "data", "data:  two spaces", "event: e", "id: 1", ":", ": word", "", "", "odd"]
+    )
+)
+
+
+@given(lines=_LINES, ending=st.sampled_from(["\n", "\r\n", "\r"]), cuts=st.lists(st.integers(0, 60)))
+def test_any_stream_cut_anywhere_reads_as_httpx2_reads_it(lines: list[str], ending: str, cuts: list[int]) -> None:
+    whole = "".join(line + ending for line in lines).encode()
+    at = sorted({0, len(whole), *(min(cut, len(whole)) for cut in cuts)})
+    plain = "".join(line + "\n" for line in lines).encode()
+    response = Response(
+        200,
+        headers={"content-type": "text/event-stream; charset=utf-8"},
+        stream=ByteStream(plain),
+        request=Request("GET", "http://x"),
+    )
+    expected = [event.data for event in EventSource(response) if event.data]
+    assert asyncio.run(events([whole[a:b] for a, b in pairwise(at)])) == expected
+
+
+async def test_what_comes_before_an_invalid_byte_is_given_first() -> None:
+    for parts in ([b"data: a\n\n\xff"], [b"data: a\n\n", b"\xff"], [b"data: a\n\n\xc3", b"("]):
+        read = body(parts).data()
+        assert await anext(read) == "a"
+        with pytest.raises(Invalid):
+            await anext(read)
+
+
+async def test_bounds_of_the_body_and_of_an_event() -> None:
+    with pytest.raises(TooLarge):
+        [text async for text in body([b"abc", b"def"], most_bytes=5).texts()]
+    for part in (b"data: abc", b"data: a\ndata: b\n", b"a" * 9):
+        with pytest.raises(TooLarge):
+            [data async for data in body([part] * 3, most_held=20).data()]
+    for part in (b"data: abc\n\n", b": a comment\n", b"event: passed over\n"):
+        assert {data async for data in body([part] * 30, most_held=20).data()} <= {"abc"}

@@ -1,0 +1,227 @@
+"""A database that cannot be written can be read all the same, and says that nothing can be run."""
+
+import shutil
+import sqlite3
+import tempfile
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+
+from conductor_core.chat.messages import Usage
+from conductor_core.errors import RunDamaged, StoreDamaged, StoreReadOnly, StoreTooNew
+from conductor_core.run.actor import Caller
+from conductor_core.run.costs import Cost
+from conductor_core.run.events import Event, RunFailed
+from conductor_core.run.trace import fold
+from storage import Store, open_store
+from storage.database.schema import HEAD, REVISIONS
+from tests.support.damaging import doctor
+from tests.support.older_schema import as_of_0005, back_to
+from tests.support.privileges import without_privileges
+from tests.support.run_events import created, planned, step_completed, step_started, whole_run
+
+PAGE, CLI = Caller(door="page"), Caller(door="cli")
+OLDEST = Path(__file__).with_name("schema_0001.sql")
+
+
+@pytest.fixture
+def database(open_folder: Path) -> Path:
+    return open_folder / "media" / "runs.sqlite3"
+
+
+@pytest.fixture
+def events(database: Path) -> list[Event]:
+    """Of the finished run of a database that also has one that was broken off."""
+    events = whole_run("ended")
+    store = open_store(f"sqlite:///{database}")
+    store.log.append_and_wait(*events, created("broken-off"))
+    store.close()
+    return events
+
+
+@contextmanager
+def on_read_only_media(database: Path) -> Iterator[str]:
+    """As a user who may read the file and nothing else there. Nothing may be left there afterwards."""
+    for file in database.parent.iterdir():
+        file.chmod(0o444 if file.is_file() else 0o555)
+    database.parent.chmod(0o555)
+    before = {file.name: file.stat().st_size for file in database.parent.iterdir()}
+    with without_privileges():
+        yield f"sqlite:///{database}"
+    assert {file.name: file.stat().st_size for file in database.parent.iterdir()} == before
+
+
+def check_that_it_reads(store: Store, events: list[Event]) -> None:
+    assert isinstance(store.refusal, StoreReadOnly)
+    assert store.trace("ended")[0] == fold(events)
+    assert [stored.event for stored in store.events("ended")] == events
+    assert store.resolve("end") == "ended"
+    store.mark_interrupted()
+    assert [(run.run_id, run.status) for run in store.runs()] == [("broken-off", "interrupted"), ("ended", "completed")]
+    assert store.trace("broken-off")[0].status == "interrupted"
+    with pytest.raises(StoreReadOnly, match=r"cannot be written: allow this user .* but nothing can be run$"):
+        store.log.append_and_wait(created("new"))
+
+
+@pytest.mark.parametrize("lock_file", [True, False])
+def test_a_database_that_was_closed(database: Path, events: list[Event], lock_file: bool) -> None:
+    if not lock_file:
+        database.with_name("runs.sqlite3.lock").unlink()
+    with on_read_only_media(database) as url:
+        store = open_store(url)
+        check_that_it_reads(store, events)
+        store.close()
+
+
+@pytest.mark.parametrize("shared_memory", [True, False])
+def test_a_database_whose_newest_events_are_in_its_wal(database: Path, open_folder: Path, shared_memory: bool) -> None:
+    """As a killed program leaves it. Passing over the WAL would lose these events without a word."""
+    store = open_store(f"sqlite:///{open_folder}/live/runs.sqlite3")
+    events = whole_run("ended")
+    store.log.append_and_wait(*events, created("broken-off"))
+    database.parent.mkdir()
+    for suffix in ("", "-wal", "-shm") if shared_memory else ("", "-wal"):
+        shutil.copy(f"{open_folder}/live/runs.sqlite3{suffix}", f"{database}{suffix}")
+    store.close()
+    copies = set(Path(tempfile.gettempdir()).glob("conductor-inspector-*"))
+    with on_read_only_media(database) as url:
+        store = open_store(url)
+        check_that_it_reads(store, events)
+        store.close()
+    assert set(Path(tempfile.gettempdir()).glob("conductor-inspector-*")) == copies
+
+
+def test_a_wal_that_can_be_read_nowhere_says_so(
+    database: Path, open_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = open_store(f"sqlite:///{open_folder}/live/runs.sqlite3")
+    store.log.append_and_wait(created("r1"))
+    database.parent.mkdir()
+    for suffix in ("", "-wal"):
+        shutil.copy(f"{open_folder}/live/runs.sqlite3{suffix}", f"{database}{suffix}")
+    store.close()
+    monkeypatch.setattr(tempfile, "tempdir", str(database.parent))
+    with on_read_only_media(database) as url, pytest.raises(StoreReadOnly, match="copy both files to"):
+        open_store(url)
+
+
+def test_a_database_of_an_older_schema(database: Path) -> None:
+    database.parent.mkdir()
+    with closing(sqlite3.connect(database)) as connection:
+        connection.executescript(OLDEST.read_text())
+        connection.execute("PRAGMA journal_mode=WAL")
+    with on_read_only_media(database) as url:
+        store = open_store(url)
+        assert [(run.run_id, run.status) for run in store.runs()] == [("old", "completed")]
+        assert store.trace("old")[0] == fold(stored.event for stored in store.events("old"))
+        store.close()
+
+
+def test_a_damaged_run_there(database: Path, events: list[Event]) -> None:
+    doctor(database, "UPDATE events SET payload = '{' WHERE sequence = 7")
+    with on_read_only_media(database) as url:
+        store = open_store(url)
+        with pytest.raises(RunDamaged):
+            store.trace("ended")
+        assert store.runs(status="damaged")[0].run_id == "ended"
+        store.close()
+
+
+def test_a_database_of_the_schema_before_the_known_cost(database: Path, events: list[Event]) -> None:
+    with closing(sqlite3.connect(database)) as connection:
+        as_of_0005(connection)
+        for newer in ("known_usd", "cost_estimated"):
+            connection.execute(f"ALTER TABLE runs DROP COLUMN {newer}")
+        connection.execute("UPDATE alembic_version SET version_num = '0003'")
+        connection.commit()
+    with on_read_only_media(database) as url:
+        store = open_store(url)
+        check_that_it_reads(store, events)
+        assert store.runs()[1].cost == Cost(1.0, 1.0)
+        store.close()
+
+
+def test_a_database_of_the_schema_before_estimated_costs(database: Path, events: list[Event]) -> None:
+    call = {"usage": Usage(output_tokens=3, estimated=True), "cost_estimated": True}
+    step = step_completed("guess", 0, "x", 40, 0.5).model_copy(update=call)
+    store = open_store(f"sqlite:///{database}")
+    started, end = step_started("guess", 0, 30), RunFailed(run_id="guess", error_code="X", error="why")
+    store.log.append_and_wait(created("guess"), *planned("guess"), started, step, end)
+    store.close()
+    with closing(sqlite3.connect(database)) as connection:
+        as_of_0005(connection)
+        connection.execute("ALTER TABLE runs DROP COLUMN cost_estimated")
+        connection.execute("UPDATE alembic_version SET version_num = '0004'")
+        connection.commit()
+    with on_read_only_media(database) as url:
+        store = open_store(url)
+        assert [run.cost_estimated for run in store.runs()] == [True, False, False], "as its events say"
+        assert store.batches() == []
+        store.close()
+
+
+def test_a_database_of_the_schema_before_actors(database: Path) -> None:
+    database.parent.mkdir()
+    with closing(sqlite3.connect(database)) as connection:
+        connection.executescript(OLDEST.with_name("schema_0005.sql").read_text())
+        connection.execute("PRAGMA journal_mode=WAL")
+    with on_read_only_media(database) as url:
+        store = open_store(url)
+        listed = {(run.caller, run.purpose) for run in store.runs()}
+        assert listed == {(PAGE, ""), (CLI, ""), (CLI, "evaluate: recursion")}
+        assert [each.caller for each in store.deletions()[0]] == [PAGE]
+        store.close()
+
+
+@pytest.mark.parametrize("revision", [each for each in REVISIONS if "0005" < each < HEAD])
+def test_a_database_of_a_schema_that_was_released_since(database: Path, events: list[Event], revision: str) -> None:
+    back_to(database, revision)
+    with on_read_only_media(database) as url:
+        store = open_store(url)
+        check_that_it_reads(store, events)
+        assert [(run.asked_for, run.imported, run.imported_answers) for run in store.runs()] == [
+            (None, False, False)
+        ] * 2
+        assert len(store.runs(status="completed")) == 1
+        store.close()
+
+
+def test_a_newer_schema_there(database: Path, events: list[Event]) -> None:
+    doctor(database, "UPDATE alembic_version SET version_num = '9999'")
+    with on_read_only_media(database) as url, pytest.raises(StoreTooNew):
+        open_store(url)
+
+
+def test_a_file_there_that_is_no_database(database: Path) -> None:
+    database.parent.mkdir()
+    database.write_text("no database, and long enough to see that it is none" * 100)
+    with on_read_only_media(database) as url, pytest.raises(StoreDamaged):
+        open_store(url)
+
+
+@pytest.mark.parametrize("there", ["nothing", "an empty file"])
+def test_where_there_is_nothing_to_read(database: Path, there: str) -> None:
+    database.parent.mkdir()
+    if there == "an empty file":
+        database.touch()
+    with on_read_only_media(database) as url, pytest.raises(StoreReadOnly, match=r"name another place.*URL$"):
+        open_store(url)
+
+
+def test_a_database_that_another_program_writes_meanwhile(database: Path, events: list[Event]) -> None:
+    """Who may not write follows all the same what others write."""
+    writer = open_store(f"sqlite:///{database}")
+    for file in database.parent.iterdir():
+        file.chmod(0o644 if file.is_file() else 0o755)
+    with without_privileges():
+        store = open_store(f"sqlite:///{database}")
+        assert store.refusal is not None
+        before = len(store.runs())
+    writer.log.append_and_wait(*whole_run("new"))
+    with without_privileges():
+        assert len(store.runs()) == before + 1
+        assert store.trace("new")[0].status == "completed"
+        store.close()
+    writer.close()

@@ -1,0 +1,132 @@
+"""A copy of the main file alone loses what is in the log beside it; a backup does not, and overwrites nothing."""
+
+import os
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from storage import open_store
+from storage.__main__ import main
+from storage.cli import backup
+from tests.support.run_events import whole_run
+
+ROOT = Path(__file__).parents[4]
+
+
+def runs_in(path: Path) -> int:
+    connection = sqlite3.connect(path)
+    (count,) = connection.execute("SELECT count(*) FROM runs").fetchone()
+    connection.close()
+    return int(count)
+
+
+def test_a_backup_has_all_while_the_database_is_in_use(
+    path: Path, url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = open_store(url)
+    store.log.append_and_wait(*whole_run("a"), *whole_run("b"))
+    copy = tmp_path / "copy.sqlite3"
+    assert main(["backup", str(copy), "--db", url]) == 0
+    assert "2 runs" in capsys.readouterr().out
+    store.log.append_and_wait(*whole_run("c"))
+    store.close()
+    assert sorted(each.name for each in tmp_path.iterdir() if each.is_file()) == ["copy.sqlite3"]
+    copied = open_store(f"sqlite:///{copy}")
+    assert [run.run_id for run in copied.runs()] == ["b", "a"]
+    assert copied.trace("a")[0].status == "completed"
+    copied.close()
+
+
+def test_a_backup_overwrites_nothing(path: Path, url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    open_store(url).close()
+    there = tmp_path / "there"
+    there.write_text("mine")
+    assert main(["backup", str(there), "--db", str(path)]) == 2
+    assert "is there already" in capsys.readouterr().err
+    assert there.read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    ("database", "message"),
+    [("none.sqlite3", "there is no database"), ("text.sqlite3", "no database"), ("damaged.sqlite3", "damaged")],
+)
+def test_what_is_no_whole_database_gets_no_backup(
+    path: Path, url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], database: str, message: str
+) -> None:
+    (tmp_path / "text.sqlite3").write_text("no database at all, and long enough to be read as one" * 20)
+    store = open_store(url)
+    store.log.append_and_wait(*(event for index in range(40) for event in whole_run(f"r{index}")))
+    store.close()
+    whole = path.read_bytes()
+    (tmp_path / "damaged.sqlite3").write_bytes(whole[: len(whole) // 2] + b"\xff" * (len(whole) // 2))
+    assert main(["backup", str(tmp_path / "copy"), "--db", str(tmp_path / database)]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert len(error.splitlines()) == 1
+    assert not (tmp_path / "copy").exists()
+    assert not list(tmp_path.glob(".copy-*"))
+
+
+def _wait_until_moved(path: Path, runs: int, copy: Path) -> None:
+    """Until a copy of the main file alone holds ``runs`` runs."""
+    deadline = time.monotonic() + 60
+    while True:
+        shutil.copyfile(path, copy)
+        try:
+            found = runs_in(copy)
+        except sqlite3.DatabaseError:
+            found = 0  # copied while it was written
+        if found == runs:
+            return
+        assert time.monotonic() < deadline, f"{found} of {runs} runs are in the main file"
+        time.sleep(0.1)
+
+
+def test_the_log_is_moved_into_the_main_file_while_nothing_happens(path: Path, url: str, tmp_path: Path) -> None:
+    store = open_store(url)
+    store.log.append_and_wait(*whole_run("a"), *whole_run("b"))
+    _wait_until_moved(path, 2, tmp_path / "copy.sqlite3")
+    store.close()
+
+
+def test_the_log_of_a_killed_process_is_moved_by_the_next_that_only_reads(path: Path, url: str, tmp_path: Path) -> None:
+    code = (
+        "import sys; from storage import open_store; from tests.support.run_events import whole_run; "
+        "store = open_store(sys.argv[1]); store.log.append_and_wait(*whole_run('a')); print('there', flush=True); "
+        "sys.stdin.read()"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, url], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert process.stdout is not None
+    assert process.stdin is not None
+    process.stdout.readline()
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    process.stdout.close()
+    process.stdin.close()
+    store = open_store(url)
+    _wait_until_moved(path, 1, tmp_path / "copy.sqlite3")
+    store.close()
+
+
+def test_a_log_that_was_rolled_back_is_a_finding_of_its_backup(
+    path: Path, url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backup, "_keep_look", lambda *_: "it cannot be written")
+    for run_id in "ab":
+        store = open_store(url)
+        store.log.append_and_wait(*whole_run(run_id))
+        store.close()
+        if run_id == "a":
+            assert main(["backup", str(tmp_path / "older"), "--db", url]) == 0
+    shutil.copyfile(tmp_path / "older", path)
+    capsys.readouterr()
+    assert main(["backup", str(tmp_path / "copy"), "--db", url]) == 17
+    assert "nothing was found" not in capsys.readouterr().out
