@@ -130,11 +130,11 @@ class Replayed:
         self.passes = 0
 
     def logits(self, draft: Sequence[int] = ()) -> torch.Tensor:
-        rows = torch.zeros(1 + len(draft), self._model.vocabulary)
+        rows = torch.zeros(1 + len(draft), self._model.vocabulary.size)
         for row in range(1 + len(draft)):
             text = self._writer.text + self._model.tokenizer.decode(draft[:row])
             rest = self._target.removeprefix(text) if self._target.startswith(text) else ""
-            rows[row, (self._model.encode_text(rest) or [min(self._model.stop_ids)])[0]] = 1.0
+            rows[row, (self._model.vocabulary.encode(rest) or [min(self._model.vocabulary.stop_ids)])[0]] = 1.0
         return rows
 
     def read(self, ids: Sequence[int], draft: Sequence[int]) -> torch.Tensor:
@@ -150,7 +150,7 @@ def replay_one(
 ) -> tuple[int, int] | None:
     """Returns passes and tokens; None if the model's grammar or budget allows another plan only."""
     ids, _ = model.encode(generation)
-    writer = Writer(model, len(ids), generation, lambda _: None)
+    writer = model.writer(len(ids), generation, lambda _: None)
     reader = Replayed(model, writer, target)
     times = PassTimes([1.0] * LONGEST_WITH_DRAFT) if drafted else None
     drafts = Drafts(ids, earlier or Earlier(), times)

@@ -29,7 +29,7 @@ CHUNK = 256
 def taken(model: LoadedModel) -> tuple[float, float]:
     """Returns the seconds to read ``STATIC_TOKENS`` tokens, and to write one after them."""
     model.choose_threads()
-    ids = torch.arange(100, 100 + STATIC_TOKENS)[None] % model.vocabulary
+    ids = torch.arange(100, 100 + STATIC_TOKENS)[None] % model.vocabulary.size
     cache = DynamicCache(config=model.model.config)
     began_s = time.perf_counter()
     for start in range(0, STATIC_TOKENS, CHUNK):

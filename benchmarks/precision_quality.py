@@ -58,7 +58,7 @@ async def plans(precision: PrecisionChoice, asked: Sequence[PlanRequest], folder
 def likeliest(model: LoadedModel, prompt: Any, plan: str) -> torch.Tensor:
     """Returns the likeliest token at each place of ``plan`` after ``prompt``."""
     before, _ = model.encode(Generation(prompt, max_tokens=1))
-    ids = torch.tensor([before + model.encode_text(plan)])
+    ids = torch.tensor([before + model.vocabulary.encode(plan)])
     with torch.inference_mode():
         chosen: torch.Tensor = model.model(input_ids=ids).logits[0, len(before) - 1 : -1].argmax(-1)
     return chosen
@@ -110,7 +110,7 @@ def _logits(model: Any, ids: torch.Tensor) -> torch.Tensor:
 def of_checkpoint(model_folder: Path, folder: Path, *, exact: bool) -> list[dict[str, Any]]:
     files = inspect_folder(model_folder)
     first = LoadedModel(files)
-    words = first.encode_text(REQUESTS.read_text(encoding="utf-8"))[:LOGIT_TOKENS]
+    words = first.vocabulary.encode(REQUESTS.read_text(encoding="utf-8"))[:LOGIT_TOKENS]
     ids = torch.tensor([words])
     vocabulary = len(first.tokenizer)
     told = {first.placement.dtype: _logits(first.model, ids)[:, :vocabulary]}

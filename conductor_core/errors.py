@@ -50,16 +50,13 @@
         │   └── RunTooNew               a newer version of this program wrote it
         └── EventOutOfOrder         an event that cannot follow those already kept of its run
 
-The message is one line that names the fault and its place and says what to do. Facts are attributes.
+The message is one line that names the fault and its place and says what to do. Facts are attributes. An error that
+carries a value of a room above lies there: ``WorkflowInvalid`` in ``workflow.validation``, ``RunUnreadable`` and its
+kinds in ``run.trace``.
 """
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from conductor_core.run.trace import RunTrace
-    from conductor_core.workflow.model import Fault
 
 
 class InspectorError(Exception):
@@ -78,12 +75,6 @@ def codes_of(*kinds: type[InspectorError]) -> frozenset[str]:
 
 
 class BadInput(InspectorError): ...
-
-
-class WorkflowInvalid(BadInput):
-    def __init__(self, message: str, faults: "Sequence[Fault]") -> None:
-        super().__init__(message)
-        self.faults = tuple(faults)
 
 
 class PoolInvalid(BadInput):
@@ -171,10 +162,7 @@ class ConductorCertificate(ConductorUnavailable): ...
 class PromptOverflows(ConductorError): ...
 
 
-class PlanRejected(ConductorError):
-    def __init__(self, message: str, faults: "Sequence[Fault]") -> None:
-        super().__init__(message)
-        self.faults = tuple(faults)
+class PlanRejected(ConductorError): ...
 
 
 class WorkerError(CallError):
@@ -277,30 +265,6 @@ class OwnerGone(StoreError): ...
 
 
 class ContentMissing(StoreError): ...
-
-
-class RunUnreadable(StoreError):
-    """A run that cannot be read to its end.
-
-    Attributes:
-        sequence: of the first event that cannot be read; None if it is unknown which event is wrong.
-        trace: the run as far as it can be read; None if not even its first event can.
-    """
-
-    def __init__(self, message: str, *, run_id: str, sequence: int | None, trace: "RunTrace | None") -> None:
-        super().__init__(message)
-        self.run_id = run_id
-        self.sequence = sequence
-        self.trace = trace
-
-
-class RunDamaged(RunUnreadable): ...
-
-
-class RunKeyAway(RunUnreadable): ...
-
-
-class RunTooNew(RunUnreadable): ...
 
 
 class EventOutOfOrder(StoreError): ...

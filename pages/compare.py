@@ -9,10 +9,10 @@ import streamlit as st
 
 from conductor_core.analysis.compare import compare_runs
 from conductor_core.analysis.compare_report import comparison_document
-from conductor_core.errors import InspectorError, RunUnreadable, StoreError
+from conductor_core.errors import InspectorError, StoreError
 from conductor_core.run.request import REPLAY_PURPOSE
 from conductor_core.run.share import MOST_RUNS
-from conductor_core.run.trace import RunTrace
+from conductor_core.run.trace import RunTrace, RunUnreadable
 from pages.components.app import address, places
 from pages.components.app.access_log import exported, looked, this_browser
 from pages.components.app.session import current

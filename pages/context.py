@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import streamlit as st
 
 from conductor_core.engine.estimates import what_if
-from conductor_core.errors import InspectorError, RunUnreadable, StoreError
+from conductor_core.errors import InspectorError, StoreError
 from conductor_core.run.context_flow import Cell, ContextFlow, RoundContext, context_flow
-from conductor_core.run.trace import RunTrace
+from conductor_core.run.trace import RunTrace, RunUnreadable
 from conductor_core.run.values import label
 from pages.components.app.access_log import looked
 from pages.components.app.session import current

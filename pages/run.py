@@ -9,11 +9,11 @@ from conductor_core.engine.pools import pool_info
 from conductor_core.engine.request import carried, may_run_here, rerun_of, resume_of
 from conductor_core.engine.rerun import RerunPreview, preview
 from conductor_core.engine.reuse import pinned_if_recorded
-from conductor_core.errors import InspectorError, RunUnreadable, StoreError
+from conductor_core.errors import InspectorError, StoreError
 from conductor_core.run.actor import Caller, local_caller
 from conductor_core.run.commands import Edit
 from conductor_core.run.request import GivenOutput, Overrides, RunRequest
-from conductor_core.run.trace import RunTrace
+from conductor_core.run.trace import RunTrace, RunUnreadable
 from conductor_core.workflow.edits import Origins
 from conductor_core.workflow.model import Workflow
 from pages.components.app import address, places

@@ -3,7 +3,7 @@
 from storage.lifecycle.deletion import Deleted
 from storage.log.queries import Totals
 from storage.privacy.settings import Privacy
-from storage.records import BatchSummary, RawEvent, RunSummary, StoredEvent, unreadable_status
+from storage.records import BatchSummary, RawEvent, RunSummary, StoredEvent
 from storage.store import Store, open_store
 
 __all__ = [
@@ -16,5 +16,4 @@ __all__ = [
     "StoredEvent",
     "Totals",
     "open_store",
-    "unreadable_status",
 ]

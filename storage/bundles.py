@@ -27,7 +27,6 @@ from conductor_core.run.redaction import Redactor
 from conductor_core.run.trace import ENDED_STATUSES
 from conductor_core.settings import Settings
 from storage import errors
-from storage.access_log.notes import not_on_record
 from storage.decision_records import record_page_of
 from storage.evidence import single_file
 from storage.evidence.bundle import write_bundle
@@ -154,7 +153,7 @@ def export_bundle(database: Path, chosen: Chosen, target: Path, settings: Settin
         if not run_ids:
             raise BadInput("no run fits: nothing is exported")
         done = export_runs(store, run_ids, target, _Ticker(), caller)
-        not_on_record(store)
+        store.looks.warn_if_lost()
         return done
     finally:
         store.close()

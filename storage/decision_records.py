@@ -7,9 +7,9 @@ from datetime import datetime
 from conductor_core.analysis.decision_reader import decision_record
 from conductor_core.analysis.decision_record import DecisionRecord
 from conductor_core.chat.messages import ImagePart
-from conductor_core.errors import ContentMissing, RunUnreadable, UnknownRun
+from conductor_core.errors import ContentMissing, UnknownRun
 from conductor_core.run.redaction import Redactor
-from conductor_core.run.trace import RunTrace, fold
+from conductor_core.run.trace import RunTrace, RunUnreadable, fold
 from storage.store import Store
 
 

@@ -2,19 +2,14 @@
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal, get_args
+from typing import Literal
 
 from conductor_core.chat.messages import Usage
-from conductor_core.errors import RunKeyAway, RunTooNew, StoreError
 from conductor_core.run.actor import Caller
 from conductor_core.run.costs import Cost
 from conductor_core.run.events import Event
-from conductor_core.run.trace import RunStatus
+from conductor_core.run.trace import RunStatus, UnreadableStatus
 from conductor_core.workflow.model import Frozen
-
-UnreadableStatus = Literal["damaged", "too_new", "key_away"]
-UNREADABLE_STATUSES: tuple[UnreadableStatus, ...] = get_args(UnreadableStatus)
-
 
 ErasedStatus = Literal["erased"]
 ERASED: ErasedStatus = "erased"
@@ -23,13 +18,6 @@ ERASED: ErasedStatus = "erased"
 
 SEALED_COLUMNS = ("task", "error")
 """The columns of ``runs`` that hold text of a task or an answer. All others stay in plain sight."""
-
-
-def unreadable_status(error: StoreError) -> UnreadableStatus:
-    """Returns the status to show for a run that cannot be read to its end because of ``error``."""
-    if isinstance(error, RunKeyAway):
-        return "key_away"
-    return "too_new" if isinstance(error, RunTooNew) else "damaged"
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,21 +8,13 @@ from datetime import datetime
 from pathlib import Path
 
 from conductor_core.chat.messages import LoadedImage
-from conductor_core.errors import (
-    BadInput,
-    EventOutOfOrder,
-    RunHasEnded,
-    RunUnreadable,
-    StoreDamaged,
-    StoreError,
-    UnknownRun,
-)
+from conductor_core.errors import BadInput, EventOutOfOrder, RunHasEnded, StoreDamaged, StoreError, UnknownRun
 from conductor_core.privacy import masking
 from conductor_core.run.actor import Caller
 from conductor_core.run.commands import Command, SentCommand
 from conductor_core.run.costs import interruption
 from conductor_core.run.events import Event, RunCreated
-from conductor_core.run.trace import RunTrace
+from conductor_core.run.trace import RunTrace, RunUnreadable
 from conductor_core.settings import Settings, sqlite_url
 from storage import errors
 from storage.access_log.recorder import Looks

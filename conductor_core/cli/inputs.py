@@ -10,7 +10,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from conductor_core.chat.messages import Message
 from conductor_core.cli.text import one_line
-from conductor_core.errors import BadInput, WorkflowInvalid
+from conductor_core.errors import BadInput
 from conductor_core.files import given_path, is_there
 from conductor_core.precision import PrecisionChoice
 from conductor_core.run.values import Limits
@@ -18,7 +18,7 @@ from conductor_core.settings import Settings, setting_fault, sqlite_url
 from conductor_core.workflow.model import AccessList, Fault, Workflow
 from conductor_core.workflow.parser import parse_workflow_file
 from conductor_core.workflow.source import Parsed
-from conductor_core.workflow.validation import Checked, ImagesGiven, validate
+from conductor_core.workflow.validation import Checked, ImagesGiven, WorkflowInvalid, validate
 
 
 class _Turn(Message):

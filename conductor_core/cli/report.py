@@ -9,12 +9,11 @@ from conductor_core.cli import endings, live
 from conductor_core.cli.inputs import fault_line
 from conductor_core.cli.live import summary, workflow_lines
 from conductor_core.cli.text import duration, indented, labels, one_line
-from conductor_core.errors import RunUnreadable
 from conductor_core.privacy.detectors import in_words
 from conductor_core.run.actor import Caller
 from conductor_core.run.costs import IN_WORDS, basis, cost_of_part
 from conductor_core.run.request import Overrides
-from conductor_core.run.trace import ReusedFrom, RoundTrace, RunTrace, StepTrace
+from conductor_core.run.trace import ReusedFrom, RoundTrace, RunTrace, RunUnreadable, StepTrace, unreadable_status
 from conductor_core.run.values import SharedOutput, label
 from conductor_core.text import plain
 from conductor_core.workflow.model import AccessList
@@ -103,8 +102,6 @@ def run_lines(trace: RunTrace, fault: RunUnreadable | None = None) -> Iterator[s
     if fault is None:
         yield summary(trace)
     else:
-        from storage import unreadable_status  # when used: most reports need no store
-
         yield f"run {trace.run_id} · {unreadable_status(fault).replace('_', ' ')}, as far as it can be read:"
     purpose = f", for {one_line(trace.purpose, 40)}" if trace.purpose else ""
     who = f"{live.who(trace, trace.caller)}{purpose}"

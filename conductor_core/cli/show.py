@@ -11,12 +11,12 @@ from conductor_core.cli import inputs, options, report
 from conductor_core.cli.output import print_json, print_not_on_record, print_notes
 from conductor_core.cli.text import one_line
 from conductor_core.cli.wiring import opened_store
-from conductor_core.errors import BadInput, RunUnreadable
+from conductor_core.errors import BadInput
 from conductor_core.run import documents
 from conductor_core.run.actor import local_caller
 from conductor_core.run.request import REPLAY_PURPOSE
-from conductor_core.run.trace import RunTrace
-from storage import Store
+from conductor_core.run.trace import RunTrace, RunUnreadable
+from storage import RawEvent, RunSummary, Store
 
 
 def show(
@@ -98,10 +98,16 @@ def _show_event(store: Store, run_id: str, sequence: int, *, as_json: bool) -> i
     store.looks.viewed([run_id], "show --event", local_caller("cli"))
     print_not_on_record(store)
     if as_json:
-        print_json(documents.raw_event_document(found[0]))
+        print_json(raw_event_document(found[0]))
     else:
         print(report.raw_event_line(found[0]))
     return 0
+
+
+def raw_event_document(event: RawEvent) -> documents.Document:
+    """Returns an event as it is stored. ``payload`` shows bytes that are not UTF-8 as escapes."""
+    payload = event.payload.decode("utf-8", "backslashreplace")
+    return {"sequence": event.sequence, "kind": event.kind, "at_utc": event.at_utc, "payload": payload}
 
 
 def runs(
@@ -122,7 +128,12 @@ def runs(
         found = store.runs(limit=limit, search=search, status=status, without=None if replays else REPLAY_PURPOSE)
         print_notes(store, found)
     if as_json:
-        print_json({"runs": [documents.summary_document(run) for run in found]})
+        print_json({"runs": [summary_document(run) for run in found]})
     else:
         print("\n".join(report.runs_lines(found)))
     return 0
+
+
+def summary_document(run: RunSummary) -> documents.Document:
+    """Returns a run for a list."""
+    return run.model_dump(mode="json", exclude={"sequence"}) | documents.cost_document(run.cost)

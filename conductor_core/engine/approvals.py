@@ -13,7 +13,7 @@ from conductor_core.engine.pools import with_fallbacks
 from conductor_core.engine.prompts import Answer, StepInput, StepInputs, digest_text, told_instruction
 from conductor_core.engine.recorder import Recorder
 from conductor_core.engine.request import RunRecords
-from conductor_core.errors import BadInput, EventOutOfOrder, WorkflowInvalid
+from conductor_core.errors import BadInput, EventOutOfOrder
 from conductor_core.providers.servers import servers, servers_of_conductor
 from conductor_core.run import events as ev
 from conductor_core.run.actor import Caller
@@ -25,6 +25,7 @@ from conductor_core.run.values import Path, label
 from conductor_core.workflow.edits import require_fit
 from conductor_core.workflow.model import CONDUCTOR_AGENT, Step, Workflow, is_told
 from conductor_core.workflow.topology import topology
+from conductor_core.workflow.validation import WorkflowInvalid
 
 # Which gates hold a call back: to whom it would go, and what it could cost.
 

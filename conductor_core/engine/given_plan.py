@@ -1,8 +1,7 @@
 """Checks a workflow that a person gave."""
 
-from conductor_core.errors import WorkflowInvalid
 from conductor_core.workflow.model import Workflow
-from conductor_core.workflow.validation import Checked, ImagesGiven, validate
+from conductor_core.workflow.validation import Checked, ImagesGiven, WorkflowInvalid, validate
 
 
 def check_given(

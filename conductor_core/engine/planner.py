@@ -118,9 +118,7 @@ async def ask_conductor(state: RunState, round_path: Path, parent: ParentPlan | 
             return checked.workflow
         request = request.model_copy(update={"rejected": _told(checked)})
     times = "once" if attempts == 1 else f"{attempts} times"
-    raise PlanRejected(
-        sentence(f"{conductor.info.name} was asked {times} and wrote no usable workflow", checked), checked.faults
-    )
+    raise PlanRejected(sentence(f"{conductor.info.name} was asked {times} and wrote no usable workflow", checked))
 
 
 def use_given(

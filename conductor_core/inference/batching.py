@@ -13,7 +13,6 @@ import torch
 from transformers import DynamicCache
 
 from conductor_core.chat.messages import FinishReason
-from conductor_core.inference.decoding import Writer
 from conductor_core.inference.generation import Generation, Written
 from conductor_core.inference.model import LoadedModel
 
@@ -43,8 +42,8 @@ class _Row:
         self.prompt, _ = model.encode(wanted.generation)
         self.read = len(self.prompt)
         self._limit = min(wanted.generation.max_tokens, model.room(self.prompt))
-        self._stop_ids = model.stop_ids
-        self._writer = Writer(model, len(self.prompt), wanted.generation, wanted.emit)
+        self._stop_ids = model.vocabulary.stop_ids
+        self._writer = model.writer(len(self.prompt), wanted.generation, wanted.emit)
 
     def go_on(self, logits: torch.Tensor) -> list[int]:
         """Draws a token. Returns the tokens that the model must read next, none if the row has ended.

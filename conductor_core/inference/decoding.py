@@ -5,7 +5,8 @@ of logits for each place. The writer draws from row after row as long as what it
 """
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Protocol
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 import torch
 import xgrammar
@@ -14,37 +15,53 @@ from conductor_core.chat.messages import FinishReason, TokenChoice
 from conductor_core.inference.drafts import Drafts
 from conductor_core.inference.generation import Generation, InferenceError, Interrupted, Sampling, Written
 
-if TYPE_CHECKING:
-    from conductor_core.inference.model import LoadedModel
-
-
-# Keeps a completion while it is written: its tokens, text and place in a grammar. Draws tokens. Imports torch.
-
 MOST_OPTIONS = 8
 CERTAIN = 0.9995
 """From this probability on a token is no choice."""
 MOST_CHOICES = 512
 
 
+@dataclass(frozen=True)
+class Vocabulary:
+    """The tokens of a model: how many there are, and those that end an answer."""
+
+    tokenizer: Any
+    size: int
+    stop_ids: frozenset[int]
+
+    def encode(self, text: str) -> list[int]:
+        ids: list[int] = self.tokenizer.encode(text, add_special_tokens=False)
+        return ids
+
+    def decode(self, ids: Sequence[int]) -> str:
+        text: str = self.tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        return text
+
+
 class Writer:
     """The completion so far: its tokens, its text, its place in the grammar."""
 
     def __init__(
-        self, model: "LoadedModel", prompt_tokens: int, generation: Generation, emit: Callable[[str], None]
+        self,
+        vocabulary: Vocabulary,
+        matcher: xgrammar.GrammarMatcher | None,
+        prompt_tokens: int,
+        generation: Generation,
+        emit: Callable[[str], None],
     ) -> None:
-        """Raises: whatever a grammar's compiler raises."""
+        """``matcher``: of the generation's grammar, at its beginning; None if it has none."""
         self.ids: list[int] = []
         self.text = ""
-        self.stop_ids = model.stop_ids
-        self._model = model
+        self.stop_ids = vocabulary.stop_ids
+        self._vocabulary = vocabulary
         self._prompt_tokens = prompt_tokens
-        self._matcher = model.matcher(generation.grammar)
+        self._matcher: Any = matcher
         self._forcing = generation.forcing
         self._pick = picker(generation.sampling)
         self._choices: list[TokenChoice] | None = [] if generation.tells_choices else None
         self._emit = emit
         self._unread = 0  # ids from here on are not yet in the text
-        self._bitmask = xgrammar.allocate_token_bitmask(1, model.vocabulary)
+        self._bitmask = xgrammar.allocate_token_bitmask(1, vocabulary.size)
 
     @property
     def complete(self) -> bool:
@@ -55,14 +72,16 @@ class Writer:
         """Draws the next token from ``logits`` (vocabulary) among those that the grammar allows."""
         if self._matcher is not None:
             self._matcher.fill_next_token_bitmask(self._bitmask)
-            xgrammar.apply_token_bitmask_inplace(logits[: self._model.vocabulary], self._bitmask)
+            xgrammar.apply_token_bitmask_inplace(logits[: self._vocabulary.size], self._bitmask)
         token = self._pick(logits)
         if self._choices is not None and len(self._choices) < MOST_CHOICES and self._unread == len(self.ids):
             probabilities, tokens = logits.softmax(0).topk(min(MOST_OPTIONS, len(logits)))
             if probabilities[0] < CERTAIN:
                 options = zip(tokens.tolist(), probabilities.tolist(), strict=True)
-                told = tuple((self._decode([each]), round(p, 4)) for each, p in options if p >= 0.0001)
-                self._choices.append(TokenChoice(at=len(self.text), picked=self._decode([token]), options=told))
+                told = tuple((self._vocabulary.decode([each]), round(p, 4)) for each, p in options if p >= 0.0001)
+                self._choices.append(
+                    TokenChoice(at=len(self.text), picked=self._vocabulary.decode([token]), options=told)
+                )
         return token
 
     def allowed(self, draft: Sequence[int]) -> Sequence[int]:
@@ -99,9 +118,9 @@ class Writer:
         It leaves the last one of them to the model, which might join the following characters in one token.
         """
         demanded = self._forcing(self.text, len(self.ids), limit) if self._forcing is not None else None
-        ids = self._model.encode_text(demanded) if demanded is not None else []
+        ids = self._vocabulary.encode(demanded) if demanded is not None else []
         if demanded is None or len(self.ids) + len(ids) > limit or not self._matcher.accept_string(demanded):
-            ids = self._model.encode_text(self._jump())[:-1]
+            ids = self._vocabulary.encode(self._jump())[:-1]
             if not ids or len(self.ids) + len(ids) > limit:
                 return []
             if not all(self._matcher.accept_token(token) for token in ids):
@@ -120,8 +139,8 @@ class Writer:
         self.ids += ids
         # One token more on the left: some tokenizers drop a leading space. A character cut in two waits for its rest.
         context = max(0, self._unread - 1)
-        known = self._decode(self.ids[context : self._unread])
-        now = self._decode(self.ids[context:])
+        known = self._vocabulary.decode(self.ids[context : self._unread])
+        now = self._vocabulary.decode(self.ids[context:])
         if now.endswith("�"):
             return
         self._unread = len(self.ids)
@@ -129,17 +148,13 @@ class Writer:
 
     def _flush(self) -> None:
         """Emits what was held back waiting for the rest of a character."""
-        self._say(self._decode(self.ids[self._unread :]))
+        self._say(self._vocabulary.decode(self.ids[self._unread :]))
         self._unread = len(self.ids)
 
     def _say(self, text: str) -> None:
         if text:
             self.text += text
             self._emit(text)
-
-    def _decode(self, ids: Sequence[int]) -> str:
-        text: str = self._model.tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
-        return text
 
 
 def picker(sampling: Sampling) -> Callable[[torch.Tensor], int]:

@@ -21,7 +21,7 @@ from transformers.utils import logging as transformers_logging
 
 from conductor_core.chat.messages import FinishReason, Message
 from conductor_core.chat.progress import Progress, Tell
-from conductor_core.inference.decoding import Writer, write
+from conductor_core.inference.decoding import Vocabulary, Writer, write
 from conductor_core.inference.generation import (
     Generation,
     InferenceError,
@@ -101,10 +101,10 @@ class LoadedModel:
         except Exception as error:  # files from elsewhere make the libraries' parsers raise anything
             raise ModelUnavailable(f"{files.folder} could not be loaded: {_first_line(error)}") from error
         text_config = self.model.config.get_text_config()
-        self.vocabulary: int = text_config.vocab_size
+        size: int = text_config.vocab_size
         self.context_tokens: int = getattr(text_config, "max_position_embeddings", None) or 2**31
         self._markers = sorted(token for token in self.tokenizer.all_special_tokens if len(token) > 1)
-        self.stop_ids = _stop_ids(self.model, self.tokenizer)
+        self.vocabulary = Vocabulary(self.tokenizer, size, _stop_ids(self.model, self.tokenizer))
         self._last_logits_only = "logits_to_keep" in inspect.signature(self.model.forward).parameters
         # Small models are quick, and a graphics card takes its work faster than it does it.
         looked_at = self.placement.device == "cpu" and files.parameters >= SMALL_PARAMETERS
@@ -131,19 +131,15 @@ class LoadedModel:
     def encode(self, generation: Generation) -> tuple[list[int], tuple[int, ...]]:
         """Returns the token ids of the prompt, and those of its static beginning (perhaps none)."""
         if isinstance(generation.prompt, str):
-            return self.encode_text(generation.prompt), ()
+            return self.vocabulary.encode(generation.prompt), ()
         ids = self._encode_chat(generation.prompt, generation.thinking)
         static = self._static_prefix(generation.prompt[: generation.static_messages])
         return ids, static if tuple(ids[: len(static)]) == static else ()
 
-    def encode_text(self, text: str) -> list[int]:
-        ids: list[int] = self.tokenizer.encode(text, add_special_tokens=False)
-        return ids
-
     def _encode_chat(self, messages: Sequence[Message], thinking: bool = False) -> list[int]:
         turns = [(turn.role, self._inert(turn.text)) for turn in messages]
         if self.tokenizer.chat_template is None:
-            return self.encode_text("".join(f"{content}\n\n" for _, content in turns))
+            return self.vocabulary.encode("".join(f"{content}\n\n" for _, content in turns))
         try:
             try:
                 text = self._render(turns, thinking)
@@ -154,7 +150,7 @@ class LoadedModel:
                 text = self._render([("user", f"{turns[0][1]}\n\n{turns[1][1]}"), *turns[2:]], thinking)
         except Exception as error:  # the template is the model's own program and may raise anything
             raise InferenceError(f"the chat template of {self.files.folder} fails: {_first_line(error)}") from error
-        return self.encode_text(text)
+        return self.vocabulary.encode(text)
 
     def _render(self, turns: Sequence[tuple[str, str]], thinking: bool) -> str:
         """``enable_thinking`` is known to the templates of hybrid thinkers; others ignore it."""
@@ -196,7 +192,7 @@ class LoadedModel:
         self.choose_threads()
         ids, static = self.encode(generation)
         limit = min(generation.max_tokens, self.room(ids))
-        writer = Writer(self, len(ids), generation, emit)
+        writer = self.writer(len(ids), generation, emit)
         reading = Meter("reading", len(ids), tell, known_per_s=self.pace.read_per_s)
         cache = self._cache_after(static, cancelled, reading)
         if cache is None:
@@ -303,13 +299,17 @@ class LoadedModel:
         """Makes the passes in the block raise Interrupted once ``cancelled``."""
         return nullcontext() if self._passes is None else self._passes.watched(cancelled, share)
 
-    def matcher(self, grammar: str | None) -> Any:
+    def writer(self, prompt_tokens: int, generation: Generation, emit: Callable[[str], None]) -> Writer:
+        """Begins a completion. Raises: whatever a grammar's compiler raises."""
+        return Writer(self.vocabulary, self._matcher(generation.grammar), prompt_tokens, generation, emit)
+
+    def _matcher(self, grammar: str | None) -> xgrammar.GrammarMatcher | None:
         if grammar is None:
             return None
         if grammar not in self._grammars:
             if self._compiler is None:
                 info = xgrammar.TokenizerInfo.from_huggingface(
-                    self.tokenizer, vocab_size=self.vocabulary, stop_token_ids=sorted(self.stop_ids)
+                    self.tokenizer, vocab_size=self.vocabulary.size, stop_token_ids=sorted(self.vocabulary.stop_ids)
                 )
                 self._compiler = xgrammar.GrammarCompiler(info, max_threads=2)
             self._grammars[grammar] = self._compiler.compile_grammar(grammar)

@@ -1,19 +1,23 @@
 """The JSON documents that ``--json`` prints. Scripts rely on their keys: add some, never change or remove one."""
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from conductor_core.errors import RunUnreadable
 from conductor_core.run.costs import Cost, basis, cost_of_part, cost_so_far
-from conductor_core.run.trace import Approval, Mutable, RoundTrace, RunTrace, StepTrace
+from conductor_core.run.trace import (
+    Approval,
+    Mutable,
+    RoundTrace,
+    RunTrace,
+    RunUnreadable,
+    StepTrace,
+    unreadable_status,
+)
 from conductor_core.run.values import label
 from conductor_core.workflow.model import Frozen, Workflow
 from conductor_core.workflow.source import Parsed
 from conductor_core.workflow.topology import topology
 from conductor_core.workflow.validation import Checked
-
-if TYPE_CHECKING:
-    from storage import RawEvent, RunSummary
 
 Document = dict[str, Any]
 
@@ -28,7 +32,7 @@ def run_document(trace: RunTrace, *, whole: bool = False, fault: RunUnreadable |
         "parent_run_id": trace.parent_run_id,
         "resumed": trace.resumed,
         "batch": None if trace.batch is None else _dump(trace.batch),
-        "status": trace.status if fault is None else _unreadable(fault),
+        "status": trace.status if fault is None else unreadable_status(fault),
         "damage": None if fault is None else {"sequence": fault.sequence, "message": str(fault)},
         "simulated": trace.simulated,
         "created_at_utc": trace.created_at_utc.isoformat(),
@@ -85,11 +89,6 @@ def _approval(approval: Approval, whole: bool) -> Document:
     return document | {"what": approval.what}
 
 
-def summary_document(run: "RunSummary") -> Document:
-    """Returns a run for a list."""
-    return run.model_dump(mode="json", exclude={"sequence"}) | cost_document(run.cost)
-
-
 def plan_document(trace: RunTrace) -> Document:
     """Returns the plan of a run that only plans. Without a usable plan, it holds the last attempt's text and faults."""
     root = trace.root
@@ -120,22 +119,9 @@ def check_document(parsed: Parsed, checked: Checked, agents: Sequence[str]) -> D
     }
 
 
-def raw_event_document(event: "RawEvent") -> Document:
-    """Returns an event as it is stored. ``payload`` shows bytes that are not UTF-8 as escapes."""
-    payload = event.payload.decode("utf-8", "backslashreplace")
-    return {"sequence": event.sequence, "kind": event.kind, "at_utc": event.at_utc, "payload": payload}
-
-
 def error_document(code: str, message: str) -> Document:
     """Returns the document that replaces any other when the input cannot be used."""
     return {"error": _error(code, message)}
-
-
-def _unreadable(fault: RunUnreadable) -> str:
-    # The import is here because most commands that print a document need no store.
-    from storage import unreadable_status
-
-    return unreadable_status(fault)
 
 
 def _writing(trace: RunTrace, round_: RoundTrace, whole: bool) -> Document:

@@ -20,6 +20,7 @@ from conductor_core.chat.messages import (
     sum_of_costs,
 )
 from conductor_core.chat.progress import Progress
+from conductor_core.errors import StoreError
 from conductor_core.precision import Packed
 from conductor_core.run import events as ev
 from conductor_core.run.actor import Actor, Caller, Door
@@ -407,6 +408,41 @@ def step_of(round_: RoundTrace, path: Path) -> StepTrace:
     if not path or not 0 <= path[-1] < len(round_.steps):
         raise KeyError(path)
     return round_.steps[path[-1]]
+
+
+class RunUnreadable(StoreError):
+    """A run that cannot be read to its end.
+
+    Attributes:
+        sequence: of the first event that cannot be read; None if it is unknown which event is wrong.
+        trace: the run as far as it can be read; None if not even its first event can.
+    """
+
+    def __init__(self, message: str, *, run_id: str, sequence: int | None, trace: RunTrace | None) -> None:
+        super().__init__(message)
+        self.run_id = run_id
+        self.sequence = sequence
+        self.trace = trace
+
+
+class RunDamaged(RunUnreadable): ...
+
+
+class RunKeyAway(RunUnreadable): ...
+
+
+class RunTooNew(RunUnreadable): ...
+
+
+UnreadableStatus = Literal["damaged", "too_new", "key_away"]
+UNREADABLE_STATUSES: tuple[UnreadableStatus, ...] = get_args(UnreadableStatus)
+
+
+def unreadable_status(error: StoreError) -> UnreadableStatus:
+    """Returns the status to show for a run that cannot be read to its end because of ``error``."""
+    if isinstance(error, RunKeyAway):
+        return "key_away"
+    return "too_new" if isinstance(error, RunTooNew) else "damaged"
 
 
 # Folds the events of approvals into a run's trace.

@@ -6,6 +6,7 @@ The codes are in ``faults``.
 import difflib
 from collections.abc import Sequence
 
+from conductor_core.errors import BadInput
 from conductor_core.workflow.lint import findings
 from conductor_core.workflow.model import CONDUCTOR_AGENT, QUESTION, Fault, Frozen, Place, Step, Workflow, readable
 from conductor_core.workflow.source import MOST_NOTES, Parsed, Position, RawStep, shorten
@@ -29,6 +30,14 @@ class Checked(Frozen):
     faults: tuple[Fault, ...] = ()
     fault_count: int = 0
     warnings: tuple[Fault, ...] = ()
+
+
+class WorkflowInvalid(BadInput):
+    """A workflow that cannot be used. ``faults`` has all that is wrong with it."""
+
+    def __init__(self, message: str, faults: Sequence[Fault]) -> None:
+        super().__init__(message)
+        self.faults = tuple(faults)
 
 
 class ImagesGiven(Frozen):

@@ -11,6 +11,7 @@ import hmac
 import logging
 import re
 import sqlite3
+import sys
 import threading
 import time
 import unicodedata
@@ -156,6 +157,11 @@ class Looks:
         with self._state:
             self._state.wait_for(lambda: not self._open)
             return self.fault
+
+    def warn_if_lost(self) -> None:
+        """Waits until the looks of a command are kept, and says on stderr why if they are not. The command goes on."""
+        if (why := self.settle()) is not None:
+            print(f"warning: this is not on record as a look: {' '.join(why.split())}", file=sys.stderr)
 
     def _take(self, looks: Iterable[_Look], *, each: bool = False) -> None:
         if self._database.refusal is not None:

@@ -8,9 +8,10 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from conductor_core.errors import BadInput, RunUnreadable, UnknownRun
+from conductor_core.errors import BadInput, UnknownRun
 from conductor_core.run.actor import local_caller
 from conductor_core.run.request import file_part
+from conductor_core.run.trace import RunUnreadable
 from conductor_core.settings import Settings
 from storage.evidence.history import counted
 from storage.records import ERASED, RunSummary

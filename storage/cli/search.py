@@ -15,7 +15,6 @@ from pydantic import BaseModel
 from conductor_core.errors import BadInput
 from conductor_core.run.actor import local_caller
 from conductor_core.settings import Settings
-from storage.access_log.notes import not_on_record
 from storage.evidence.history import counted
 from storage.search.filters import ANY, KINDS, Filters, end_of
 from storage.search.hits import Hit
@@ -214,7 +213,7 @@ def _keep_search(store: Store, typed: str, filters: Iterable[str], what: str, se
     caller = local_caller("cli")
     store.looks.searched(typed, filters, what, caller)
     store.looks.viewed(seen, "hits", caller)
-    not_on_record(store)
+    store.looks.warn_if_lost()
 
 
 def _lag_document(lag: Lag) -> dict[str, int]:

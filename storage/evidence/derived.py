@@ -5,8 +5,8 @@ from collections import Counter
 from collections.abc import Callable
 
 from conductor_core.chat.messages import images_in
-from conductor_core.errors import ContentMissing, RunUnreadable
-from conductor_core.run.trace import RunTrace
+from conductor_core.errors import ContentMissing
+from conductor_core.run.trace import RunTrace, RunUnreadable
 from storage.encoding import SnapshotRow
 from storage.evidence.history import Report, counted
 from storage.evidence.removals import check_removals, read_removals

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 
 from conductor_core.run.actor import Caller
 from conductor_core.run.trace import ENDED_STATUSES
-from storage.encoding import caller_columns, read_caller, read_text, read_time, stored_line, stored_rows
+from storage.encoding import caller_columns, stored_line, stored_rows
 from storage.evidence.removals import deletion_digest
 from storage.log import contents
 from storage.merkle.chain import add_record, record_deletion
@@ -36,8 +36,6 @@ _PLAIN = (
 )
 _RERUNS = "SELECT run_id FROM runs WHERE parent_run_id = ? AND status <> ?"
 _HOLD = "INSERT INTO holds (run_id, held, at_utc, actor, door) VALUES (?, ?, ?, ?, ?)"
-_DELETIONS = "SELECT run_id, deleted_at_utc, actor, door, erased FROM deletions"
-_GONE = "SELECT run_id FROM deletions WHERE NOT erased AND run_id NOT IN (SELECT run_id FROM runs)"
 _EMPTY_BATCHES = "DELETE FROM batches WHERE batch_id NOT IN (SELECT batch_id FROM runs WHERE batch_id IS NOT NULL)"
 
 
@@ -53,23 +51,6 @@ class Deleted:
     refused: dict[str, str] = field(default_factory=dict)
     sealed: list[str] = field(default_factory=list)
     keyless: list[str] = field(default_factory=list)
-
-
-@dataclass(frozen=True)
-class Deletion:
-    """A run that was deleted, or erased: it then stays in lists. ``deleted_at_utc`` is None if it cannot be read."""
-
-    run_id: str
-    deleted_at_utc: datetime | None
-    caller: Caller
-    erased: bool = False
-
-    @property
-    def in_words(self) -> str:
-        when = "" if self.deleted_at_utc is None else f" on {self.deleted_at_utc:%Y-%m-%d}"
-        what = "was erased" if self.erased else "was deleted"
-        rest = ": its text is gone for good, and its place in the record stays" if self.erased else ""
-        return f"run {self.run_id} {what}{when} (by {self.caller.in_words}){rest}"
 
 
 def delete(cursor: sqlite3.Cursor, run_ids: Sequence[str], caller: Caller) -> Deleted:
@@ -192,30 +173,3 @@ def read_held(connection: sqlite3.Connection, run_ids: Sequence[str]) -> set[str
 def _is_held(connection: sqlite3.Connection | sqlite3.Cursor, run_id: str) -> bool:
     held = connection.execute(_HELD, (run_id,)).fetchone()
     return held is not None and bool(held[0])
-
-
-def read_deletions(connection: sqlite3.Connection, limit: int) -> tuple[list[Deletion], int]:
-    """Returns the newest deletions, and how many there are in all."""
-    rows = connection.execute(f"{_DELETIONS} ORDER BY id DESC LIMIT ?", (limit,)).fetchall()
-    ((count,),) = connection.execute("SELECT count(*) FROM deletions")
-    return [_deletion(row) for row in rows], count
-
-
-def read_deletion(connection: sqlite3.Connection, run_id: str) -> Deletion | None:
-    """Returns when and by whom the run was deleted, or None if it was not."""
-    row = connection.execute(f"{_DELETIONS} WHERE run_id = ?", (run_id,)).fetchone()
-    return None if row is None else _deletion(row)
-
-
-def read_gone(connection: sqlite3.Connection) -> list[str]:
-    """Returns the runs that were deleted, not erased, and that no later run has the id of."""
-    return [run_id for (run_id,) in connection.execute(_GONE)]
-
-
-def _deletion(row: tuple[object, object, object, object, object]) -> Deletion:
-    run_id, deleted_at_utc, actor, door, erased = row
-    try:
-        caller = read_caller(actor, door)
-    except ValueError:  # damaged
-        caller = Caller()
-    return Deletion(read_text(run_id), read_time(deleted_at_utc), caller, bool(erased))

@@ -10,7 +10,8 @@ from conductor_core.run.actor import Caller
 from storage.database.connections import Database
 from storage.evidence.anchoring import Anchoring
 from storage.lifecycle import deletion as deleting
-from storage.lifecycle.deletion import Deleted, Deletion
+from storage.lifecycle.deletion import Deleted
+from storage.log import deletions
 from storage.log.event_log import EventLog, RefusingLog
 from storage.log.queries import Listing
 from storage.search.search import RunSearch
@@ -90,11 +91,11 @@ class Removing:
             return
         try:
             with self._database.reading() as connection:
-                left = vault.all_of(deleting.read_gone(connection))
+                left = vault.all_of(deletions.read_gone(connection))
             if left:
                 with self._database.writing():
                     with self._database.reading() as connection:
-                        left = vault.all_of(deleting.read_gone(connection))
+                        left = vault.all_of(deletions.read_gone(connection))
                     vault.destroy(left)
         except StoreError as error:
             log.warning("keys of deleted runs may be left: %s", error)
@@ -114,12 +115,12 @@ class Removing:
         with self._database.reading() as connection:
             return deleting.read_held(connection, run_ids)
 
-    def deletion(self, run_id: str) -> Deletion | None:
+    def deletion(self, run_id: str) -> deletions.Deletion | None:
         """Returns when and by whom the run was deleted or erased; None: it was not."""
         with self._database.reading() as connection:
-            return deleting.read_deletion(connection, run_id)
+            return deletions.read_deletion(connection, run_id)
 
-    def deletions(self, limit: int = 50) -> tuple[list[Deletion], int]:
+    def deletions(self, limit: int = 50) -> tuple[list[deletions.Deletion], int]:
         """Returns the newest deletions, and how many there are in all."""
         with self._database.reading() as connection:
-            return deleting.read_deletions(connection, limit)
+            return deletions.read_deletions(connection, limit)

@@ -3,9 +3,8 @@
 import asyncio
 from collections.abc import AsyncGenerator
 
-from conductor_core.errors import RunUnreadable
 from conductor_core.run.events import FINAL_KINDS
-from conductor_core.run.trace import ENDED_STATUSES
+from conductor_core.run.trace import ENDED_STATUSES, RunUnreadable
 from storage.database.connections import Database
 from storage.log import queries
 from storage.log import reading as run_reading

@@ -11,18 +11,18 @@ from pathlib import Path
 from typing import Any
 
 from conductor_core.chat.messages import Usage
-from conductor_core.errors import RunUnreadable, StoreDamaged
+from conductor_core.errors import StoreDamaged
 from conductor_core.run import trace as folding
 from conductor_core.run.costs import Cost, interruption
-from conductor_core.run.trace import ENDED_STATUSES, RunTrace
+from conductor_core.run.trace import ENDED_STATUSES, UNREADABLE_STATUSES, RunTrace, RunUnreadable, unreadable_status
 from conductor_core.workflow.model import Frozen
 from storage import errors
 from storage.encoding import count_of, read_caller
-from storage.lifecycle import deletion
+from storage.log.deletions import read_deletion
 from storage.log.live_runs import changing_columns, fixed_columns
 from storage.log.reading import read_run, unknown_run
 from storage.privacy.vault import Vault
-from storage.records import ERASED, SEALED_COLUMNS, UNREADABLE_STATUSES, RunSummary, unreadable_status
+from storage.records import ERASED, SEALED_COLUMNS, RunSummary
 
 _SUMMARY = [name for name in RunSummary.model_fields if name not in ("usage", "damage", "caller")]
 _SUMMARY += ["input_tokens", "output_tokens", "actor", "door"]
@@ -220,7 +220,7 @@ class Listing:
         with suppress(KeyError, ValueError, TypeError):  # the row is damaged; the run itself may be whole
             filed = summary(row)
         if filed is not None and filed.status == ERASED:
-            erasure = deletion.read_deletion(connection, run_id)
+            erasure = read_deletion(connection, run_id)
             return filed.model_copy(update={"damage": None if erasure is None else erasure.in_words})
         if filed is not None and run_id in self._whole:
             return filed

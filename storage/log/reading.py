@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
-from conductor_core.errors import RunDamaged, RunGone, RunKeyAway, RunTooNew, RunUnreadable, UnknownRun
+from conductor_core.errors import RunGone, UnknownRun
 from conductor_core.run import trace as folding
 from conductor_core.run.events import EVENT, KINDS, VOCABULARY, Event
-from conductor_core.run.trace import RunTrace
+from conductor_core.run.trace import RunDamaged, RunKeyAway, RunTooNew, RunTrace, RunUnreadable
 from storage.encoding import SnapshotRow, StoredRow, fold_digest, snapshot_place, stored_line, stored_rows
-from storage.lifecycle.deletion import read_deletion
+from storage.log.deletions import read_deletion
 from storage.privacy.vault import SEALED, KeyAway, Sealed, Vault, event_place
 from storage.records import ERASED, RawEvent, StoredEvent
 

@@ -20,9 +20,10 @@ from starlette.staticfiles import StaticFiles
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from conductor_core.chat.messages import IMAGE_TYPES
-from conductor_core.errors import ContentMissing, RunHasEnded, RunUnreadable, StoreError, UnknownRun
+from conductor_core.errors import ContentMissing, RunHasEnded, StoreError, UnknownRun
 from conductor_core.run.actor import local_caller
 from conductor_core.run.commands import MOST_NOTE, Approve, Deny, note_for_record
+from conductor_core.run.trace import RunUnreadable
 from pages.components.app import security
 from pages.components.app.access_log import asked_by_browser, exported
 from pages.components.app.saving import Hidden, refused, saved

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from pydantic import BaseModel, Field
 from starlette.responses import JSONResponse, Response
 
-from conductor_core.errors import BadInput, RunUnreadable, StoreError, UnknownRun
+from conductor_core.errors import BadInput, StoreError, UnknownRun
 from conductor_core.run.redaction import Redactor, words
+from conductor_core.run.trace import RunUnreadable
 
 
 class Hidden(BaseModel):

@@ -17,8 +17,9 @@ from conductor_core.analysis.decision_record import (
     StepPart,
     access,
 )
-from conductor_core.errors import InspectorError, RunUnreadable
+from conductor_core.errors import InspectorError
 from conductor_core.run.redaction import Redactor
+from conductor_core.run.trace import RunUnreadable, unreadable_status
 from conductor_core.workflow.model import Step
 from pages.components.app import places
 from pages.components.app.access_log import looked
@@ -34,7 +35,6 @@ from pages.components.audit.tables import items, run_link, table
 from pages.components.figure.component import title
 from pages.components.history.runs import damage
 from pages.components.style.words import inert, moment, plural, run_status, seconds, step_status
-from storage import unreadable_status
 from storage.decision_records import record_of
 
 _LONG = 1_500

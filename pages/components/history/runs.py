@@ -7,8 +7,9 @@ import streamlit as st
 
 from conductor_core.blame.experiments import names_blame
 from conductor_core.engine.resampling import names_plans
-from conductor_core.errors import RunUnreadable, StoreError
+from conductor_core.errors import StoreError
 from conductor_core.run.costs import IN_WORDS
+from conductor_core.run.trace import RunUnreadable
 from pages.components.app import address, places
 from pages.components.app.session import current
 from pages.components.style.words import RUN_STATUSES, ago, inert, moment, plural, right_to_left, run_status, seconds

@@ -27,18 +27,18 @@ from datetime import UTC, datetime
 from typing import Any, assert_never
 
 from conductor_core.analysis.conclusion import conclude
-from conductor_core.errors import ADVICE, OTHERWISE, InspectorError, RunUnreadable
+from conductor_core.errors import ADVICE, OTHERWISE, InspectorError
 from conductor_core.run import events as ev
 from conductor_core.run.events import Event
 from conductor_core.run.graph_layout import RoundShape, lay_out
-from conductor_core.run.trace import AT_REST, RoundTrace, RunTrace, StepTrace, apply
+from conductor_core.run.trace import AT_REST, RoundTrace, RunTrace, RunUnreadable, StepTrace, apply, unreadable_status
 from conductor_core.run.values import Path
 from conductor_core.workflow.model import AccessList
 from conductor_core.workflow.parser import partial_steps
 from conductor_core.workflow.topology import layers
 from pages.components.live_workflow.layout import network_data
 from pages.components.live_workflow.timeline import timeline
-from storage import StoredEvent, unreadable_status
+from storage import StoredEvent
 
 _RunAlone = ev.RunCreated | ev.RunTaken | ev.TextRedacted | ev.PlanRetried | ev.PlanDelta | ev.PlanProgress
 MessageJson = dict[str, Any]

@@ -4,8 +4,8 @@ from pathlib import Path
 
 from conductor_core.chat.messages import Usage
 from conductor_core.cli.report import run_lines, runs_lines
+from conductor_core.cli.show import summary_document
 from conductor_core.run import events as ev
-from conductor_core.run.documents import summary_document
 from conductor_core.run.trace import fold
 from conductor_core.run.values import SharedOutput
 from conductor_core.workflow.model import CONDUCTOR_AGENT, Step, Workflow

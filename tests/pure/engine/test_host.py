@@ -17,20 +17,13 @@ from conductor_core.engine import host as host_module
 from conductor_core.engine import host as opened
 from conductor_core.engine.host import EngineHost
 from conductor_core.engine.request import rerun_of
-from conductor_core.errors import (
-    BadInput,
-    PoolInvalid,
-    StoreError,
-    StoreFull,
-    UnknownConductor,
-    UnknownRun,
-    WorkflowInvalid,
-)
+from conductor_core.errors import BadInput, PoolInvalid, StoreError, StoreFull, UnknownConductor, UnknownRun
 from conductor_core.rehearsal import rehearsal_specs
 from conductor_core.run.actor import local_caller
 from conductor_core.run.events import Event
 from conductor_core.run.request import RunRequest
 from conductor_core.settings import Settings
+from conductor_core.workflow.validation import WorkflowInvalid
 from tests.support.fakes import MemorySink, Reply, ScriptedConductor, ScriptedWorker, lists_of, pool_of, workflow_of
 
 TASK = "What is the chemical symbol of tungsten?"

@@ -9,12 +9,13 @@ from conductor_core.engine.approvals import GateRules
 from conductor_core.engine.prompts import StepInputs
 from conductor_core.engine.request import rerun_of, resume_of
 from conductor_core.engine.rerun import preview
-from conductor_core.errors import BadInput, WorkflowInvalid
+from conductor_core.errors import BadInput
 from conductor_core.run.events import StepStarted
 from conductor_core.run.request import RunRequest
 from conductor_core.run.trace import RunTrace
 from conductor_core.run.values import Limits
 from conductor_core.workflow.model import CONDUCTOR_AGENT
+from conductor_core.workflow.validation import WorkflowInvalid
 from tests.support.fakes import MemorySink, ScriptedConductor, ScriptedWorker, lists_of, run, workflow_of
 from tests.support.pictures import part, picture
 

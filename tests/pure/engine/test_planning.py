@@ -11,7 +11,7 @@ import pytest
 
 from conductor_core.chat.messages import PlanFinished, PlanRequest, PlanText, Price, TokenChoice, Usage
 from conductor_core.engine import planner
-from conductor_core.errors import BadInput, ConductorRateLimited, ConductorUnavailable, WorkflowInvalid
+from conductor_core.errors import BadInput, ConductorRateLimited, ConductorUnavailable
 from conductor_core.run.events import (
     PlanCompleted,
     PlanDelta,
@@ -26,6 +26,7 @@ from conductor_core.run.values import Limits
 from conductor_core.workflow.model import CONDUCTOR_AGENT
 from conductor_core.workflow.parser import parse_completion
 from conductor_core.workflow.source import Parsed
+from conductor_core.workflow.validation import WorkflowInvalid
 from tests.support.fakes import (
     MemorySink,
     Reply,

@@ -61,7 +61,7 @@ def test_the_prefix_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 def test_greedy_writing_equals_transformers_own(model: LoadedModel) -> None:
     text, finish, read, written = write(model, Generation("model_id = [", max_tokens=20))
-    ids = torch.tensor([model.encode_text("model_id = [")])
+    ids = torch.tensor([model.vocabulary.encode("model_id = [")])
     reference = model.model.generate(ids, max_new_tokens=20, do_sample=False, pad_token_id=0)[0, ids.shape[1] :]
     assert text == model.tokenizer.decode(reference, skip_special_tokens=True)
     assert (read, written) == (ids.shape[1], len(reference))

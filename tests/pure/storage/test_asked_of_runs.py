@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from conductor_core.errors import RunDamaged
 from conductor_core.run import events as ev
+from conductor_core.run.trace import RunDamaged
 from storage import Store, open_store
 from tests.support.damaging import doctor
 from tests.support.run_events import PAGE, created, planned, whole_run

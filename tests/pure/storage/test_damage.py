@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from conductor_core.errors import RunDamaged, RunTooNew, RunUnreadable, StoreDamaged, StoreError, UnknownRun
+from conductor_core.errors import StoreDamaged, StoreError, UnknownRun
 from conductor_core.run.events import VOCABULARY, Event
-from conductor_core.run.trace import fold
+from conductor_core.run.trace import RunDamaged, RunTooNew, RunUnreadable, fold
 from storage import Store, open_store
 from storage.encoding import fold_digest
 from storage.log import queries

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from conductor_core.chat.messages import Usage
-from conductor_core.errors import RunDamaged, StoreDamaged, StoreReadOnly, StoreTooNew
+from conductor_core.errors import StoreDamaged, StoreReadOnly, StoreTooNew
 from conductor_core.run.actor import Caller
 from conductor_core.run.costs import Cost
 from conductor_core.run.events import Event, RunFailed
-from conductor_core.run.trace import fold
+from conductor_core.run.trace import RunDamaged, fold
 from storage import Store, open_store
 from storage.database.schema import HEAD, REVISIONS
 from tests.support.damaging import doctor

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from conductor_core.errors import EventOutOfOrder, RunDamaged, RunKeyAway, StoreError
+from conductor_core.errors import EventOutOfOrder, StoreError
 from conductor_core.run.actor import local_caller
 from conductor_core.run.commands import Cancel, Edit
+from conductor_core.run.trace import RunDamaged, RunKeyAway
 from storage import Privacy, Store, open_store
 from storage.evidence.keys import load_key
 from storage.privacy import vault as vaults
