@@ -50,7 +50,7 @@ def until(store: Store, run_id: str, status: str) -> None:
 
 
 def answered(trace: RunTrace, number: int, kind: type[Command]) -> bool:
-    return trace.ended if kind is Cancel else trace.heard >= number
+    return trace.ended if kind is Cancel else trace.last_command >= number
 
 
 def latency_ms(store: Store, run_id: str, kind: type[Command]) -> float:

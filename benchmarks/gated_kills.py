@@ -111,7 +111,7 @@ def approve_until_the_end(store: Any, run_id: str) -> RunTrace:
             return trace
         if time.monotonic() > deadline_s:
             raise TimeoutError(f"run {run_id} is {trace.status} and asks for {[each.what for each in trace.asked_for]}")
-        if trace.asked_for and trace.heard >= decided:
+        if trace.asked_for and trace.last_command >= decided:
             decided = store.send(Approve(run_id=run_id, actor=by.actor, door=by.door))
         time.sleep(0.002)
 

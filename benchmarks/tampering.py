@@ -96,8 +96,8 @@ def laboratory(folder: Path, runs: int = 8) -> Laboratory:
         store.log.append_and_wait(*(run.pop(0) for run in rng.sample(ready, min(4, len(ready)))))
         count += 1
         if count % 4 == 0:
-            store.looks.exported([f"run-{count % runs}"], "bundle", CALLER)
-            store.looks.settle()
+            store.access_log.exported([f"run-{count % runs}"], "bundle", CALLER)
+            store.access_log.settle()
         if count % 6 == 0:
             store._anchoring.publish()
         if count == len(with_gaps):
@@ -388,7 +388,7 @@ def clean(folder: Path, rng: random.Random) -> Report:
                 store.log.append_and_wait(RunCancelled(run_id=run_id))
             if rng.random() < 0.2:
                 store.delete([run_id], CALLER)
-            store.looks.viewed([run_id], "show", CALLER)
+            store.access_log.viewed([run_id], "show", CALLER)
         if rng.random() < 0.2:
             store.rotate_key(CALLER)
         store.close()

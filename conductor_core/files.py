@@ -64,7 +64,7 @@ class FileLock:
 # ``Path`` raises if a name is too long, a folder may not be entered, or ``~NAME`` is no user.
 
 
-def given_path(text: str) -> Path:
+def expand_path(text: str) -> Path:
     """Returns ``text`` as a path. ``~`` and ``~NAME`` become home folders if there are such."""
     return Path(os.path.expanduser(text))
 

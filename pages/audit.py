@@ -6,8 +6,8 @@ from conductor_core.errors import InspectorError, StoreError
 from pages.components.app import places
 from pages.components.app.session import current
 from pages.components.audit import asked as address_of
-from pages.components.audit.access_view import looks
-from pages.components.audit.asked import COST, FAILURES, FOUND, INTEGRITY, LEDGER, LOOKS, Asked, ask_anew
+from pages.components.audit.access_view import show_access_log
+from pages.components.audit.asked import ACCESS, COST, FAILURES, FOUND, INTEGRITY, LEDGER, Asked, change_address
 from pages.components.audit.head import head
 from pages.components.audit.integrity import integrity, integrity_line
 from pages.components.audit.ledger_view import ledger
@@ -32,7 +32,7 @@ DRAWN = {
     LEDGER: ledger,
     COST: spending,
     FAILURES: failures,
-    LOOKS: looks,
+    ACCESS: show_access_log,
     INTEGRITY: integrity,
 }
 
@@ -51,7 +51,7 @@ def show() -> None:
             st.warning(inert(asked.fault), icon=":material/link_off:")
         if asked.blank and asked.view == FOUND and asked.before is None:
             _questions()
-        if asked.view in (LOOKS, INTEGRITY) or not _empty(asked):
+        if asked.view in (ACCESS, INTEGRITY) or not _empty(asked):
             DRAWN[asked.view](asked)
     except InspectorError as error:
         st.error(inert(str(error)), icon=":material/error:")
@@ -104,7 +104,7 @@ def _questions() -> None:
         columns = st.columns(2, gap="small")
         for number, (key, words, changes) in enumerate(QUESTIONS):
             columns[number % 2].button(
-                inert(words), key=f"audit-ask-{key}", type="tertiary", on_click=ask_anew, kwargs=changes
+                inert(words), key=f"audit-ask-{key}", type="tertiary", on_click=change_address, kwargs=changes
             )
 
 

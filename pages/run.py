@@ -30,7 +30,7 @@ from pages.components.run.choose_plan import plan_choices
 from pages.components.run.draft import Draft
 from pages.components.run.editing import EDITING, Editing
 from pages.components.run.lineage import lineage
-from pages.components.run.plan_editor import LookedUp, look_up, plan_editor
+from pages.components.run.plan_editor import PlanState, plan_editor, read_plan
 from pages.components.run.samples import again_dialog, again_results, ask_again
 from pages.components.run.start_from import plans_dialog
 from pages.components.run.task_box import TASK, task_box
@@ -113,21 +113,21 @@ def _workspace(trace: RunTrace | None, *, readable: bool, opened: bool) -> None:
     if editing is not None:
         rebased = editing.rebase()
         editing.take(graph_changes.read(changes_of(LIVE)))
-    looked_up = None if editing is None else _look_up(trace, editing)
+    plan_state = None if editing is None else _read_plan(trace, editing)
     intent = live_workflow(
         trace.run_id,
         key=LIVE,
         editable=may_run_here(trace),
         go_on=_go_on_label(trace),
-        open_steps=None if looked_up is None else looked_up.open_steps,
-        edited=None if looked_up is None else looked_up.drawn,
-        heard=None if editing is None else editing.heard.as_data(),
+        open_steps=None if plan_state is None else plan_state.open_steps,
+        edited=None if plan_state is None else plan_state.drawn,
+        taken=None if editing is None else editing.taken.as_data(),
         said="" if editing is None else editing.draft.note,
         ended=trace.ended,
         on_intent=_open_editor,
         on_ended=_note_end,
     )
-    if editing is not None and looked_up is not None:
+    if editing is not None and plan_state is not None:
 
         def start(workflow: Workflow, draft: Draft) -> None:
             if rebased:  # the person has not seen yet what they would run
@@ -140,7 +140,7 @@ def _workspace(trace: RunTrace | None, *, readable: bool, opened: bool) -> None:
                 _edit(trace, workflow, draft.origins)
 
         with editor_at:
-            plan_editor(editing, looked_up, start, _close_editor)
+            plan_editor(editing, plan_state, start, _close_editor)
     with editor_at:
         run_edits.note()
         if editing is None and _editable(trace):
@@ -157,14 +157,14 @@ def _new_plan(plan: Editing, editor_at: DeltaGenerator) -> None:
     """Draws the editor of a plan that no run has, and the graph of it."""
     plan.open_at(st.session_state.pop(OPEN_AT, None))
     plan.take(graph_changes.read(changes_of(LIVE)))
-    looked_up = new_plan.looked_up(plan, plan.specs, new_plan.pool_name())
+    plan_state = new_plan.plan_state(plan, plan.specs, new_plan.pool_name())
     new_plan.keep_task()
     live_workflow(
         None,
         key=LIVE,
-        open_steps=looked_up.open_steps,
-        edited=looked_up.drawn,
-        heard=plan.heard.as_data(),
+        open_steps=plan_state.open_steps,
+        edited=plan_state.drawn,
+        taken=plan.taken.as_data(),
         said=plan.draft.note,
         on_intent=_open_editor,
     )
@@ -175,7 +175,7 @@ def _new_plan(plan: Editing, editor_at: DeltaGenerator) -> None:
 
     with editor_at:
         new_plan.fault_note()
-        plan_editor(plan, looked_up, start, new_plan.close)
+        plan_editor(plan, plan_state, start, new_plan.close)
 
 
 def _recorded() -> Recorded | None:
@@ -255,7 +255,7 @@ def _take_intent(trace: RunTrace, intent: Intent | None) -> None:
         if trace.status in ("planned", "completed") or trace.status in INCOMPLETE:
             _begin(trace, rerun_of(trace, door="page"))
         else:
-            _begin(trace, resume_of(trace, *current().store.taken_up(trace), door="page"))
+            _begin(trace, resume_of(trace, *current().store.resumed_from(trace), door="page"))
 
 
 def _go_on_label(trace: RunTrace) -> str | None:
@@ -271,7 +271,7 @@ def _go_on_label(trace: RunTrace) -> str | None:
     return "Resume" if any(step.answered for step in trace.steps) else "Run again"
 
 
-def _look_up(trace: RunTrace, editing: Editing) -> LookedUp:
+def _read_plan(trace: RunTrace, editing: Editing) -> PlanState:
     """Looks up what follows from the draft. Closes the editor if its pool cannot be opened any more."""
     try:
         specs = pool_info(trace.pool, current().settings).workers
@@ -285,8 +285,8 @@ def _look_up(trace: RunTrace, editing: Editing) -> LookedUp:
             given = _overrides(trace, workflow, draft)
             return preview(trace, workflow, specs, origins=draft.origins, overrides=given)
 
-        return look_up(editing, previewed)
-    return new_plan.looked_up(editing, specs, trace.pool.name)  # nothing can be reused, and no answer says how long
+        return read_plan(editing, previewed)
+    return new_plan.plan_state(editing, specs, trace.pool.name)  # nothing can be reused, and no answer says how long
 
 
 def _overrides(trace: RunTrace, workflow: Workflow, draft: Draft) -> Overrides:

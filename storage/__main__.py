@@ -9,12 +9,11 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from conductor_core.errors import BadInput, InspectorError
-from conductor_core.files import given_path
+from conductor_core.files import expand_path
 from conductor_core.privacy import masking
 from conductor_core.settings import Settings, setting_fault, sqlite_url
 from storage import bundles
-from storage.cli import access as looks
-from storage.cli import backup, erase, search
+from storage.cli import access, backup, erase, search
 from storage.cli import verify as evidence
 from storage.database.connections import path_of
 
@@ -30,7 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     bundles.add(commands)
     erase.add(commands)
     search.add(commands, database)
-    looks.add(commands, database)
+    access.add(commands, database)
     masking.mask_logs()
     try:
         given = parser.parse_args(arguments)
@@ -64,7 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _source(given: str | None) -> Path:
     if given is not None:
-        return path_of(given if "://" in given else sqlite_url(given_path(given).absolute()))
+        return path_of(given if "://" in given else sqlite_url(expand_path(given).absolute()))
     try:
         return path_of(Settings().resolved_database_url)
     except ValidationError as error:

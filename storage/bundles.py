@@ -21,7 +21,7 @@ from pathlib import Path
 
 from conductor_core.chat.messages import IMAGE_TYPES
 from conductor_core.errors import BadInput, ContentMissing, InspectorError
-from conductor_core.files import given_path
+from conductor_core.files import expand_path
 from conductor_core.run.actor import Caller, local_caller
 from conductor_core.run.redaction import Redactor
 from conductor_core.run.trace import ENDED_STATUSES
@@ -130,7 +130,7 @@ def run(given: argparse.Namespace, source: Source) -> int:
     if bool(given.run_ids) + bool(given.all) + any(filters) != 1:
         raise BadInput("give RUN_IDs, or filters (--search, --status, --batch, --since, --until), or --all")
     chosen = Chosen(tuple(given.run_ids), given.search, given.status, given.batch, _day(given.since), _day(given.until))
-    done = export_bundle(source(given.db), chosen, given_path(given.out).absolute(), Settings(), local_caller("cli"))
+    done = export_bundle(source(given.db), chosen, expand_path(given.out).absolute(), Settings(), local_caller("cli"))
     if done.encrypted:
         print(f"note: {counted(done.encrypted, 'run is', 'runs are')} encrypted: {SEALED_WORDS}", file=sys.stderr)
     if done.unfinished:
@@ -153,7 +153,7 @@ def export_bundle(database: Path, chosen: Chosen, target: Path, settings: Settin
         if not run_ids:
             raise BadInput("no run fits: nothing is exported")
         done = export_runs(store, run_ids, target, _Ticker(), caller)
-        store.looks.warn_if_lost()
+        store.access_log.warn_if_lost()
         return done
     finally:
         store.close()
@@ -174,8 +174,8 @@ def export_runs(
 
     def keep_look() -> None:
         # Before the bundle is written, so that it holds the record of itself.
-        store.looks.exported(run_ids, "bundle", caller, browser)
-        store.looks.settle()
+        store.access_log.exported(run_ids, "bundle", caller, browser)
+        store.access_log.settle()
 
     with errors.translated(target), folder as at:
         return _written(store, run_ids, Path(at), target, told, keep_look)

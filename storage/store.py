@@ -17,7 +17,7 @@ from conductor_core.run.events import Event, RunCreated
 from conductor_core.run.trace import RunTrace, RunUnreadable
 from conductor_core.settings import Settings, sqlite_url
 from storage import errors
-from storage.access_log.recorder import Looks
+from storage.access_log.recorder import AccessLog
 from storage.database.connections import BUSY_TIMEOUT_S, Database, path_of
 from storage.encoding import snapshot_row
 from storage.evidence.anchoring import Anchoring, Evidence, Places, places_of, read_evidence
@@ -71,10 +71,10 @@ class Store(Removing):
         )
         if refusal is None:
             with suppress(StoreDamaged):  # whatever is read next says so
-                self._anchoring.take_up()
+                self._anchoring.resume()
             self._drop_left_keys()
         self.search = RunSearch(database, self.log.change_and_wait)
-        self.looks = Looks(database, self.log.change, self._anchoring.written)
+        self.access_log = AccessLog(database, self.log.change, self._anchoring.written)
 
     @property
     def refusal(self) -> StoreError | None:
@@ -106,7 +106,7 @@ class Store(Removing):
             interrupt(reading.trace)
         return reading.trace, reading.sequence
 
-    def taken_up(self, trace: RunTrace) -> tuple[RunTrace, ...]:
+    def resumed_from(self, trace: RunTrace) -> tuple[RunTrace, ...]:
         """Returns the runs that ``trace`` took up, latest first, as far as readable. It reuses their answers."""
         found: list[RunTrace] = []
         while trace.resumed and trace.parent_run_id is not None:

@@ -13,7 +13,7 @@ from conductor_core.providers.servers import server_of, server_of_conductor
 from conductor_core.run.actor import Caller
 from conductor_core.run.context_flow import CellState
 from conductor_core.run.trace import Attempt, PlanAttempt, RunStatus, RunTrace, StepStatus, StepTrace
-from conductor_core.run.values import Considered, Path, label
+from conductor_core.run.values import Alternatives, Path, label
 from conductor_core.workflow.model import CONDUCTOR_AGENT, AccessList, Frozen
 
 NoteKind = Literal["unfinished", "damaged", "simulated", "imported", "recorded", "written", "reused", "edited"]
@@ -67,7 +67,7 @@ class PlanPart(Frozen):
     raw: str
     repairs: tuple[str, ...]
     warnings: tuple[str, ...]
-    considered: tuple[Considered, ...]
+    considered: tuple[Alternatives, ...]
     rejected: tuple[RejectedText, ...]
     steps: tuple[PlannedStep, ...]
 

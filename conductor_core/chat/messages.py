@@ -351,7 +351,7 @@ class ConductorInfo(Frozen):
     Attributes:
         name: as the user named it (``tiny``, a folder, a hub id, ``URL#MODEL``).
         device, dtype: where and how it ran; None for a remote one.
-        seated: whether its ordinals are seats (``conductors.seating``) instead of the pool's order.
+        seated: whether its ordinals are roles (``conductors.roles``) instead of the pool's order.
         usd_per_mtok: None if none was given, or in older records; see ``price``.
         prompt_sha256: of the prompt that a conductors file gave; None if it was our prompt.
         precision: how its weights were packed; None: they were in ``dtype``, or in older records. Before its first plan
@@ -439,7 +439,7 @@ class PlanRequest(Frozen):
     """Everything a Conductor is told.
 
     Attributes:
-        agents: the pool in its own order. ``seating.agents_by_ordinal`` gives the ordinals of ``model_id``.
+        agents: the pool in its own order. ``roles.agents_by_ordinal`` gives the ordinals of ``model_id``.
         allow_recursion: whether the Conductor itself is offered, as one more ordinal after the workers.
         rejected: faults of the previous attempt, one sentence each, so that the next can avoid them.
         turns_before: the turns of the conversation before the task.

@@ -46,20 +46,20 @@ def time_left(seconds: float) -> str:
     return f"about {5 * round(seconds / 5)} s left" if seconds < 90 else f"about {round(seconds / 60)} min left"
 
 
-Tell = Callable[[Progress], None]
+Notify = Callable[[Progress], None]
 
-_watcher: ContextVar[Tell | None] = ContextVar("watcher", default=None)
+_watcher: ContextVar[Notify | None] = ContextVar("watcher", default=None)
 
 
 @contextmanager
-def watching(tell: Tell) -> Iterator[None]:
-    """Makes models that are asked in the block report to ``tell``, in the event loop that asks them."""
-    token = _watcher.set(tell)
+def watching(notify: Notify) -> Iterator[None]:
+    """Makes models that are asked in the block report to ``notify``, in the event loop that asks them."""
+    token = _watcher.set(notify)
     try:
         yield
     finally:
         _watcher.reset(token)
 
 
-def watcher() -> Tell | None:
+def watcher() -> Notify | None:
     return _watcher.get()

@@ -13,7 +13,7 @@ _MOST_TOOLS = 64
 """The most calls to keep of one answer; no real answer has so many."""
 
 
-class Aside:
+class ResponseExtras:
     """Gathers the pieces of any dialect. ``size``: characters gathered so far, which count like bytes of the text."""
 
     def __init__(self) -> None:
@@ -59,14 +59,14 @@ class Aside:
             kept.append(piece)
 
 
-def calls_of(delta: Mapping[str, Any], aside: Aside) -> None:
+def calls_of(delta: Mapping[str, Any], extras: ResponseExtras) -> None:
     """Reads OpenAI's ``tool_calls`` and the older ``function_call`` of a delta or message."""
     calls = delta.get("tool_calls")
     for place, call in enumerate(calls if isinstance(calls, list) else ()):
         if isinstance(call, dict):
             index = call.get("index")
-            aside.call(index if type(index) is int else place, call.get("function"))
-    aside.call(0, delta.get("function_call"))
+            extras.call(index if type(index) is int else place, call.get("function"))
+    extras.call(0, delta.get("function_call"))
 
 
 def hidden(finished: F, mask: Mask) -> F:

@@ -141,7 +141,7 @@ def _go_on(
     """
     with opened_engine(store, settings) as host:
         try:
-            host.take_up(run_id)
+            host.resume(run_id)
         except EventOutOfOrder:
             follow(store, run_id, view, sequence)
         else:

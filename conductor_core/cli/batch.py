@@ -95,7 +95,7 @@ def run_batch(given: BatchOptions, settings: Settings) -> int:
     if file.unread and not given.quiet:
         print(f"note: not read: {', '.join(file.unread[:10])}", file=sys.stderr)
     with opened_store(given.db, settings) as store, ExitStack() as held:
-        earlier = _taken_up(store, given, file.tasks, pool.name, held)
+        earlier = _resumed_from(store, given, file.tasks, pool.name, held)
         with opened_engine(store, settings) as host:
             return _Batch(given, settings, file.tasks, earlier, store, host).run()
 
@@ -112,7 +112,9 @@ def _check_budget(given: BatchOptions, settings: Settings, tasks: Sequence[Batch
     cap.check_conductor(open_conductor(given.each.conductor or settings.conductor, settings).info)
 
 
-def _taken_up(store: Store, given: BatchOptions, tasks: Sequence[BatchTask], pool: str, held: ExitStack) -> _Earlier:
+def _resumed_from(
+    store: Store, given: BatchOptions, tasks: Sequence[BatchTask], pool: str, held: ExitStack
+) -> _Earlier:
     """Returns the batch of this file that is continued, or a new one; ``held`` keeps other processes from running it.
 
     Raises: BadInput if another process runs it, or if the file does not fit the batch.

@@ -88,7 +88,7 @@ def blame_command(
     with opened_store(db, settings, read=dry_run) as store:
         source, _ = store.trace(store.resolve(run_id))
         experiments, verdicts = Experiments(source, only), Verdicts(source, truth)
-        store.looks.viewed([source.run_id], "blame", local_caller("cli"))
+        store.access_log.viewed([source.run_id], "blame", local_caller("cli"))
         print_not_on_record(store)
         if dry_run:
             return _print(_blame(store, experiments, verdicts, n), None, as_json=as_json)

@@ -81,9 +81,9 @@ def compare_command(
             raise BadInput(f"run {found[0]} has one round only; give two or more runs to compare")
         page = None if html is None else html_of_comparison(store, found, redact or ())
         caller = local_caller("cli")
-        store.looks.viewed(found, "compare", caller)
+        store.access_log.viewed(found, "compare", caller)
         if page is not None:
-            store.looks.exported(found, "comparison", caller)
+            store.access_log.exported(found, "comparison", caller)
         print_not_on_record(store)
         print_notes(store)
     if html is not None and page is not None:

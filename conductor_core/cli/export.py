@@ -120,7 +120,7 @@ def export(
         with opened_store(db, settings, read=True) as store:
             ids = list(dict.fromkeys(store.resolve(run_id) for run_id in run_ids))
             texts = {run_id: _of_run(store, run_id, form, pool, redact or (), settings) for run_id in ids}
-            store.looks.exported(ids, form, local_caller("cli"))
+            store.access_log.exported(ids, form, local_caller("cli"))
             print_not_on_record(store)
             print_notes(store)
     if out is None:

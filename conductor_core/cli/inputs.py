@@ -11,7 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 from conductor_core.chat.messages import Message
 from conductor_core.cli.text import one_line
 from conductor_core.errors import BadInput
-from conductor_core.files import given_path, is_there
+from conductor_core.files import expand_path, is_there
 from conductor_core.precision import PrecisionChoice
 from conductor_core.run.values import Limits
 from conductor_core.settings import Settings, setting_fault, sqlite_url
@@ -68,7 +68,7 @@ def database_url(given: str | None) -> str | None:
     shown = one_line(given, 120)
     if not given.strip():
         raise BadInput("--db is empty: give a file's path or sqlite:///FOLDER/FILE.sqlite3")
-    path = given_path(given)
+    path = expand_path(given)
     if path.parts[:1] and path.parts[0].startswith("~"):
         raise BadInput(f"--db {shown!r}: there is no such user; if a file of that name is meant, write ./{shown}")
     if path.name == given and not path.suffix and not is_there(path):

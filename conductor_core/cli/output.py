@@ -39,7 +39,7 @@ def print_notes(store: "Store", runs: "Sequence[RunSummary]" = ()) -> None:
 
 def print_not_on_record(store: "Store") -> None:
     """Waits until the looks of this command are on record, and says why if they are not. The command goes on."""
-    if store.refusal is None and (why := store.looks.settle()) is not None:
+    if store.refusal is None and (why := store.access_log.settle()) is not None:
         print(one_line(f"warning: this is not on record as a look: {why}", 2000), file=sys.stderr)
 
 

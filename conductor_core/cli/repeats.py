@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from conductor_core.cli import inputs
 from conductor_core.cli.output import print_json
 from conductor_core.cli.ready import ready
+from conductor_core.cli.rerun_target import RerunTarget
 from conductor_core.cli.text import duration, one_line
 from conductor_core.cli.together import all_ended
-from conductor_core.cli.whom import Whom
 from conductor_core.cli.wiring import opened_engine
 from conductor_core.engine.batch import BatchSpent
 from conductor_core.engine.budgets import CostCap
@@ -47,21 +47,21 @@ class Many:
     forecast: RepeatsForecast
 
 
-def prepare(source: RunTrace, again: Again, by_hand: Overrides | None, settings: Settings, whom: Whom) -> Many:
+def prepare(source: RunTrace, again: Again, by_hand: Overrides | None, settings: Settings, target: RerunTarget) -> Many:
     """Works out what is run, with whom, and what that will take. ``source`` has the budgets of the runs.
 
     Raises: BadInput.
     """
-    specs = pool_info(whom.pool_of(source), settings, whom.excluded).workers
+    specs = pool_info(target.pool_of(source), settings, target.excluded).workers
     agents = [spec.name for spec in specs]
     images = images_given(source.conversation, {spec.name: spec for spec in specs}, every_step=source.give_question)
     for plan in variants(source, again, agents):
         what = f"run {source.run_id} cannot be run again: "
         inputs.valid_workflow(plan.workflow, agents, source.limits, what, images)
     needed = asks_conductor(source.root.workflow)
-    asked = whom.asked(source, settings, needed=needed)
+    asked = target.asked(source, settings, needed=needed)
     requests = repeat_requests(source, again, agents, door="cli", base=by_hand)
-    forecast = forecast_repeats(source, again, specs, by_hand, whom.info(settings) if needed else None)
+    forecast = forecast_repeats(source, again, specs, by_hand, target.info(settings) if needed else None)
     return Many(source, again, tuple(each.model_copy(update=asked) for each in requests), forecast)
 
 

@@ -108,12 +108,12 @@ def run_lines(trace: RunTrace, fault: RunUnreadable | None = None) -> Iterator[s
     warm = "" if trace.plan_temperature is None else f", plan temperature {trace.plan_temperature:g}"
     yield f"created {trace.created_at_utc:%Y-%m-%d %H:%M:%S} UTC by {who}, seed {trace.seed}{warm}"
     if (imported := trace.imported) is not None:
-        when, whom = f"{imported.imported_at_utc:%Y-%m-%d %H:%M}", one_line(imported.caller.in_words, 60)
+        when, by = f"{imported.imported_at_utc:%Y-%m-%d %H:%M}", one_line(imported.caller.in_words, 60)
         if imported.recorded:
             yield f"recorded: it came with {one_line(imported.written_by, 60)}, and this database did not carry it out"
         else:
             there = one_line(imported.run_id, 60)
-            yield f"imported {when} UTC by {whom} from an unsigned file: there it was run {there}"
+            yield f"imported {when} UTC by {by} from an unsigned file: there it was run {there}"
     if answers := trace.imported_answers:
         named = labels(tuple(step.path for step in answers))
         yield f"reuses answers of an imported run, which this database did not carry out: steps {named}"

@@ -12,8 +12,8 @@ from conductor_core.cli import again, inputs, options, repeats
 from conductor_core.cli.live import ProgressView, watch
 from conductor_core.cli.output import print_json, print_outcome
 from conductor_core.cli.ready import ready
+from conductor_core.cli.rerun_target import RerunTarget
 from conductor_core.cli.text import one_line
-from conductor_core.cli.whom import Whom
 from conductor_core.cli.wiring import opened_engine, opened_store
 from conductor_core.engine.pools import images_given, pool_info
 from conductor_core.engine.request import asks_conductor, overrides_from, rerun_of, resume_of
@@ -88,14 +88,14 @@ def rerun_command(
     changes = {"seed": own_seed, "on_incomplete": on_incomplete, "give_question": give_question}
     budgets = {"max_steps": max_steps, "max_tokens": max_tokens, "max_usd": max_usd}
     budgets |= {"max_seconds": max_seconds, "max_depth": max_depth}
-    whom = Whom(conductor, pool, tuple(exclude or ()))
+    target = RerunTarget(conductor, pool, tuple(exclude or ()))
     with opened_store(db, settings, read=True) as store:
         source = _source(store, run_id, changes, budgets)
         by_hand = again.by_hand(source, output or (), pin or (), release or ())
         if asked is None:
-            rerun = prepare(source, edit, settings, whom, store.taken_up(source), by_hand)
+            rerun = prepare(source, edit, settings, target, store.resumed_from(source), by_hand)
         else:
-            many = repeats.prepare(source, asked, by_hand, settings, whom)
+            many = repeats.prepare(source, asked, by_hand, settings, target)
             if asked.runs > 1:
                 return repeats.run(store, many, settings, dry_run=dry_run, as_json=as_json, quiet=quiet)
             rerun = Rerun(many.requests[0], many.forecast.each[0])
@@ -166,7 +166,7 @@ def prepare(
     source: RunTrace,
     edit: Edit,
     settings: Settings,
-    whom: Whom,
+    target: RerunTarget,
     before: tuple[RunTrace, ...],
     by_hand: Overrides | None = None,
 ) -> Rerun:
@@ -175,8 +175,8 @@ def prepare(
     ``source`` already has the budgets, the seed and the settings of the re-run. ``before``: the runs that it took up,
     latest first. ``by_hand``: of its steps; None: what it has. Raises: BadInput.
     """
-    pool_ref = whom.pool_of(source)
-    specs = pool_info(pool_ref, settings, whom.excluded).workers
+    pool_ref = target.pool_of(source)
+    specs = pool_info(pool_ref, settings, target.excluded).workers
     agents = [spec.name for spec in specs]
     changed = changed_workflow(source, agents, edit)
     resume = source.status == "interrupted" and changed is None
@@ -190,7 +190,7 @@ def prepare(
         images = images_given(source.conversation, workers, every_step=source.give_question)
         what = f"run {source.run_id} cannot be run again: "
         workflow = inputs.valid_workflow(workflow, agents, source.limits, what, images)
-        info = whom.info(settings) if needed else None
+        info = target.info(settings) if needed else None
         # With --step, each step stays what it was. Steps of a file are matched by content.
         origins = None if edit.step is None else tuple(range(len(workflow.steps)))
         kept = overrides_from(source) if resume and by_hand is None else by_hand
@@ -200,8 +200,8 @@ def prepare(
         request = request if by_hand is None else request.model_copy(update={"overrides": by_hand})
     else:
         request = rerun_of(source, workflow, door="cli", origins=origins, overrides=by_hand)
-    asked = whom.asked(source, settings, needed=needed)
-    if needed and whom.conductor is None and source.conductor is None:
+    asked = target.asked(source, settings, needed=needed)
+    if needed and target.conductor is None and source.conductor is None:
         _say_whose_conductor(asked["conductor"], source)
     return Rerun(request.model_copy(update=asked), forecast)
 

@@ -50,7 +50,7 @@ def show(
             if error.trace is None:
                 raise
             trace, fault = error.trace, error
-        store.looks.viewed([run_id], "show --context" if context else "show", local_caller("cli"))
+        store.access_log.viewed([run_id], "show --context" if context else "show", local_caller("cli"))
         print_not_on_record(store)
         if fault is None:
             print_notes(store)
@@ -95,7 +95,7 @@ def _show_event(store: Store, run_id: str, sequence: int, *, as_json: bool) -> i
     found = store.raw_events(run_id, after=sequence - 1, limit=1)
     if not found or found[0].sequence != sequence:
         raise BadInput(f"run {run_id} has no event {sequence}")
-    store.looks.viewed([run_id], "show --event", local_caller("cli"))
+    store.access_log.viewed([run_id], "show --event", local_caller("cli"))
     print_not_on_record(store)
     if as_json:
         print_json(raw_event_document(found[0]))

@@ -5,7 +5,7 @@ first token does not tell them apart: they count as ``other``. A model that says
 (``solved by model 2``, see ``grammar.PlanShape``) chooses there, and ``model_id`` repeats it.
 
 A server names only its likeliest tokens, and its figures may be from before its grammar. So the options are shares of
-what it named and what is such a choice; how much that was of 1 is told beside it (``Considered.rest``).
+what it named and what is such a choice; how much that was of 1 is told beside it (``Alternatives.rest``).
 """
 
 import math
@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from conductor_core.chat.messages import TokenChoice
-from conductor_core.run.values import Alternative, Considered
+from conductor_core.run.values import Alternative, Alternatives
 from conductor_core.workflow.source import Position, RawStep, SourceText
 
 LEAST = 0.005
@@ -24,14 +24,14 @@ _LISTS = "model_id"
 _ORDINAL = re.compile(r"\d+")
 
 
-def considered(
+def read_alternatives(
     text: str,
     steps: Sequence[RawStep],
     choices: Sequence[TokenChoice],
     agents: Sequence[str | None],
     *,
     by_server: bool = False,
-) -> tuple[Considered, ...]:
+) -> tuple[Alternatives, ...]:
     """Returns what was considered at each choice of an agent and of an access list that had more than one way.
 
     Args:
@@ -54,7 +54,7 @@ def considered(
             options, rest = _shares(values) if by_server else (_merged(values), None)
             if len(options) > 1:
                 told = {"step": index, "field": field, "options": options, "rest": rest}
-                found.append(Considered.model_validate(told))
+                found.append(Alternatives.model_validate(told))
     return tuple(found)
 
 

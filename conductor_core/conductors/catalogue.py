@@ -16,7 +16,7 @@ from conductor_core.conductors.local import LocalConductor, read_config
 from conductor_core.conductors.named import find, listed
 from conductor_core.conductors.remote import API_KEY_VARIABLE, RemoteConductor
 from conductor_core.errors import UnknownConductor
-from conductor_core.files import given_path, is_folder, is_there
+from conductor_core.files import expand_path, is_folder, is_there
 from conductor_core.inference.generation import ModelUnavailable
 from conductor_core.inference.hardware import Placement, place
 from conductor_core.inference.published import CONDUCTORS
@@ -113,7 +113,7 @@ def on_a_server(ref: str, settings: Settings) -> ConductorSpec | None:
 
 def _local(name: str, model: str, settings: Settings, spec: ConductorSpec | None) -> Conductor:
     """Opens a Conductor that runs here; ``model``: a folder or a hub id. Raises: UnknownConductor."""
-    folder = given_path(model)
+    folder = expand_path(model)
     if model and is_folder(folder):
         try:
             inspect_folder(folder)
@@ -171,7 +171,7 @@ def list_conductors(settings: Settings) -> list[ConductorOption]:
     """
     options = [_downloaded(TINY, TINY_FOLDER)]
     options += [_named(name, spec) for name, spec in listed(settings)[0].items()]
-    folder = given_path(settings.conductor)
+    folder = expand_path(settings.conductor)
     if settings.conductor != TINY and is_folder(folder):
         options.append(_downloaded(settings.conductor, folder))
     for folder in models_folders(settings):
@@ -197,7 +197,7 @@ def listed_option(ref: str, settings: Settings) -> ConductorOption:
         return _downloaded(TINY, TINY_FOLDER)
     if (spec := on_a_server(ref, settings) or find(ref, settings)) is not None:
         return _named(ref, spec)
-    folder = given_path(ref)
+    folder = expand_path(ref)
     if not is_folder(folder) and not HUB_ID.fullmatch(ref):
         raise unknown(ref, settings)
     return _here(ref, ref)
@@ -232,7 +232,7 @@ def _named(name: str, spec: ConductorSpec) -> ConductorOption:
 
 def _here(ref: str, model: str) -> ConductorOption:
     """Returns the line of a Conductor that runs here; ``model``: a folder or a hub id, downloaded or not."""
-    folder = given_path(model)
+    folder = expand_path(model)
     model_folder = folder if is_folder(folder) else local_folder(model)
     if model_folder is not None:
         return _downloaded(ref, model_folder).model_copy(update={"context": context_of(str(model_folder))})

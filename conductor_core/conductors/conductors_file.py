@@ -10,7 +10,7 @@ from pydantic import Field, PositiveFloat
 
 from conductor_core.chat.messages import Price
 from conductor_core.errors import ConductorsInvalid
-from conductor_core.files import given_path, is_folder
+from conductor_core.files import expand_path, is_folder
 from conductor_core.inference.source import HUB_ID
 from conductor_core.privacy.keys import environment_keys, holds_a_key
 from conductor_core.privacy.masking import one_line
@@ -90,7 +90,7 @@ def _spec(table: Table, beside: Path) -> ConductorSpec:
     if "base_url" in fields:
         fields["base_url"] = fields["base_url"].rstrip("/")
     else:
-        folder = beside / given_path(fields["model"])
+        folder = beside / expand_path(fields["model"])
         if is_folder(folder) or not HUB_ID.fullmatch(fields["model"]):
             fields["model"] = str(folder)
     return ConductorSpec(**fields)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from conductor_core.conductors.conductors_file import ConductorSpec, load_conductors_file
 from conductor_core.errors import ConductorsInvalid, UnknownConductor
-from conductor_core.files import given_path, is_file, is_there
+from conductor_core.files import expand_path, is_file, is_there
 from conductor_core.privacy.masking import one_line
 from conductor_core.settings import Settings
 
@@ -54,7 +54,7 @@ def find(ref: str, settings: Settings) -> ConductorSpec | None:
 
 
 def _file(path: str, settings: Settings) -> Path:
-    given = given_path(path)
+    given = expand_path(path)
     own = settings.conductors_folder / given
     return own if given.name == path and is_file(own) and not is_file(given) else given
 

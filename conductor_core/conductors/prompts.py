@@ -13,7 +13,7 @@ import re
 from collections.abc import Sequence
 
 from conductor_core.chat.messages import Message, PlanRequest, WorkerSpec
-from conductor_core.conductors.roles import SEATS, numbering
+from conductor_core.conductors.roles import ROLES, numbering
 from conductor_core.errors import PromptOverflows
 from conductor_core.workflow.model import CONDUCTOR_AGENT
 
@@ -188,7 +188,7 @@ def _task(request: PlanRequest) -> str:
 #     <|task|>
 #     {task}
 #     <|pool|>
-#     0 plan                          the seats that are taken (see ``seating``), by ordinal and name
+#     0 plan                          the roles that are taken (see ``roles``), by ordinal and name
 #     3 code
 #     7 conductor                     only when the Conductor itself may be named (recursion)
 #     <|max|>{most steps}
@@ -212,9 +212,9 @@ def short_prompt(request: PlanRequest) -> str:
     """Returns the whole prompt. Text from outside can neither add a line nor a marker to it."""
     lines = [TASK, cut(request.task), POOL]
     taken = numbering(request.agents)
-    lines += [f"{ordinal} {SEATS[ordinal]}" for ordinal, name in enumerate(taken) if name is not None]
+    lines += [f"{ordinal} {ROLES[ordinal]}" for ordinal, name in enumerate(taken) if name is not None]
     if request.allow_recursion:
-        lines.append(f"{len(SEATS)} {CONDUCTOR_AGENT}")
+        lines.append(f"{len(ROLES)} {CONDUCTOR_AGENT}")
     lines.append(f"{MAX}{request.max_steps}")
     if request.parent is not None:
         lines += [PARENT, cut(request.parent.plan), cut(request.parent.last_response)]

@@ -24,7 +24,7 @@ from conductor_core.chat.messages import (
     PlanThought,
     Usage,
 )
-from conductor_core.chat.responses import Aside, calls_of, hidden
+from conductor_core.chat.responses import ResponseExtras, calls_of, hidden
 from conductor_core.chat.usage import chat_tokens, usd
 from conductor_core.conductors import faults
 from conductor_core.conductors.alternatives import ASKED, BYTES_PER_TOKEN, TokenLog
@@ -310,7 +310,7 @@ class _Completion:
         self._characters = 0
         self._text: list[str] = []
         self._tokens = TokenLog()
-        self._aside = Aside()
+        self._extras = ResponseExtras()
         self.thought = ""
         """The reasoning in the event that was read last: some servers send it apart from the text."""
         self.until_s = asyncio.get_running_loop().time() + timeout_s
@@ -357,10 +357,10 @@ class _Completion:
             self._finish = _FINISH.get(reason, "other") if isinstance(reason, str) else "other"
         delta = choice.get("delta") or choice.get("message")
         delta = delta if isinstance(delta, dict) else {}
-        self._aside.refuse(delta.get("refusal"))
-        calls_of(delta, self._aside)
+        self._extras.refuse(delta.get("refusal"))
+        calls_of(delta, self._extras)
         text, thought = delta.get("content"), delta.get("reasoning_content") or delta.get("reasoning")
-        self._aside.think(thought)
+        self._extras.think(thought)
         text, self.thought = (each if isinstance(each, str) else "" for each in (text, thought))
         self._characters += len(text) + len(self.thought)
         self._text.append(text)
@@ -379,9 +379,9 @@ class _Completion:
             finish_reason=self._finish,
             usage=self._usage or guess,
             cost_usd=self._cost_usd,
-            refusal=self._aside.refusal,
-            tool_calls=self._aside.tool_calls,
-            reasoning=self._aside.reasoning,
+            refusal=self._extras.refusal,
+            tool_calls=self._extras.tool_calls,
+            reasoning=self._extras.reasoning,
             choices=choices,
             told_by_server=bool(choices),
         )

@@ -1,10 +1,10 @@
-"""Which worker of a pool takes which seat: descriptions read by rule, for Conductors too small to read them.
+"""Assigns the workers of a pool to roles: descriptions read by rule, for Conductors too small to read them.
 
 A model of a few million parameters learns what a *place* is good for, but not to find a worker by its description:
-four ways of training that were tried left its choice of agents at chance. So a pool is seated before such a Conductor
-is asked. Each seat stands for one way of being useful; the workers are assigned so that the descriptions fit the seats
-best in all. The Conductor's ordinals are then seats: what each is worth on which task it learns from reward, and a seat
-that nobody has cannot be named.
+four ways of training that were tried left its choice of agents at chance. So roles are assigned before such a Conductor
+is asked. Each role is one way of being useful; the workers are assigned so that the descriptions fit the roles best in
+all. The Conductor's ordinals are then roles: what each is worth on which task it learns from reward, and a role that
+nobody has cannot be named.
 
 Departure from arXiv 2512.04388, section 3, where ordinals have no meaning of their own and the model reads the
 descriptions: Conductors with the full prompt do as in the paper.
@@ -16,10 +16,10 @@ from collections.abc import Sequence
 from conductor_core.chat.messages import ConductorInfo, WorkerSpec
 from conductor_core.workflow.templates import Cast
 
-SEATS = ("plan", "reason", "compute", "code", "know", "check", "write")
+ROLES = ("plan", "reason", "compute", "code", "know", "check", "write")
 """In the order of their ordinals; the Conductor itself, where recursion is offered, comes after the last."""
 SOLVING = ("reason", "compute", "know", "code")
-"""The seats that solve a task themselves, the most general first."""
+"""The roles that solve a task themselves, the most general first."""
 
 _WORDS: dict[str, str] = {
     "plan": r"plan\w*|break\w* .{0,12}(?:steps|down)|decompos\w+|outlin\w+|strateg\w+|schedul\w+|subtasks?"
@@ -39,7 +39,7 @@ _WORDS: dict[str, str] = {
     r"|translat\w+|languages?|multilingual|summar\w+|letters?|essays?|stor(?:y|ies)|drafting"
     r"|final answers?|cheap|fast|small|quick|tiny|low cost|instructions?",
 }
-_PATTERNS = tuple(re.compile(rf"\b(?:{_WORDS[seat]})\b", re.IGNORECASE) for seat in SEATS)
+_PATTERNS = tuple(re.compile(rf"\b(?:{_WORDS[role]})\b", re.IGNORECASE) for role in ROLES)
 # A coder "writes functions": what is written decides, not the writing.
 _WRITES_CODE = re.compile(
     r"\bwrit\w+(?=[^,;.:]{0,24}\b(?:code|python|functions?|programs?|scripts?|tests?|sql)\b)", re.IGNORECASE
@@ -56,58 +56,58 @@ _UNKNOWN = (0.02, 0.03, 0.0, 0.0, 0.025, 0.01, 0.015)
 
 
 def fitness(worker: WorkerSpec) -> tuple[float, ...]:
-    """Returns how well the worker's description (else its name) suits each seat. Its first words count most."""
+    """Returns how well the worker's description (else its name) suits each role. Its first words count most."""
     text = _LACKS.sub(" ", (worker.description or worker.name)[:_LONGEST_READ])
     text = _WRITES_CODE.sub(" ", text)
-    hits = sorted((match.start(), seat) for seat, pattern in enumerate(_PATTERNS) for match in pattern.finditer(text))
+    hits = sorted((match.start(), role) for role, pattern in enumerate(_PATTERNS) for match in pattern.finditer(text))
     scores = list(_UNKNOWN)
     weight = 1.0
-    for _, seat in hits:
-        scores[seat] += weight
+    for _, role in hits:
+        scores[role] += weight
         weight *= _LATER_COUNTS_LESS
     return tuple(scores)
 
 
 def numbering(agents: Sequence[WorkerSpec]) -> tuple[str | None, ...]:
-    """Returns the name of the worker on each seat, None for an empty one. If seats are few, the fittest get them.
+    """Returns the name of the worker in each role, None for an empty one. If roles are few, the fittest get them.
 
-    It weighs every assignment of workers to seats as a whole. The same pool is always seated in the same way.
+    It weighs every assignment of workers to roles as a whole. The same pool always gets the same assignment.
     """
-    import numpy as np  # with scipy only when a pool is seated: not where a page is opened
+    import numpy as np  # with scipy only when roles are assigned: not where a page is opened
     from scipy.optimize import linear_sum_assignment
 
-    seats: list[str | None] = [None] * len(SEATS)
+    roles: list[str | None] = [None] * len(ROLES)
     if agents:
-        # The square root: filling two seats fairly is better than one very well and the other not at all.
+        # The square root: filling two roles fairly is better than one very well and the other not at all.
         workers, places = linear_sum_assignment(np.sqrt([fitness(worker) for worker in agents]), maximize=True)
         for worker, place in zip(workers, places, strict=True):
-            seats[int(place)] = agents[int(worker)].name
-    return tuple(seats)
+            roles[int(place)] = agents[int(worker)].name
+    return tuple(roles)
 
 
 def agents_by_ordinal(conductor: ConductorInfo | None, agents: Sequence[WorkerSpec]) -> tuple[str | None, ...]:
-    """Returns the names that ``model_id`` speaks of, by ordinal: seats for a seated Conductor, else pool order."""
+    """Returns the names that ``model_id`` speaks of, by ordinal: roles for a small Conductor, else pool order."""
     if conductor is not None and conductor.seated:
         return numbering(agents)
     return tuple(worker.name for worker in agents)
 
 
 def cast_of(agents: Sequence[WorkerSpec]) -> Cast:
-    """Returns who suits the roles of a template. Of equals, the pool's earlier one comes first.
+    """Returns who suits the parts of a template. Of equals, the pool's earlier one comes first.
 
-    Several who solve the same task should differ, so the solvers are first the workers of the seats that solve, each of
+    Several who solve the same task should differ, so the solvers are first the workers in the roles that solve, each of
     which has another one. Raises: ValueError for a pool without workers.
     """
     if not agents:
         raise ValueError("a plan needs at least one worker")
 
-    def fittest(*seats: str) -> tuple[str, ...]:
-        places = [SEATS.index(seat) for seat in seats]
+    def fittest(*roles: str) -> tuple[str, ...]:
+        places = [ROLES.index(role) for role in roles]
         ranked = sorted(agents, key=lambda worker: -sum(fitness(worker)[place] for place in places))
         return tuple(worker.name for worker in ranked)
 
-    seated = dict(zip(SEATS, numbering(agents), strict=True))
-    solvers = [name for seat in SOLVING if (name := seated[seat]) is not None]
+    assigned = dict(zip(ROLES, numbering(agents), strict=True))
+    solvers = [name for role in SOLVING if (name := assigned[role]) is not None]
     return Cast(
         plan=fittest("plan"), solve=tuple(dict.fromkeys((*solvers, *fittest(*SOLVING)))), check=fittest("check")
     )

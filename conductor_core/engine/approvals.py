@@ -285,10 +285,10 @@ class Approvals:
                 return run_id, approval
         return None
 
-    def hear(self, sent: SentCommand) -> None:
+    def apply_command(self, sent: SentCommand) -> None:
         """Answers a command by an event; does nothing if it is answered already, or ends the run."""
         command = sent.command
-        if sent.id <= self._trace.heard or isinstance(command, Cancel):
+        if sent.id <= self._trace.last_command or isinstance(command, Cancel):
             return
         event = self._edited(sent.id, command) if isinstance(command, Edit) else self._decided(sent.id, command)
         self._recorder.send(event)

@@ -22,7 +22,7 @@ from conductor_core.engine.recorder import closing
 from conductor_core.engine.request import RunRecords, asks_conductor
 from conductor_core.engine.runner import CheckedRequest, Engine, Execution, check
 from conductor_core.errors import EventOutOfOrder, InspectorError, RunHasEnded, StoreError, UnknownRun
-from conductor_core.files import given_path, is_file
+from conductor_core.files import expand_path, is_file
 from conductor_core.run.actor import THE_PROGRAM, Caller
 from conductor_core.run.commands import Cancel, Edit, SentCommand
 from conductor_core.run.events import EventSink
@@ -81,7 +81,7 @@ class Opened:
         """Returns the files that may define ``ref``, each with the time of its last change."""
         if ref == "tiny" or "://" in ref:
             return []
-        files = [*self._settings.conductors_folder.glob("*.toml"), given_path(ref.partition("#")[0])]
+        files = [*self._settings.conductors_folder.glob("*.toml"), expand_path(ref.partition("#")[0])]
         with suppress(OSError, ValueError):  # gone meanwhile, or no path at all
             return [(file, file.stat().st_mtime_ns) for file in files if is_file(file)]
         return []
@@ -220,24 +220,24 @@ class EngineHost:
             self._sink.append_and_wait(created)
         return request.run_id
 
-    def take_up(self, run_id: str) -> None:
+    def resume(self, run_id: str) -> None:
         """Begins to carry out a run that is queued or waits from its record alone, and answers what was sent to it.
 
         Raises: as ``start``; EventOutOfOrder if another process was quicker.
         """
         with self._being_started():
-            asyncio.run_coroutine_threadsafe(self._take_up(run_id), self._loop).result()
+            asyncio.run_coroutine_threadsafe(self._resume(run_id), self._loop).result()
 
-    async def _take_up(self, run_id: str) -> None:
+    async def _resume(self, run_id: str) -> None:
         checked, commands = await asyncio.to_thread(self._at_rest, run_id)
         execution = self._engine.begin(checked)
-        await execution.take_up(commands)
+        await execution.resume(commands)
         with self._lock:
             self._results[run_id] = Future()
             self._running[run_id] = self._loop.create_task(self._execute(execution))
             self._executions[run_id] = execution
             self._own.add(run_id)
-        for sent in await asyncio.to_thread(self._unanswered, run_id, execution.trace.heard):
+        for sent in await asyncio.to_thread(self._unanswered, run_id, execution.trace.last_command):
             self._hear(sent)
 
     def _at_rest(self, run_id: str) -> tuple[CheckedRequest, list[SentCommand]]:
@@ -256,7 +256,7 @@ class EngineHost:
         }
         request = created.request.model_copy(update=as_recorded)
         epoch_s = time.monotonic() - trace.last_at_ms / 1000
-        commands = self._unanswered(run_id, trace.heard)
+        commands = self._unanswered(run_id, trace.last_command)
         if trace.status == "queued":
             return replace(self._checked(request), created=created, trace=trace, epoch_s=epoch_s), commands
         plans = [trace.root.workflow, *(sent.command.workflow for sent in commands if isinstance(sent.command, Edit))]
@@ -267,8 +267,8 @@ class EngineHost:
         earlier = self._engine.earlier(request)
         return CheckedRequest(request, conductor, pool, None, created, epoch_s, earlier, trace=trace), commands
 
-    def _unanswered(self, run_id: str, heard: int) -> list[SentCommand]:
-        return [] if self._records is None else self._records.commands(run_id, heard)
+    def _unanswered(self, run_id: str, last_command: int) -> list[SentCommand]:
+        return [] if self._records is None else self._records.commands(run_id, last_command)
 
     async def _carry_on(self, run_id: str) -> None:
         """Takes up a run that waits, if something was sent to it. Ends without a word if another process does."""
@@ -276,7 +276,7 @@ class EngineHost:
             await asyncio.sleep(0.02 * attempt)
             try:
                 trace = await asyncio.to_thread(self._read, run_id)
-                sent = await asyncio.to_thread(self._unanswered, run_id, trace.heard)
+                sent = await asyncio.to_thread(self._unanswered, run_id, trace.last_command)
                 if trace.status != "waiting" or not sent:
                     return
                 if attempt == 0 and all(isinstance(each.command, Cancel) for each in sent):
@@ -287,7 +287,7 @@ class EngineHost:
                 log.warning("run %s cannot be read: %s", run_id, error)
                 return
             try:
-                await self._take_up(run_id)
+                await self._resume(run_id)
             except EventOutOfOrder:
                 continue  # another process was quicker; it may have left a command unanswered, and the run at rest
             except StoreError as error:
@@ -304,7 +304,7 @@ class EngineHost:
 
     async def _leave_waiting(self, trace: RunTrace, error: InspectorError) -> None:
         """Answers what was sent to a run that cannot be carried out here by the reason."""
-        sent = await asyncio.to_thread(self._unanswered, trace.run_id, trace.heard)
+        sent = await asyncio.to_thread(self._unanswered, trace.run_id, trace.last_command)
         with suppress(StoreError):
             await self._sink.append(*refusals(trace, sent, f"the run cannot go on here: {error}"))
 
@@ -354,12 +354,12 @@ class EngineHost:
         if isinstance(sent.command, Cancel):
             self._stop(run_id, Stop(sent.command.caller, sent.id))
         else:
-            self._loop.call_soon_threadsafe(self._tell, sent)
+            self._loop.call_soon_threadsafe(self._notify, sent)
 
-    def _tell(self, sent: SentCommand) -> None:
+    def _notify(self, sent: SentCommand) -> None:
         run_id = sent.command.run_id
         if (execution := self._executions.get(run_id)) is not None:
-            execution.hear(sent)
+            execution.apply_command(sent)
         elif self._carries_on_all or run_id in self._own:
             self._keep(self._carry_on(run_id))
 

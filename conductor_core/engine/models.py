@@ -24,11 +24,11 @@ from conductor_core.conductors.roles import cast_of
 from conductor_core.engine.pools import open_worker
 from conductor_core.engine.preflight import look, preflight
 from conductor_core.errors import BadInput, InspectorError
-from conductor_core.files import given_path, is_folder
+from conductor_core.files import expand_path, is_folder
 from conductor_core.inference.downloads import Download, downloads
 from conductor_core.inference.generation import InferenceError, Packing
 from conductor_core.inference.hardware import SMALL_PARAMETERS, Memory, Need, needs, place
-from conductor_core.inference.pace import Pace, Paces, Shape, Tell, paces, shape_of
+from conductor_core.inference.pace import Notify, Pace, Paces, Shape, paces, shape_of
 from conductor_core.inference.published import CONDUCTORS
 from conductor_core.inference.source import HUB_ID, cached_folder, cached_hub_ids, inspect_folder
 from conductor_core.privacy import masking
@@ -237,7 +237,7 @@ def _place_of(model: str) -> tuple[Where, Path | None]:
     """Returns where a model of this machine comes from, and its folder if that is here."""
     if model == TINY:
         return "shipped", TINY_FOLDER
-    folder = given_path(model)
+    folder = expand_path(model)
     if is_folder(folder):
         return "folder", folder
     return "hub", cached_folder(model)
@@ -358,7 +358,7 @@ def time_soon(model: MachineModel, settings: Settings) -> None:
         _paces(settings).measure_soon(shape)
 
 
-def time_now(model: MachineModel, settings: Settings, tell: Tell) -> Pace:
+def time_now(model: MachineModel, settings: Settings, notify: Notify) -> Pace:
     """Measures how fast the model reads and writes here. Blocks. Raises: BadInput, InferenceError."""
     if model.where == "server":
         raise BadInput(f"{model.model} runs on the server {model.server}: its pace is the server's")
@@ -366,7 +366,7 @@ def time_now(model: MachineModel, settings: Settings, tell: Tell) -> Pace:
     if shape is None:
         why = model.fault or f"its architecture is known once it is downloaded: conductor models pull {model.model}"
         raise BadInput(f"{model.ref} cannot be timed: {why}")
-    return _paces(settings).measure(shape, tell)
+    return _paces(settings).measure(shape, notify)
 
 
 # Lists what a run can choose from, for the pages, which know the engine and no package below it.

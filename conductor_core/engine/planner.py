@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from conductor_core.chat.messages import Conductor, Message, ParentPlan, PlanFinished, PlanRequest, PlanThought, Usage
 from conductor_core.chat.progress import Progress, watching
 from conductor_core.chat.usage import estimate_input_tokens, tokens_of
-from conductor_core.conductors.alternatives import considered
+from conductor_core.conductors.alternatives import read_alternatives
 from conductor_core.conductors.roles import agents_by_ordinal
 from conductor_core.engine.budgets import LiveCall, longest_plan
 from conductor_core.engine.given_plan import sentence
@@ -18,7 +18,7 @@ from conductor_core.engine.state import RunState
 from conductor_core.errors import ConductorError, ConductorUnavailable, InspectorError, PlanRejected
 from conductor_core.privacy import masking
 from conductor_core.run import events as ev
-from conductor_core.run.values import Considered, Path
+from conductor_core.run.values import Alternatives, Path
 from conductor_core.text import whole_characters
 from conductor_core.workflow.model import Fault, Workflow
 from conductor_core.workflow.parser import parse_completion
@@ -329,12 +329,12 @@ class _Writing:
             )
         await self._recorder.emit(*streamed, event)
 
-    def _considered(self, parsed: Parsed) -> tuple[Considered, ...]:
+    def _considered(self, parsed: Parsed) -> tuple[Alternatives, ...]:
         finished = self._finished
         if finished is None or not finished.choices:
             return ()
         text, steps = "".join(self._text), parsed.steps or ()
-        return considered(text, steps, finished.choices, self._agents, by_server=finished.told_by_server)
+        return read_alternatives(text, steps, finished.choices, self._agents, by_server=finished.told_by_server)
 
     async def _stream(self, *, again: bool) -> tuple[Usage, float | None]:
         """Calls ``_write`` once the shared cost cap has room for it."""

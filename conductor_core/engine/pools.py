@@ -7,7 +7,7 @@ from typing import Any
 
 from conductor_core.chat.messages import Message, OnIncomplete, Worker, WorkerSpec, images_in
 from conductor_core.errors import BadInput
-from conductor_core.files import given_path, is_file, is_there
+from conductor_core.files import expand_path, is_file, is_there
 from conductor_core.providers.pasted_keys import check_spec
 from conductor_core.run.values import PoolInfo
 from conductor_core.settings import Settings
@@ -105,7 +105,7 @@ def pool_file(ref: str, settings: Settings) -> Path:
 
     Raises: BadInput for a name that is neither; it lists the existing names.
     """
-    path, folder = given_path(ref), settings.pools_folder
+    path, folder = expand_path(ref), settings.pools_folder
     if is_file(path) or path.name != ref:
         return path
     own = folder / (ref if path.suffix == ".toml" else f"{ref}.toml")

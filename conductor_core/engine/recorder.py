@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import TypeVar
 from weakref import WeakKeyDictionary
 
-from conductor_core.chat.progress import Progress, Tell
+from conductor_core.chat.progress import Notify, Progress
 from conductor_core.run import trace as tr
 from conductor_core.run.events import Event, EventSink
 from conductor_core.run.trace import RunTrace
@@ -103,14 +103,14 @@ class Recorder:
         await self.send(*events)
         self._require_whole()
 
-    def progress(self, to_event: Callable[[Progress], Event]) -> Tell:
+    def progress(self, to_event: Callable[[Progress], Event]) -> Notify:
         """Returns a function through which a model reports its progress. It ignores reports after the run's end."""
 
-        def tell(progress: Progress) -> None:
+        def notify(progress: Progress) -> None:
             with suppress(asyncio.CancelledError):
                 self.send(to_event(progress))
 
-        return tell
+        return notify
 
     def defer(self, events: Sequence[Event]) -> None:
         """Keeps ``events`` for the batch of the final event: the last text of a cancelled step."""

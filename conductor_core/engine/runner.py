@@ -248,7 +248,7 @@ class Execution:
         """The run as it stands."""
         return self._recorder.trace
 
-    async def take_up(self, commands: Sequence[SentCommand]) -> None:
+    async def resume(self, commands: Sequence[SentCommand]) -> None:
         """Makes a run that was queued or waited this process's own, and answers ``commands``, all or nothing.
 
         Raises: EventOutOfOrder if another process was quicker; StoreError.
@@ -257,14 +257,14 @@ class Execution:
         def send() -> None:
             self._recorder.send(ev.RunTaken(run_id=self.run_id, at_ms=self._recorder.now_ms()))
             for sent in commands:
-                self._state.approvals.hear(sent)
+                self._state.approvals.apply_command(sent)
 
         await self._recorder.together(send)
 
-    def hear(self, sent: SentCommand) -> None:
+    def apply_command(self, sent: SentCommand) -> None:
         """Answers a command to this run. Once the run has ended or waits, it does nothing."""
         if not self._recorder.closed:
-            self._state.approvals.hear(sent)
+            self._state.approvals.apply_command(sent)
 
     async def run(self) -> RunTrace:
         """See ``Engine.run``. Returns also when the run waits."""

@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol
 from pydantic import Field
 
 from conductor_core.chat.messages import FinishReason, Message, TokenChoice, Usage
-from conductor_core.chat.progress import Phase, Progress, Tell
+from conductor_core.chat.progress import Notify, Phase, Progress
 from conductor_core.errors import InspectorError
 from conductor_core.precision import PrecisionChoice
 from conductor_core.workflow.model import Frozen
@@ -153,9 +153,9 @@ class Pace(Frozen):
 class Meter:
     """Measures one phase: ``done`` of ``total``, and how quickly."""
 
-    def __init__(self, phase: Phase, total: int, tell: Tell, *, known_per_s: float | None = None) -> None:
+    def __init__(self, phase: Phase, total: int, notify: Notify, *, known_per_s: float | None = None) -> None:
         """``known_per_s``: the pace until one is measured."""
-        self._phase, self._total, self._tell = phase, total, tell
+        self._phase, self._total, self._notify = phase, total, notify
         self._known_per_s = known_per_s
         self._first: float | None = None
         self._began_s = self._clock()
@@ -169,7 +169,7 @@ class Meter:
             self._first, self._began_s = done, self._clock()
         self._done = done
         left_s = max(0.0, self._total - done) / self.per_s if self.per_s else None
-        self._tell(
+        self._notify(
             Progress(
                 phase=self._phase, done=min(int(done), self._total), total=self._total, per_s=self.per_s, left_s=left_s
             )
@@ -194,9 +194,9 @@ class Meter:
 class WritingMeter:
     """Measures a completion: at most ``limit`` tokens, of which ``usual`` are expected (None: nobody knows)."""
 
-    def __init__(self, limit: int, usual: float | None, tell: Tell, *, known_per_s: float | None = None) -> None:
+    def __init__(self, limit: int, usual: float | None, notify: Notify, *, known_per_s: float | None = None) -> None:
         """``known_per_s``: the pace of late, for estimates until this one tells more."""
-        self._limit, self.usual, self._tell = limit, usual, tell
+        self._limit, self.usual, self._notify = limit, usual, notify
         self._known_per_s = known_per_s
         self._began_s = time.monotonic()
         self.per_s: float | None = None
@@ -208,7 +208,7 @@ class WritingMeter:
         left_s, pace = None, self.per_s if written > _FIRST_TOKENS else self._known_per_s
         if pace and self.usual is not None and written < self.usual:
             left_s = (min(self.usual, self._limit) - written) / pace
-        self._tell(
+        self._notify(
             Progress(
                 phase="thinking" if thinking else "writing",
                 done=written, total=self._limit, per_s=self.per_s, left_s=left_s,

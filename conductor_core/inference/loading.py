@@ -10,7 +10,7 @@ import torch
 from transformers import AutoModelForCausalLM
 from transformers.utils import logging as transformers_logging
 
-from conductor_core.chat.progress import Tell
+from conductor_core.chat.progress import Notify
 from conductor_core.inference.generation import Interrupted, Meter, ModelUnavailable
 from conductor_core.inference.hardware import SMALL_PARAMETERS
 from conductor_core.inference.source import ModelFiles
@@ -20,13 +20,13 @@ _BAR = "Loading weights"
 
 
 def load_weights(
-    files: ModelFiles, dtype: torch.dtype | Literal["auto"], tell: Tell, cancelled: Callable[[], bool]
+    files: ModelFiles, dtype: torch.dtype | Literal["auto"], notify: Notify, cancelled: Callable[[], bool]
 ) -> Any:
     """Returns the model of ``files``, on the processor. Its weights are in ``dtype``; ``auto``: as in its files.
 
     Raises: ModelUnavailable if weights are missing, Interrupted once ``cancelled``, and what transformers raises.
     """
-    with telling_progress(files.folder, tell, cancelled):
+    with progress_told_to(files.folder, notify, cancelled):
         loaded: Any = AutoModelForCausalLM.from_pretrained(
             files.folder,
             dtype=dtype,
@@ -45,7 +45,7 @@ def load_weights(
     return model.eval()
 
 
-def to_device(model: Any, device: str, tell: Tell, cancelled: Callable[[], bool]) -> Any:
+def to_device(model: Any, device: str, notify: Notify, cancelled: Callable[[], bool]) -> Any:
     """Returns ``model`` on ``device``. Its parts move one by one: those of a 7B take two seconds to a graphics card.
 
     Raises: Interrupted, before the next part, once ``cancelled``.
@@ -55,7 +55,7 @@ def to_device(model: Any, device: str, tell: Tell, cancelled: Callable[[], bool]
         torch.backends.cuda.enable_cudnn_sdp(False)
     if device != "cpu":
         parts = [part for part in model.modules() if next(part.children(), None) is None]
-        meter, done = Meter("loading", sum(map(_bytes, parts)), tell), 0
+        meter, done = Meter("loading", sum(map(_bytes, parts)), notify), 0
         for part in parts:
             if cancelled():
                 raise Interrupted
@@ -71,8 +71,8 @@ def _bytes(part: torch.nn.Module) -> int:
 
 
 @contextmanager
-def telling_progress(folder: Path, tell: Tell, cancelled: Callable[[], bool]) -> Iterator[None]:
-    """While transformers loads the model in ``folder``, ``tell`` learns the bytes loaded. One model at a time.
+def progress_told_to(folder: Path, notify: Notify, cancelled: Callable[[], bool]) -> Iterator[None]:
+    """While transformers loads the model in ``folder``, ``notify`` learns the bytes loaded. One model at a time.
 
     Raises: Interrupted, before the next tensor, once ``cancelled``.
     """
@@ -80,7 +80,7 @@ def telling_progress(folder: Path, tell: Tell, cancelled: Callable[[], bool]) ->
 
     def hook(factory: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if kwargs.get("desc") == _BAR and args:
-            return _counted(args[0], sizes, tell, cancelled)
+            return _counted(args[0], sizes, notify, cancelled)
         return factory(*args, **kwargs)
 
     before = transformers_logging.set_tqdm_hook(hook)
@@ -90,13 +90,13 @@ def telling_progress(folder: Path, tell: Tell, cancelled: Callable[[], bool]) ->
         transformers_logging.set_tqdm_hook(before)
 
 
-def _counted(weights: Any, sizes: dict[str, int], tell: Tell, cancelled: Callable[[], bool]) -> Iterator[Any]:
+def _counted(weights: Any, sizes: dict[str, int], notify: Notify, cancelled: Callable[[], bool]) -> Iterator[Any]:
     """Yields each of ``weights``, pairs that begin with a name. A name that the files lack counts as the mean size."""
     items = list(weights)
     total = sum(sizes.values())
     mean = total / max(1, len(items))
     done = 0.0
-    meter = Meter("loading", total, tell)
+    meter = Meter("loading", total, notify)
     for item in items:
         if cancelled():
             raise Interrupted

@@ -20,7 +20,7 @@ from transformers import AutoTokenizer, DynamicCache
 from transformers.utils import logging as transformers_logging
 
 from conductor_core.chat.messages import FinishReason, Message
-from conductor_core.chat.progress import Progress, Tell
+from conductor_core.chat.progress import Notify, Progress
 from conductor_core.inference.decoding import Vocabulary, Writer, write
 from conductor_core.inference.generation import (
     Generation,
@@ -69,7 +69,7 @@ class LoadedModel:
     def __init__(
         self,
         files: ModelFiles,
-        tell: Tell = _nobody,
+        notify: Notify = _nobody,
         *,
         cancelled: Callable[[], bool] = _never,
         kept: PrefixFolder | None = None,
@@ -95,7 +95,7 @@ class LoadedModel:
                 files.folder, trust_remote_code=False, local_files_only=True
             )
             self.model: Any
-            self.model, self.placement = load(files, self.placement, packing, tell, cancelled)
+            self.model, self.placement = load(files, self.placement, packing, notify, cancelled)
         except (Interrupted, ModelUnavailable):
             raise
         except Exception as error:  # files from elsewhere make the libraries' parsers raise anything
@@ -182,9 +182,13 @@ class LoadedModel:
 
     @torch.inference_mode()
     def generate(
-        self, generation: Generation, emit: Callable[[str], None], cancelled: Callable[[], bool], tell: Tell = _nobody
+        self,
+        generation: Generation,
+        emit: Callable[[str], None],
+        cancelled: Callable[[], bool],
+        notify: Notify = _nobody,
     ) -> Written | None:
-        """Writes a completion, piece by piece, to ``emit``; ``tell`` learns how far it is.
+        """Writes a completion, piece by piece, to ``emit``; ``notify`` learns how far it is.
 
         Returns None if it was cancelled, which it checks before each part of a pass. Raises: PromptTooLong,
         InferenceError.
@@ -193,7 +197,7 @@ class LoadedModel:
         ids, static = self.encode(generation)
         limit = min(generation.max_tokens, self.room(ids))
         writer = self.writer(len(ids), generation, emit)
-        reading = Meter("reading", len(ids), tell, known_per_s=self.pace.read_per_s)
+        reading = Meter("reading", len(ids), notify, known_per_s=self.pace.read_per_s)
         cache = self._cache_after(static, cancelled, reading)
         if cache is None:
             return None
@@ -201,7 +205,7 @@ class LoadedModel:
         if logits is None:
             return None
         expected = generation.usual_tokens and (self.pace.written or generation.usual_tokens)
-        writing = WritingMeter(limit, expected, tell, known_per_s=self.pace.written_per_s)
+        writing = WritingMeter(limit, expected, notify, known_per_s=self.pace.written_per_s)
 
         def at() -> None:
             thinking = generation.answer_begins is not None and generation.answer_begins not in writer.text

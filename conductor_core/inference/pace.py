@@ -19,7 +19,7 @@ READ_TOKENS, WRITTEN_TOKENS = 256, 150
 STATIC_TOKENS, TASK_TOKENS, PLAN_TOKENS = 1344, 60, 150
 """The tokens of a plan: the prompt that all plans share, which is read once and kept; the task; and what is written."""
 
-Tell = Callable[[int, int], None]
+Notify = Callable[[int, int], None]
 """Takes how many parts of a measurement are done, and of how many. What it raises ends the measurement."""
 
 _thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="pace")
@@ -84,15 +84,17 @@ class Paces:
         self._running: dict[str, Future[Pace]] = {}
         self._lock = threading.Lock()
 
-    def measure(self, shape: Shape, tell: Tell = lambda _done, _all: None) -> Pace:
-        """Measures a model and keeps the result. Blocks for some seconds. Raises: InferenceError; what ``tell`` raises.
+    def measure(self, shape: Shape, notify: Notify = lambda _done, _all: None) -> Pace:
+        """Measures a model and keeps the result. Blocks for some seconds.
+
+        Raises: InferenceError; what ``notify`` raises.
 
         It takes the processor, and memory for the vocabulary and four layers.
         """
         # The one import that brings in torch.
         from conductor_core.inference.trial import trial
 
-        pace = Pace(*trial(shape.kind, shape.parameters, shape.config, self._packing, tell))
+        pace = Pace(*trial(shape.kind, shape.parameters, shape.config, self._packing, notify))
         self._file.keep(self._key(shape), (pace.read_token_s, pace.write_token_s, pace.precision))
         return pace
 

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from conductor_core.chat.messages import Usage
-from conductor_core.chat.progress import Progress, Tell, watcher
-from conductor_core.files import FileLock, given_path, is_folder
+from conductor_core.chat.progress import Notify, Progress, watcher
+from conductor_core.files import FileLock, expand_path, is_folder
 from conductor_core.inference.generation import (
     Done,
     Generation,
@@ -76,7 +76,7 @@ def _fits(call: "_Call") -> bool:
 
 
 def _key(ref: str) -> str:
-    folder = given_path(ref)
+    folder = expand_path(ref)
     return str(folder.resolve()) if is_folder(folder) else ref
 
 
@@ -84,13 +84,13 @@ def _key(ref: str) -> str:
 class _Call:
     """A completion that somebody waits for.
 
-    ``tell`` takes its pieces, and at last ``Done`` or the error; ``progress`` takes how far it is.
+    ``notify`` takes its pieces, and at last ``Done`` or the error; ``progress`` takes how far it is.
     """
 
     generation: Generation
-    tell: Callable[[str | Done | Exception], None]
+    notify: Callable[[str | Done | Exception], None]
     cancelled: threading.Event
-    progress: Tell
+    progress: Notify
 
 
 class SharedModel:
@@ -163,7 +163,7 @@ class SharedModel:
             with suppress(RuntimeError):  # the loop was closed: nobody listens any more
                 loop.call_soon_threadsafe(watched, made)
 
-        def tell(item: str | Done | Exception) -> None:
+        def notify(item: str | Done | Exception) -> None:
             try:
                 loop.call_soon_threadsafe(queue.put_nowait, item)
             except RuntimeError:
@@ -171,7 +171,7 @@ class SharedModel:
 
         with _models_lock:
             self._waiting += 1
-            self._calls.append(_Call(generation, tell, cancelled, progress))
+            self._calls.append(_Call(generation, notify, cancelled, progress))
         self._thread.submit(self._serve)
         try:
             while True:
@@ -197,7 +197,7 @@ class SharedModel:
             log.info("%s is not loaded: nobody waits for it any more", self.ref)
         except Exception as error:  # noqa: BLE001 it must cross to the callers, who would else wait for ever
             for call in taken:
-                call.tell(self._failure(error))
+                call.notify(self._failure(error))
         finally:
             with _models_lock:
                 self._waiting -= len(taken)
@@ -220,22 +220,22 @@ class SharedModel:
             return generate_together(
                 model,
                 [
-                    Wanted(call.generation, call.tell, call.cancelled.is_set, functools.partial(self._ended, call))
+                    Wanted(call.generation, call.notify, call.cancelled.is_set, functools.partial(self._ended, call))
                     for call in calls
                 ],
             )
         (call,) = calls
-        result = model.generate(call.generation, call.tell, call.cancelled.is_set, call.progress)
+        result = model.generate(call.generation, call.notify, call.cancelled.is_set, call.progress)
         if result is not None:
             self._ended(call, result)
         return None
 
     def _ended(self, call: _Call, ending: Written | Exception) -> None:
         if isinstance(ending, Exception):
-            call.tell(self._failure(ending))
+            call.notify(self._failure(ending))
         else:
             usage = Usage(input_tokens=ending.prompt_tokens, output_tokens=ending.completion_tokens)
-            call.tell(Done(ending.finish_reason, usage, ending.choices))
+            call.notify(Done(ending.finish_reason, usage, ending.choices))
 
     def _failure(self, error: Exception) -> InferenceError:
         if isinstance(error, InferenceError):
@@ -255,7 +255,7 @@ class SharedModel:
             with _models_lock:
                 return [call for call in (*calls, *self._calls) if not call.cancelled.is_set()]
 
-        def tell(made: Progress) -> None:
+        def notify(made: Progress) -> None:
             for call in waiting():
                 call.progress(made)
 
@@ -266,7 +266,7 @@ class SharedModel:
         with _loading_lock:
             require_somebody()
             files = model_files(self.ref)
-            tell(Progress(phase="loading", done=0, total=files.size_bytes))
+            notify(Progress(phase="loading", done=0, total=files.size_bytes))
             placement = place(files.parameters, self._choice)
             free = free_ram_bytes()
             short = placement.device != "cpu" or (free is not None and free < placement.needed_bytes)
@@ -279,7 +279,7 @@ class SharedModel:
             self._in_use = hold(files.folder)
             try:
                 self.loaded = LoadedModel(
-                    files, tell, cancelled=lambda: not waiting(), kept=self.kept, packing=self.packing
+                    files, notify, cancelled=lambda: not waiting(), kept=self.kept, packing=self.packing
                 )
             finally:
                 if self.loaded is None:

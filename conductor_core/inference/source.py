@@ -13,7 +13,7 @@ from typing import Any
 
 from huggingface_hub import constants
 
-from conductor_core.files import given_path, is_folder
+from conductor_core.files import expand_path, is_folder
 from conductor_core.inference.generation import ModelNotHere, ModelUnavailable
 
 HUB_ID = re.compile(r"(?!.*(?:--|\.\.|\.git$))[A-Za-z0-9](?:[\w.-]{0,94}\w)?/\w(?:[\w.-]{0,94}\w)?", re.ASCII)
@@ -177,7 +177,7 @@ def cached_hub_ids() -> list[str]:
 
 def local_folder(ref: str) -> Path | None:
     """Returns where a folder or hub id lies on this machine; None if it does not."""
-    folder = given_path(ref)
+    folder = expand_path(ref)
     if is_folder(folder):
         return folder
     return cached_folder(ref) if HUB_ID.fullmatch(ref) else None

@@ -22,16 +22,16 @@ READ_TOKENS = 256
 _FEW, _MORE = 1, 4
 _PASSES = 3
 
-Tell = Callable[[int, int], None]
+Notify = Callable[[int, int], None]
 
 
 def trial(
-    kind: str, parameters: int, config: Mapping[str, Any], packing: Packing | None, tell: Tell
+    kind: str, parameters: int, config: Mapping[str, Any], packing: Packing | None, notify: Notify
 ) -> tuple[float, float, str]:
     """Returns the seconds for a token that is read, and for one that is written, and the precision of the weights.
 
-    The model is timed on the device and at the precision that it would have. ``tell`` learns how many passes of how
-    many are done. Raises: InferenceError if the architecture is not known here or has no room; what ``tell`` raises.
+    The model is timed on the device and at the precision that it would have. ``notify`` learns how many passes of how
+    many are done. Raises: InferenceError if the architecture is not known here or has no room; what ``notify`` raises.
     """
     if type(layers := config.get("num_hidden_layers")) is not int or layers < 1:
         raise InferenceError("it cannot be timed: its config.json does not say how many layers it has")
@@ -39,7 +39,7 @@ def trial(
 
     def passed() -> None:
         nonlocal done
-        tell(done, 2 * _PASSES)
+        notify(done, 2 * _PASSES)
         done += 1
 
     passed()

@@ -68,7 +68,7 @@ def folded(text: str) -> bytes:
     return text.encode("ascii", "ignore").translate(_LOWER, _DROPPED)
 
 
-def bare(text: str) -> str:
+def normalize(text: str) -> str:
     """Returns ``text`` in lower case without characters of no width. Spaces stay."""
     seen = (char for char in unicodedata.normalize("NFKD", text) if unicodedata.category(char)[0] not in "CM")
     return "".join(seen).casefold()
@@ -77,11 +77,11 @@ def bare(text: str) -> str:
 def pieces(key: str) -> Iterator[tuple[bytes, str]]:
     """Yields the ``folded`` pieces that show that a text holds ``key``.
 
-    Each comes with the ``bare`` text that the place must contain exactly; empty if the piece alone is proof. A key that
-    looks like ordinary text, because it is short or a word, has no pieces.
+    Each comes with the text, as ``normalize`` returns it, that the place must contain exactly; empty if the piece alone
+    is proof. A key that looks like ordinary text, because it is short or a word, has no pieces.
     """
-    strange = _strange(key)
-    if len(strange) < _SHORTEST or (sum(strange) < _SHORTEST and len(key) < _SHORTEST_PHRASE):
+    non_word = _non_word_chars(key)
+    if len(non_word) < _SHORTEST or (sum(non_word) < _SHORTEST and len(key) < _SHORTEST_PHRASE):
         return
     yield from _as_it_stands(key)
     if (quoted := quote(key, safe="")) != key:
@@ -95,25 +95,25 @@ def pieces(key: str) -> Iterator[tuple[bytes, str]]:
 def _as_it_stands(key: str) -> Iterator[tuple[bytes, str]]:
     plain, covered = "".join(re.findall("[0-9A-Za-z]", key)), set[int]()
     whole = plain.lower().encode()
-    strange = _strange(key)
-    if sum(strange) >= _SHORTEST:
+    non_word = _non_word_chars(key)
+    if sum(non_word) >= _SHORTEST:
         size = max(_SHORTEST, min(_PIECE, len(plain) // 2))
         for start in range(len(plain) - size + 1):
-            if 2 * sum(strange[start : start + size]) >= size and _tells(plain[start : start + size]):
+            if 2 * sum(non_word[start : start + size]) >= size and _is_distinctive(plain[start : start + size]):
                 covered.update(range(start, start + size))
                 yield whole[start : start + size], ""
     if 3 * len(covered) < 2 * len(plain):
-        yield whole, bare(key)
+        yield whole, normalize(key)
 
 
-def _tells(piece: str) -> bool:
+def _is_distinctive(piece: str) -> bool:
     """Whether a short piece is neither a number nor a word."""
     return len(piece) >= _PIECE or not (
         piece.isdigit() or (piece.isalpha() and piece in (piece.lower(), piece.upper()))
     )
 
 
-def _strange(key: str) -> list[bool]:
+def _non_word_chars(key: str) -> list[bool]:
     """Returns for each letter and digit of ``key`` whether it is outside all words, which are ordinary text."""
     in_words = {index for word in _WORD.finditer(key) for index in range(*word.span())}
     return [index not in in_words for index, char in enumerate(key) if char.isascii() and char.isalnum()]

@@ -15,7 +15,7 @@ import unicodedata
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from conductor_core.privacy.keys import bare, folded, pieces
+from conductor_core.privacy.keys import folded, normalize, pieces
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -98,7 +98,7 @@ class Mask:
                 if verbatim is None:
                     continue
                 end = start + size
-                if not verbatim or bare(text[at[start] : at[end - 1] + 1]) in verbatim:
+                if not verbatim or normalize(text[at[start] : at[end - 1] + 1]) in verbatim:
                     found[start:end] = b"\1" * size
         return found
 

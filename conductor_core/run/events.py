@@ -17,7 +17,7 @@ from conductor_core.chat.progress import Progress
 from conductor_core.precision import Packed
 from conductor_core.run.actor import Caused
 from conductor_core.run.request import Given, RunRequest, read_flat
-from conductor_core.run.values import Considered, Imported, Path, PoolInfo, SharedOutput
+from conductor_core.run.values import Alternatives, Imported, Path, PoolInfo, SharedOutput
 from conductor_core.workflow.edits import Origins, require_fit
 from conductor_core.workflow.model import Fault, Frozen, Workflow
 
@@ -277,7 +277,7 @@ class PlanCompleted(RunEvent):
     topology: str
     repairs: tuple[str, ...] = ()
     warnings: tuple[Fault, ...] = ()
-    considered: tuple[Considered, ...] = ()
+    considered: tuple[Alternatives, ...] = ()
     usage: Usage = Usage()
     cost_usd: float | None = 0.0
     at_list_price: bool | None = None

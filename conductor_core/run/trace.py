@@ -26,7 +26,7 @@ from conductor_core.run import events as ev
 from conductor_core.run.actor import Actor, Caller, Door
 from conductor_core.run.events import ApprovalOf, Event
 from conductor_core.run.request import Gate, Given, Overrides, RunRequest
-from conductor_core.run.values import BatchRow, Considered, Imported, Limits, Path, PoolInfo, SharedOutput, label
+from conductor_core.run.values import Alternatives, BatchRow, Imported, Limits, Path, PoolInfo, SharedOutput, label
 from conductor_core.workflow.edits import Origins, compare
 from conductor_core.workflow.model import AccessList, Fault, Workflow
 
@@ -204,7 +204,7 @@ class RoundTrace(Mutable):
     topology: str | None = None
     repairs: tuple[str, ...] = ()
     warnings: tuple[Fault, ...] = ()
-    considered: tuple[Considered, ...] = ()
+    considered: tuple[Alternatives, ...] = ()
     rejected: list[RejectedPlan] = Field(default_factory=list)
     retries: list[PlanAttempt] = Field(default_factory=list)
     edited_by: Caller | None = None
@@ -340,7 +340,7 @@ class RunTrace(Mutable):
     gates: tuple[Gate, ...] = ()
     approvals: list[Approval] = Field(default_factory=list)
     refused: list[RefusedCommand] = Field(default_factory=list)
-    heard: int = 0
+    last_command: int = 0
     waiting_since_utc: datetime | None = None
     clock_zero_utc: datetime
     last_at_ms: float = 0.0
@@ -448,13 +448,13 @@ def unreadable_status(error: StoreError) -> UnreadableStatus:
 # Folds the events of approvals into a run's trace.
 
 
-def hear(trace: RunTrace, command: int | None) -> None:
+def apply_command(trace: RunTrace, command: int | None) -> None:
     """Notes that a command is answered. Raises: ValueError if it was answered before."""
     if command is None:
         return
-    if command <= trace.heard:
+    if command <= trace.last_command:
         raise ValueError(f"command {command} is answered already")
-    trace.heard = command
+    trace.last_command = command
 
 
 def apply_approval(trace: RunTrace, event: ev.ApprovalEvent) -> None:
@@ -470,7 +470,7 @@ def apply_approval(trace: RunTrace, event: ev.ApprovalEvent) -> None:
         case ev.ApprovalGranted() | ev.ApprovalDenied():
             _decide(trace, event)
         case ev.CommandRefused():
-            hear(trace, event.command)
+            apply_command(trace, event.command)
             refused = RefusedCommand(
                 command=event.command, asked=event.asked, reason=event.reason, at_utc=event.at_utc, by=event.caller
             )
@@ -487,7 +487,7 @@ def _decide(trace: RunTrace, event: ev.ApprovalGranted | ev.ApprovalDenied) -> N
     decided = [approval for approval in trace.asked_for if approval.number in event.numbers]
     if len(decided) != len(event.numbers) or not decided:
         raise ValueError(f"of the requests {event.numbers}, one is not there or is decided already")
-    hear(trace, event.command)
+    apply_command(trace, event.command)
     for approval in decided:
         approval.decided_by, approval.decided_at_utc = event.caller, event.at_utc
         approval.note, approval.command = event.note, event.command
@@ -646,7 +646,7 @@ def _apply_edit(trace: RunTrace, round_: RoundTrace, event: ev.PlanEdited) -> No
             step.access_list,
         ):
             raise ValueError(f"step {label(step.path)} has begun, and the edit changes it")
-    hear(trace, event.command)
+    apply_command(trace, event.command)
     # Of several edits, the plan before the first is kept, to which no list of origins leads from the last.
     again = round_.before_edit is not None
     round_.edited_by, round_.edit_origins = event.caller, None if again else event.origins
@@ -807,7 +807,7 @@ def _apply_end(trace: RunTrace, event: ev.FinalEvent) -> None:
             trace.status, trace.duration_ms = "failed", event.duration_ms
             trace.error_code, trace.error = event.error_code, event.error
         case ev.RunCancelled():
-            trace.heard = max(trace.heard, event.command or 0)
+            trace.last_command = max(trace.last_command, event.command or 0)
             trace.status, trace.duration_ms, trace.ended_by = "cancelled", event.duration_ms, event.caller
         case ev.RunInterrupted():
             trace.status, trace.duration_ms = "interrupted", max(trace.last_at_ms, event.at_ms)

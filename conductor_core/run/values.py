@@ -61,8 +61,8 @@ class Alternative(Frozen):
     probability: NonNegativeFloat
 
 
-class Considered(Frozen):
-    """What the Conductor considered at one choice of its plan, likeliest first; see ``conductors.considered``.
+class Alternatives(Frozen):
+    """What the Conductor considered at one choice of its plan, likeliest first; see ``conductors.alternatives``.
 
     ``rest``: where a server told the probabilities, how much of 1 lay on tokens that it did not name or that are no
     such choice; the options are shares of what is left. None: our own model told them all.

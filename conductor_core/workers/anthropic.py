@@ -24,7 +24,7 @@ from conductor_core.chat.messages import (
     WorkerSpec,
     image_base64,
 )
-from conductor_core.chat.responses import Aside
+from conductor_core.chat.responses import ResponseExtras
 from conductor_core.chat.usage import is_count
 from conductor_core.errors import WorkerRefused
 from conductor_core.providers.servers import ANTHROPIC_URL
@@ -121,12 +121,12 @@ class MessageReader:
         self._model: str | None = None
         self._text = Pieces()
         self._thinking = Pieces()
-        self._aside = Aside()
+        self._extras = ResponseExtras()
         self._blocks = 0
 
     @property
-    def aside_size(self) -> int:
-        return self._aside.size
+    def extras_size(self) -> int:
+        return self._extras.size
 
     @property
     def complete(self) -> bool:
@@ -166,8 +166,8 @@ class MessageReader:
             finish_reason=self._stop_reason or "other",
             usage=usage,
             model=self._model,
-            refusal=self._aside.refusal,
-            tool_calls=self._aside.tool_calls,
+            refusal=self._extras.refusal,
+            tool_calls=self._extras.tool_calls,
         )
 
     def _whole_block(self, block: Any) -> list[TextDelta | ReasoningDelta]:
@@ -187,9 +187,9 @@ class MessageReader:
         """Reads ``tool_use``: its name comes with the block's start, its input there as a whole or in later pieces."""
         if block.get("type") == "tool_use":
             given = json.dumps(block["input"], ensure_ascii=False) if block.get("input") else ""
-            self._aside.call(self._blocks, {"name": block.get("name"), "arguments": given})
+            self._extras.call(self._blocks, {"name": block.get("name"), "arguments": given})
         elif block.get("type") == "input_json_delta":
-            self._aside.call(self._blocks, {"arguments": block.get("partial_json")})
+            self._extras.call(self._blocks, {"arguments": block.get("partial_json")})
 
     def _read_message(self, message: Mapping[str, Any]) -> None:
         if isinstance(model := message.get("model"), str) and model:
@@ -200,7 +200,7 @@ class MessageReader:
         if isinstance(reason := delta.get("stop_reason"), str) and reason:
             self._stop_reason = _REASONS.get(reason, "other")
         if isinstance(details := delta.get("stop_details"), dict):
-            self._aside.refuse(details.get("explanation"))
+            self._extras.refuse(details.get("explanation"))
 
     def _read_usage(self, usage: Any) -> None:
         """Counts cached input too, which is reported apart from ``input_tokens``."""

@@ -71,7 +71,7 @@ class Reader(Protocol):
         ...
 
     @property
-    def aside_size(self) -> int:
+    def extras_size(self) -> int:
         """The number of characters kept beside the text: of a refusal and of tool calls."""
         ...
 
@@ -389,7 +389,7 @@ class HttpWorker:
                             else:
                                 for part in thoughts.feed(shown):
                                     yield part
-                    if reader.aside_size > allowed:
+                    if reader.extras_size > allowed:
                         raise _too_large(self._spec)
                     if reader.complete:
                         sent.is_whole()

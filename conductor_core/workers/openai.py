@@ -22,7 +22,7 @@ from conductor_core.chat.messages import (
     WorkerSpec,
     data_url,
 )
-from conductor_core.chat.responses import Aside, calls_of
+from conductor_core.chat.responses import ResponseExtras, calls_of
 from conductor_core.chat.usage import chat_tokens, usd
 from conductor_core.providers.servers import OPENAI_URL
 from conductor_core.text import Pieces, whole_characters
@@ -123,11 +123,11 @@ class ChatReader:
         self._model: str | None = None
         self._text = Pieces()
         self._reasoning = Pieces()
-        self._aside = Aside()
+        self._extras = ResponseExtras()
 
     @property
-    def aside_size(self) -> int:
-        return self._aside.size
+    def extras_size(self) -> int:
+        return self._extras.size
 
     @property
     def complete(self) -> bool:
@@ -151,8 +151,8 @@ class ChatReader:
             usage=self._usage,
             cost_usd=self._cost_usd,
             model=self._model,
-            refusal=self._aside.refusal,
-            tool_calls=self._aside.tool_calls,
+            refusal=self._extras.refusal,
+            tool_calls=self._extras.tool_calls,
         )
 
     def _choice(self, choice: Mapping[str, Any]) -> list[TextDelta | ReasoningDelta]:
@@ -171,8 +171,8 @@ class ChatReader:
         if isinstance(thinking, str) and (text := self._reasoning.feed(thinking)):
             chunks.append(ReasoningDelta(text=text))
         chunks += self._content(delta.get("content"))
-        self._aside.refuse(delta.get("refusal"))
-        calls_of(delta, self._aside)
+        self._extras.refuse(delta.get("refusal"))
+        calls_of(delta, self._extras)
         return chunks
 
     def _content(self, content: Any) -> list[TextDelta | ReasoningDelta]:
@@ -183,7 +183,7 @@ class ChatReader:
             return [TextDelta(text=text)] if text else []
         if isinstance(content, list) and all(isinstance(part, dict) for part in content):
             for part in content:
-                self._aside.refuse(part.get("refusal"))
+                self._extras.refuse(part.get("refusal"))
             texts = [part["text"] for part in content if isinstance(part.get("text"), str)]
             return [chunk for text in texts for chunk in self._content(text)]
         raise ValueError("content that is no text")

@@ -41,7 +41,7 @@ _RUNS = (
 _LAST = 2**63 - 1
 
 
-class Look(Frozen):
+class AccessRecord(Frozen):
     """A record of who did what.
 
     Attributes:
@@ -89,15 +89,15 @@ class Asked:
     until_utc: datetime | None = None
     words: tuple[str, ...] = ()
 
-    def fits(self, look: Look) -> bool:
-        actor = look.caller.actor
+    def fits(self, record: AccessRecord) -> bool:
+        actor = record.caller.actor
         return (
-            (self.run_id is None or look.run_id == self.run_id)
+            (self.run_id is None or record.run_id == self.run_id)
             and (self.actor is None or (actor is not None and self.actor in (actor.id, actor.name)))
-            and self.kind in (None, look.kind)
-            and (self.since_utc is None or (look.at_utc is not None and look.at_utc >= self.since_utc))
-            and (self.until_utc is None or (look.at_utc is not None and look.at_utc < self.until_utc))
-            and set(self.words) <= set(look.words)
+            and self.kind in (None, record.kind)
+            and (self.since_utc is None or (record.at_utc is not None and record.at_utc >= self.since_utc))
+            and (self.until_utc is None or (record.at_utc is not None and record.at_utc < self.until_utc))
+            and set(self.words) <= set(record.words)
         )
 
 
@@ -108,36 +108,38 @@ class Page:
     ``unreadable``: how many records between these are damaged.
     """
 
-    looks: tuple[Look, ...]
+    records: tuple[AccessRecord, ...]
     before: int | None
     unreadable: int
 
 
-def read_looks(connection: sqlite3.Connection, asked: Asked, before: int | None = None, limit: int = 50) -> Page:
+def read_access_records(
+    connection: sqlite3.Connection, asked: Asked, before: int | None = None, limit: int = 50
+) -> Page:
     """Returns a page of the records that are asked for. Raises: sqlite3.Error."""
     bound = {"before": _LAST if before is None else before, "run_id": asked.run_id}
     query = _RECORDS + (_OF_RUN if asked.run_id is not None else "") + _NEWEST_FIRST
-    found: list[Look] = []
+    found: list[AccessRecord] = []
     unreadable = 0
     rows = connection.execute(query, bound)
     try:
         for position, text in rows:
             try:
-                look = _look(int(position), text)
+                record = _access_record(int(position), text)
             except (ValueError, TypeError, RecursionError):
                 unreadable += 1
                 continue
-            if look is None or not asked.fits(look):
+            if record is None or not asked.fits(record):
                 continue
             if len(found) == limit:
                 return Page(tuple(found), found[-1].position, unreadable)
-            found.append(look)
+            found.append(record)
     finally:
         rows.close()
     return Page(tuple(found), None, unreadable)
 
 
-def _look(position: int, text: object) -> Look | None:
+def _access_record(position: int, text: object) -> AccessRecord | None:
     """Returns None for a record of another kind. Raises: ValueError if it is damaged."""
     record = json.loads(text) if isinstance(text, str) else None
     if not isinstance(record, dict):
@@ -145,7 +147,7 @@ def _look(position: int, text: object) -> Look | None:
     kind = _NAMES.get(str(record.get("kind")))
     if kind is None:
         return None
-    return Look(
+    return AccessRecord(
         position=position,
         kind="erased" if kind == "deleted" and record.get("erased") else kind,
         at_utc=read_time(record.get("at_utc")),

@@ -64,7 +64,7 @@ Change = Callable[[Callable[[sqlite3.Cursor], None]], "concurrent.futures.Future
 
 
 @dataclass(frozen=True)
-class _Look:
+class _Access:
     """One look. ``words``: digests of what was searched for. ``filters``: the names of those that were set."""
 
     kind: str
@@ -83,7 +83,7 @@ class _Look:
         return {"what": self.what, "actor": actor, "door": self.caller.door, **said}
 
 
-class Looks:
+class AccessLog:
     """The looks at one database. Any thread may use it. What keeps looks raises nothing and does not wait.
 
     Runs that came with the program are left out: they hold nobody's data. If the database can only be read, no look is
@@ -96,7 +96,7 @@ class Looks:
     def __init__(self, database: Database, change: Change, written: Callable[[int], None]) -> None:
         """``written``: is told how many entries of the log have become durable."""
         self._database, self._change, self._written = database, change, written
-        self._next_s: dict[_Look, float] = {}
+        self._next_s: dict[_Access, float] = {}
         self._state = threading.Condition()
         self._open = 0
         self.fault: str | None = None
@@ -107,20 +107,20 @@ class Looks:
 
         The same look by the same caller in the same ``session``, a browser or a tab, counts once an hour.
         """
-        self._take([_Look(VIEWED, what, caller, run_id, session) for run_id in run_ids])
+        self._take([_Access(VIEWED, what, caller, run_id, session) for run_id in run_ids])
 
     def exported(self, run_ids: Iterable[str], what: str, caller: Caller, session: str | None = None) -> None:
         """Keeps that ``caller`` asked for a file with content of these runs, in the form ``what``. Each time counts."""
-        self._take([_Look(EXPORTED, what, caller, run_id, session) for run_id in run_ids], each=True)
+        self._take([_Access(EXPORTED, what, caller, run_id, session) for run_id in run_ids], each=True)
 
     def exported_all(self, what: str, caller: Caller) -> None:
         """Keeps that ``caller`` asked for a file with all runs."""
-        self._take([_Look(EXPORTED, what, caller)], each=True)
+        self._take([_Access(EXPORTED, what, caller)], each=True)
 
     def read(self, asked: Asked, before: int | None = None, limit: int = 50) -> Page:
         """Returns a page of what is on record, newest first. Raises: StoreError."""
         with self._database.reading() as connection:
-            return queries.read_looks(connection, asked, before, limit)
+            return queries.read_access_records(connection, asked, before, limit)
 
     def resolve(self, prefix: str) -> str:
         """Returns the one run with records whose id begins so. Raises: UnknownRun, BadInput; StoreError."""
@@ -148,7 +148,7 @@ class Looks:
         except StoreError as error:
             self._failed([], 1, error)
             return
-        self._take([_Look(SEARCHED, what, caller, None, session, words, tuple(sorted(filters)))])
+        self._take([_Access(SEARCHED, what, caller, None, session, words, tuple(sorted(filters)))])
 
     def settle(self) -> str | None:
         """Waits until all looks so far are kept or have failed. Returns why the last one is not kept; None: it is."""
@@ -163,17 +163,17 @@ class Looks:
         if (why := self.settle()) is not None:
             print(f"warning: this is not on record as a look: {' '.join(why.split())}", file=sys.stderr)
 
-    def _take(self, looks: Iterable[_Look], *, each: bool = False) -> None:
+    def _take(self, accesses: Iterable[_Access], *, each: bool = False) -> None:
         if self._database.refusal is not None:
             return
         now_s = _now_s()
         with self._state:
-            due = [look for look in dict.fromkeys(looks) if each or self._next_s.get(look, now_s) <= now_s]
+            due = [access for access in dict.fromkeys(accesses) if each or self._next_s.get(access, now_s) <= now_s]
             if not due:
                 return
             if not each:
                 if len(self._next_s) > _MOST_REMEMBERED:
-                    self._next_s = {look: at_s for look, at_s in self._next_s.items() if at_s > now_s}
+                    self._next_s = {access: at_s for access, at_s in self._next_s.items() if at_s > now_s}
                 self._next_s |= dict.fromkeys(due, now_s + AGAIN_S)
             self._open += 1
         kept: list[int] = []
@@ -185,7 +185,7 @@ class Looks:
             return
         future.add_done_callback(partial(self._done, due, kept))
 
-    def _done(self, due: list[_Look], kept: list[int], future: "concurrent.futures.Future[None]") -> None:
+    def _done(self, due: list[_Access], kept: list[int], future: "concurrent.futures.Future[None]") -> None:
         error = future.exception()
         if error is None:
             self.fault = None
@@ -195,7 +195,7 @@ class Looks:
             self._failed(due, len(due), error)
         self._ended()
 
-    def _failed(self, due: Iterable[_Look], count: int, error: BaseException) -> None:
+    def _failed(self, due: Iterable[_Access], count: int, error: BaseException) -> None:
         fault = " ".join(str(error).split()) or type(error).__name__
         if fault != self.fault:
             log.warning("looks are not put on record: %s", fault)
@@ -203,7 +203,7 @@ class Looks:
             self.fault = fault
             self.lost += count
             again_s = _now_s() + _RETRY_S
-            self._next_s |= {look: again_s for look in due if look in self._next_s}
+            self._next_s |= {access: again_s for access in due if access in self._next_s}
 
     def _ended(self) -> None:
         with self._state:
@@ -211,13 +211,13 @@ class Looks:
             self._state.notify_all()
 
 
-def _write(cursor: sqlite3.Cursor, looks: Iterable[_Look]) -> int:
+def _write(cursor: sqlite3.Cursor, accesses: Iterable[_Access]) -> int:
     """Adds the records of these looks to the log. Returns how many."""
     entries, count = Entries(cursor), 0
-    for look in looks:
-        if look.run_id is not None and cursor.execute(_SHIPPED, (look.run_id,)).fetchone() is not None:
+    for access in accesses:
+        if access.run_id is not None and cursor.execute(_SHIPPED, (access.run_id,)).fetchone() is not None:
             continue
-        entries.add_record(look.kind, look.run_id, **look.fields)
+        entries.add_record(access.kind, access.run_id, **access.fields)
         count += 1
     entries.save()
     return count

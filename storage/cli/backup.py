@@ -8,7 +8,7 @@ from contextlib import closing
 from pathlib import Path
 
 from conductor_core.errors import BadInput, StoreError
-from conductor_core.files import given_path
+from conductor_core.files import expand_path
 from conductor_core.run.actor import local_caller
 from conductor_core.settings import Settings
 from storage.database.connections import BUSY_TIMEOUT_S, connect
@@ -50,7 +50,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
 def backup_database(given: argparse.Namespace, source: Source) -> int:
     """Returns 0, or the code of the first finding in the copy, which stays. Raises: BadInput, StoreError."""
     database, settings = source(given.db), Settings()
-    target = given_path(str(given.path)).absolute()
+    target = expand_path(str(given.path)).absolute()
     off_record = _keep_look(database, settings) if database.is_file() and not target.exists() else None
     places = places_of(database, settings.anchor, settings.signing_key)
     published = _published(database, places)
@@ -93,8 +93,8 @@ def _keep_look(database: Path, settings: Settings) -> str | None:
         if version != (HEAD,):  # no backup upgrades an older database
             return "the database is of another version"
         with closing(store_of(database, settings)) as store:
-            store.looks.exported_all("backup", local_caller("cli"))
-            return store.looks.settle()
+            store.access_log.exported_all("backup", local_caller("cli"))
+            return store.access_log.settle()
     except (StoreError, sqlite3.Error) as error:
         return " ".join(str(error).split())
 
@@ -103,9 +103,9 @@ def restore_database(given: argparse.Namespace, source: Source) -> int:
     """Returns 0, or the code of the first finding in what was restored. Raises: BadInput, StoreError."""
     if given.to and given.db:
         raise BadInput("TO and --db both name a database: give only one of them")
-    target = given_path(given.to).absolute() if given.to and "://" not in given.to else source(given.to or given.db)
+    target = expand_path(given.to).absolute() if given.to and "://" not in given.to else source(given.to or given.db)
     done = restore(
-        given_path(str(given.backup)).absolute(),
+        expand_path(str(given.backup)).absolute(),
         target,
         Settings(),
         Ticker(),

@@ -211,9 +211,9 @@ def _search(given: argparse.Namespace, file: Path) -> int:
 def _keep_search(store: Store, typed: str, filters: Iterable[str], what: str, seen: Iterable[str] = ()) -> None:
     """Puts a search on record, and the runs of which it shows texts."""
     caller = local_caller("cli")
-    store.looks.searched(typed, filters, what, caller)
-    store.looks.viewed(seen, "hits", caller)
-    store.looks.warn_if_lost()
+    store.access_log.searched(typed, filters, what, caller)
+    store.access_log.viewed(seen, "hits", caller)
+    store.access_log.warn_if_lost()
 
 
 def _lag_document(lag: Lag) -> dict[str, int]:

@@ -176,7 +176,7 @@ class Anchoring:
                 self._due.set()
             self._news.set()
 
-    def take_up(self) -> None:
+    def resume(self) -> None:
         """Publishes what an earlier process has left, as it does what was written. Raises: StoreError."""
         with self._database.reading() as connection:
             ((size,),) = connection.execute(_SIZE)

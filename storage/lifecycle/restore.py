@@ -100,12 +100,12 @@ def _made(version: str) -> set[tuple[str, str, str]]:
         return _parts(connection)
 
 
-def come_back(target: Path, copy: Path) -> tuple[str, ...] | None:
+def erased_runs_returning(target: Path, copy: Path) -> tuple[str, ...] | None:
     """Returns the runs that are gone from the database at ``target`` and come back; None: it cannot be read."""
     return _both(target, copy, _GONE)
 
 
-def lose_hold(target: Path, copy: Path) -> tuple[str, ...] | None:
+def holds_lost(target: Path, copy: Path) -> tuple[str, ...] | None:
     """Returns the runs that are held in the database at ``target`` and not in the copy; None: it cannot be read."""
     found = _both(target, copy, _HELD)
     if not found:
@@ -115,7 +115,7 @@ def lose_hold(target: Path, copy: Path) -> tuple[str, ...] | None:
     return tuple(run_id for run_id in found if run_id not in held)
 
 
-def lose_held(target: Path, copy: Path) -> tuple[str, ...] | None:
+def held_runs_lost(target: Path, copy: Path) -> tuple[str, ...] | None:
     """Returns the runs that are held in the database at ``target`` and missing in the copy; None: it cannot be read."""
     held = _named_by(target, _HELD)
     return None if held is None else tuple(sorted(held - _kept_in(copy)))
@@ -229,9 +229,9 @@ def restore(
         checked, findings, older = _checked(copy, target, places, vault, progress, anyway=anyway)
         _refuse_in_use(target)
         shutil.copymode(target if target.exists() else backup, copy)
-        back = come_back(target, copy) if target.exists() else ()
-        unheld = lose_hold(target, copy) if target.exists() else ()
-        lost_held = lose_held(target, copy) if target.exists() else ()
+        back = erased_runs_returning(target, copy) if target.exists() else ()
+        unheld = holds_lost(target, copy) if target.exists() else ()
+        lost_held = held_runs_lost(target, copy) if target.exists() else ()
         replaced = _put(copy, target, with_keys=keys)
         forget_check(evidence_folder(target))
         flush(target.parent)
@@ -398,10 +398,10 @@ def _put(copy: Path, target: Path, *, with_keys: bool) -> Path | None:
     """
     _fold(target)
     there, keys = _there(target), keys_beside(target)
-    aside = target.with_name(f"{target.name}.replaced-{datetime.now(UTC):%Y%m%dT%H%M%S.%fZ}")
-    kept = {path: aside.with_name(aside.name + path.name.removeprefix(target.name)) for path in there}
+    replaced = target.with_name(f"{target.name}.replaced-{datetime.now(UTC):%Y%m%dT%H%M%S.%fZ}")
+    kept = {path: replaced.with_name(replaced.name + path.name.removeprefix(target.name)) for path in there}
     if with_keys and keys.exists():
-        kept[keys] = aside.with_name(f"{aside.name}.keys")
+        kept[keys] = replaced.with_name(f"{replaced.name}.keys")
     done: list[Path] = []
     try:
         for path, to in kept.items():
@@ -424,7 +424,7 @@ def _put(copy: Path, target: Path, *, with_keys: bool) -> Path | None:
             kept[path].unlink(missing_ok=True)  # both are one file: then a rename does nothing
         raise
     flush(target)
-    return aside if there else None
+    return replaced if there else None
 
 
 def _fold(target: Path) -> None:

@@ -114,15 +114,15 @@ class Receipt(Frozen):
         if self.servers:
             return f"This text was sent to {'; to '.join(each.in_words for each in self.servers)}."
         if self.announced:
-            return f"No call to {self._whom} is shown to have begun that held this text."
+            return f"No call to {self._receiver} is shown to have begun that held this text."
         if not self.to_provider:
-            return f"No recorded call went to {self._whom}."
+            return f"No recorded call went to {self._receiver}."
         if self.hidden or self.hidden_in_files:
-            return f"It cannot be said: what is stored of the calls to {self._whom} lacks hidden passages."
-        return f"No recorded call to {self._whom} held this text."
+            return f"It cannot be said: what is stored of the calls to {self._receiver} lacks hidden passages."
+        return f"No recorded call to {self._receiver} held this text."
 
     @property
-    def _whom(self) -> str:
+    def _receiver(self) -> str:
         return self.provider or "any server"
 
     @property
@@ -131,7 +131,7 @@ class Receipt(Frozen):
         return (
             _Period(self.since_utc, self.until_utc).in_words,
             f"Read from the events themselves: {self.runs:,} runs, {self.calls:,} calls, of which {self.to_provider:,} "
-            f"went to {self._whom} with {self.messages:,} messages.",
+            f"went to {self._receiver} with {self.messages:,} messages.",
             "A provider is the protocol that the pool names, such as openai; whose server it was, the host says.",
             "Compared letter by letter, apart from case, white space and the form of signs. A call that failed "
             "counts, because nothing says how much of it arrived. Calls that were repeated or went to a fallback "
@@ -143,7 +143,7 @@ class Receipt(Frozen):
         """What the answer cannot exclude, in sentences."""
         said = ["The text in other words, translated, encoded, or split over several messages."]
         if self.images:
-            said.append(f"What {self.images:,} images show that went to {self._whom}.")
+            said.append(f"What {self.images:,} images show that went to {self._receiver}.")
         if self.announced:
             calls = "1 call" if self.announced == 1 else f"{self.announced:,} calls"
             said.append(f"{calls} with this text that followed a failed one: no event shows whether they were made.")
@@ -152,7 +152,7 @@ class Receipt(Frozen):
             said.append(f"{calls} passages that were hidden before they were stored; they may have held this text.")
         if self.hidden_in_files:
             said.append(
-                f"{self.hidden_in_files:,} imported runs with calls to {self._whom}, in whose files passages were "
+                f"{self.hidden_in_files:,} imported runs with calls to {self._receiver}, in whose files passages were "
                 "hidden; they may have held this text."
             )
         if self.unread:

@@ -223,7 +223,7 @@ def test_a_damaged_run_is_shown_as_far_as_it_can_be_read(visit: Visit, session: 
 def test_the_audit_page_says_who_looked_at_a_run_and_over_a_period(
     visit: Visit, session: Session, real_run: str, finished_run: RunTrace
 ) -> None:
-    kept = session.store.looks
+    kept = session.store.access_log
     for _ in range(2):
         visit("run", run=real_run)
     visit("context", run=real_run)
@@ -241,7 +241,7 @@ def test_the_audit_page_says_who_looked_at_a_run_and_over_a_period(
     assert "searched: 1 word in texts" in listed
     assert "lovelace" not in listed.lower()
     assert f'href="audit?run={real_run}"' in listed
-    before = len(kept.read(EVERYTHING).looks)
+    before = len(kept.read(EVERYTHING).records)
     app.selectbox("audit-looked-how").select("searched").run()
     assert app.query_params["looked-how"] == "searched"
     assert "viewed: run page" not in htmls(app)
@@ -254,7 +254,7 @@ def test_the_audit_page_says_who_looked_at_a_run_and_over_a_period(
     assert "searched: 1 word in texts" in htmls(app)
     assert "searched: 1 word in texts" not in htmls(visit("audit", view="looks", until="2020-01-01"))
     assert kept.settle() is None
-    assert len(kept.read(EVERYTHING).looks) == before  # reading the list is no look
+    assert len(kept.read(EVERYTHING).records) == before  # reading the list is no look
 
 
 def test_a_look_that_cannot_be_kept_is_told_on_the_page_and_the_run_is_shown(
@@ -263,7 +263,7 @@ def test_a_look_that_cannot_be_kept_is_told_on_the_page_and_the_run_is_shown(
     def locked(work: object) -> None:
         raise StoreError("another program holds it")
 
-    monkeypatch.setattr(session.store.looks, "_change", locked)
+    monkeypatch.setattr(session.store.access_log, "_change", locked)
     app = visit("context", run=finished_run.run_id)
     assert [each.value.replace("\\", "") for each in app.warning] == [
         "Looks at runs cannot be put on record: another program holds it. Everything is shown all the same."

@@ -247,8 +247,10 @@ def test_a_day_can_be_jumped_to(visit: Visit, session: Session) -> None:
 
 def test_several_runs_are_exported_as_show_prints_them(session: Session, finished_run: RunTrace) -> None:
     (line,) = history_selection.documents_of([finished_run.run_id], "b").decode().splitlines()
-    assert session.store.looks.settle() is None
-    assert [look.in_words for look in session.store.looks.read(Asked(kind="exported")).looks] == ["exported: json"]
+    assert session.store.access_log.settle() is None
+    assert [look.in_words for look in session.store.access_log.read(Asked(kind="exported")).records] == [
+        "exported: json"
+    ]
     assert json.loads(line) == json.loads(json.dumps(run_document(finished_run, whole=True)))
 
 

@@ -116,7 +116,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[object]:
         found.append(conductor)
         return Future()
 
-    monkeypatch.setattr(preflight, "_looks", {})
+    monkeypatch.setattr(preflight, "_preflights", {})
     monkeypatch.setattr(preflight._asking, "submit", submit)
     return found
 

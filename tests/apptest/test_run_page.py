@@ -396,7 +396,7 @@ PAPER_KEYS = ("GEMINI_API_KEY", "ANTHROPIC_API_KEY", "OPENAI_API_KEY", "OPENROUT
 @pytest.fixture
 def _nobody_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     """A pre-flight that never ends: what is said at once is said without it."""
-    monkeypatch.setattr(preflight, "_looks", {})
+    monkeypatch.setattr(preflight, "_preflights", {})
     monkeypatch.setattr(preflight._asking, "submit", lambda *_: Future())
 
 

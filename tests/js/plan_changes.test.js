@@ -60,7 +60,7 @@ test("changes that wait build on each other, and those of steps that are gone do
   ])
 })
 
-test("each message has all changes that were not heard, and none of another run", () => {
+test("each message has all changes that were not taken, and none of another run", () => {
   const sent = []
   const changes = new PlanChanges(
     (value) => sent.push(value),
@@ -71,9 +71,9 @@ test("each message has all changes that were not heard, and none of another run"
   changes.make({ kind: "cut", step: 1, read: 0 })
   changes.make({ kind: "give", step: 2, read: 0 })
   assert.deepEqual([numbers(), sent.length, sent[1].run_id], [[1, 2], 2, "run"])
-  changes.heard({ page: "another page", number: 2 })
+  changes.taken({ page: "another page", number: 2 })
   assert.equal(changes.waiting.length, 2)
-  changes.heard({ page: changes.page, number: 1 })
+  changes.taken({ page: changes.page, number: 1 })
   changes.tell()
   assert.equal(sent.length, 2, "what was said is said again only after a while")
   changes.tell(true)

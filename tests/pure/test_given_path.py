@@ -8,7 +8,7 @@ from conductor_core.cli import inputs
 from conductor_core.conductors.catalogue import open_conductor
 from conductor_core.engine.pools import open_pool
 from conductor_core.errors import BadInput, UnknownConductor
-from conductor_core.files import given_path, is_file, is_folder, is_there
+from conductor_core.files import expand_path, is_file, is_folder, is_there
 from conductor_core.inference.source import local_folder
 from conductor_core.settings import Settings
 
@@ -17,15 +17,15 @@ NO_PATHS = ["~nobody-of-that-name/x", "n" * 5000, "o/" + "n" * 5000, "a\0b", "\u
 
 @pytest.mark.parametrize("text", [*NO_PATHS, "", "~", "#"])
 def test_nothing_raises(text: str) -> None:
-    path = given_path(text)
+    path = expand_path(text)
     assert not is_file(path)
     assert is_folder(path) == is_there(path)
 
 
 def test_the_home_folder_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert given_path("~/models/x") == tmp_path / "models" / "x"
-    assert is_folder(given_path("~"))
+    assert expand_path("~/models/x") == tmp_path / "models" / "x"
+    assert is_folder(expand_path("~"))
 
 
 @pytest.mark.parametrize("text", NO_PATHS)

@@ -43,7 +43,7 @@ def until(store: Store, run_id: str, holds: Callable[[RunTrace], bool]) -> RunTr
 
 def at_rest(store: Store, run_id: str, number: int) -> RunTrace:
     """Returns the run after command ``number``, once it waits again or has ended."""
-    return until(store, run_id, lambda trace: trace.heard >= number and trace.status != "running")
+    return until(store, run_id, lambda trace: trace.last_command >= number and trace.status != "running")
 
 
 def said(store: Store, run_id: str, by: Caller = ADA, kind: type[Command] = Approve, **fields: object) -> int:

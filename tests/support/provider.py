@@ -347,7 +347,7 @@ class ScriptedProvider:
         self._at_once += call.is_completion
         self.most_at_once = max(self.most_at_once, self._at_once)
         watch = asyncio.ensure_future(reader.read(1))
-        told = asyncio.ensure_future(self._tell(reply, writer))
+        told = asyncio.ensure_future(self._notify(reply, writer))
         try:
             await asyncio.wait({watch, told}, return_when=asyncio.FIRST_COMPLETED)
             if not told.done() and (watch.exception() or not watch.result()):
@@ -365,7 +365,7 @@ class ScriptedProvider:
                 task.cancel()
             await asyncio.gather(watch, told, return_exceptions=True)
 
-    async def _tell(self, reply: Reply, writer: asyncio.StreamWriter) -> bool:
+    async def _notify(self, reply: Reply, writer: asyncio.StreamWriter) -> bool:
         headers = {"transfer-encoding": "chunked"} | reply.headers
         if reply.content_type is not None:
             headers["content-type"] = reply.content_type

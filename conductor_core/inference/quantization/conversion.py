@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-from conductor_core.chat.progress import Tell
+from conductor_core.chat.progress import Notify
 from conductor_core.inference.generation import Interrupted, Meter, ModelUnavailable
 from conductor_core.inference.quantization.linear import Int4Linear, Int8Linear, Reading
 from conductor_core.inference.quantization.packed_file import Form
@@ -60,14 +60,14 @@ def layers_to_pack(model: Any, precision: Packed) -> dict[str, Layer]:
 
 
 def packed_tensors(
-    model: Any, layers: Mapping[str, Layer], dtype: torch.dtype, tell: Tell, cancelled: Callable[[], bool]
+    model: Any, layers: Mapping[str, Layer], dtype: torch.dtype, notify: Notify, cancelled: Callable[[], bool]
 ) -> Iterator[tuple[str, torch.Tensor]]:
     """Yields the packed tensors of ``layers``, one layer in memory at a time.
 
     Raises: Interrupted once ``cancelled``, ModelUnavailable for a weight that is not finite.
     """
     weights = {name: model.get_submodule(name).weight for name in layers}
-    meter = Meter("converting", sum(each.nbytes for each in weights.values()), tell)
+    meter = Meter("converting", sum(each.nbytes for each in weights.values()), notify)
     done = 0
 
     def look(part_bytes: int) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from conductor_core.chat.progress import Tell
+from conductor_core.chat.progress import Notify
 from conductor_core.files import FileLock
 from conductor_core.inference.generation import Interrupted, ModelUnavailable, Packing
 from conductor_core.inference.hardware import SMALL_PARAMETERS, Placement, needed_bytes, place
@@ -36,7 +36,7 @@ _LOOK_S = 0.2
 
 
 def load(
-    files: ModelFiles, placement: Placement, packing: Packing | None, tell: Tell, cancelled: Callable[[], bool]
+    files: ModelFiles, placement: Placement, packing: Packing | None, notify: Notify, cancelled: Callable[[], bool]
 ) -> tuple[Any, Placement]:
     """Returns the model on its device, and how it came to be placed: a trial may pack it for speed.
 
@@ -46,15 +46,15 @@ def load(
         placement = quickest(files, placement, packing)
         if placement.precision is not None:
             try:
-                return _packed(files, placement, placement.precision, packing.folder, tell, cancelled), placement
+                return _packed(files, placement, placement.precision, packing.folder, notify, cancelled), placement
             except ModelUnavailable as error:
                 whole = place(files.parameters)
                 if packing.choice != "auto" or not whole.fits:
                     raise
                 log.warning("%s keeps its weights as they are: %s", files.folder, error)
                 placement = whole
-    model = load_weights(files, getattr(torch, placement.dtype), tell, cancelled)
-    return to_device(model, placement.device, tell, cancelled), placement
+    model = load_weights(files, getattr(torch, placement.dtype), notify, cancelled)
+    return to_device(model, placement.device, notify, cancelled), placement
 
 
 def quickest(files: ModelFiles, placement: Placement, packing: Packing) -> Placement:
@@ -79,20 +79,20 @@ def _packed(
     placement: Placement,
     precision: Packed,
     folder: Path,
-    tell: Tell,
+    notify: Notify,
     cancelled: Callable[[], bool],
 ) -> Any:
     """Returns the model with its weights in ``precision``, which are kept in ``folder``."""
     dtype = getattr(torch, placement.dtype)
     packed = _PackedWeights(files, precision, dtype, folder)
     # In the checkpoint's own number format: mapped, and not copied only to be packed.
-    model = load_weights(files, "auto", tell, cancelled)
+    model = load_weights(files, "auto", notify, cancelled)
     layers = layers_to_pack(model, precision)
     if packed.fault(layers) is not None:
-        packed.make(model, layers, tell, cancelled)
+        packed.make(model, layers, notify, cancelled)
         # The pages of the weights that were packed leave memory with the model that mapped them.
         del model
-        model = load_weights(files, "auto", tell, cancelled)
+        model = load_weights(files, "auto", notify, cancelled)
     put_in_place(model, layers, packed_file.mapped(packed.path), readings(files, folder, dtype))
     for parameter in model.parameters():
         parameter.data = parameter.data.to(dtype)
@@ -124,7 +124,7 @@ class _PackedWeights:
             return str(error).partition("\n")[0] or type(error).__name__
         return None
 
-    def make(self, model: Any, layers: dict[str, Layer], tell: Tell, cancelled: Callable[[], bool]) -> None:
+    def make(self, model: Any, layers: dict[str, Layer], notify: Notify, cancelled: Callable[[], bool]) -> None:
         """Packs the weights of ``model`` into the file, unless another process did it meanwhile.
 
         Raises: ModelUnavailable, Interrupted.
@@ -140,7 +140,7 @@ class _PackedWeights:
                 if fault:
                     log.warning("%s is not used, and made anew: %s", self.path, fault)
                 if fault is not None:
-                    self._write(model, layers, tell, cancelled)
+                    self._write(model, layers, notify, cancelled)
             finally:
                 lock.close()
         except OSError as error:
@@ -149,7 +149,7 @@ class _PackedWeights:
                 "make room there, or choose --precision bf16"
             ) from error
 
-    def _write(self, model: Any, layers: dict[str, Layer], tell: Tell, cancelled: Callable[[], bool]) -> None:
+    def _write(self, model: Any, layers: dict[str, Layer], notify: Notify, cancelled: Callable[[], bool]) -> None:
         self.path.unlink(missing_ok=True)
         forms = self._forms(layers)
         needed, free = packed_file.size_of(forms), shutil.disk_usage(self.path.parent).free
@@ -161,7 +161,7 @@ class _PackedWeights:
         began_s = time.monotonic()
 
         def tensors() -> Any:
-            yield from packed_tensors(model, layers, self._dtype, tell, cancelled)
+            yield from packed_tensors(model, layers, self._dtype, notify, cancelled)
             if model_stamp(self._files.folder) != self._stamp:
                 raise ModelUnavailable(f"{self._files.folder} was changed while its weights were packed: try again")
 

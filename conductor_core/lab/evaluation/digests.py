@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from conductor_core.chat.messages import Message, WorkerSpec
 from conductor_core.conductors.catalogue import TINY, TINY_FOLDER
 from conductor_core.engine.pools import Pool
-from conductor_core.files import given_path, is_folder
+from conductor_core.files import expand_path, is_folder
 from conductor_core.grading.tasks import Task
 from conductor_core.rehearsal import RehearsalWorker
 
@@ -57,7 +57,7 @@ def model_digest(ref: str) -> str | None:
 
     Raises: OSError.
     """
-    folder = TINY_FOLDER if ref == TINY else given_path(ref)
+    folder = TINY_FOLDER if ref == TINY else expand_path(ref)
     if "://" in ref or not is_folder(folder):
         return None
     digest = hashlib.sha256()

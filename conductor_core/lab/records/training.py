@@ -110,7 +110,7 @@ class Sample(Finite):
     """A workflow written during training, so that early and late ones can be compared.
 
     Attributes:
-        agents: names by ordinal for this completion, None for an empty seat. If empty, the run's agents hold.
+        agents: names by ordinal for this completion, None for an empty role. If empty, the run's agents hold.
     """
 
     kind: Literal["sample"] = "sample"

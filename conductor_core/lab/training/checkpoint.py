@@ -78,7 +78,7 @@ def drop_rows_after(folder: Path, kept: tuple[Stage, ...], stage: Stage, iterati
     rewrite(folder, [row for row in read_record(folder).rows if stays(row)])
 
 
-def plan_anew(folder: Path, planned: Mapping[Stage, int], stages: Iterable[Stage], started_from: str) -> None:
+def replan_stages(folder: Path, planned: Mapping[Stage, int], stages: Iterable[Stage], started_from: str) -> None:
     """Updates the plan in the first row and removes the last row, because more stages may follow. Raises: BadInput.
 
     Args:

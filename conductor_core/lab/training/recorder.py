@@ -11,7 +11,7 @@ from transformers import TrainerCallback
 from conductor_core.errors import BadInput
 from conductor_core.lab.records import now
 from conductor_core.lab.records.training import Ended, HeldOut, Iteration, Row, Stage, Started, append, read_record
-from conductor_core.lab.training.checkpoint import drop_rows_after, plan_anew, writing
+from conductor_core.lab.training.checkpoint import drop_rows_after, replan_stages, writing
 from conductor_core.lab.training.config import TrainingConfig
 from conductor_core.lab.training.folder import check_start
 from conductor_core.rehearsal import DIFFICULTIES
@@ -37,7 +37,7 @@ class StageRecord:
     began: float = field(default_factory=time.monotonic)
     last: Iteration | None = None
     held_out: HeldOut | None = None
-    taken_up: tuple[int, float] | None = None
+    resumed_from: tuple[int, float] | None = None
     """The last iteration before this process, and the time when this process's trainer began, after its preparation."""
 
     @property
@@ -91,7 +91,7 @@ class StageRecord:
 
     def _time_left(self, iteration: int) -> str:
         """Estimates the time left from the pace since this process took up the stage."""
-        before, began = self.taken_up or (0, self.began)
+        before, began = self.resumed_from or (0, self.began)
         each = (time.monotonic() - began) / max(1, iteration - before)
         left_s = each * (self.planned - iteration)
         return f"{each:.1f} s each, {in_words(left_s)}" if left_s >= 90 else in_words(left_s)
@@ -122,7 +122,7 @@ class RecordCallback(TrainerCallback):
         self._record, self._steps, self._details, self._after = record, steps, details, after
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        self._record.taken_up = (state.global_step // self._steps, time.monotonic())
+        self._record.resumed_from = (state.global_step // self._steps, time.monotonic())
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, float] | None = None, **_: Any) -> None:
         logs = logs or {}
@@ -205,7 +205,7 @@ def begin(
                 f"{out} holds a training of another config or seed: give the config and seed that it began with"
             )
         check_start(out, started.started_from, start)
-        plan_anew(out, planned, stages, start)
+        replan_stages(out, planned, stages, start)
         return
     row = Started(
         name=config.name,

@@ -17,23 +17,23 @@ _OWN = "looking-session"
 
 def looked(run_ids: Iterable[str], what: str) -> None:
     """Keeps that the person at this page sees content of these runs. Draws a warning if that could not be kept."""
-    current().store.looks.viewed(run_ids, what, local_caller("page"), this_browser())
+    current().store.access_log.viewed(run_ids, what, local_caller("page"), this_browser())
     fault_note()
 
 
 def exported(run_ids: Iterable[str], what: str, browser: str) -> None:
     """Keeps that the person at ``browser`` saves these runs in a file of the form ``what``. Any thread may call it."""
-    current().store.looks.exported(run_ids, what, local_caller("page"), browser)
+    current().store.access_log.exported(run_ids, what, local_caller("page"), browser)
 
 
 def searched(typed: str, filters: Iterable[str], what: str) -> None:
     """Keeps that the person at this page searched all texts: digests of the words, and the filters' names."""
-    current().store.looks.searched(typed, filters, what, local_caller("page"), this_browser())
+    current().store.access_log.searched(typed, filters, what, local_caller("page"), this_browser())
 
 
 def fault_note() -> None:
     """Says that looks are not on record, if that is so."""
-    if (fault := current().store.looks.fault) is not None:
+    if (fault := current().store.access_log.fault) is not None:
         said = f"Looks at runs cannot be put on record: {fault}. Everything is shown all the same."
         st.warning(inert(said), icon=":material/visibility_off:")
 

@@ -105,7 +105,7 @@ async def _send_run(websocket: WebSocket, store: Store, run_id: str, shown: "asy
 
 def _looked(asked: HTTPConnection, run_id: str) -> None:
     """Keeps that whoever asks sees this run: the page's script, or a program that follows the run by itself."""
-    current().store.looks.viewed([run_id], "run page", local_caller("page"), asked_by_browser(asked.cookies))
+    current().store.access_log.viewed([run_id], "run page", local_caller("page"), asked_by_browser(asked.cookies))
 
 
 async def _until_log_fails(run_id: str, shown: "asyncio.Future[LiveView]") -> StoreError:

@@ -7,11 +7,11 @@ import streamlit as st
 
 from pages.components.app.access_log import fault_note
 from pages.components.app.session import current
-from pages.components.audit.asked import LOOKS, Asked, go
+from pages.components.audit.asked import ACCESS, Asked, go
 from pages.components.audit.tables import paging, run_link, table
 from pages.components.figure.component import title
 from pages.components.style.words import inert, moment
-from storage.access_log.queries import KINDS, Look, Page
+from storage.access_log.queries import KINDS, AccessRecord, Page
 from storage.access_log.queries import Asked as AskedOfLooks
 
 _PAGE = 30
@@ -21,12 +21,12 @@ _NEWEST = 1000
 _READ_ONLY = "This database can only be read: nothing records who looks at it."
 
 
-def looks(asked: Asked) -> None:
+def show_access_log(asked: Asked) -> None:
     """Draws who looked, exported, searched, erased and deleted; words typed above find searches.
 
     Raises: StoreError; UnknownRun or BadInput about the run that is asked for.
     """
-    kept = current().store.looks
+    kept = current().store.access_log
     _state()
     with st.container(border=True, key="audit-looks", gap="xsmall"):
         title("Who looked", "newest first; words typed above find searches for them; reading this list is no look")
@@ -48,18 +48,18 @@ def looks(asked: Asked) -> None:
         paging(asked, page.before, "looks")
 
 
-def looks_at(run_id: str) -> None:
+def show_access_of_run(run_id: str) -> None:
     """Draws who looked at one run. Raises: StoreError."""
     with st.container(border=True, key="audit-part-looks", gap="xsmall"):
         title("Who looked")
-        page = current().store.looks.read(AskedOfLooks(run_id=run_id), limit=_OF_ONE_RUN)
+        page = current().store.access_log.read(AskedOfLooks(run_id=run_id), limit=_OF_ONE_RUN)
         _list(page, of_one_run=True)
         if current().store.refusal is not None:
             st.caption(_READ_ONLY)
         if page.before is not None:
             st.button(
                 "All of them", key="audit-all-looks", type="tertiary", on_click=go,
-                kwargs={"view": LOOKS, "looked-at": run_id},
+                kwargs={"view": ACCESS, "looked-at": run_id},
             )  # fmt: skip
 
 
@@ -71,7 +71,7 @@ def _state() -> None:
 
 def _choices(asked: Asked) -> None:
     """Draws the filters by person, run and kind. Those by day are in the head."""
-    newest = current().store.looks.read(AskedOfLooks(), limit=_NEWEST).looks
+    newest = current().store.access_log.read(AskedOfLooks(), limit=_NEWEST).records
     people = {look.caller.actor.id: look.caller.actor.in_words for look in newest if look.caller.actor is not None}
     who, what, of = st.columns([2, 2, 3], gap="small")
     with who:
@@ -104,14 +104,14 @@ def _list(page: Page, *, of_one_run: bool) -> None:
     if page.unreadable:
         said = f"{page.unreadable:,} records here are damaged: `python -m storage verify` says which."
         st.warning(said, icon=":material/warning:")
-    if not page.looks:
+    if not page.records:
         st.caption("Nobody is on record." if of_one_run else "Nothing of this is on record.")
         return
     heads = ("When", "Who", "What") if of_one_run else ("When", "Who", "What", "Run")
-    st.html(table(heads, [_row(look, of_one_run=of_one_run) for look in page.looks]))
+    st.html(table(heads, [_row(look, of_one_run=of_one_run) for look in page.records]))
 
 
-def _row(look: Look, *, of_one_run: bool) -> Sequence[str]:
+def _row(look: AccessRecord, *, of_one_run: bool) -> Sequence[str]:
     browser = f' <span class="muted">browser {escape(look.session)}</span>' if look.session else ""
     cells = [moment(look.at_utc), f"{escape(look.caller.in_words)}{browser}", escape(look.in_words)]
     return cells if of_one_run else [*cells, "" if look.run_id is None else run_link(look.run_id, look.run_id)]

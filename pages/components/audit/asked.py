@@ -9,17 +9,17 @@ from storage.search.filters import ANY, KINDS, Filters, end_of
 from storage.search.reading import FIELDS
 
 FOUND, LEDGER, COST, FAILURES = "found", "ledger", "cost", "failures"
-LOOKS, INTEGRITY = "looks", "integrity"
+ACCESS, INTEGRITY = "looks", "integrity"
 VIEWS = {
     FOUND: "Found",
     LEDGER: "Who received it",
     COST: "Tokens and cost",
     FAILURES: "Failures",
-    LOOKS: "Who looked",
+    ACCESS: "Who looked",
     INTEGRITY: "Integrity",
 }
-_OF_LOOKS = ("looked-by", "looked-how", "looked-at")
-OWN = ("q", "view", "in", "since", "until", "over", "before", "provider-of-calls", "run", *_OF_LOOKS, *KINDS)
+_OF_ACCESS = ("looked-by", "looked-how", "looked-at")
+OWN = ("q", "view", "in", "since", "until", "over", "before", "provider-of-calls", "run", *_OF_ACCESS, *KINDS)
 CURSORS = ("before", "run")
 
 
@@ -100,7 +100,7 @@ def go(**changes: str | None) -> None:
         address.write(name.replace("_", "-"), value)
 
 
-def ask_anew(**changes: str | None) -> None:
+def change_address(**changes: str | None) -> None:
     """Asks only this: all else leaves the address."""
     for name in OWN:
         address.write(name, changes.get(name))

@@ -71,7 +71,7 @@ def _chips(asked: Asked) -> None:
             kwargs={name: None},
         )  # fmt: skip
     if chips:
-        st.button("Clear all", key="audit-clear", type="tertiary", on_click=address_of.ask_anew)
+        st.button("Clear all", key="audit-clear", type="tertiary", on_click=address_of.change_address)
 
 
 def _choices(asked: Asked) -> None:

@@ -25,7 +25,7 @@ from pages.components.app import places
 from pages.components.app.access_log import looked
 from pages.components.app.session import current
 from pages.components.app.widgets import fault_box
-from pages.components.audit.access_view import looks_at
+from pages.components.audit.access_view import show_access_of_run
 from pages.components.audit.asked import go
 from pages.components.audit.checks import last_result
 from pages.components.audit.export_menu import export_run
@@ -53,7 +53,7 @@ def record_page(run_id: str) -> None:
             st.page_link(place, label=label, icon=f":material/{icon}:", query_params={"run": run_id}, width="content")
     record, fault = _read(run_id)
     if record is None:
-        looks_at(run_id)
+        show_access_of_run(run_id)
         return
     looked([run_id], "decision record")
     with head:
@@ -73,7 +73,7 @@ def record_page(run_id: str) -> None:
         _section("approvals", "Approvals", "".join(map(_approval, record.approvals)) or "<p>None was asked for.</p>")
         _section("cost", "Tokens and cost", _cost(record))
         _section("failures", "What went wrong", _failures(record))
-        looks_at(run_id)
+        show_access_of_run(run_id)
 
 
 def _back() -> None:

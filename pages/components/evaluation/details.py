@@ -11,7 +11,7 @@ from html import escape
 from statistics import fmean
 from typing import Any
 
-from conductor_core.files import given_path, is_folder
+from conductor_core.files import expand_path, is_folder
 from conductor_core.lab.records.evaluation import EvaluationPlan, EvaluationRecord, Present, PresentSubset, Spread
 from conductor_core.run.values import Limits
 from pages.components.evaluation.standings import (
@@ -158,7 +158,7 @@ def to_mend(plan: EvaluationPlan) -> list[str]:
     found = [
         f"The Conductor “{ref}” (sha256 {digest[:SHORT]}) is not on this machine: give its folder."
         for ref, digest in model_digests(plan).items()
-        if ref != "tiny" and not is_folder(given_path(ref))
+        if ref != "tiny" and not is_folder(expand_path(ref))
     ]
     limits = {name: value for name, value in _other_limits(plan).items() if name != "max_steps"}
     if limits:

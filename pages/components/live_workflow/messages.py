@@ -132,11 +132,11 @@ class LiveView:
 
     def _fold(self, event: Event) -> MessageJson:
         match event:
-            case ev.StepDelta(path=path, text=text, reasoning=aside):
-                said = {"path": list(path), "text": text, "reasoning": aside, "output_tokens": event.output_tokens}
+            case ev.StepDelta(path=path, text=text, reasoning=thought):
+                said = {"path": list(path), "text": text, "reasoning": thought, "output_tokens": event.output_tokens}
                 kind = "delta"
-            case ev.PlanDelta(round=path, text=text, reasoning=aside):
-                kind, said = "plan_delta", {"round": list(path), "text": text, "reasoning": aside}
+            case ev.PlanDelta(round=path, text=text, reasoning=thought):
+                kind, said = "plan_delta", {"round": list(path), "text": text, "reasoning": thought}
             case ev.StepProgress(path=path):
                 kind, said = "progress", {"path": list(path), "progress": event.progress.model_dump(mode="json")}
             case ev.PlanProgress(round=path):

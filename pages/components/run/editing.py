@@ -17,12 +17,12 @@ from conductor_core.workflow.model import CONDUCTOR_AGENT, Workflow
 from conductor_core.workflow.validation import Checked, validate
 from pages.components.run import draft as drafts
 from pages.components.run.draft import Draft
-from pages.components.run.graph_changes import NOTHING_HEARD, Heard, Sent, take
+from pages.components.run.graph_changes import NOTHING_HEARD, Sent, TakenChanges, take
 from pages.components.run.run_edits import draft_key
 
 MOST_LINES, LINES_OF_A_PART = 12, 10
 """A plan of more steps is listed in parts."""
-_HEARD = "graph-changes-heard"
+_TAKEN = "graph-changes-taken"
 
 EDITING = "editing-run"
 """The key of the run whose plan is open in the editor, in the page's state."""
@@ -126,16 +126,16 @@ class Editing:
         self.keep(change(self.draft))
 
     @property
-    def heard(self) -> Heard:
+    def taken(self) -> TakenChanges:
         """What was taken from the graph so far. It outlives the draft, which a browser's next value may still name."""
-        kept: Heard = st.session_state.get(_HEARD, NOTHING_HEARD)
+        kept: TakenChanges = st.session_state.get(_TAKEN, NOTHING_HEARD)
         return kept
 
     def take(self, sent: Sent | None) -> None:
         """Makes the changes that the browser sent of this plan and that were not made yet."""
         if sent is None or sent.run_id != self.run_id:
             return
-        draft, st.session_state[_HEARD] = take(self.draft, sent, self.heard)
+        draft, st.session_state[_TAKEN] = take(self.draft, sent, self.taken)
         if draft != self.draft:
             self.keep(draft)
 

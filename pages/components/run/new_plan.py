@@ -26,7 +26,7 @@ from pages.components.run import task_box as images
 from pages.components.run.draft import Draft
 from pages.components.run.editing import Editing
 from pages.components.run.kept_draft import NewPlan
-from pages.components.run.plan_editor import LookedUp, look_up
+from pages.components.run.plan_editor import PlanState, read_plan
 from pages.components.style.words import inert
 
 KEY = "draft:new"
@@ -88,7 +88,7 @@ def editing() -> Editing | None:
     )
 
 
-def looked_up(edited: Editing, specs: Sequence[WorkerSpec], pool: str) -> LookedUp:
+def plan_state(edited: Editing, specs: Sequence[WorkerSpec], pool: str) -> PlanState:
     """Returns what follows from a plan of which nothing has run: its faults, its likely cost, what the graph draws.
 
     Args:
@@ -109,7 +109,7 @@ def looked_up(edited: Editing, specs: Sequence[WorkerSpec], pool: str) -> Looked
         )
         return expected if edited.of == "new" else _with_changes(expected, edited.original, workflow, draft.origins)
 
-    return look_up(edited, preview)
+    return read_plan(edited, preview)
 
 
 def _with_changes(expected: RerunPreview, planned: Workflow, workflow: Workflow, origins: Origins) -> RerunPreview:

@@ -26,7 +26,7 @@ NEW_INSTRUCTION = "Answer this task, using what the earlier steps found: {questi
 
 
 @dataclass(frozen=True)
-class LookedUp:
+class PlanState:
     """All that follows from a draft.
 
     ``forecast`` is what its run would call and reuse; None: it has faults. ``drawn`` is what the graph draws of it;
@@ -40,14 +40,14 @@ class LookedUp:
     open_steps: tuple[int, ...]
 
 
-def look_up(editing: Editing, preview: Preview) -> LookedUp:
+def read_plan(editing: Editing, preview: Preview) -> PlanState:
     """Returns what follows from the draft. ``preview`` tells what the run of a workflow would call and reuse."""
     checked, forecast = _checked(editing, editing.draft, preview)
     # A step that was removed and written again is another step.
     draft = editing.draft
     edited = draft.changed or draft.now.ids != drafts.begin(draft.original).now.ids
     drawn = _drawn(editing, checked, forecast, preview) if edited or editing.of == "new" else None
-    return LookedUp(checked, forecast, drawn, _open_steps(editing, checked))
+    return PlanState(checked, forecast, drawn, _open_steps(editing, checked))
 
 
 def _checked(editing: Editing, draft: Draft, preview: Preview) -> tuple[Checked, RerunPreview | None]:
@@ -65,13 +65,13 @@ def _drawn(editing: Editing, checked: Checked, forecast: RerunPreview | None, pr
 
 
 def plan_editor(
-    editing: Editing, looked_up: LookedUp, start: Callable[[Workflow, Draft], None], close: Callable[[], None]
+    editing: Editing, plan_state: PlanState, start: Callable[[Workflow, Draft], None], close: Callable[[], None]
 ) -> None:
     """Draws the editor. ``start`` starts the run of the edited workflow.
 
     ``close`` leaves the editor before the page is drawn, and keeps the draft.
     """
-    checked, forecast = looked_up.checked, looked_up.forecast
+    checked, forecast = plan_state.checked, plan_state.forecast
     with st.container(border=True, key="plan-editor"):
         asked = _toolbar(editing, checked, forecast, close)
         shown = _part(editing, checked)

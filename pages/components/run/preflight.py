@@ -132,7 +132,7 @@ Missing = Mapping[str, tuple[str, ...]]  # variables of keys that are not set, e
 _LONG_TASK = 2000  # tokens; the length of a longer task is asked about anew as it grows
 
 
-_looks: dict[object, tuple[Future[Preflight], float]] = {}  # each with the second of the clock at which it began
+_preflights: dict[object, tuple[Future[Preflight], float]] = {}  # each with the second of the clock at which it began
 _lock = threading.Lock()
 _asking = ThreadPoolExecutor(4, thread_name_prefix="pre-flight")
 
@@ -162,7 +162,7 @@ def preflight_notice(specs: Sequence[WorkerSpec], task: str) -> None:
 def forget() -> None:
     """Forgets all answers, so that everyone is asked anew."""
     with _lock:
-        _looks.clear()
+        _preflights.clear()
 
 
 def _look(conductor: str | None, specs: Sequence[WorkerSpec], task: str) -> Future[Preflight]:
@@ -172,11 +172,11 @@ def _look(conductor: str | None, specs: Sequence[WorkerSpec], task: str) -> Futu
     key = (conductor, tuple(spec.model_dump_json() for spec in specs), limits.max_usd, length)
     with _lock:
         now = time.monotonic()
-        for old in [each for each, (found, begun_s) in _looks.items() if now - begun_s > KEPT_S and found.done()]:
-            del _looks[old]
-        if key not in _looks:
-            _looks[key] = _asking.submit(preflight, conductor, specs, limits, current().settings, task), now
-        return _looks[key][0]
+        for old in [each for each, (found, begun_s) in _preflights.items() if now - begun_s > KEPT_S and found.done()]:
+            del _preflights[old]
+        if key not in _preflights:
+            _preflights[key] = _asking.submit(preflight, conductor, specs, limits, current().settings, task), now
+        return _preflights[key][0]
 
 
 def _line(used: Sequence[WorkerSpec], looked: Future[Preflight], unasked: str | None) -> None:

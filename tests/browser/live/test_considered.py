@@ -8,7 +8,7 @@ from playwright.sync_api import Page, expect
 from conductor_core.engine.models import EXAMPLES
 from conductor_core.run import events as ev
 from conductor_core.run.request import RunRequest
-from conductor_core.run.values import Alternative, Considered
+from conductor_core.run.values import Alternative, Alternatives
 from conductor_core.workflow.model import Step, Workflow
 from tests.browser.conftest import App
 from tests.support.run_events import created, planned
@@ -23,8 +23,8 @@ def test_the_probabilities_of_a_plan_are_words_with_a_bar_beside_them(app: App, 
     *begun, whole = planned(RUN, Workflow(steps=(Step(instruction="Solve: {question}", agent="solver"),)))
     assert isinstance(whole, ev.PlanCompleted)
     considered = (
-        Considered(step=0, field="agent", options=agents),
-        Considered(step=0, field="access_list", options=access),
+        Alternatives(step=0, field="agent", options=agents),
+        Alternatives(step=0, field="access_list", options=access),
     )
     whole = whole.model_copy(update={"considered": considered})
     cancelled = ev.RunCancelled(run_id=RUN, door="page")

@@ -102,7 +102,7 @@ def test_a_queued_run_ends_at_once_although_nobody_carries_it_out(slow: EngineHo
 def test_a_command_that_comes_before_its_run_is_taken_up_is_not_lost(slow: EngineHost, store: Store) -> None:
     run_id = slow.queue(RunRequest(task="What is 6 times 7?", workflow=CHAIN))
     store.send(Cancel(run_id=run_id, actor=ADA.actor, door="api"))
-    slow.take_up(run_id)
+    slow.resume(run_id)
     assert slow.wait(run_id, 10).ended_by == ADA
 
 
@@ -122,19 +122,19 @@ def test_a_run_is_cancelled_although_the_command_cannot_be_kept(
 def test_who_watches_is_told_each_command_once_and_none_from_before(store: Store, path: Path) -> None:
     store.log.append_and_wait(created("one"), created("two"))
     store.send(Cancel(run_id="one"))
-    heard: list[SentCommand] = []
-    watch = store.watch(heard.append)
+    last_command: list[SentCommand] = []
+    watch = store.watch(last_command.append)
     other = open_store(f"sqlite:///{path}")
     sent = [
         other.send(Cancel(run_id="two", door="cli")) if number % 2 else store.send(Cancel(run_id="one"))
         for number in range(20)
     ]
-    _until(lambda: len(heard) == 20)
-    assert [each.id for each in heard] == sent == list(range(2, 22))
+    _until(lambda: len(last_command) == 20)
+    assert [each.id for each in last_command] == sent == list(range(2, 22))
     watch.close()
     store.send(Cancel(run_id="one"))
     time.sleep(0.3)
-    assert len(heard) == 20
+    assert len(last_command) == 20
     other.close()
 
 

@@ -62,8 +62,8 @@ async def test_a_command_that_is_told_twice_is_answered_once() -> None:
     while not execution.trace.asked_for:  # noqa: ASYNC110 - the run itself has no event to wait for
         await asyncio.sleep(0)
     sent = SentCommand(1, Approve(run_id=run.run_id, actor=ADA.actor, door=ADA.door))
-    execution.hear(sent)
-    execution.hear(sent)
+    execution.apply_command(sent)
+    execution.apply_command(sent)
     trace = await going
     assert (trace.status, trace.refused) == ("completed", [])
     assert sink.kinds().count("approval.granted") == 1

@@ -256,7 +256,7 @@ def test_several_people_look_and_one_decision_counts(host: EngineHost, store: St
     trace = at_rest(store, run_id, max(numbers)) if len(set(numbers)) == 2 else store.read(run_id)
     assert trace.status in ("completed", "denied")
     assert sum(approval.status in ("granted", "denied") for approval in trace.approvals) == 1
-    assert trace.heard == max(numbers) or trace.ended
+    assert trace.last_command == max(numbers) or trace.ended
 
 
 def test_the_clock_stands_while_a_run_waits(host: EngineHost, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -93,7 +93,7 @@ def test_of_many_that_take_a_run_up_one_does(url: str) -> None:
 
     def take(host: EngineHost, run_id: str) -> None:
         try:
-            host.take_up(run_id)
+            host.resume(run_id)
         except InspectorError as error:
             errors.append(error)
 
@@ -119,7 +119,7 @@ def test_a_run_that_is_not_queued_cannot_be_taken_up(host: EngineHost) -> None:
     run_id = host.start(RunRequest(task="What is 6 times 7?", workflow=CHAIN))
     host.wait(run_id, 60)
     with pytest.raises(EventOutOfOrder):
-        host.take_up(run_id)
+        host.resume(run_id)
 
 
 def test_what_cannot_be_carried_out_is_not_queued(host: EngineHost, store: Store) -> None:

@@ -71,8 +71,8 @@ async def test_a_program_that_follows_or_saves_a_run_without_the_page_is_on_reco
         await client.get(f"{served.origin}/api/runs/nowhere/recording")
         await client.post(f"{served.origin}/api/runs/{RUN}/share", json={})
     await _share(served, RUN, {"words": 1})
-    assert served.store.looks.settle() is None
-    exported, viewed = served.store.looks.read(Asked()).looks
+    assert served.store.access_log.settle() is None
+    exported, viewed = served.store.access_log.read(Asked()).records
     assert [(look.in_words, look.run_id) for look in (viewed, exported)] == [
         ("viewed: run page", RUN),
         ("exported: html", RUN),

@@ -1,7 +1,7 @@
 """What else a Conductor considered: its tokens' probabilities, read as choices of agents and access lists."""
 
 from conductor_core.chat.messages import PlanFinished, PlanRequest, PlanText, TokenChoice
-from conductor_core.conductors.alternatives import considered
+from conductor_core.conductors.alternatives import read_alternatives
 from conductor_core.conductors.catalogue import open_conductor
 from conductor_core.conductors.roles import agents_by_ordinal
 from conductor_core.engine.models import EXAMPLES
@@ -27,7 +27,7 @@ def told(text: str, *choices: TokenChoice, agents: tuple[str | None, ...] = AGEN
     steps = parse_completion(text).steps or ()
     return [
         (each.step, each.field, [(option.value, option.probability) for option in each.options])
-        for each in considered(text, steps, choices, agents)
+        for each in read_alternatives(text, steps, choices, agents)
     ]
 
 
@@ -88,7 +88,7 @@ async def test_the_shipped_conductor_tells_what_it_considered() -> None:
         assert 0 < sum(probabilities) < 1.001
     steps = parse_completion(text).steps or ()
     names = agents_by_ordinal(conductor.info, agents)
-    of_agents = [each for each in considered(text, steps, finished.choices, names) if each.field == "agent"]
+    of_agents = [each for each in read_alternatives(text, steps, finished.choices, names) if each.field == "agent"]
     assert of_agents
     for taken in of_agents:
         agent = steps[taken.step].agent

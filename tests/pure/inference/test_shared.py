@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from conductor_core.chat.progress import Progress, Tell, watching
+from conductor_core.chat.progress import Notify, Progress, watching
 from conductor_core.inference import model as model_module
 from conductor_core.inference import shared as shared_module
 from conductor_core.inference.generation import Done, Generation, InferenceError, ModelUnavailable
@@ -30,9 +30,9 @@ async def test_one_model_for_all_who_name_it(tmp_path: Path, monkeypatch: pytest
     loads: list[Path] = []
     original = model_module.LoadedModel.__init__
 
-    def counting(self: model_module.LoadedModel, files: ModelFiles, tell: Tell, **options: Any) -> None:
+    def counting(self: model_module.LoadedModel, files: ModelFiles, notify: Notify, **options: Any) -> None:
         loads.append(files.folder)
-        original(self, files, tell, **options)
+        original(self, files, notify, **options)
 
     monkeypatch.setattr(model_module.LoadedModel, "__init__", counting)
     generation = Generation("model_id", max_tokens=8)

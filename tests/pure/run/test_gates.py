@@ -84,7 +84,7 @@ def test_a_decision_is_kept_with_who_made_it_and_when() -> None:
     apply(trace, event)
     approval = trace.approvals[0]
     assert (approval.status, approval.decided_by, approval.decided_at_utc) == ("granted", CALLER, event.at_utc)
-    assert (trace.asked_for, trace.heard) == ([], 3)
+    assert (trace.asked_for, trace.last_command) == ([], 3)
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_one_decision_counts(event: ev.Event) -> None:
 def test_an_edit_replaces_what_was_asked_about_a_changed_step() -> None:
     trace = asked_run()
     apply(trace, edited(OTHER))
-    assert (trace.approvals[0].status, trace.heard, trace.root.edited_by) == ("replaced", 3, CALLER)
+    assert (trace.approvals[0].status, trace.last_command, trace.root.edited_by) == ("replaced", 3, CALLER)
     assert (trace.steps[0].status, trace.steps[0].output) == ("completed", "x")
     assert trace.steps[1].instruction == "Check it twice."
     apply(trace, edited(PLAN, command=4))

@@ -25,7 +25,7 @@ async def test_the_runs_that_a_run_took_up_are_found_one_after_another_as_far_as
         created("re-run", parent_run_id="third"),
         created("last", parent_run_id="re-run", resumed=True),
     )
-    found = {run_id: [each.run_id for each in store.taken_up(store.read(run_id))] for run_id in ("third", "last")}
+    found = {run_id: [each.run_id for each in store.resumed_from(store.read(run_id))] for run_id in ("third", "last")}
     assert found == {"third": ["again"], "last": ["re-run"]}, "a re-run takes nothing up"
 
 

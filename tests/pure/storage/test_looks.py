@@ -15,7 +15,7 @@ from conductor_core.run.values import Imported
 from storage import Store, open_store
 from storage.__main__ import main
 from storage.access_log import recorder
-from storage.access_log.queries import Asked, Look
+from storage.access_log.queries import AccessRecord, Asked
 from storage.access_log.recorder import digests
 from storage.evidence.anchoring import places_of
 from storage.evidence.history import Report
@@ -36,26 +36,26 @@ def cli(capsys: pytest.CaptureFixture[str]) -> CommandLine:
     return CommandLine(capsys)
 
 
-def kept(store: Store, asked: Asked | None = None) -> list[Look]:
-    assert store.looks.settle() is None
-    return list(store.looks.read(asked or Asked()).looks)
+def kept(store: Store, asked: Asked | None = None) -> list[AccessRecord]:
+    assert store.access_log.settle() is None
+    return list(store.access_log.read(asked or Asked()).records)
 
 
 @pytest.fixture
 def database(store: Store, path: Path) -> Path:
     """Two runs, at which Ada and Grace looked."""
     store.log.append_and_wait(*whole_run("first", "Where does Zoë live?"), *whole_run("second"))
-    store.looks.viewed(["first"], "run page", ADA, "b1")
-    store.looks.searched("Zoë Lovelace", ["actor"], "texts", ADA, "b1")
-    store.looks.exported(["first", "second"], "json", GRACE)
-    assert store.looks.settle() is None
+    store.access_log.viewed(["first"], "run page", ADA, "b1")
+    store.access_log.searched("Zoë Lovelace", ["actor"], "texts", ADA, "b1")
+    store.access_log.exported(["first", "second"], "json", GRACE)
+    assert store.access_log.settle() is None
     store.close()
     return path
 
 
 def test_a_look_says_who_saw_what_and_through_which_door(store: Store) -> None:
     store.log.append_and_wait(*whole_run("r"))
-    store.looks.viewed(["r"], "run page", ADA, "b1")
+    store.access_log.viewed(["r"], "run page", ADA, "b1")
     (look,) = kept(store)
     assert (look.kind, look.run_id, look.what, look.session, look.caller) == ("viewed", "r", "run page", "b1", ADA)
     assert look.at_utc is not None
@@ -69,24 +69,24 @@ def test_a_page_that_stays_open_is_one_look_an_hour_and_a_file_is_one_each(
     clock_s = [1000.0]
     monkeypatch.setattr(recorder, "_now_s", lambda: clock_s[0])
     for _ in range(3):
-        store.looks.viewed(["r"], "run page", ADA, "b1")
+        store.access_log.viewed(["r"], "run page", ADA, "b1")
         clock_s[0] += 1
     assert len(kept(store)) == 1
-    store.looks.viewed(["r"], "run page", ADA, "b2")
-    store.looks.viewed(["r", "other"], "context page", ADA, "b1")
-    store.looks.viewed(["r"], "run page", GRACE, "b1")
+    store.access_log.viewed(["r"], "run page", ADA, "b2")
+    store.access_log.viewed(["r", "other"], "context page", ADA, "b1")
+    store.access_log.viewed(["r"], "run page", GRACE, "b1")
     assert len(kept(store)) == 5
     clock_s[0] += recorder.AGAIN_S
-    store.looks.viewed(["r"], "run page", ADA, "b1")
+    store.access_log.viewed(["r"], "run page", ADA, "b1")
     for _ in range(2):
-        store.looks.exported(["r"], "html", ADA, "b1")
+        store.access_log.exported(["r"], "html", ADA, "b1")
     assert len(kept(store)) == 8
 
 
 def test_runs_that_came_with_the_program_are_left_out(store: Store) -> None:
     shipped = Imported(run_id="s", written_by="0", written_at_utc=NOW, imported_at_utc=NOW, recorded=True)
     store.log.append_and_wait(created("s", imported=shipped))
-    store.looks.viewed(["s"], "run page", ADA)
+    store.access_log.viewed(["s"], "run page", ADA)
     assert kept(store) == []
 
 
@@ -154,12 +154,12 @@ def test_a_look_that_cannot_be_kept_stops_nobody_and_is_told_and_tried_again(
     monkeypatch.setattr(recorder, "_RETRY_S", 0.0)
     with closing(FileLock(path.with_name(f"{path.name}.lock"))) as lock:
         assert lock.try_acquire()
-        store.looks.viewed(["r"], "run page", ADA)
-        assert "another program" in (store.looks.settle() or "")
-    assert (store.looks.lost, store.looks.fault is None) == (1, False)
-    store.looks.viewed(["r"], "run page", ADA)
+        store.access_log.viewed(["r"], "run page", ADA)
+        assert "another program" in (store.access_log.settle() or "")
+    assert (store.access_log.lost, store.access_log.fault is None) == (1, False)
+    store.access_log.viewed(["r"], "run page", ADA)
     assert len(kept(store)) == 1
-    assert store.looks.fault is None
+    assert store.access_log.fault is None
     store.close()
 
 
@@ -167,8 +167,8 @@ def test_a_search_without_a_usable_master_key_is_told(store: Store, path: Path) 
     key = path.with_name(f"{path.name}.master-key")
     key.write_text("no key")
     key.chmod(0o600)
-    store.looks.searched("ada", [], "texts", ADA)
-    assert "holds no master key" in (store.looks.settle() or "")
+    store.access_log.searched("ada", [], "texts", ADA)
+    assert "holds no master key" in (store.access_log.settle() or "")
 
 
 def test_a_database_that_can_only_be_read_says_that_no_look_is_kept(
@@ -177,16 +177,16 @@ def test_a_database_that_can_only_be_read_says_that_no_look_is_kept(
     database = open_folder / "media" / "runs.sqlite3"
     store = open_store(f"sqlite:///{database}")
     store.log.append_and_wait(*whole_run("r"))
-    store.looks.viewed(["r"], "run page", ADA)
+    store.access_log.viewed(["r"], "run page", ADA)
     store.close()
     for file in [*database.parent.iterdir(), database.parent]:
         file.chmod(0o555)
     with without_privileges():
         store = open_store(f"sqlite:///{database}")
-        store.looks.viewed(["r"], "context page", ADA)
-        store.looks.searched("ada", [], "texts", ADA)
-        assert store.looks.settle() == "the database can only be read"
-        assert [look.what for look in store.looks.read(Asked()).looks] == ["run page"]
+        store.access_log.viewed(["r"], "context page", ADA)
+        store.access_log.searched("ada", [], "texts", ADA)
+        assert store.access_log.settle() == "the database can only be read"
+        assert [look.what for look in store.access_log.read(Asked()).records] == ["run page"]
         store.close()
 
 

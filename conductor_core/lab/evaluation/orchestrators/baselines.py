@@ -6,7 +6,7 @@ The baselines of arXiv 2512.04388, section 4, as workflows of this engine. Depar
 2. Independent attempts carry their number in the instruction. That changes nothing for a worker that samples. A
    simulated, cached or greedy worker gives the same answer to the same messages; without the number, it would make one
    attempt five times.
-3. The aggregator of MoA is the worker that the rules of ``conductors.seating`` put on the seat of checking and
+3. The aggregator of MoA is the worker that the rules of ``conductors.roles`` give the role of checking and
    comparing; ``moa:WORKER`` names another.
 4. Every worker gets the same words, which say what is wanted, so that wording favours no orchestrator.
 """
@@ -18,7 +18,7 @@ from random import Random
 from types import MappingProxyType
 
 from conductor_core.chat.messages import Provider, WorkerSpec
-from conductor_core.conductors.roles import SEATS, numbering
+from conductor_core.conductors.roles import ROLES, numbering
 from conductor_core.engine.pools import Pool
 from conductor_core.errors import BadInput
 from conductor_core.lab.evaluation.orchestrators.protocol import EngineRun, GivenTask, TaskAttempt
@@ -102,7 +102,7 @@ def mixture(specs: Sequence[WorkerSpec], aggregator: str | None = None) -> Workf
 
 def checker(specs: Sequence[WorkerSpec]) -> str:
     """Returns the worker whose description suits it to compare answers, or the pool's first worker."""
-    return numbering(specs)[SEATS.index("check")] or specs[0].name
+    return numbering(specs)[ROLES.index("check")] or specs[0].name
 
 
 def drawn(asked: GivenTask) -> Workflow:

@@ -1,6 +1,6 @@
 """The cold-start corpus: an endless stream of prompts for the tiny Conductor, with the plans that it should write.
 
-Each example draws a task, the seats of a pool that are taken (k of n), a step limit, sometimes the offer of recursion
+Each example draws a task, the roles of a pool that are taken (k of n), a step limit, sometimes the offer of recursion
 or a parent's plan, and a plan that fits them all. The same seed gives the same examples on every machine.
 """
 

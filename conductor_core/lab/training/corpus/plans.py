@@ -14,7 +14,7 @@ from operator import itemgetter
 from typing import Any, Literal
 
 from conductor_core.chat.messages import WorkerSpec
-from conductor_core.conductors.roles import SEATS
+from conductor_core.conductors.roles import ROLES
 from conductor_core.lab.training.config import BEST_OF
 from conductor_core.lab.training.corpus.tasks import CorpusTask
 from conductor_core.lab.training.corpus.wording import choose, table
@@ -22,10 +22,10 @@ from conductor_core.rehearsal import DIFFICULTIES, PROFILES, RehearsalTask, rehe
 from conductor_core.rehearsal.exact import success_chance
 from conductor_core.workflow.model import CONDUCTOR_AGENT, AccessList, Step, Workflow
 
-# Draws which seats of a pool are taken in a training example, and chooses workers for the roles of a plan.
+# Draws which roles of a pool are taken in a training example, and chooses workers for the parts of a plan.
 #
-# A seat stands for one way of being useful (``conductors.seating``); the pools of the corpus are parts of the rehearsal
-# pool, which fills all seats.
+# A role is one way of being useful (``conductors.roles``); the pools of the corpus are parts of the rehearsal pool,
+# which fills all roles.
 
 _BEST_FIRST: dict[str, tuple[str, ...]] = {
     "plan": ("plan", "reason", "check", "know", "code", "compute", "write"),
@@ -47,50 +47,50 @@ _BEST_FIRST: dict[str, tuple[str, ...]] = {
     "solve": ("reason", "know", "compute", "plan", "check", "code", "write"),
     "item": ("know", "reason", "compute", "plan", "check", "write", "code"),
 }
-ROLES: dict[str, tuple[int, ...]] = {
-    role: tuple(SEATS.index(seat) for seat in seats) for role, seats in _BEST_FIRST.items()
+PARTS: dict[str, tuple[int, ...]] = {
+    part: tuple(ROLES.index(role) for role in roles) for part, roles in _BEST_FIRST.items()
 }
-"""The seats that suit each role, best first."""
+"""The roles that suit each part, best first."""
 
 
 def draw_present(rng: random.Random) -> tuple[int, ...]:
-    """Returns the seats that are taken: often all, else some, so that no plan relies on a worker that may be absent."""
+    """Returns the roles that are taken: often all, else some, so that no plan relies on a worker that may be absent."""
     size = rng.choices((1, 2, 3, 4, 5, 6, 7), (2, 5, 11, 11, 11, 10, 50))[0]
-    return tuple(sorted(rng.sample(range(len(SEATS)), size)))
+    return tuple(sorted(rng.sample(range(len(ROLES)), size)))
 
 
 def specs(present: Sequence[int]) -> tuple[WorkerSpec, ...]:
-    """Returns the workers on the seats ``present``, as a request gives them to a Conductor."""
+    """Returns the workers in the roles ``present``, as a request gives them to a Conductor."""
     workers = rehearsal_specs()
-    return tuple(workers[seat] for seat in present)
+    return tuple(workers[role] for role in present)
 
 
-def assign_seats(
-    roles: Sequence[str], present: Sequence[int], *, rng: random.Random | None = None, chance: float = 0.0
+def assign_roles(
+    parts: Sequence[str], present: Sequence[int], *, rng: random.Random | None = None, chance: float = 0.0
 ) -> tuple[int, ...]:
-    """Returns a seat for each role.
+    """Returns a role for each part.
 
-    ``role!`` takes a worker that no earlier step has, while there is one: another worker's attempt or check is worth
+    ``part!`` takes a worker that no earlier step has, while there is one: another worker's attempt or check is worth
     more. ``=i`` takes the worker of step i again.
 
     Args:
         chance: share of steps that go to any present worker instead of the best one, drawn by ``rng``.
     """
     taken: list[int] = []
-    for role in roles:
-        if role.startswith("="):
-            taken.append(taken[int(role[1:])])
+    for part in parts:
+        if part.startswith("="):
+            taken.append(taken[int(part[1:])])
             continue
-        free = [seat for seat in present if seat not in taken] if role.endswith("!") else []
+        free = [role for role in present if role not in taken] if part.endswith("!") else []
         who = free or list(present)
         if rng is not None and rng.random() < chance:
             taken.append(rng.choice(who))
         else:
-            taken.append(min(who, key=ROLES[role.rstrip("!")].index))
+            taken.append(min(who, key=PARTS[part.rstrip("!")].index))
     return tuple(taken)
 
 
-_KINDS_OF_MAIN_ROLE = {
+_KINDS_OF_MAIN_PART = {
     "maths": ("maths", "word", "arithmetic", "olympiad", "proof", "parts"),
     "read": ("table", "reading", "extract"),
     "code": ("code", "debug"),
@@ -103,7 +103,7 @@ _KINDS_OF_MAIN_ROLE = {
     "translate": ("translate",),
     "format": ("format",),
 }
-_MAIN_ROLE = {kind: role for role, kinds in _KINDS_OF_MAIN_ROLE.items() for kind in kinds}
+_MAIN_PART = {kind: part for part, kinds in _KINDS_OF_MAIN_PART.items() for kind in kinds}
 ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh")
 NUMBERS = ("one", "two", "three", "four", "five", "six", "seven")
 STEP_COST = 0.02
@@ -157,8 +157,8 @@ def draw_plan(
     best of many plans by its exact reward.
 
     Args:
-        present: the seats that are taken.
-        recursion: whether the Conductor itself may be named, as the ordinal after the last seat.
+        present: the roles that are taken.
+        recursion: whether the Conductor itself may be named, as the ordinal after the last role.
         best_of: how many plans are compared for a rehearsal question, besides each worker alone. 1 draws one plan with
             any present workers, in any shape or the one that the task asks for; reward then teaches whom to ask.
     """
@@ -172,7 +172,7 @@ def draw_plan(
         # plan does not include what a further round is worth.
         shapes = [steps for steps in shapes if steps[-1][0] == "again"] or shapes
         wording = rng.getrandbits(64)
-        # Few shapes have one step, and the usual worker for a role is not the best for every question. Each worker
+        # Few shapes have one step, and the usual worker for a part is not the best for every question. Each worker
         # alone is therefore compared too, so that one step is chosen where one is enough.
         alone = [] if best_of == 1 else _alone(task, shapes, present, wording)
         return _best(task, task.rehearsal, shapes, present, drawing, wording, best_of, alone)
@@ -189,8 +189,8 @@ def draw_repair(
     task = replace(task, way=None)  # the first round already followed the wish for a way of working
     variants = table("plans")["repair"]
     if task.rehearsal is None:
-        return _written(task, _with_main_role(_fitting(variants, "hard", max_steps), task), present, rng)
-    shapes = [_with_main_role(each["steps"], task) for each in variants if len(each["steps"]) <= max_steps]
+        return _written(task, _with_main_part(_fitting(variants, "hard", max_steps), task), present, rng)
+    shapes = [_with_main_part(each["steps"], task) for each in variants if len(each["steps"]) <= max_steps]
     return _best(task, task.rehearsal, shapes, present, rng, rng.getrandbits(64), best_of)
 
 
@@ -218,10 +218,10 @@ def _best(
     return max(plans, key=lambda plan: success_chance(question, plan.workflow()) - STEP_COST * (len(plan.steps) - 1))
 
 
-def _with_main_role(steps: list[list[Any]], task: CorpusTask) -> list[list[Any]]:
-    """Replaces the role ``main`` in ``steps`` by the main role of the task's kind."""
-    role = _MAIN_ROLE.get(task.kind, "solve")
-    return [[step[0].replace("main", role), *step[1:]] for step in steps]
+def _with_main_part(steps: list[list[Any]], task: CorpusTask) -> list[list[Any]]:
+    """Replaces the part ``main`` in ``steps`` by the main part of the task's kind."""
+    part = _MAIN_PART.get(task.kind, "solve")
+    return [[step[0].replace("main", part), *step[1:]] for step in steps]
 
 
 def draw_stop(rng: random.Random) -> Plan:
@@ -232,7 +232,7 @@ def draw_stop(rng: random.Random) -> Plan:
 def _steps(task: CorpusTask, max_steps: int) -> list[list[Any]]:
     plans = table("plans")
     if task.way:
-        return _with_main_role(_fitting(plans[task.way], task.difficulty, max_steps), task)
+        return _with_main_part(_fitting(plans[task.way], task.difficulty, max_steps), task)
     if task.parts:
         return _fan(task, max_steps)
     return _fitting(plans[task.kind], task.difficulty, max_steps)
@@ -248,17 +248,17 @@ def _fitting(variants: list[dict[str, Any]], difficulty: str, max_steps: int) ->
 
 
 def _fan(task: CorpusTask, max_steps: int) -> list[list[Any]]:
-    words, role = table("plans")["fan"][task.kind], _FAN_ROLES[task.kind]
+    words, part = table("plans")["fan"][task.kind], _FAN_ROLES[task.kind]
     if max_steps >= task.parts + 1:
         count = task.parts
-        steps: list[list[Any]] = [[f"{role}!", _numbered(words["item"], at), []] for at in range(count)]
+        steps: list[list[Any]] = [[f"{part}!", _numbered(words["item"], at), []] for at in range(count)]
     elif max_steps >= 3:
         count = 2
-        steps = [[f"{role}!", words["half"].replace("<half>", half), []] for half in ("first", "second")]
+        steps = [[f"{part}!", words["half"].replace("<half>", half), []] for half in ("first", "second")]
     elif max_steps == 2:
-        return [[role, words["whole"], []], ["check!", words["check"], [0]]]
+        return [[part, words["whole"], []], ["check!", words["check"], [0]]]
     else:
-        return [[role, words["whole"], []]]
+        return [[part, words["whole"], []]]
     steps.append(["merge" if task.kind != "parts" else "check!", words["merge"], list(range(count))])
     if task.difficulty == "hard" and len(steps) < max_steps:
         steps.append(["check!", words["check"], [count]])
@@ -279,7 +279,7 @@ def _with_another_round(task: CorpusTask, steps: list[list[Any]], max_steps: int
 def _alone(task: CorpusTask, shapes: Sequence[list[list[Any]]], present: Sequence[int], wording: int) -> list[Plan]:
     """Returns a plan for each present worker alone and each one-step shape, in an order that ``wording`` fixes."""
     single = [shape for shape in shapes if len(shape) == 1]
-    plans = [_written(task, shape, (seat,), random.Random(wording)) for shape in single for seat in present]
+    plans = [_written(task, shape, (role,), random.Random(wording)) for shape in single for role in present]
     return random.Random(wording).sample(plans, len(plans))
 
 
@@ -291,7 +291,7 @@ def _shapes(task: CorpusTask, max_steps: int) -> list[list[list[Any]]]:
         return [_steps(task, max_steps)]
     plans = table("plans")
     variants = [*plans.get(task.kind, ()), *plans["verified"], *plans["staged"]]
-    shapes = [_with_main_role(each["steps"], task) for each in variants if len(each["steps"]) <= max_steps]
+    shapes = [_with_main_part(each["steps"], task) for each in variants if len(each["steps"]) <= max_steps]
     if task.parts:
         shapes.append(_fan(task, max_steps))
     return shapes
@@ -306,10 +306,10 @@ def _written(
     agent_rng: random.Random | None = None,
     chance: float = 0.0,
 ) -> Plan:
-    roles = [str(step[0]) for step in steps]
-    agents = list(assign_seats([role for role in roles if role != "again"], present, rng=agent_rng, chance=chance))
-    if roles[-1] == "again":
-        agents.append(len(SEATS))
+    parts = [str(step[0]) for step in steps]
+    agents = list(assign_roles([part for part in parts if part != "again"], present, rng=agent_rng, chance=chance))
+    if parts[-1] == "again":
+        agents.append(len(ROLES))
     wordings = rng.getrandbits(32)
     written = []
     for index, (_, words, access) in enumerate(steps):
@@ -317,7 +317,7 @@ def _written(
         same = bool(task.parts) and not access
         text = choose(words, random.Random(wordings)) if same else choose(words, rng)
         written.append(PlannedStep(text.replace("<noun>", task.noun), agents[index], _access(index, access, rng)))
-    return Plan(_thought(task, roles, agents, rng), tuple(written))
+    return Plan(_thought(task, parts, agents, rng), tuple(written))
 
 
 def _access(index: int, access: Literal["all"] | list[int], rng: random.Random) -> AccessList:
@@ -327,7 +327,7 @@ def _access(index: int, access: Literal["all"] | list[int], rng: random.Random) 
     return tuple(access)
 
 
-def _thought(task: CorpusTask, roles: Sequence[str], agents: Sequence[int], rng: random.Random) -> str:
+def _thought(task: CorpusTask, parts: Sequence[str], agents: Sequence[int], rng: random.Random) -> str:
     """Writes the task's kind and difficulty, then who does what by ordinal: the model reasons before it writes ids."""
     words = table("plans")["thought"]
     head = (
@@ -340,14 +340,14 @@ def _thought(task: CorpusTask, roles: Sequence[str], agents: Sequence[int], rng:
         head += f" with {NUMBERS[task.parts - 1]} parts"
     if task.way:
         head += words["way"][task.way]
-    names = [("debate" if role == "=1" else "judge") if role.startswith("=") else role.rstrip("!") for role in roles]
+    names = [("debate" if part == "=1" else "judge") if part.startswith("=") else part.rstrip("!") for part in parts]
     together = groupby(zip(names, agents, strict=True), key=itemgetter(0))
     return f"{head}: {', '.join(_done_by(name, [agent for _, agent in found]) for name, found in together)}."
 
 
-def _done_by(role: str, who: Sequence[int]) -> str:
+def _done_by(part: str, who: Sequence[int]) -> str:
     """Writes a clause such as ``solved by models 1 and 4``."""
-    done = table("plans")["thought"]["done"][role]
+    done = table("plans")["thought"]["done"][part]
     if len(who) == 1:
         return f"{done} by model {who[0]}"
     return f"{done} by models {', '.join(map(str, who[:-1]))} and {who[-1]}"

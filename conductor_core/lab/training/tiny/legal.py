@@ -21,7 +21,7 @@ KEPT_GRAMMARS = 512
 
 
 def shape_of(situation: Situation) -> PlanShape:
-    """Returns what is legal for a prompt: the seats that are taken, the step limit, and stopping in an inner round."""
+    """Returns what is legal for a prompt: the roles that are taken, the step limit, and stopping in an inner round."""
     request = situation.request
     choices = choices_of(situation.agents, recursion=request.allow_recursion)
     return PlanShape(choices, request.max_steps, may_stop=request.parent is not None, task_first=True)

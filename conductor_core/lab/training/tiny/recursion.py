@@ -22,7 +22,7 @@ from dataclasses import replace
 from transformers import PreTrainedTokenizerBase, Qwen2ForCausalLM
 
 from conductor_core.chat.messages import ParentPlan
-from conductor_core.conductors.roles import SEATS
+from conductor_core.conductors.roles import ROLES
 from conductor_core.lab.training.config import PoolDraw, RecursionConfig
 from conductor_core.lab.training.corpus.corpus import TrainingExample, draw_example
 from conductor_core.lab.training.corpus.plans import Plan, draw_plan, draw_repair, draw_stop
@@ -208,7 +208,7 @@ def draw_outer_rounds(rng: random.Random, pool: PoolDraw, step_cost: float) -> t
     further = draw_plan(task, present, most, rng, recursion=True, best_of=TAUGHT_BEST_OF)
     again = draw_repair(task, present, most, rng, best_of=TAUGHT_BEST_OF)
     priced = replace(outer, again=again.workflow(), step_cost=step_cost)
-    recurses = bool(further.steps) and further.steps[-1].ordinal == len(SEATS)
+    recurses = bool(further.steps) and further.steps[-1].ordinal == len(ROLES)
     best = max((once, further) if recurses else (once,), key=lambda plan: _value(priced, plan, step_cost))
     alone = outer.request.model_copy(update={"allow_recursion": False})
     return TrainingExample(task, outer.request, best), TrainingExample(task, alone, once)

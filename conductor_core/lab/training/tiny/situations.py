@@ -53,7 +53,7 @@ class Situation:
     @property
     def present(self) -> tuple[int, ...]:
         """Returns the ordinals of the workers that the prompt offers."""
-        return tuple(seat for seat, name in enumerate(self.agents) if name is not None)
+        return tuple(role for role, name in enumerate(self.agents) if name is not None)
 
 
 def draw_situation(

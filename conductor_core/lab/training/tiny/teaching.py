@@ -51,7 +51,7 @@ def teach(
     told_every, began = max(1, steps // TOLD), time.monotonic()
     collate, losses = LeftPadded(int(tokenizer.pad_token_id)), list[float]()
     optimiser = torch.optim.AdamW(model.parameters(), lr=config.taught_learning_rate, betas=(0.9, 0.98))
-    first = _taken_up(work, model, optimiser)
+    first = _resumed_from(work, model, optimiser)
     model.train()
     for step in range(first, steps):
         optimiser.param_groups[0]["lr"] = config.taught_learning_rate * min(1.0, (step + 1) / 5) * (1 - step / steps)
@@ -105,7 +105,7 @@ def _keep(work: Path, step: int, model: Qwen2ForCausalLM, optimiser: torch.optim
                 earlier.unlink()
 
 
-def _taken_up(work: Path, model: Qwen2ForCausalLM, optimiser: torch.optim.Optimizer) -> int:
+def _resumed_from(work: Path, model: Qwen2ForCausalLM, optimiser: torch.optim.Optimizer) -> int:
     """Loads the saved state into model and optimiser. Returns the step that comes next."""
     kept = _latest(work)
     if kept is None:

@@ -53,9 +53,9 @@ export class PlanChanges {
     clearTimeout(this.telling)
   }
 
-  // `heard`: the last change that Python took, and of which page.
-  heard(heard) {
-    if (heard?.page === this.page) this.waiting = this.waiting.filter(({ number }) => number > heard.number)
+  // `taken`: the last change that Python took, and of which page.
+  taken(taken) {
+    if (taken?.page === this.page) this.waiting = this.waiting.filter(({ number }) => number > taken.number)
   }
 }
 

@@ -65,11 +65,11 @@ export class PlanEditing {
     this.changes.destroy()
   }
 
-  // `open`: whether the page's editor is open. `heard`, `said`: see `live_workflow` in component.py.
-  update({ run_id: runId, open, heard, said }) {
+  // `open`: whether the page's editor is open. `taken`, `said`: see `live_workflow` in component.py.
+  update({ run_id: runId, open, taken, said }) {
     const active = open !== null
     if ((this.active && !active) || runId !== this.changes.runId) this.changes.of(runId)
-    this.changes.heard(heard)
+    this.changes.taken(taken)
     if (active && !this.active) this.changes.tell(true)
     this.active = active
     if (!active) this.menu.close(false)

@@ -71,14 +71,14 @@ def test_only_earlier_steps_can_be_given() -> None:
 
 
 def test_a_change_is_made_once_however_often_it_is_sent() -> None:
-    draft, heard = graph_changes.take(drafts.begin(PLAN), sent(cut(1, 0)), NOTHING_HEARD)
-    assert heard.as_data() == {"page": "p", "number": 1}
-    again, heard = graph_changes.take(drafts.undo(draft), sent(cut(1, 0)), heard)
+    draft, taken = graph_changes.take(drafts.begin(PLAN), sent(cut(1, 0)), NOTHING_HEARD)
+    assert taken.as_data() == {"page": "p", "number": 1}
+    again, taken = graph_changes.take(drafts.undo(draft), sent(cut(1, 0)), taken)
     assert not again.changed
-    draft, heard = graph_changes.take(again, sent(cut(1, 0), move(2, 1)), heard)
+    draft, taken = graph_changes.take(again, sent(cut(1, 0), move(2, 1)), taken)
     assert [step.instruction[0] for step in draft.workflow.steps] == ["a", "c", "b"]
     assert lists(draft) == [(), "all", (0,)]
-    assert heard.as_data() == {"page": "p", "number": 2}
+    assert taken.as_data() == {"page": "p", "number": 2}
 
 
 def test_what_was_made_in_the_graph_is_undone_and_redone_by_its_keys() -> None:
@@ -95,11 +95,11 @@ def test_a_step_that_is_shifted_by_key_counts_from_where_it_is_by_then() -> None
 
 
 def test_another_page_counts_from_one() -> None:
-    _, heard = graph_changes.take(drafts.begin(PLAN), sent(cut(1, 0)), NOTHING_HEARD)
+    _, taken = graph_changes.take(drafts.begin(PLAN), sent(cut(1, 0)), NOTHING_HEARD)
     other = sent(cut(2, 1)).model_copy(update={"page": "q"})
-    draft, heard = graph_changes.take(drafts.begin(PLAN), other, heard)
+    draft, taken = graph_changes.take(drafts.begin(PLAN), other, taken)
     assert lists(draft) == [(), (0,), (0,)]
-    assert heard.numbers == {"p": 1, "q": 1}
+    assert taken.numbers == {"p": 1, "q": 1}
 
 
 def test_what_a_browser_should_not_send_is_no_change() -> None:

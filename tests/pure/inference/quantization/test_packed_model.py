@@ -77,7 +77,7 @@ def test_packed_weights_are_made_once_and_found_by_the_next_start(
 ) -> None:
     exact = logits(LoadedModel(inspect_folder(folder)))
     told: list[Progress] = []
-    first = loaded(folder, packed, precision, tell=told.append)
+    first = loaded(folder, packed, precision, notify=told.append)
     assert first.placement.precision == precision
     assert (logits(first) - exact).abs().mean() < close * exact.std()
     converting = [each for each in told if each.phase == "converting"]
@@ -185,7 +185,7 @@ def test_a_cancelled_conversion_leaves_nothing(folder: Path, packed: Path) -> No
         return told.count("converting") > 3
 
     with pytest.raises(Interrupted):
-        loaded(folder, packed, "int8", tell=lambda made: told.append(made.phase), cancelled=cancelled)
+        loaded(folder, packed, "int8", notify=lambda made: told.append(made.phase), cancelled=cancelled)
     assert told.count("converting") == 4
     assert [path.suffix for path in packed.glob("*/*")] == [".lock"]
 

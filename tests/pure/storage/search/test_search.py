@@ -43,7 +43,7 @@ def searched(store: Store) -> Store:
     failed = ev.StepFailed(run_id="edited", path=(0,), error_code="WorkerTimedOut", error="no answer within 5 s")
     end = ev.RunFailed(run_id="edited", error_code="WorkerTimedOut", error="step 0 failed")
     store.log.append_and_wait(*whole_run("latin", "Where does Zoë live?"), *whole_run("signs", "東京の天気は？"))
-    store.log.append_and_wait(created("edited", "Whom to ask?"), *planned("edited"), edit, failed, end)
+    store.log.append_and_wait(created("edited", "RerunTarget to ask?"), *planned("edited"), edit, failed, end)
     store.search.catch_up()
     return store
 

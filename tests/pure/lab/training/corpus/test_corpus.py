@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from conductor_core.conductors.roles import SEATS, numbering
+from conductor_core.conductors.roles import ROLES, numbering
 from conductor_core.lab.training.corpus import plans
 from conductor_core.lab.training.corpus.corpus import TrainingExample, draw_example, examples
 from conductor_core.lab.training.corpus.plans import draw_plan, draw_repair
@@ -89,7 +89,7 @@ def test_the_conductor_is_named_only_where_it_is_offered_and_reads_an_answer() -
     named = 0
     for example in itertools.islice(examples(2), 800):
         for step in example.plan.steps:
-            if step.ordinal == len(SEATS):
+            if step.ordinal == len(ROLES):
                 named += 1
                 assert example.request.allow_recursion
                 assert step.access_list
@@ -158,9 +158,9 @@ def test_where_no_plan_is_preferred_none_is_weighed_in_first_rounds_and_inner_on
 @pytest.mark.parametrize("draw", [draw_plan, draw_repair])
 def test_where_no_plan_is_preferred_anybody_is_asked(draw: Callable[..., plans.Plan]) -> None:
     task = rehearsal_task(generate("algebra", "hard", 3))
-    drawn = [draw(task, range(len(SEATS)), 5, random.Random(at), best_of=1) for at in range(200)]
+    drawn = [draw(task, range(len(ROLES)), 5, random.Random(at), best_of=1) for at in range(200)]
     asked = Counter(plan.steps[0].ordinal for plan in drawn)
-    assert set(asked) == set(range(len(SEATS)))
+    assert set(asked) == set(range(len(ROLES)))
     assert max(asked.values()) < 3 * min(asked.values())
 
 
@@ -168,7 +168,7 @@ def test_where_no_plan_is_preferred_anybody_is_asked(draw: Callable[..., plans.P
 def test_one_step_where_one_is_enough(family: str) -> None:
     def steps(difficulty: Difficulty) -> list[int]:
         tasks = [rehearsal_task(generate(family, difficulty, seed)) for seed in range(12)]
-        return [len(draw_plan(task, range(len(SEATS)), 5, random.Random(at)).steps) for at, task in enumerate(tasks)]
+        return [len(draw_plan(task, range(len(ROLES)), 5, random.Random(at)).steps) for at, task in enumerate(tasks)]
 
     assert steps("easy").count(1) >= 10
     assert steps("medium").count(1) <= 2
@@ -178,7 +178,7 @@ def test_one_step_where_one_is_enough(family: str) -> None:
 @pytest.mark.parametrize("difficulty", DIFFICULTIES)
 def test_a_wish_how_to_work_is_followed_whatever_it_is_worth(way: str, steps: int, difficulty: Difficulty) -> None:
     task = replace(rehearsal_task(generate("arithmetic", difficulty, 3)), way=way)
-    plan = draw_plan(task, range(len(SEATS)), 5, random.Random(1))
+    plan = draw_plan(task, range(len(ROLES)), 5, random.Random(1))
     assert len(plan.steps) == steps
 
 
@@ -198,7 +198,7 @@ def test_every_typed_request_has_a_plan_of_its_kind(max_steps: int) -> None:
         task = typed_task(each)
         assert task.kind in by_kind["fan"] if task.parts else task.kind in by_kind
         assert (task.kind in NAMED_BY_TOPIC) == (each.topic in table("topics"))
-        assert 1 <= len(draw_plan(task, range(len(SEATS)), max_steps, random.Random(1)).steps) <= max_steps
+        assert 1 <= len(draw_plan(task, range(len(ROLES)), max_steps, random.Random(1)).steps) <= max_steps
 
 
 def _words(text: str) -> set[str]:

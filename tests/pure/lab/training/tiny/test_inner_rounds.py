@@ -3,7 +3,7 @@
 import random
 from collections import Counter
 
-from conductor_core.conductors.roles import SEATS
+from conductor_core.conductors.roles import ROLES
 from conductor_core.lab.training.config import PoolDraw
 from conductor_core.lab.training.tiny.grpo import supervised_batches
 from conductor_core.lab.training.tiny.recursion import draw_inner_round, draw_outer_rounds
@@ -40,8 +40,8 @@ def test_the_twin_of_an_outer_round_is_offered_no_recursion_and_takes_none() -> 
         one, twin = draw_outer_rounds(random.Random(number), POOL, 0.005)
         assert twin.task == one.task
         assert twin.request == one.request.model_copy(update={"allow_recursion": False})
-        assert all(step.ordinal != len(SEATS) for step in twin.plan.steps)
-        if one.plan.steps[-1].ordinal == len(SEATS):
+        assert all(step.ordinal != len(ROLES) for step in twin.plan.steps)
+        if one.plan.steps[-1].ordinal == len(ROLES):
             recursed[one.task.difficulty] += 1
         else:
             assert one.plan == twin.plan

@@ -17,7 +17,7 @@ TASK = generate("algebra", "hard", 1)
 
 
 def situation(*, present: Sequence[int] = range(7), most: int = 5, recursion: bool = False) -> Situation:
-    agents = tuple(rehearsal_specs()[seat] for seat in present)
+    agents = tuple(rehearsal_specs()[role] for role in present)
     return Situation(PlanRequest(task=TASK.question, agents=agents, max_steps=most, allow_recursion=recursion), TASK)
 
 
@@ -38,7 +38,7 @@ def judged(completion: str, asked: Situation, config: Reward, chance: float = 0.
     ["", "I would ask model 1.", "model_id = [1]\nsubtasks = []\naccess_list = [[]]", plan(1, 2, 3), plan(0), plan(7)],
 )
 def test_what_cannot_be_used_is_worth_nothing(completion: str) -> None:
-    """No plan, unequal lists, too many steps, an empty seat, the Conductor itself where it is not offered."""
+    """No plan, unequal lists, too many steps, an empty role, the Conductor itself where it is not offered."""
     scored = judged(completion, situation(present=(1, 2, 3), most=2), Reward())
     assert scored == Scored(0.0)
 
@@ -56,7 +56,7 @@ def test_a_sampled_reward_is_the_papers() -> None:
     assert sum(rewards) / len(rewards) == pytest.approx(0.625, abs=0.015)
 
 
-def test_ordinals_are_seats_and_keep_their_number_when_others_are_empty() -> None:
+def test_ordinals_are_roles_and_keep_their_number_when_others_are_empty() -> None:
     asked = situation(present=(3, 5, 6))
     workflow = read_plan(asked, plan(3, 5))
     assert workflow is not None

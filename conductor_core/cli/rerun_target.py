@@ -1,4 +1,4 @@
-"""Whom a re-run calls, as the options say it."""
+"""RerunTarget a re-run calls, as the options say it."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +10,7 @@ from conductor_core.settings import Settings
 
 
 @dataclass(frozen=True)
-class Whom:
+class RerunTarget:
     """Attributes: conductor, pool: None: that of the run that is run again. excluded: workers to leave out."""
 
     conductor: str | None
