@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from conductor_core.cli import again, inputs, options, repeats
+from conductor_core.cli import inputs, options, repeats, step_options
 from conductor_core.cli.live import ProgressView, watch
 from conductor_core.cli.output import print_json, print_outcome
 from conductor_core.cli.ready import ready
@@ -48,12 +48,12 @@ def rerun_command(
     agent: Agents = None,
     access: Access = None,
     workflow: options.WorkflowFile = None,
-    only: again.Only = None,
-    from_step: again.From = None,
-    times: again.Times = None,
-    output: again.Outputs = None,
-    pin: again.Pins = None,
-    release: again.Releases = None,
+    only: step_options.Only = None,
+    from_step: step_options.From = None,
+    times: step_options.Times = None,
+    output: step_options.Outputs = None,
+    pin: step_options.Pins = None,
+    release: step_options.Releases = None,
     dry_run: DryRun = False,
     conductor: options.Conductor = None,
     precision: options.Precision = None,
@@ -78,7 +78,7 @@ def rerun_command(
     With --only or --from, a step is asked afresh although its answer is recorded; then --seed is the step's.
     """
     settings = inputs.read_settings(precision)
-    asked = again.read(only, from_step, times, agent, seed)
+    asked = step_options.read(only, from_step, times, agent, seed)
     edit = Edit(step, instruction, None if asked else _one(agent), access, workflow)
     if asked is not None and edit.any:
         raise BadInput("--only and --from ask steps of the plan as it is: give them without --step and --workflow")
@@ -91,7 +91,7 @@ def rerun_command(
     target = RerunTarget(conductor, pool, tuple(exclude or ()))
     with opened_store(db, settings, read=True) as store:
         source = _source(store, run_id, changes, budgets)
-        by_hand = again.by_hand(source, output or (), pin or (), release or ())
+        by_hand = step_options.by_hand(source, output or (), pin or (), release or ())
         if asked is None:
             rerun = prepare(source, edit, settings, target, store.resumed_from(source), by_hand)
         else:

@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from huggingface_hub import constants
-
 from conductor_core.chat.messages import WorkerSpec
 from conductor_core.conductors.catalogue import (
     TINY,
@@ -330,11 +328,15 @@ def hub_answers() -> bool:
 
 
 def hub_address() -> str:
+    from huggingface_hub import constants
+
     return constants.ENDPOINT
 
 
 def is_offline() -> bool:
     """Tells whether HF_HUB_OFFLINE forbids downloads."""
+    from huggingface_hub import constants
+
     return bool(constants.is_offline_mode())
 
 

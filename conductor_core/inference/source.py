@@ -11,8 +11,6 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from huggingface_hub import constants
-
 from conductor_core.files import expand_path, is_folder
 from conductor_core.inference.generation import ModelNotHere, ModelUnavailable
 
@@ -128,9 +126,15 @@ def _tensor_shapes(path: Path) -> list[list[int]]:
         raise ModelUnavailable(f"{path} is not a whole safetensors file: {error}") from error
 
 
+def _hub_cache() -> Path:
+    from huggingface_hub import constants  # when used: most programs look for no model of the hub
+
+    return Path(constants.HF_HUB_CACHE)
+
+
 def cache_folder(hub_id: str) -> Path:
     """Returns the folder in which the hub's cache has, or would have, a model."""
-    return Path(constants.HF_HUB_CACHE) / f"models--{hub_id.replace('/', '--')}"
+    return _hub_cache() / f"models--{hub_id.replace('/', '--')}"
 
 
 def cached_folder(hub_id: str) -> Path | None:
@@ -171,7 +175,7 @@ def _indexed(folder: Path) -> set[str] | None:
 
 def cached_hub_ids() -> list[str]:
     """Returns the hub ids of all models that were downloaded on this machine, whole or not."""
-    names = sorted(path.name for path in Path(constants.HF_HUB_CACHE).glob("models--*--*"))
+    names = sorted(path.name for path in _hub_cache().glob("models--*--*"))
     return [name.removeprefix("models--").replace("--", "/", 1) for name in names]
 
 

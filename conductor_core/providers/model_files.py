@@ -11,8 +11,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-import httpx2
-
 from conductor_core.errors import BadInput
 from conductor_core.privacy.keys import environment_keys
 from conductor_core.privacy.masking import one_line, plain
@@ -62,6 +60,8 @@ def check_line(value: Any, most: int = 200) -> str | None:
 
 
 def check_base_url(value: Any) -> str | None:
+    import httpx2  # when used: most programs that read such a file ask no server
+
     if not isinstance(value, str):
         return f"must be a URL in quotes, not {kind_of(value)}"
     try:

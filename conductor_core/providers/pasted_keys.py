@@ -40,22 +40,22 @@ def pasted_keys(
     Args:
         known: keys that must not be anywhere. file: the name of a file of such models.
     """
-    for field, value in fields.items():
-        if field == "params" and isinstance(value, Mapping):
+    for name, value in fields.items():
+        if name == "params" and isinstance(value, Mapping):
             for place in _in_params(value, "", known):
-                yield field, f"{place}: a key does not belong in a {file}; name its variable in api_key_env"
+                yield name, f"{place}: a key does not belong in a {file}; name its variable in api_key_env"
         elif isinstance(value, str) and (
-            holds_a_key(value, known) if field in _SEARCHED_FOR_FORMS else any(key in value for key in known)
+            holds_a_key(value, known) if name in _SEARCHED_FOR_FORMS else any(key in value for key in known)
         ):
-            yield field, "holds a key, which every run would record; put it in a variable, named in api_key_env"
+            yield name, "holds a key, which every run would record; put it in a variable, named in api_key_env"
 
 
 def check_spec(spec: WorkerSpec, allowed: Collection[str]) -> None:
     """Raises BadInput for a worker that may not be opened, even if an earlier version recorded it."""
     if spec.api_key_env is not None and (fault := variable_fault(spec.api_key_env, allowed)):
         raise BadInput(f"worker {spec.name}: api_key_env: {fault}")
-    for field, fault in pasted_keys(spec.model_dump(), environment_keys()):
-        raise BadInput(masking.known().text(f"worker {spec.name}: {field}: {fault}"))
+    for name, fault in pasted_keys(spec.model_dump(), environment_keys()):
+        raise BadInput(masking.known().text(f"worker {spec.name}: {name}: {fault}"))
 
 
 def is_secret_name(name: str) -> bool:
