@@ -5,15 +5,15 @@ import streamlit as st
 from conductor_core.errors import InspectorError, StoreError
 from pages.components.app import places
 from pages.components.app.session import current
-from pages.components.audit import asked as address_of
+from pages.components.audit import query
 from pages.components.audit.access_view import show_access_log
-from pages.components.audit.asked import ACCESS, COST, FAILURES, FOUND, INTEGRITY, LEDGER, Asked, change_address
 from pages.components.audit.head import head
 from pages.components.audit.integrity import integrity, integrity_line
 from pages.components.audit.ledger_view import ledger
+from pages.components.audit.query import ACCESS, COST, FAILURES, FOUND, INTEGRITY, LEDGER, AuditQuery, change_address
 from pages.components.audit.record_view import record_page
 from pages.components.audit.results import failures, found, spending
-from pages.components.style.words import inert
+from pages.components.style.formats import inert
 from storage.search.filters import ANY
 
 # So many ended runs are indexed before the page is drawn; more come in while it shows how far that is.
@@ -38,7 +38,7 @@ DRAWN = {
 
 
 def show() -> None:
-    asked = address_of.read()
+    asked = query.read()
     try:
         if asked.run_id is not None:  # the record is read from the events, whatever the index is like
             _record(asked, asked.run_id)
@@ -57,7 +57,7 @@ def show() -> None:
         st.error(inert(str(error)), icon=":material/error:")
 
 
-def _record(asked: Asked, run_id: str) -> None:
+def _record(asked: AuditQuery, run_id: str) -> None:
     # The head is at the same place as above a search: otherwise its field is made anew, and loses what is typed.
     try:
         head(asked)
@@ -108,7 +108,7 @@ def _questions() -> None:
             )
 
 
-def _empty(asked: Asked) -> bool:
+def _empty(asked: AuditQuery) -> bool:
     """Says so if no run is in the index at all."""
     if not asked.blank or current().store.search.count("").runs:
         return False

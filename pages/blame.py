@@ -16,7 +16,7 @@ from pages.components.blame.drawing import graph_html
 from pages.components.blame.table import CHOSEN, offer_runs, ranking_rows, replays_of
 from pages.components.blame.work import Work, begin, read_blame, work_of
 from pages.components.figure.component import title
-from pages.components.style.words import inert
+from pages.components.style.formats import inert
 
 EVERY_S = 1.0  # between two looks while replays run
 ERROR = "blame-error"

@@ -22,7 +22,7 @@ from pages.components.compare.pickers import NAMES, compare, pickers
 from pages.components.compare.rounds import PARAMETER, rounds, rounds_head
 from pages.components.compare.table import table
 from pages.components.compare.view import compared_view
-from pages.components.style.words import ago, inert
+from pages.components.style.formats import ago, inert
 from pages.components.tour.drive import arrive_at_comparison, tour_card
 
 

@@ -20,7 +20,7 @@ from pages.components.context.message import message_view
 from pages.components.context.prompts import prompts_html, what_ifs_html
 from pages.components.figure.component import figure, title
 from pages.components.history.runs import damage
-from pages.components.style.words import inert, run_status
+from pages.components.style.formats import inert, run_status
 
 FOLLOWED_S = 2.0
 BY_STEP, BY_SERVER = "By step", "By provider"

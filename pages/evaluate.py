@@ -27,7 +27,7 @@ from pages.components.figure.component import figure, title
 from pages.components.records.choice import choose_record, follow, no_record
 from pages.components.records.folders import RecordFolder, State, read_evaluation
 from pages.components.style.figures import legend
-from pages.components.style.words import ago, inert, plural
+from pages.components.style.formats import ago, inert, plural
 
 OPENED = "evaluation-opened"
 COMMAND = "conductor evaluate --suite rehearsal --orchestrators conductor,single,moa"

@@ -13,7 +13,7 @@ from pages.components.compare.tree import tree
 from pages.components.history import runs as history_rows
 from pages.components.history import selection as history_selection
 from pages.components.history.runs import Entry, notes
-from pages.components.style.words import RUN_STATUSES, inert, plural, run_status
+from pages.components.style.formats import RUN_STATUSES, inert, plural, run_status
 from storage import RunSummary, Totals
 
 PAGE_ROWS = 30

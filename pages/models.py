@@ -11,7 +11,7 @@ from pages.components.models.installed import header, others, settled
 from pages.components.models.machine_words import gb
 from pages.components.run import settings
 from pages.components.run.preflight import served
-from pages.components.style.words import inert
+from pages.components.style.formats import inert
 
 ASKED_FOR = "model"
 

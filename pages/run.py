@@ -25,7 +25,6 @@ from pages.components.history.runs import damage, notes
 from pages.components.live_workflow.component import Intent, Recorded, changes_of, intent_of, live_workflow
 from pages.components.models.workers import choose_for, real_workers_dialog
 from pages.components.run import graph_changes, new_plan, output_field, run_edits, settings
-from pages.components.run import task_box as begin_once
 from pages.components.run.choose_plan import plan_choices
 from pages.components.run.draft import Draft
 from pages.components.run.editing import EDITING, Editing
@@ -33,7 +32,7 @@ from pages.components.run.lineage import lineage
 from pages.components.run.plan_editor import PlanState, plan_editor, read_plan
 from pages.components.run.samples import again_dialog, again_results, ask_again
 from pages.components.run.start_from import plans_dialog
-from pages.components.run.task_box import TASK, task_box
+from pages.components.run.task_box import TASK, start, task_box
 from pages.components.tour.drive import adopted, arrive, tour_button, tour_card, waits_for_end
 
 CONTEXT_LINK = "Who saw what in this run"
@@ -342,7 +341,7 @@ def _edit(trace: RunTrace, workflow: Workflow, origins: Origins) -> None:
 def _begin(trace: RunTrace, request: RunRequest, *, edited: bool = False) -> None:
     """Starts ``request``, which takes up ``trace``; ``edited``: with the plan of the editor."""
     try:
-        run_id = begin_once.start(adopted(trace, request))
+        run_id = start(adopted(trace, request))
     except InspectorError as error:
         st.session_state[RERUN_ERROR] = str(error)
     else:

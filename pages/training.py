@@ -11,7 +11,7 @@ from pages.components.app.session import current
 from pages.components.figure.component import figure, title
 from pages.components.records.choice import choose_record, follow, no_record
 from pages.components.records.folders import RecordFolder, State, read_training
-from pages.components.style.words import ago
+from pages.components.style.formats import ago
 from pages.components.training.charts import Panel, panels
 from pages.components.training.curves import STAGE_WORDS, pace_s, spans, stages_of, to_csv, window
 from pages.components.training.head import head_html

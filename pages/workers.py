@@ -14,7 +14,7 @@ from pages.components.models import conductors
 from pages.components.models.workers import CHOSEN_POOL, found_servers, keys_and_small_models
 from pages.components.run import settings
 from pages.components.style.figures import agent_dot
-from pages.components.style.words import inert
+from pages.components.style.formats import inert
 
 HEALTH = "worker-health"
 

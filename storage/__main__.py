@@ -13,8 +13,7 @@ from conductor_core.files import expand_path
 from conductor_core.privacy import masking
 from conductor_core.settings import Settings, setting_fault, sqlite_url
 from storage import bundles
-from storage.cli import access, backup, erase, search
-from storage.cli import verify as evidence
+from storage.cli import access, backup, erase, search, verify
 from storage.database.connections import path_of
 
 
@@ -25,7 +24,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     database = argparse.ArgumentParser(add_help=False)
     database.add_argument("--db", metavar="FILE|URL", help="Else DATABASE_URL, else your data folder's.")
     backup.add(commands)
-    evidence.add(commands)
+    verify.add(commands)
     bundles.add(commands)
     erase.add(commands)
     search.add(commands, database)
@@ -35,13 +34,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         given = parser.parse_args(arguments)
         match given.command:
             case "verify":
-                return evidence.check(given, _source)
+                return verify.check(given, _source)
             case "key":
-                return evidence.show_key(given, _source)
+                return verify.show_key(given, _source)
             case "export":
                 return bundles.run(given, _source)
             case "verifier":
-                return evidence.write_verifier(given, _source)
+                return verify.write_verifier(given, _source)
             case "erase":
                 return erase.erase_runs(given, _source)
             case "retain":

@@ -10,15 +10,7 @@ from typing import Any, NamedTuple
 from pydantic_core import PydanticSerializationError
 
 from conductor_core.chat import messages
-from conductor_core.run import actor, events, trace
-from conductor_core.run import events as approval_events
-from conductor_core.run import events as event_base
-from conductor_core.run import events as final_events
-from conductor_core.run import request as gates
-from conductor_core.run import request as run_request
-from conductor_core.run import trace as approval_fold
-from conductor_core.run import trace as run_trace
-from conductor_core.run import values as run_facts
+from conductor_core.run import actor, events, request, trace, values
 from conductor_core.run.actor import Actor, Caller
 from conductor_core.run.events import EVENT, Event
 from conductor_core.text import whole_characters
@@ -117,19 +109,7 @@ def _sha256(*values: object) -> str:
 def fold_digest() -> str:
     """Returns a digest of the code that folds events, because a snapshot of other code may mean something else."""
     digest = hashlib.sha256()
-    vocabulary = (
-        model,
-        messages,
-        actor,
-        run_facts,
-        gates,
-        event_base,
-        approval_events,
-        final_events,
-        run_request,
-        events,
-    )
-    for module in (*vocabulary, run_trace, approval_fold, trace):
+    for module in (model, messages, actor, values, request, events, trace):
         digest.update(Path(str(module.__file__)).read_bytes())
     return digest.hexdigest()[:16]
 

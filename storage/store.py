@@ -24,13 +24,11 @@ from storage.evidence.anchoring import Anchoring, Evidence, Places, places_of, r
 from storage.evidence.keys import new_key, new_key_in_place
 from storage.lifecycle.removal import Removing
 from storage.log import batches, commands, contents, following, queries
-from storage.log import owner as batch_lock
-from storage.log import queries as totals
-from storage.log import reading as run_reading
 from storage.log.commands import CommandWatch, Listener
 from storage.log.event_log import EventLog, RefusingLog
-from storage.log.owner import gone, left
+from storage.log.owner import gone, held, left
 from storage.log.queries import Listing, Search, Totals, interrupt
+from storage.log.reading import read_raw, read_run, unknown_run
 from storage.merkle.chain import add_record
 from storage.merkle.formats import PublicKey
 from storage.privacy.settings import Privacy
@@ -49,7 +47,7 @@ class Store(Removing):
         path: the database file. vault: the keys of its encrypted runs.
         log: where the engine's events go.
         search: full-text search over all runs, and what an auditor asks of them.
-        looks: keeps who looked at what.
+        access_log: keeps who looked at what.
     """
 
     def __init__(self, database: Database, redaction: RecordRedaction, places: Places | None = None) -> None:
@@ -93,7 +91,7 @@ class Store(Removing):
         """
         try:
             with self._database.reading() as connection:
-                reading = run_reading.read_run(connection, run_id, self._database.vault)
+                reading = read_run(connection, run_id, self._database.vault)
         except StoreError:
             self._listing.doubt(run_id)
             raise
@@ -134,7 +132,7 @@ class Store(Removing):
     def raw_events(self, run_id: str, after: int = 0, limit: int | None = None) -> list[RawEvent]:
         """Returns events as they are stored, so that damaged ones and those too new can be looked at."""
         with self._database.reading() as connection:
-            return run_reading.read_raw(connection, run_id, self._database.vault, after, limit)
+            return read_raw(connection, run_id, self._database.vault, after, limit)
 
     def runs(
         self,
@@ -180,7 +178,7 @@ class Store(Removing):
     def totals(self, search: str | None = None, batch: str | None = None, status: str | None = None) -> Totals:
         """Returns the totals of what ``runs`` finds on all its pages."""
         with self._database.reading() as connection:
-            return totals.read_totals(connection, Search(0, text=search, status=status, batch=batch))
+            return queries.read_totals(connection, Search(0, text=search, status=status, batch=batch))
 
     def cursor_at(self, moment_utc: datetime) -> int:
         """Returns the ``before`` with which ``runs`` begins at the last run before ``moment_utc``."""
@@ -199,7 +197,7 @@ class Store(Removing):
         """Keeps other processes from the batch ``key``. Raises: BadInput, about ``what``, if one carries it out."""
         with ExitStack() as stack:
             with errors.translated(self._database.path):
-                stack.enter_context(batch_lock.held(self._database.owners_folder, key, what))
+                stack.enter_context(held(self._database.owners_folder, key, what))
             yield
 
     def resolve(self, prefix: str) -> str:
@@ -207,7 +205,7 @@ class Store(Removing):
         with self._database.reading() as connection:
             found = queries.read_run_ids(connection, prefix, limit=4) if prefix else []
         if not found:
-            raise run_reading.unknown_run(prefix)
+            raise unknown_run(prefix)
         if prefix in found:
             return prefix
         if len(found) > 1:
@@ -240,7 +238,7 @@ class Store(Removing):
                 watch.wake()
             return outcome
         if outcome == "unknown":
-            raise run_reading.unknown_run(command.run_id)
+            raise unknown_run(command.run_id)
         raise RunHasEnded(f"run {command.run_id} has ended already: {outcome}")
 
     def commands(self, run_id: str, after: int = 0) -> list[SentCommand]:

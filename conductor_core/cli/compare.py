@@ -31,7 +31,7 @@ from conductor_core.analysis.compare_report import (
 from conductor_core.analysis.conclusion import conclude
 from conductor_core.analysis.text_diff import TextDifference, compare_texts, shortened
 from conductor_core.cli import inputs, options
-from conductor_core.cli.export_html import Redact, html_of_comparison
+from conductor_core.cli.export import Redact, html_of_comparison
 from conductor_core.cli.output import print_json, print_not_on_record, print_notes, print_written, write_file
 from conductor_core.cli.text import duration, one_line
 from conductor_core.cli.wiring import opened_store

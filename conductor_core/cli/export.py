@@ -8,8 +8,7 @@ from typing import Annotated
 import typer
 
 from conductor_core.cli import inputs, options
-from conductor_core.cli.export_html import Redact, html_of, record_of
-from conductor_core.cli.export_otlp import otlp_of
+from conductor_core.cli.main import needs_extra
 from conductor_core.cli.output import print_json, print_not_on_record, print_notes, print_written, write_file
 from conductor_core.cli.text import one_line
 from conductor_core.cli.wiring import opened_store
@@ -18,9 +17,74 @@ from conductor_core.errors import BadInput
 from conductor_core.export.formats import PLAN_FORMATS, PNG, PlanFormat
 from conductor_core.export.plan import Plan, plan_of
 from conductor_core.run.actor import local_caller
+from conductor_core.run.redaction import Redactor, read_patterns
 from conductor_core.settings import Settings
 from conductor_core.workflow.source import MAX_STEPS_READ
 from storage import Store
+
+# ``export --as html``, ``export --as record`` and ``compare --html``: runs as a page that opens without a server.
+
+
+def html_of(store: Store, run_id: str, redact: Sequence[str]) -> str:
+    """Returns the page of a run. ``redact``: regular expressions of what is hidden in it.
+
+    Raises: UnknownRun, RunUnreadable, StoreError; BadInput for a run that goes on and for what is no pattern.
+    """
+    from pages.components.live_workflow.shared_page import page_of_run  # when used: it brings the page's parts
+
+    return page_of_run(store, run_id, Redactor(read_patterns(redact)))
+
+
+def record_of(store: Store, run_id: str, redact: Sequence[str]) -> str:
+    """Returns the decision record of a run as a page. ``redact``: regular expressions of what is hidden in it.
+
+    Raises: UnknownRun, RunUnreadable, StoreError; BadInput for what is no pattern.
+    """
+    from storage.decision_records import record_page_of  # when used: it brings the templates
+
+    return record_page_of(store, run_id, Redactor(read_patterns(redact)))
+
+
+def html_of_comparison(store: Store, run_ids: Sequence[str], redact: Sequence[str]) -> str:
+    """Returns the page that compares runs. ``redact``: regular expressions of what is hidden in it.
+
+    Raises: UnknownRun, RunUnreadable, StoreError; BadInput for a run that goes on and for what is no pattern.
+    """
+    from pages.components.compare.shared_comparison import page_of_runs  # when used, as above
+
+    return page_of_runs(store, run_ids, Redactor(read_patterns(redact)))
+
+
+Redact = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--redact",
+        metavar="PATTERN",
+        help="In a page (HTML), a record or otlp: hide what this regular expression matches. Can be repeated.",
+    ),
+]
+
+
+# ``export --as otlp``: a run as a trace of OpenTelemetry, as its collectors and viewers read it.
+
+
+def otlp_of(store: Store, run_id: str, redact: Sequence[str]) -> str:
+    """Returns one request of OTLP/JSON. ``redact``: regular expressions of what is hidden in it; keys are in any case.
+
+    Texts of people and models are left out, unless the settings ask for them.
+
+    Raises: UnknownRun, RunUnreadable, StoreError; BadInput for what is no pattern, and without the extra ``otlp``.
+    """
+    needs_extra("otlp")
+    from conductor_core.export.otel import (
+        otlp_json,  # when used: the extra brings what it imports
+        spans_of,
+    )
+
+    store.trace(run_id)  # raises what is wrong with the run
+    events = Redactor(read_patterns(redact)).events([stored.event for stored in store.events(run_id)])
+    return otlp_json(spans_of(events, contents=Settings().otlp_contents), at_utc=events[-1].at_utc)
+
 
 OfRun = Callable[[Store, str, Sequence[str]], str]
 """Returns the text of the run with this id, without what the patterns match. Raises: InspectorError."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, assert_never
 
 from conductor_core.chat.messages import INCOMPLETE
 from conductor_core.chat.progress import Progress, time_left
-from conductor_core.cli import endings
+from conductor_core.cli import failed_calls
 from conductor_core.cli.inputs import named_again
 from conductor_core.cli.main import stopping
 from conductor_core.cli.text import duration, labels, one_line
@@ -233,7 +233,7 @@ class ProgressView:
                 self._say(f"plan{of_step} · rejected{again} · {_plan_spent(event)}")
                 self._say_each(f"  {one_line(fault.message, 400)}" for fault in event.faults)
             case ev.PlanRetried():
-                self._say(f"plan{of_step} · {endings.plan_retried(event)}")
+                self._say(f"plan{of_step} · {failed_calls.plan_retried(event)}")
             case ev.PlanEdited():
                 who = one_line(event.caller.in_words, 60)
                 self._say(f"plan{of_step} · edited by {who}: {event.topology or trace.root.topology}")
@@ -279,7 +279,7 @@ def summary(trace: RunTrace) -> str:
     elif trace.status == "cancelled" and trace.ended_by:
         why = f" by {one_line(trace.ended_by.in_words, 80)}"
     elif trace.status in INCOMPLETE:
-        why = f": {endings.why_no_answer(trace)}"
+        why = f": {failed_calls.why_no_answer(trace)}"
     return f"run {trace.run_id} · {trace.status}{why} · {duration(trace.duration_ms)} · {spent}{simulated}"
 
 
@@ -318,11 +318,11 @@ def _step_line(event: ev.StepEvent, step: StepTrace) -> str | None:
             parts += [f"{labels(withheld)} withheld"] if withheld else []
             return f"{head} started, {', '.join(parts)}"
         case ev.StepRetried():
-            return f"{head} {endings.retried(step, event)}"
+            return f"{head} {failed_calls.retried(step, event)}"
         case ev.StepCompleted():
             cut = f" · incomplete ({event.finish_reason})" if event.incomplete and event.ending == "completed" else ""
             took, tokens = duration(event.duration_ms), event.usage.output_tokens
-            how = f" · {ended}" if (ended := endings.ended(step)) else ""
+            how = f" · {ended}" if (ended := failed_calls.ended(step)) else ""
             word = "done" if step.ending == "completed" else step.ending
             return f"{head} {word} in {took} · {tokens} tokens out · {cost_of_call(event).in_line}{cut}{how}"
         case ev.StepFailed():

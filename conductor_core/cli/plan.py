@@ -14,7 +14,7 @@ from conductor_core.cli.output import print_json
 from conductor_core.cli.ready import ready
 from conductor_core.cli.task_file import read_tasks
 from conductor_core.cli.text import one_line
-from conductor_core.cli.together import all_ended
+from conductor_core.cli.wait_for_runs import all_ended
 from conductor_core.cli.wiring import opened_engine, opened_store
 from conductor_core.engine import resampling
 from conductor_core.engine.estimates import usual_answer_tokens

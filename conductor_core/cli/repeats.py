@@ -11,7 +11,7 @@ from conductor_core.cli.output import print_json
 from conductor_core.cli.ready import ready
 from conductor_core.cli.rerun_target import RerunTarget
 from conductor_core.cli.text import duration, one_line
-from conductor_core.cli.together import all_ended
+from conductor_core.cli.wait_for_runs import all_ended
 from conductor_core.cli.wiring import opened_engine
 from conductor_core.engine.batch import BatchSpent
 from conductor_core.engine.budgets import CostCap

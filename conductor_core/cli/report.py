@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from textwrap import indent
 from typing import TYPE_CHECKING
 
-from conductor_core.cli import endings, live
+from conductor_core.cli import failed_calls, live
 from conductor_core.cli.inputs import fault_line
 from conductor_core.cli.live import summary, workflow_lines
 from conductor_core.cli.text import duration, indented, labels, one_line
@@ -172,7 +172,7 @@ def _limits(trace: RunTrace) -> str:
 
 def _round_lines(trace: RunTrace, round_: RoundTrace) -> Iterator[str]:
     of_step = f" of step {label(round_.path)}" if round_.path else ""
-    yield from (f"plan{of_step}: {endings.plan_retried(retry)} ({retry.error_code})" for retry in round_.retries)
+    yield from (f"plan{of_step}: {failed_calls.plan_retried(retry)} ({retry.error_code})" for retry in round_.retries)
     for plan in round_.rejected:
         yield f"plan{of_step}, attempt {plan.attempt}, rejected"
         yield from (f"    {one_line(fault.message, 400)}" for fault in plan.faults)
@@ -221,7 +221,7 @@ def _step_lines(trace: RunTrace, step: StepTrace) -> Iterator[str]:
     for message in step.messages:
         yield from (f"  message, {message.role}", indented(message.text, "    > "))
     for attempt in step.attempts:
-        yield f"  {endings.retried(step, attempt)} ({attempt.error_code})"
+        yield f"  {failed_calls.retried(step, attempt)} ({attempt.error_code})"
         if attempt.partial:
             yield indented(attempt.partial, "    | ")
     if step.round is not None:
@@ -230,7 +230,7 @@ def _step_lines(trace: RunTrace, step: StepTrace) -> Iterator[str]:
         yield from ("  reasoning", indented(step.reasoning, "    | "))
     if step.error is not None:
         yield f"  failed ({step.error_code}): {one_line(step.error, 1000)}"
-    if ended := endings.ended(step):
+    if ended := failed_calls.ended(step):
         yield f"  {ended}"
     if step.output:
         cut = f" (incomplete: {step.finish_reason or step.status})" if step.incomplete else ""

@@ -11,9 +11,8 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from conductor_core.chat.messages import FREE, Conductor, Price
-from conductor_core.conductors.conductors_file import ConductorSpec
+from conductor_core.conductors.conductors_file import ConductorSpec, find, listed
 from conductor_core.conductors.local import LocalConductor, read_config
-from conductor_core.conductors.named import find, listed
 from conductor_core.conductors.remote import API_KEY_VARIABLE, RemoteConductor
 from conductor_core.errors import UnknownConductor
 from conductor_core.files import expand_path, is_folder, is_there

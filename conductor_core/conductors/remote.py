@@ -7,9 +7,11 @@ RemoteConductor.write    what the server is, then one POST, simpler when a part 
 import asyncio
 import json
 import os
+import re
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import httpx2
 
@@ -26,25 +28,184 @@ from conductor_core.chat.messages import (
 )
 from conductor_core.chat.responses import ResponseExtras, calls_of, hidden
 from conductor_core.chat.usage import chat_tokens, usd
-from conductor_core.conductors import faults
 from conductor_core.conductors.alternatives import ASKED, BYTES_PER_TOKEN, TokenLog
 from conductor_core.conductors.conductors_file import ConductorSpec
-from conductor_core.conductors.grammar import PlanShape, choices_of
+from conductor_core.conductors.grammar import PlanShape, choices_of, plan_grammar, plan_schema
 from conductor_core.conductors.prompts import full_prompt, require_room, short_prompt
 from conductor_core.conductors.roles import agents_by_ordinal
-from conductor_core.conductors.server import Server, identify, names_a_form
 from conductor_core.errors import (
     ConductorCertificate,
     ConductorError,
+    ConductorFailed,
+    ConductorKeyRefused,
+    ConductorLoading,
+    ConductorModelUnknown,
+    ConductorRateLimited,
     ConductorStreamCut,
     ConductorTimedOut,
     ConductorUnavailable,
+    ConductorUnpaid,
+    PromptOverflows,
 )
 from conductor_core.privacy import masking
 from conductor_core.privacy.masking import MaskedText, one_line
+from conductor_core.providers import errors
 from conductor_core.providers.sse import Body, async_stream
 from conductor_core.providers.transport import AiohttpTransport, no_certificate, tls
 from conductor_core.settings import Settings
+
+# Turns what went wrong at a Conductor's server into one of our errors, with one clear line.
+
+
+class Refused(Exception):
+    """The server does not accept the request as it is (400, 422), or its ``logprobs``."""
+
+
+class Filtered(Exception):
+    """A filter of the server refused the request; the message is what the server said."""
+
+
+async def from_status(where: str, model: str, response: httpx2.Response, key_hint: str) -> Exception:
+    """Returns the error for a reply that is no completion.
+
+    Args:
+        where: the server, as a message names it.
+        key_hint: what to do about a key that is refused.
+    """
+    status = response.status_code
+    said = await _beginning(response)
+    text, code = errors.read_error_reply(said, response.headers.get("content-type", ""))
+    detail = f": {text}" if text else ""
+    wait_s = errors.retry_after_s(response.headers)
+    if errors.filtered(status, code):
+        return Filtered(text or f"status {status}")
+    if errors.unpaid(status, code, text):
+        return ConductorUnpaid(f"{where} wants to be paid first ({status}){detail}")
+    if errors.too_long(status, code, text):
+        return PromptOverflows(f"{where} refuses the request as too long: {text}")
+    if status in (400, 422) or "logprobs" in text:  # OpenAI forbids these for some models (403)
+        return Refused(text or f"status {status}")
+    if status in (401, 403):
+        return ConductorKeyRefused(f"{where} refuses access ({status}): {key_hint}{detail}")
+    if status == 404:
+        return ConductorModelUnknown(f"{where} does not know the model {model!r} or the address{detail}")
+    if status == 429:
+        asked = "" if wait_s is None else f", asking to wait {wait_s:.0f} s"
+        said_so = f"{where} has too many requests (429{asked}): try again later{detail}"
+        return ConductorRateLimited(said_so, retry_after_s=wait_s)
+    if errors.loading(status, text):
+        return ConductorLoading(f"{where} is loading its model ({status}){detail}", retry_after_s=wait_s)
+    if status >= 500 or status in (408, 409, 425):
+        return ConductorFailed(f"{where} failed ({status}): try again{detail}", retry_after_s=wait_s)
+    return ConductorUnavailable(f"{where} failed ({status}): try again{detail}")
+
+
+def from_error_object(where: str, data: str) -> ConductorError:
+    """Returns the error for an error object that comes instead of a plan, or in the middle of one."""
+    text, code = errors.read_error_reply(data.encode())
+    if errors.too_long(400, code, text):
+        return PromptOverflows(f"{where} refuses the request as too long: {text}")
+    kind = ConductorUnpaid if errors.unpaid(400, code, text) else ConductorFailed
+    return kind(f"{where} reports an error: {text or 'without words'}")
+
+
+async def _beginning(response: httpx2.Response) -> bytes:
+    """Reads the first bytes of an error's body."""
+    body = b""
+    async for part in response.aiter_raw():
+        body += part
+        if len(body) > 16_384:
+            break
+    return body
+
+
+# Finds out what kind of OpenAI-compatible server is at a URL, and how to ask it to hold a completion to a form.
+#
+# Sources for the parameters: vLLM's documentation of structured outputs (``guided_grammar`` until 0.11, then
+# ``structured_outputs``), llama.cpp's server README (``grammar``), SGLang's documentation (``ebnf``), OpenAI's
+# ``response_format``, which Ollama and LM Studio understand as well.
+
+Kind = Literal["vllm", "llama.cpp", "sglang", "ollama", "other"]
+_OWNERS: dict[str, Kind] = {
+    "vllm": "vllm",
+    "llamacpp": "llama.cpp",
+    "me": "llama.cpp",  # llama-cpp-python
+    "sglang": "sglang",
+    "library": "ollama",
+}
+PROBE_TIMEOUT_S = 3.0
+PROBE_MOST_BYTES = 1_000_000
+
+
+@dataclass(frozen=True)
+class Server:
+    """A server. ``version`` is major and minor; None where the server does not tell."""
+
+    kind: Kind
+    version: tuple[int, int] | None = None
+
+    def structured(self, shape: PlanShape) -> dict[str, Any]:
+        """Returns the parameters of a request that hold the completion to ``shape``."""
+        match self.kind:
+            case "vllm" if self.version is None or self.version >= (0, 11):
+                return {"structured_outputs": {"grammar": plan_grammar(shape)}}
+            case "vllm":
+                return {"guided_grammar": plan_grammar(shape)}
+            case "llama.cpp":
+                return {"grammar": plan_grammar(shape)}
+            case "sglang":
+                return {"ebnf": plan_grammar(shape)}
+            case "ollama" | "other":
+                schema = {"name": "workflow", "strict": True, "schema": plan_schema(shape)}
+                return {"response_format": {"type": "json_schema", "json_schema": schema}}
+
+
+def names_a_form(complaint: str) -> bool:
+    """Tells whether a server complains of what holds a completion to a form."""
+    return any(name in complaint for name in ("structured_outputs", "grammar", "ebnf", "response_format", "schema"))
+
+
+async def identify(client: httpx2.AsyncClient, base_url: str) -> Server:
+    """Asks the server what it is; ``other`` where it does not tell. ``base_url`` ends in ``/v1`` or the like.
+
+    Raises: httpx2.TransportError if nothing answers there.
+    """
+    root = re.sub(r"/v\d+$", "", base_url)
+    models = await _json(client, f"{base_url}/models")
+    listed = models.get("data") if isinstance(models, dict) else None
+    models_there = [model for model in listed if isinstance(model, dict)] if isinstance(listed, list) else []
+    owners = [owner for model in models_there if isinstance(owner := model.get("owned_by"), str)]
+    kind: Kind = next((_OWNERS[owner] for owner in owners if owner in _OWNERS), "other")
+    if kind == "vllm":
+        return Server(kind, _version(await _json(client, f"{root}/version")))
+    if kind == "other" and not models_there:
+        # A server without a model list says what it is by the addresses that only it has.
+        if isinstance(props := await _json(client, f"{root}/props"), dict) and "default_generation_settings" in props:
+            return Server("llama.cpp")
+        if _version(await _json(client, f"{root}/api/version")) is not None:
+            return Server("ollama")
+    return Server(kind)
+
+
+def _version(answer: Any) -> tuple[int, int] | None:
+    version = answer.get("version") if isinstance(answer, dict) else None
+    found = re.match(r"v?([0-9]{1,4})\.([0-9]{1,4})(?![0-9])", version) if isinstance(version, str) else None
+    return (int(found[1]), int(found[2])) if found else None
+
+
+async def _json(client: httpx2.AsyncClient, url: str) -> Any:
+    """Returns the JSON document at ``url``; None if there is none or it is over ``PROBE_MOST_BYTES``."""
+    body = bytearray()
+    try:
+        async with asyncio.timeout(PROBE_TIMEOUT_S), client.stream("GET", url, timeout=PROBE_TIMEOUT_S) as response:
+            async for part in response.aiter_bytes():
+                body += part
+                if len(body) > PROBE_MOST_BYTES:
+                    return None
+            return json.loads(body) if response.status_code == 200 else None
+    except (ValueError, RecursionError, TimeoutError, httpx2.ReadTimeout, httpx2.DecodingError):
+        return None
+
 
 API_KEY_VARIABLE = "CONDUCTOR_API_KEY"
 CONNECT_TIMEOUT_S = 10.0
@@ -143,7 +304,7 @@ class RemoteConductor:
                         async for piece in pieces:
                             yield piece
                     return
-                except faults.Refused as refusal:
+                except Refused as refusal:
                     # Nothing was written yet: ask again without what not every server knows, and remember that.
                     self._simplify(str(refusal), constrained, body)
         except httpx2.TransportError as error:
@@ -231,8 +392,8 @@ class RemoteConductor:
             if response.status_code != 200:
                 variable = self._spec.api_key_env or (API_KEY_VARIABLE if "://" in self._name else None)
                 key_hint = f"set {variable} to its key" if variable else "name the variable of its key in api_key_env"
-                fault = await faults.from_status(self._where, self._model, response, key_hint)
-                if isinstance(fault, faults.Filtered):
+                fault = await from_status(self._where, self._model, response, key_hint)
+                if isinstance(fault, Filtered):
                     yield PlanFinished(finish_reason="content_filter", usage=Usage(), refusal=str(fault))
                     return
                 raise fault
@@ -339,7 +500,7 @@ class _Completion:
         if not isinstance(event, dict):
             raise ConductorUnavailable(f"{self._where} sent something that is not a JSON object: try again")
         if event.get("error"):
-            raise faults.from_error_object(self._where, data)
+            raise from_error_object(self._where, data)
         usage = event.get("usage")
         if isinstance(usage, dict):
             if (tokens := chat_tokens(usage)) is not None:

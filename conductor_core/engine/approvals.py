@@ -8,7 +8,7 @@ from typing import NamedTuple
 from conductor_core.chat.messages import INCOMPLETE, ConductorInfo, Message, Price, Usage, WorkerSpec, sum_of_costs
 from conductor_core.chat.usage import estimate_input_tokens, estimate_tokens
 from conductor_core.engine.budgets import longest_answer
-from conductor_core.engine.given_plan import check_given
+from conductor_core.engine.plan_check import check_given
 from conductor_core.engine.pools import with_fallbacks
 from conductor_core.engine.prompts import Answer, StepInput, StepInputs, digest_text, told_instruction
 from conductor_core.engine.recorder import Recorder

@@ -31,7 +31,7 @@ from conductor_core.inference.published import CONDUCTORS
 from conductor_core.inference.source import HUB_ID, cached_folder, cached_hub_ids, inspect_folder
 from conductor_core.privacy import masking
 from conductor_core.privacy.keys import is_set
-from conductor_core.providers.pasted_keys import variable_fault
+from conductor_core.providers.model_files import variable_fault
 from conductor_core.rehearsal import EXAMPLES, Example
 from conductor_core.run.values import Limits
 from conductor_core.settings import Settings

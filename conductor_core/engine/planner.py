@@ -11,7 +11,7 @@ from conductor_core.chat.usage import estimate_input_tokens, tokens_of
 from conductor_core.conductors.alternatives import read_alternatives
 from conductor_core.conductors.roles import agents_by_ordinal
 from conductor_core.engine.budgets import LiveCall, longest_plan
-from conductor_core.engine.given_plan import sentence
+from conductor_core.engine.plan_check import sentence
 from conductor_core.engine.recorder import DeltaBuffer, Piece, closing
 from conductor_core.engine.retries import left_s, name_the_limit, wait_before_retry_s
 from conductor_core.engine.state import RunState

@@ -1,6 +1,6 @@
 """Opens the workers of a run by name: the simulated pool, the paper's pool, or a pool file."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -8,10 +8,11 @@ from typing import Any
 from conductor_core.chat.messages import Message, OnIncomplete, Worker, WorkerSpec, images_in
 from conductor_core.errors import BadInput
 from conductor_core.files import expand_path, is_file, is_there
-from conductor_core.providers.pasted_keys import check_spec
+from conductor_core.privacy.keys import is_set
+from conductor_core.providers.model_files import check_spec
 from conductor_core.run.values import PoolInfo
 from conductor_core.settings import Settings
-from conductor_core.workers.pool_options import PoolFile
+from conductor_core.workers.pool_file import PoolFile
 from conductor_core.workflow.model import CONDUCTOR_AGENT
 from conductor_core.workflow.validation import ImagesGiven
 
@@ -229,3 +230,26 @@ def require_image_worker(given: ImagesGiven | None, specs: Sequence[WorkerSpec],
     raise BadInput(
         f"an image comes with the task, but no worker of the pool {pool} accepts images; {why}, or leave the image out"
     )
+
+
+# Finds the keys that a pool's workers lack, to report all of them at once.
+
+
+def missing_keys(specs: Iterable[WorkerSpec]) -> Mapping[str, tuple[str, ...]]:
+    """Returns the variables of keys that are not set, in the pool's order, each with the workers that need it."""
+    missing: dict[str, tuple[str, ...]] = {}
+    for spec in specs:
+        if spec.api_key_env is not None and not is_set(spec.api_key_env):
+            missing[spec.api_key_env] = (*missing.get(spec.api_key_env, ()), spec.name)
+    return missing
+
+
+def also_missing(agent: str, specs: Iterable[WorkerSpec]) -> str:
+    """Returns a note on the other missing keys once the worker ``agent`` has failed for its own; empty: none."""
+    missing = missing_keys(specs)
+    if not any(agent in needed_by for needed_by in missing.values()):
+        return ""
+    others = [variable for variable, needed_by in missing.items() if agent not in needed_by]
+    if not others:
+        return ""
+    return f". Not set either, for other workers of the pool: {', '.join(others)}; set them too, or leave those out"

@@ -12,7 +12,7 @@ from conductor_core import __version__
 from conductor_core.chat.messages import Conductor
 from conductor_core.engine.approvals import Approvals, GateRules, Stop, check_providers, check_steps
 from conductor_core.engine.budgets import Budget, CostCap
-from conductor_core.engine.given_plan import check_given
+from conductor_core.engine.plan_check import check_given
 from conductor_core.engine.planner import ask_conductor, use_given
 from conductor_core.engine.pools import Pool, images_given, require_image_worker
 from conductor_core.engine.prompts import Answer, ReadContent, StepInputs, require_contents

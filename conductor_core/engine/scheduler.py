@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from conductor_core.chat.messages import IN_WORDS, INCOMPLETE, OnIncomplete, ParentPlan, Usage
-from conductor_core.engine.missing_keys import also_missing
 from conductor_core.engine.planner import ask_conductor, use_given
+from conductor_core.engine.pools import also_missing
 from conductor_core.engine.prompts import Answer, StepInput, digest_text
 from conductor_core.engine.state import RunState
 from conductor_core.engine.step import StepCall

@@ -2,9 +2,8 @@
 
 from conductor_core.chat.messages import WorkerSpec
 from conductor_core.export.for_openai_agents import RUN_AS_TASKS
-from conductor_core.export.literals import quoted, value
 from conductor_core.export.plan import Plan
-from conductor_core.export.script import Framework, call, key_expression, params_of, url_of
+from conductor_core.export.script import Framework, call, key_expression, params_of, quoted, url_of, value
 
 _RUN = f"""def as_autogen(message: dict[str, str]) -> UserMessage | AssistantMessage:
     if message["role"] == "user":

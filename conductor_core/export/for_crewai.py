@@ -4,9 +4,8 @@ A flow and not a crew: a crew writes prompts of its own around each task, so its
 """
 
 from conductor_core.chat.messages import WorkerSpec
-from conductor_core.export.literals import quoted, value
 from conductor_core.export.plan import Plan
-from conductor_core.export.script import Framework, call, fill, key_expression, params_of, url_of
+from conductor_core.export.script import Framework, call, fill, key_expression, params_of, quoted, url_of, value
 
 _RUN = """class State(BaseModel):
     outputs: dict[int, str] = {}

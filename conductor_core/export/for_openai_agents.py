@@ -1,9 +1,8 @@
 """A plan as a program for the OpenAI Agents SDK."""
 
 from conductor_core.chat.messages import WorkerSpec
-from conductor_core.export.literals import quoted, value
 from conductor_core.export.plan import Plan
-from conductor_core.export.script import Framework, call, key_expression, params_of, url_of
+from conductor_core.export.script import Framework, call, key_expression, params_of, quoted, url_of, value
 
 RUN_AS_TASKS = """async def main() -> None:
     running: list[asyncio.Task[str]] = []

@@ -1,5 +1,7 @@
 """The forms in which a plan can be exported."""
 
+import json
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Generic, TypeVar
@@ -8,11 +10,90 @@ from conductor_core.export.for_autogen import AUTOGEN
 from conductor_core.export.for_crewai import CREWAI
 from conductor_core.export.for_langgraph import LANGGRAPH
 from conductor_core.export.for_openai_agents import OPENAI_AGENTS
-from conductor_core.export.mermaid import mermaid
-from conductor_core.export.picture import png, svg
-from conductor_core.export.plan import Plan
+from conductor_core.export.picture import agent_colour, png, svg
+from conductor_core.export.plan import Plan, round_title, shortened
 from conductor_core.export.script import Framework
-from conductor_core.export.text_forms import lists, workflow_json
+from conductor_core.run.values import Path
+from conductor_core.workflow.model import CONDUCTOR_AGENT, Workflow
+from conductor_core.workflow.printer import to_json, to_lists
+
+# A plan as a Mermaid flowchart. Instructions stay text in it, whatever they say.
+
+MOST_CHARACTERS = 240
+_NOT_PLAIN = re.compile(r"[^\w .,:!?()'+=*/-]|_")
+
+
+def mermaid(plan: Plan) -> str:
+    """Returns a flowchart: a node for each step, an arrow from a step to each step that reads it.
+
+    A label has at most ``MOST_CHARACTERS`` of the instruction.
+    """
+    lines = ["flowchart LR"]
+    for path, workflow in plan.rounds:
+        lines += _round(path, workflow, plan)
+    for index, name in enumerate((*plan.agents, "")):
+        members = [
+            _node((*path, place))
+            for path, workflow in plan.rounds
+            for place, step in enumerate(workflow.steps)
+            if (step.agent if step.agent in plan.agents else "") == name
+        ]
+        if members:
+            colour = agent_colour(name, plan.agents)
+            lines.append(
+                f"  classDef agent{index} fill:#ffffff,stroke:{colour},stroke-width:2px,color:#1a1f2b,text-align:left"
+            )
+            lines.append(f"  class {','.join(members)} agent{index}")
+    return "\n".join(lines) + "\n"
+
+
+def escaped(text: str) -> str:
+    """Returns ``text`` for a quoted label: every character that Mermaid, Markdown or HTML could read is a code."""
+    return _NOT_PLAIN.sub(lambda found: f"#{ord(found.group())};", text)
+
+
+def _round(path: Path, workflow: Workflow, plan: Plan) -> list[str]:
+    lines = [f'  subgraph {_node(path)}inner["{escaped(round_title(path))}"]'] if path else []
+    for index, step in enumerate(workflow.steps):
+        name = f"{'.'.join(map(str, (*path, index)))} - {step.agent}"
+        if step.agent in plan.simulated:
+            name += " (simulated)"
+        instruction = shortened(step.instruction, MOST_CHARACTERS)
+        lines.append(f'  {_node((*path, index))}["{escaped(name)}<br/>{escaped(instruction)}"]')
+    for index, reads in enumerate(workflow.all_reads):
+        lines += [f"  {_node((*path, earlier))} --> {_node((*path, index))}" for earlier in reads]
+    if path:
+        lines += ["  end", f"  {_node(path)} -.-> {_node(path)}inner"]
+    return lines
+
+
+def _node(path: Path) -> str:
+    return "s" + "x".join(map(str, path))
+
+
+# A plan as text that this program reads back: the paper's three lists, and a workflow file in JSON.
+
+_HIDDEN = re.compile("[\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]")
+"""Characters that control a terminal, or hide or reorder text. They stand only inside strings of both forms."""
+
+
+def lists(plan: Plan) -> str:
+    """Returns the three lists of arXiv 2512.04388. A comment before them says who each number of ``model_id`` is."""
+    names = [*plan.agents]
+    if any(step.agent == CONDUCTOR_AGENT for step in plan.workflow.steps):
+        names.append(CONDUCTOR_AGENT)
+    who = ", ".join(f"{number} {json.dumps(name)}" for number, name in enumerate(names))
+    return f"# model_id: {who}\n{_with_escapes(to_lists(plan.workflow, plan.agents))}"
+
+
+def workflow_json(plan: Plan) -> str:
+    """Returns a workflow file, for ``check`` and ``run --workflow``."""
+    return _with_escapes(to_json(plan.workflow, plan.task or None))
+
+
+def _with_escapes(text: str) -> str:
+    return _HIDDEN.sub(lambda found: f"\\u{ord(found.group()):04x}", text)
+
 
 Content = TypeVar("Content", str, bytes)
 

@@ -9,8 +9,7 @@ from pathlib import Path
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 from conductor_core.errors import BadInput
-from conductor_core.export.plan import Plan
-from conductor_core.export.words import round_title, shortened
+from conductor_core.export.plan import Plan, round_title, shortened
 from conductor_core.run.graph_layout import CARD_HEIGHT_PX, Edge, GraphLayout, Node, RoundShape, lay_out
 from conductor_core.run.values import label
 from conductor_core.workflow.model import Step

@@ -1,11 +1,12 @@
 """A plan as it is exported: the workflow, and all that decides what its steps are sent."""
 
+import re
 from dataclasses import dataclass
 
 from conductor_core.chat.messages import Message, WorkerSpec
 from conductor_core.errors import BadInput
 from conductor_core.run.trace import RunTrace
-from conductor_core.run.values import Path
+from conductor_core.run.values import Path, label
 from conductor_core.workflow.model import Workflow
 
 
@@ -80,3 +81,20 @@ def source_of(trace: RunTrace) -> str:
 def inner_plans(trace: RunTrace) -> tuple[tuple[Path, Workflow], ...]:
     """Returns the plans of the rounds that recursive steps opened, each with the path of its step."""
     return tuple((round_.path, round_.workflow) for round_ in trace.root.rounds() if round_.path and round_.workflow)
+
+
+# Words that pictures of a plan share.
+
+_NOT_SHOWN = re.compile(
+    "[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufffe\uffff\ud800-\udfff]+"
+)
+
+
+def shortened(text: str, most: int) -> str:
+    """Returns the text on one line of at most ``most`` characters, without characters that control or hide text."""
+    line = " ".join(_NOT_SHOWN.sub(" ", text[: 4 * most]).split())
+    return line if len(line) <= most and len(text) <= 4 * most else f"{line[: most - 1]}…"
+
+
+def round_title(path: Path) -> str:
+    return f"The plan that step {label(path)} asked for"

@@ -5,18 +5,171 @@ A key pasted where a variable's name belongs is refused without being repeated: 
 
 import math
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+import tomllib
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
+from conductor_core.chat.messages import WorkerSpec
 from conductor_core.errors import BadInput
-from conductor_core.privacy.keys import environment_keys
+from conductor_core.privacy import masking
+from conductor_core.privacy.keys import environment_keys, holds_a_key, names_a_key
 from conductor_core.privacy.masking import one_line, plain
-from conductor_core.providers.pasted_keys import is_secret_name, pasted_keys, variable_fault
-from conductor_core.providers.toml_text import NotToml, read_toml
 from conductor_core.workflow.model import CONDUCTOR_AGENT
+
+# Finds keys in the fields of a model, which every run records, and refuses variables that do not look like a key's.
+#
+# A file of models may come from anybody. The value of its ``api_key_env`` is sent to its ``base_url``.
+
+_SECRET_NAMES = re.compile(
+    r"api_?key|(?:access|private|secret|subscription|account|functions|master|auth)_?key|(?:^|_)auth(?:$|_)"
+    r"|authorization|bearer|credential|secret|passw(?:or)?d|passphrase|cookie|(?:^|_)jwt$|^x_goog_.*key$|^(?:token|key)$"
+    r"|(?:access|api|auth|bearer|client|id|personal|refresh|secret|session|user)_?tokens?$"
+)
+
+_SEARCHED_FOR_FORMS = ("base_url", "description")
+"""In other fields a name may have a key's form: ``hf_llama3_instruct``."""
+
+
+def variable_fault(name: str, allowed: Collection[str]) -> str | None:
+    """Says why no worker may read the variable ``name``; None if one may. ``allowed``: the setting's names."""
+    if names_a_key(name) or name in allowed:
+        return None
+    return (
+        f"{name} does not look like the variable of a key (no KEY, TOKEN or SECRET in its name), and its value would "
+        f"be sent to the model's server; if it is one, allow it by CONDUCTOR_KEY_VARIABLES={name}"
+    )
+
+
+def pasted_keys(
+    fields: Mapping[str, Any], known: Collection[str], file: str = "pool file"
+) -> Iterator[tuple[str, str]]:
+    """Yields, for each key in the fields of a model, the field and a fault that names the place but never the key.
+
+    Args:
+        known: keys that must not be anywhere. file: the name of a file of such models.
+    """
+    for name, value in fields.items():
+        if name == "params" and isinstance(value, Mapping):
+            for place in _in_params(value, "", known):
+                yield name, f"{place}: a key does not belong in a {file}; name its variable in api_key_env"
+        elif isinstance(value, str) and (
+            holds_a_key(value, known) if name in _SEARCHED_FOR_FORMS else any(key in value for key in known)
+        ):
+            yield name, "holds a key, which every run would record; put it in a variable, named in api_key_env"
+
+
+def check_spec(spec: WorkerSpec, allowed: Collection[str]) -> None:
+    """Raises BadInput for a worker that may not be opened, even if an earlier version recorded it."""
+    if spec.api_key_env is not None and (fault := variable_fault(spec.api_key_env, allowed)):
+        raise BadInput(f"worker {spec.name}: api_key_env: {fault}")
+    for name, fault in pasted_keys(spec.model_dump(), environment_keys()):
+        raise BadInput(masking.known().text(f"worker {spec.name}: {name}: {fault}"))
+
+
+def is_secret_name(name: str) -> bool:
+    """Whether a field of this name holds a secret. ``apiKey``, ``X-Api-Key`` and ``api_key`` are one name."""
+    snake = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
+    return bool(_SECRET_NAMES.search(re.sub(r"[^a-z0-9]+", "_", snake)))
+
+
+def _in_params(value: Any, place: str, known: Collection[str]) -> Iterator[str]:
+    """Yields the places of keys in ``value``, such as ``extra_body.api_key`` or ``stop[0]``."""
+    if isinstance(value, Mapping):
+        for name, item in value.items():
+            if holds_a_key(name, known):
+                yield place or "a name"
+                continue
+            here = f"{place}.{name[:60]}" if place else name[:60]
+            if is_secret_name(name) and _could_be_one(item):
+                yield here
+            else:
+                yield from _in_params(item, here, known)
+    elif isinstance(value, list | tuple):
+        for index, item in enumerate(value):
+            yield from _in_params(item, f"{place}[{index}]", known)
+    elif isinstance(value, str) and holds_a_key(value, known):
+        yield place
+
+
+def _could_be_one(value: Any) -> bool:
+    """Whether ``value`` can be a secret. A table may describe one, as JSON schemas do, and is searched, too."""
+    return not isinstance(value, bool | Mapping) and value is not None
+
+
+# Checks the bounds of TOML from users before it reads it.
+#
+# The standard library's reader takes time quadratic in the parts of a key, recurses with the nesting, and gives no
+# place for a number that is too long. This module refuses such a file and gives the place.
+
+MOST_PARTS = 16
+MOST_DEPTH = 16
+MOST_DIGITS = 300
+
+_TOKEN = re.compile(
+    r'"""(?:[^"\\]|\\.|"(?!""))*+(?:"""|\Z)'
+    r"|'''(?:[^']|'(?!''))*+(?:'''|\Z)"
+    r'|"(?:[^"\\\n]|\\.)*+"?'
+    r"|'[^'\n]*+'?"
+    r"|\#[^\n]*+"
+    r"|(?P<open>[\[{])|(?P<close>[\]}])|(?P<dot>\.)|(?P<end>[=,\n])"
+    r"|(?P<digits>(?<![\w.])[+-]?[0-9][\w]{300,})",
+    re.DOTALL,
+)
+
+
+class NotToml(Exception):
+    """The text cannot be read. ``place`` is "line 3, column 9: ", "at its end: " or empty; ``what`` is a clause."""
+
+    def __init__(self, place: str, what: str) -> None:
+        super().__init__(f"{place}not TOML: {what}")
+        self.place = place
+        self.what = what
+
+
+def read_toml(text: str) -> dict[str, Any]:
+    """Reads ``text``. Raises: NotToml."""
+    _check_bounds(text)
+    try:
+        # The added line end gives an error at the very end a line.
+        return tomllib.loads(text + "\n")
+    except tomllib.TOMLDecodeError as error:
+        # tomllib puts the place at the end, "(at line 3, column 9)", and we put it first.
+        message = str(error)
+        found = re.search(r"\s*\(at (?:line (\d+), column (\d+)|end of document)\)$", message)
+        what = message[: found.start()] if found else message
+        place = f"line {found[1]}, column {found[2]}: " if found and found[1] else "at its end: "
+        raise NotToml(place, what.replace("Cannot overwrite a value", "a key is given twice")) from None
+    except (RecursionError, ValueError):
+        raise NotToml("", "too deeply nested, or a number or date that is none") from None
+
+
+def _check_bounds(text: str) -> None:
+    depth = dots = 0
+    for token in _TOKEN.finditer(text):
+        match token.lastgroup:
+            case "open":
+                depth, dots = depth + 1, 0
+            case "close":
+                depth, dots = max(0, depth - 1), 0
+            case "dot":
+                dots += 1
+            case "end":
+                dots = 0
+            case "digits":
+                raise NotToml(_place(text, token.start()), f"a number of more than {MOST_DIGITS} digits")
+        if depth > MOST_DEPTH:
+            raise NotToml(_place(text, token.start()), f"brackets are nested more than {MOST_DEPTH} deep")
+        if dots >= MOST_PARTS:
+            raise NotToml(_place(text, token.start()), f"a key has more than {MOST_PARTS} parts")
+
+
+def _place(text: str, offset: int) -> str:
+    line_start = text.rfind("\n", 0, offset) + 1
+    return f"line {text.count(chr(10), 0, offset) + 1}, column {offset - line_start + 1}: "
+
 
 # Checks the fields of a model in a file that a user wrote. Each check returns one clear fault, or None.
 

@@ -10,7 +10,7 @@ import asyncio
 import functools
 import json
 import os
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from typing import Any, Protocol
 
@@ -29,14 +29,53 @@ from conductor_core.errors import (
     WorkerStreamCut,
 )
 from conductor_core.privacy import masking
-from conductor_core.privacy.masking import one_line
+from conductor_core.privacy.masking import Mask, MaskedText, one_line
 from conductor_core.providers import errors
 from conductor_core.providers.errors import ErrorReply, read_error_reply
 from conductor_core.providers.sse import Body, async_stream
 from conductor_core.providers.transport import AiohttpTransport, tls
 from conductor_core.workers import faults
-from conductor_core.workers.masked import MaskedChunks
 from conductor_core.workers.thoughts import Thoughts
+
+# What a worker says, with the keys in it hidden.
+
+MOST_AT_ONCE = 32_768
+"""Characters that are looked through before others may run: some milliseconds, however full of keys they are."""
+
+
+class MaskedChunks:
+    """The chunks of one answer. Text and thinking are a stream each: no key begins in one and ends in the other."""
+
+    def __init__(self, mask: Mask) -> None:
+        self._text = MaskedText(mask)
+        self._reasoning = MaskedText(mask)
+
+    def feed(self, chunk: TextDelta | ReasoningDelta) -> Iterable[TextDelta | ReasoningDelta | None]:
+        """What of the answer can be shown now; None between the parts of a long one: others may run there."""
+        kind, text = type(chunk), chunk.text
+        stream = self._text if kind is TextDelta else self._reasoning
+        if len(text) > MOST_AT_ONCE:
+            return self._in_parts(kind, stream, text)
+        shown = stream.feed(text)
+        if shown == text:
+            return (chunk,)
+        return (kind(text=shown),) if shown else ()
+
+    def _in_parts(
+        self, kind: type[TextDelta | ReasoningDelta], stream: MaskedText, text: str
+    ) -> Iterator[TextDelta | ReasoningDelta | None]:
+        for at in range(0, len(text), MOST_AT_ONCE):
+            if shown := stream.feed(text[at : at + MOST_AT_ONCE]):
+                yield kind(text=shown)
+            yield None
+
+    def end(self) -> Iterator[TextDelta | ReasoningDelta]:
+        """What was held back: nothing follows any more."""
+        if rest := self._reasoning.end():
+            yield ReasoningDelta(text=rest)
+        if rest := self._text.end():
+            yield TextDelta(text=rest)
+
 
 CONNECT_TIMEOUT_S = 10.0
 TAIL_S = 2.0

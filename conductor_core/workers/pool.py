@@ -5,7 +5,7 @@ import os
 from conductor_core.chat.messages import Worker, WorkerSpec
 from conductor_core.errors import BadInput
 from conductor_core.privacy import masking
-from conductor_core.providers.pasted_keys import check_spec
+from conductor_core.providers.model_files import check_spec
 from conductor_core.settings import Settings
 from conductor_core.workers.anthropic import AnthropicDialect
 from conductor_core.workers.http import HttpWorker

@@ -1,10 +1,10 @@
 """Reads a pool file: TOML with one ``[[worker]]`` table per worker. All faults are reported, each with its place."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, NamedTuple, get_args
 
-from conductor_core.chat.messages import ACCEPTED, Price, Provider, WorkerSpec
+from conductor_core.chat.messages import ACCEPTED, OnIncomplete, Price, Provider, WorkerSpec
 from conductor_core.errors import PoolInvalid
 from conductor_core.providers.model_files import (
     Form,
@@ -23,7 +23,58 @@ from conductor_core.providers.model_files import (
     shown,
 )
 from conductor_core.workers.local_params import params_fault
-from conductor_core.workers.pool_options import OPTIONS, PoolFile, PoolOptions, fallback_faults, option_faults
+from conductor_core.workflow.model import Frozen
+
+# What a pool file says beside its workers: how runs on the pool go unless they say otherwise.
+
+
+class PoolOptions(Frozen):
+    """Holds the options of a pool file. None where the file leaves one to the settings.
+
+    ``on_incomplete``: what happens to a step whose answer is not whole. ``give_question``: tell every step the task.
+    """
+
+    on_incomplete: OnIncomplete | None = None
+    give_question: bool | None = None
+
+
+class PoolFile(NamedTuple):
+    """What a pool file says. ``workers``: in the file's order, which is the order of their ordinals."""
+
+    workers: tuple[WorkerSpec, ...]
+    options: PoolOptions = PoolOptions()
+
+
+OPTIONS = tuple(PoolOptions.model_fields)
+_POLICIES = get_args(OnIncomplete)
+
+
+def option_faults(document: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Faults of the options in ``document``, each with its key."""
+    faults = []
+    policy = document.get("on_incomplete")
+    if policy is not None and policy not in _POLICIES:
+        faults.append(("on_incomplete", f"must be one of {', '.join(_POLICIES)}, in quotes"))
+    if not isinstance(document.get("give_question", False), bool):
+        faults.append(("give_question", "must be true or false"))
+    return faults
+
+
+def fallback_faults(tables: Sequence[Mapping[str, Any]]) -> list[tuple[int, str]]:
+    """Fallbacks that name no other worker of the file, each with the worker's index."""
+    names = [table.get("name") for table in tables]
+    faults = []
+    for index, table in enumerate(tables):
+        fallback = table.get("fallback")
+        if not isinstance(fallback, str):
+            continue
+        if fallback == table.get("name"):
+            faults.append((index, "is this worker itself; name another one"))
+        elif fallback not in names:
+            has = ", ".join(str(name)[:80] for name in names[:12] if name != table.get("name"))
+            faults.append((index, f"the file has no such worker; it has {has or 'no other'}"))
+    return faults
+
 
 POOL_FILES = {name: Path(__file__).with_name("pools") / f"{name}.toml" for name in ("paper", "small")}
 """The built-in pools of real workers."""

@@ -73,7 +73,7 @@ class AccessRecord(Frozen):
 
 
 @dataclass(frozen=True)
-class Asked:
+class AccessQuery:
     """Which records are asked for.
 
     Attributes:
@@ -114,7 +114,7 @@ class Page:
 
 
 def read_access_records(
-    connection: sqlite3.Connection, asked: Asked, before: int | None = None, limit: int = 50
+    connection: sqlite3.Connection, asked: AccessQuery, before: int | None = None, limit: int = 50
 ) -> Page:
     """Returns a page of the records that are asked for. Raises: sqlite3.Error."""
     bound = {"before": _LAST if before is None else before, "run_id": asked.run_id}

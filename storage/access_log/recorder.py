@@ -23,7 +23,7 @@ from typing import Any
 from conductor_core.errors import BadInput, StoreError
 from conductor_core.run.actor import Caller
 from storage.access_log import queries
-from storage.access_log.queries import EXPORTED, SEARCHED, VIEWED, Asked, Page
+from storage.access_log.queries import EXPORTED, SEARCHED, VIEWED, AccessQuery, Page
 from storage.database.connections import Database
 from storage.merkle.chain import Entries
 
@@ -117,7 +117,7 @@ class AccessLog:
         """Keeps that ``caller`` asked for a file with all runs."""
         self._take([_Access(EXPORTED, what, caller)], each=True)
 
-    def read(self, asked: Asked, before: int | None = None, limit: int = 50) -> Page:
+    def read(self, asked: AccessQuery, before: int | None = None, limit: int = 50) -> Page:
         """Returns a page of what is on record, newest first. Raises: StoreError."""
         with self._database.reading() as connection:
             return queries.read_access_records(connection, asked, before, limit)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from conductor_core.errors import BadInput
-from storage.access_log.queries import KINDS, AccessRecord, Asked
+from storage.access_log.queries import KINDS, AccessQuery, AccessRecord
 from storage.cli.search import end_of_day, line_of, moment_of, opened, paged, text_of
 from storage.evidence.history import counted
 
@@ -36,7 +36,7 @@ def _access(given: argparse.Namespace, file: Path) -> int:
         words = () if given.searched is None else store.access_log.digests(given.searched)
         if given.searched is not None and not words:
             raise BadInput(f"--searched {given.searched[:40]!r} has no word")
-        asked = Asked(
+        asked = AccessQuery(
             run_id=None if given.run_id is None else store.access_log.resolve(given.run_id),
             actor=given.actor,
             kind=given.kind,

@@ -18,7 +18,7 @@ from storage.log import contents
 from storage.merkle.chain import add_record, record_deletion
 from storage.privacy.vault import SEALED
 from storage.records import ERASED
-from storage.search import forgetting
+from storage.search import removal
 
 _RUN = "SELECT status, created_at_utc FROM runs WHERE run_id = ?"
 _HELD = "SELECT held FROM holds WHERE run_id = ? ORDER BY id DESC LIMIT 1"
@@ -146,7 +146,7 @@ def _record(cursor: sqlite3.Cursor, run_id: str, run: tuple[str, str], caller: C
 
 def _remove(cursor: sqlite3.Cursor, run_id: str, *tables: str) -> None:
     contents.forget(cursor, run_id)
-    forgetting.forget(cursor, run_id)
+    removal.forget(cursor, run_id)
     for table in tables:
         cursor.execute(f"DELETE FROM {table} WHERE run_id = ?", (run_id,))  # noqa: S608  own names
 

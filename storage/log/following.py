@@ -6,8 +6,7 @@ from collections.abc import AsyncGenerator
 from conductor_core.run.events import FINAL_KINDS
 from conductor_core.run.trace import ENDED_STATUSES, RunUnreadable
 from storage.database.connections import Database
-from storage.log import queries
-from storage.log import reading as run_reading
+from storage.log import queries, reading
 from storage.log.event_log import EventLog, RefusingLog
 from storage.records import ERASED, StoredEvent
 
@@ -20,7 +19,7 @@ def read_events(
 ) -> tuple[list[StoredEvent], RunUnreadable | None]:
     """Returns the events of a run up to the first that cannot be read, and what is wrong with that one."""
     with database.reading() as connection:
-        return run_reading.read_events(connection, run_id, database.vault, after, limit)
+        return reading.read_events(connection, run_id, database.vault, after, limit)
 
 
 def _status(database: Database, run_id: str) -> str:

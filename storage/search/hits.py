@@ -16,8 +16,8 @@ from typing import Any
 from conductor_core.workflow.model import Frozen
 from storage.encoding import read_text, read_time
 from storage.search.filters import Filters, driver
+from storage.search.query import Words
 from storage.search.reading import Place
-from storage.search.words import Words
 
 MOST_COUNTED = 5_000
 """Counts say at least so many, and no more."""

@@ -17,9 +17,9 @@ from conductor_core.run.events import FINAL_KINDS
 from conductor_core.run.values import label
 from storage.database.connections import Database
 from storage.records import ERASED
-from storage.search.forgetting import forget
+from storage.search.dense_scripts import is_dense
 from storage.search.reading import Record, read_record
-from storage.search.scripts import is_dense
+from storage.search.removal import forget
 
 log = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ from conductor_core.workflow.model import Frozen
 from storage.encoding import count_of, read_time
 from storage.search.filters import Filters
 from storage.search.hits import matching_ids
-from storage.search.words import Words
+from storage.search.query import Words
 
 _MOST_TEXTS = 20_000
 _CALLS = "FROM search_calls c CROSS JOIN search_runs s ON s.run = c.run CROSS JOIN runs r ON r.run_id = s.run_id"

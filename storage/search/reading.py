@@ -15,7 +15,7 @@ from conductor_core.run.events import Event
 from conductor_core.run.values import Path, label
 from conductor_core.workflow.model import CONDUCTOR_AGENT, Workflow
 from storage.encoding import StoredRow
-from storage.log import reading as run_reading
+from storage.log import reading
 from storage.privacy.vault import SEALED, Vault
 
 _STREAMED = ("plan.delta", "plan.progress", "step.delta", "step.progress")
@@ -96,7 +96,7 @@ class Record:
 def read_record(connection: sqlite3.Connection, run_id: str, vault: Vault | None = None) -> Record:
     """Reads a run as far as it can be read. ``vault``: None: not if it is encrypted. Raises: sqlite3.Error."""
     rows: list[StoredRow] = connection.execute(_EVENTS, (run_id, *_STREAMED, False)).fetchall()
-    vocabulary, _ = run_reading.filed(connection, run_id)
+    vocabulary, _ = reading.filed(connection, run_id)
     record = Record(run_id, rows[0][0] if rows else 0, rows[-1][0] if rows else 0)
     if vault is None and any(row[3].startswith(SEALED) for row in rows):
         record.encrypted = True
@@ -124,9 +124,9 @@ def _decoded(
     stored: list[tuple[int, Event]] = []
     for row in rows:
         try:
-            raw = run_reading.raw_event(row) if vault is None else run_reading.opened(row, record.run_id, vault)
-            stored.append((row[0], run_reading.decode(raw, record.run_id, vocabulary)))
-        except run_reading.BadRecord as bad:
+            raw = reading.raw_event(row) if vault is None else reading.opened(row, record.run_id, vault)
+            stored.append((row[0], reading.decode(raw, record.run_id, vocabulary)))
+        except reading.BadRecord as bad:
             record.fault = record.fault or str(bad)
             break
     return stored

@@ -18,8 +18,8 @@ from storage.search.filters import Facet, Filters
 from storage.search.hits import Count, Hits
 from storage.search.index import Change, Indexer, Lag
 from storage.search.ledger import LedgerCall, Receivers
+from storage.search.query import read_words
 from storage.search.received import Receipt
-from storage.search.words import read_words
 
 log = logging.getLogger(__name__)
 

@@ -14,12 +14,12 @@ from conductor_core.run import events as ev
 from conductor_core.run.trace import RunTrace
 from conductor_core.run.values import PoolInfo
 from pages.components.app.session import Session
-from storage.access_log.queries import Asked
+from storage.access_log.queries import AccessQuery
 from tests.support.damaging import doctor
 from tests.support.run_events import created, planned, run_completed, step_completed, whole_run
 
 Visit = Callable[..., AppTest]
-EVERYTHING = Asked()
+EVERYTHING = AccessQuery()
 HOSTILE = "<script>alert(1)</script> ![x](http://evil.example/x.png) Ada Lovelace"
 POOL = PoolInfo(
     name="p", workers=(WorkerSpec(name="solver", provider="openai", model="m", base_url="http://one.example/v1"),)

@@ -16,7 +16,7 @@ from conductor_core.run.values import BatchRow, Limits
 from conductor_core.workflow.model import Step, Workflow
 from pages.components.app.session import Session
 from pages.components.history import selection as history_selection
-from storage.access_log.queries import Asked
+from storage.access_log.queries import AccessQuery
 from tests.support.damaging import doctor
 from tests.support.run_events import created, created_otherwise, planned, step_completed, step_started, whole_run
 
@@ -248,7 +248,7 @@ def test_a_day_can_be_jumped_to(visit: Visit, session: Session) -> None:
 def test_several_runs_are_exported_as_show_prints_them(session: Session, finished_run: RunTrace) -> None:
     (line,) = history_selection.documents_of([finished_run.run_id], "b").decode().splitlines()
     assert session.store.access_log.settle() is None
-    assert [look.in_words for look in session.store.access_log.read(Asked(kind="exported")).records] == [
+    assert [look.in_words for look in session.store.access_log.read(AccessQuery(kind="exported")).records] == [
         "exported: json"
     ]
     assert json.loads(line) == json.loads(json.dumps(run_document(finished_run, whole=True)))

@@ -15,7 +15,7 @@ from conductor_core.chat.messages import Price
 from conductor_core.errors import BadInput
 from conductor_core.lab.records import why
 from conductor_core.lab.records.training import Stage
-from conductor_core.providers.toml_text import NotToml, read_toml
+from conductor_core.providers.model_files import NotToml, read_toml
 from conductor_core.workflow.model import Frozen
 
 # Settings of a training with real workers and a model of real size: the table ``scale`` of a training's file.

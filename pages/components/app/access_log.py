@@ -9,7 +9,7 @@ import streamlit as st
 from conductor_core.run.actor import local_caller
 from pages.components.app.security import valid_id
 from pages.components.app.session import current
-from pages.components.style.words import inert
+from pages.components.style.formats import inert
 
 _SALT = secrets.token_bytes(16)
 _OWN = "looking-session"

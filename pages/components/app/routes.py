@@ -6,12 +6,14 @@ Tokens do not pass through Streamlit's reruns: a page subscribes here and gets a
 
 import asyncio
 import json
+from collections.abc import Callable
 from contextlib import suppress
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, Field, PositiveInt, ValidationError
+from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import HTTPConnection, Request
 from starlette.responses import FileResponse, JSONResponse, Response
@@ -20,19 +22,69 @@ from starlette.staticfiles import StaticFiles
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from conductor_core.chat.messages import IMAGE_TYPES
-from conductor_core.errors import ContentMissing, RunHasEnded, StoreError, UnknownRun
+from conductor_core.errors import BadInput, ContentMissing, RunHasEnded, StoreError, UnknownRun
 from conductor_core.run.actor import local_caller
 from conductor_core.run.commands import MOST_NOTE, Approve, Deny, note_for_record
+from conductor_core.run.redaction import Redactor, words
 from conductor_core.run.trace import RunUnreadable
 from pages.components.app import security
 from pages.components.app.access_log import asked_by_browser, exported
-from pages.components.app.saving import Hidden, refused, saved
 from pages.components.app.security import ContentSecurityPolicy, OwnPagesOnly
-from pages.components.app.sent import sent
 from pages.components.app.session import OneLineStartFault, current
 from pages.components.live_workflow.messages import LiveView
 from pages.components.live_workflow.shared_page import page_of_run, recording
 from storage import Store
+
+# Answers a page that saves a file which a person hands over.
+
+
+class Hidden(BaseModel):
+    """What a page hides in the file: words, as they are."""
+
+    words: tuple[str, ...] = Field(default=(), max_length=1000)
+
+    @property
+    def redactor(self) -> Redactor:
+        return Redactor(words(self.words))
+
+
+async def saved(write: Callable[[], str]) -> Response:
+    """Returns the page that ``write`` makes, in a thread, to be saved: 400, 404, 409 or 503 with the reason."""
+    try:
+        text = await asyncio.to_thread(write)
+    except UnknownRun as error:
+        return refused(404, str(error))
+    except RunUnreadable as error:
+        return refused(409, str(error))
+    except BadInput as error:
+        return refused(400, str(error))
+    except StoreError as error:
+        return refused(503, str(error))
+    # It is for saving. Should a browser open it here all the same, it can do nothing.
+    headers = {"content-disposition": "attachment", "content-security-policy": "sandbox", "cache-control": "no-store"}
+    return Response(text, media_type="text/html", headers=headers)
+
+
+def refused(status: int, why: str) -> Response:
+    return JSONResponse({"error": why}, status_code=status)
+
+
+# Reads what a page sends with a request.
+
+Form = TypeVar("Form", bound=BaseModel)
+MOST_BYTES = 1_000_000
+"""Of what a page sends. More is refused as it comes, so that no program of this machine fills the memory."""
+
+
+async def sent(request: Request, form: type[Form]) -> Form:
+    """Returns what was sent as JSON. Raises: pydantic.ValidationError; HTTPException 413 if it is too much."""
+    body = bytearray()
+    async for piece in request.stream():
+        body += piece
+        if len(body) > MOST_BYTES:
+            raise HTTPException(413, f"this is more than {MOST_BYTES:,} bytes", {"connection": "close"})
+    return form.model_validate_json(bytes(body))
+
 
 CLOSE_DONE = 1000
 CLOSE_TRY_AGAIN = 1013

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 import streamlit as st
 
 from conductor_core.errors import InspectorError, RunGone
-from pages.components.style.words import inert
+from pages.components.style.formats import inert
 
 _KEPT, _LONGEST = 1_000, 500  # texts, and characters of one: a browser may send anything, and the session keeps it
 

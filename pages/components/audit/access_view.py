@@ -7,12 +7,11 @@ import streamlit as st
 
 from pages.components.app.access_log import fault_note
 from pages.components.app.session import current
-from pages.components.audit.asked import ACCESS, Asked, go
+from pages.components.audit.query import ACCESS, AuditQuery, go
 from pages.components.audit.tables import paging, run_link, table
 from pages.components.figure.component import title
-from pages.components.style.words import inert, moment
-from storage.access_log.queries import KINDS, AccessRecord, Page
-from storage.access_log.queries import Asked as AskedOfLooks
+from pages.components.style.formats import inert, moment
+from storage.access_log.queries import KINDS, AccessQuery, AccessRecord, Page
 
 _PAGE = 30
 _OF_ONE_RUN = 8
@@ -21,7 +20,7 @@ _NEWEST = 1000
 _READ_ONLY = "This database can only be read: nothing records who looks at it."
 
 
-def show_access_log(asked: Asked) -> None:
+def show_access_log(asked: AuditQuery) -> None:
     """Draws who looked, exported, searched, erased and deleted; words typed above find searches.
 
     Raises: StoreError; UnknownRun or BadInput about the run that is asked for.
@@ -31,7 +30,7 @@ def show_access_log(asked: Asked) -> None:
     with st.container(border=True, key="audit-looks", gap="xsmall"):
         title("Who looked", "newest first; words typed above find searches for them; reading this list is no look")
         _choices(asked)
-        of = AskedOfLooks(
+        of = AccessQuery(
             run_id=None if asked.looked_at is None else kept.resolve(asked.looked_at),
             actor=asked.looked_by,
             kind=asked.looked_how,
@@ -52,7 +51,7 @@ def show_access_of_run(run_id: str) -> None:
     """Draws who looked at one run. Raises: StoreError."""
     with st.container(border=True, key="audit-part-looks", gap="xsmall"):
         title("Who looked")
-        page = current().store.access_log.read(AskedOfLooks(run_id=run_id), limit=_OF_ONE_RUN)
+        page = current().store.access_log.read(AccessQuery(run_id=run_id), limit=_OF_ONE_RUN)
         _list(page, of_one_run=True)
         if current().store.refusal is not None:
             st.caption(_READ_ONLY)
@@ -69,9 +68,9 @@ def _state() -> None:
     fault_note()
 
 
-def _choices(asked: Asked) -> None:
+def _choices(asked: AuditQuery) -> None:
     """Draws the filters by person, run and kind. Those by day are in the head."""
-    newest = current().store.access_log.read(AskedOfLooks(), limit=_NEWEST).records
+    newest = current().store.access_log.read(AccessQuery(), limit=_NEWEST).records
     people = {look.caller.actor.id: look.caller.actor.in_words for look in newest if look.caller.actor is not None}
     who, what, of = st.columns([2, 2, 3], gap="small")
     with who:

@@ -20,9 +20,9 @@ from conductor_core.run.redaction import Redactor
 from conductor_core.run.trace import ENDED_STATUSES
 from pages.components.app.access_log import exported, this_browser
 from pages.components.app.session import current
-from pages.components.audit.asked import Asked
+from pages.components.audit.query import AuditQuery
 from pages.components.audit.work import Work
-from pages.components.style.words import inert, plural
+from pages.components.style.formats import inert, plural
 from storage import Store
 from storage.bundles import SEALED_WORDS, UNFINISHED_WORDS, Exported, export_runs, safe_name
 from storage.decision_records import record_page_of
@@ -59,7 +59,7 @@ def bundle_of_run(store: Store, run_id: str, browser: str) -> Work[Bundle]:
     )
 
 
-def bundle_of_found(store: Store, asked: Asked, browser: str) -> Work[Bundle]:
+def bundle_of_found(store: Store, asked: AuditQuery, browser: str) -> Work[Bundle]:
     """Begins to make the bundle of the newest runs that the page finds."""
 
     def find(work: Work[Bundle]) -> Callable[[], Sequence[str]]:
@@ -183,7 +183,7 @@ def _trace(store: Store, run_id: str) -> str:
     return otlp_json(spans_of(events, contents=current().settings.otlp_contents), at_utc=events[-1].at_utc)
 
 
-def export_found(asked: Asked, count: Count) -> None:
+def export_found(asked: AuditQuery, count: Count) -> None:
     """Draws the export of all runs that were found."""
     store = current().store
     with _menu("Save these runs as one file"):

@@ -6,9 +6,9 @@ import streamlit as st
 
 from pages.components.app.session import current
 from pages.components.app.widgets import chosen, worded
-from pages.components.audit import asked as address_of
-from pages.components.audit.asked import FOUND, VIEWS, Asked, go, value_words
-from pages.components.style.words import inert
+from pages.components.audit import query
+from pages.components.audit.query import FOUND, VIEWS, AuditQuery, go, value_words
+from pages.components.style.formats import inert
 from storage.search.filters import ANY, KINDS, Facet
 from storage.search.reading import FIELDS
 
@@ -17,7 +17,7 @@ _MOST_VALUES = 200
 _ANYWHERE = "anywhere"
 
 
-def head(asked: Asked) -> None:
+def head(asked: AuditQuery) -> None:
     """Draws the title, the field, the chips and the choice of the view."""
     with st.container(horizontal=True, vertical_alignment="center", key="audit-head"):
         st.title("Audit", anchor=False, width="content")
@@ -55,7 +55,7 @@ def _view() -> None:
     go(view=st.session_state["audit-view"] or FOUND, provider_of_calls=None)
 
 
-def _chips(asked: Asked) -> None:
+def _chips(asked: AuditQuery) -> None:
     """Draws what is asked as buttons, each of which takes it out again."""
     chips = {kind: value_words(kind, value) for kind, value in asked.filters.values.items()}
     if asked.field is not None:
@@ -71,10 +71,10 @@ def _chips(asked: Asked) -> None:
             kwargs={name: None},
         )  # fmt: skip
     if chips:
-        st.button("Clear all", key="audit-clear", type="tertiary", on_click=address_of.change_address)
+        st.button("Clear all", key="audit-clear", type="tertiary", on_click=query.change_address)
 
 
-def _choices(asked: Asked) -> None:
+def _choices(asked: AuditQuery) -> None:
     """Draws a choice for each kind of filter that any run has, with the number of its runs."""
     by_kind: dict[str, list[Facet]] = {}
     for facet in current().store.search.facets():
@@ -103,7 +103,7 @@ def _choices(asked: Asked) -> None:
     st.caption("The address of this page holds the whole view: bookmark it to keep it, or send it as a link.")
 
 
-def _options(kind: str, counts: dict[str, int], asked: Asked) -> list[str]:
+def _options(kind: str, counts: dict[str, int], asked: AuditQuery) -> list[str]:
     value = asked.filters.values.get(kind)
     return [*([value] if value is not None and value not in counts else []), *counts]
 

@@ -8,13 +8,13 @@ import streamlit as st
 
 from conductor_core.errors import BadInput, StoreError, UnknownRun
 from pages.components.app.session import current
-from pages.components.audit.asked import INTEGRITY, Asked, go
 from pages.components.audit.checks import begin_check, check_of, last_result
+from pages.components.audit.query import INTEGRITY, AuditQuery, go
 from pages.components.audit.state import State, covered, last_words, rests_on, state_of, waited, why
 from pages.components.audit.tables import items, run_link
 from pages.components.audit.work import Work
 from pages.components.figure.component import title
-from pages.components.style.words import inert, moment, plural, seconds
+from pages.components.style.formats import inert, moment, plural, seconds
 from storage.evidence.anchoring import Evidence
 from storage.evidence.anchors import GitAnchor
 from storage.evidence.checking import CheckedLog, FoundFault, public_key
@@ -29,7 +29,7 @@ _BESIDE = (
 )
 
 
-def integrity_line(asked: Asked) -> None:
+def integrity_line(asked: AuditQuery) -> None:
     """Draws the state of the log in one line, and the button that verifies it. It is at the same place in all views."""
     store = current().store
     work = check_of(store)
@@ -107,7 +107,7 @@ def _in_line(state: State, evidence: Evidence) -> str:
     )
 
 
-def integrity(_asked: Asked) -> None:
+def integrity(_asked: AuditQuery) -> None:
     """Draws all that is known of the log's integrity. Raises: StoreError."""
     last = last_result(current().store)
     left, right = st.columns(2, gap="small")

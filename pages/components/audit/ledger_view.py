@@ -7,11 +7,11 @@ import streamlit as st
 
 from pages.components.app.access_log import fault_note, searched
 from pages.components.app.session import current
-from pages.components.audit.asked import Asked, go
+from pages.components.audit.query import AuditQuery, go
 from pages.components.audit.results import PAGE
 from pages.components.audit.tables import items, paging, run_link, table
 from pages.components.figure.component import title
-from pages.components.style.words import inert, moment, plural
+from pages.components.style.formats import inert, moment, plural
 from storage.search.ledger import LedgerCall, Receiver
 from storage.search.received import Receipt
 
@@ -23,7 +23,7 @@ _Question = tuple[str, str, datetime | None, datetime | None]
 """Provider, text and period of an answer: it is forgotten when its question changes."""
 
 
-def ledger(asked: Asked) -> None:
+def ledger(asked: AuditQuery) -> None:
     """Draws the servers, the calls, and the question to the record. Raises: StoreError, BadInput."""
     search = current().store.search
     found = search.receivers(asked.typed, asked.filters)
@@ -60,7 +60,7 @@ def _name(provider: str, host: str) -> str:
     return f"{provider} at {host}" if host else f"{provider}, in this process"
 
 
-def _server(receiver: Receiver, asked: Asked) -> None:
+def _server(receiver: Receiver, asked: AuditQuery) -> None:
     key = f"{receiver.provider}@{receiver.host}"
     chosen = asked.receiver == (receiver.provider, receiver.host)
     with st.container(
@@ -109,7 +109,7 @@ def _what(call: LedgerCall) -> str:
     return f"step {call.path}"
 
 
-def _ask_record(asked: Asked) -> None:
+def _ask_record(asked: AuditQuery) -> None:
     st.caption("Reads the events of all runs of the period, not the index, and says what the answer rests on.")
     with st.form("audit-receipt-form", border=False):
         provider = st.text_input(

@@ -26,15 +26,15 @@ from pages.components.app.access_log import looked
 from pages.components.app.session import current
 from pages.components.app.widgets import fault_box
 from pages.components.audit.access_view import show_access_of_run
-from pages.components.audit.asked import go
 from pages.components.audit.checks import last_result
 from pages.components.audit.export_menu import export_run
 from pages.components.audit.integrity import findings
+from pages.components.audit.query import go
 from pages.components.audit.state import knows, last_words
 from pages.components.audit.tables import items, run_link, table
 from pages.components.figure.component import title
 from pages.components.history.runs import damage
-from pages.components.style.words import inert, moment, plural, run_status, seconds, step_status
+from pages.components.style.formats import inert, moment, plural, run_status, seconds, step_status
 from storage.decision_records import record_of
 
 _LONG = 1_500

@@ -10,12 +10,12 @@ import streamlit as st
 from conductor_core.run.costs import Cost
 from pages.components.app.access_log import looked, searched
 from pages.components.app.session import current
-from pages.components.audit.asked import FOUND, Asked, go
 from pages.components.audit.export_menu import export_found
+from pages.components.audit.query import FOUND, AuditQuery, go
 from pages.components.audit.tables import paging, run_link, table
 from pages.components.figure.component import figure, title
 from pages.components.style.figures import Figure, agent_dot, layout, plain
-from pages.components.style.words import RUN_STATUSES, ago, inert, moment, plural, run_status
+from pages.components.style.formats import RUN_STATUSES, ago, inert, moment, plural, run_status
 from storage import RunSummary
 from storage.search.audit import Failure, Spending
 from storage.search.hits import Hit
@@ -25,7 +25,7 @@ HEIGHT_PX = 230
 TOKENS, USD = "Tokens", "Cost"
 
 
-def spending(asked: Asked) -> None:
+def spending(asked: AuditQuery) -> None:
     """Draws the sums over the calls of the runs that are asked for. Raises: StoreError."""
     rows = current().store.search.spending(asked.filters)
     if not rows:
@@ -120,7 +120,7 @@ def _cost(rows: Sequence[Spending]) -> str:
     return f"{said} + {escape(str(simulated))} simulated" if usd else said
 
 
-def failures(asked: Asked) -> None:
+def failures(asked: AuditQuery) -> None:
     """Draws each kind of failure; its name opens the runs that had it. Raises: StoreError."""
     found = current().store.search.failures(asked.filters)
     if not found:
@@ -157,7 +157,7 @@ PAGE = 20
 _MOST_PLACES = 6
 
 
-def found(asked: Asked) -> None:
+def found(asked: AuditQuery) -> None:
     """Draws the count and a page of texts, or of runs if no words are asked for. Raises: StoreError, BadInput."""
     search = current().store.search
     count = search.count(asked.typed, asked.filters, asked.field if asked.typed else None)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
-from pages.components.style.words import ago, plural, seconds
+from pages.components.style.formats import ago, plural, seconds
 from storage.evidence.anchoring import Evidence
 from storage.evidence.checking import CheckedLog
 

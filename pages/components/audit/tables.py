@@ -7,7 +7,7 @@ from urllib.parse import quote
 import streamlit as st
 
 from pages.components.app import places
-from pages.components.audit.asked import Asked, go
+from pages.components.audit.query import AuditQuery, go
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]], kind: str = "") -> str:
@@ -31,7 +31,7 @@ def run_link(run_id: str, words: str) -> str:
     return f'<a href="{places.AUDIT.stem}?run={quote(run_id, safe="")}" target="_self">{escape(words)}</a>'
 
 
-def paging(asked: Asked, before: int | None, key: str) -> None:
+def paging(asked: AuditQuery, before: int | None, key: str) -> None:
     """Draws the ways to the newest page and to the next older one, which begins at ``before``; None: there is none."""
     if asked.before is None and before is None:
         return

@@ -7,7 +7,7 @@ from html import escape
 
 from conductor_core.blame.experiments import Change, Effect
 from conductor_core.blame.report import FINDINGS, change_words, signed
-from conductor_core.export.words import shortened
+from conductor_core.export.plan import shortened
 from conductor_core.run.graph_layout import Edge, GraphLayout, Node, RoundShape, lay_out
 from conductor_core.workflow.model import Workflow
 from pages.components.style.figures import PALETTE, agent_colour

@@ -15,7 +15,7 @@ from conductor_core.run.request import REPLAY_PURPOSE
 from conductor_core.workflow.model import Workflow
 from pages.components.app import address, places
 from pages.components.app.session import current
-from pages.components.style.words import ago, inert, plural
+from pages.components.style.formats import ago, inert, plural
 
 CHOSEN = "blame-chosen"
 _SHOWN = 60

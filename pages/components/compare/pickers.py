@@ -7,7 +7,7 @@ from conductor_core.run.trace import RunTrace
 from pages.components.app import address
 from pages.components.app.session import current
 from pages.components.app.widgets import chosen, worded
-from pages.components.style.words import ago, run_status
+from pages.components.style.formats import ago, run_status
 from storage import RunSummary
 
 NAMES = ("a", "b")

@@ -8,7 +8,7 @@ from conductor_core.run.values import Path, label
 from pages.components.app import address, places
 from pages.components.compare.component import compared_runs
 from pages.components.compare.view import compared_view
-from pages.components.style.words import inert
+from pages.components.style.formats import inert
 
 PARAMETER = "round"
 _CHOICE = "compared-round"

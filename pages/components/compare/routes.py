@@ -7,8 +7,7 @@ from starlette.routing import BaseRoute, Route
 
 from conductor_core.run.share import MOST_RUNS
 from pages.components.app.access_log import asked_by_browser, exported
-from pages.components.app.saving import Hidden, refused, saved
-from pages.components.app.sent import sent
+from pages.components.app.routes import Hidden, refused, saved, sent
 from pages.components.app.session import current
 
 

@@ -8,7 +8,7 @@ from conductor_core.analysis.compare_report import letter, plan_sentences
 from conductor_core.analysis.conclusion import conclude
 from conductor_core.run.costs import cost_so_far
 from conductor_core.run.trace import RunTrace
-from pages.components.style.words import plural, run_status, seconds
+from pages.components.style.formats import plural, run_status, seconds
 
 HEADS = ("Status", "Steps", "Plan", "Parts at", "Tokens", "Cost", "Time")
 

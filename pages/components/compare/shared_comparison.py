@@ -26,7 +26,7 @@ from pages.components.live_workflow.shared_page import (
     shared_run,
     styles_of,
 )
-from pages.components.style.words import listed
+from pages.components.style.formats import listed
 from storage import Store
 
 Images = Mapping[str, tuple[str, bytes]]

@@ -9,7 +9,7 @@ from conductor_core.run.trace import RunTrace
 from pages.components.app import places
 from pages.components.compare.pickers import compare
 from pages.components.compare.rows import HEADS, RunRow, run_rows
-from pages.components.style.words import inert
+from pages.components.style.formats import inert
 
 
 def table(traces: Sequence[RunTrace]) -> None:

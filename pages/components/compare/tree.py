@@ -13,7 +13,7 @@ from conductor_core.run.trace import RunTrace
 from pages.components.app import address, places
 from pages.components.app.access_log import looked
 from pages.components.app.session import current
-from pages.components.style.words import ago, inert, plural, run_status, seconds
+from pages.components.style.formats import ago, inert, plural, run_status, seconds
 from storage import RunSummary
 from storage.records import ERASED
 

@@ -30,7 +30,7 @@ from conductor_core.run.values import Path, label
 from pages.components.live_workflow.layout import network_data
 from pages.components.live_workflow.timeline import timeline
 from pages.components.live_workflow.two_plans import TwoPlans, change_of
-from pages.components.style.words import seconds
+from pages.components.style.formats import seconds
 
 Json = dict[str, Any]
 

@@ -14,9 +14,9 @@ from conductor_core.run.context_flow import (
     source_name,
 )
 from conductor_core.run.values import Path, label
-from pages.components.context.names import STATES, cell_key, server_name
+from pages.components.context.labels import STATES, cell_key, server_name
 from pages.components.style.figures import agent_colour, agent_dot
-from pages.components.style.words import step_status
+from pages.components.style.formats import step_status
 
 
 def matrix_data(round_: RoundContext, agents: Sequence[str], chosen: Cell | None = None) -> dict[str, Any]:

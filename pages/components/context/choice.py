@@ -7,7 +7,7 @@ from conductor_core.run.request import REPLAY_PURPOSE
 from pages.components.app import address, places
 from pages.components.app.session import current
 from pages.components.app.widgets import chosen, worded
-from pages.components.style.words import RUN_STATUSES, ago, inert, plural
+from pages.components.style.formats import RUN_STATUSES, ago, inert, plural
 from storage import RunSummary
 
 MOST_RUNS = 30

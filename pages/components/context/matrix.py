@@ -6,7 +6,7 @@ import streamlit as st
 
 from conductor_core.run.context_flow import Cell, RoundContext
 from pages.components.context.cells import matrix_data
-from pages.components.context.names import cell_key
+from pages.components.context.labels import cell_key
 
 _component = st.components.v2.component("conductor-inspector.context", js="index.js", isolate_styles=False)
 

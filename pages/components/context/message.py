@@ -10,7 +10,7 @@ from conductor_core.run.context_flow import Cell, sent_messages, source_name
 from conductor_core.run.trace import RunTrace
 from conductor_core.run.values import label
 from conductor_core.workflow.model import CONDUCTOR_AGENT
-from pages.components.style.words import plural
+from pages.components.style.formats import plural
 
 MOST_SHOWN = 20_000
 _HIDDEN = re.compile(

@@ -7,9 +7,9 @@ from conductor_core.engine.estimates import Variant, WhatIf
 from conductor_core.run.context_flow import Part, RoundContext, StepContext
 from conductor_core.run.trace import RunTrace
 from conductor_core.run.values import label
-from pages.components.context.names import LISTS, part_name
+from pages.components.context.labels import LISTS, part_name
 from pages.components.style.figures import agent_colour, agent_dot
-from pages.components.style.words import listed
+from pages.components.style.formats import listed
 
 _LEAST_LABELLED = 0.1  # a narrower part has no room for its number
 

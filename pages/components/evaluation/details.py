@@ -25,7 +25,7 @@ from pages.components.evaluation.standings import (
     workers_simulated,
 )
 from pages.components.records.folders import State
-from pages.components.style.words import plural
+from pages.components.style.formats import plural
 
 ROUND_HEADS = ("second round opened", "asked again, and stopped")
 

@@ -13,7 +13,7 @@ from conductor_core.run.events import RunCreated
 from pages.components.app import places
 from pages.components.app.session import current
 from pages.components.evaluation.details import command, to_mend
-from pages.components.style.words import inert, plural, seconds
+from pages.components.style.formats import inert, plural, seconds
 
 ROWS = 20
 FILTERS = ("difficulty", "family")

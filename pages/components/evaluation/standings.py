@@ -11,7 +11,7 @@ from statistics import fmean
 
 from conductor_core.lab.records import by_group, in_order
 from conductor_core.lab.records.evaluation import EvaluationPlan, EvaluationRecord, Outcome, Result
-from pages.components.style.words import plural, seconds
+from pages.components.style.formats import plural, seconds
 
 # The simulated parts of an evaluation, and what they mean for its figures.
 

@@ -12,7 +12,7 @@ from conductor_core.run.costs import IN_WORDS
 from conductor_core.run.trace import RunUnreadable
 from pages.components.app import address, places
 from pages.components.app.session import current
-from pages.components.style.words import RUN_STATUSES, ago, inert, moment, plural, right_to_left, run_status, seconds
+from pages.components.style.formats import RUN_STATUSES, ago, inert, moment, plural, right_to_left, run_status, seconds
 from storage import BatchSummary, RunSummary
 from storage.records import ERASED
 

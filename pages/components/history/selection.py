@@ -16,7 +16,7 @@ from pages.components.app import address, places
 from pages.components.app.access_log import exported, this_browser
 from pages.components.app.session import current
 from pages.components.history.runs import Entry, pick_key
-from pages.components.style.words import inert, moment, plural
+from pages.components.style.formats import inert, moment, plural
 from storage import BatchSummary, Deleted
 
 _ASKED = "history-delete-asked"

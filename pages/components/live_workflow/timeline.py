@@ -7,7 +7,7 @@ from typing import Any
 from conductor_core.run.trace import RoundTrace, RunTrace, StepTrace
 from conductor_core.run.values import Path, label
 from conductor_core.workflow.topology import critical_path
-from pages.components.style.words import seconds, step_status
+from pages.components.style.formats import seconds, step_status
 
 
 @dataclass(frozen=True)

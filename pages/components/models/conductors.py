@@ -10,7 +10,7 @@ from conductor_core.engine.models import ConductorOption, Health, check_conducto
 from conductor_core.errors import InspectorError
 from pages.components.app.session import current
 from pages.components.run import settings
-from pages.components.style.words import inert
+from pages.components.style.formats import inert
 
 HEALTH = "conductor-health"
 NOT_CHECKED = ":gray[:material/help: not checked yet]"

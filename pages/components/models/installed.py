@@ -18,7 +18,7 @@ from pages.components.app.widgets import fault_box
 from pages.components.models.machine_words import cells, gb, head
 from pages.components.run import settings
 from pages.components.run.preflight import asked_servers
-from pages.components.style.words import inert
+from pages.components.style.formats import inert
 
 EVERY_S = 1.0  # between two drawings of a download
 ACTIONS_PX, IN_USE_PX = 250, 118

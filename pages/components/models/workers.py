@@ -23,7 +23,7 @@ from conductor_core.engine.real_workers import SmallModel, save_conductors, save
 from conductor_core.errors import InspectorError
 from pages.components.app.session import current
 from pages.components.run import settings, task_box
-from pages.components.style.words import inert, listed, plural
+from pages.components.style.formats import inert, listed, plural
 
 ERROR, STARTED = "real-workers-error", "real-workers-started"
 CHOOSING = "real-workers-for"

@@ -11,7 +11,7 @@ from conductor_core.lab.records.evaluation import EvaluationRecord
 from conductor_core.lab.records.training import TrainingRecord
 from pages.components.app.session import current
 from pages.components.records.folders import Kind, RecordFolder, State, record_folders, refreshed
-from pages.components.style.words import inert
+from pages.components.style.formats import inert
 
 LIVE_S = 3.0
 WAITING_S = 10.0  # between two looks whether a record has begun, or one that stopped goes on

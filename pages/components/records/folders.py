@@ -13,7 +13,7 @@ from conductor_core.lab.records import SHIPPED, evaluation, training
 from conductor_core.lab.records.evaluation import EvaluationRecord
 from conductor_core.lab.records.in_use import in_use
 from conductor_core.lab.records.training import TrainingRecord
-from pages.components.style.words import is_text
+from pages.components.style.formats import is_text
 
 Kind = Literal["training", "evaluations"]
 State = Literal["running", "stopped", "ended"]

@@ -23,7 +23,7 @@ from pages.components.app.access_log import looked
 from pages.components.app.session import current
 from pages.components.run import task_box
 from pages.components.style.figures import agent_dot
-from pages.components.style.words import inert, plural, run_status
+from pages.components.style.formats import inert, plural, run_status
 from storage import RunSummary
 
 ERROR = "choose-plan-error"

@@ -13,7 +13,7 @@ from conductor_core.export.script import check
 from conductor_core.workflow.model import Workflow
 from pages.components.app.access_log import exported, this_browser
 from pages.components.run.editing import Editing
-from pages.components.style.words import inert
+from pages.components.style.formats import inert
 
 
 def export_menu(editing: Editing, valid: Workflow | None) -> None:

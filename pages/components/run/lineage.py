@@ -13,7 +13,7 @@ from conductor_core.run.trace import RunTrace, StepTrace
 from conductor_core.run.values import Imported, label
 from pages.components.app import address, places
 from pages.components.app.session import current
-from pages.components.style.words import ago, inert, listed, plural, run_status
+from pages.components.style.formats import ago, inert, listed, plural, run_status
 from storage import RunSummary
 
 MOST_CHANGES, MOST_RERUNS = 3, 2  # as many as one line holds at 1280 px

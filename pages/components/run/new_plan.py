@@ -21,13 +21,12 @@ from pages.components.app import address
 from pages.components.app.security import browser_id
 from pages.components.app.session import current
 from pages.components.run import draft as drafts
-from pages.components.run import kept_draft, settings, task_box
-from pages.components.run import task_box as images
+from pages.components.run import draft_file, settings, task_box
 from pages.components.run.draft import Draft
+from pages.components.run.draft_file import NewPlan
 from pages.components.run.editing import Editing
-from pages.components.run.kept_draft import NewPlan
 from pages.components.run.plan_editor import PlanState, read_plan
-from pages.components.style.words import inert
+from pages.components.style.formats import inert
 
 KEY = "draft:new"
 PARAMETER = "plan"
@@ -82,7 +81,7 @@ def editing() -> Editing | None:
         recursive=limits.max_depth > 0,
         max_steps=limits.max_steps,
         give_question=_told(),
-        conversation=conversation_of(_task(), images.chosen(), ()),
+        conversation=conversation_of(_task(), task_box.chosen(), ()),
         missing="" if _task() else NO_TASK,
         on_change=lambda _: _write(),
     )
@@ -165,7 +164,7 @@ def cast() -> Cast | None:
 
 
 def _accepting(specs: tuple[WorkerSpec, ...]) -> tuple[WorkerSpec, ...]:
-    if not images.chosen():
+    if not task_box.chosen():
         return specs
     return tuple(spec for spec in specs if "image" in spec.accepts)
 
@@ -210,7 +209,7 @@ def _read() -> None:
     if browser is None:
         return
     try:
-        found = kept_draft.read(current().settings.data_folder, browser, named)
+        found = draft_file.read(current().settings.data_folder, browser, named)
         if found is None and named is not None:  # it was run, or another browser has it
             st.query_params.pop(PARAMETER, None)
             return
@@ -239,14 +238,14 @@ def _write() -> None:
     folder, before = current().settings.data_folder, st.session_state.get(_PLACE)
     try:
         if plan is not None:
-            place = kept_draft.write(folder, browser, plan, before)
+            place = draft_file.write(folder, browser, plan, before)
             if before is not None and place.edit_id != before.edit_id:
                 st.session_state[_NOTE] = APART
             st.session_state[_PLACE] = place
             if st.query_params.get(PARAMETER) != place.edit_id:
                 st.query_params[PARAMETER] = place.edit_id
         elif before is not None:
-            kept_draft.remove(folder, browser, before)
+            draft_file.remove(folder, browser, before)
             st.session_state.pop(_PLACE)
             st.query_params.pop(PARAMETER, None)
         st.session_state.pop(_FAULT, None)

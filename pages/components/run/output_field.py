@@ -9,7 +9,7 @@ from conductor_core.run.request import MOST_CHARACTERS, written_by
 from conductor_core.run.trace import StepTrace
 from pages.components.run import draft as drafts
 from pages.components.run.editing import Editing
-from pages.components.style.words import inert
+from pages.components.style.formats import inert
 
 NOT_YET = {
     "waiting": "Its output can be written or pinned once this run has ended: a re-run then takes it.",

@@ -18,7 +18,7 @@ from pages.components.run.export_menu import export_menu
 from pages.components.run.output_field import output_field
 from pages.components.run.step_fields import say, step_fields, tell_task_button
 from pages.components.style.figures import agent_dot
-from pages.components.style.words import inert, numbers
+from pages.components.style.formats import inert, numbers
 
 Preview = Callable[[Workflow, Draft], RerunPreview]
 _MOST_NAMED = 8

@@ -12,8 +12,8 @@ import streamlit as st
 
 from conductor_core.chat.messages import WorkerSpec
 from conductor_core.chat.usage import estimate_tokens
-from conductor_core.engine.missing_keys import missing_keys
 from conductor_core.engine.models import LargerConductor, discover_local_servers, is_away, larger_conductors
+from conductor_core.engine.pools import missing_keys
 from conductor_core.engine.preflight import Part, Preflight, preflight
 from conductor_core.errors import InspectorError
 from conductor_core.run.trace import RunTrace
@@ -23,7 +23,7 @@ from pages.components.app.session import current
 from pages.components.run import policies
 from pages.components.run import settings as run_settings
 from pages.components.run.policies import Policies
-from pages.components.style.words import inert, plural
+from pages.components.style.formats import inert, plural
 
 # An opened run brings its own Conductor, pool and policies, so that a new run asks the same models in the same way.
 #

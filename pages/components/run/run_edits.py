@@ -18,7 +18,7 @@ from pages.components.run import kept_edits
 from pages.components.run.draft import Draft
 from pages.components.run.kept_edits import KeptEdit
 from pages.components.run.kept_files import Place
-from pages.components.style.words import ago, inert, plural
+from pages.components.style.formats import ago, inert, plural
 
 PARAMETER = "edit"
 MOST_OFFERED = 3

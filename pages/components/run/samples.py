@@ -36,7 +36,7 @@ from pages.components.app import address
 from pages.components.app.access_log import looked
 from pages.components.app.session import current
 from pages.components.style.figures import agent_dot
-from pages.components.style.words import inert, numbers, plural, run_status, seconds
+from pages.components.style.formats import inert, numbers, plural, run_status, seconds
 
 EVERY_S = 0.7  # between two looks while runs go on
 _MOST_READ = 200

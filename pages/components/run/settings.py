@@ -12,9 +12,8 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from conductor_core.chat.messages import WorkerSpec
-from conductor_core.engine.missing_keys import missing_keys
 from conductor_core.engine.models import ConductorOption, conductor_faults, is_away, list_conductors
-from conductor_core.engine.pools import pool_file, read_pool, read_specs
+from conductor_core.engine.pools import missing_keys, pool_file, read_pool, read_specs
 from conductor_core.engine.request import limits_from
 from conductor_core.errors import InspectorError
 from conductor_core.files import expand_path, is_file, is_folder
@@ -24,10 +23,10 @@ from pages.components.app import places
 from pages.components.app.security import browser_id
 from pages.components.app.session import current
 from pages.components.app.widgets import fault_box
-from pages.components.run import policies, settings_kept, waits
+from pages.components.run import gate_choice, policies, settings_kept
 from pages.components.run.policies import Policies
 from pages.components.run.settings_kept import Choice, Kept
-from pages.components.style.words import inert, is_text, listed, plural
+from pages.components.style.formats import inert, is_text, listed, plural
 
 # Leads from the Run page to the Models page where a Conductor would have to be downloaded first.
 
@@ -127,7 +126,7 @@ def exclude(name: str, out: bool) -> None:
 
 def gates() -> tuple[str, ...]:
     """Returns when the next run waits for an approval, as written: it may hold what is no gate."""
-    return waits.chosen(_before("gates", ()), _before("gate_above_usd", None))
+    return gate_choice.chosen(_before("gates", ()), _before("gate_above_usd", None))
 
 
 def chosen_policies() -> Policies:
@@ -316,7 +315,9 @@ def expander(shown: PoolInfo | None = None) -> Sequence[WorkerSpec]:
         with middle:
             _choose_pool(names, fault)
             rules, above_usd = _before("gates", ()), _before("gate_above_usd", None)
-            waits.choose(specs, rules, above_usd, lambda name, key: _keep(name, key, () if name == "gates" else None))
+            gate_choice.choose(
+                specs, rules, above_usd, lambda name, key: _keep(name, key, () if name == "gates" else None)
+            )
         with right:
             _choose_limits()
             policies.choose(_policies_before(), lambda name, key: _keep(name, key, None))
@@ -339,7 +340,7 @@ def _label(specs: Sequence[WorkerSpec], shown: PoolInfo | None) -> str:
     chips = [f"Conductor: {conductor()}", f"Pool: {pool_name()}, {workers}", f"Limits: {' · '.join(parts)}"]
     chips += chosen_policies().in_words
     if waiting := gates():
-        chips.append(f"Waits: {listed([waits.in_words(gate) for gate in waiting])}")
+        chips.append(f"Waits: {listed([gate_choice.in_words(gate) for gate in waiting])}")
     other = shown is not None and (shown.name, set(shown.excluded)) != (pool_name(), set(out))
     return ("Next run " if other else "") + " ".join(f":gray-badge[{inert(chip)}]" for chip in chips)
 

@@ -21,9 +21,9 @@ from pages.components.app.access_log import looked
 from pages.components.app.session import current
 from pages.components.app.widgets import fault_box, worded
 from pages.components.run import new_plan, settings, task_box
-from pages.components.run.given_text import MOST_MIB, GivenPlan, given_plan, text_of
+from pages.components.run.pasted_plan import MOST_MIB, GivenPlan, given_plan, text_of
 from pages.components.run.task_box import PLANS_ASKED, TASK
-from pages.components.style.words import ago, inert, plural
+from pages.components.style.formats import ago, inert, plural
 from storage import RunSummary
 
 TEMPLATE, TEXT, EARLIER, SEVERAL = "A template", "A text or file", "An earlier run", "Several to choose from"

@@ -11,7 +11,7 @@ from conductor_core.workflow.model import QUESTION, AccessList, Fault, Step
 from conductor_core.workflow.validation import UNTOLD, Checked
 from pages.components.run import draft as drafts
 from pages.components.run.editing import Editing
-from pages.components.style.words import inert
+from pages.components.style.formats import inert
 
 ALL, CHOSEN = "All earlier steps", "Only these"
 

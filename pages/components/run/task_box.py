@@ -28,7 +28,7 @@ from pages.components.run.preflight import (
     take_choices_of,
 )
 from pages.components.run.settings import leads
-from pages.components.style.words import inert, plural
+from pages.components.style.formats import inert, plural
 
 # Starts a run that a person asks for on the page, and takes a double press for one.
 

@@ -7,7 +7,7 @@ from statistics import fmean
 from conductor_core.lab.records import in_order
 from conductor_core.lab.records.training import Stage, TrainingRecord
 from pages.components.records.folders import State
-from pages.components.style.words import seconds
+from pages.components.style.formats import seconds
 from pages.components.training.charts import grammar_in_words
 from pages.components.training.curves import STAGE_WORDS, STAGES, splits, stages_of, time_left_s
 

@@ -9,7 +9,7 @@ from conductor_core.run.share import read_shared
 from conductor_core.run.trace import fold
 from conductor_core.settings import Settings
 from pages.components.app.security import COOKIE
-from storage.access_log.queries import Asked
+from storage.access_log.queries import AccessQuery
 from tests.loopback.routes.conftest import Served
 from tests.support.damaging import doctor
 from tests.support.run_events import whole_run
@@ -72,7 +72,7 @@ async def test_a_program_that_follows_or_saves_a_run_without_the_page_is_on_reco
         await client.post(f"{served.origin}/api/runs/{RUN}/share", json={})
     await _share(served, RUN, {"words": 1})
     assert served.store.access_log.settle() is None
-    exported, viewed = served.store.access_log.read(Asked()).records
+    exported, viewed = served.store.access_log.read(AccessQuery()).records
     assert [(look.in_words, look.run_id) for look in (viewed, exported)] == [
         ("viewed: run page", RUN),
         ("exported: html", RUN),

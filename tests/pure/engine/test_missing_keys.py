@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from conductor_core.engine.missing_keys import also_missing, missing_keys
-from conductor_core.engine.pools import open_pool, read_specs
+from conductor_core.engine.pools import also_missing, missing_keys, open_pool, read_specs
 from conductor_core.engine.runner import Engine
 from conductor_core.run.request import RunRequest
 from conductor_core.workflow.model import Step, Workflow

@@ -9,8 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from conductor_core.chat.messages import WorkerSpec
-from conductor_core.export.formats import PLAN_FORMATS
-from conductor_core.export.mermaid import escaped
+from conductor_core.export.formats import PLAN_FORMATS, escaped
 from conductor_core.export.plan import Plan
 from conductor_core.workflow.model import CONDUCTOR_AGENT, Step, Workflow
 from conductor_core.workflow.parser import parse_workflow_file

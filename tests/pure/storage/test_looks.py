@@ -15,7 +15,7 @@ from conductor_core.run.values import Imported
 from storage import Store, open_store
 from storage.__main__ import main
 from storage.access_log import recorder
-from storage.access_log.queries import AccessRecord, Asked
+from storage.access_log.queries import AccessQuery, AccessRecord
 from storage.access_log.recorder import digests
 from storage.evidence.anchoring import places_of
 from storage.evidence.history import Report
@@ -36,9 +36,9 @@ def cli(capsys: pytest.CaptureFixture[str]) -> CommandLine:
     return CommandLine(capsys)
 
 
-def kept(store: Store, asked: Asked | None = None) -> list[AccessRecord]:
+def kept(store: Store, asked: AccessQuery | None = None) -> list[AccessRecord]:
     assert store.access_log.settle() is None
-    return list(store.access_log.read(asked or Asked()).records)
+    return list(store.access_log.read(asked or AccessQuery()).records)
 
 
 @pytest.fixture
@@ -141,7 +141,7 @@ def test_looks_stay_when_a_run_is_erased_or_deleted_with_who_did_it(database: Pa
     try:
         found = [(look.kind, look.run_id, look.caller) for look in kept(store)][:3]
         assert found == [("key", None, GRACE), ("deleted", "second", ADA), ("erased", "first", GRACE)]
-        assert [look.kind for look in kept(store, Asked(run_id="first"))] == ["erased", "exported", "viewed"]
+        assert [look.kind for look in kept(store, AccessQuery(run_id="first"))] == ["erased", "exported", "viewed"]
     finally:
         store.close()
 
@@ -186,7 +186,7 @@ def test_a_database_that_can_only_be_read_says_that_no_look_is_kept(
         store.access_log.viewed(["r"], "context page", ADA)
         store.access_log.searched("ada", [], "texts", ADA)
         assert store.access_log.settle() == "the database can only be read"
-        assert [look.what for look in store.access_log.read(Asked()).records] == ["run page"]
+        assert [look.what for look in store.access_log.read(AccessQuery()).records] == ["run page"]
         store.close()
 
 
@@ -342,7 +342,7 @@ def test_a_look_of_which_the_time_is_damaged_is_listed_without_one(
 def test_the_record_of_a_new_key_says_who_made_it(store: Store, path: Path) -> None:
     store.log.append_and_wait(*whole_run("r"))
     store.rotate_key(PAGE)
-    (look,) = kept(store, Asked(kind="key"))
+    (look,) = kept(store, AccessQuery(kind="key"))
     assert look.caller == PAGE
     store.close()
     assert checked(path).findings == []

@@ -21,7 +21,7 @@ from trl.trainer.grpo_config import GRPOConfig
 from trl.trainer.grpo_trainer import GRPOTrainer
 
 from conductor_core.errors import BadInput, InspectorError
-from conductor_core.lab.training import config as library_settings
+from conductor_core.lab.training import config as training_config
 from conductor_core.lab.training.checkpoint import SafeCheckpoints, writing
 from conductor_core.lab.training.config import GrpoConfig, ScaleConfig
 from conductor_core.lab.training.figures import trainer_figures
@@ -61,7 +61,7 @@ def arguments(
             "vllm_enable_sleep_mode": vllm.sleep,
         }
     return GRPOConfig(
-        **library_settings.grpo(config, seed=seed, cpu=cpu),
+        **training_config.grpo(config, seed=seed, cpu=cpu),
         output_dir=str(out),
         data_seed=seed,
         per_device_train_batch_size=scale.rows_per_device,

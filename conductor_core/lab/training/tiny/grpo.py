@@ -24,7 +24,7 @@ from trl.trainer.grpo_config import GRPOConfig as TrlConfig
 from conductor_core.errors import BadInput
 from conductor_core.lab.records import by_group
 from conductor_core.lab.records.training import HeldOut, Sample
-from conductor_core.lab.training import config as library_settings
+from conductor_core.lab.training import config as training_config
 from conductor_core.lab.training.config import BEST_OF, GrpoConfig, RecursionConfig
 from conductor_core.lab.training.corpus.corpus import draw_example
 from conductor_core.lab.training.figures import Judged, figures, trainer_figures
@@ -314,7 +314,7 @@ def supervised_batches(
 
 def arguments(config: GrpoConfig, seed: int, work: Path, *, cpu: bool) -> TrlConfig:
     return TrlConfig(
-        **library_settings.grpo(config, seed=seed, cpu=cpu),
+        **training_config.grpo(config, seed=seed, cpu=cpu),
         output_dir=str(work),
         activation_checkpointing=False,
         per_device_train_batch_size=config.group,

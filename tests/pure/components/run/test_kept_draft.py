@@ -9,8 +9,8 @@ import pytest
 from conductor_core.errors import BadInput
 from conductor_core.workflow.model import Step, Workflow
 from pages.components.run import draft as drafts
-from pages.components.run import kept_draft, kept_files
-from pages.components.run.kept_draft import NewPlan, read, remove, write
+from pages.components.run import draft_file, kept_files
+from pages.components.run.draft_file import NewPlan, read, remove, write
 from pages.components.run.kept_files import MOST_VERSIONS
 
 ME, OTHER = "a" * 32, "b" * 32
@@ -66,20 +66,20 @@ def test_only_the_last_versions_are_kept(tmp_path: Path) -> None:
 
 def test_a_damaged_file_is_named(tmp_path: Path) -> None:
     place = write(tmp_path, ME, NewPlan(edited(0), ""), None)
-    (tmp_path / kept_draft.FOLDER / f"{ME}.{place.edit_id}.json").write_text("{")
+    (tmp_path / draft_file.FOLDER / f"{ME}.{place.edit_id}.json").write_text("{")
     with pytest.raises(BadInput, match=f"{place.edit_id}.json cannot be read"):
         read(tmp_path, ME)
 
 
 def test_a_folder_that_cannot_be_written_says_what_that_means(tmp_path: Path) -> None:
-    (tmp_path / kept_draft.FOLDER).write_text("a file is in the way")
+    (tmp_path / draft_file.FOLDER).write_text("a file is in the way")
     with pytest.raises(BadInput, match="only until the page is loaded again"):
         write(tmp_path, ME, NewPlan(edited(0), ""), None)
 
 
 def test_browsers_that_planned_longest_ago_are_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kept_files, "MOST_FILES", 3)
-    folder = tmp_path / kept_draft.FOLDER
+    folder = tmp_path / draft_file.FOLDER
     folder.mkdir()
     for number in range(3):
         old = folder / f"{number:032x}.{number:012x}.json"
@@ -97,4 +97,4 @@ def test_writes_that_fail_leave_no_file(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(os, "replace", full)
     with pytest.raises(BadInput, match="No space left"):
         write(tmp_path, ME, NewPlan(edited(1), ""), None)
-    assert list((tmp_path / kept_draft.FOLDER).iterdir()) == []
+    assert list((tmp_path / draft_file.FOLDER).iterdir()) == []

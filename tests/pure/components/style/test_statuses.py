@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import get_args
 
 from conductor_core.run.trace import RunStatus, StepStatus
-from pages.components.style import words
+from pages.components.style import formats
 
-STATUS_JS = Path(words.__file__).parents[1] / "live_workflow" / "assets" / "status.js"
+STATUS_JS = Path(formats.__file__).parents[1] / "live_workflow" / "assets" / "status.js"
 ENTRY = re.compile(r'^  (\w+): \{ glyph: "(.+?)", word: "(.+?)" \},$', re.MULTILINE)
 
 
@@ -18,11 +18,11 @@ def table(name: str) -> dict[str, tuple[str, str]]:
 
 def test_a_run_is_called_the_same_in_history_and_on_its_page() -> None:
     told = {status: (glyph, word.lower()) for status, (glyph, word) in table("RUN_STATUS").items()}
-    assert told == words.RUN_STATUSES
+    assert told == formats.RUN_STATUSES
     assert set(told) == {*get_args(RunStatus), "damaged", "too_new", "key_away", "erased"}
 
 
 def test_a_step_is_called_the_same_in_its_card_and_in_the_timeline() -> None:
     told = table("STEP_STATUS")
-    assert {status: told[status] for status in words.STEP_STATUSES} == words.STEP_STATUSES
-    assert set(get_args(StepStatus)) == set(words.STEP_STATUSES)
+    assert {status: told[status] for status in formats.STEP_STATUSES} == formats.STEP_STATUSES
+    assert set(get_args(StepStatus)) == set(formats.STEP_STATUSES)

@@ -2,7 +2,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from pages.components.style.words import ago, inert, listed, numbers, plural, right_to_left, seconds
+from pages.components.style.formats import ago, inert, listed, numbers, plural, right_to_left, seconds
 
 NOW = datetime(2026, 1, 2, 12, 0, tzinfo=UTC)
 

@@ -16,7 +16,7 @@ from conductor_core.workflow.model import Step, Workflow
 from storage import Store, open_store
 from storage.search import search
 from storage.search.filters import Filters
-from storage.search.words import read_words
+from storage.search.query import read_words
 from tests.support.damaging import doctor
 from tests.support.older_schema import back_to
 from tests.support.run_events import (

@@ -8,7 +8,7 @@ from conductor_core.chat.messages import WorkerSpec
 from conductor_core.errors import BadInput
 from conductor_core.providers.servers import servers
 from conductor_core.run.request import read_gate
-from pages.components.style.words import inert
+from pages.components.style.formats import inert
 
 GATES, ABOVE_USD = "gates", "gate-above-usd"
 _OFFERED = ("plan", "steps")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from conductor_core.errors import BadInput
 from conductor_core.text import whole_characters
-from storage.search.scripts import is_dense
+from storage.search.dense_scripts import is_dense
 
 MOST_CHARACTERS = 1_000
 MOST_PARTS = 32

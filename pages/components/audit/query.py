@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, time
 
 from pages.components.app import address
-from storage.access_log.queries import KINDS as LOOK_KINDS
+from storage.access_log.queries import KINDS as ACCESS_KINDS
 from storage.search.filters import ANY, KINDS, Filters, end_of
 from storage.search.reading import FIELDS
 
@@ -24,7 +24,7 @@ CURSORS = ("before", "run")
 
 
 @dataclass(frozen=True)
-class Asked:
+class AuditQuery:
     """The address, read. ``fault``: what of it cannot be read."""
 
     typed: str
@@ -45,12 +45,12 @@ class Asked:
         return not self.typed and not self.filters and self.field is None
 
 
-def read() -> Asked:
+def read() -> AuditQuery:
     """Reads the address. Call it once, at the script's start."""
     told = {name: address.read(name) for name in OWN}
     faults: list[str] = []
     receiver = (told["provider-of-calls"] or "").partition("@")
-    return Asked(
+    return AuditQuery(
         typed=(told["q"] or "").strip(),
         view=told["view"] if told["view"] in VIEWS else FOUND,
         field=told["in"] if told["in"] in FIELDS else None,
@@ -64,7 +64,7 @@ def read() -> Asked:
         receiver=(receiver[0], receiver[2]) if receiver[1] else None,
         run_id=told["run"],
         looked_by=told["looked-by"],
-        looked_how=told["looked-how"] if told["looked-how"] in LOOK_KINDS else None,
+        looked_how=told["looked-how"] if told["looked-how"] in ACCESS_KINDS else None,
         looked_at=told["looked-at"],
         fault="; ".join(faults),
     )
