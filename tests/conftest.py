@@ -17,6 +17,13 @@ settings.register_profile("search", _PATIENT, max_examples=2000, print_blob=True
 settings.load_profile("same")
 
 
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """Keeps how a session ended, for ``.ci/run``. Processes that a session starts to share its tests keep nothing."""
+    cache = getattr(session.config, "cache", None)
+    if cache is not None and not hasattr(session.config, "workerinput"):
+        cache.set("ci/exit_status", int(exitstatus))
+
+
 @pytest.fixture(autouse=True)
 def _only_loopback(monkeypatch: pytest.MonkeyPatch) -> None:
     connect = socket.socket.connect

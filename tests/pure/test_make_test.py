@@ -1,10 +1,8 @@
-"""Continuous integration runs every test once, whatever command of the Makefile it belongs to."""
+"""Every test belongs to one command of the Makefile."""
 
 import re
 import subprocess
 from pathlib import Path
-
-import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 APART = ("test-training", "test-servers", "test-exports", "test-names")
@@ -24,8 +22,3 @@ def test_what_make_test_leaves_out_is_what_the_other_commands_run() -> None:
     assert sum(map(len, apart)) == len(set().union(*apart))
     for folder in set().union(*apart):
         assert list((ROOT / folder).rglob("test_*.py")), folder
-
-
-@pytest.mark.parametrize("target", ["test", *APART, "check"])
-def test_continuous_integration_runs_each_command(target: str) -> None:
-    assert f"make {target}\n" in (ROOT / ".ci" / "run").read_text()
