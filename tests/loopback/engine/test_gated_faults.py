@@ -37,7 +37,7 @@ def test_a_run_that_can_never_be_taken_up_is_left_alone(
         tried.append(run_id)
         raise EventOutOfOrder("always another one")
 
-    monkeypatch.setattr(host, "_take_up", never)
+    monkeypatch.setattr(host, "_resume", never)
     said(store, run_id)
     deadline_s = time.monotonic() + 20
     while "cannot be taken up" not in caplog.text and time.monotonic() < deadline_s:

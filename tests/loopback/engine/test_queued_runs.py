@@ -27,7 +27,7 @@ from storage import open_store
 store = open_store(sys.argv[1])
 store.mark_interrupted()
 host = EngineHost(store.log, Settings(rehearsal_tokens_per_s=0, warm_up=False), store)
-host.take_up(sys.argv[2])
+host.resume(sys.argv[2])
 print(host.wait(sys.argv[2], 60).model_dump_json())
 host.close()
 store.close()
