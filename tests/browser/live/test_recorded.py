@@ -1,6 +1,5 @@
 """The first minute: a recorded run plays on the page that has no run, out of the way, and nothing jumps."""
 
-import json
 import re
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -10,10 +9,8 @@ from playwright.sync_api import Page, expect
 
 from tests.browser.conftest import App
 from tests.browser.pages.conftest import status
-from tests.browser.pages.test_run_layout import SHIFTS, shifted
 
 OpenPage = Callable[..., Page]
-MOST_SHIFT = 0.02
 SAID = "Recorded run, simulated, "
 FOCUS = "() => document.activeElement === document.body"
 
@@ -32,10 +29,15 @@ def _clock(page: Page) -> str:
     return page.locator(".recorded-clock").inner_text()
 
 
+def _graph(page: Page) -> tuple[float, float, float]:
+    """Where the graph begins, and its width."""
+    place = page.locator(".map").bounding_box()
+    assert place is not None
+    return place["x"], place["y"], place["width"]
+
+
 def test_from_the_first_page_to_the_answer_of_the_first_run(first_start: App, open_page: OpenPage) -> None:
-    page = open_page("about:blank", width=1280, height=720)
-    page.add_init_script(SHIFTS)
-    page.goto(first_start.url)
+    page = open_page(first_start.url, width=1280, height=720)
     label = page.locator(".recorded .pill")
     expect(label).to_have_text(f"{SAID}replaying")
     expect(page.locator('.pane[data-status="running"]').first).to_be_visible()
@@ -66,14 +68,11 @@ def test_from_the_first_page_to_the_answer_of_the_first_run(first_start: App, op
     expect(label).to_have_text(f"{SAID}stopped")
     page.get_by_role("button", name="The train").click()
     expect(task).to_have_value(re.compile("train leaves"))
-    place = page.locator(".map").bounding_box()
-    assert place is not None
+    place = _graph(page)
     page.keyboard.press("Control+Enter")
     page.wait_for_url(re.compile("run="))
     expect(page.locator('.pane[data-status="running"]').first).to_be_visible()
-    during = page.locator(".map").bounding_box()
-    assert during is not None
-    assert (during["x"], during["y"], during["width"]) == (place["x"], place["y"], place["width"])
+    assert _graph(page) == place
     expect(page.locator(".recorded")).to_be_hidden()
     expect(status(page)).to_contain_text("Completed")
     expect(page.locator(".timeline")).to_be_visible()
@@ -81,7 +80,7 @@ def test_from_the_first_page_to_the_answer_of_the_first_run(first_start: App, op
     order = ".outcome .conclusion, .outcome-body, .map, .pane"
     first, *_ = page.locator(order).evaluate_all("parts => parts.map((part) => part.className)")
     assert "conclusion" in first
-    assert shifted(page) < MOST_SHIFT, json.dumps(page.evaluate("window.shifts"), indent=1)
+    assert _graph(page) == place, "neither the run nor its answer moves it"
 
 
 def test_who_asked_for_less_motion_sees_the_end_and_opens_the_run(first_start: App, open_page: OpenPage) -> None:

@@ -1,11 +1,10 @@
 """The Run page at the size of a projector: before, during and after a run what matters is in view and stays there."""
 
-import json
 import re
 from collections.abc import Callable
 
 import pytest
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import Locator, Page, Route, expect
 
 from tests.browser.conftest import App
 from tests.browser.pages.conftest import Make, begin_here, status
@@ -19,32 +18,51 @@ PARALLEL = (
     ("scientist", "Solve this independently: {question}", ()),
     ("verifier", "Recompute both results: {question}", (1, 2)),
 )
-MOST_SHIFT = 0.05
 SEEN_TO_ITS_END = """
 part => {
   const { left, bottom } = part.getBoundingClientRect()
   return part.contains(document.elementFromPoint(left + 20, bottom - 4))
 }
 """
-# Kept from the first moment on, with what moved from where to where. A shift that follows a person's input is theirs.
-SHIFTS = """
-window.shifts = []
-const name = (node) => node?.className ?? node?.nodeName
-const place = ({ x, y, width, height }) => [x, y, width, height].map(Math.round).join(" ")
-new PerformanceObserver((list) => {
-  for (const { value, hadRecentInput, sources } of list.getEntries()) {
-    if (hadRecentInput) continue
-    const moved = sources.map(({ node, previousRect, currentRect }) => {
-      return `${name(node)}: ${place(previousRect)} -> ${place(currentRect)}`
-    })
-    window.shifts.push({ value, moved })
+# Where what has a key and is in view begins, once its fonts are there.
+PLACES = """
+async () => {
+  await document.fonts.ready
+  const places = {}
+  for (const part of document.querySelectorAll('[class*="st-key-"]')) {
+    const { x, y, width, height } = part.getBoundingClientRect()
+    const keys = [...part.classList].filter((each) => each.startsWith("st-key-"))
+    if (width && height && y < innerHeight) places[keys.join(" ")] = [x, y].map(Math.round)
   }
-}).observe({ type: "layout-shift", buffered: true })
+  return places
+}
 """
 
 
-def shifted(page: Page) -> float:
-    return float(page.evaluate("window.shifts.reduce((sum, { value }) => sum + value, 0)"))
+class Held:
+    """What a page asks for and gets only when it is let go: so both states can be looked at, at any pace."""
+
+    def __init__(self, page: Page, what: str) -> None:
+        self._held: list[Route] = []
+        self._free = False
+        page.route(what, self._meet)
+
+    def _meet(self, route: Route) -> None:
+        if self._free:
+            route.continue_()
+        else:
+            self._held.append(route)
+
+    def let_go(self) -> None:
+        self._free = True
+        for route in self._held:
+            route.continue_()
+
+
+def at_rest(page: Page) -> dict[str, list[int]]:
+    """Where the parts of the page begin, once its script has ended."""
+    expect(page.locator('[data-test-script-state="notRunning"]')).to_be_visible()
+    return dict(page.evaluate(PLACES))
 
 
 def scrolled(page: Page) -> float:
@@ -140,7 +158,7 @@ def test_what_a_click_changes_is_in_view(
         ("link to a run that goes on", 1280, 720),
     ],
 )
-def test_nothing_jumps_while_the_page_loads(
+def test_nothing_moves_when_the_run_comes(
     app: App, open_page: OpenPage, make_run: Make, way: str, width: int, height: int
 ) -> None:
     address = app.url
@@ -151,27 +169,36 @@ def test_nothing_jumps_while_the_page_loads(
         begin_here(beginner, app, make_run(plan_only=True))
         address = beginner.url
     page = open_page("about:blank", width=width, height=height, cold=True)
-    page.add_init_script(SHIFTS)
-    page.goto(address)
+    held = Held(page, "**/conductor-inspector.live_workflow/style.css*")
+    with page.expect_request("**/style.css*"):
+        page.goto(address)
+    expect(page.locator(".st-key-live")).to_be_attached()
+    if way != "first page":
+        expect(page.get_by_role("button", name="The train")).to_be_visible()
+    before = at_rest(page)
+    assert {"st-key-task", "st-key-run", "st-key-live"} <= before.keys()
+    held.let_go()
     if way == "first page":
         expect(page.get_by_text("The Conductor plans")).to_be_visible()
     else:
         expect(page.locator(".pane")).to_have_count(5)
-        expect(page.get_by_role("button", name="The train")).to_be_visible()
     if way == "link to a run":
         expect(page.locator(".timeline")).to_be_visible()
-    page.wait_for_load_state("networkidle")
-    assert shifted(page) <= MOST_SHIFT, json.dumps(page.evaluate("window.shifts"), indent=1)
+    assert at_rest(page).items() >= before.items()
 
 
-@pytest.mark.parametrize(("address", "whole"), [("evaluate", ".spreads, table.heat"), ("training", ".js-plotly-plot")])
-def test_no_other_page_moves_while_it_loads(app: App, open_page: OpenPage, address: str, whole: str) -> None:
+@pytest.mark.parametrize(("address", "last"), [("evaluate", ".st-key-heat"), ("training", ".st-key-training-config")])
+def test_no_other_page_moves_when_its_figures_come(app: App, open_page: OpenPage, address: str, last: str) -> None:
     page = open_page("about:blank", width=1280, height=720, cold=True)
-    page.add_init_script(SHIFTS)
-    page.goto(f"{app.url}/{address}")
-    expect(page.locator(whole).last).to_be_attached()
-    page.wait_for_load_state("networkidle")
-    assert shifted(page) <= MOST_SHIFT, json.dumps(page.evaluate("window.shifts"), indent=1)
+    held = Held(page, "**/api/plotly*.js")
+    with page.expect_request("**/api/plotly*.js"):
+        page.goto(f"{app.url}/{address}")
+    expect(page.locator(last)).to_be_attached()
+    before = at_rest(page)
+    assert len(before) > 10
+    held.let_go()
+    expect(page.locator(".js-plotly-plot").last).to_be_attached()
+    assert at_rest(page).items() >= before.items()
 
 
 def test_a_task_of_two_lines_moves_nothing_and_a_long_one_opens_over_the_page(app: App, open_page: OpenPage) -> None:

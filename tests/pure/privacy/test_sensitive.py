@@ -3,7 +3,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from conductor_core.privacy.detectors import SENSITIVE, OpenText, find
-from tests.support.growth import grows_with_length
 
 KINDS = frozenset(SENSITIVE)
 
@@ -120,8 +119,9 @@ def test_no_way_of_cutting_a_stream_shows_what_is_hidden(parts: list[str], sizes
     ],
 )
 def test_the_work_is_linear_in_the_length(part: str) -> None:
-    find("+ 1234567", KINDS)  # its tables are loaded
-    assert grows_with_length(lambda text: find(text, KINDS), part, 8_000)
+    """So long a text comes to its end. By the square of its length it would take many minutes."""
+    text = part * (400_000 // len(part))
+    assert all(text[found.low : found.high] for found in find(text, KINDS))
 
 
 def test_ordinary_text_comes_a_word_late() -> None:
