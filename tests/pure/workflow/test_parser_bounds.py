@@ -1,7 +1,6 @@
 """Whatever the size of a text, what is read, told and kept of it is bounded. ``benchmarks.hostile_plans`` has times."""
 
 import json
-import time
 import tracemalloc
 
 import pytest
@@ -57,16 +56,13 @@ def test_what_is_told_and_kept_of_any_text_is_little(opening: str, size: int) ->
         assert len(partial_steps(text)) <= MAX_STEPS_READ
 
 
-def test_a_file_of_commas_is_refused_in_a_moment() -> None:
+def test_a_file_of_commas_is_refused_after_few_of_them() -> None:
     text = repeated("model_id = [", ",", MUCH)
     tracemalloc.start()
-    began_s = time.process_time()
     parsed = parse_workflow_file(text[:MAX_COMPLETION_CHARACTERS])
     whole = parse_workflow_file(text)
-    took_s = time.process_time() - began_s
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert took_s < 5, "it takes 0.1 s; without a bound, minutes under tracemalloc"
     assert peak < 50e6
     assert len(parsed.model_dump_json()) < 20_000
     assert [fault.code for fault in parsed.faults] == ["too_large"]
