@@ -30,6 +30,7 @@ def test_a_cell_opens_the_message_by_keyboard_alone(app: App, open_page: OpenPag
     page = open_context(app, open_page, run)
     first = page.get_by_role("button", name="the question for step 0: granted")
     first.focus()
+    expect(first).to_be_focused()
     page.keyboard.press("ArrowRight")
     page.keyboard.press("ArrowDown")
     cell = page.get_by_role("button", name="step 0 of planner for step 1: granted")
@@ -41,7 +42,7 @@ def test_a_cell_opens_the_message_by_keyboard_alone(app: App, open_page: OpenPag
     expect(cell).to_be_focused()
     expect(cell).to_have_attribute("aria-pressed", "true")
     # The matrix is one stop of the Tab key, and the chosen cell is that stop.
-    assert page.locator('.context-cell[tabindex="0"]').count() == 1
+    expect(page.locator('.context-cell[tabindex="0"]')).to_have_count(1)
     page.keyboard.press("End")
     expect(page.get_by_role("button", name="step 0 of planner for step 4: withheld")).to_be_focused()
     page.keyboard.press("Space")

@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from playwright.sync_api import CDPSession, Page, expect
+from playwright.sync_api import Page, expect
 
 from tests.browser.conftest import App
 from tests.browser.pages.conftest import Tell, becomes
@@ -184,29 +184,13 @@ def test_a_page_without_a_formula_never_asks_for_katex(app: App, open_page: Open
 RENDER = """
 async ({ script, count }) => {
   const { renderMarkdown } = await import(script)
-  renderMarkdown("\\\\(".repeat(count))
+  return renderMarkdown("\\\\(".repeat(count)).childElementCount
 }
 """
 
 
-def test_thirty_two_times_as_many_formulas_take_no_thousand_times_as_long(app: App, open_page: OpenPage) -> None:
+def test_a_million_formulas_that_are_never_closed_are_drawn(app: App, open_page: OpenPage) -> None:
+    """They come to an end. If each were compared with each, it would take hours."""
     page = open_page(app.url)
     script = f"{app.url}/_stcore/bidi-components/conductor-inspector.live_workflow/text.js"
-    session = page.context.new_cdp_session(page)
-    session.send("Performance.enable")
-
-    def worked_s(count: int) -> float:
-        """Processor time: what else the machine does is no part of it."""
-        before = _thread_s(session)
-        page.evaluate(RENDER, {"script": script, "count": count})
-        return _thread_s(session) - before
-
-    worked_s(1_000)
-    few = min(worked_s(3_000) for _ in range(10))
-    many = min(worked_s(96_000) for _ in range(2))
-    assert many < 500 * few, f"a thousand times as long where each is compared with each: {few} s, {many} s"
-
-
-def _thread_s(session: CDPSession) -> float:
-    metrics = session.send("Performance.getMetrics")["metrics"]
-    return next(float(each["value"]) for each in metrics if each["name"] == "ThreadTime")
+    assert page.evaluate(RENDER, {"script": script, "count": 1_000_000}) == 1

@@ -16,7 +16,8 @@ from conductor_core.run.request import RunRequest
 from conductor_core.run.trace import RunTrace
 from conductor_core.run.values import PoolInfo
 from conductor_core.settings import Settings
-from conductor_core.workflow.parser import Parsed, parse_completion
+from conductor_core.workflow.parser import parse_completion
+from conductor_core.workflow.source import Parsed
 from storage import Store
 from tests.support.fakes import lists_of, workflow_of
 from tests.support.provider import Answer, Call, Hang, Reply, ScriptedProvider, delta, deterministic_answer, sse

@@ -15,7 +15,8 @@ from conductor_core.run import events as ev
 from conductor_core.run.request import RunRequest
 from conductor_core.settings import Settings
 from conductor_core.workflow.model import Step, Workflow
-from conductor_core.workflow.parser import PartialStep, partial_steps
+from conductor_core.workflow.parser import partial_steps
+from conductor_core.workflow.source import PartialStep
 from pages.components.app import routes
 from pages.components.app.routes import CLOSE_DONE, CLOSE_UNKNOWN_RUN
 from pages.components.live_workflow import messages as live

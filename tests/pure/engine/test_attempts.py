@@ -2,11 +2,13 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from conductor_core.chat.messages import Chunk, Finished, Message, TextDelta, Usage
+from conductor_core.engine import recorder, runner
 from conductor_core.engine.runner import Engine
 from conductor_core.errors import WorkerFailed, WorkerRateLimited, WorkerUnreachable
 from conductor_core.run.events import StepCompleted, StepDelta, StepRetried, StepStarted
@@ -75,32 +77,35 @@ async def test_the_last_attempt_is_paid_for_in_the_same_way(silence: Reply, code
     assert step.at_list_price
 
 
-async def test_the_first_token_is_the_first_and_not_the_last() -> None:
-    pause_s = 0.1
+@pytest.fixture
+def now(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """The clock of a run: ``s`` seconds, and never more by itself."""
+    pinned = SimpleNamespace(s=0.0)
+    for module in (runner, recorder):
+        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: pinned.s))
+    return pinned
 
+
+async def test_the_first_token_is_the_first_and_not_the_last(now: SimpleNamespace) -> None:
     class Slow(ScriptedWorker):
         async def answer(self, messages: Sequence[Message]) -> AsyncGenerator[Chunk]:
             for piece in ("one ", "two ", "three"):
                 yield TextDelta(text=piece)
-                await asyncio.sleep(pause_s)
+                now.s += 0.1
             yield Finished(finish_reason="stop", usage=Usage(input_tokens=1, output_tokens=3), model="a-model")
 
     step, _ = await step_of(Slow("a"))
     assert step.output == "one two three"
-    assert step.first_token_ms is not None
-    assert step.duration_ms is not None
-    assert step.duration_ms - step.first_token_ms > 2 * pause_s * 1000
+    assert (step.first_token_ms, step.duration_ms) == (0, 300)
 
 
-async def test_after_a_retry_the_first_token_is_of_the_answer_that_counts() -> None:
-    worker = ScriptedWorker("a").then(
-        Reply(text="lost", error=WorkerFailed("500")),
-        Reply(text="kept", wait_s=0.1),
-    )
-    step, _ = await step_of(worker)
-    assert step.output == "kept"
-    assert step.first_token_ms is not None
-    assert step.first_token_ms >= 100
+async def test_after_a_retry_the_first_token_is_of_the_answer_that_counts(now: SimpleNamespace) -> None:
+    def answer(_: object) -> Reply:
+        now.s += 0.1
+        return Reply(text="kept") if now.s > 0.15 else Reply(text="lost", error=WorkerFailed("500"))
+
+    step, _ = await step_of(ScriptedWorker("a", answer))
+    assert (step.output, step.first_token_ms) == ("kept", 200)
 
 
 async def test_text_that_no_event_held_yet_when_the_run_was_cancelled_is_in_its_record() -> None:
