@@ -122,19 +122,22 @@ def test_a_run_is_cancelled_although_the_command_cannot_be_kept(
 def test_who_watches_is_told_each_command_once_and_none_from_before(store: Store, path: Path) -> None:
     store.log.append_and_wait(created("one"), created("two"))
     store.send(Cancel(run_id="one"))
-    last_command: list[SentCommand] = []
-    watch = store.watch(last_command.append)
+    heard: list[SentCommand] = []
+    watch = store.watch(heard.append)
     other = open_store(f"sqlite:///{path}")
     sent = [
         other.send(Cancel(run_id="two", door="cli")) if number % 2 else store.send(Cancel(run_id="one"))
         for number in range(20)
     ]
-    _until(lambda: len(last_command) == 20)
-    assert [each.id for each in last_command] == sent == list(range(2, 22))
+    _until(lambda: len(heard) == 20)
+    assert [each.id for each in heard] == sent == list(range(2, 22))
     watch.close()
+    heard_on: list[SentCommand] = []
+    still_open = store.watch(heard_on.append)
     store.send(Cancel(run_id="one"))
-    time.sleep(0.3)
-    assert len(last_command) == 20
+    _until(lambda: len(heard_on) == 1)
+    assert len(heard) == 20
+    still_open.close()
     other.close()
 
 
