@@ -165,7 +165,7 @@ def exact_effects(task: RehearsalTask, experiments: Experiments, drawn: Drawn) -
 
 
 def first_by_exact(chances: dict[Change, float]) -> Change:
-    """Returns what ranks first by the rule of ``blame.effects`` if no effect had an interval."""
+    """Returns what ranks first by the rule of ``blame.experiments`` if no effect had an interval."""
     decide = {change: effect for change, effect in chances.items() if effect > MARGIN} or chances
     accesses = {change: effect for change, effect in decide.items() if change.source is not None}
     strongest = max(accesses.values(), default=0.0)

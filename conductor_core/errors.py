@@ -1,4 +1,4 @@
-"""Every error a user can meet, named by the boundary at which it arises.
+"""Every error a user can meet, named by the boundary at which it arises; and advice on what a person can do about it.
 
     InspectorError
     ├── BadInput                what the user gave cannot be used (exit 2)
@@ -270,9 +270,7 @@ class ContentMissing(StoreError): ...
 class EventOutOfOrder(StoreError): ...
 
 
-# Says, on the page and in the terminal, what a person can do about a fault, by the code that the run records.
-#
-# The codes are the names of the errors (``errors``), and ``AnswerCut`` and the like for incomplete answers.
+# Advice: what a person can do about a fault, by the code that the run records (an error's name, or ``AnswerCut`` etc.).
 
 OTHERWISE = "Edit the plan or re-run: finished steps are reused."
 _REUSED = "finished steps are reused"

@@ -1,7 +1,11 @@
-"""Locks between processes. They say who may write, and which writers of runs and of folders of records are alive.
+"""Locks between processes, and questions about paths that never raise.
 
-All are ``flock`` locks on small files. The kernel drops them when a process dies. So they are right across containers,
-reused process ids and moved clocks, where a recorded process id is not.
+The locks say who may write, and which writers of runs and of folders of records are alive. All are ``flock`` locks on
+small files. The kernel drops them when a process dies. So they are right across containers, reused process ids and
+moved clocks, where a recorded process id is not.
+
+Paths come from people, records and kept choices, and may be any text. ``Path`` raises if a name is too long, a folder
+may not be entered, or ``~NAME`` names nobody.
 """
 
 import errno
@@ -57,11 +61,6 @@ class FileLock:
     def close(self) -> None:
         """Releases the lock and the file; the lock cannot be used afterwards."""
         os.close(self._file)
-
-
-# Asks about paths from people, records and kept choices, which may be any text. These functions never raise.
-#
-# ``Path`` raises if a name is too long, a folder may not be entered, or ``~NAME`` is no user.
 
 
 def expand_path(text: str) -> Path:

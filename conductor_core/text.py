@@ -1,4 +1,7 @@
-"""Reads the escapes of JSON and of Python's literals, which a plan's text may have."""
+"""Texts from elsewhere: the escapes that a plan's text may have (JSON's, Python's), and characters that are not plain.
+
+Such characters are joined where they arrive in pieces, and written out where they would be obeyed.
+"""
 
 import re
 import sys
@@ -48,8 +51,6 @@ def _character(found: re.Match[str]) -> str:
     number = int(found["x"] or found["u"] or found["U"], 16)
     return chr(number) if number <= sys.maxunicode else "\N{REPLACEMENT CHARACTER}"
 
-
-# Characters of texts from elsewhere: joined where they arrive in pieces, written out where they would be obeyed.
 
 _HIGH = range(0xD800, 0xDC00)
 _UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")

@@ -1,4 +1,4 @@
-"""The store as the pages and the command line see it."""
+"""The store as the pages and the command line see it, opened as the settings say, with its log's key and anchor."""
 
 import logging
 import sqlite3
@@ -404,9 +404,6 @@ def open_store(
     except BaseException:
         database.close()
         raise
-
-
-# Opens the store as the settings say, with its log's key and anchor.
 
 
 def store_of(file: Path, settings: Settings) -> Store:

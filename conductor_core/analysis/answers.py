@@ -1,4 +1,7 @@
-"""Finds the final answer in a model's prose: ``\boxed{}``, ``####``, "the answer is", bold words."""
+r"""Finds the final answer in a model's prose: ``\boxed{}``, ``####``, "the answer is", bold words; and refusals.
+
+``refuses`` tells by words, in many languages, whether a text says at its beginning that its writer cannot answer.
+"""
 
 import re
 from dataclasses import dataclass
@@ -115,8 +118,6 @@ def _braced(text: str, start: int) -> str | None:
                 return text[start + 1 : place]
     return None
 
-
-# Tells by words, in many languages, whether a text says at its beginning that its writer cannot answer.
 
 _READ = 600
 """Characters in which a refusal shows itself; what comes later is about something else."""

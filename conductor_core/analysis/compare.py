@@ -1,4 +1,9 @@
-"""Two runs beside each other: which step is which, whose output changed, and because of what. Pure."""
+"""Two runs beside each other, or two rounds of one run: which step is which, what changed, and because of what. Pure.
+
+``workflow.edits`` says which step of a plan is which and what each may see now. ``compare_plans`` lists that as
+differences that a script can read: applied to the first plan, they give the second one exactly as it is written.
+A round is compared as a run of its own.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -9,11 +14,6 @@ from conductor_core.run.trace import RoundTrace, RunTrace, StepTrace
 from conductor_core.run.values import Path, label
 from conductor_core.workflow.edits import Origins, PlanChanges, compare
 from conductor_core.workflow.model import CONDUCTOR_AGENT, AccessList, Frozen, Step, Workflow
-
-# The differences of two plans as a list that leads from one to the other.
-#
-# ``workflow.changes`` says which step is which and what each may see now; this lists it so that a script can read it,
-# and so that the list, applied to the first plan, gives the second one exactly as it is written.
 
 Change = Literal["added", "removed", "changed", "moved"]
 Part = Literal["instruction", "agent", "access_list"]
@@ -341,7 +341,7 @@ def _task(trace: RunTrace) -> list[object]:
     return [(turn.role, identity_of(turn.content)) for turn in trace.conversation]
 
 
-# The rounds of one run beside each other: each as a run of its own, so that two are compared as two runs are. Pure.
+# Rounds of one run.
 
 
 def opened_rounds(trace: RunTrace) -> tuple[Path, ...]:

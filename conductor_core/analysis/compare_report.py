@@ -1,4 +1,8 @@
-"""What a comparison of two runs says, in sentences. The page and the command line say the same."""
+"""What a comparison of two runs says: in sentences, the same on the page and in the terminal, and as JSON.
+
+Scripts rely on the keys of ``comparison_document``, which ``compare --json`` prints: add some, never change or remove
+one.
+"""
 
 from collections.abc import Sequence
 from typing import Any
@@ -195,7 +199,7 @@ def letter(place: int) -> str:
     return chr(ord("A") + place) if place < 26 else letter(place // 26 - 1) + letter(place % 26)
 
 
-# The JSON document that ``compare --json`` prints. Scripts rely on its keys: add some, never change or remove one.
+# The JSON document.
 
 Document = dict[str, Any]
 

@@ -2,7 +2,8 @@
 
 It works by rule, for any model's text and without another model. Marks that models are taught (a box, a tag, a label)
 come first, then words that introduce an answer, then emphasis at the end, then a concluding sentence. It rewords
-nothing: the conclusion is in the text, but for its markup.
+nothing: the conclusion is in the text, but for its markup. ``defined_name`` finds the function, class or type that a
+piece of code defines, in common languages; ``answer_key`` tells whether two answers say the same, whatever their words.
 """
 
 import json
@@ -16,7 +17,7 @@ from typing import Literal
 from conductor_core.analysis.answers import Block, boxed, fenced_blocks, introduced, refuses
 from conductor_core.analysis.plain_text import is_formula, plain, sentences
 
-# Finds the name of a piece of code: the function, class or type that it defines, in common languages.
+# Names that code defines.
 
 _READ = 20_000
 """Characters of a piece that are looked at."""
@@ -349,7 +350,7 @@ def _cut(line: str) -> str:
     return line if len(line) <= LONGEST_CONCLUSION else f"{line[: LONGEST_CONCLUSION - 1].rstrip()}…"
 
 
-# Tells whether two answers say the same, whatever their words.
+# Answers that say the same.
 
 _WRAPPING = " \t\n\"'`*_$.,;:!“”‘’"
 _LATEX_TEXT = re.compile(r"\\(?:text|textbf|textit|mathrm|mathbf|mbox)\s*\{([^{}]*)\}")

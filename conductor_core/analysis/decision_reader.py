@@ -41,7 +41,7 @@ from conductor_core.run.trace import Approval, RoundTrace, RunTrace, StepTrace, 
 from conductor_core.run.values import Path, SharedOutput, label
 from conductor_core.workflow.model import QUESTION
 
-# The steps of a run in a decision record: what each was told, what it saw and did not see, what it answered.
+# Steps: what each was told, what it saw and did not see, what it answered.
 
 
 def step_parts(trace: RunTrace, events: Sequence[Event], flow: ContextFlow) -> tuple[StepPart, ...]:
@@ -110,7 +110,7 @@ def _sent(step: StepTrace, known: Mapping[str, str]) -> Iterator[Sent]:
         yield Sent(role=message.role, text="" if same_as else text, same_as=same_as)
 
 
-# The plans of a run in a decision record: who wrote each, and what people changed in it.
+# Plans: who wrote each, and what people changed in it.
 
 
 def plan_parts(trace: RunTrace, events: Sequence[Event]) -> tuple[PlanPart, ...]:

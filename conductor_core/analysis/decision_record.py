@@ -1,6 +1,7 @@
-"""The form of a decision record: what a page, a file and a script show of a run to somebody who audits it.
+"""The form of a decision record, and its words: what page, file and script show an auditor of a run.
 
-``reading`` fills it from the run's events. All texts are those of the record: of people and models, never markup.
+``decision_reader`` fills it from the run's events. All texts are those of the record: of people and models, never
+markup.
 """
 
 from collections.abc import Sequence
@@ -286,7 +287,7 @@ class DecisionRecord(Frozen):
     failures: tuple[Failure, ...]
 
 
-# The words of a decision record: who, where, when and how, as page, file and command line say it.
+# Words: who, where, when and how.
 
 
 def who(trace: RunTrace, caller: Caller | None) -> Who:

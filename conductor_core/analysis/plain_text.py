@@ -1,9 +1,10 @@
-"""Turns Markdown and LaTeX into a line of plain text, and finds where sentences end. Rewords nothing."""
+r"""Turns Markdown and LaTeX into a line of plain text, and finds where sentences end. Rewords nothing.
+
+A formula becomes one line of the same meaning: ``\frac{1}{x+1}`` is ``1/(x+1)``, never ``1/x+1``.
+"""
 
 import re
 from collections.abc import Iterator
-
-# Writes a formula as one line of text with the same meaning: ``\frac{1}{x+1}`` is ``1/(x+1)``, never ``1/x+1``.
 
 _TEXT = re.compile(
     r"\\(?:text|textbf|textit|textrm|mathrm|mathbf|mathit|mathbb|mathcal|mbox|operatorname|boxed|fbox)\s*\{([^{}]{0,200})\}"

@@ -1,8 +1,10 @@
-"""The experiments of a blame as data: what is changed in a run's plan, which steps are asked anew, and what that takes.
+"""The experiments of a blame as data: what is changed in a plan, which steps are re-run, and what came of it. Pure.
 
 An experiment compares two arms with the same seeds. In the arm *with*, something is changed: a step gives a fresh
 answer, or its access to one earlier output is cut or granted. In the arm *without*, it is not. In both, all steps below
-are asked anew, and all others keep their recorded answers. Several experiments share an arm, so it is replayed once.
+are re-run, and all others keep their recorded answers. Several experiments share an arm, so it is replayed once.
+
+``effects`` folds the answers of the replays into the effect of each change, and ranks the changes.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -294,7 +296,7 @@ def _plan_of(source: RunTrace) -> Workflow:
     return plan
 
 
-# Folds the answers of replays into the effect of each change, and ranks the changes. Pure.
+# Effects of changes.
 
 MARGIN = 0.1
 """An effect within so much of zero, in flips per replay, counts as none."""

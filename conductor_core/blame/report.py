@@ -1,4 +1,4 @@
-"""What a blame says, in sentences. The page and the command line say the same."""
+"""What a blame says: in sentences, the same on the page and in the terminal, and as one JSON document."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -139,7 +139,7 @@ def _steps(indices: Sequence[int]) -> str:
     return f"step{'s' if len(indices) > 1 else ''} {', '.join(map(str, indices))}".capitalize()
 
 
-# A blame as one JSON document.
+# The JSON document.
 
 
 def blame_document(blame: Blame, ranking: tuple[Effect, ...]) -> dict[str, Any]:

@@ -1,7 +1,8 @@
 """Carries out replays that are not recorded yet, several at once, until all ended, the budget is used or it is stopped.
 
 Each replay is an ordinary run: a child of the run that is blamed, marked by its purpose and by its row of a batch. So
-what is recorded is not run again, and a replay that broke off goes on from its finished steps.
+what is recorded is not run again, and a replay that broke off goes on from its finished steps. ``Verdicts`` decides
+when two answers count as one: by a grader where the right answer is known, else by what they conclude.
 """
 
 from collections.abc import Callable, Iterable
@@ -35,8 +36,6 @@ from conductor_core.run.actor import Caller, Door
 from conductor_core.run.costs import Cost
 from conductor_core.run.request import RunRequest, new_run_id
 from conductor_core.run.trace import RunTrace
-
-# Decides when two answers count as one: by a grader where the right answer is known, else by what they conclude.
 
 _LONGEST_TRUTH = 2000
 

@@ -1,4 +1,7 @@
-"""The words that the engine and all providers share: messages to a model, and chunks from it."""
+"""The vocabulary of the engine and all providers: messages and their parts, what a model sends, and both protocols.
+
+A worker answers a step (``Worker``), a Conductor writes a plan (``Conductor``). An answer ends in one of ``Ending``.
+"""
 
 import base64
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
@@ -9,8 +12,6 @@ from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, Pos
 
 from conductor_core.precision import Packed
 from conductor_core.workflow.model import Frozen
-
-# The ways in which an answer can end, and what may be done about an incomplete one.
 
 Ending = Literal["completed", "refused", "filtered", "cut", "empty"]
 """How an answer ended, as its provider says. All but the first are incomplete."""
@@ -40,7 +41,7 @@ WHY_EMPTY: dict[Ending, str] = {
 """Words for the steps that read an empty output."""
 
 
-# The parts of a message: text, images, tool calls and their results.
+# Parts of a message: text, images, tool calls and their results.
 
 ImageType = Literal["image/png", "image/jpeg", "image/webp", "image/gif"]
 IMAGE_TYPES: tuple[ImageType, ...] = get_args(ImageType)

@@ -1,4 +1,4 @@
-"""Checks figures that servers report, which may be of any type and size."""
+"""Tokens and USD: checks figures that servers report, of any type and size, and estimates what nobody has counted."""
 
 from collections.abc import Mapping
 from typing import Any, TypeGuard
@@ -29,9 +29,6 @@ def chat_tokens(reported: Mapping[str, Any]) -> tuple[int, int] | None:
         # Google counts thinking only in the total, not in completion_tokens.
         made = max(made, both - given)
     return given, made
-
-
-# Estimates tokens that nobody has counted.
 
 
 def estimate_tokens(text: str) -> int:

@@ -1,4 +1,7 @@
-"""``export``: a run as a page, and plans in other forms, to stdout or into files."""
+"""``export``: a run as a page, as a record or as a trace of OpenTelemetry; plans in other forms; to stdout or files.
+
+``compare --html`` writes its page with it, too.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -21,8 +24,6 @@ from conductor_core.run.redaction import Redactor, read_patterns
 from conductor_core.settings import Settings
 from conductor_core.workflow.source import MAX_STEPS_READ
 from storage import Store
-
-# ``export --as html``, ``export --as record`` and ``compare --html``: runs as a page that opens without a server.
 
 
 def html_of(store: Store, run_id: str, redact: Sequence[str]) -> str:
@@ -63,9 +64,6 @@ Redact = Annotated[
         help="In a page (HTML), a record or otlp: hide what this regular expression matches. Can be repeated.",
     ),
 ]
-
-
-# ``export --as otlp``: a run as a trace of OpenTelemetry, as its collectors and viewers read it.
 
 
 def otlp_of(store: Store, run_id: str, redact: Sequence[str]) -> str:

@@ -1,4 +1,4 @@
-"""Shows a run as it happens: progress on stderr, the answer on stdout."""
+"""Shows a run as it happens: progress and what it waits for on stderr, the answer on stdout."""
 
 import asyncio
 import sys
@@ -26,9 +26,6 @@ from conductor_core.workflow.model import Workflow
 if TYPE_CHECKING:
     from conductor_core.engine.host import EngineHost
     from storage import Store
-
-
-# Tells a person what a run waits for, and who decided what.
 
 
 def lines(event: ev.ApprovalEvent, trace: RunTrace, db: str | None = None) -> list[str]:

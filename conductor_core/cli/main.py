@@ -1,4 +1,9 @@
-"""Turns arguments into an exit code. Every error that a user can meet becomes one line on stderr."""
+"""The entry of the command line: the list of commands, and one exit code for all that can happen.
+
+Exit codes: 0 done, 1 the run failed, 2 bad input. Every error that a user can meet becomes one line on stderr, and a
+missing package is named by the extra that brings it. Only the command that is asked for is imported: else a short
+command would spend most of its time on imports. Ctrl-C and SIGTERM end a command with an exit code of their own.
+"""
 
 import asyncio
 import json
@@ -20,10 +25,6 @@ from conductor_core import __version__
 from conductor_core.cli.text import one_line
 from conductor_core.errors import BadInput, InspectorError, StoreError
 from conductor_core.privacy import masking
-
-# Lists the commands. Each returns its exit code: 0 done, 1 the run failed, 2 bad input.
-#
-# Only the command that is asked for is imported: else a short command would spend most of its time on imports.
 
 COMMANDS = {
     "plan": ("plan:plan", "Let the Conductor write a workflow for TASK, without running it."),
@@ -202,7 +203,7 @@ def _usage_message(error: typer.TyperException) -> str:
     return f"{message.rstrip('.')}; see --help"
 
 
-# What a command needs beyond the base installation: the distribution's extras.
+# Extras of the distribution.
 
 EXTRAS = {
     "train": ("accelerate", "datasets", "trl"),
@@ -235,7 +236,7 @@ def _is_installed(module: str) -> bool:
         return False
 
 
-# Ctrl-C and SIGTERM while a command works.
+# Signals.
 
 _EXIT_CODES = {signal.SIGINT: 130, signal.SIGTERM: 143}
 

@@ -18,8 +18,6 @@ from conductor_core.engine import models as core
 from conductor_core.engine.models import MachineModel, Pace
 from conductor_core.errors import BadInput
 
-# What ``models`` prints of Conductors: as lines for people, and as JSON.
-
 _STATES = {"absent": "to download", "waiting": "to download", "paused": "partly here", "failed": "partly here"}
 
 

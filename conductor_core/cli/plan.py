@@ -1,4 +1,4 @@
-"""``plan``: the Conductor writes a workflow, and nothing is carried out."""
+"""``plan``: the Conductor writes a workflow, or several beside each other (``--n``), and nothing is carried out."""
 
 import asyncio
 import sys
@@ -24,8 +24,6 @@ from conductor_core.run import documents
 from conductor_core.run.request import USUAL_TEMPERATURE, RunRequest, new_run_id
 from conductor_core.run.trace import RunTrace
 from conductor_core.settings import Settings
-
-# ``plan --n``: several plans for one task, beside each other.
 
 _RUNS_LOOKED_AT = 50
 

@@ -1,4 +1,7 @@
-"""Shows on stderr how far an evaluation is: with a bar on a terminal, else with a line now and then."""
+"""Shows on stderr how far an evaluation, a batch, a download or a measurement is.
+
+On a terminal a bar or one live line, elsewhere a line now and then.
+"""
 
 import sys
 import time
@@ -118,7 +121,7 @@ class EvaluationProgress:
             print(line, file=sys.stderr, flush=True)
 
 
-# Shows on stderr how far a batch is: with one live line on a terminal, else with a line now and then.
+# A batch.
 
 _RATE_OVER_S = 60.0
 
@@ -221,7 +224,7 @@ def task_line(id_: str, trace: RunTrace) -> str:
     return f"{one_line(id_, 60)} · {trace.status} · {spent} · {one_line(what or '', 160)}"
 
 
-# Shows on stderr how far a download or a measurement is: with a bar on a terminal, else with a line now and then.
+# A download or a measurement.
 
 Show = Callable[[int, int], None]
 

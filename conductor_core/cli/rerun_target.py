@@ -1,4 +1,4 @@
-"""RerunTarget a re-run calls, as the options say it."""
+"""What a re-run calls: pool and Conductor as the options name them, else those of the run."""
 
 from dataclasses import dataclass
 from typing import Any

@@ -1,4 +1,4 @@
-"""``run``: one task, or a file of them."""
+"""``run``: one task, or a file of them. ``--resume`` takes from the batch what its arguments leave out."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,8 +21,6 @@ from conductor_core.run.trace import RunTrace
 from conductor_core.run.values import Limits
 from conductor_core.settings import Settings
 from conductor_core.workflow.model import Workflow
-
-# Fills in what the arguments of ``run --tasks --resume`` leave out: as the batch had it.
 
 
 def last_run_of_batch(tasks: Path | None, db: str | None, settings: Settings) -> RunTrace | None:

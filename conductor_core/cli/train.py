@@ -1,4 +1,7 @@
-"""The command ``train`` makes a Conductor from a config file, stage by stage."""
+"""``train`` makes a Conductor from a config file, stage by stage.
+
+A config of real size has real workers, perhaps many processes, or a dry run of it all (``train_at_scale``).
+"""
 
 import os
 import sys
@@ -22,9 +25,6 @@ from storage import Store
 
 if TYPE_CHECKING:
     from conductor_core.lab.training.recorder import Trained
-
-
-# ``train`` for a config of real size has real workers, perhaps many processes, or a dry run of it all.
 
 
 def train_at_scale(

@@ -1,1 +1,1 @@
-"""The Conductors: local models (``local``), servers (``remote``), the prompts and the grammar of a plan."""
+"""Who writes a plan: local models, servers, their prompts and files, the roles of workers, the grammar of a plan."""

@@ -6,6 +6,10 @@ first token does not tell them apart: they count as ``other``. A model that says
 
 A server names only its likeliest tokens, and its figures may be from before its grammar. So the options are shares of
 what it named and what is such a choice; how much that was of 1 is told beside it (``Alternatives.rest``).
+
+``TokenLog`` reads ``logprobs`` in OpenAI's form: ``{"content": [{"token", "logprob", "bytes", "top_logprobs"}]}``. Some
+servers list tokens that are no part of the text as well, such as those of a reasoning before it or of an end mark. So
+all tokens are joined, and the text is looked for in there. If it is not there, nothing is reported.
 """
 
 import math
@@ -136,11 +140,7 @@ def _access_of(token: str) -> str:
     return "some" if token.startswith("[") else _OTHER
 
 
-# Reads ``logprobs`` of a completion in OpenAI's form, and finds its tokens in the text.
-#
-# A server tells each token with the likeliest others: ``{"content": [{"token", "logprob", "bytes", "top_logprobs"}]}``.
-# Some tell tokens that are no part of the text as well, such as those of a reasoning before it or of an end mark. So
-# all tokens are joined, and the text is looked for in there. If it is not there, nothing is told.
+# Tokens of a server.
 
 ASKED = {"logprobs": True, "top_logprobs": 8}
 """What a request says to be told: as many tokens as a pool of seven workers and the Conductor can be meant by. OpenAI

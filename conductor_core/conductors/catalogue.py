@@ -1,7 +1,7 @@
 """Opens a Conductor by its name, and lists the Conductors that this machine can run.
 
 tiny                            the shipped one
-NAME, FILE, FILE#NAME           of a conductors file (``named``)
+NAME, FILE, FILE#NAME           of a conductors file (``conductors_file``)
 FOLDER                          a folder with config.json, tokenizer and *.safetensors
 OWNER/NAME                      a model of the hub, which the Models page or ``models pull`` downloads
 URL#MODEL                       an OpenAI-compatible server

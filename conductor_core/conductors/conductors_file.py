@@ -1,4 +1,11 @@
-"""Reads a conductors file: TOML with one ``[[conductor]]`` table per Conductor. It tells all faults, with places."""
+"""Reads a conductors file, TOML with one ``[[conductor]]`` table per Conductor, and finds Conductors by their names.
+
+It reports all faults, with places. The names:
+
+NAME             of a table in ``conductors/*.toml`` of the data folder
+FILE             a conductors file (a path, or one of that folder) that holds a single Conductor
+FILE#NAME        one of several
+"""
 
 import hashlib
 from collections.abc import Collection, Mapping
@@ -44,7 +51,7 @@ class ConductorSpec(Frozen):
         model: its name on the server at ``base_url``; without ``base_url`` a model folder or a hub id.
         params: what each request carries; for a model that runs here ``temperature``, ``top_p`` and ``top_k``.
         prompt: ``short`` for models that were trained on the short prompt. None: as the model folder says, else full.
-        prompt_file, prompt_text: the user's own text in place of the full prompt's, see ``prompt.full_prompt``.
+        prompt_file, prompt_text: the user's own text in place of the full prompt's, see ``prompts.full_prompt``.
         constrained: whether a grammar holds its completion to the form of a plan. None: as the setting says.
         max_tokens: the longest completion, within the setting ``plan_max_tokens``.
         timeout_s: seconds for a server's whole plan. context: the tokens that prompt and completion may take together.
@@ -224,11 +231,7 @@ def _form(beside: Path) -> Form:
     )
 
 
-# Finds Conductors by the names that conductors files give them.
-#
-# NAME             of a table in ``conductors/*.toml`` of the data folder
-# FILE             a conductors file (a path, or one of that folder) that holds a single Conductor
-# FILE#NAME        one of several
+# Conductors by name.
 
 
 def conductors_files(settings: Settings) -> list[Path]:

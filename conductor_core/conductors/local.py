@@ -43,7 +43,7 @@ class LocalConfig(Frozen):
     """The ``conductor.json`` of a model folder says how to ask this model for plans. All keys may be left out.
 
     Attributes:
-        prompt: ``short`` for models that were trained on ``short_prompt``, else ``full``.
+        prompt: ``short`` for models that were trained on ``prompts.short_prompt``, else ``full``.
         temperature: 0 always takes the likeliest token.
         top_k: 0 sets no such limit.
         phrases: grammar rules of what the model was taught to say (see ``grammar.PlanShape``), from ``phrases.gbnf``

@@ -1,12 +1,31 @@
-"""The prompt of a Conductor that knows nothing of workflows beforehand.
+"""The two prompts of Conductors: ``full_prompt`` for models that know nothing of workflows, ``short_prompt`` for ours.
 
-After "Learning to Orchestrate Agents in Natural Language with the Conductor" (arXiv 2512.04388, section 3 and its
-appendix on prompts), in our own words: the workers as ordinals only, the format, four examples from different task
-families (examples from other families than the task's beat ones from its own; none at all costs 7 to 9 points).
+The full one follows "Learning to Orchestrate Agents in Natural Language with the Conductor" (arXiv 2512.04388, section
+3 and its appendix on prompts), in our own words: the workers as ordinals only, the format, four examples from different
+task families (examples from other families than the task's beat ones from its own; none at all costs 7 to 9 points).
 All that does not depend on the task comes first, in the system message, so that its attention cache can be kept.
 
 Departures: a pool's workers are described in a line each; a worker is given the task's text only where an instruction
 says ``{question}``, which spares the Conductor from copying it.
+
+The short one is for small Conductors that training has taught the instructions, so it says only what varies. Training
+and inference share it: a checkpoint only works with the text that it was trained on. A model folder asks for it with
+``{"prompt": "short"}`` in its ``conductor.json``. The form:
+
+    <|task|>
+    {task}
+    <|pool|>
+    0 plan                          the roles that are taken (see ``roles``), by ordinal and name
+    3 code
+    7 conductor                     only when the Conductor itself may be named (recursion)
+    <|max|>{most steps}
+    <|parent|>                      only in a recursive call
+    {parent's plan}
+    {last response}
+    <|plan|>
+
+The completion is one line of free text, then ``model_id = [..]``, ``subtasks = [..]``, ``access_list = [..]``, a line
+each. The markers are plain text that the tiny tokenizer maps to one token each.
 """
 
 import re
@@ -180,25 +199,7 @@ def _task(request: PlanRequest) -> str:
     return "\n\n".join(parts)
 
 
-# Writes the prompt of small Conductors. Training has taught them the instructions, so it says only what varies.
-#
-# Training and inference share this text: a checkpoint only works with the text that it was trained on.
-# A model folder asks for it with ``{"prompt": "short"}`` in its ``conductor.json``. The form:
-#
-#     <|task|>
-#     {task}
-#     <|pool|>
-#     0 plan                          the roles that are taken (see ``roles``), by ordinal and name
-#     3 code
-#     7 conductor                     only when the Conductor itself may be named (recursion)
-#     <|max|>{most steps}
-#     <|parent|>                      only in a recursive call
-#     {parent's plan}
-#     {last response}
-#     <|plan|>
-#
-# The completion is one line of free text, then ``model_id = [..]``, ``subtasks = [..]``, ``access_list = [..]``, a line
-# each. The markers are plain text that the tiny tokenizer maps to one token each.
+# The short prompt.
 
 TASK, POOL, MAX, PARENT, PLAN = MARKERS = ("<|task|>", "<|pool|>", "<|max|>", "<|parent|>", "<|plan|>")
 

@@ -1,7 +1,13 @@
 """A Conductor behind an OpenAI-compatible server: vLLM, Ollama, llama.cpp, LM Studio or a provider.
 
-RemoteConductor.write    what the server is, then one POST, simpler when a part of it is refused
+identify                 what the server is, and how to ask it to hold a completion to a form
+RemoteConductor.write    one POST, simpler when a part of it is refused
   _Completion            its events as text; whole only when a finish_reason says so
+  from_status, from_error_object    what went wrong, as one of our errors with one clear line
+
+Sources for the parameters of forms: vLLM's documentation of structured outputs (``guided_grammar`` until 0.11, then
+``structured_outputs``), llama.cpp's server README (``grammar``), SGLang's documentation (``ebnf``), OpenAI's
+``response_format``, which Ollama and LM Studio understand as well.
 """
 
 import asyncio
@@ -54,7 +60,7 @@ from conductor_core.providers.sse import Body, async_stream
 from conductor_core.providers.transport import AiohttpTransport, no_certificate, tls
 from conductor_core.settings import Settings
 
-# Turns what went wrong at a Conductor's server into one of our errors, with one clear line.
+# Errors.
 
 
 class Refused(Exception):
@@ -119,11 +125,7 @@ async def _beginning(response: httpx2.Response) -> bytes:
     return body
 
 
-# Finds out what kind of OpenAI-compatible server is at a URL, and how to ask it to hold a completion to a form.
-#
-# Sources for the parameters: vLLM's documentation of structured outputs (``guided_grammar`` until 0.11, then
-# ``structured_outputs``), llama.cpp's server README (``grammar``), SGLang's documentation (``ebnf``), OpenAI's
-# ``response_format``, which Ollama and LM Studio understand as well.
+# Kinds of servers.
 
 Kind = Literal["vllm", "llama.cpp", "sglang", "ollama", "other"]
 _OWNERS: dict[str, Kind] = {

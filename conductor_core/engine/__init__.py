@@ -1,9 +1,9 @@
 """The engine: who starts when, what each step sees, what it may spend, what is reused.
 
 host.EngineHost.start -> runner.Engine.create -> runner.Execution.run
-    -> planning.ask_conductor | use_given      the workflow, written or given
-    -> rounds.RoundRunner.run                    a step starts the moment its reads are there
-        -> step_input.StepInputs.of           its messages (context.build) and its identity
+    -> planner.ask_conductor | use_given       the workflow, written or given
+    -> scheduler.RoundRunner.run               a step starts the moment its reads are there
+        -> prompts.StepInputs.of               its messages and its identity
         -> reuse.EarlierAnswers.find           the recorded answer of an identical step
         -> step.StepCall.run                   one step: attempts, stream, usage
     -> recorder.Recorder                       every event, durable and folded

@@ -1,4 +1,8 @@
-"""Holds a run back at its gates, and answers the commands that reach it from outside."""
+"""Gates and commands of a run: holds it back at its gates, and answers what reaches it from outside.
+
+A gate asks to whom a call would go, and what it could cost at most. A command is answered by whichever process carries
+the run out.
+"""
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -27,7 +31,7 @@ from conductor_core.workflow.model import CONDUCTOR_AGENT, Step, Workflow, is_to
 from conductor_core.workflow.topology import topology
 from conductor_core.workflow.validation import WorkflowInvalid
 
-# Which gates hold a call back: to whom it would go, and what it could cost.
+# Gates.
 
 Most = tuple[Usage, float | None]
 """The highest number of tokens that something may use without a repeated call, by estimate, and their cost in USD;
@@ -410,7 +414,7 @@ class Approvals:
         )
 
 
-# Commands to a run, whichever process carries it out.
+# Commands.
 
 
 class Stop(NamedTuple):

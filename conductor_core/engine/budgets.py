@@ -1,8 +1,18 @@
-"""What many runs together may spend on their workers, in USD and in tokens: a training, or a batch of tasks.
+"""Caps on what is spent: of many runs together (``CostCap``: a training, a batch) and of one run (``Budget``).
 
-A call is let through only if what has been spent, what is under way (at its most) and the call itself (at its most)
-stay within the cap, so the cap holds even with hundreds of calls at once. While calls are under way a further one
-waits for them to turn out cheaper than their most; when none is, the cap is reached, and from then on no call is made.
+A cap lets a call through only if what has been spent, what is under way (at its most) and the call itself (at its most)
+stay within it, so it holds even with hundreds of calls at once. While calls are under way a further one waits for them
+to turn out cheaper than their most; when none is, the cap is reached, and from then on no call is made.
+
+A run's budget is checked before each call to a worker, while an answer streams (by estimate) and when its usage
+arrives. A run that reaches a limit fails with ``LimitReached``; running calls are cancelled and finished steps kept. A
+run that has its answer is never failed for what that answer cost. The limits:
+
+- Steps: ``max_steps`` bounds each workflow, and ``max_steps * (max_depth + 1)`` the calls to workers of the whole run:
+  with one level of recursion twice the budget, as in the paper. Retries and reused steps do not count.
+- USD: what workers and Conductor cost. A call whose price is unknown is not counted, since nothing is known about it.
+  A limit of 0 allows free calls.
+- Seconds: the whole run, planning included.
 """
 
 import asyncio
@@ -211,18 +221,7 @@ def _limit(spec: WorkerSpec) -> int | None:
     return max((value for value in values if type(value) is int and value > 0), default=None)
 
 
-# Budgets of a run: steps, tokens, USD, seconds, depth.
-#
-# Checked before each call to a worker, while an answer streams (by estimate) and when its usage arrives. A run that
-# reaches one fails with ``LimitReached``; running calls are cancelled and finished steps kept. A run that has its
-# answer is never failed for what that answer cost.
-#
-# - Steps: ``max_steps`` bounds each workflow, and ``max_steps * (max_depth + 1)`` the calls to workers of the whole
-# run:
-#   with one level of recursion twice the budget, as in the paper. Retries and reused steps do not count.
-# - USD: what workers and Conductor cost. A call whose price is unknown is not counted, since nothing is known about it.
-#   A limit of 0 allows free calls.
-# - Seconds: the whole run, planning included.
+# The budget of a run.
 
 
 @dataclass(slots=True)

@@ -1,7 +1,8 @@
-"""Estimates what a run's plan costs with other access lists: with ``"all"`` in every step, and with none.
+"""Estimates what a plan will cost before it runs, and what a run's plan costs with other access lists.
 
-The estimates are those of previews: tokens by ``token_estimates``, prices of the pool, and for a step without an answer
-the average of those with one. Every output is taken to stay as long as it is recorded.
+The other lists are ``"all"`` in every step, and none. Tokens are estimated as in ``chat.usage``, prices are the pool's,
+and a step without an answer counts as the average of those with one. Every output is taken to stay as long as it is
+recorded.
 """
 
 from collections.abc import Iterable, Sequence
@@ -128,7 +129,7 @@ def _mean(counts: list[int]) -> int:
     return sum(counts) // len(counts) if counts else 0
 
 
-# Estimates what a plan will cost before anything of it has run.
+# Before a run.
 
 ANSWER_TOKENS = 400
 """The tokens of an answer where no earlier run says how long answers are."""

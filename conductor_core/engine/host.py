@@ -1,4 +1,7 @@
-"""Carries out runs on an event loop of its own, for callers that have none (pages, command line)."""
+"""Carries out runs on an event loop of its own, for callers that have none (pages, command line).
+
+Pools and Conductors are opened once for all runs of a host (``Opened``).
+"""
 
 import asyncio
 import atexit
@@ -30,8 +33,6 @@ from conductor_core.run.request import RunRequest
 from conductor_core.run.trace import AT_REST, RunTrace
 from conductor_core.run.values import PoolInfo
 from conductor_core.settings import Settings
-
-# The pools and Conductors of a host, each opened once for all its runs.
 
 log = logging.getLogger(__name__)
 

@@ -1,4 +1,9 @@
-"""Every Conductor that this machine has or could have, with what it needs, how fast it plans here, and its download."""
+"""The Conductors that this machine has or could have, and all else that pages list of models, servers and pools.
+
+Of a Conductor: what it needs, how fast it plans here, its download, and whether it is larger than the shipped one.
+The pages know the engine and no room below it. Functions that ask servers block: they are for callers without an event
+loop.
+"""
 
 import asyncio
 import json
@@ -79,7 +84,7 @@ __all__ = [
 ]
 
 
-# Finds models of this machine that could plan in place of the shipped Conductor.
+# Larger Conductors than the shipped one.
 
 LEAST_PARAMETERS = 1_000_000_000
 """Of a model that is proposed: those of the small pool are workers, and nobody has measured them as Conductors."""
@@ -371,9 +376,7 @@ def time_now(model: MachineModel, settings: Settings, notify: Notify) -> Pace:
     return _paces(settings).measure(shape, notify)
 
 
-# Lists what a run can choose from, for the pages, which know the engine and no package below it.
-#
-# The functions that ask servers block. They are for callers without an event loop.
+# Servers, and files of models.
 
 
 def check_worker(spec: WorkerSpec, settings: Settings) -> Health:

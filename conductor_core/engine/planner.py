@@ -1,4 +1,4 @@
-"""Gets the plan of a round: from the Conductor, or given and checked."""
+"""Gets the plan of a round: from the Conductor, or given and checked. Names what came in place of a plan."""
 
 import asyncio
 import logging
@@ -25,8 +25,6 @@ from conductor_core.workflow.parser import parse_completion
 from conductor_core.workflow.source import Notes, Parsed, SourceText, shorten
 from conductor_core.workflow.topology import topology
 from conductor_core.workflow.validation import Checked, validate
-
-# Names what a Conductor wrote in place of a plan, and keeps it.
 
 
 def as_written(text: str, finished: PlanFinished) -> str:

@@ -1,4 +1,7 @@
-"""Opens the workers of a run by name: the simulated pool, the paper's pool, or a pool file."""
+"""Opens the workers of a run by name: the simulated pool, the paper's pool, or a pool file.
+
+It also answers what is asked of a pool before a run: fallbacks, who can be given images, which keys are missing.
+"""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -179,7 +182,7 @@ def open_worker(spec: WorkerSpec, settings: Settings, seed: int) -> Worker:
     return pool.open_worker(spec, settings)
 
 
-# Follows the fallbacks of a worker.
+# Fallbacks.
 
 
 def with_fallbacks(agent: str, workers: Mapping[str, WorkerSpec]) -> list[WorkerSpec]:
@@ -201,7 +204,7 @@ def who_may_be_called(agents: Collection[str], specs: Sequence[WorkerSpec]) -> l
     return [spec for spec in specs if spec.name in found]
 
 
-# Which workers of a run can be given images.
+# Images.
 
 
 def images_given(
@@ -232,7 +235,7 @@ def require_image_worker(given: ImagesGiven | None, specs: Sequence[WorkerSpec],
     )
 
 
-# Finds the keys that a pool's workers lack, to report all of them at once.
+# Keys.
 
 
 def missing_keys(specs: Iterable[WorkerSpec]) -> Mapping[str, tuple[str, ...]]:

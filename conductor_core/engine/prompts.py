@@ -1,4 +1,4 @@
-"""What a step sees: messages built from its access list alone.
+"""What a step sees: messages built from its access list alone, and the identity that follows from them.
 
 As in the paper (section 3), each accessed step stands as a past turn, its instruction as the user's and its output as
 the assistant's, in the order of the workflow; the step's own instruction comes last. An empty output
@@ -10,7 +10,10 @@ in instructions only: a ``{question}`` that the task or an output happens to con
 tell every step the task; then it stands before an instruction that does not say ``{question}``.
 
 The images that come with the task, and the turns of the conversation before it, go to the steps that are told the task,
-and to no other.
+and to no other. Their bytes are loaded just before a worker gets them.
+
+A step's identity is a digest of all that determines its answer. ``StepInputs`` gives messages, granted outputs and
+identity, the same to running and to preview.
 """
 
 import asyncio
@@ -45,7 +48,7 @@ from conductor_core.workflow.model import CONDUCTOR_AGENT, QUESTION, Step, Workf
 from conductor_core.workflow.printer import to_lists
 from conductor_core.workflow.validation import ImagesGiven
 
-# Computes the identity of a step: a digest of all that determines its answer.
+# Identity.
 
 
 def digest_text(text: str) -> str:
@@ -296,7 +299,7 @@ def withheld(
     )
 
 
-# Loads the images that messages name, before a worker gets them.
+# Images.
 
 ReadContent = Callable[[str], tuple[str, bytes]]
 """Returns the media type and bytes of a content by its digest. Blocks. Raises: ContentMissing, StoreError."""
@@ -331,7 +334,7 @@ def _load(image: ImagePart, read: ReadContent | None) -> LoadedImage:
     return LoadedImage(**image.model_dump(), data=read(image.sha256)[1])
 
 
-# Builds what a step is asked: messages, granted outputs, identity. Running and preview use the same code.
+# All that a step is asked.
 
 
 @dataclass(frozen=True, slots=True)

@@ -120,7 +120,7 @@ def choices(traces: Sequence[RunTrace], answer_tokens: int = ANSWER_TOKENS) -> l
 
     Args:
         traces: runs of one batch of plans.
-        answer_tokens: what an answer takes, see ``forecast``.
+        answer_tokens: what an answer takes, see ``estimates``.
     """
     ordered = sorted(traces, key=_number)
     equal: dict[object, list[RunTrace]] = {}

@@ -1,4 +1,7 @@
-"""The order in which a step calls its worker, the worker with more tokens, and its fallback."""
+"""When a failed call is repeated, by one rule for workers and Conductors; and the order of a step's calls.
+
+A step calls its worker, the same worker with more tokens, and its fallback (``CallSequence``).
+"""
 
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -10,8 +13,6 @@ from conductor_core.engine.pools import open_worker
 from conductor_core.engine.state import RunState
 from conductor_core.errors import CallError, WorkerError
 from conductor_core.settings import Settings
-
-# Decides when a failed call is repeated, by one rule for workers and Conductors.
 
 LOADING_WAIT_S = 2.0
 """Between two calls of a server that loads its model, unless it says otherwise: loading takes seconds to minutes."""

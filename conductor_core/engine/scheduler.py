@@ -1,4 +1,7 @@
-"""Carries out one round: starts each step as soon as all that it reads is there, and the recursion below it."""
+"""Carries out one round: starts each step as soon as all that it reads is there, and the recursion below it.
+
+Recorded answers that are reused, and those that a person gives, ask no worker.
+"""
 
 import asyncio
 from collections.abc import Collection, Iterable
@@ -18,8 +21,6 @@ from conductor_core.run.trace import RoundTrace, StepTrace
 from conductor_core.run.values import Path, label
 from conductor_core.workflow.model import Step, Workflow
 from conductor_core.workflow.topology import descendants
-
-# Records the answers for which no worker is asked: recorded ones that are reused, and those that a person gives.
 
 
 def give(state: RunState, output: GivenOutput, step: Step) -> Answer:

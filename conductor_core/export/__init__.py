@@ -1,1 +1,1 @@
-"""Plans for other programs, and runs as OpenTelemetry traces. Reads traces only."""
+"""Plans as scripts, pictures and lists for other programs; runs as OpenTelemetry traces."""

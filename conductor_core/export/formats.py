@@ -1,4 +1,8 @@
-"""The forms in which a plan can be exported."""
+"""The text forms in which a plan is exported, and the list of all forms.
+
+A Mermaid flowchart, in which instructions stay text whatever they say; and what this program reads back: the paper's
+three lists, and a workflow file in JSON.
+"""
 
 import json
 import re
@@ -17,7 +21,7 @@ from conductor_core.run.values import Path
 from conductor_core.workflow.model import CONDUCTOR_AGENT, Workflow
 from conductor_core.workflow.printer import to_json, to_lists
 
-# A plan as a Mermaid flowchart. Instructions stay text in it, whatever they say.
+# Mermaid.
 
 MOST_CHARACTERS = 240
 _NOT_PLAIN = re.compile(r"[^\w .,:!?()'+=*/-]|_")
@@ -71,7 +75,7 @@ def _node(path: Path) -> str:
     return "s" + "x".join(map(str, path))
 
 
-# A plan as text that this program reads back: the paper's three lists, and a workflow file in JSON.
+# Lists and JSON.
 
 _HIDDEN = re.compile("[\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]")
 """Characters that control a terminal, or hide or reorder text. They stand only inside strings of both forms."""

@@ -1,7 +1,22 @@
-"""Reads the spans of a run from its events: a run, its plans, its steps, and the calls of models within them.
+"""Reads the spans of a run from its events: the run, its plans, its steps, and the calls of models within them.
 
 Ids come from the run's id and the place in it, so that the same span always has the same id, and a re-run can name the
 step that it reuses.
+
+The names follow OpenTelemetry's GenAI conventions, which are in development and change. These are those of the commit
+``COMMIT`` of https://github.com/open-telemetry/semantic-conventions-genai (docs/gen-ai/gen-ai-spans.md and
+gen-ai-agent-spans.md).
+
+| ours | span | kind |
+|---|---|---|
+| run | ``invoke_workflow {gen_ai.workflow.name}`` | INTERNAL |
+| the Conductor writes the plan of a round | ``plan {gen_ai.agent.name}`` | INTERNAL |
+| step | ``invoke_agent {gen_ai.agent.name}`` | INTERNAL |
+| call of a model, with its retries | ``chat {gen_ai.request.model}`` | CLIENT; INTERNAL for a model in this process |
+
+There is no ``execute_tool``: a tool that a model calls is recorded and never run. What the conventions have no word
+for begins with ``conductor.``. The forms of the SDK and of collectors' JSON (``sdk_spans``, ``otlp_json``) need the
+extra ``otlp``.
 """
 
 import hashlib
@@ -23,21 +38,6 @@ from conductor_core.workflow.model import CONDUCTOR_AGENT
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import ReadableSpan
 
-
-# The one table between our words and OpenTelemetry's GenAI conventions.
-#
-# The conventions are in development and change. These are those of the commit ``COMMIT`` of
-# https://github.com/open-telemetry/semantic-conventions-genai (docs/gen-ai/gen-ai-spans.md and gen-ai-agent-spans.md).
-#
-# | ours | span | kind |
-# |---|---|---|
-# | run | ``invoke_workflow {gen_ai.workflow.name}`` | INTERNAL |
-# | the Conductor writes the plan of a round | ``plan {gen_ai.agent.name}`` | INTERNAL |
-# | step | ``invoke_agent {gen_ai.agent.name}`` | INTERNAL |
-# | call of a model, with its retries | ``chat {gen_ai.request.model}`` | CLIENT; INTERNAL for a model in this process |
-#
-# There is no ``execute_tool``: a tool that a model calls is recorded and never run. What the conventions have no word
-# for begins with ``conductor.``.
 
 COMMIT: Final = "002c8a6ea1c8a42b14a4527db83b3cabcded610a"
 SCHEMA: Final = f"https://github.com/open-telemetry/semantic-conventions-genai/tree/{COMMIT}"
@@ -393,9 +393,7 @@ def _output(text: str, reasoning: str, finish_reason: str) -> str:
     return json.dumps([{"role": "assistant", "parts": parts, "finish_reason": finish_reason}], ensure_ascii=False)
 
 
-# Spans of runs in OpenTelemetry's own form: as its SDK has them, and as the JSON that collectors read.
-#
-# It needs the extra ``otlp``.
+# The SDK's form, and JSON.
 
 SERVICE = "conductor-inspector"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

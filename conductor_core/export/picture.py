@@ -1,4 +1,7 @@
-"""The graph of a plan as a picture in SVG, in the layout and the light colours of the page."""
+"""The graph of a plan as a picture, in the layout and the light colours of the page: SVG, or PNG drawn by resvg.
+
+The page's palette takes the light colours of agents from here.
+"""
 
 import math
 import re
@@ -13,8 +16,6 @@ from conductor_core.export.plan import Plan, round_title, shortened
 from conductor_core.run.graph_layout import CARD_HEIGHT_PX, Edge, GraphLayout, Node, RoundShape, lay_out
 from conductor_core.run.values import label
 from conductor_core.workflow.model import Step
-
-# The colours of agents in the light theme. The page's palette takes them from here.
 
 LIGHT = ("#7c5cff", "#12855c", "#c2410c", "#1d63d8", "#0e7490", "#b0308a", "#8a6d00", "#475569")
 NO_AGENT_LIGHT = "#6b7280"
@@ -187,7 +188,7 @@ def _number(value: float) -> str:
     return f"{value:.1f}".removesuffix(".0")
 
 
-# The graph of a plan as a picture in PNG: the picture in SVG, drawn by resvg.
+# PNG.
 
 FONTS = Path(__file__).parent / "fonts"
 FAMILY = "Plan Sans"

@@ -1,4 +1,4 @@
-"""A plan as it is exported: the workflow, and all that decides what its steps are sent."""
+"""A plan as it is exported: the workflow, all that decides what its steps are sent, and words of its pictures."""
 
 import re
 from dataclasses import dataclass
@@ -82,8 +82,6 @@ def inner_plans(trace: RunTrace) -> tuple[tuple[Path, Workflow], ...]:
     """Returns the plans of the rounds that recursive steps opened, each with the path of its step."""
     return tuple((round_.path, round_.workflow) for round_ in trace.root.rounds() if round_.path and round_.workflow)
 
-
-# Words that pictures of a plan share.
 
 _NOT_SHOWN = re.compile(
     "[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufffe\uffff\ud800-\udfff]+"

@@ -1,7 +1,7 @@
 """What the scripts for all frameworks share: the plan as Python literals, and the messages of each step.
 
-A script is a text with places that we fill in. All that people and models wrote stands in it as a Python literal, so
-that it stays data whatever it says.
+A script is a text with places that we fill in. All that people and models wrote stands in it as a Python literal that a
+person can read, so that it stays data whatever it says. ``check`` says which plans a script can carry out.
 """
 
 import re
@@ -17,7 +17,7 @@ from conductor_core.export.plan import Plan, shortened
 from conductor_core.providers.model_files import check_base_url, check_params, check_seconds, check_variable
 from conductor_core.workflow.model import CONDUCTOR_AGENT, QUESTION
 
-# Text as Python literals that a person can read.
+# Python literals.
 
 _WIDTH = 100
 _LINES = re.compile(r".*?\n|.+\Z", re.DOTALL)
@@ -75,7 +75,7 @@ def plain_words(text: str) -> str:
     return re.sub(r"[^A-Za-z0-9 .,:()_-]", "_", shortened(text, 80).replace("…", "..."))
 
 
-# Which plans a script can carry out, and what its workers are sent besides messages.
+# Plans that a script can carry out.
 
 OPENAI_URL = "https://api.openai.com/v1"
 NO_KEY = "not-needed"

@@ -20,7 +20,7 @@ from conductor_core.errors import BadInput
 from conductor_core.grading.sandbox import ProcessLimits, Ran, run
 from conductor_core.grading.tasks import Graded, Task
 
-# Extracts code from a model's answer.
+# Code in a model's answer.
 
 _PYTHON = frozenset(("python", "python3", "py", "py3", "pycon"))
 _UNMARKED = frozenset(("", "plaintext", "text", "code"))

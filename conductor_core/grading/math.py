@@ -1,7 +1,12 @@
 """Grades answers that are formulas, by algebraic equality.
 
-The library math-verify compares them in a process of its own (``math_worker``), which is killed if it does not answer
-in time. Off the main thread, neither SymPy nor the library's parser has a time limit of its own.
+The library math-verify compares them in a process of its own, which is killed if it does not answer in time. Off the
+main thread, neither SymPy nor the library's parser has a time limit of its own.
+
+That process is this module (``python -m conductor_core.grading.math``). It reads one JSON object per line from stdin,
+``{"gold", "answer"}``, and writes one to stdout, ``{"equal", "read"}``. Symbolic algebra on hostile input
+(``9**9**9``) can take all time and memory. So it limits memory and CPU time of each comparison, and the caller kills it
+when it does not answer. The library's own time limits, which use SIGALRM, are switched off.
 """
 
 import atexit
@@ -166,12 +171,7 @@ _WORKER = _Worker()
 atexit.register(_WORKER.close)
 
 
-# The process in which formulas are parsed and compared: ``python -m conductor_core.grading.math``.
-#
-# It reads one JSON object per line from stdin, ``{"gold", "answer"}``, and writes one to stdout, ``{"equal", "read"}``.
-# Symbolic algebra on hostile input (``9**9**9``) can take all time and memory. This process therefore limits memory and
-# CPU time of each comparison, and the caller kills it when it does not answer. The library's own time limits, which use
-# SIGALRM, are switched off.
+# The process.
 
 MEMORY_BYTES = 2 * 1024**3
 CPU_S = 10

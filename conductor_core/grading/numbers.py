@@ -1,4 +1,7 @@
-"""Reads numbers as people and models write them: separators, signs, percent, fractions, powers of ten, units."""
+"""Grades answers that are one number, and reads numbers as people and models write them.
+
+Read are separators, signs, percent, fractions, powers of ten and units.
+"""
 
 import re
 from dataclasses import dataclass
@@ -187,7 +190,7 @@ def _is_decimal(value: Fraction) -> bool:
     return rest == 1
 
 
-# Grades answers that are one number.
+# Grading.
 
 RELATIVE_TOLERANCE = Fraction(1, 10**6)
 """Default tolerance for a reference that is no whole number. A whole number must be met exactly."""

@@ -1,4 +1,4 @@
-"""Grades multiple-choice answers by the letter that a model's prose settles on."""
+"""Grades answers that are text: a letter of a multiple choice that the prose settles on, or the reference's words."""
 
 import re
 from collections.abc import Sequence
@@ -167,7 +167,7 @@ def _by_words(text: str, choices: Sequence[str], letters: str) -> str:
     )
 
 
-# Grades answers that must be the reference's words.
+# The reference's words.
 
 
 def grade_exact(task: Task, text: str) -> Graded:

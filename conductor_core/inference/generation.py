@@ -1,4 +1,14 @@
-"""The vocabulary of requests to a model in this process, and of its results. It imports no torch."""
+"""The vocabulary of models in this process: requests, results, errors, and progress with a pace. It imports no torch.
+
+InspectorError
+└── InferenceError
+    ├── ModelUnavailable    cannot be found, downloaded, trusted or held in memory
+    │   └── ModelNotHere        is not on this machine
+    └── PromptTooLong       more tokens than the model's context has room for
+
+The errors are those of a model as a Conductor and as a worker. ``Meter`` and ``WritingMeter`` turn counts of bytes and
+tokens into a pace and an estimate of the time left.
+"""
 
 import time
 from collections.abc import Callable
@@ -100,13 +110,7 @@ class Done:
     choices: tuple[TokenChoice, ...] = ()
 
 
-# The errors of a model that runs in this process, whether it is a Conductor or a worker.
-#
-# InspectorError
-# └── InferenceError
-#     ├── ModelUnavailable    cannot be found, downloaded, trusted or held in memory
-#     │   └── ModelNotHere        is not on this machine
-#     └── PromptTooLong       more tokens than the model's context has room for
+# Errors.
 
 
 class InferenceError(InspectorError):
@@ -129,7 +133,7 @@ class Interrupted(Exception):
     """Nobody waits for the model any more. No failure, so no InspectorError: whoever starts the work catches it."""
 
 
-# Turns counts of bytes and tokens into progress with a pace and an estimate of the time left. Imports no torch.
+# Progress.
 
 _FIRST_TOKENS = 4
 """The first passes are slower than the later ones: they find nothing in the processor's caches."""

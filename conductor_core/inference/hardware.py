@@ -1,11 +1,11 @@
-"""Finds out what this machine offers a model, and chooses device and number format. It loads no torch.
+"""What this machine offers a model: device, number format, and the memory that each precision needs. It loads no torch.
 
 The choice on a processor follows a measurement on an AVX512-BF16 machine, a 5504 x 3584 matrix, one thread:
 float32 4.0 ms a vector and 33 ms for 64 of them, bfloat16 2.1 and 6.7 ms. Without such instructions bfloat16 is
 emulated and only saves memory. Models below ``SMALL_PARAMETERS`` are bound by overhead and stay in float32.
 
 Whether a processor keeps packed weights (``conductor_core.precision``) is a matter of memory here; whether they are
-quicker is found by a trial (``inference.precision``).
+quicker is found by a trial (``quantization.choice``).
 """
 
 import os
@@ -160,9 +160,6 @@ def has_fast_bfloat16() -> bool:
         return platform.machine() == "arm64"
     text = cpuinfo.read_text()
     return any(flag in text for flag in ("avx512_bf16", "amx_bf16", " bf16 "))
-
-
-# How much memory a model needs at each precision that it could have here. It loads no torch.
 
 
 @dataclass(frozen=True)

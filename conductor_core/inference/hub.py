@@ -1,7 +1,7 @@
 """Downloads a model into the hub's own cache; tells its progress, stops at any time, and goes on where it stopped.
 
 The cache's layout, the small files and the links are ``huggingface_hub``'s, and so is HTTP. Since its release 1.0 that
-library begins a file anew after every stop, so the weights are fetched here first: into ``blobs/SHA256.part``, from
+library begins a file again after every stop, so the weights are fetched here first: into ``blobs/SHA256.part``, from
 where it left off. A part that is whole and has its digest gets the name under which the library looks for it.
 
 Set ``HF_HOME`` for another cache, ``HF_ENDPOINT`` for another hub, ``HF_TOKEN`` for gated models.

@@ -49,7 +49,7 @@ from conductor_core.precision import PrecisionChoice
 PREFILL_CHUNK = 256
 """Tokens that the model reads in one pass. With 512 it reads 3 % more quickly, and takes twice as long to stop.
 
-Other chunks round differently: raise ``prefix_files.FORM`` with it."""
+Other chunks round differently: raise ``prefix_cache.FORM`` with it."""
 THREADS_KEPT_S = 10.0
 """A machine that was idle may be busy by the next call; too many threads then cost far more than a trial (25 ms)."""
 KEPT_GRAMMARS = 128

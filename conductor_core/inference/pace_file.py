@@ -1,4 +1,9 @@
-"""Keeps measured paces on disk, by model and machine: JSON ``{key: [read_token_s, write_token_s, precision]}``."""
+"""Keeps on disk how quick local models are here: paces that were measured, and paces of late. Imports no torch.
+
+``PaceFile`` has those measured, by model and machine: JSON ``{key: [read_token_s, write_token_s, precision]}``.
+``kept_pace`` and ``keep_pace`` have how quick each local Conductor was of late, for estimates after a restart. Both
+files are hints and no records: one that is damaged is written again.
+"""
 
 import hashlib
 import json
@@ -119,9 +124,7 @@ def _entry(each: object) -> Entry | None:
     return (read, write, precision) if fine and precision in _PRECISIONS else None
 
 
-# Keeps how quick each local Conductor was of late in one small file, for estimates after a restart. No torch.
-#
-# The file is a hint and no record: one that is damaged is written anew.
+# Paces of late.
 
 
 FILE = "paces.json"

@@ -1,7 +1,8 @@
-"""Keeps read prefixes as files, so that a restart need not read them again. Imports torch and transformers.
+"""Keeps the attention caches of prompts' static beginnings, in memory and as files, so that they are read once.
 
-A file holds the keys and values of one prefix of one model, as safetensors. Its name is a digest of all that decides
-them: the model's files, the token ids, number format, device and libraries. It is loaded only if it is whole and fits.
+A file spares a restart the reading. It holds the keys and values of one prefix of one model, as safetensors. Its name
+is a digest of all that decides them: the model's files, the token ids, number format, device and libraries. It is
+loaded only if it is whole and fits. Imports torch and transformers.
 """
 
 import contextlib
@@ -182,7 +183,7 @@ def _first_line(error: Exception) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0]
 
 
-# Keeps the attention caches of prompts' static beginnings, so that they are read once. Imports transformers.
+# In memory.
 
 KEPT_PREFIXES = 4
 

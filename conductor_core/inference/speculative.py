@@ -1,4 +1,4 @@
-"""Passes in which what is computed for a token does not depend on which others are read with it. Imports torch.
+"""Passes for writing with drafts: what a token gives does not depend on which others are read with it. Imports torch.
 
 Floating point rounds by the order of a sum, and libraries choose the order by the number of rows: the products of one
 token and of four differ in their last bits, and sooner or later in a token. With ``RowReader`` they are the same bits.
@@ -6,6 +6,8 @@ token and of four differ in their last bits, and sooner or later in a token. Wit
 - Attention goes token by token, each with as many keys as a pass of its own would see.
 - A pass has so many tokens that the library takes the same way to multiply: ``fewest`` to ``most``, found by trying.
   Fewer are filled up, more are read in several passes. (Packed weights are unpacked for a few tokens more.)
+
+``Drafting`` is what a model needs for it: its even passes, and what it wrote before.
 """
 
 import copy
@@ -220,8 +222,6 @@ def _copied(module: Any) -> Any:
     twin._modules = dict(module._modules)
     return twin
 
-
-# What a model needs to write with drafts: its even passes, and what it wrote before. Imports torch.
 
 UsualRead = Callable[[Sequence[int]], torch.Tensor | None]
 """Reads tokens. Returns float32 logits (vocabulary) after the last one, None if cancelled."""

@@ -1,1 +1,1 @@
-"""Research: evaluation, training, and the records that both write."""
+"""Research: evaluation, training, and the records that both write. Only their commands and pages import it."""

@@ -1,1 +1,1 @@
-"""What must not leave: keys, hidden words, and how they are found."""
+"""What must not leave: keys and personal data, how they are found, and how they are hidden."""

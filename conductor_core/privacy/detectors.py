@@ -1,9 +1,12 @@
 """Finds keys, payment cards, mail addresses, phone numbers and names of people in a text.
 
-find        where they are
-OpenText    the same for text that arrives in pieces; holds back only what may be the beginning of one
+find           where they are
+OpenText       the same for text that arrives in pieces; holds back only what may be the beginning of one
+PersonNames    names of people, by Presidio with a spaCy model (the extra ``names``): the model, for all runs
+NamesOfRun     what it found in one run is found wherever it stands later in the run
 
-A text is searched as it is written, and as its escapes read: the text of a plan is JSON or Python.
+A text is searched as it is written, and as its escapes read: the text of a plan is JSON or Python. For names each line
+is searched by itself. So a text that arrives line by line hides the same passages as the whole text.
 """
 
 import re
@@ -83,7 +86,7 @@ def find(
     """Returns the passages of these kinds, in order. Where two overlap, the first, or the longer, stands.
 
     ``region``: whose national phone numbers are found (``DE``); None: only numbers that begin with ``+``.
-    ``names``: finds names of people (``person_names``); None: nobody looks for them.
+    ``names``: finds names of people (``PersonNames``); None: nobody looks for them.
     """
     plain, begins = unescaped(text)
     asked = [kind for kind in SENSITIVE if kind in kinds and kind != "names"]
@@ -189,12 +192,7 @@ def _word_before(text: str, end: int) -> int:
     return end
 
 
-# Finds names of people in a text, by Presidio with a spaCy model (the extra ``names``).
-#
-# PersonNames    the model, for all runs
-# NamesOfRun     what it found in one run is found wherever it stands later in the run
-#
-# Each line is searched by itself. So a text that arrives line by line hides the same passages as the whole text.
+# Names of people.
 
 _LONGEST_PART = 5_000
 """A longer line is searched in parts of as many characters: the memory that a model takes grows with the text."""

@@ -1,4 +1,9 @@
-"""Recognises keys: environment variables that hold one, and texts in the known forms of keys."""
+"""Recognises keys: environment variables that hold one, texts in the known forms of keys, and the pieces of a key.
+
+``pieces`` makes the pieces by which a key is found, plain and in the encodings in which keys occur. Texts are compared
+by their ASCII letters and digits in lower case (``folded``), so that other case, separators, line breaks and zero-width
+characters hide nothing. Decision 0045 says which pieces are used, and why not all.
+"""
 
 import base64
 import os
@@ -42,10 +47,7 @@ def holds_a_key(text: str, known: Collection[str]) -> bool:
     return any(key in text for key in known) or bool(KNOWN_FORM.search(text))
 
 
-# Makes the pieces by which a key is found, plain and in the encodings in which keys occur.
-#
-# Texts are compared by their ASCII letters and digits in lower case (``folded``), so that other case, separators, line
-# breaks and zero-width characters hide nothing. Decision 0045 says which pieces are used, and why not all.
+# Pieces of a key.
 
 _PIECE = 12
 """Letters and digits by which a cut key is found. For a short key it is half of them, at least ``_SHORTEST``."""

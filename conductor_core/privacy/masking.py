@@ -4,6 +4,7 @@ Mask          finds its keys in a text: as they are, in other case, encoded, cut
 MaskedText    the same for text that arrives in pieces; holds back only what may be the beginning of a key
 remember      a key that this process sends somewhere; ``known`` is the mask of all of them
 mask_logs     the last net: no log and no traceback holds a known key, nor what ``hide_in_logs`` hides
+one_line      makes a text of others fit to be quoted in our messages; so does ``plain``
 """
 
 import logging
@@ -291,8 +292,6 @@ def _hidden(text: str, mask: Mask, others: Iterable[Callable[[str], str]]) -> st
         text = hide(text)
     return text
 
-
-# Makes texts of others fit to be quoted in our messages.
 
 _QUOTED_CHARACTERS = 300
 _KEY_LIKE = re.compile(

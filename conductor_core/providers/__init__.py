@@ -1,1 +1,1 @@
-"""How a server of models is reached, and what its answers and errors mean."""
+"""How a server of models is reached: transport, streams, error replies, and the files that name models."""

@@ -1,6 +1,11 @@
 """Reads a file of models: TOML with one table per model. It reports all faults, each with its place.
 
-A key pasted where a variable's name belongs is refused without being repeated: a message may end up in a log.
+A key pasted where a variable's name belongs is refused without being repeated: a message may end up in a log. A file
+may come from anybody, and the value of its ``api_key_env`` is sent to its ``base_url``: so variables that do not look
+like a key's are refused, too.
+
+The bounds of TOML are checked before it is read. The standard library's reader takes time quadratic in the parts of a
+key, recurses with the nesting, and gives no place for a number that is too long.
 """
 
 import math
@@ -19,9 +24,7 @@ from conductor_core.privacy.keys import environment_keys, holds_a_key, names_a_k
 from conductor_core.privacy.masking import one_line, plain
 from conductor_core.workflow.model import CONDUCTOR_AGENT
 
-# Finds keys in the fields of a model, which every run records, and refuses variables that do not look like a key's.
-#
-# A file of models may come from anybody. The value of its ``api_key_env`` is sent to its ``base_url``.
+# Keys in fields.
 
 _SECRET_NAMES = re.compile(
     r"api_?key|(?:access|private|secret|subscription|account|functions|master|auth)_?key|(?:^|_)auth(?:$|_)"
@@ -99,10 +102,7 @@ def _could_be_one(value: Any) -> bool:
     return not isinstance(value, bool | Mapping) and value is not None
 
 
-# Checks the bounds of TOML from users before it reads it.
-#
-# The standard library's reader takes time quadratic in the parts of a key, recurses with the nesting, and gives no
-# place for a number that is too long. This module refuses such a file and gives the place.
+# TOML within bounds.
 
 MOST_PARTS = 16
 MOST_DEPTH = 16
@@ -171,11 +171,10 @@ def _place(text: str, offset: int) -> str:
     return f"line {text.count(chr(10), 0, offset) + 1}, column {offset - line_start + 1}: "
 
 
-# Checks the fields of a model in a file that a user wrote. Each check returns one clear fault, or None.
+# Checks of fields. Each returns one clear fault, or None.
 
 Check = Callable[[Any], str | None]
 
-_MOST_DEPTH = 16
 _WHOLE_NUMBERS = range(-(2**63), 2**63)
 """The range that TOML guarantees. No provider and no database takes more."""
 _WEEK_S = 604_800
@@ -271,8 +270,8 @@ def check_params(value: Any, set_by_us: Collection[str] = SET_BY_US) -> str | No
     for key in value:
         if key in set_by_us:
             return f"{key} is set by the program; remove it"
-    if _depth(value) > _MOST_DEPTH:
-        return f"lists and tables are nested more than {_MOST_DEPTH} deep"
+    if _depth(value) > MOST_DEPTH:
+        return f"lists and tables are nested more than {MOST_DEPTH} deep"
     if _is_json(value):
         return None
     return "must hold only text, finite numbers of at most 64 bits, true or false, lists and tables"

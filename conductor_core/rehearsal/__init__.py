@@ -1,6 +1,6 @@
 """The rehearsal pool: an offline world with known answers, and seven simulated workers of different skill.
 
-Everything here is simulated and says so; see ``profiles`` for the model of skill behind it.
+Everything here is simulated and says so; see ``skills`` for the model of skill behind it.
 """
 
 from conductor_core.rehearsal.examples import EXAMPLES, Example

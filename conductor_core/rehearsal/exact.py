@@ -1,8 +1,8 @@
 """Computes the exact chance that a workflow answers a rehearsal task: it weighs every outcome of the steps.
 
 The chance is over the workers' seeds. Runs of the workflow with ``RehearsalWorker`` tend to it, because both draw from
-the same ``decisions``; this module only enumerates which outputs a step can meet. Two calls with the same worker and
-the same messages have one outcome, as the workers are deterministic; any other two are independent.
+the same rules (``skills.decide``); this module only enumerates which outputs a step can meet. Two calls with the same
+worker and the same messages have one outcome, as the workers are deterministic; any other two are independent.
 
 The chance depends on the task's family, its difficulty and the number of wrong answers that it invites, and on the
 workflow's agents, what its instructions ask for, and who reads whom. The caches have these as keys.

@@ -1,6 +1,7 @@
 """Reads the messages of a simulated worker: its role, the question, a plan, earlier answers.
 
-Nothing else reaches the worker. The messages lack an output that the access list withholds, so it cannot use it.
+Nothing else reaches the worker. The messages lack an output that the access list withholds, so it cannot use it. The
+role is read from the instruction's own words, without the question.
 """
 
 import re
@@ -14,7 +15,7 @@ from conductor_core.rehearsal.families import RehearsalTask, recognise
 from conductor_core.rehearsal.families.reading import answer_key, marked_answer
 from conductor_core.rehearsal.skills import RIGHT, PlanInView, Role, Seen, Sight, Wording
 
-# Reads which role an instruction asks for from its own words, without the question.
+# Roles.
 
 _OUTPUT = (
     r"(?:answer|solution|attempt|result|opinion|output|candidate|response|proposal|draft|finding|case|side|derivation)"

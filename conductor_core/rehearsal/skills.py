@@ -1,8 +1,12 @@
-"""Defines the seven simulated workers and their skills, as a model of why orchestration is worth while.
+"""The seven simulated workers, their skills and their rules, as a model of why orchestration is worth while.
 
 The model has three effects: models differ in skill by kind of task, a plan in view helps
 on hard tasks, and a check helps only with the solution in view. The figures are chosen to show them. They measure
 nothing and claim nothing about any vendor's model, which is why the workers have neutral names.
+
+``decide`` says what a worker may do, and with what chance: the worker draws by these rules, ``exact`` adds them up. A
+decision depends on the profile, the task's family, difficulty and number of slips, and on what is in sight. Answers are
+numbers there: 0 is right, 1 to n are the task's slips, higher ones are answers that belong to no slip.
 """
 
 from collections import Counter
@@ -177,10 +181,7 @@ def rehearsal_specs() -> tuple[WorkerSpec, ...]:
     )
 
 
-# Says what a simulated worker may do, and with what chance. The worker draws by these rules; ``exact`` adds them up.
-#
-# A decision depends on the profile, the task's family, difficulty and number of slips, and on what is in sight. Answers
-# are numbers here: 0 is right, 1 to n are the task's slips, higher ones are answers that belong to no slip.
+# Rules.
 
 Wording = Literal["clear", "plain", "vague"]
 PlanInView = Literal["good", "poor"] | None

@@ -176,7 +176,7 @@ class _Answerer:
 
 
 def _working(task: RehearsalTask, answer: int | None) -> tuple[str, ...]:
-    """Returns the working that leads to an answer, by its number (see ``decisions``)."""
+    """Returns the working that leads to an answer, by its number (see ``skills``)."""
     if not answer:
         return task.solution.working
     slips = task.solution.slips

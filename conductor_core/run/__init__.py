@@ -1,1 +1,1 @@
-"""One run as data: what was asked, what happened, what it cost, and what left this machine."""
+"""One run as data: its request, events, trace and commands, and what follows from them. Calls no model."""

@@ -45,7 +45,7 @@ class Spent(RunEvent):
     known_usd: float | None = None
 
 
-# Events of a run that waits for an approval: evidence of what was asked, decided, by whom and when.
+# Approvals: evidence of what was asked, decided, by whom and when.
 
 ApprovalOf = Literal["plan", "step", "conductor"]
 """What an approval admits: a plan to be carried out, a step to be called, or the Conductor to be asked."""
@@ -128,7 +128,7 @@ class RunDenied(Spent, Caused):
 ApprovalEvent = ApprovalRequested | ApprovalGranted | ApprovalDenied | CommandRefused | RunWaiting
 
 
-# The events that end a run; ``approval_events.RunDenied`` does, too.
+# Ends. ``RunDenied`` ends a run, too.
 
 
 class RunCompleted(RunEvent):
@@ -166,7 +166,7 @@ class RunInterrupted(Spent):
     kind: Literal["run.interrupted"] = "run.interrupted"
 
 
-# The event of an output that a person gave.
+# Outputs by hand, and redaction.
 
 
 class StepGiven(RunEvent):
@@ -178,9 +178,6 @@ class StepGiven(RunEvent):
     output: str
     output_sha256: str
     given: Given
-
-
-# The event that notes what was taken out of a record before it was stored.
 
 
 class TakenOut(Frozen):

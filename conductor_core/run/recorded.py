@@ -1,7 +1,7 @@
 """The recorded runs that come with the program, so that the first page shows something that happened.
 
 The real engine carried them out with simulated workers: ``make recorded-runs`` makes them anew. Each is the JSON of a
-shared file (``shared_run``) without its page.
+shared file (``share``) without its page.
 """
 
 from pathlib import Path

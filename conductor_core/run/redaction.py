@@ -2,8 +2,12 @@
 
 Keys are always hidden: those of the environment and those that this process knows. Further passages are named by
 patterns. A text that arrived in pieces is searched as a whole, so that a passage cannot hide between two pieces. It is
-searched as it is written, and as its escapes read: the text of a plan is JSON or Python. Digests of texts with hidden
-passages are replaced, because a short word can be guessed from one.
+searched as it is written, and as its escapes read: the text of a plan is JSON or Python.
+
+Digests of texts with hidden passages are replaced, because a short word can be guessed from one. The digest of an
+output becomes that of the output as it is then. What else was digested cannot be told from the record (a step's
+identity, a Conductor's own prompt): those become others, that nobody can compute and that are equal where the first
+ones were.
 """
 
 import hashlib
@@ -22,11 +26,7 @@ from conductor_core.privacy.masking import Mask, MaskedText, known
 from conductor_core.run.events import EVENT, Event, PlanDelta, PlanProgress, RunCreated, StepDelta, StepProgress
 from conductor_core.text import unescaped
 
-# Digests in a record of which passages were hidden. A short hidden word can be guessed from the digest of its text.
-#
-# The digest of an output becomes that of the output as it is then. What else was digested cannot be told from the
-# record (a step's identity, a Conductor's own prompt): those become others, that nobody can compute and that are equal
-# where the first ones were.
+# Digests.
 
 _OUTPUTS = frozenset({"granted", "withheld"})
 _OF_MORE = frozenset({"identity", "prompt_sha256"})

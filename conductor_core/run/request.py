@@ -1,7 +1,10 @@
-"""What a run does otherwise with single steps than its plan says: steps asked afresh, outputs given by a person.
+"""A run's request: all that a run is asked to do, as one value that ``run.created`` records whole and JSON can carry.
 
-Steps are named by their index in the first round of the run. All that an inner round does belongs to the step that
-opened it.
+It has gates, the rules by which a run waits for an approval before anything leaves; and overrides, what the run does
+otherwise with single steps than its plan says: steps asked afresh, outputs given by a person. Overrides name steps by
+their index in the first round of the run. All that an inner round does belongs to the step that opened it.
+
+Ids of runs sort by time, cannot be guessed, and are safe in URLs and file names.
 """
 
 import hashlib
@@ -188,7 +191,7 @@ def _renumbered(each: Sequence[_Named], number_now: Callable[[int], int | None])
     return tuple(sorted((one.model_copy(update={"step": now}) for now, one in numbered if now is not None), key=_step))
 
 
-# Gates: the rules by which a run waits for an approval before anything leaves.
+# Gates.
 
 FORMS = "plan, steps, step:N, usd:X or provider:NAME"
 
@@ -238,7 +241,7 @@ def read_gate(text: str) -> Gate:
         raise BadInput(f"{text!r} is no gate: give {FORMS}") from error
 
 
-# Makes ids of runs: they sort by time, cannot be guessed, and are safe in URLs and file names.
+# Ids.
 
 _lock = threading.Lock()
 _last_ms = 0
@@ -261,7 +264,7 @@ def new_run_id() -> str:
         return f"{_last_ms:012x}-{secrets.token_hex(8)}"
 
 
-# A run's request as one value, which ``run.created`` records whole and which JSON can carry.
+# The request.
 
 MOST_IMAGES = 8
 """More images than this cannot come with one task."""

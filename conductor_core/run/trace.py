@@ -1,4 +1,7 @@
-"""Folds a run's events into its trace, which the live page, a reload, the command line and a re-run all read."""
+"""Folds a run's events into its trace, which the live page, a reload, the command line and a re-run all read.
+
+``RunTrace`` is the state of a run, its rounds and its steps. ``fold`` makes it from the events, approvals included.
+"""
 
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
@@ -30,7 +33,7 @@ from conductor_core.run.values import Alternatives, BatchRow, Imported, Limits, 
 from conductor_core.workflow.edits import Origins, compare
 from conductor_core.workflow.model import AccessList, Fault, Workflow
 
-# The state of a run, its rounds and its steps. ``trace`` folds it from the run's events.
+# State.
 
 StepStatus = Literal[
     "waiting",
@@ -445,7 +448,7 @@ def unreadable_status(error: StoreError) -> UnreadableStatus:
     return "too_new" if isinstance(error, RunTooNew) else "damaged"
 
 
-# Folds the events of approvals into a run's trace.
+# Folding.
 
 
 def apply_command(trace: RunTrace, command: int | None) -> None:

@@ -3,6 +3,7 @@
 HttpWorker.answer      takes messages, yields chunks; the finish reason decides the end
   Dialect              what is sent and how an event is read: openai.py, anthropic.py
   Exchange             one POST over httpx2: status, content type, bounds, events as JSON objects
+  MaskedChunks         what the worker says, with the keys in it hidden
   faults               turns everything that goes wrong into one of our errors
 """
 
@@ -36,8 +37,6 @@ from conductor_core.providers.sse import Body, async_stream
 from conductor_core.providers.transport import AiohttpTransport, tls
 from conductor_core.workers import faults
 from conductor_core.workers.thoughts import Thoughts
-
-# What a worker says, with the keys in it hidden.
 
 MOST_AT_ONCE = 32_768
 """Characters that are looked through before others may run: some milliseconds, however full of keys they are."""

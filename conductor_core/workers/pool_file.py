@@ -1,4 +1,7 @@
-"""Reads a pool file: TOML with one ``[[worker]]`` table per worker. All faults are reported, each with its place."""
+"""Reads a pool file: TOML with one ``[[worker]]`` table per worker, and options for runs on the pool.
+
+All faults are reported, each with its place. The options say how runs on the pool go unless they say otherwise.
+"""
 
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
@@ -25,7 +28,7 @@ from conductor_core.providers.model_files import (
 from conductor_core.workers.local_params import params_fault
 from conductor_core.workflow.model import Frozen
 
-# What a pool file says beside its workers: how runs on the pool go unless they say otherwise.
+# Options.
 
 
 class PoolOptions(Frozen):

@@ -1,1 +1,1 @@
-"""The workflow language: model, parser, printer, validation and topology. Pure; evaluates nothing."""
+"""The plan language: model, parser, printer, validation, lint, edits, topology, templates. Evaluates nothing."""

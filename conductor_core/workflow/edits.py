@@ -1,7 +1,11 @@
-"""What an edit made of a plan: which step is which, and what each gained and lost. Pure.
+"""Edits of plans: functions that change a workflow's structure, and what a change made of each step. Pure.
 
 Steps are told by identity and never by place: inserting one changes no other, it only renumbers them. An editor knows
 the identities and gives them as ``Origins``; where nobody does (a plan from a file) ``match`` finds them by content.
+
+Each editing function returns a new workflow with renumbered access lists. ``"all"`` stays ``"all"``: it then means
+whatever is earlier. References that were not valid before (to the step itself, a later or a missing step) are
+renumbered but never removed, so that validation goes on reporting them.
 """
 
 from bisect import bisect_left
@@ -249,10 +253,7 @@ def _steps(indices: Sequence[int]) -> str:
     return f"step{'' if len(indices) == 1 else 's'} {', '.join(map(str, indices))}"
 
 
-# Changes a workflow's structure. Each function returns a new workflow with renumbered access lists.
-#
-# ``"all"`` stays ``"all"``: it then means whatever is earlier. References that were not valid before (to the step
-# itself, a later or a missing step) are renumbered but never removed, so that validation goes on reporting them.
+# Editing.
 
 
 class Reference(NamedTuple):

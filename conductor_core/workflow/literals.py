@@ -4,6 +4,8 @@ Two ways of reading. *Strict* follows Python (and accepts JSON's ``true``, ``fal
 means exactly what Python says it means. *Lenient* takes over where strict fails and reads what models really write:
 unescaped apostrophes, raw line breaks, typographic quotes, bare words, missing commas and brackets. It notes each
 repair, and never reads past ``limit``, where the next list begins.
+
+``decode`` reads escapes in strings as Python and JSON do; ``quote`` writes a string so that both can read it.
 """
 
 import json as json_module
@@ -15,7 +17,7 @@ from typing import Literal, NamedTuple
 
 from conductor_core.workflow.source import SourceText, shorten, without_halves
 
-# Escape sequences in string literals: reading them as Python and JSON do, writing them so that both can read them.
+# Escapes.
 
 LATEX = re.compile(
     r"\\(?:[abfv](?=[A-Za-z])|t(?=imes|heta|ext|frac|riangle|an\b|au\b|o\b)|r(?=ight|ho\b|angle)|n(?=eq\b|abla\b))"
@@ -198,7 +200,7 @@ class Reader:
 
     Args:
         stops: ascending offsets at which a list assignment begins; lenient reading ends there, outside strings.
-        json: strings are JSON strings (see ``escapes.decode``), else Python strings with LaTeX repaired.
+        json: strings are JSON strings (see ``decode``), else Python strings with LaTeX repaired.
         allowance: shared with other readers of the text; by default a whole one.
 
     Attributes:

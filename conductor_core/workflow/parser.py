@@ -4,7 +4,14 @@
 section 3). ``parse_workflow_file`` reads JSON or a text with the three lists. Neither evaluates anything, neither
 raises, both take time linear in the length of the text and never more than a fraction of a second: see
 ``MAX_CHARACTERS``, ``MAX_COMPLETION_CHARACTERS`` and ``MAX_PIECES``. What is wrong is in ``Parsed.faults`` with its
-place, what was read otherwise than written in ``Parsed.repairs``. The codes of all faults are in ``faults.FAULTS``.
+place, what was read otherwise than written in ``Parsed.repairs``. The codes of all faults are in ``validation.FAULTS``.
+
+An *assignment* is one list under its name (``model_id = [...]``, ``"subtasks": [...]``). An *attempt* is one of each,
+in any order, or a single ``"steps": [{...}, ...]``. An attempt is *whole* if all its lists are closed and hold more
+than dots. The last whole one counts.
+
+The JSON form is ``{"task", "steps": [{"instruction", "agent", "access_list"}]}``. Of the first open proof of concept's
+step keys, ``assigned_agent`` is read as ``agent``; ``step`` and ``result`` are accepted and left unread.
 """
 
 import difflib
@@ -28,7 +35,7 @@ from conductor_core.workflow.source import (
     shorten,
 )
 
-# Reads the entries of the three lists: which agent, which instruction, which earlier steps. Notes every repair.
+# Entries of the three lists: which agent, which instruction, which earlier steps.
 
 _LARGEST = 10**9
 _ORDINAL = re.compile(r"(?:(?:model|agent|worker)[\s_#-]*)?(?P<number>-?[0-9]{1,9})", re.IGNORECASE)
@@ -190,11 +197,7 @@ def _describe(node: Node, notes: Notes) -> str:
     return shorten(notes.source.text[node.start : min(node.end, node.start + 200)]) or "nothing"
 
 
-# Finds the list literals in a completion and decides which of several attempts counts.
-#
-# An *assignment* is one list under its name (``model_id = [...]``, ``"subtasks": [...]``). An *attempt* is one of each,
-# in any order, or a single ``"steps": [{...}, ...]``. An attempt is *whole* if all its lists are closed and hold more
-# than dots. The last whole one counts.
+# Lists in a completion, and which of several attempts counts.
 
 Field = Literal["agent", "instruction", "access_list", "steps"]
 
@@ -454,10 +457,7 @@ def _latest(assignments: Sequence[Assignment], chosen: ParseAttempt) -> ParseAtt
     return last if any(found.field != "access_list" and found.node.items for found in last) else chosen
 
 
-# Reads the JSON form of a workflow: ``{"task", "steps": [{"instruction", "agent", "access_list"}]}``.
-#
-# Of the first open proof of concept's step keys, ``assigned_agent`` is read as ``agent``; ``step`` and ``result`` are
-# accepted and left unread.
+# The JSON form.
 
 _STEP_KEYS: tuple[Literal["instruction", "agent", "access_list"], ...] = ("instruction", "agent", "access_list")
 _ALIAS_OF = {"agent": "assigned_agent"}

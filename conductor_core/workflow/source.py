@@ -1,4 +1,7 @@
-"""A text with its places, and the notes made while reading it."""
+"""A text with its places, the notes made while reading it, and what was read, before any rule is applied.
+
+It is the vocabulary between parser and validation.
+"""
 
 import re
 from heapq import nsmallest
@@ -6,8 +9,6 @@ from heapq import nsmallest
 from pydantic import NonNegativeInt, PositiveInt
 
 from conductor_core.workflow.model import AccessList, Fault, Frozen, Place
-
-# What was read from a text, before any rule is applied: the vocabulary between parser and validation.
 
 
 class Position(Frozen):

@@ -1,6 +1,6 @@
 """Checks a workflow against the rules: all faults at once, each with its place; and warnings, which stop nothing.
 
-The codes are in ``faults``.
+Codes are stable: scripts and the page rely on them.
 """
 
 import difflib
@@ -262,9 +262,7 @@ def _fault(code: str, message: str, step: int | None, field: Place, at: Position
     return Fault(code=code, message=message, step=step, field=field, line=line, column=column)
 
 
-# Every fault and warning code, in one place. Codes are stable: scripts and the page rely on them.
-#
-# ``FAULTS`` keep a workflow from running; ``WARNINGS`` do not.
+# All codes: ``FAULTS`` keep a workflow from running; ``WARNINGS`` do not.
 
 FAULTS = {
     # What was written in the place of a plan.

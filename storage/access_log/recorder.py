@@ -1,8 +1,8 @@
 """Puts on record who looked at what, off the path on which runs are written and pages are drawn.
 
-A look is handed to the thread that writes the log, which adds it to its next transaction. Nobody waits for that but a
-command that is about to end. A look that cannot be kept stops nobody: ``fault`` says why, and pages and commands show
-it.
+A view is handed to the thread that writes the log, which adds it to its next transaction. Nobody waits for that but a
+command that is about to end. A view that cannot be kept stops nobody: ``fault`` says why, and pages and commands show
+it. Of the words of a search the log keeps digests that nobody without the master key can try guesses against.
 """
 
 import concurrent.futures
@@ -26,8 +26,6 @@ from storage.access_log import queries
 from storage.access_log.queries import EXPORTED, SEARCHED, VIEWED, AccessQuery, Page
 from storage.database.connections import Database
 from storage.merkle.chain import Entries
-
-# What the log keeps of the words of a search: digests that nobody without the master key can try guesses against.
 
 MOST_WORDS = 64
 """So many words of one search are kept."""

@@ -1,1 +1,1 @@
-"""The commands of `python -m storage`."""
+"""The commands of ``python -m storage``, a file for each group."""

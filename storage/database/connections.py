@@ -3,6 +3,8 @@
 One connection writes and checkpoints, and only while it holds the file lock ``<database>.lock``: SQLite before 3.51.3
 can corrupt a WAL database when two connections write or checkpoint at the same instant (sqlite.org/wal.html, "The
 WAL-Reset Bug"), and several processes may have this file open. Readers open it read-only, and never checkpoint.
+
+A database that cannot be written (read-only media, no permission, a full disk) is read as if it were upgraded.
 """
 
 import errno
@@ -25,7 +27,7 @@ from storage.database.schema import HEAD, checked_version
 from storage.errors import PRIMARY_CODE
 from storage.privacy.settings import Privacy
 
-# Reads a database that cannot be written: on read-only media, without permission, or on a full disk.
+# Databases that cannot be written.
 
 _NO_SIDE_FILES = frozenset({sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY})
 _IS_A_DOOR = "\"by\" IN ('page', 'cli', 'api')"

@@ -1,1 +1,1 @@
-"""Whole databases and whole runs: backup, restore, deletion."""
+"""Whole databases and whole runs: backup and restore, deletion, erasure, holds."""

@@ -1,4 +1,7 @@
-"""Puts a backup in the place of a database: checked before anything is moved, and nothing is overwritten."""
+"""Puts a backup in the place of a database: checked before anything is moved, and nothing is overwritten.
+
+The backup is compared with the database whose place it is to take: another log must not replace a protected one.
+"""
 
 import fcntl
 import os
@@ -28,7 +31,7 @@ from storage.privacy.settings import Privacy
 from storage.privacy.vault import MasterKey, Vault, keys_beside
 from storage.records import ERASED
 
-# Compares a backup with the database whose place it is to take: another log must not replace a protected one.
+# Comparing.
 
 _PARTS = (
     "SELECT type, name, CASE WHEN type IN ('trigger', 'view') THEN sql END FROM sqlite_master "

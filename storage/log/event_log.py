@@ -1,7 +1,8 @@
 """The event log: one thread writes over one connection, and callers can wait until their events are on disk.
 
 The next commit writes all events that arrive during a commit (group commit), so durability costs one flush per group,
-not per event. The same transaction updates ``runs`` and ``snapshots``.
+not per event. The same transaction updates ``runs`` and ``snapshots``. ``RefusingLog`` stands in where the database
+cannot be written.
 """
 
 import asyncio
@@ -401,9 +402,6 @@ def _settle(requests: Sequence[_Request]) -> None:
             request.future.set_result(None)
         else:
             request.future.set_exception(request.error)
-
-
-# The event log of a database that cannot be written.
 
 
 class RefusingLog:

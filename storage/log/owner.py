@@ -1,4 +1,7 @@
-"""Shows by file locks which process writes a run, and whether it still lives."""
+"""File locks of the log: which process writes a run, and whether it still lives; and one process for each batch.
+
+Two processes with one batch would pay for the same tasks.
+"""
 
 import fcntl
 import hashlib
@@ -88,7 +91,7 @@ def left(folder: Path, owner_id: str) -> bool:
     return True
 
 
-# Lets one process at a time carry out a batch: two would pay for the same tasks.
+# Batches.
 
 _ASKED_S = 0.5
 """Time to wait for the lock: meanwhile a process that has just taken it writes its name into the file."""

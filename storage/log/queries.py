@@ -1,4 +1,7 @@
-"""Reads rows of runs. Events are only added, and in order, so no two statements need one transaction."""
+"""Reads, lists and counts rows of runs. Events are only added, and in order, so no two statements need one transaction.
+
+A list checks each row of ``runs`` against the run's events, from which it was folded.
+"""
 
 import json
 import sqlite3
@@ -165,7 +168,7 @@ def summary(row: Mapping[str, Any]) -> RunSummary:
     return RunSummary(**values)
 
 
-# Lists runs from the rows of ``runs``. It checks each row against the run's events, from which it was folded.
+# Lists.
 
 _PAGE_ROWS = 200
 
@@ -282,7 +285,7 @@ def _sequence(row: Row) -> int:
     return sequence if isinstance(sequence := row["sequence"], int) else 0
 
 
-# Counts what a search finds in all: how many runs of each status, their tokens and their cost.
+# Sums of a search: runs of each status, their tokens and their cost.
 
 MOST_COUNTED = 100_000
 """The most runs that one search reads, newest first. More would take too long."""

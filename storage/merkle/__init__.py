@@ -1,1 +1,1 @@
-"""The formats and the chain that both the writer and the verifier of evidence need."""
+"""The chain of each run and the Merkle tree: their formats, and what writes them with the events."""

@@ -1,1 +1,1 @@
-"""What is sealed before it is stored, and the settings of that."""
+"""Encryption of what is stored, with a key for each run, and the settings of what is hidden."""

@@ -1,7 +1,8 @@
 """Encrypts what is stored of a run with a key of the run's own (AES-256-GCM), so that the run can be erased for good.
 
 The keys of runs lie wrapped in a file beside the database (``.keys``), not in it: whoever copies the database has no
-key. The master key that wraps them is a third file. What is bound to a place (run, sequence, kind) opens only there.
+key. The master key that wraps them is a third file, which only its owner can read. What is bound to a place (run,
+sequence, kind) opens only there.
 """
 
 import base64
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 
-# The master key of a database: a file outside of it that only its owner can read.
+# The master key.
 
 _BYTES = 32
 _BEGINS = "conductor-master-key-1 "

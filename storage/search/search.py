@@ -35,7 +35,7 @@ class RunSearch:
     """What can be asked about all runs of one database. Any thread may use it; all methods raise StoreError.
 
     It sees what ``catch_up`` has taken in, apart from ``receipt``, which reads the events. ``lag`` says what it does
-    not see. ``typed`` is what a person typed (``words.read_words``): BadInput is raised if nothing can be found by it.
+    not see. ``typed`` is what a person typed (``query.read_words``): BadInput is raised if nothing can be found by it.
     """
 
     def __init__(self, database: Database, change: Change) -> None:
@@ -176,7 +176,7 @@ class RunSearch:
         until_utc: datetime | None = None,
         told: Told | None = None,
     ) -> Receipt:
-        """Answers from the events whether a provider was sent a text; see ``never.receipt``."""
+        """Answers from the events whether a provider was sent a text; see ``received.receipt``."""
         return never.receipt(self._database.reading, provider, text, since_utc, until_utc, told, self._database.vault)
 
     def spending(self, only: Filters = ALL) -> list[Spending]:

@@ -72,7 +72,7 @@ class Tries:
 
 
 class TeamReward:
-    """The ``Reward`` of ``routers.rows``: the score of a workflow on a training task, and the tokens of all its calls.
+    """The ``Reward`` of routers: the score of a workflow on a training task, and the tokens of all its calls.
 
     For rehearsal tasks with rehearsal workers, the score is the exact chance, and tokens are estimated from those that
     each worker took alone. Otherwise each workflow is carried out once and counts against the caps.

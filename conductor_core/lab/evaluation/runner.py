@@ -1,4 +1,8 @@
-"""Puts every task to every orchestrator with bounded concurrency, keeps every outcome, and resumes a stopped run."""
+"""Puts every task to every orchestrator with bounded concurrency, keeps every outcome, and resumes a stopped run.
+
+A failure of a worker (a server that is down, limits or fails, a refused key) gives no outcome, for no plan has caused
+it. Runs that gave no outcome, because they were stopped, killed, or failed at a worker, still count by their cost.
+"""
 
 import asyncio
 import errno
@@ -46,10 +50,8 @@ from conductor_core.run.trace import RunTrace
 from conductor_core.run.values import Limits
 from conductor_core.workflow.model import CONDUCTOR_AGENT
 
-# Makes the row that is kept of an attempt from its traces.
-
 _ABSENT = "unknown_agent"
-"""Code of the fault of a plan that names an absent worker (``workflow.faults``)."""
+"""Code of the fault of a plan that names an absent worker (``validation.FAULTS``)."""
 
 
 _CALLED = frozenset({"completed", "failed"}) | INCOMPLETE
@@ -107,7 +109,7 @@ def _fault(trace: RunTrace) -> str | None:
     return f"{trace.error_code or trace.status}: {trace.error or 'there is no answer'}"
 
 
-# Recognises failures of workers (a server that is down, limits or fails, a refused key), which no plan has caused.
+# Failures of workers.
 
 FAILURES_IN_A_ROW = 3
 """A worker that fails so many different pieces of work, with no answer in between, is asked nothing more."""
@@ -445,7 +447,7 @@ async def _together(works: Iterable[Coroutine[Any, Any, None]]) -> None:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-# Counts the cost of runs that began and gave no outcome, because they were stopped, killed, or failed at a worker.
+# Cost of runs without an outcome.
 
 
 def unfinished_costs(

@@ -2,7 +2,10 @@
 
 A training has up to three stages, in this order, each a table of the file: ``cold_start`` (supervised, from random
 weights), ``grpo`` (reinforcement learning), ``recursion`` (a short fine-tune of the same kind, on recursive calls). A
-stage that the file does not name is left out; a training without a cold start begins with the weights of ``base``.
+stage that the file does not name is left out; a training without a cold start begins with the weights of ``base``. The
+table ``scale`` is for real workers and a model of real size.
+
+``common`` and ``grpo`` translate settings that several stages share into arguments of transformers' and TRL's trainers.
 """
 
 from collections.abc import Mapping
@@ -18,7 +21,7 @@ from conductor_core.lab.records.training import Stage
 from conductor_core.providers.model_files import NotToml, read_toml
 from conductor_core.workflow.model import Frozen
 
-# Settings of a training with real workers and a model of real size: the table ``scale`` of a training's file.
+# The table ``scale``.
 
 
 class TaskSource(Frozen):
@@ -282,7 +285,7 @@ class RecursionConfig(GrpoConfig):
 
     Attributes:
         inner_share: share of prompts that are inner rounds; the others are outer rounds that may recurse.
-        taught: inner and outer rounds that are shown with their best plan before reward begins (see ``inner_rounds``).
+        taught: inner and outer rounds that are shown with their best plan before reward (``tiny.recursion``).
         guard_inner_share: share of the guard's examples that are inner rounds.
     """
 
@@ -361,7 +364,7 @@ def read_config(ref: str) -> TrainingConfig:
         raise BadInput(f"{path}: {why(error)}") from error
 
 
-# Translates our configs into arguments of transformers' and TRL's trainers that several stages share.
+# Arguments of trainers.
 
 
 def common(optimiser: Optimiser, *, seed: int, steps: int, cpu: bool) -> dict[str, Any]:

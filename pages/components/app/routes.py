@@ -35,7 +35,7 @@ from pages.components.live_workflow.messages import LiveView
 from pages.components.live_workflow.shared_page import page_of_run, recording
 from storage import Store
 
-# Answers a page that saves a file which a person hands over.
+# Answers to a page that saves a file.
 
 
 class Hidden(BaseModel):
@@ -69,7 +69,7 @@ def refused(status: int, why: str) -> Response:
     return JSONResponse({"error": why}, status_code=status)
 
 
-# Reads what a page sends with a request.
+# Forms that a page sends.
 
 Form = TypeVar("Form", bound=BaseModel)
 MOST_BYTES = 1_000_000
@@ -186,7 +186,7 @@ async def _until_disconnected(websocket: WebSocket) -> None:
 
 
 async def recorded(request: Request) -> Response:
-    """Returns a run to play again (``live_workflow.recording``): 404 if it is unknown, 409 if it is not whole."""
+    """Returns a run to play again (``shared_page.recording``): 404 if it is unknown, 409 if it is not whole."""
     run_id = request.path_params["run_id"]
     try:
         text = await asyncio.to_thread(_recorded, current().store, run_id)

@@ -1,4 +1,4 @@
-"""Pure-ASGI middleware with the rules for every response and every call.
+"""Rules for every response and call, as pure-ASGI middleware; the browser's id; and the HTML behind the addresses.
 
 Streamlit escapes HTML in model output but would fetch a remote image, which can carry data away. The content security
 policy forbids this and any other connection to another host.
@@ -6,6 +6,15 @@ policy forbids this and any other connection to another host.
 Streamlit's socket answers any page whose name resolves to this machine, and pages of other local servers; our own
 routes would answer any page. So a call is refused if its Host is a name that a foreign page can have (DNS rebinding),
 or if its Origin, which a browser adds and no page can change, is not the host that it calls.
+
+The browser's id is a random number in a cookie that comes with the page and that no script can read. It names a file
+of choices and nothing else. A browser without cookies has none and uses the last choice of any browser.
+
+The HTML is Streamlit's own, with the address of its server, our style sheets and scripts. Streamlit's script does not
+know how much of an address is the page's name. By itself it would ask for its server below the page
+(``/history/_stcore/health``), get two errors, and only then ask at the right place. Through ``st.html`` the sheets
+would come after the first elements, which would then jump. Here they end the body, after what Streamlit adds to the
+head: of equal rules the later one counts.
 """
 
 import base64
@@ -26,10 +35,7 @@ from starlette.websockets import WebSocketClose
 
 from pages.components.app import places
 
-# The browser's id: a random number in a cookie that comes with the page and that no script can read.
-#
-# It names a file of choices and nothing else. A browser without cookies has none and uses the last choice of any
-# browser.
+# The browser's id.
 
 COOKIE = "conductor_inspector_browser"
 _ID = re.compile(r"[0-9a-f]{32}")
@@ -54,13 +60,7 @@ def valid_id(cookies: Mapping[str, str]) -> str | None:
     return found if isinstance(found, str) and _ID.fullmatch(found) else None
 
 
-# The HTML behind the pages' addresses: Streamlit's own, with the address of its server, our style sheets and scripts.
-#
-# Streamlit's script does not know how much of an address is the page's name. By itself it would ask for its server
-# below the page (``/history/_stcore/health``), get two errors, and only then ask at the right place.
-#
-# Through ``st.html`` the sheets would come after the first elements, which would then jump. Here they end the body,
-# after what Streamlit adds to the head: of equal rules the later one counts.
+# The HTML of the pages.
 
 ROOMS = Path(__file__).parents[1]
 SHEETS = (

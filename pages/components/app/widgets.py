@@ -1,8 +1,9 @@
-"""Select boxes whose words change while they are shown: a count, or how long ago a run began.
+"""Widgets of several pages: select boxes whose words change while they are shown, and the box that reports a fault.
 
-The browser names an option by the words that it last drew. When the script has run again meanwhile, for the first of
-two quick clicks, those words may be none of the options'. Streamlit then takes the words themselves for the choice: a
-page would look for a run called "2 min ago". So the words of the last drawings are kept (docs/decisions/0228).
+The words are a count, or how long ago a run began. The browser names an option by the words that it last drew. When the
+script has run again meanwhile, for the first of two quick clicks, those words may be none of the options'. Streamlit
+then takes the words themselves for the choice: a page would look for a run called "2 min ago". So the words of the last
+drawings are kept (docs/decisions/0228).
 """
 
 from collections.abc import Callable, Mapping
@@ -44,9 +45,6 @@ def _drawn(key: str) -> dict[str, str]:
 
 def _drawn_key(key: str) -> str:
     return f"{key}-words"
-
-
-# The box that says why something cannot be shown.
 
 
 def fault_box(error: InspectorError | str) -> None:

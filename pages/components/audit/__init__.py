@@ -1,1 +1,1 @@
-"""The parts of the Audit page."""
+"""The parts of the Audit page: search, decision record, egress ledger, access log, integrity, export."""

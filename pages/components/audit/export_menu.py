@@ -1,4 +1,7 @@
-"""Export from the Audit page: a bundle that proves itself, of one run or of all that was found; and one run to read."""
+"""Export from the Audit page: a bundle that proves itself, of one run or of all that was found; and one run to read.
+
+A bundle is made in a thread, for the browser to save.
+"""
 
 import tempfile
 import threading
@@ -28,7 +31,7 @@ from storage.bundles import SEALED_WORDS, UNFINISHED_WORDS, Exported, export_run
 from storage.decision_records import record_page_of
 from storage.search.hits import Count
 
-# Makes a bundle of runs in a thread, for the browser to save.
+# Bundles.
 
 MOST_RUNS = 1000
 """The most runs of one bundle that the page makes; the command line has no bound."""

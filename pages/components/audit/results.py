@@ -1,4 +1,7 @@
-"""Tokens and cost by day, agent and person; and the catalogue of failures."""
+"""What the Audit page lists: texts and runs that a search finds, tokens and cost, and the catalogue of failures.
+
+Cost is by day, agent and person. Every text is escaped.
+"""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
@@ -151,7 +154,7 @@ def _failure(failure: Failure) -> None:
         st.html(f'{said}<p class="muted audit-places">{links}</p>')
 
 
-# What a search finds: texts in their places, or runs. Every text is escaped.
+# What a search finds.
 
 PAGE = 20
 _MOST_PLACES = 6

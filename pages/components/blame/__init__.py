@@ -1,1 +1,1 @@
-"""The parts of the Blame page."""
+"""The parts of the Blame page: replays that this app carries out, the graph with effects, the ranking."""

@@ -1,4 +1,4 @@
-"""The ranking as rows, and the replays behind one of them."""
+"""The ranking as rows, and the replays behind one of them; without a run, the newest runs to choose from."""
 
 from collections.abc import Sequence
 from html import escape
@@ -116,8 +116,6 @@ def _answer(run_id: str, answer: str, blame: Blame, *, flips: bool) -> str:
 def _address(run_id: str) -> str:
     return f"{places.RUN.stem}?run={escape(run_id, quote=True)}"
 
-
-# The Blame page without a run: what it is for, and the newest runs that it can be asked of.
 
 MOST_OFFERED, _LOOKED_AT = 6, 60
 

@@ -1,6 +1,8 @@
-"""HTML of what an evaluation's table leaves out: groups of Conductors, further rounds, and each part of the pool.
+"""HTML of an evaluation beside its table: the head, and what the table leaves out. Every text is escaped.
 
-Every text is escaped. The HTML is empty where a record has none of it.
+The head says what is evaluated and how far it is. Left out are groups of Conductors, further rounds, and each part of
+the pool; their HTML is empty where a record has none of it. ``command`` repeats an evaluation, so that its runs open
+here. It says what the plan holds.
 """
 
 import shlex
@@ -124,7 +126,7 @@ def _subset_score(subset: PresentSubset, name: str) -> str:
     return f'<td class="number">{f"<b>{said}</b>" if score > subset.best_score else said}</td>'
 
 
-# The command that repeats an evaluation, so that its runs open here. It says what the plan holds.
+# The command that repeats an evaluation.
 
 SHORT = 12  # hex digits of a digest that tell models apart
 
@@ -196,7 +198,7 @@ def _other_limits(plan: EvaluationPlan) -> dict[str, Any]:
     return {name: limits[name] for name, value in usual.items() if limits.get(name, value) != value}
 
 
-# HTML of the Evaluate page's head: what is evaluated, and how far it is. Every text is escaped.
+# The head.
 
 _PILLS = {
     "running": '<span class="pill running">◔ evaluating</span>',

@@ -1,4 +1,7 @@
-"""An evaluation's figures, a row per orchestrator: from its summary, or from the outcomes while it goes on."""
+"""An evaluation's figures, a row per orchestrator: from its summary, or from outcomes while it goes on; and as HTML.
+
+The HTML is the table, and the heat table by difficulty and family. Every text is escaped.
+"""
 
 import csv
 import io
@@ -13,7 +16,7 @@ from conductor_core.lab.records import by_group, in_order
 from conductor_core.lab.records.evaluation import EvaluationPlan, EvaluationRecord, Outcome, Result
 from pages.components.style.formats import plural, seconds
 
-# The simulated parts of an evaluation, and what they mean for its figures.
+# Simulated parts, and what they mean for the figures.
 
 ALL_SIMULATED = "rehearsal"  # the pool without a real worker
 LATENCY = "Simulated workers answer at once: these seconds are this program's own."
@@ -271,7 +274,7 @@ def signed(value: float) -> str:
     return f"{100 * value:+.1f}".replace("-", "−")
 
 
-# HTML of an evaluation's table and of its heat table by difficulty and family. Every text is escaped.
+# HTML.
 
 HEADS = (
     "Score", "95 % interval", "", "Against {first}", "Worker tokens", "Conductor tokens", "USD", "Latency", "Steps",

@@ -2,7 +2,7 @@
 
 ``st.plotly_chart`` takes a figure's content for its identity, so it mounts a changed figure anew. This component tells
 Plotly in the browser what changed. Figures are plain data (``data`` and ``layout`` of Plotly's JSON). Their colours are
-names of ``drawing.PALETTE``, such as ``@ink``; the browser fills in the colour of its theme.
+names of ``style.figures.PALETTE``, such as ``@ink``; the browser fills in the colour of its theme.
 """
 
 import streamlit as st

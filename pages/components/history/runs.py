@@ -1,4 +1,7 @@
-"""The rows of the History page: runs, and batches that open to their runs. Every text is escaped."""
+"""The rows of the History page: runs, and batches that open to their runs; and notes on what cannot be read or written.
+
+Every text is escaped.
+"""
 
 from collections.abc import Sequence
 from html import escape
@@ -207,7 +210,7 @@ def _cost(entry: Entry) -> str:
     return f'<span title="{said}">{cost}</span>'
 
 
-# What the pages say about runs that cannot be read to their end, and about a database that cannot be written.
+# Runs that cannot be read to their end, and a database that cannot be written.
 
 _MOST_CHARACTERS = 20_000
 

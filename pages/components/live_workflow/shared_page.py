@@ -1,5 +1,11 @@
 """Writes the page that hands over one run: a file that opens without a server, with the live view and replay inside.
 
+It may connect to nothing, and only its own scripts run, by their digest. What models and people wrote is JSON in
+elements that no browser runs. ``recording`` is the run as the page saw it, to be played again.
+
+``bundle`` joins the component's modules into one script. They use a few plain forms of import and export, and it
+refuses all others. A bundler would bring its own toolchain for two dozen files.
+
 Imports no Streamlit: the command line writes such files, too.
 """
 
@@ -22,8 +28,6 @@ from conductor_core.run.share import SharedRun, image_parts, inert_json, packed,
 from conductor_core.run.trace import RunTrace, begin, fold
 from pages.components.live_workflow.messages import LiveView, conclusion_of
 from storage import Store, StoredEvent
-
-# A run as the page saw it, to be played again: the messages of its live view, each with its moment. Pure.
 
 
 def recording(stored: Sequence[StoredEvent]) -> dict[str, Any]:
@@ -51,10 +55,7 @@ def recording(stored: Sequence[StoredEvent]) -> dict[str, Any]:
     return {"messages": messages, "moments": moments}
 
 
-# Joins the component's modules into one script, for a page that can fetch nothing.
-#
-# Our modules use a few plain forms of import and export, and this module knows no others: it refuses what it does not
-# know. A bundler would bring its own toolchain for two dozen files.
+# One script.
 
 ASSETS = Path(__file__).parent / "assets"
 
@@ -124,9 +125,7 @@ def _bound(found: re.Match[str]) -> str:
     return "{ " + ", ".join(name.replace(" as ", ": ") for name in names if name) + " }"
 
 
-# An HTML page that opens without a server: it may connect to nothing, and only its own scripts run, by their digest.
-#
-# What models and people wrote is JSON in elements that no browser runs.
+# Pages without a server.
 
 _STYLE_COMMENT = re.compile(r"/\*.*?\*/\n?", re.DOTALL)
 

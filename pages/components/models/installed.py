@@ -1,4 +1,7 @@
-"""The rows of the Models page: a Conductor each, redrawn by itself while it is downloaded or timed."""
+"""The Models page: its rows, a Conductor each, redrawn while it is downloaded or timed; and what is around them.
+
+Around are room, memory, whether the hub answers, and models from elsewhere.
+"""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -180,7 +183,7 @@ def _delete(model: MachineModel, *, chosen: bool) -> None:
     st.rerun()
 
 
-# Around the rows of the Models page: room, memory, whether the hub answers, and models from elsewhere.
+# Around the rows.
 
 log = logging.getLogger(__name__)
 

@@ -1,6 +1,7 @@
 """From simulated to real workers: what this machine offers, best first, each one click away.
 
-The Run page shows it where a simulated worker could not answer, and the Workers page always.
+The Run page shows it where a simulated worker could not answer, and the Workers page always. Servers on this machine
+serve as the pool or as the Conductor. Some need a key first.
 """
 
 from collections import defaultdict
@@ -265,7 +266,7 @@ def _line(name: str, says: str) -> None:
     st.html(f'<div class="offer-line"><code>{escape(name)}</code> <span>{escape(says)}</span></div>')
 
 
-# Model servers on this machine, on the Workers page: as the pool or as the Conductor. Some need a key first.
+# Servers on this machine.
 
 FOUND = "found-servers"
 CHOSEN_POOL = "workers-pool"

@@ -1,1 +1,1 @@
-"""Records on disk that a page shows: which there are, and which is chosen."""
+"""Records of trainings and evaluations on disk: which there are, and which a page shows."""

@@ -1,1 +1,1 @@
-"""The Run page: the task, its settings, and the plan that a person edits."""
+"""The Run page around its graph: the task, its settings, pre-flight, and the plan that a person edits."""

@@ -1,4 +1,10 @@
-"""What the Run page says before a run: who would answer, what is wrong with the rest, and a click that helps."""
+"""What the Run page says before a run: who would answer, what is wrong with the rest, and a click that helps.
+
+An opened run brings its own Conductor, pool and policies, so that a new run asks the same models in the same way. The
+earlier choices return once no run is open, unless the person has chosen something else meanwhile.
+
+It proposes once a larger Conductor of this machine, because the shipped one only chooses among kinds of plan.
+"""
 
 import logging
 import threading
@@ -25,9 +31,7 @@ from pages.components.run import settings as run_settings
 from pages.components.run.policies import Policies
 from pages.components.style.formats import inert, plural
 
-# An opened run brings its own Conductor, pool and policies, so that a new run asks the same models in the same way.
-#
-# The earlier choices return once no run is open, unless the person has chosen something else meanwhile.
+# Choices that an opened run brings.
 
 _BROUGHT = "choices-from-run"
 _MAY_BE_ASKED = "addresses-that-may-be-asked"
@@ -267,7 +271,7 @@ def _leave_out(names: Sequence[str]) -> None:
         run_settings.exclude(name, out=True)
 
 
-# Proposes once a larger Conductor of this machine, because the shipped one only chooses among kinds of plan.
+# A larger Conductor.
 
 log = logging.getLogger(__name__)
 

@@ -1,6 +1,7 @@
-"""What came of a step that was asked many times: its answers in groups, for each worker. Each answer opens its run.
+"""*Run this step again…*, and what came of it: the answers in groups, for each worker. Each answer opens its run.
 
-The panel stands on the page of the run that the others were made from, and on that of each of them.
+A step is run alone or with the steps from there on, once or many times, with one worker or several. The panel of
+answers stands on the page of the run that the others were made from, and on that of each of them.
 """
 
 from collections.abc import Sequence
@@ -204,7 +205,7 @@ def _cancel(runs: Sequence[RunTrace]) -> None:
             current().host.cancel(run.run_id, local_caller("page"))
 
 
-# *Run this step again…*: alone or from there on, once or many times, with one worker or several.
+# The dialog.
 
 USUAL_TIMES = 5
 _OPEN, _ERROR, _LEFT = "step-again", "step-again-error", "step-again-left"

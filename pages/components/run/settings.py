@@ -1,6 +1,7 @@
 """The settings of the next run: Conductor, pool, workers left out, budgets.
 
-The page's state comes first, then the kept choices (``kept``), then the settings of the program.
+The page's state comes first, then the kept choices (``kept_files``), then the settings of the program. Where a
+Conductor would have to be downloaded first, a link leads to the Models page.
 """
 
 import re
@@ -27,8 +28,6 @@ from pages.components.run import gate_choice, policies, settings_kept
 from pages.components.run.policies import Policies
 from pages.components.run.settings_kept import Choice, Kept
 from pages.components.style.formats import inert, is_text, listed, plural
-
-# Leads from the Run page to the Models page where a Conductor would have to be downloaded first.
 
 _REF = "to-models"
 

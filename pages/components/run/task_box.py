@@ -1,4 +1,8 @@
-"""The card where a run begins: the task, examples, and the settings of the run."""
+"""The card where a run begins: the task, its images, examples, and the settings of the run.
+
+A double press starts one run. The bytes of images are kept in the database as soon as they come, so a reload of the
+page or a look at another page loses none.
+"""
 
 import time
 from collections.abc import Callable, Sequence
@@ -30,7 +34,7 @@ from pages.components.run.preflight import (
 from pages.components.run.settings import leads
 from pages.components.style.formats import inert, plural
 
-# Starts a run that a person asks for on the page, and takes a double press for one.
+# Starting.
 
 _LAST = "begun-last"
 DOUBLE_PRESS_S = 3.0
@@ -53,10 +57,7 @@ def start(request: RunRequest) -> str:
     return run_id
 
 
-# The images that come with the next task: chosen, dropped or pasted, shown small, taken out again.
-#
-# Their bytes are kept in the database as soon as they come, so a reload of the page or a look at another page loses
-# none.
+# Images.
 
 IMAGES = "task-images"
 _FAULT = "task-image-fault"

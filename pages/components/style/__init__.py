@@ -1,1 +1,1 @@
-"""How things look: colours, drawing, words."""
+"""How things look: colours, figures, formats of numbers and texts, names and glyphs of statuses, style sheets."""

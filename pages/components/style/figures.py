@@ -1,12 +1,14 @@
-"""The parts that all figures share: a plain frame, and names beside the curves instead of a legend."""
+"""What all figures share: colours of agents, marks of difficulties, a plain frame, and names beside the curves.
+
+Names stand there instead of a legend. A test compares the colours with the live component's CSS variables
+(``--agent-0`` to ``-7``). A mark goes by the difficulty's name, so a suite with only some of them has the same marks.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from conductor_core.export import picture
 from conductor_core.export.picture import LIGHT, NO_AGENT_LIGHT
-
-# Agent colours outside the live component. A test compares them with its CSS variables (``--agent-0`` to ``-7``).
 
 DARK = ("#9b82ff", "#3fb77f", "#f0713a", "#5b9bff", "#38b5cf", "#e06fbd", "#d3ad2e", "#94a3b8")
 NO_AGENT_DARK = "#9ca3af"
@@ -135,7 +137,7 @@ def plain(text: str) -> str:
     return text.replace("<", "‹").replace(">", "›").replace("%{", "% {").replace("@", "＠")
 
 
-# The mark of each difficulty in figures. It goes by the name, so a suite with only some of them has the same marks.
+# Marks of difficulties.
 
 
 class Mark(NamedTuple):

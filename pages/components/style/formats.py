@@ -1,4 +1,7 @@
-"""Figures and texts as every page writes them."""
+"""Figures, texts and statuses as every page writes them.
+
+A test compares the statuses with the live component's ``status.js``.
+"""
 
 import re
 import unicodedata
@@ -88,7 +91,7 @@ def right_to_left(text: str) -> bool:
     return next((each for each in directions if each in ("L", "R", "AL")), "L") != "L"
 
 
-# The name and the glyph of each status. A test compares them with the live component's ``status.js``.
+# Statuses.
 
 # By status: glyph and word.
 RUN_STATUSES = {

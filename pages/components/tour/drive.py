@@ -1,6 +1,7 @@
 """Where a person is in the tour, and what each move does, by the page's own means: requests, drafts, addresses.
 
-The address says the stop (``?run=ID&tour=STOP``), so a reload keeps it.
+The address says the stop (``?run=ID&tour=STOP``), so a reload keeps it. The browser places the card beside the element
+that it explains.
 """
 
 from collections.abc import Callable
@@ -19,8 +20,6 @@ from pages.components.run import task_box
 from pages.components.run.editing import EDITING, Editing
 from pages.components.tour import story
 from pages.components.tour.story import EDITOR, STOPS, Kind, Stop
-
-# The card of the tour, which the browser places beside the element that it explains.
 
 KEY = "tour-card"
 _component = st.components.v2.component("conductor-inspector.tour", js="index.js", isolate_styles=True)

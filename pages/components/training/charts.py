@@ -1,4 +1,8 @@
-"""The figures of a training run, after figures 3, 7 and 8 of the paper (arXiv 2512.04388), all on one axis."""
+"""The figures of a training run, after figures 3, 7 and 8 of the paper (arXiv 2512.04388), all on one axis.
+
+What is said of the stages comes from the training's configuration. Nothing checks that on reading; odd parts do not
+count.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,8 +15,6 @@ from conductor_core.lab.records.training import Stage, TrainingRecord
 from pages.components.style.figures import Figure, layout, legend, marks, names_beside, plain, scatter
 from pages.components.training import curves as cv
 from pages.components.training.curves import STAGE_WORDS, Curve, Span
-
-# What a training's configuration says of its stages. Nothing checks it on reading; odd parts do not count.
 
 
 def grammar_in_words(record: TrainingRecord, stages: Iterable[Stage]) -> str:

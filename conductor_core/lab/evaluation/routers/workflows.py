@@ -1,4 +1,7 @@
-"""The workflows that routers return: workers asked side by side, and the teams of MasRouter."""
+"""What all routers share, with nothing heavy imported: the workflows they return, their training rows, their interface.
+
+The workflows are workers asked side by side, and the teams of MasRouter.
+"""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -69,7 +72,7 @@ def team(mode: Mode, members: Sequence[tuple[str, str]]) -> Workflow:
     return Workflow(steps=tuple(steps))
 
 
-# The training rows of routers, and the interface that all routers share. Imports nothing heavy.
+# Rows and interface.
 
 Reward = Callable[[int, Workflow], tuple[float, int]]
 """Returns the score (0 to 1) of a workflow on the training row with an index, and the tokens of all its calls."""

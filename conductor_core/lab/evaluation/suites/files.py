@@ -1,4 +1,7 @@
-"""Loads files of tasks: JSON Lines in our own format, or in that of a public benchmark, recognised by its keys."""
+"""Loads the suite that ``--suite`` names, files of tasks among them, and chooses which tasks are asked, in which order.
+
+A file is JSON Lines in our own format, or in that of a public benchmark, recognised by its keys.
+"""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -12,8 +15,6 @@ from conductor_core.grading import require_gradable
 from conductor_core.grading.tasks import Suite, Task
 from conductor_core.lab.evaluation.suites import hub, rehearsal
 from conductor_core.lab.evaluation.suites.rows import FORMATS, Format, RowFault, recognise
-
-# Chooses which tasks are asked, and in which order.
 
 
 def sample(tasks: Sequence[Task], *, limit: int | None, seed: int) -> tuple[Task, ...]:
@@ -88,9 +89,6 @@ def _rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 def _is_for_fitting(task: Task) -> bool:
     digest = sha256(task.task_id.encode()).digest()
     return int.from_bytes(digest[:4], "big") < _FIT_SHARE * 2**32
-
-
-# Loads the suite that a user names with ``--suite``.
 
 
 def load_suite(ref: str, split: str = "test", *, limit: int | None = None, seed: int = 0) -> Suite:

@@ -1,4 +1,4 @@
-"""Loads the paper's seven benchmarks from the Hugging Face hub, each pinned to a revision.
+"""Loads the paper's seven benchmarks from the Hugging Face hub, each pinned to a revision, and turns rows into tasks.
 
 Files are named one by one, so that no loading script of a repository ever runs. A downloaded file is read again without
 a network. Licences and terms are those of the data's owners. Access to GPQA must be requested on its page.
@@ -23,7 +23,7 @@ from conductor_core.grading.tasks import Suite, Task
 from conductor_core.lab.evaluation.suites import rows
 from conductor_core.lab.evaluation.suites.rows import Row, RowFault, choice_task, text
 
-# Turns rows of the benchmarks that are only on the Hugging Face hub into tasks.
+# Rows of benchmarks that are only on the hub.
 
 LARGEST_TESTS_BYTES = 256 * 1024**2
 """Largest size of one problem's private tests after decompression. More is refused."""

@@ -3,6 +3,9 @@
 Topologies after "Learning to Orchestrate Agents in Natural Language with the Conductor" (arXiv 2512.04388): one shot,
 chain, fan-out with an aggregator, independent attempts with a debate, recursion. Two rules hold for every plan: it
 keeps to the step limit, and every step either holds the task (``{question}``) or reads a step that does.
+
+Each example draws which roles of its pool are taken. A role is one way of being useful (``conductors.roles``); the
+pools of the corpus are parts of the rehearsal pool, which fills all roles.
 """
 
 import random
@@ -22,10 +25,7 @@ from conductor_core.rehearsal import DIFFICULTIES, PROFILES, RehearsalTask, rehe
 from conductor_core.rehearsal.exact import success_chance
 from conductor_core.workflow.model import CONDUCTOR_AGENT, AccessList, Step, Workflow
 
-# Draws which roles of a pool are taken in a training example, and chooses workers for the parts of a plan.
-#
-# A role is one way of being useful (``conductors.roles``); the pools of the corpus are parts of the rehearsal pool,
-# which fills all roles.
+# Roles of an example's pool.
 
 _BEST_FIRST: dict[str, tuple[str, ...]] = {
     "plan": ("plan", "reason", "check", "know", "code", "compute", "write"),

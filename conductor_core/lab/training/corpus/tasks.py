@@ -1,7 +1,8 @@
 """Tasks of the cold-start corpus: many kinds, each with a difficulty that can be seen in the text.
 
 All wording is our own; no benchmark's text is in it. Kinds with plain templates are in ``wording/tasks.toml``; those
-that need structure (stories, tables, code, lists of things) are built here.
+that need structure (stories, tables, code, lists of things) are built here. ``wording/requests.toml`` has requests as
+people type them, sorted by what they ask for, which templates cannot draw.
 """
 
 import random
@@ -14,7 +15,7 @@ from typing import NamedTuple
 from conductor_core.lab.training.corpus.wording import fill, table
 from conductor_core.rehearsal.families import DIFFICULTIES, FAMILIES, Difficulty, RehearsalTask, generate
 
-# Draws the pieces that fill the corpus' task templates.
+# Pieces that fill templates.
 
 
 class SlotFiller:
@@ -153,7 +154,7 @@ def made_up_word(rng: random.Random) -> str:
     return "".join(rng.choices(_SYLLABLES, k=rng.randint(2, 4)))
 
 
-# Reads requests as people type them, sorted by what they ask for. Templates cannot draw such requests.
+# Requests as people type them.
 
 
 class TypedRequest(NamedTuple):

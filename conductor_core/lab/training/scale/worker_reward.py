@@ -3,7 +3,7 @@
 The reward is 0 for a completion without a valid workflow, 0.5 for a wrong answer and 1 for a right one. Each valid
 workflow is one run of our engine, and the task's grader grades its answer. Departures from the paper:
 
-1. Identical steps of several rollouts share one answer (``cached_workers``), and identical workflows share one run.
+1. Identical steps of several rollouts share one answer (``workers.CachedPool``), and identical workflows share one run.
 2. A failing worker does not count against a plan: the rollout waits and is carried out again. Only a fault that the
    plan causes (an answer that is too large, a request that a healthy worker refuses) counts as a wrong answer.
 

@@ -1,10 +1,14 @@
-"""Keeps what a training has paid for: workers' answers by step identity, costs of calls, and rewards of rollouts.
+"""Workers of a training, behind a cache and a cap: each question is paid for once, however many rollouts ask it.
 
-It is one SQLite file beside the checkpoints. An answer is durable before any step reads it. A training that was killed,
-stopped by its cost cap or stopped by failing workers continues where it was and pays for nothing twice.
+``AnswerCache`` keeps what a training has paid for (workers' answers by step identity, costs of calls, rewards of
+rollouts) in one SQLite file beside the checkpoints. An answer is durable before any step reads it. A training that was
+killed, stopped by its cost cap or stopped by failing workers continues where it was and pays for nothing twice.
 
 One process at a time holds the file. Its exclusive lock also avoids a bug of SQLite 3.7.0 to 3.51.2 that occurs when
 two connections write to one WAL: https://www.sqlite.org/wal.html#walresetbug.
+
+Two rollouts that ask the same question at the same time share one call. Identical steps of one workflow are
+independent attempts (best of n): the first gets sample 0 of the question, the second sample 1, and so on.
 """
 
 import asyncio
@@ -263,10 +267,7 @@ def _store_error(path: Path, error: sqlite3.Error) -> StoreError:
     return StoreError(f"{path}: {error}")
 
 
-# Workers of a training, behind the cache and the cap: each question is paid for once, however many rollouts ask it.
-#
-# Two rollouts that ask the same question at the same time share one call. Identical steps of one workflow are
-# independent attempts (best of n): the first gets sample 0 of the question, the second sample 1, and so on.
+# Workers behind the cache.
 
 _NO_LIMIT_S = 30 * 24 * 3600.0
 """The engine's time limit for a step. Calls keep the pool file's own limit, and a step may wait for the cap."""

@@ -11,6 +11,11 @@ round is worth the better of stopping and of a good plan for an answer in doubt,
 This approximation assumes a well-played inner round, which other prompts train at the same time, and one plan for it.
 The plan's words differ from a first round's, because an identical call would get an identical answer, and a second
 round would gain nothing. A recursion that other steps read counts as a stop.
+
+Before reward, supervised examples (``draw_inner_round``) show real last responses, each with its better completion:
+three empty lists or a new plan, whichever has the higher exact reward. The corpus has only invented last responses.
+Without these examples a policy met its first real inner rounds in reinforcement learning, and half of what it wrote was
+malformed.
 """
 
 import itertools
@@ -164,13 +169,7 @@ def worth(situation: Situation, workflow: Workflow) -> Worth:
     return Worth(chance, steps)
 
 
-# Supervised examples of inner rounds, before reward: real last responses, each with its better completion.
-#
-# The corpus has only invented last responses. Here the simulated workers carry out a plan that ends in the Conductor
-# itself, and their text is the last response. The completion is three empty lists or a new plan, whichever has the
-# higher exact reward. A new plan always has the corpus' words for a response in doubt. No first plan has these words,
-# so no worker gets an identical call, which it would answer identically. Without these examples a policy met its first
-# real inner rounds in reinforcement learning, and half of what it wrote was malformed.
+# Supervised examples.
 
 TAUGHT_BEST_OF = 240
 """How many plans are compared for an example: more than for the cold start, which leaves some to exploration."""

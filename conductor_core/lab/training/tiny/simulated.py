@@ -23,7 +23,7 @@ class Reply:
 def simulate(task: RehearsalTask, workflow: Workflow, seed: int) -> tuple[Reply, ...]:
     """Returns the replies of the steps before the first one that asks the Conductor itself, or of all steps.
 
-    The messages are the engine's (``engine.context``): a turn for each step in the access list, then the instruction.
+    The messages are the engine's (``engine.prompts``): a turn for each step in the access list, then the instruction.
     """
     workers = {spec.name: RehearsalWorker(spec, seed=seed, tokens_per_s=0) for spec in rehearsal_specs()}
     replies: list[Reply] = []

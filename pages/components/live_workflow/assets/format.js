@@ -18,7 +18,7 @@ export const tokens = (value) => `${whole.format(value)} tok`
 
 const cents = new Intl.NumberFormat("en-US", { minimumFractionDigits: 2, maximumFractionDigits: 2 })
 
-// Formats USD as ``spending.Cost`` does. ``known``: USD of the parts with a known price, if the whole has none.
+// Formats USD as ``costs.Cost`` does. ``known``: USD of the parts with a known price, if the whole has none.
 export function usd(value, known = 0) {
   if (value === null || value === undefined) return known > 0 ? `at least ${usd(known)}` : "unknown"
   if (value === 0) return "$0"

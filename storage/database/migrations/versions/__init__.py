@@ -1,0 +1,1 @@
+"""A migration for each version of the schema."""

@@ -1,6 +1,6 @@
 """Whether a run's cost rests on estimated tokens.
 
-Of runs that have ended it is found in the snapshot, by the rule of ``spending.basis``. Where that cannot be read it
+Of runs that have ended it is found in the snapshot, by the rule of ``costs.basis``. Where that cannot be read it
 stands as false, and the list finds it in the run's events.
 """
 
