@@ -1,6 +1,6 @@
 """The records that trainings and evaluations write to disk: files to which rows are only added.
 
-It does not import torch. ``shipped/`` holds the records of the Conductor in this repository, and the recorded runs.
+It does not import torch. ``shipped/`` holds the records of the Conductor in this repository.
 """
 
 from collections import defaultdict
