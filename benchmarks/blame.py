@@ -127,11 +127,11 @@ def plant(rng: Random, kind: str, least: float) -> tuple[Planted | None, str]:
         return None, "the step did not go wrong"
     if grade(task, faulty.texts[last]):
         return None, "the answer stayed right"
-    anew = tuple(sorted(below(faulty_plan, step)))
+    rerun_steps = tuple(sorted(below(faulty_plan, step)))
     if kind == "step":
-        with_it, without = Arm(fresh=anew), Arm(fresh=tuple(each for each in anew if each != step))
+        with_it, without = Arm(fresh=rerun_steps), Arm(fresh=tuple(each for each in rerun_steps if each != step))
     else:
-        with_it, without = Arm(edit=change, fresh=anew), Arm(fresh=anew)
+        with_it, without = Arm(edit=change, fresh=rerun_steps), Arm(fresh=rerun_steps)
     effect = exact(task, faulty_plan, faulty, with_it) - exact(task, faulty_plan, faulty, without)
     if effect < least:
         return None, f"it takes fewer than {least:.0%} of the right answers"

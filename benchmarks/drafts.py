@@ -167,7 +167,7 @@ def replay(name: str, found: list[tuple[str, str]], max_tokens: int) -> dict[str
     ways = ("without", "prompt and completion", "and earlier plans")
     passes, tokens, plans = dict.fromkeys(ways, 0), 0, 0
     for outcome in outcomes:
-        generation = replace(generation_of(name, outcome.prompt, max_tokens), tells_choices=False)
+        generation = replace(generation_of(name, outcome.prompt, max_tokens), keep_choices=False)
         took = [
             replay_one(model, generation, outcome.completion, kept, drafted=drafted)
             for kept, drafted in ((None, False), (None, True), (earlier, True))

@@ -9,7 +9,7 @@ from conductor_core.blame.runs import Blame, Verdicts
 from conductor_core.errors import InspectorError
 from conductor_core.run.trace import RunTrace
 from pages.components.app import address, places
-from pages.components.app.access_log import looked
+from pages.components.app.access_log import viewed
 from pages.components.app.session import current
 from pages.components.app.widgets import fault_box
 from pages.components.blame.drawing import graph_html
@@ -44,7 +44,7 @@ def show() -> None:
     if trace is None:
         offer_runs()
         return
-    looked([trace.run_id], "blame page")
+    viewed([trace.run_id], "blame page")
     _head(trace)
     try:
         Experiments(trace)

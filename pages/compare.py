@@ -14,7 +14,7 @@ from conductor_core.run.request import REPLAY_PURPOSE
 from conductor_core.run.share import MOST_RUNS
 from conductor_core.run.trace import RunTrace, RunUnreadable
 from pages.components.app import address, places
-from pages.components.app.access_log import exported, looked, this_browser
+from pages.components.app.access_log import exported, this_browser, viewed
 from pages.components.app.session import current
 from pages.components.app.widgets import fault_box
 from pages.components.compare.component import compared_runs, share
@@ -48,7 +48,7 @@ def show() -> None:
         shown = [trace for trace in traces.values() if trace is not None]
         others = [trace for run_id in more[: MOST_RUNS - 2] if (trace := _read(run_id, faults)) is not None]
         if seen := [*shown, *others]:
-            looked([trace.run_id for trace in seen], "compare page")
+            viewed([trace.run_id for trace in seen], "compare page")
         if len(shown) == 2 and not _one(shown):
             compared = [*shown, *others]
             share([trace.run_id for trace in compared], ended=all(trace.ended for trace in compared))
@@ -81,7 +81,7 @@ def _rounds(run_id: str, named: str | None) -> None:
     if trace is None:
         st.page_link(places.HISTORY, label="Choose a run in History", icon=":material/history:")
     else:
-        looked([trace.run_id], "compare page")
+        viewed([trace.run_id], "compare page")
         rounds(trace, named)
 
 

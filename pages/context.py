@@ -9,7 +9,7 @@ from conductor_core.errors import InspectorError, StoreError
 from conductor_core.run.context_flow import Cell, ContextFlow, RoundContext, context_flow
 from conductor_core.run.trace import RunTrace, RunUnreadable
 from conductor_core.run.values import label
-from pages.components.app.access_log import looked
+from pages.components.app.access_log import viewed
 from pages.components.app.session import current
 from pages.components.app.widgets import fault_box
 from pages.components.context.cells import legend_html, server_table_html
@@ -46,7 +46,7 @@ def show() -> None:
 
 
 def _body(trace: RunTrace) -> None:
-    looked([trace.run_id], "context page")
+    viewed([trace.run_id], "context page")
     flow, agents = context_flow(trace), [spec.name for spec in trace.pool.workers]
     simulated = ' <span class="pill simulated">simulated</span>' if trace.simulated else ""
     status = f'<span class="pill {trace.status}">{run_status(trace.status)}</span>'
@@ -128,14 +128,14 @@ def _follow(run_id: str, sequence: int) -> None:
     """Draws the page anew once the run has gone on, in any process."""
 
     @st.fragment(run_every=FOLLOWED_S)
-    def look() -> None:
+    def follow() -> None:
         try:
             if current().store.trace(run_id)[1] != sequence:
                 st.rerun()
         except StoreError:
             return  # the next drawing of the page says what is wrong
 
-    look()
+    follow()
 
 
 show()

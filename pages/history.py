@@ -212,11 +212,11 @@ def _follow(newest: int) -> None:
     """Draws the page anew once a run has gone on, in any process."""
 
     @st.fragment(run_every=FOLLOWED_S)
-    def look() -> None:
+    def follow() -> None:
         if _newest() not in (None, newest):
             st.rerun()
 
-    look()
+    follow()
 
 
 def _deleted() -> str | None:

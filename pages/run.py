@@ -17,7 +17,7 @@ from conductor_core.run.trace import RunTrace, RunUnreadable
 from conductor_core.workflow.edits import Origins
 from conductor_core.workflow.model import Workflow
 from pages.components.app import address, places
-from pages.components.app.access_log import looked
+from pages.components.app.access_log import viewed
 from pages.components.app.session import current
 from pages.components.app.widgets import fault_box
 from pages.components.compare.tree import tree_button
@@ -51,7 +51,7 @@ def show() -> None:
     trace, fault = _read(run_id) if run_id else (None, None)
     stop = arrive(trace if fault is None else None)
     if trace is not None:
-        looked([trace.run_id], "run page")
+        viewed([trace.run_id], "run page")
     if trace is not None and run_edits.restore(trace.run_id):
         st.session_state[EDITING] = trace.run_id
     if run_id is None:

@@ -71,10 +71,10 @@ def _take_pool() -> None:
 
 def _check_all(pool: str, specs: tuple[WorkerSpec, ...]) -> None:
     with st.spinner("Asking everyone at once"):
-        written, told = check_all([option.ref for option in conductors.shown()], specs, current().settings)
+        written, health_of = check_all([option.ref for option in conductors.shown()], specs, current().settings)
     for ref, health in written.items():
         conductors.keep_health(ref, health)
-    for name, health in told.items():
+    for name, health in health_of.items():
         _keep_health(pool, name, health)
 
 

@@ -40,7 +40,7 @@ from storage.records import ERASED
 from storage.store import Store, store_of
 
 Source = Callable[[str | None], Path]
-Told = Callable[[int, int], None]
+Notify = Callable[[int, int], None]
 _SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
 _MOST_TRIES = 5
 _PAGE_RUNS = 500
@@ -160,29 +160,29 @@ def export_bundle(database: Path, chosen: Chosen, target: Path, settings: Settin
 
 
 def export_runs(
-    store: Store, run_ids: Sequence[str], target: Path, told: Told, caller: Caller, browser: str | None = None
+    store: Store, run_ids: Sequence[str], target: Path, notify: Notify, caller: Caller, browser: str | None = None
 ) -> Exported:
     """Writes a bundle of these runs of an open store into a new file.
 
     Args:
-        told: is told how many records are written, and of how many.
+        notify: is told how many records are written, and of how many.
         caller: who asks for it, which goes on record as a look. browser: theirs.
 
     Raises: BadInput, for one if a run was erased, or writes events faster than they are published; StoreError.
     """
     folder = tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}-")
 
-    def keep_look() -> None:
+    def record_export() -> None:
         # Before the bundle is written, so that it holds the record of itself.
         store.access_log.exported(run_ids, "bundle", caller, browser)
         store.access_log.settle()
 
     with errors.translated(target), folder as at:
-        return _written(store, run_ids, Path(at), target, told, keep_look)
+        return _written(store, run_ids, Path(at), target, notify, record_export)
 
 
 def _written(
-    store: Store, run_ids: Sequence[str], folder: Path, target: Path, told: Told, keep_look: Callable[[], None]
+    store: Store, run_ids: Sequence[str], folder: Path, target: Path, notify: Notify, record_export: Callable[[], None]
 ) -> Exported:
     proven = folder / "proven"
     proven.mkdir()
@@ -190,7 +190,7 @@ def _written(
         key = load_key(store.places.key, store.evidence().origin).public
         with closing(open_database(store.path)) as connection:
             _refuse_erased(connection, run_ids)
-            keep_look()
+            record_export()
             sealed = {run_id for run_id in run_ids if _is_encrypted(connection, run_id)}
             unfinished = sum(_goes_on(connection, run_id) for run_id in run_ids)
             _proven(store, connection, run_ids, key, proven)
@@ -207,7 +207,7 @@ def _written(
             kind = media_type.partition("/")[2] if media_type in IMAGE_TYPES else "bin"
             archive.writestr(f"contents/{sha256}.{kind}", data)
         for number, run_id in enumerate(readable):
-            told(number, len(readable))
+            notify(number, len(readable))
             archive.writestr(f"records/{safe_name(run_id, f'_{number + 1}')}.html", _record(store, run_id))
     whole.chmod(0o600)  # as a backup: nothing is hidden in it
     # A link fails if somebody else has made the file meanwhile. A rename would replace it.

@@ -264,7 +264,7 @@ class Store(Removing):
         if images:
             self.log.change_and_wait(lambda cursor: contents.keep(cursor, images))
 
-    def take_in(self, events: Sequence[Event], images: Sequence[LoadedImage]) -> None:
+    def import_run(self, events: Sequence[Event], images: Sequence[LoadedImage]) -> None:
         """Keeps a whole run from elsewhere, or nothing of it. Raises: EventOutOfOrder; StoreError."""
         self.keep_images(images)
         self.log.append_and_wait(*events)

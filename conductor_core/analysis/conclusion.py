@@ -171,7 +171,7 @@ class Conclusion:
 
 def conclude(text: str, task: str = "") -> Conclusion:
     """Returns the conclusion of ``text``. ``task`` tells the function that it asks for from its helpers."""
-    body = _bare(text)
+    body = _both_ends(text)
     if not body:
         return Conclusion("empty", "")
     blocks = [block for block in fenced_blocks(body) if block.code.strip()]
@@ -209,7 +209,7 @@ def _formula(marked: str) -> str:
     return inside if (alone or in_a_box) and is_formula(inside) and not words else ""
 
 
-def _bare(text: str) -> str:
+def _both_ends(text: str) -> str:
     """Returns both ends of a long ``text``, without thoughts and without a signature."""
     if len(text) > _READ_FROM_START + _READ_FROM_END:
         text = f"{text[:_READ_FROM_START]}\n\n{text[-_READ_FROM_END:]}"

@@ -263,8 +263,8 @@ def _notes(trace: RunTrace, damage: str | None) -> Iterator[tuple[NoteKind, str]
         yield "written", f"A person wrote the output of {words.steps(written)} by hand. No model was asked."
     if pinned := [step.path for step in trace.walk() if step.given is not None and step.given.how == "pinned"]:
         yield "written", f"A person held the output of {words.steps(pinned)} fast. No model was asked again."
-    if taken := [step.path for step in trace.imported_answers]:
-        yield "imported", f"The answer of {words.steps(taken)} comes from an imported run."
+    if imported_steps := [step.path for step in trace.imported_answers]:
+        yield "imported", f"The answer of {words.steps(imported_steps)} comes from an imported run."
     if reused := [step.path for step in trace.walk() if step.reused_from is not None and step.given is None]:
         yield "reused", f"The answer of {words.steps(reused)} was given in an earlier run and is reused."
     if trace.purpose == REPLAY_PURPOSE:

@@ -145,22 +145,22 @@ class Experiments:
         self.out_of_reach = tuple(index for index in range(count) if index not in self._needed)
         found: list[Experiment] = []
         for index in sorted(self._needed):
-            anew = self._arm(index, *self._below[index])
+            fresh_arm = self._arm(index, *self._below[index])
             if only != "access":
                 kept = self._arm(*self._below[index])
-                found.append(Experiment(change=Change(kind="fresh", step=index), with_it=anew, without=kept))
+                found.append(Experiment(change=Change(kind="fresh", step=index), with_it=fresh_arm, without=kept))
             if only != "steps" and index not in given:
                 readable = [earlier for earlier in range(index) if whole(source.steps[earlier])]
-                found += [self._access(index, earlier, anew) for earlier in readable]
+                found += [self._access(index, earlier, fresh_arm) for earlier in readable]
         self.experiments = tuple(found)
 
     def _arm(self, *fresh: int) -> Arm:
         return Arm(fresh=tuple(sorted({*fresh, *self.unsound})))
 
-    def _access(self, reader: int, read: int, anew: Arm) -> Experiment:
+    def _access(self, reader: int, read: int, fresh_arm: Arm) -> Experiment:
         kind: Kind = "cut" if read in self.plan.reads(reader) else "granted"
         change = Change(kind=kind, step=reader, source=read)
-        return Experiment(change=change, with_it=anew.model_copy(update={"edit": change}), without=anew)
+        return Experiment(change=change, with_it=fresh_arm.model_copy(update={"edit": change}), without=fresh_arm)
 
     @property
     def arms(self) -> tuple[Arm, ...]:
@@ -240,8 +240,8 @@ def seed_of(source: RunTrace, number: int, step: int) -> int:
 
 def batch_row(source: RunTrace, batch_id: str, replay: Replay, size: int, max_usd: float | None) -> BatchRow:
     """Returns the mark by which the replays are found: one batch for each time that a blame is begun or goes on."""
-    told = " ".join(source.task.split())
-    name = f"{_NAME}{source.run_id}: {told[:_LONGEST_NAME]}{'…' if len(told) > _LONGEST_NAME else ''}"
+    task_text = " ".join(source.task.split())
+    name = f"{_NAME}{source.run_id}: {task_text[:_LONGEST_NAME]}{'…' if len(task_text) > _LONGEST_NAME else ''}"
     return BatchRow(id=batch_id, row=replay.key, name=name, size=size, max_usd=max_usd)
 
 

@@ -246,17 +246,17 @@ class CarryingOut:
         *,
         max_usd: float | None = None,
         concurrency: int | None = None,
-        told: Callable[["CarryingOut"], None] = lambda _: None,
+        notify: Callable[["CarryingOut"], None] = lambda _: None,
     ) -> None:
         """Args:
         concurrency: how many replays run at once; None: as usual.
-        told: called after each replay that ended, by one thread at a time.
+        notify: called after each replay that ended, by one thread at a time.
 
         Raises: BadInput if the budget could not be kept, because no price is known.
         """
         self.blame, self.ended, self.failed = blame, 0, 0
         simulated = all(spec.simulated for spec in blame.experiments.agents_asked)
-        self._host, self._caller, self._told = host, caller, told
+        self._host, self._caller, self._notify = host, caller, notify
         self._concurrency = concurrency or (SIMULATED_CONCURRENCY if simulated else CONCURRENCY)
         spent = spent_at_most(blame.known.traces, _PLAN_TOKENS)
         self.cap = None if max_usd is None else CostCap(spent, max_usd=max_usd)
@@ -269,7 +269,7 @@ class CarryingOut:
         self._running: set[str] = set()
         self._stopped = Event()
         self._broken: Exception | None = None
-        self._door, self._telling = Lock(), Lock()
+        self._lock, self._notifying = Lock(), Lock()
 
     @property
     def why_not_all(self) -> str | None:
@@ -290,7 +290,7 @@ class CarryingOut:
     def stop(self) -> None:
         """Lets no further replay begin and cancels those that run. What is finished is kept."""
         self._stopped.set()
-        with self._door:
+        with self._lock:
             running = list(self._running)
         if self._room is not None:
             self._room.close()
@@ -299,7 +299,7 @@ class CarryingOut:
 
     def _work(self) -> None:
         while self._room is None or self._room.begin():
-            with self._door:
+            with self._lock:
                 over = self._stopped.is_set() or (self.cap is not None and self.cap.reached is not None)
                 following = None if over else next(self._requests, None)
             if following is None:
@@ -309,31 +309,31 @@ class CarryingOut:
             try:
                 self._one(*following)
             except Exception as error:  # noqa: BLE001  kept and raised in the end, whatever it is: the others must stop
-                with self._door:
+                with self._lock:
                     self._broken = self._broken or error
                 self.stop()
                 return
 
     def _one(self, replay: Replay, request: RunRequest) -> None:
         run_id = self._host.start(request, self.cap)
-        with self._door:
+        with self._lock:
             self._running.add(run_id)
         if self._stopped.is_set():
             self._host.cancel(run_id, self._caller)
         try:
             trace = self._host.wait(run_id)
         finally:
-            with self._door:
+            with self._lock:
                 self._running.discard(run_id)
         completed = trace.status == "completed"
         if self._room is not None:
             self._room.end(spent_at_most([trace], _PLAN_TOKENS).usd, completed=completed)
-        with self._door:
+        with self._lock:
             self.ended += 1
             if completed:
                 self.blame.known.done[replay.key] = trace
             else:
                 self.failed += 1
                 self.blame.known.begun.setdefault(replay.key, []).append(trace)
-        with self._telling:
-            self._told(self)
+        with self._notifying:
+            self._notify(self)

@@ -39,21 +39,21 @@ class ResponseExtras:
 
     def refuse(self, piece: Any) -> None:
         """Takes a piece of a refusal. Ignores what is no text."""
-        self._take(self._refusal, piece)
+        self._append(self._refusal, piece)
 
     def think(self, piece: Any) -> None:
         """Takes a piece of a thought. The answer may hold nothing else."""
-        self._take(self._thoughts, piece)
+        self._append(self._thoughts, piece)
 
     def call(self, index: int, function: Any) -> None:
         """Takes a piece of the tool call ``index``: its ``name`` and ``arguments``, whole or in part."""
         if not isinstance(function, dict) or (index not in self._tools and len(self._tools) >= _MOST_TOOLS):
             return
         name, arguments = self._tools.setdefault(index, ([], []))
-        self._take(name, function.get("name"))
-        self._take(arguments, function.get("arguments"))
+        self._append(name, function.get("name"))
+        self._append(arguments, function.get("arguments"))
 
-    def _take(self, kept: list[str], piece: Any) -> None:
+    def _append(self, kept: list[str], piece: Any) -> None:
         if isinstance(piece, str):
             self.size += len(piece)
             kept.append(piece)

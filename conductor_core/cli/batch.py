@@ -32,7 +32,7 @@ from conductor_core.settings import Settings
 from storage import BatchSummary, RunSummary, Store
 
 _MOST_REASONS = 5
-_LOOKED_AT = 100_000
+_MOST_RUNS_READ = 100_000
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,7 @@ def _resumed_from(
     store.mark_interrupted()  # whoever had it may have been killed only now
     rows = {task.id: task for task in tasks}
     earlier = _Earlier(last.batch_id)
-    for run in reversed(store.runs(limit=_LOOKED_AT, batch=last.batch_id)):
+    for run in reversed(store.runs(limit=_MOST_RUNS_READ, batch=last.batch_id)):
         _must_fit(run, rows.get(run.batch_row or ""), last.batch_id, given, pool)
         trace, _ = store.trace(run.run_id)
         earlier.runs.setdefault(run.batch_row or "", []).append(trace)
@@ -144,11 +144,11 @@ def _resumed_from(
         if plan is not None and any(run.root.workflow not in (None, plan) for run in runs):
             raise BadInput(_unfit(last.batch_id, row, "its workflow is another now"))
     if not given.quiet:
-        print(f"note: {_of_taken_up(last)}", file=sys.stderr)
+        print(f"note: {_of_resumed(last)}", file=sys.stderr)
     return earlier
 
 
-def _of_taken_up(last: BatchSummary) -> str:
+def _of_resumed(last: BatchSummary) -> str:
     """Names the batch that is continued. A batch that was killed before its first run began has no date."""
     begun = "" if last.created_at_utc is None else f" of {last.created_at_utc:%Y-%m-%d %H:%M} UTC"
     done = f"{last.statuses.get('completed', 0)} of {last.size} tasks completed"
@@ -211,7 +211,7 @@ class _Batch:
         self._running: dict[str, str] = {}
         self._stopped_by: list[int] = []
         self._broken: Exception | None = None
-        self._door = Lock()
+        self._lock = Lock()
 
     def run(self) -> int:
         """Returns the exit code. Raises: BadInput, StoreError; what ended until then is printed and kept."""
@@ -239,7 +239,7 @@ class _Batch:
 
     def _stop(self) -> None:
         """Cancels what runs. ``_over`` must be true before, so that no further task begins."""
-        with self._door:
+        with self._lock:
             running = list(self._running)
         self._close_room()
         for run_id in running:
@@ -252,7 +252,7 @@ class _Batch:
     def _work(self, left: Iterator[BatchTask]) -> None:
         """Takes one task after another until none is left or the batch stops."""
         while self._room is None or self._room.begin():
-            with self._door:
+            with self._lock:
                 task = None if self._over else next(left, None)
             if task is None:
                 self._close_room()
@@ -262,7 +262,7 @@ class _Batch:
                 if self._room is not None:
                     self._room.end(spent_at_most([trace], self._plan_tokens).usd, completed=trace.status == "completed")
             except Exception as error:  # noqa: BLE001  kept and raised in the end, whatever it is: the others must stop
-                with self._door:
+                with self._lock:
                     self._broken = self._broken or error
                 self._stop()
                 return
@@ -282,7 +282,7 @@ class _Batch:
         request = request_of(task, place, given.of_one, earlier)
         self._progress.begun()
         run_id = self._host.start(request, self._cap)
-        with self._door:
+        with self._lock:
             self._running[run_id] = task.id
             over = bool(self._stopped_by) or self._broken is not None
         if over:
@@ -294,9 +294,9 @@ class _Batch:
             if not trace.ended:
                 raise RunStopped(error) from error
         finally:
-            with self._door:
+            with self._lock:
                 del self._running[run_id]
-        with self._door:
+        with self._lock:
             self._ended[task.id] = trace
             if given.as_json:
                 self._print(task.id, trace, from_store=False)

@@ -116,7 +116,7 @@ def _carry_out(
     ready(first, settings, quiet=quiet, agents={spec.name for spec in blame.experiments.agents_asked})
     said_s = time.monotonic()
 
-    def told(work: CarryingOut) -> None:
+    def notify(work: CarryingOut) -> None:
         nonlocal said_s
         now_s = time.monotonic()
         if not quiet and (now_s - said_s >= _SAID_EVERY_S or work.ended == work.total):
@@ -125,7 +125,7 @@ def _carry_out(
             print(f"{work.ended} of {work.total} replays{failed}", file=sys.stderr, flush=True)
 
     with opened_engine(store, settings) as host:
-        work = CarryingOut(blame, host, local_caller("cli"), max_usd=max_usd, concurrency=concurrency, told=told)
+        work = CarryingOut(blame, host, local_caller("cli"), max_usd=max_usd, concurrency=concurrency, notify=notify)
         stopped_by = asyncio.run(_until_stopped(work))
     if stopped_by:
         return stopped_by[0], "It was stopped: the same command goes on with what is left."

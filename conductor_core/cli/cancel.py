@@ -15,7 +15,7 @@ from conductor_core.errors import NotHeard
 from conductor_core.run import documents
 from conductor_core.run.actor import local_caller
 
-_HEARD_WITHIN_S = 10.0
+_ANSWER_WITHIN_S = 10.0
 
 
 def cancel_command(
@@ -28,10 +28,10 @@ def cancel_command(
     with opened_store(db, settings) as store:
         run_id = store.resolve(run_id)
         cancel(store, store.log, run_id, local_caller("cli"))
-        deadline_s = time.monotonic() + _HEARD_WITHIN_S
+        deadline_s = time.monotonic() + _ANSWER_WITHIN_S
         while not (trace := store.read(run_id)).ended:
             if time.monotonic() > deadline_s:
-                raise NotHeard(f"the process that carries out run {run_id} has not answered for {_HEARD_WITHIN_S:g} s")
+                raise NotHeard(f"the process that carries out run {run_id} has not answered for {_ANSWER_WITHIN_S:g} s")
             time.sleep(0.05)
     if as_json:
         print_json(documents.run_document(trace))

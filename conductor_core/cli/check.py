@@ -29,13 +29,13 @@ def check(
     excluded = set(exclude or ())
     read = read_pool(pool or settings.pool, settings)
     names = [spec.name for spec in read.workers]
-    told = settings.give_question if read.options.give_question is None else read.options.give_question
+    every_step = settings.give_question if read.options.give_question is None else read.options.give_question
     if unknown := excluded - set(names):
         raise BadInput(f"--exclude: the pool has no worker {', '.join(sorted(unknown))}; it has {', '.join(names)}")
     parsed = inputs.read_workflow(file)
     budget = options.limits(settings, max_steps=max_steps, max_depth=max_depth)
     agents = [name for name in names if name not in excluded]
-    checked = inputs.check(parsed, agents, budget, give_question=told)
+    checked = inputs.check(parsed, agents, budget, give_question=every_step)
     if as_json:
         print_json(documents.check_document(parsed, checked, agents))
     else:

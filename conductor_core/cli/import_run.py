@@ -34,19 +34,19 @@ def import_run(
     shared = read_shared(_text(file), f"file {one_line(str(file), 120)}")
     caller = local_caller("cli")
     images = [image for _, _, images in shared for image in images]
-    taken = [(told, as_imported(events, told, caller)) for told, events, _ in shared]
+    imported_runs = [(shared_run, as_imported(events, shared_run, caller)) for shared_run, events, _ in shared]
     with opened_store(db, settings) as store:
-        for told, events in taken:
-            if (gone := store.deletion(told.run_id)) is not None:
+        for shared_run, events in imported_runs:
+            if (gone := store.deletion(shared_run.run_id)) is not None:
                 print(f"note: in this database {gone.in_words}. It is now here again, as a copy", file=sys.stderr)
             named = {image.sha256 for image in fold(events[:1]).images}
-            store.take_in(events, [image for image in images if image.sha256 in named])
-            print(f"imported run {told.run_id} of an unsigned file as run {events[0].run_id}", file=sys.stderr)
+            store.import_run(events, [image for image in images if image.sha256 in named])
+            print(f"imported run {shared_run.run_id} of an unsigned file as run {events[0].run_id}", file=sys.stderr)
     if as_json:
-        found = [documents.run_document(fold(events)) for _, events in taken]
+        found = [documents.run_document(fold(events)) for _, events in imported_runs]
         print_json(found[0] if len(found) == 1 else {"runs": found})
     else:
-        print("\n".join(events[0].run_id for _, events in taken))
+        print("\n".join(events[0].run_id for _, events in imported_runs))
     return 0
 
 

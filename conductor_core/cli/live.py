@@ -93,7 +93,7 @@ def _time(moment: datetime) -> str:
     return f"{moment:%Y-%m-%d %H:%M:%S} UTC"
 
 
-_TOLD_EVERY_MS = 5_000
+_REPORT_EVERY_MS = 5_000
 _LONG_S = 10.0
 
 
@@ -128,7 +128,7 @@ class ProgressView:
         self._stream = answer and sys.stdout.isatty()
         self._trace = None if trace is None else trace.model_copy(deep=True)
         self._writing_plan = False
-        self._told: dict[tuple[bool, Path], tuple[str, float]] = {}
+        self._reported: dict[tuple[bool, Path], tuple[str, float]] = {}
         self.answer_shown = ""
 
     def show(self, event: ev.Event) -> None:
@@ -193,14 +193,14 @@ class ProgressView:
         of_plan = isinstance(event, ev.PlanProgress)
         place = event.round if isinstance(event, ev.PlanProgress) else event.path
         phase, at_ms = event.progress.phase, event.at_ms
-        told = self._told.get((of_plan, place))
+        last = self._reported.get((of_plan, place))
         writes = event.progress.writes
-        again = told is not None and told[0] == phase and at_ms - told[1] < _TOLD_EVERY_MS
-        if again or (writes and told is None):
+        again = last is not None and last[0] == phase and at_ms - last[1] < _REPORT_EVERY_MS
+        if again or (writes and last is None):
             return
-        if of_plan and writes and (told is None or told[0] == "writing" or (event.progress.left_s or 0) < _LONG_S):
+        if of_plan and writes and (last is None or last[0] == "writing" or (event.progress.left_s or 0) < _LONG_S):
             return
-        self._told[of_plan, place] = ("writing" if of_plan and writes else phase, at_ms)
+        self._reported[of_plan, place] = ("writing" if of_plan and writes else phase, at_ms)
         head = "the Conductor" if of_plan else f"step {label(place)}"
         self._say(f"{head} · {doing(event.progress)}")
 

@@ -217,14 +217,14 @@ def pull(
     was_here, began_s, last = model.here, time.monotonic(), [0, 0]
     with _ending_at_a_signal() as codes, bar(f"downloading {one_line(hub_id, 60)}", quiet=quiet) as show:
 
-        def told(here_bytes: int, all_bytes: int) -> None:
+        def report(here_bytes: int, all_bytes: int) -> None:
             last[:] = here_bytes, all_bytes
             show(here_bytes, all_bytes)
             if codes:
                 raise _Signalled(codes[0])
 
         try:
-            folder = hub.download(hub_id, told)
+            folder = hub.download(hub_id, report)
         except _Signalled as stopped:
             code = stopped.code
         else:
@@ -235,8 +235,8 @@ def pull(
         return code
     if as_json:
         took_ms = round(1000 * (time.monotonic() - began_s))
-        told_so = {"ref": ref, "folder": str(folder), "size_bytes": last[1], "was_here": was_here}
-        print_json(told_so | {"duration_ms": took_ms})
+        done = {"ref": ref, "folder": str(folder), "size_bytes": last[1], "was_here": was_here}
+        print_json(done | {"duration_ms": took_ms})
     else:
         print(f"{hub_id} is {'already ' if was_here else ''}on this machine, in {one_line(str(folder), 400)}")
     return 0

@@ -25,7 +25,7 @@ from conductor_core.run.request import USUAL_TEMPERATURE, RunRequest, new_run_id
 from conductor_core.run.trace import RunTrace
 from conductor_core.settings import Settings
 
-_RUNS_LOOKED_AT = 50
+_RUNS_READ = 50
 
 
 def print_plans(
@@ -41,7 +41,7 @@ def print_plans(
         traces, stopped_by = asyncio.run(
             all_ended(host, [request.run_id for request in requests], "plans", quiet=quiet)
         )
-        answer_tokens = usual_answer_tokens(traces[0].pool.name, store.runs(limit=_RUNS_LOOKED_AT))
+        answer_tokens = usual_answer_tokens(traces[0].pool.name, store.runs(limit=_RUNS_READ))
     found = resampling.choices(traces, answer_tokens)
     if as_json:
         print_json(_document(traces, found))
@@ -63,7 +63,7 @@ def _document(traces: Sequence[RunTrace], found: Sequence[PlanChoice]) -> docume
 
 def _choice_document(choice: PlanChoice) -> documents.Document:
     steps = 0 if choice.workflow is None else len(choice.workflow.steps)
-    taken = choice.forecast
+    estimate = choice.forecast
     return {
         "numbers": list(choice.numbers),
         "run_ids": list(choice.run_ids),
@@ -72,8 +72,8 @@ def _choice_document(choice: PlanChoice) -> documents.Document:
         "agents": list(choice.agents),
         "steps": steps,
         "critical_path_steps": choice.critical_path,
-        "estimated_tokens": None if taken is None else taken.estimated_tokens,
-        "estimated_usd": None if taken is None else taken.estimated_usd,
+        "estimated_tokens": None if estimate is None else estimate.estimated_tokens,
+        "estimated_usd": None if estimate is None else estimate.estimated_usd,
         "faults": [fault.model_dump(mode="json") for fault in choice.faults],
         "error": choice.error,
     }
@@ -86,8 +86,8 @@ def _table(traces: Sequence[RunTrace], found: Sequence[PlanChoice]) -> list[str]
     lines = [one_line(traces[0].task)]
     lines += ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
     for choice in found:
-        told = [fault.message for fault in choice.faults] or ([choice.error] if choice.error else [])
-        lines += [f"fault of plan {_numbers(choice)}: {one_line(said, 400)}" for said in told]
+        faults = [fault.message for fault in choice.faults] or ([choice.error] if choice.error else [])
+        lines += [f"fault of plan {_numbers(choice)}: {one_line(said, 400)}" for said in faults]
     lines.append("tokens and cost are estimates of what a run of the plan takes; `rerun RUN` runs it")
     if resampling.all_equal(found):
         lines.append(f"all {len(traces)} plans are equal. {resampling.how_to_vary(traces[0])} (--temperature)")

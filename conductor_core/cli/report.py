@@ -32,11 +32,11 @@ def plan_lines(trace: RunTrace) -> list[str]:
     if root.workflow is None:
         return [head, f"  no plan: {one_line(trace.error or trace.status, 1000)}"]
     warnings = [f"  warning: {one_line(warning.message, 400)}" for warning in root.warnings]
-    considered = [f"  {line}" for line in _considered_lines(root)]
-    return [f"{head} · {root.topology}", *workflow_lines(root.workflow), *considered, *warnings]
+    alternatives = [f"  {line}" for line in _alternative_lines(root)]
+    return [f"{head} · {root.topology}", *workflow_lines(root.workflow), *alternatives, *warnings]
 
 
-def _considered_lines(round_: RoundTrace) -> list[str]:
+def _alternative_lines(round_: RoundTrace) -> list[str]:
     """Returns what else was likely, as ``considered for step 1, agent: reasoner 0.50, calculator 0.49``."""
     lines = []
     for choice in round_.considered:
@@ -182,7 +182,7 @@ def _round_lines(trace: RunTrace, round_: RoundTrace) -> Iterator[str]:
     yield f"plan{of_step}: {round_.status}, {round_.topology or 'no topology'}, by {source}{took}"
     yield from (f"    repaired: {one_line(repair, 400)}" for repair in round_.repairs)
     yield from (f"    warning: {one_line(warning.message, 400)}" for warning in round_.warnings)
-    yield from (f"    {line}" for line in _considered_lines(round_))
+    yield from (f"    {line}" for line in _alternative_lines(round_))
     if round_.reasoning:
         yield from ("    reasoning", indented(round_.reasoning, "    | "))
     if round_.raw:
@@ -213,7 +213,7 @@ def _step_lines(trace: RunTrace, step: StepTrace) -> Iterator[str]:
     if step.identity is not None:
         yield f"  saw: {_shared(step.granted)}"
         withheld = [output for output in step.withheld if output.there]
-        absent = [_whose(output) for output in step.withheld if not output.there]
+        absent = [_output_name(output) for output in step.withheld if not output.there]
         if withheld or not absent:
             yield f"  was not shown: {_shared(withheld)}"
         if absent:
@@ -266,10 +266,10 @@ def _spent(trace: RunTrace, spent: RoundTrace | StepTrace) -> str:
 
 
 def _shared(outputs: Sequence[SharedOutput]) -> str:
-    each = (f"{_whose(output)} ({output.characters} characters)" for output in outputs)
+    each = (f"{_output_name(output)} ({output.characters} characters)" for output in outputs)
     return ", ".join(each) or "no earlier output"
 
 
-def _whose(output: SharedOutput) -> str:
+def _output_name(output: SharedOutput) -> str:
     by = f", {output.given} by a person" if output.given else ""
     return f"step {label(output.path)} of {one_line(output.agent, 40)}{by}"

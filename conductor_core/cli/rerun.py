@@ -133,7 +133,7 @@ def _carry_out(
     return code
 
 
-def _say_whose_conductor(own: str, source: RunTrace) -> None:
+def _note_conductor(own: str, source: RunTrace) -> None:
     """Says that a step asks the user's own Conductor, because ``source``, perhaps a file from elsewhere, names none."""
     why = f"run {source.run_id} names no Conductor, and a step asks one"
     print(f"note: {why}: yours is used, {one_line(own)}; --conductor chooses another", file=sys.stderr, flush=True)
@@ -202,7 +202,7 @@ def prepare(
         request = rerun_of(source, workflow, door="cli", origins=origins, overrides=by_hand)
     asked = target.asked(source, settings, needed=needed)
     if needed and target.conductor is None and source.conductor is None:
-        _say_whose_conductor(asked["conductor"], source)
+        _note_conductor(asked["conductor"], source)
     return Rerun(request.model_copy(update=asked), forecast)
 
 

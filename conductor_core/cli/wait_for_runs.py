@@ -28,7 +28,7 @@ async def all_ended(
 
     loop, done = asyncio.get_running_loop(), 0
 
-    def told(_: object) -> None:
+    def on_done(_: object) -> None:
         nonlocal done
         done += 1
         if not quiet:
@@ -37,6 +37,6 @@ async def all_ended(
     with ThreadPoolExecutor(len(run_ids), what) as threads, stopping(cancel) as stopped_by:
         waiting = [loop.run_in_executor(threads, host.wait, run_id) for run_id in run_ids]
         for each in waiting:
-            each.add_done_callback(told)
+            each.add_done_callback(on_done)
         traces = await asyncio.gather(*waiting)
     return list(traces), stopped_by[0] if stopped_by else 0

@@ -154,7 +154,7 @@ _MOST_OPTIONS = 32
 _LONGEST_TOKEN = 1_000
 
 
-class _Told(NamedTuple):
+class _LoggedToken(NamedTuple):
     """A token that was written, and all that were likely there, with their probabilities."""
 
     picked: bytes
@@ -165,7 +165,7 @@ class TokenLog:
     """Gathers what a server tells of its tokens. What is in no form that we know is left out."""
 
     def __init__(self) -> None:
-        self._tokens: list[_Told] = []
+        self._tokens: list[_LoggedToken] = []
         self._broken = False
 
     def feed(self, logprobs: Any) -> None:
@@ -204,7 +204,7 @@ class TokenLog:
         return tuple(found)
 
 
-def _token(item: Any) -> _Told | None:
+def _token(item: Any) -> _LoggedToken | None:
     """Reads a token; None for any other form, and for probabilities that are none."""
     picked = _option(item)
     if picked is None:
@@ -217,8 +217,8 @@ def _token(item: Any) -> _Told | None:
             return None
         options.setdefault(*option)
     if sum(options.values()) > 1.01:
-        return _Told(picked[0], ())
-    return _Told(picked[0], tuple(sorted(options.items(), key=lambda option: -option[1])))
+        return _LoggedToken(picked[0], ())
+    return _LoggedToken(picked[0], tuple(sorted(options.items(), key=lambda option: -option[1])))
 
 
 def _option(item: Any) -> tuple[bytes, float] | None:

@@ -167,7 +167,7 @@ class LocalConductor:
             static_messages=0 if short else STATIC_MESSAGES,
             grammar=plan_grammar(shape) if shape else None,
             forcing=_budget(shape) if shape else None,
-            tells_choices=True,
+            keep_choices=True,
             drafts=self._drafts,
             answer_begins=ANSWER_BEGINS,
             usual_tokens=USUAL_TOKENS,

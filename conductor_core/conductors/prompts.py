@@ -212,8 +212,8 @@ _REPEATED = re.compile(r"(.{3,40}?)\1{3,}|(.{1,2}?)\2{7,}")
 def short_prompt(request: PlanRequest) -> str:
     """Returns the whole prompt. Text from outside can neither add a line nor a marker to it."""
     lines = [TASK, cut(request.task), POOL]
-    taken = numbering(request.agents)
-    lines += [f"{ordinal} {ROLES[ordinal]}" for ordinal, name in enumerate(taken) if name is not None]
+    by_ordinal = numbering(request.agents)
+    lines += [f"{ordinal} {ROLES[ordinal]}" for ordinal, name in enumerate(by_ordinal) if name is not None]
     if request.allow_recursion:
         lines.append(f"{len(ROLES)} {CONDUCTOR_AGENT}")
     lines.append(f"{MAX}{request.max_steps}")

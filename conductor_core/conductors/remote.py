@@ -239,12 +239,12 @@ class RemoteConductor:
         self._base_url = spec.base_url or ""
         self._model = spec.model
         self._max_tokens = min(settings.plan_max_tokens, spec.max_tokens or settings.plan_max_tokens)
-        self._seated = spec.prompt == "short"
+        self._short_prompt = spec.prompt == "short"
         # One event may hold the whole answer, each character of it escaped, and all that is told of its tokens.
         self._most_event_bytes = 6 * settings.plan_max_bytes + 65_536 + self._max_tokens * BYTES_PER_TOKEN
         self._constrained = settings.constrained if spec.constrained is None else spec.constrained
         self._reports_usage = True
-        self._tells_tokens = True
+        self._asks_logprobs = True
         self._client: httpx2.AsyncClient | None = None
         self._server: Server | None = None
         masking.remember(_key(spec))
@@ -257,13 +257,13 @@ class RemoteConductor:
             kind="remote",
             model=self._model,
             constrained=self._constrained,
-            seated=self._seated,
+            seated=self._short_prompt,
             usd_per_mtok=self._spec.usd_per_mtok,
             prompt_sha256=self._spec.prompt_sha256,
         )
 
     def messages(self, request: PlanRequest) -> tuple[Message, ...]:
-        if self._seated:
+        if self._short_prompt:
             return (Message(role="user", content=short_prompt(request)),)
         return full_prompt(request, self._spec.prompt_text)
 
@@ -340,7 +340,7 @@ class RemoteConductor:
         messages = self.messages(request)
         body: dict[str, Any] = {
             "temperature": request.temperature or (0.7 if request.rejected else 0.0),
-            **(ASKED if self._tells_tokens and "logprobs" not in self._spec.params else {}),
+            **(ASKED if self._asks_logprobs and "logprobs" not in self._spec.params else {}),
             **self._spec.params,
             "model": self._model,
             "messages": [message.model_dump() for message in messages],
@@ -369,7 +369,7 @@ class RemoteConductor:
         usage, tokens = "stream_options" in body, "logprobs" in body and "logprobs" not in self._spec.params
         of_others = (usage and "stream_options" in complaint) or (constrained and names_a_form(complaint))
         if tokens and ("logprobs" in complaint or not of_others):
-            self._tells_tokens = False
+            self._asks_logprobs = False
         elif usage and ("stream_options" in complaint or not constrained):
             self._reports_usage = False
         elif constrained:

@@ -14,7 +14,7 @@ from conductor_core.chat.usage import estimate_input_tokens, estimate_tokens
 from conductor_core.engine.budgets import longest_answer
 from conductor_core.engine.plan_check import check_given
 from conductor_core.engine.pools import with_fallbacks
-from conductor_core.engine.prompts import Answer, StepInput, StepInputs, digest_text, told_instruction
+from conductor_core.engine.prompts import Answer, StepInput, StepInputs, digest_text, instruction_with_task
 from conductor_core.engine.recorder import Recorder
 from conductor_core.engine.request import RunRecords
 from conductor_core.errors import BadInput, EventOutOfOrder
@@ -27,7 +27,7 @@ from conductor_core.run.request import Gate
 from conductor_core.run.trace import AT_REST, Approval, RunTrace
 from conductor_core.run.values import Path, label
 from conductor_core.workflow.edits import require_fit
-from conductor_core.workflow.model import CONDUCTOR_AGENT, Step, Workflow, is_told
+from conductor_core.workflow.model import CONDUCTOR_AGENT, Step, Workflow, gets_task
 from conductor_core.workflow.topology import topology
 from conductor_core.workflow.validation import WorkflowInvalid
 
@@ -53,7 +53,7 @@ class GateRules:
         """Returns the gates that hold back a plan with which the run costs up to ``most_usd`` in all."""
 
         def holds(gate: Gate) -> bool:
-            return (gate.rule == "plan" and not path) or _dear(gate, most_usd)
+            return (gate.rule == "plan" and not path) or _exceeds(gate, most_usd)
 
         return self._that(holds)
 
@@ -66,7 +66,7 @@ class GateRules:
                 gate.rule == "steps"
                 or (gate.rule == "step" and path == (gate.number,))
                 or _at(gate, servers)
-                or _dear(gate, most_usd)
+                or _exceeds(gate, most_usd)
             )
 
         return self._that(holds)
@@ -87,16 +87,16 @@ class GateRules:
             if index in spent:
                 continue
             read = [workflow.steps[earlier].agent for earlier in workflow.reads(index)]
-            tokens = self._told(step.instruction) + sum(self._longest(agent) for agent in read)
+            tokens = self._sent_tokens(step.instruction) + sum(self._longest(agent) for agent in read)
             mosts.append(self._most(step.agent, tokens))
         usage = sum((usage for usage, _ in mosts), Usage(estimated=True))
         return usage, sum_of_costs(usd for _, usd in mosts)
 
-    def _told(self, instruction: str) -> int:
+    def _sent_tokens(self, instruction: str) -> int:
         """Returns the tokens of an instruction as it is sent, with all that comes with the task if it is told that."""
         inputs, every = self._inputs, self._inputs.give_question
-        tokens = estimate_tokens(told_instruction(instruction, inputs.task, give_question=every))
-        if is_told(instruction, give_question=every):
+        tokens = estimate_tokens(instruction_with_task(instruction, inputs.task, give_question=every))
+        if gets_task(instruction, give_question=every):
             tokens += estimate_input_tokens(inputs.turns_before) + sum(image.tokens for image in inputs.images)
         return tokens
 
@@ -149,7 +149,7 @@ def _at(gate: Gate, servers: Collection[str]) -> bool:
     return named in servers or f"{host.rstrip('.')}{colon}{port}" in servers
 
 
-def _dear(gate: Gate, most_usd: float | None) -> bool:
+def _exceeds(gate: Gate, most_usd: float | None) -> bool:
     return gate.usd is not None and (most_usd is None or most_usd > gate.usd)
 
 

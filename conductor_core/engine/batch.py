@@ -12,7 +12,7 @@ from conductor_core.run.trace import RoundTrace, RunTrace, StepTrace
 from conductor_core.run.values import BatchRow
 from conductor_core.workflow.model import Workflow
 
-_TAKEN_UP = frozenset({"interrupted", "cancelled"})
+_RESUMABLE = frozenset({"interrupted", "cancelled"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ def request_of(task: BatchTask, place: BatchRow, each: RunRequest, earlier: Sequ
             "workflow": taken_up.workflow,
             "parent_run_id": last.run_id,
             "taken_up": taken_up.taken_up,
-            "resumed": last.status in _TAKEN_UP,
+            "resumed": last.status in _RESUMABLE,
         }
     )
     return request.model_copy(update=_only_asked(request))

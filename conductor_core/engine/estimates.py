@@ -10,13 +10,13 @@ from typing import Literal, Protocol
 
 from conductor_core.chat.messages import ImagePart, Message, Usage, WorkerSpec, sum_of_costs
 from conductor_core.chat.usage import estimate_input_tokens, estimate_tokens
-from conductor_core.engine.prompts import Answer, build, expand, told_instruction
+from conductor_core.engine.prompts import Answer, build, expand, instruction_with_task
 from conductor_core.engine.rerun import RerunPreview, StepForecast
 from conductor_core.engine.step import cost_of
 from conductor_core.run.costs import Cost
 from conductor_core.run.trace import RoundTrace, RunTrace, StepTrace
 from conductor_core.run.values import Path
-from conductor_core.workflow.model import CONDUCTOR_AGENT, Frozen, Workflow, is_told, readable
+from conductor_core.workflow.model import CONDUCTOR_AGENT, Frozen, Workflow, gets_task, readable
 
 Lists = Literal["planned", "all", "none"]
 _TURN_TOKENS = 4  # as in ``estimate_input_tokens``
@@ -99,9 +99,9 @@ class _Estimates:
 
     def _input(self, round_: RoundTrace, step: StepTrace, lists: Lists) -> int:
         trace, every = self._trace, self._trace.give_question
-        text = told_instruction(step.instruction, trace.task, give_question=every)
+        text = instruction_with_task(step.instruction, trace.task, give_question=every)
         tokens = estimate_tokens(text) + _TURN_TOKENS
-        if is_told(step.instruction, give_question=every):
+        if gets_task(step.instruction, give_question=every):
             tokens += estimate_input_tokens(trace.turns_before) + sum(image.tokens for image in trace.images)
         planned = readable(step.access_list, step.index)
         reads = planned if lists == "planned" else tuple(range(step.index)) if lists == "all" else ()

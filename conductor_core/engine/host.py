@@ -133,7 +133,7 @@ class Opened:
                 await opened.aclose()
 
 
-_TAKE_UP_ATTEMPTS = 20
+_RESUME_ATTEMPTS = 20
 _CANCEL_S = 1.0
 REMEMBERED_RUNS = 64
 """Results that stay in memory for ``wait`` and ``error`` once they have been given; older ones are in the store."""
@@ -197,7 +197,7 @@ class EngineHost:
         self._closed = False
         self._thread = threading.Thread(target=self._run_loop, name="engine", daemon=True)
         self._thread.start()
-        self._watch = None if records is None else records.watch(self._hear)
+        self._watch = None if records is None else records.watch(self._pass_on)
 
     def start(self, request: RunRequest, cap: CostCap | None = None) -> str:
         """Begins a run and returns its id as soon as ``run.created`` is durable.
@@ -239,7 +239,7 @@ class EngineHost:
             self._executions[run_id] = execution
             self._own.add(run_id)
         for sent in await asyncio.to_thread(self._unanswered, run_id, execution.trace.last_command):
-            self._hear(sent)
+            self._pass_on(sent)
 
     def _at_rest(self, run_id: str) -> tuple[CheckedRequest, list[SentCommand]]:
         """Reads a run that is queued or waits, as it can be taken up, and the commands that it has not answered."""
@@ -273,7 +273,7 @@ class EngineHost:
 
     async def _carry_on(self, run_id: str) -> None:
         """Takes up a run that waits, if something was sent to it. Ends without a word if another process does."""
-        for attempt in range(_TAKE_UP_ATTEMPTS):
+        for attempt in range(_RESUME_ATTEMPTS):
             await asyncio.sleep(0.02 * attempt)
             try:
                 trace = await asyncio.to_thread(self._read, run_id)
@@ -349,7 +349,7 @@ class EngineHost:
                 log.warning("run %s: the command to end it could not be kept: %s", run_id, error)
         return self._stop(run_id, Stop(caller))
 
-    def _hear(self, sent: SentCommand) -> None:
+    def _pass_on(self, sent: SentCommand) -> None:
         """Passes a command on to its run, if that is carried out here; or goes on with it, if it waits."""
         run_id = sent.command.run_id
         if isinstance(sent.command, Cancel):

@@ -25,7 +25,7 @@ from conductor_core.conductors.catalogue import (
 )
 from conductor_core.conductors.roles import cast_of
 from conductor_core.engine.pools import open_worker
-from conductor_core.engine.preflight import look, preflight
+from conductor_core.engine.preflight import preflight, run_checks
 from conductor_core.errors import BadInput, InspectorError
 from conductor_core.files import expand_path, is_folder
 from conductor_core.inference.downloads import Download, downloads
@@ -405,17 +405,19 @@ def check_all(
 
     async def conductor(ref: str) -> Health:
         try:
-            [part] = (await look(ref, (), Limits(), settings)).parts
+            [part] = (await run_checks(ref, (), Limits(), settings)).parts
         except InspectorError as error:
             return Health(ok=False, latency_ms=None, detail=str(error))
         return Health(ok=part.ok, latency_ms=part.latency_ms, detail=part.detail)
 
     async def ask() -> tuple[dict[str, Health], dict[str, Health]]:
         written, workers = await asyncio.gather(
-            asyncio.gather(*map(conductor, refs)), look(None, specs, Limits(), settings)
+            asyncio.gather(*map(conductor, refs)), run_checks(None, specs, Limits(), settings)
         )
-        told = {part.name: Health(ok=part.ok, latency_ms=part.latency_ms, detail=part.detail) for part in workers.parts}
-        return dict(zip(refs, written, strict=True)), told
+        health = {
+            part.name: Health(ok=part.ok, latency_ms=part.latency_ms, detail=part.detail) for part in workers.parts
+        }
+        return dict(zip(refs, written, strict=True)), health
 
     return asyncio.run(ask())
 

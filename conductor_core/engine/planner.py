@@ -79,7 +79,7 @@ def _why(text: str, finished: PlanFinished, most_tokens: int) -> tuple[str, str]
 
 _READ_AT_ONCE = 4096
 """Characters up to which a plan is read on the engine's loop: a few milliseconds at worst, and no thread's switch."""
-_MOST_TOLD = 10
+_MOST_FAULTS_SENT = 10
 """Faults that a Conductor is told before it is asked again: more would crowd the task out of its prompt."""
 
 log = logging.getLogger(__name__)
@@ -114,7 +114,7 @@ async def ask_conductor(state: RunState, round_path: Path, parent: ParentPlan | 
         checked = await _written(state, conductor, request, round_path, attempt)
         if checked.workflow is not None:
             return checked.workflow
-        request = request.model_copy(update={"rejected": _told(checked)})
+        request = request.model_copy(update={"rejected": _faults_to_send(checked)})
     times = "once" if attempts == 1 else f"{attempts} times"
     raise PlanRejected(sentence(f"{conductor.info.name} was asked {times} and wrote no usable workflow", checked))
 
@@ -301,7 +301,7 @@ class _Writing:
                 topology=topology(checked.workflow),
                 repairs=parsed.repairs,
                 warnings=checked.warnings,
-                considered=self._considered(parsed),
+                considered=self._alternatives(parsed),
                 usage=spent.usage,
                 cost_usd=spent.cost_usd,
                 at_list_price=spent.at_list_price,
@@ -327,7 +327,7 @@ class _Writing:
             )
         await self._recorder.emit(*streamed, event)
 
-    def _considered(self, parsed: Parsed) -> tuple[Alternatives, ...]:
+    def _alternatives(self, parsed: Parsed) -> tuple[Alternatives, ...]:
         finished = self._finished
         if finished is None or not finished.choices:
             return ()
@@ -436,8 +436,8 @@ class _Writing:
         ]
 
 
-def _told(checked: Checked) -> tuple[str, ...]:
+def _faults_to_send(checked: Checked) -> tuple[str, ...]:
     """Returns the faults of a plan in words, for the Conductor's next attempt."""
-    more = checked.fault_count - _MOST_TOLD
-    messages = tuple(fault.message for fault in checked.faults[:_MOST_TOLD])
+    more = checked.fault_count - _MOST_FAULTS_SENT
+    messages = tuple(fault.message for fault in checked.faults[:_MOST_FAULTS_SENT])
     return (*messages, f"And {more:,} more.") if more > 0 else messages

@@ -108,10 +108,10 @@ def preflight(
 
     Raises: BadInput for an unknown Conductor.
     """
-    return asyncio.run(look(conductor_ref, specs, limits, settings, task))
+    return asyncio.run(run_checks(conductor_ref, specs, limits, settings, task))
 
 
-async def look(
+async def run_checks(
     conductor_ref: str | None, specs: Sequence[WorkerSpec], limits: Limits, settings: Settings, task: str = ""
 ) -> Preflight:
     """Runs the checks, see ``preflight``."""
@@ -151,8 +151,8 @@ async def _conductor(ref: str, settings: Settings, plan: PlanRequest) -> Part:
     detail = health.detail.replace(f"worker {worker.name}", f"Conductor {worker.name}")
     health = health.model_copy(update={"detail": detail})
     part = _part("conductor", worker, health, priced=spec.usd_per_mtok is not None)
-    told = min((size for size in (spec.context, health.context) if size is not None), default=None)
-    return await asyncio.to_thread(_planning, part, ref, settings, plan, told)
+    known_context = min((size for size in (spec.context, health.context) if size is not None), default=None)
+    return await asyncio.to_thread(_planning, part, ref, settings, plan, known_context)
 
 
 def _planning(part: Part, ref: str, settings: Settings, plan: PlanRequest, context: int | None) -> Part:

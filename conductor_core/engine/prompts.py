@@ -44,7 +44,7 @@ from conductor_core.engine.pools import images_given
 from conductor_core.errors import BadInput, ContentMissing
 from conductor_core.run.trace import StepTrace
 from conductor_core.run.values import Limits, Path, SharedOutput
-from conductor_core.workflow.model import CONDUCTOR_AGENT, QUESTION, Step, Workflow, is_told
+from conductor_core.workflow.model import CONDUCTOR_AGENT, QUESTION, Step, Workflow, gets_task
 from conductor_core.workflow.printer import to_lists
 from conductor_core.workflow.validation import ImagesGiven
 
@@ -242,7 +242,7 @@ def expand(instruction: str, task: str) -> str:
     return instruction.replace(QUESTION, task)
 
 
-def told_instruction(instruction: str, task: str, *, give_question: bool) -> str:
+def instruction_with_task(instruction: str, task: str, *, give_question: bool) -> str:
     """Returns the instruction as it is sent: with the task in it or, if every step is told the task, before it."""
     if not give_question or QUESTION in instruction:
         return expand(instruction, task)
@@ -272,13 +272,13 @@ def build(
     """
     reads = workflow.reads(index)
     instruction = workflow.steps[index].instruction
-    told = is_told(instruction, give_question=give_question)
-    turns: list[Message] = list(turns_before) if told else []
+    with_task = gets_task(instruction, give_question=give_question)
+    turns: list[Message] = list(turns_before) if with_task else []
     for earlier in reads:
         turns.append(Message(role="user", content=answers[earlier].instruction))
         turns.append(Message(role="assistant", content=answers[earlier].turn))
-    text = told_instruction(instruction, task, give_question=give_question)
-    turns.append(Message(role="user", content=content_of(text, images if told else ())))
+    text = instruction_with_task(instruction, task, give_question=give_question)
+    turns.append(Message(role="user", content=content_of(text, images if with_task else ())))
     return Context(
         messages=tuple(turns),
         granted=tuple(answers[earlier].shared() for earlier in reads),

@@ -110,8 +110,8 @@ def repeat_requests(
     """Returns the requests, those of the first worker first. Raises: BadInput."""
     plans = variants(source, again, agents)
     seeds = _drawn(again.times) if again.seed is None else [again.seed + number for number in range(again.times)]
-    mark, told = new_run_id(), " ".join(source.task.split())
-    name = f"{again.in_words}: {told[:_LONGEST_NAME]}{'…' if len(told) > _LONGEST_NAME else ''}"
+    mark, task_text = new_run_id(), " ".join(source.task.split())
+    name = f"{again.in_words}: {task_text[:_LONGEST_NAME]}{'…' if len(task_text) > _LONGEST_NAME else ''}"
     pairs = [(plan, seed) for plan in plans for seed in seeds]
     alone = len(pairs) == 1
     same_places = None if source.root.workflow is None else tuple(range(len(source.root.workflow.steps)))

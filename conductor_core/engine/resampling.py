@@ -36,8 +36,8 @@ def plans_requested(
     """
     if not LEAST_PLANS <= count <= MOST_PLANS:
         raise ValueError(f"{LEAST_PLANS} to {MOST_PLANS} plans can be asked for at once, not {count}")
-    mark, told = new_run_id(), " ".join(each.task.split())
-    name = f"{_name(count)}{told[:_LONGEST_NAME]}{'…' if len(told) > _LONGEST_NAME else ''}"
+    mark, task_text = new_run_id(), " ".join(each.task.split())
+    name = f"{_name(count)}{task_text[:_LONGEST_NAME]}{'…' if len(task_text) > _LONGEST_NAME else ''}"
     seeds = _drawn(count) if seed is None else [_within(seed + number) for number in range(count)]
     common = {"plan_only": True, "purpose": PURPOSE, "plan_temperature": temperature}
     return tuple(
@@ -145,7 +145,7 @@ def _choice(same: Sequence[RunTrace], answer_tokens: int) -> PlanChoice:
     )
     if workflow is None:
         return choice.model_copy(update={"faults": rejected[-1].faults if rejected else ()})
-    taken = forecast(
+    estimate = forecast(
         workflow,
         first.pool.workers,
         first.task,
@@ -154,7 +154,7 @@ def _choice(same: Sequence[RunTrace], answer_tokens: int) -> PlanChoice:
         images=first.images,
         turns_before=first.turns_before,
     )
-    known = {"workflow": workflow, "topology": first.root.topology, "forecast": taken}
+    known = {"workflow": workflow, "topology": first.root.topology, "forecast": estimate}
     return choice.model_copy(update={**known, "critical_path": len(layers(workflow.all_reads))})
 
 

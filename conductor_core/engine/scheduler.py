@@ -135,9 +135,9 @@ class RoundRunner:
     @property
     def _waiting(self) -> list[int]:
         """The steps that are still to be begun, or gone on with after a wait."""
-        taken = {*self._running.values(), *self.answers, *self._failures, *self._held}
+        handled = {*self._running.values(), *self.answers, *self._failures, *self._held}
         needed = self._needed
-        return [step.index for step in self._round.steps if step.index not in taken and step.index in needed]
+        return [step.index for step in self._round.steps if step.index not in handled and step.index in needed]
 
     @property
     def _overrides(self) -> Overrides:
@@ -217,11 +217,11 @@ class RoundRunner:
             return []
         for index in self._waiting:
             if (given := self._overrides.output_at((*self._path, index))) is not None:
-                await self._take(index, give(self._state, given, self._workflow.steps[index]))
+                await self._accept(index, give(self._state, given, self._workflow.steps[index]))
         while (reused := self._reusable()) is not None:
             index, step_input, recorded = reused
             path = (*self._path, index)
-            await self._take(index, reuse(self._state, path, self._workflow.steps[index], step_input, recorded))
+            await self._accept(index, reuse(self._state, path, self._workflow.steps[index], step_input, recorded))
         can_be_asked = [index for index in self._waiting if self._can_be_asked(index)]
         if not can_be_asked:
             return []
@@ -264,7 +264,7 @@ class RoundRunner:
             if self._round.steps[index].status == "waiting":
                 self._state.approvals.begun.discard((*self._path, index))
         elif answer is not None:
-            await self._take(index, answer)
+            await self._accept(index, answer)
         else:
             failure = self._failures[index] = self._failure_of(self._round.steps[index])
             await self._skip_below(index, failure)
@@ -276,7 +276,7 @@ class RoundRunner:
         message = f"step {label(failed.path)} ({failed.agent}) failed: {failed.error or ''}{others}"
         return Failure(failed.path, failed.error_code or "", message)
 
-    async def _take(self, index: int, answer: Answer) -> None:
+    async def _accept(self, index: int, answer: Answer) -> None:
         self.answers[index] = answer
         policy = self._state.on_incomplete
         if answer.ending != "completed" and policy != "allow":

@@ -53,7 +53,7 @@ class LiveTraces:
     def __init__(self, exporter: "SpanExporter", read: ReadEvents, *, contents: bool = False) -> None:
         """``contents``: whether spans hold what people and models wrote."""
         self._exporter, self._read, self._contents = exporter, read, contents
-        self._door = threading.Condition()
+        self._lock = threading.Condition()
         self._news: dict[str, bool] = {}
         self._sent: dict[str, set[int]] = {}
         self._closing = False
@@ -67,19 +67,19 @@ class LiveTraces:
         ended = {event.run_id: event.kind in FINAL_KINDS for event in events if event.kind in _ENDS_A_SPAN}
         if not ended:
             return
-        with self._door:
+        with self._lock:
             for run_id, final in ended.items():
                 if run_id not in self._news and len(self._news) >= MOST_RUNS:
                     self._drop("too many runs have news at once")
                     continue
                 self._news[run_id] = self._news.get(run_id, False) or final
-            self._door.notify()
+            self._lock.notify()
 
     def close(self) -> None:
         """Sends what waits, for five seconds at most, and stops."""
-        with self._door:
+        with self._lock:
             self._closing = True
-            self._door.notify()
+            self._lock.notify()
         self._thread.join(_CLOSE_S)
         if self._thread.is_alive():
             log.warning("OpenTelemetry: what still waited was not sent")
@@ -87,9 +87,9 @@ class LiveTraces:
 
     def _run(self) -> None:
         while True:
-            with self._door:
+            with self._lock:
                 while not self._news and not self._closing:
-                    self._door.wait()
+                    self._lock.wait()
                 if not self._news:
                     return
                 run_id = next(iter(self._news))
@@ -107,22 +107,22 @@ class LiveTraces:
             spans = spans_of(Redactor().events(events), contents=self._contents)
             sent = self._sent.setdefault(run_id, set())
             new = [span for span in spans if span.end_utc is not None and span.span_id not in sent]
-            taken = not new or self._exporter.export(sdk_spans(new)) is SpanExportResult.SUCCESS
+            accepted = not new or self._exporter.export(sdk_spans(new)) is SpanExportResult.SUCCESS
         except InspectorError as error:
-            taken = False
+            accepted = False
             log.warning("OpenTelemetry: run %s cannot be read: %s", run_id, error)
         except Exception as error:  # noqa: BLE001  a trace is a copy: no fault of it may end this thread
-            taken = False
+            accepted = False
             log.warning("OpenTelemetry: run %s was not sent: %s", run_id, type(error).__name__)
         else:
-            if taken:
+            if accepted:
                 sent |= {span.span_id for span in new}
         if final:
             self._sent.pop(run_id, None)
-        if taken:
+        if accepted:
             self._failing = False
         else:
-            with self._door:
+            with self._lock:
                 self._drop("the receiver did not take them")
 
     def _drop(self, why: str) -> None:

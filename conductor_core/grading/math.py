@@ -70,16 +70,16 @@ def find_formula(text: str) -> tuple[str, bool]:
     text = tail(text)
     boxes = boxed(text)
     if boxes:
-        return _bare(boxes[-1][1]), True
+        return _unwrapped(boxes[-1][1]), True
     marks = stated(text) or bold(last_paragraph(text))
     line = (marks[-1][1] if marks else last_line(text))[-_LONGEST_FORMULA - 100 :]
     formulas = _FORMULA.findall(line)
     if formulas:
-        return _bare(next(part for part in formulas[-1] if part)), True
-    return _bare(line), False
+        return _unwrapped(next(part for part in formulas[-1] if part)), True
+    return _unwrapped(line), False
 
 
-def _bare(formula: str) -> str:
+def _unwrapped(formula: str) -> str:
     return formula.strip().strip("$*").strip().rstrip(".,;").strip()
 
 

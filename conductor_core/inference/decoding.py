@@ -58,7 +58,7 @@ class Writer:
         self._matcher: Any = matcher
         self._forcing = generation.forcing
         self._pick = picker(generation.sampling)
-        self._choices: list[TokenChoice] | None = [] if generation.tells_choices else None
+        self._choices: list[TokenChoice] | None = [] if generation.keep_choices else None
         self._emit = emit
         self._unread = 0  # ids from here on are not yet in the text
         self._bitmask = xgrammar.allocate_token_bitmask(1, vocabulary.size)
@@ -78,24 +78,24 @@ class Writer:
             probabilities, tokens = logits.softmax(0).topk(min(MOST_OPTIONS, len(logits)))
             if probabilities[0] < CERTAIN:
                 options = zip(tokens.tolist(), probabilities.tolist(), strict=True)
-                told = tuple((self._vocabulary.decode([each]), round(p, 4)) for each, p in options if p >= 0.0001)
+                likely = tuple((self._vocabulary.decode([each]), round(p, 4)) for each, p in options if p >= 0.0001)
                 self._choices.append(
-                    TokenChoice(at=len(self.text), picked=self._vocabulary.decode([token]), options=told)
+                    TokenChoice(at=len(self.text), picked=self._vocabulary.decode([token]), options=likely)
                 )
         return token
 
     def allowed(self, draft: Sequence[int]) -> Sequence[int]:
         """Returns as much of ``draft`` as may be written next, without a token that ends the text."""
-        taken = 0
+        accepted = 0
         for token in draft:
             if token in self.stop_ids or self.complete:
                 break
             if self._matcher is not None and not self._matcher.accept_token(token):
                 break
-            taken += 1
+            accepted += 1
         if self._matcher is not None:
-            self._matcher.rollback(taken)
-        return draft[:taken]
+            self._matcher.rollback(accepted)
+        return draft[:accepted]
 
     def ended(self, reason: FinishReason, completion_tokens: int) -> Written:
         """Emits what was held back, and returns how the completion ended."""

@@ -59,7 +59,7 @@ class _Job:
         self.stop = threading.Event()
         self._seen: deque[tuple[float, int]] = deque()
 
-    def told(self, here_bytes: int, all_bytes: int) -> None:
+    def report(self, here_bytes: int, all_bytes: int) -> None:
         """Notes the bytes that are here. Raises: _Stopped after a pause."""
         self.here_bytes, self.all_bytes = here_bytes, all_bytes
         now_s = time.monotonic()
@@ -186,7 +186,7 @@ class Downloads:
         from conductor_core.inference import hub
 
         try:
-            (self._download or hub.download)(job.ref, job.told)
+            (self._download or hub.download)(job.ref, job.report)
         except _Stopped:
             return "paused", ""
         except InferenceError as error:

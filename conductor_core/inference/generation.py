@@ -57,7 +57,7 @@ class Generation:
         grammar: GBNF text with a rule ``root`` that the completion will match, or None.
         forcing: ends what the grammar leaves open, in time.
         thinking: whether a hybrid model is asked to think before it answers.
-        tells_choices: whether to note which other tokens were likely.
+        keep_choices: whether to note which other tokens were likely.
         answer_begins: a text with which what is asked for begins: before it the model thinks. None: it begins at once.
         usual_tokens: how long such completions are until some were written; None: they are not alike.
         drafts: whether the next tokens may be guessed and read in one pass; it changes the time and no token.
@@ -70,7 +70,7 @@ class Generation:
     grammar: str | None = None
     forcing: Forcing | None = None
     thinking: bool = False
-    tells_choices: bool = False
+    keep_choices: bool = False
     drafts: bool = True
     answer_begins: str | None = None
     usual_tokens: int | None = None

@@ -41,7 +41,7 @@ constants.HF_HUB_DISABLE_XET = True
 _SHA256_LENGTH = 64
 _LONGEST_WAIT_S = 86_400
 
-Told = Callable[[int, int], None]
+Notify = Callable[[int, int], None]
 """Takes the bytes of the weights that are here, and those of all weights. What it raises ends the download."""
 
 
@@ -101,13 +101,13 @@ def _is_locked(part: Path) -> bool:
     return not free
 
 
-def download(hub_id: str, told: Told = lambda _here, _all: None) -> Path:
+def download(hub_id: str, notify: Notify = lambda _here, _all: None) -> Path:
     """Returns the folder of the model's newest revision, and downloads what is not there. Blocks.
 
-    Raises: ModelUnavailable; what ``told`` raises. Either way the next call goes on where this one stopped.
+    Raises: ModelUnavailable; what ``notify`` raises. Either way the next call goes on where this one stopped.
     """
     try:
-        return _download(hub_id, told)
+        return _download(hub_id, notify)
     except hub.GatedRepoError:
         raise ModelUnavailable(
             f"{hub_id} is gated: accept its licence on the hub, and set HF_TOKEN to a key of your account"
@@ -121,7 +121,7 @@ def download(hub_id: str, told: Told = lambda _here, _all: None) -> Path:
         raise kind(f"{hub_id} is not on this machine and {_why(_cause(error))}") from error
 
 
-def _download(hub_id: str, told: Told) -> Path:
+def _download(hub_id: str, notify: Notify) -> Path:
     listing = _listing(hub_id)
     weights = listing.weights
     blobs = cache_folder(hub_id) / "blobs"
@@ -133,7 +133,7 @@ def _download(hub_id: str, told: Told) -> Path:
 
         def more(size_bytes: int, of: str = each.sha256) -> None:
             here[of] = size_bytes
-            told(sum(here.values()), whole)
+            notify(sum(here.values()), whole)
 
         more(here[each.sha256])
         if not (blobs / each.sha256).exists():
@@ -144,7 +144,7 @@ def _download(hub_id: str, told: Told) -> Path:
         revision=huggingface_hub.ResolvedRevision(listing.commit, repo_id=hub_id),
         allow_patterns=[glob.escape(name) for name in listing.names],
         cache_dir=constants.HF_HUB_CACHE,
-        tqdm_class=meter_of(hub_id, listing.other_bytes, lambda: told(sum(here.values()), whole)),
+        tqdm_class=meter_of(hub_id, listing.other_bytes, lambda: notify(sum(here.values()), whole)),
     )
     _remember_newest(hub_id, listing.commit)
     return Path(folder)

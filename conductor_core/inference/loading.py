@@ -26,7 +26,7 @@ def load_weights(
 
     Raises: ModelUnavailable if weights are missing, Interrupted once ``cancelled``, and what transformers raises.
     """
-    with progress_told_to(files.folder, notify, cancelled):
+    with progress_reported_to(files.folder, notify, cancelled):
         loaded: Any = AutoModelForCausalLM.from_pretrained(
             files.folder,
             dtype=dtype,
@@ -71,7 +71,7 @@ def _bytes(part: torch.nn.Module) -> int:
 
 
 @contextmanager
-def progress_told_to(folder: Path, notify: Notify, cancelled: Callable[[], bool]) -> Iterator[None]:
+def progress_reported_to(folder: Path, notify: Notify, cancelled: Callable[[], bool]) -> Iterator[None]:
     """While transformers loads the model in ``folder``, ``notify`` learns the bytes loaded. One model at a time.
 
     Raises: Interrupted, before the next tensor, once ``cancelled``.

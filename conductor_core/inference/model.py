@@ -107,8 +107,8 @@ class LoadedModel:
         self.vocabulary = Vocabulary(self.tokenizer, size, _stop_ids(self.model, self.tokenizer))
         self._last_logits_only = "logits_to_keep" in inspect.signature(self.model.forward).parameters
         # Small models are quick, and a graphics card takes its work faster than it does it.
-        looked_at = self.placement.device == "cpu" and files.parameters >= SMALL_PARAMETERS
-        self._passes = Passes(self.model) if looked_at else None
+        stoppable = self.placement.device == "cpu" and files.parameters >= SMALL_PARAMETERS
+        self._passes = Passes(self.model) if stoppable else None
         self.drafting = Drafting(self.model)
         self._kept_folder = kept.path if kept is not None else None
         how = f"{self.placement.device} {self.placement.dtype} {self.placement.precision or 'unpacked'}"

@@ -24,7 +24,7 @@ class Passes:
         self._cancelled: Callable[[], bool] | None = None
         self._share: Share | None = None
         for part in parts:
-            part.register_forward_pre_hook(self._look)
+            part.register_forward_pre_hook(self._check)
 
     @contextmanager
     def watched(self, cancelled: Callable[[], bool], share: Share | None = None) -> Iterator[None]:
@@ -35,7 +35,7 @@ class Passes:
         finally:
             self._cancelled = self._share = None
 
-    def _look(self, part: Any, given: Any) -> None:
+    def _check(self, part: Any, given: Any) -> None:
         if self._cancelled is None:
             return
         if self._cancelled():

@@ -102,8 +102,8 @@ class PrefixFiles:
         if self._stamp is None or self._shape(ids) is None:
             return None
         libraries = [torch.__version__, transformers.__version__, torch.backends.cpu.get_cpu_capability()]
-        told = json.dumps([FORM, self._stamp, self._how, libraries, list(ids)])
-        return self._folder.path / f"{hashlib.sha256(told.encode()).hexdigest()}{_SUFFIX}"
+        key = json.dumps([FORM, self._stamp, self._how, libraries, list(ids)])
+        return self._folder.path / f"{hashlib.sha256(key.encode()).hexdigest()}{_SUFFIX}"
 
     def _unchanged(self) -> bool:
         """Whether the model's files are those that were loaded."""

@@ -45,7 +45,7 @@ KEPT_PARAMETERS = SMALL_PARAMETERS
 """Smaller models stay in memory: they take next to none, and the first plan after a pause should not wait."""
 OF_LATE_S = 60.0
 """A model that was not used for so long leaves when another is loaded: a run's own models follow each other sooner."""
-TOLD_EVERY_S = 0.25
+REPORT_EVERY_S = 0.25
 
 log = logging.getLogger(__name__)
 
@@ -153,10 +153,10 @@ class SharedModel:
         last: list[tuple[str, float]] = []
 
         def progress(made: Progress) -> None:
-            """Tells the watcher at most every ``TOLD_EVERY_S``, but always the beginning and the end of a phase."""
+            """Tells the watcher at most every ``REPORT_EVERY_S``, but always the beginning and the end of a phase."""
             now_s = time.monotonic()
             ends = not made.writes and made.done >= made.total
-            lately = bool(last) and last[0][0] == made.phase and now_s - last[0][1] < TOLD_EVERY_S
+            lately = bool(last) and last[0][0] == made.phase and now_s - last[0][1] < REPORT_EVERY_S
             if watched is None or (lately and not ends):
                 return
             last[:] = [(made.phase, now_s)]
@@ -323,11 +323,11 @@ class SharedModel:
             if self.loaded.files.parameters < KEPT_PARAMETERS:
                 return
             wait_s = max(0.0, self.idle_s - (time.monotonic() - self._used_s)) + 0.01
-            self._timer = threading.Timer(wait_s, self._look)
+            self._timer = threading.Timer(wait_s, self._leave_if_idle)
             self._timer.daemon = True
             self._timer.start()
 
-    def _look(self) -> None:
+    def _leave_if_idle(self) -> None:
         with _models_lock:
             self._timer = None
             left = self.idle_s is not None and self._leave(self.idle_s)

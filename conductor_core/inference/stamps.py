@@ -27,10 +27,10 @@ def model_stamp(folder: Path) -> str | None:
     digest = hashlib.sha256()
     try:
         for path in sorted(each for each in folder.iterdir() if each.suffix in _READ_BY_TRANSFORMERS):
-            told = _file_digest(path)
-            if told is None:
+            file_digest = _file_digest(path)
+            if file_digest is None:
                 return None
-            digest.update(f"{len(path.name)}:{path.name}".encode() + told)
+            digest.update(f"{len(path.name)}:{path.name}".encode() + file_digest)
     except OSError:
         return None
     return digest.hexdigest()

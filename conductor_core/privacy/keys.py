@@ -85,16 +85,16 @@ def pieces(key: str) -> Iterator[tuple[bytes, str]]:
     non_word = _non_word_chars(key)
     if len(non_word) < _SHORTEST or (sum(non_word) < _SHORTEST and len(key) < _SHORTEST_PHRASE):
         return
-    yield from _as_it_stands(key)
+    yield from _verbatim(key)
     if (quoted := quote(key, safe="")) != key:
-        yield from _as_it_stands(quoted)
+        yield from _verbatim(quoted)
     for form in _encoded(key):
         size = min(_ENCODED_PIECE, len(form))
         for start in range(len(form) - size + 1):
             yield form[start : start + size], ""
 
 
-def _as_it_stands(key: str) -> Iterator[tuple[bytes, str]]:
+def _verbatim(key: str) -> Iterator[tuple[bytes, str]]:
     plain, covered = "".join(re.findall("[0-9A-Za-z]", key)), set[int]()
     whole = plain.lower().encode()
     non_word = _non_word_chars(key)

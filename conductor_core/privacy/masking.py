@@ -252,12 +252,12 @@ def mask_logs() -> None:
     if logging.getLogRecordFactory() is logging.LogRecord:
         logging.setLogRecordFactory(_masked_record)
     if sys.excepthook is sys.__excepthook__:
-        sys.excepthook = _tell
+        sys.excepthook = _print_masked
     if threading.excepthook is threading.__excepthook__:
-        threading.excepthook = lambda told: _tell(told.exc_type, told.exc_value, told.exc_traceback)
+        threading.excepthook = lambda caught: _print_masked(caught.exc_type, caught.exc_value, caught.exc_traceback)
 
 
-def _tell(kind: type[BaseException], error: BaseException | None, trace: "TracebackType | None") -> None:
+def _print_masked(kind: type[BaseException], error: BaseException | None, trace: "TracebackType | None") -> None:
     """Prints an error that nobody caught as Python does, masked. A thread that exits says nothing, as there."""
     exits = kind is SystemExit and threading.current_thread() is not threading.main_thread()
     if sys.stderr is not None and not exits:

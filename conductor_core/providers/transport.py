@@ -161,7 +161,7 @@ class _Body(httpx2.AsyncByteStream):
     async def __aiter__(self) -> AsyncIterator[bytes]:
         loop, content = asyncio.get_running_loop(), self._response.content
         if self._silence_s < math.inf:
-            self._watch = loop.call_later(self._silence_s, self._look, loop)
+            self._watch = loop.call_later(self._silence_s, self._check_silence, loop)
         try:
             while True:
                 self._since_s = loop.time()
@@ -176,10 +176,10 @@ class _Body(httpx2.AsyncByteStream):
             if self._watch is not None:
                 self._watch.cancel()
 
-    def _look(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _check_silence(self, loop: asyncio.AbstractEventLoop) -> None:
         left_s = min(self._since_s - loop.time(), 0.0) + self._silence_s
         if left_s > 0:
-            self._watch = loop.call_later(left_s, self._look, loop)
+            self._watch = loop.call_later(left_s, self._check_silence, loop)
         else:
             self._response.content.set_exception(aiohttp.SocketTimeoutError("nothing came for too long"))
 

@@ -13,7 +13,7 @@ from conductor_core.chat.usage import estimate_input_tokens, estimate_tokens
 from conductor_core.providers.servers import server_of, server_of_conductor
 from conductor_core.run.trace import RoundTrace, RunTrace, StepStatus, StepTrace
 from conductor_core.run.values import Path, label
-from conductor_core.workflow.model import CONDUCTOR_AGENT, QUESTION, Frozen, is_told
+from conductor_core.workflow.model import CONDUCTOR_AGENT, QUESTION, Frozen, gets_task
 
 CellState = Literal["granted", "passed_on", "withheld", "absent", "planned", "unplanned"]
 """What became of a source for one step. ``passed_on`` is for the question alone: the step was not told it, but reads an
@@ -200,9 +200,9 @@ def _step(trace: RunTrace, step: StepTrace) -> StepContext:
 
 def _question_cell(trace: RunTrace, round_: RoundTrace, step: StepTrace) -> Cell:
     tokens = estimate_tokens(trace.task) + sum(image.tokens for image in trace.images)
-    told = step.agent == CONDUCTOR_AGENT or is_told(step.instruction, give_question=trace.give_question)
+    with_task = step.agent == CONDUCTOR_AGENT or gets_task(step.instruction, give_question=trace.give_question)
     sent = sent_messages(step)
-    if told or _says_task(trace, step):
+    if with_task or _says_task(trace, step):
         last = len(sent) - 1 if sent else None
         return Cell(
             source=None,

@@ -120,15 +120,15 @@ def _read(text: str, name: str, most_bytes: int) -> tuple[SharedParts, int]:
 
 def _told(element: str, name: str) -> SharedRun:
     try:
-        told = json.loads(element)
+        document = json.loads(element)
     except (ValueError, RecursionError) as error:
         raise BadInput(f"{name} is damaged: its data is no JSON") from error
-    if not isinstance(told, dict) or told.get("format") != FORMAT:
+    if not isinstance(document, dict) or document.get("format") != FORMAT:
         raise BadInput(f"{name} is no shared run: it is not a page that Conductor Inspector wrote")
-    if told.get("version") != 1:
+    if document.get("version") != 1:
         raise BadInput(f"{name} was written by a newer version of this program: upgrade this program to import it")
     try:
-        return SharedRun.model_validate(told)
+        return SharedRun.model_validate(document)
     except ValidationError as error:
         raise BadInput(f"{name} is damaged: {_first(error)}") from error
 

@@ -728,7 +728,7 @@ def _apply_step(trace: RunTrace, event: ev.StepEvent) -> None:
             _spend_on_step(trace, step, event.usage, event.cost_usd, at_list_price=bool(event.cost_usd))
         case ev.StepCompleted():
             step.status = event.ending
-            _take_answer(step, event)
+            _apply_answer(step, event)
             step.first_token_ms, step.duration_ms = event.first_token_ms, event.duration_ms
             _spend_on_step(trace, step, event.usage, event.cost_usd, at_list_price=event.cost_estimated)
         case ev.StepFailed():
@@ -739,7 +739,7 @@ def _apply_step(trace: RunTrace, event: ev.StepEvent) -> None:
             step.status, step.because = "skipped", event.because
         case ev.StepReused():
             step.status = "reused" if event.ending == "completed" else event.ending
-            _take_answer(step, event)
+            _apply_answer(step, event)
             step.identity, step.messages = event.identity, event.messages
             step.granted, step.withheld = event.granted, event.withheld
             step.usage, step.cost_usd, step.at_list_price = event.usage, event.cost_usd, event.cost_estimated
@@ -750,7 +750,7 @@ def _apply_step(trace: RunTrace, event: ev.StepEvent) -> None:
                 run_id=event.source_run_id, path=event.source_path, imported=event.source_imported
             )
         case ev.StepGiven():
-            _take_given(step, event)
+            _apply_given(step, event)
         case ev.RecursionEntered() | ev.RecursionLeft():
             if step.round is None:
                 step.round = RoundTrace(path=event.path)
@@ -758,7 +758,7 @@ def _apply_step(trace: RunTrace, event: ev.StepEvent) -> None:
             assert_never(event)
 
 
-def _take_given(step: StepTrace, event: ev.StepGiven) -> None:
+def _apply_given(step: StepTrace, event: ev.StepGiven) -> None:
     given = step.given = event.given
     step.output, step.output_sha256, step.finish_reason = event.output, event.output_sha256, "stop"
     step.started_ms, step.duration_ms = event.at_ms, 0.0
@@ -772,7 +772,7 @@ def _take_given(step: StepTrace, event: ev.StepGiven) -> None:
         step.status = "written"
 
 
-def _take_answer(step: StepTrace, event: ev.StepCompleted | ev.StepReused) -> None:
+def _apply_answer(step: StepTrace, event: ev.StepCompleted | ev.StepReused) -> None:
     step.output, step.output_sha256 = event.output, event.output_sha256
     step.finish_reason, step.incomplete, step.model = event.finish_reason, event.incomplete, event.model
     step.ending, step.refusal, step.tool_calls = event.ending, event.refusal, event.tool_calls

@@ -140,7 +140,7 @@ async def _ask(
         return None
     owner = next((_OWNERS[owned] for _, owned in listed if owned in _OWNERS), title)
     models = [model for model, _ in listed if not _NOT_CHAT.search(model)][:_MOST_MODELS]
-    parameters = _told_parameters(body)
+    parameters = _reported_parameters(body)
     if owner == "Ollama" and not parameters:
         parameters = await _parameters_of_ollama(client, base_url, timeout_s)
     return FoundServer(base_url, owner, tuple(models), api_key_env=variable if key else None, parameters=parameters)
@@ -160,15 +160,15 @@ async def _get(
     return response.status_code, bytes(body)
 
 
-def _told_parameters(body: bytes) -> dict[str, int]:
+def _reported_parameters(body: bytes) -> dict[str, int]:
     """Reads each model's number of parameters from a list of models, where llama.cpp tells it."""
-    told: dict[str, int] = {}
+    sizes: dict[str, int] = {}
     for item in json.loads(body)["data"]:
         meta = item.get("meta") if isinstance(item, dict) else None
         count = meta.get("n_params") if isinstance(meta, dict) else None
         if is_count(count) and count > 0:
-            told[str(item.get("id"))] = count
-    return told
+            sizes[str(item.get("id"))] = count
+    return sizes
 
 
 async def _parameters_of_ollama(client: httpx2.AsyncClient, base_url: str, timeout_s: float) -> dict[str, int]:
@@ -179,13 +179,13 @@ async def _parameters_of_ollama(client: httpx2.AsyncClient, base_url: str, timeo
     except (httpx2.HTTPError, TimeoutError, ValueError, RecursionError):
         return {}
     listed = document.get("models") if isinstance(document, dict) else None
-    told: dict[str, int] = {}
+    sizes: dict[str, int] = {}
     for item in listed if isinstance(listed, list) else ():
         details = item.get("details") if isinstance(item, dict) else None
         size = _OLLAMA_SIZE.fullmatch(str(details.get("parameter_size"))) if isinstance(details, dict) else None
         if size:
-            told[str(item.get("name"))] = int(float(size[1]) * (1e9 if size[2] == "B" else 1e6))
-    return told
+            sizes[str(item.get("name"))] = int(float(size[1]) * (1e9 if size[2] == "B" else 1e6))
+    return sizes
 
 
 def read_models(body: bytes) -> list[tuple[str, str]] | None:
@@ -212,8 +212,8 @@ def read_context(body: bytes, model: str) -> int | None:
     """The tokens that ``model`` takes by a model list, as vLLM, SGLang, OpenRouter, Groq and LM Studio tell them."""
     listed = json.loads(body)["data"]
     entry = next((item for item in listed if isinstance(item, dict) and item.get("id") == model), {})
-    told = (entry.get(key) for key in ("max_model_len", "context_length", "context_window", "max_context_length"))
-    return next((tokens for tokens in told if is_count(tokens) and tokens > 0), None)
+    sizes = (entry.get(key) for key in ("max_model_len", "context_length", "context_window", "max_context_length"))
+    return next((tokens for tokens in sizes if is_count(tokens) and tokens > 0), None)
 
 
 def _is_name(text: str) -> bool:

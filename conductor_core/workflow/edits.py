@@ -181,7 +181,7 @@ class _Matching:
             waiting.setdefault(key(place, self._before[place]), deque()).append(place)
         for index in self._unknown():
             if places := waiting.get(key(index, self._after[index])):
-                self._take(places.popleft(), index)
+                self._pair(places.popleft(), index)
 
     def pair_alike(self) -> None:
         """Pairs each step with the one whose instruction has most words in common with its own."""
@@ -191,7 +191,7 @@ class _Matching:
             likeness = {place: len(words & then[place]) / max(1, len(words | then[place])) for place in self._free}
             best = max(likeness, key=lambda place: likeness[place], default=None)
             if best is not None and likeness[best] >= ALIKE:
-                self._take(best, index)
+                self._pair(best, index)
 
     def pair_in_gaps(self) -> None:
         """Pairs what is left after the same step in both plans: in order where it is as many, else by agent."""
@@ -200,13 +200,13 @@ class _Matching:
             places = then.get(gap, [])
             if len(places) == len(indices):
                 for place, index in zip(places, indices, strict=True):
-                    self._take(place, index)
+                    self._pair(place, index)
                 continue
             for index in indices:
                 agent = self._after[index].agent
                 fits = [place for place in places if place in self._free and self._before[place].agent == agent]
                 if fits:
-                    self._take(fits[0], index)
+                    self._pair(fits[0], index)
 
     def _gaps(self) -> tuple[dict[int, list[int]], dict[int, list[int]]]:
         """The unpaired steps of both plans, by the paired step that they follow, as numbered before; -1: none."""
@@ -216,7 +216,7 @@ class _Matching:
     def _unknown(self) -> list[int]:
         return [index for index, origin in enumerate(self.origins) if origin is None]
 
-    def _take(self, place: int, index: int) -> None:
+    def _pair(self, place: int, index: int) -> None:
         self.origins[index] = place
         del self._free[place]
 

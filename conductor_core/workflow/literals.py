@@ -452,7 +452,7 @@ class Reader:
         triple = len(quote) == 3
         special = _SPECIAL[quote[0]]
         noted: set[str] = set()
-        looked = False
+        searched = False
         while True:
             match = special.search(self.text, self._at, self._limit)
             if match is None:
@@ -460,12 +460,12 @@ class Reader:
                 self._unclosed_string(opened)
                 return self._limit
             here, char = match.start(), match.group()
-            if looked:
+            if searched:
                 self._spend()
             if self._problem is not None:
                 self._at = here
                 return here
-            looked = True
+            searched = True
             if char == "\\":
                 width = 3 if self.text.startswith("\r\n", here + 1) else 2
                 self._at = min(here + width, self._limit)

@@ -69,7 +69,7 @@ class Workflow(Frozen):
             raise IndexError(f"there is no step {index}: the workflow has {len(self.steps)}")
 
 
-def is_told(instruction: str, *, give_question: bool) -> bool:
+def gets_task(instruction: str, *, give_question: bool) -> bool:
     """Whether a step with this instruction is told the task."""
     return give_question or QUESTION in instruction
 

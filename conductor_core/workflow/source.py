@@ -170,8 +170,8 @@ class Notes:
     def repairs(self) -> tuple[str, ...]:
         """One sentence each, beginning with line and column, in the order of the text; then how many more there are."""
         different = set(self._repairs)
-        told = ((self.source.position(offset), sentence) for offset, sentence in nsmallest(MOST_NOTES, different))
-        sentences = [f"Line {at.line}, column {at.column}: {sentence}." for at, sentence in told]
+        placed = ((self.source.position(offset), sentence) for offset, sentence in nsmallest(MOST_NOTES, different))
+        sentences = [f"Line {at.line}, column {at.column}: {sentence}." for at, sentence in placed]
         if len(different) > MOST_NOTES:
             sentences.append(f"And {len(different) - MOST_NOTES:,} more.")
         return tuple(sentences)

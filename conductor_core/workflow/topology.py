@@ -148,16 +148,16 @@ def _debaters(workflow: Workflow, rounds: Sequence[Sequence[int]]) -> set[int]:
         before, free = list(said), set(range(len(said)))
         for reply in replies:
             agent = workflow.steps[reply].agent
-            own = {seat for seat in free if workflow.steps[before[seat]].agent == agent}
-            unheard = {seat for seat, statement in enumerate(before) if statement not in workflow.reads(reply)}
+            own = {debater for debater in free if workflow.steps[before[debater]].agent == agent}
+            unheard = {debater for debater, statement in enumerate(before) if statement not in workflow.reads(reply)}
             own = own & unheard or own
             if not own or not unheard <= own or len(unheard) > 1:
                 return set()
-            seat = max(own, key=lambda each: before[each])
-            said[seat] = reply
-            free.discard(seat)
-            replied.add(seat)
-    return {said[seat] for seat in replied}
+            debater = max(own, key=lambda each: before[each])
+            said[debater] = reply
+            free.discard(debater)
+            replied.add(debater)
+    return {said[debater] for debater in replied}
 
 
 def _is_fan_out(workflow: Workflow) -> bool:

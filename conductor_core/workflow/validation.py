@@ -149,9 +149,9 @@ class _Check:
         """Checks that every step that is given the images can take them, and that one is given them."""
         seen = False
         for index, (raw, name) in enumerate(zip(self._steps, names, strict=True)):
-            told = given.every_step or raw.instruction is None or QUESTION in raw.instruction
-            seen = seen or told or name in (None, CONDUCTOR_AGENT)
-            if not told or name in (None, CONDUCTOR_AGENT) or name in given.agents:
+            with_task = given.every_step or raw.instruction is None or QUESTION in raw.instruction
+            seen = seen or with_task or name in (None, CONDUCTOR_AGENT)
+            if not with_task or name in (None, CONDUCTOR_AGENT) or name in given.agents:
                 continue
             able = ", ".join(agent for agent in self._agents if agent in given.agents)
             message = f"Step {index} is given the task's image, which {name} does not accept; {able} would."

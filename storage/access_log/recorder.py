@@ -105,15 +105,15 @@ class AccessLog:
 
         The same look by the same caller in the same ``session``, a browser or a tab, counts once an hour.
         """
-        self._take([_Access(VIEWED, what, caller, run_id, session) for run_id in run_ids])
+        self._record([_Access(VIEWED, what, caller, run_id, session) for run_id in run_ids])
 
     def exported(self, run_ids: Iterable[str], what: str, caller: Caller, session: str | None = None) -> None:
         """Keeps that ``caller`` asked for a file with content of these runs, in the form ``what``. Each time counts."""
-        self._take([_Access(EXPORTED, what, caller, run_id, session) for run_id in run_ids], each=True)
+        self._record([_Access(EXPORTED, what, caller, run_id, session) for run_id in run_ids], each=True)
 
     def exported_all(self, what: str, caller: Caller) -> None:
         """Keeps that ``caller`` asked for a file with all runs."""
-        self._take([_Access(EXPORTED, what, caller)], each=True)
+        self._record([_Access(EXPORTED, what, caller)], each=True)
 
     def read(self, asked: AccessQuery, before: int | None = None, limit: int = 50) -> Page:
         """Returns a page of what is on record, newest first. Raises: StoreError."""
@@ -146,7 +146,7 @@ class AccessLog:
         except StoreError as error:
             self._failed([], 1, error)
             return
-        self._take([_Access(SEARCHED, what, caller, None, session, words, tuple(sorted(filters)))])
+        self._record([_Access(SEARCHED, what, caller, None, session, words, tuple(sorted(filters)))])
 
     def settle(self) -> str | None:
         """Waits until all looks so far are kept or have failed. Returns why the last one is not kept; None: it is."""
@@ -161,7 +161,7 @@ class AccessLog:
         if (why := self.settle()) is not None:
             print(f"warning: this is not on record as a look: {' '.join(why.split())}", file=sys.stderr)
 
-    def _take(self, accesses: Iterable[_Access], *, each: bool = False) -> None:
+    def _record(self, accesses: Iterable[_Access], *, each: bool = False) -> None:
         if self._database.refusal is not None:
             return
         now_s = _now_s()

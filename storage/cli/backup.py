@@ -51,7 +51,7 @@ def backup_database(given: argparse.Namespace, source: Source) -> int:
     """Returns 0, or the code of the first finding in the copy, which stays. Raises: BadInput, StoreError."""
     database, settings = source(given.db), Settings()
     target = expand_path(str(given.path)).absolute()
-    off_record = _keep_look(database, settings) if database.is_file() and not target.exists() else None
+    off_record = _record_backup(database, settings) if database.is_file() and not target.exists() else None
     places = places_of(database, settings.anchor, settings.signing_key)
     published = _published(database, places)
     done = backup(database, target)
@@ -82,7 +82,7 @@ def _published(database: Path, places: Places) -> int:
         return max((FileAnchor(places.anchor.file).size(str(origin)) for (origin,) in origins), default=0)
 
 
-def _keep_look(database: Path, settings: Settings) -> str | None:
+def _record_backup(database: Path, settings: Settings) -> str | None:
     """Puts on record that somebody copies all runs, and publishes it. Returns why it cannot; None: it could.
 
     It comes before the copy, which would else be an older state of the log from the beginning.

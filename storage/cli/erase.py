@@ -141,8 +141,8 @@ def _erase(store: Store, run_ids: Sequence[str], settings: Settings, *, as_json:
 
     done = store.erase(run_ids, local_caller("cli"), forget)
     if as_json:
-        told = {"erased": done.run_ids, "refused": done.refused, "copies": copies, "kept_edits": edits}
-        print(json.dumps(told | {"keyless": done.keyless}))
+        document = {"erased": done.run_ids, "refused": done.refused, "copies": copies, "kept_edits": edits}
+        print(json.dumps(document | {"keyless": done.keyless}))
         return 1 if done.refused else 0
     for run_id in done.run_ids:
         print(f"{run_id}: erased")

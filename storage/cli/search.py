@@ -173,12 +173,12 @@ def opened(file: Path, *, rebuild: bool = False, reads_index: bool = True) -> It
 def _progress(doing: str, things: str) -> Callable[[int, int], None]:
     shows = sys.stderr.isatty()
 
-    def told(done: int, total: int) -> None:
+    def notify(done: int, total: int) -> None:
         if shows and (done >= total or done % _PROGRESS_EVERY == 0):
             end = "\n" if done >= total else ""
             print(f"\r{doing}: {done:,} of {total:,} {things}", end=end, file=sys.stderr, flush=True)
 
-    return told
+    return notify
 
 
 def _search(given: argparse.Namespace, file: Path) -> int:
@@ -276,8 +276,8 @@ def _ledger(given: argparse.Namespace, file: Path) -> int:
 
 def _received(given: argparse.Namespace, file: Path) -> int:
     with opened(file, reads_index=False) as store:
-        told = _progress("reading", "runs")
-        receipt = store.search.receipt(given.provider, given.text, given.since, given.until, told)
+        notify = _progress("reading", "runs")
+        receipt = store.search.receipt(given.provider, given.text, given.since, given.until, notify)
         period = [name for name in ("since", "until") if getattr(given, name) is not None]
         _keep_search(store, given.text, ["provider", *period], "received")
         said = {"answer": receipt.in_words, "rests_on": receipt.rests_on, "not_seen": receipt.not_seen}

@@ -189,7 +189,7 @@ class Database:
         self.busy_timeout_s = busy_timeout_s
         self.refusal: StoreError | None = None
         self._closed = False
-        self._gone_told = False
+        self._gone_reported = False
         self._lock: FileLock | None = None
         self._writer: sqlite3.Connection | None = None
         self._media: ReadOnlyMedia | None = None
@@ -260,7 +260,7 @@ class Database:
         with errors.translated(self.path):
             in_place = self.in_place()
         if not in_place:
-            self._gone_told = True
+            self._gone_reported = True
             raise errors.gone(self.path)
 
     def in_place(self) -> bool:
@@ -388,12 +388,12 @@ class Database:
         if self._lock is None:
             return
         try:
-            if not self._gone_told:
+            if not self._gone_reported:
                 self.check()
                 with self.writing():
                     self.writer.close()
         finally:
-            if self._gone_told:
+            if self._gone_reported:
                 self._empty_wal()
             self.writer.close()
             self._lock.close()

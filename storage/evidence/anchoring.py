@@ -148,7 +148,7 @@ class Anchoring:
         self._database, self._change, self._places = database, change, places
         self._tree = Tree()
         self._agreed = 0
-        self._door = threading.Lock()
+        self._lock = threading.Lock()
         self._news, self._due = threading.Event(), threading.Event()
         self._pending = 0
         self._closing = False
@@ -161,7 +161,7 @@ class Anchoring:
 
     def written(self, entries: int) -> None:
         """Says that so many entries are durable. Any thread may call it; it returns at once."""
-        with self._door:
+        with self._lock:
             if self._closing:
                 return
             if self._thread is None:
@@ -187,7 +187,7 @@ class Anchoring:
 
     def close(self) -> None:
         """Publishes what was written, then stops. A place that cannot be reached is tried once more, and left."""
-        with self._door:
+        with self._lock:
             self._closing = True
             self._due.set()
             self._news.set()
@@ -202,7 +202,7 @@ class Anchoring:
             if not self._closing:
                 wait_s = _AGAIN_S if self.fault else self._places.anchor.every_s
                 self._wait_until(published_s + wait_s)
-            with self._door:
+            with self._lock:
                 closing_now, self._pending = self._closing, 0
                 self._news.clear()
                 self._due.clear()

@@ -51,9 +51,9 @@ def check(connection: sqlite3.Connection, report: Report, progress: Callable[[st
     ids = [run_id for (run_id,) in connection.execute("SELECT run_id FROM runs ORDER BY sequence")]
     closed: Counter[str] = Counter()
     index = IndexCheck(connection)
-    for stranger in index.strangers():
-        if stranger is None or stranger not in named:
-            report.add("derived", stranger, None, f"the search index has rows of no run in the log; {_REBUILD}")
+    for unknown in index.unknown_rows():
+        if unknown is None or unknown not in named:
+            report.add("derived", unknown, None, f"the search index has rows of no run in the log; {_REBUILD}")
     for number, run_id in enumerate(ids):
         progress("runs", number)
         if run_id in named:

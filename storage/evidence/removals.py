@@ -106,10 +106,10 @@ def _check_holds(connection: sqlite3.Connection, logged: Removals, report: Repor
     for run_id, records in sorted(logged.holds.items()):
         kept = rows.pop(run_id, [])
         older, last = kept[: -len(records)], kept[-len(records) :]
-        told = [[record.get(name) for name in _OF_HOLD] for record in records]
+        logged_holds = [[record.get(name) for name in _OF_HOLD] for record in records]
         if run_id in logged.held - logged.gone - now:
             report.add("derived", run_id, None, "the log says that the run is held, and the table of holds does not")
-        elif run_id not in logged.gone and [[row[name] for name in _OF_HOLD] for row in last] != told:
+        elif run_id not in logged.gone and [[row[name] for name in _OF_HOLD] for row in last] != logged_holds:
             report.add("derived", run_id, None, "the table of holds differs from the log")
         recorded += [int(str(row["id"])) for row in last]
         rows[run_id] = older

@@ -110,7 +110,7 @@ class EventLog:
         self._live = LiveRuns(database, self._owner)
         self._requests: queue.SimpleQueue[_Request | None] = queue.SimpleQueue()
         self._feeds: dict[str, list[Feed]] = {}
-        self._door = threading.Lock()
+        self._lock = threading.Lock()
         self._closed = False
         self._orphans: set[str] = set()
         self._unmoved_bytes = database.log_bytes  # of a process that was killed
@@ -158,12 +158,12 @@ class EventLog:
     def subscribe(self, run_id: str) -> Feed:
         """Returns a feed of the run's events from now on, for the running loop. End it with ``unsubscribe``."""
         feed = Feed(asyncio.get_running_loop())
-        with self._door:
+        with self._lock:
             self._feeds[run_id] = [*self._feeds.get(run_id, ()), feed]
         return feed
 
     def unsubscribe(self, run_id: str, feed: Feed) -> None:
-        with self._door:
+        with self._lock:
             rest = [other for other in self._feeds.get(run_id, ()) if other is not feed]
             if rest:
                 self._feeds[run_id] = rest
@@ -172,7 +172,7 @@ class EventLog:
 
     def close(self) -> None:
         """Writes all appended events, then stops. Later appends raise StoreError."""
-        with self._door:
+        with self._lock:
             if self._closed:
                 return
             self._closed = True
@@ -181,7 +181,7 @@ class EventLog:
         self._owner.close()
 
     def _submit(self, request: _Request) -> _Request:
-        with self._door:
+        with self._lock:
             if self._closed:
                 raise errors.closed(self._database.path)
             self._requests.put(request)

@@ -140,7 +140,7 @@ class LiveRuns:
                 raise EventOutOfOrder(f"run {run_id} has ended ({live.trace.status}): {event.kind} cannot follow")
             # What an imported run did elsewhere, nobody does here.
             if not streamed and isinstance(event, RunTaken) and live.trace.imported is None:
-                self._take(cursor, run_id)
+                self._claim(cursor, run_id)
             try:
                 folding.apply(live.trace, event)
             except (KeyError, ValueError) as error:
@@ -156,14 +156,14 @@ class LiveRuns:
         live.row_due |= not streamed
         return live.chain
 
-    def _take(self, cursor: sqlite3.Cursor, run_id: str) -> None:
+    def _claim(self, cursor: sqlite3.Cursor, run_id: str) -> None:
         """Makes this process the owner of a run at rest. Raises: EventOutOfOrder if another one was quicker."""
         self._owner.hold()
         owner = self._columns_of_owner()
         owner.pop("vocabulary")
         columns = ", ".join(f"{name} = :{name}" for name in owner)
-        taking = f"UPDATE runs SET {columns} WHERE run_id = :run_id AND owner_id = ''"  # noqa: S608  own names
-        if cursor.execute(taking, owner | {"run_id": run_id}).rowcount != 1:
+        claim = f"UPDATE runs SET {columns} WHERE run_id = :run_id AND owner_id = ''"  # noqa: S608  own names
+        if cursor.execute(claim, owner | {"run_id": run_id}).rowcount != 1:
             raise EventOutOfOrder(f"run {run_id} is not at rest: another process has taken it up")
 
     def save(self, cursor: sqlite3.Cursor) -> None:

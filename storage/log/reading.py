@@ -187,10 +187,10 @@ def _without_events(connection: sqlite3.Connection, run_id: str) -> UnknownRun |
 def _bad_payload(raw: RawEvent, run_id: str, vocabulary: int, error: ValidationError) -> BadRecord:
     """Says what is wrong with an event. It is too new only if it is whole but its kind or a part of it is unknown."""
     try:
-        told = json.loads(raw.payload)
+        document = json.loads(raw.payload)
     except (ValueError, RecursionError) as fault:
         return BadRecord(raw, f"is no JSON, {fault}")
-    if not isinstance(told, dict) or (told.get("kind"), told.get("run_id", run_id)) != (raw.kind, run_id):
+    if not isinstance(document, dict) or (document.get("kind"), document.get("run_id", run_id)) != (raw.kind, run_id):
         return BadRecord(raw, "is not the event that it is filed as")
     if raw.kind not in KINDS:
         return BadRecord(raw, "is of a kind that this program does not know", newer=True)

@@ -178,7 +178,7 @@ class Vault:
         self.path, self.encrypts = path, encrypts
         self._master, self._is_stored = master, is_stored
         self._was_there = path.exists()
-        self._door = threading.Lock()
+        self._lock = threading.Lock()
         self._ciphers: dict[str, AESGCM | None] = {}
         self._begun: dict[str, AESGCM | None] = {}
 
@@ -284,13 +284,13 @@ class Vault:
             with self._using() as connection:
                 connection.executemany(_DESTROY, [(run_id,) for run_id in gone])
         # Only now: a reader could have taken up a key again that was dropped before.
-        with self._door:
+        with self._lock:
             for run_id in gone:
                 self._ciphers.pop(run_id, None)
 
     def _kept(self, run_id: str) -> "AESGCM | None":
         """Returns what the run is encrypted with; None if it is not encrypted. Raises: Sealed, StoreError."""
-        with self._door:
+        with self._lock:
             if run_id in self._ciphers:
                 return self._ciphers[run_id]
         begun = self._begun
@@ -307,7 +307,7 @@ class Vault:
         return None
 
     def _cipher(self, run_id: str) -> "AESGCM | None":
-        with self._door:
+        with self._lock:
             if (known := self._ciphers.get(run_id)) is not None:
                 return known
         wrapped = self._wrapped(run_id)
@@ -326,7 +326,7 @@ class Vault:
             raise KeysUnavailable(str(error)) from error
 
     def _remember(self, run_id: str, cipher: "AESGCM | None") -> None:
-        with self._door:
+        with self._lock:
             if len(self._ciphers) >= _MOST_OPEN:
                 self._ciphers.pop(next(iter(self._ciphers)))
             self._ciphers[run_id] = cipher

@@ -38,7 +38,7 @@ class IndexCheck:
         state = connection.execute(_REACHED).fetchone() if there else None
         self._reached = int(state[0]) if state is not None and isinstance(state[0], int) else None
 
-    def strangers(self) -> list[str | None]:
+    def unknown_rows(self) -> list[str | None]:
         """Returns what is in the index and belongs to no run of the log: ids of runs, and None for rows of none.
 
         Raises: sqlite3.Error.

@@ -125,16 +125,16 @@ def read_runs_of_texts(
     filters: Filters,
     field: str | None,
     most: int,
-    told: Callable[[int], None],
+    notify: Callable[[int], None],
 ) -> list[str]:
     """Returns the ids of the first ``most`` runs of what ``read_hits`` finds on all its pages; looks to the end.
 
-    ``told``: how many were found so far. What it raises ends the search.
+    ``notify``: how many were found so far. What it raises ends the search.
     """
     found: dict[str, None] = {}
     for ids, _ in _scan(connection, words, filters, None):
         found |= dict.fromkeys(row[1] for row in _matching(connection, ids, filters, field, "t.id, s.run_id", len(ids)))
-        told(min(len(found), most))
+        notify(min(len(found), most))
         if len(found) >= most:
             break
     return list(found)[:most]

@@ -102,14 +102,14 @@ class Indexer:
 
     def catch_up(
         self,
-        told: Callable[[int, int], None] | None = None,
+        notify: Callable[[int, int], None] | None = None,
         pause_share: float = 0.0,
         stop: threading.Event | None = None,
     ) -> int:
         """Takes in all runs that are due, and returns how many.
 
         Args:
-            told: called with the events passed and all that are due, after each part.
+            notify: called with the events passed and all that are due, after each part.
             pause_share: rests so long after each part, in shares of the time that it took, for those who append.
             stop: once it is set, the rest is left for the next time.
 
@@ -124,8 +124,8 @@ class Indexer:
             began = time.monotonic()
             taken, at = self._part(at, min(at + _WINDOW, newest))
             done += taken
-            if told is not None:
-                told(max(0, at - begin), newest - begin)
+            if notify is not None:
+                notify(max(0, at - begin), newest - begin)
             stop.wait(pause_share * (time.monotonic() - began))
         if residue and not stop.is_set():
             self.sweep()
@@ -153,10 +153,10 @@ class Indexer:
                 to = int(at) if due else end
                 records.append((record, to))
                 size += sum(map(len, record.texts))
-            stands = self._put_all(records, reached, to)
+            indexed_to = self._put_all(records, reached, to)
             taken, reached = taken + sum(not record.encrypted for record, _ in records), to
-            if stands != to or to == end:
-                return taken, stands
+            if indexed_to != to or to == end:
+                return taken, indexed_to
 
     def _put_all(self, records: Sequence[tuple[Record, int]], expected: int, reached: int) -> int:
         """Takes runs in, each with how far the index then stands, in one transaction, or else each alone: none keeps
@@ -166,41 +166,41 @@ class Indexer:
         except StoreError as error:
             if type(error) is not StoreError or not records:  # the database itself is at fault
                 raise
-        stands = expected
+        indexed_to = expected
         for record, to in records:
             try:
-                stands = self._put([record], expected, to)
+                indexed_to = self._put([record], expected, to)
             except StoreError as error:
                 if type(error) is not StoreError:
                     raise
                 log.warning("run %s is in the search index without its texts: %s", record.run_id, error)
                 bare = Record(record.run_id, record.run, record.newest, fault=f"{NOT_INDEXED}: {error}")
-                stands = self._put([bare], expected, to)
-            if stands != to:  # another process is further
-                return stands
+                indexed_to = self._put([bare], expected, to)
+            if indexed_to != to:  # another process is further
+                return indexed_to
             expected = to
-        return stands
+        return indexed_to
 
     def _put(self, records: Sequence[Record], expected: int, reached: int) -> int:
         """Takes runs in if the index stands at ``expected``. Returns where it stands then."""
-        stands = reached
+        indexed_to = reached
 
         def work(cursor: sqlite3.Cursor) -> None:
-            nonlocal stands
-            stands, _ = _state(cursor)
-            if stands == expected:
+            nonlocal indexed_to
+            indexed_to, _ = _state(cursor)
+            if indexed_to == expected:
                 for record in records:
                     put(cursor, record)
                 cursor.execute("UPDATE search_state SET reached = ?", (reached,))
-                stands = reached
+                indexed_to = reached
 
         self._change(work)
-        return stands
+        return indexed_to
 
-    def rebuild(self, told: Callable[[int, int], None] | None = None) -> int:
+    def rebuild(self, notify: Callable[[int, int], None] | None = None) -> int:
         """Empties the index and fills it again. Returns how many runs are in it. Raises: StoreError."""
         self._change(_empty)
-        return self.catch_up(told)
+        return self.catch_up(notify)
 
     def forget(self, run_id: str) -> None:
         """Takes a run out of the index and leaves no word of it there. Raises: StoreError."""

@@ -173,7 +173,7 @@ def receipt(
     text: str,
     since_utc: datetime | None = None,
     until_utc: datetime | None = None,
-    told: Callable[[int, int], None] | None = None,
+    notify: Callable[[int, int], None] | None = None,
     vault: Vault | None = None,
 ) -> Receipt:
     """Looks whether ``provider`` was sent ``text`` by a run that began in the period.
@@ -181,7 +181,7 @@ def receipt(
     Args:
         reading: lends a connection for each run, so that a long look holds up no checkpoint.
         provider: a provider (``openai``), a host, or a host with its port; empty: any.
-        told: called with the runs read and all of them.
+        notify: called with the runs read and all of them.
         vault: opens encrypted runs; None: they count as unread.
 
     Raises: BadInput for an empty text; StoreError.
@@ -200,26 +200,26 @@ def receipt(
         for run_id, created, status in rows
         if status != ERASED and period.may_hold(began := read_time(created))
     ]
-    look = _Look(provider, wanted)
+    finder = _Finder(provider, wanted)
     for number, (run_id, began) in enumerate(runs):
         with reading() as connection:
             record = read_record(connection, run_id, vault)
         if began is None and record.created is not None:
             began = record.created.at_utc
         if period.may_hold(began):
-            look.at(record, dated=began is not None)
-        if told is not None:
-            told(number + 1, len(runs))
+            finder.at(record, dated=began is not None)
+        if notify is not None:
+            notify(number + 1, len(runs))
     return Receipt(
         provider=provider,
         text=text,
         since_utc=since_utc,
         until_utc=until_utc,
-        servers=look.servers,
-        received=tuple(look.received),
-        unread=tuple(look.unread),
+        servers=finder.servers,
+        received=tuple(finder.received),
+        unread=tuple(finder.unread),
         deleted=deleted,
-        **look.counts,
+        **finder.counts,
     )
 
 
@@ -250,7 +250,7 @@ def _moment(at: datetime) -> str:
     return f"{at.astimezone(UTC).replace(tzinfo=None).isoformat(' ')} UTC"
 
 
-class _Look:
+class _Finder:
     """What was seen so far of the runs."""
 
     def __init__(self, provider: str, wanted: str) -> None:

@@ -11,8 +11,7 @@ from conductor_core.errors import BadInput, StoreError
 from storage.database.connections import Database
 from storage.log import queries
 from storage.records import RunSummary
-from storage.search import audit, filters, hits, index, ledger
-from storage.search import received as never
+from storage.search import audit, filters, hits, index, ledger, received
 from storage.search.audit import Failure, Spending
 from storage.search.filters import Facet, Filters
 from storage.search.hits import Count, Hits
@@ -27,7 +26,7 @@ KEEP_UP_S = 3.0
 _IS_THERE = "SELECT 1 FROM sqlite_master WHERE name = 'search_state'"
 ALL = Filters()
 """All runs."""
-Told = Callable[[int, int], None]
+Notify = Callable[[int, int], None]
 """Told how much is done, and how much there is."""
 
 
@@ -50,19 +49,19 @@ class RunSearch:
         self._keeper.start()
 
     def _keep_up(self) -> None:
-        told = ""
+        reported = ""
         while not self._stop.wait(KEEP_UP_S):
             try:
                 self._indexer.catch_up(pause_share=1.0, stop=self._stop)
-                told = ""
+                reported = ""
             except StoreError as error:  # the database is gone or locked; a search says how far behind the index is
-                if str(error) != told:
+                if str(error) != reported:
                     log.warning("the search index cannot be brought up to date: %s", error)
-                told = str(error)
+                reported = str(error)
             except Exception as error:  # the thread must go on; what failed may be another run's turn next time
-                if repr(error) != told:
+                if repr(error) != reported:
                     log.exception("the search index cannot be brought up to date")
-                told = repr(error)
+                reported = repr(error)
 
     def close(self) -> None:
         """Stops keeping up."""
@@ -70,13 +69,13 @@ class RunSearch:
         if self._keeper is not None:
             self._keeper.join()
 
-    def catch_up(self, told: Told | None = None, pause_share: float = 0.0) -> int:
+    def catch_up(self, notify: Notify | None = None, pause_share: float = 0.0) -> int:
         """Takes in what ended since the last time; returns how many runs. See ``Indexer.catch_up``."""
-        return self._indexer.catch_up(told, pause_share)
+        return self._indexer.catch_up(notify, pause_share)
 
-    def rebuild(self, told: Told | None = None) -> int:
+    def rebuild(self, notify: Notify | None = None) -> int:
         """Builds the index again from the events. Returns how many runs are in it."""
-        return self._indexer.rebuild(told)
+        return self._indexer.rebuild(notify)
 
     def forget(self, run_id: str) -> None:
         """Takes a run out of the index, and leaves no word of it there."""
@@ -132,17 +131,17 @@ class RunSearch:
         return found
 
     def run_ids(
-        self, typed: str, only: Filters, field: str | None, most: int, told: Callable[[int], None]
+        self, typed: str, only: Filters, field: str | None, most: int, notify: Callable[[int], None]
     ) -> list[str]:
         """Returns the ids of all runs that a search finds, newest first, at most ``most``; looks as long as it takes.
 
-        ``told``: how many were found so far. What it raises ends the search.
+        ``notify``: how many were found so far. What it raises ends the search.
         """
         words = read_words(typed)
         with self._reading() as connection:
             if words is None:
                 return [run_id for _, run_id in hits.read_run_ids(connection, only, limit=most)]
-            return hits.read_runs_of_texts(connection, words, only, field, most, told)
+            return hits.read_runs_of_texts(connection, words, only, field, most, notify)
 
     def facets(self) -> list[Facet]:
         """Returns all values that filters can ask for, with the number of their runs."""
@@ -174,10 +173,12 @@ class RunSearch:
         text: str,
         since_utc: datetime | None = None,
         until_utc: datetime | None = None,
-        told: Told | None = None,
+        notify: Notify | None = None,
     ) -> Receipt:
         """Answers from the events whether a provider was sent a text; see ``received.receipt``."""
-        return never.receipt(self._database.reading, provider, text, since_utc, until_utc, told, self._database.vault)
+        return received.receipt(
+            self._database.reading, provider, text, since_utc, until_utc, notify, self._database.vault
+        )
 
     def spending(self, only: Filters = ALL) -> list[Spending]:
         """Returns tokens and cost by day, agent and person."""

@@ -25,7 +25,7 @@ Visit = Callable[..., AppTest]
 def _import(session: Session, events: list[Event]) -> str:
     ((shared, read, _),) = read_shared(shared_page(events, {}, Redactor()), "file")
     mine = as_imported(read, shared, local_caller("cli"))
-    session.store.take_in(mine, [])
+    session.store.import_run(mine, [])
     return mine[0].run_id
 
 

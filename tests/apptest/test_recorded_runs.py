@@ -16,7 +16,7 @@ Visit = Callable[..., AppTest]
 
 @pytest.fixture(autouse=True)
 def _recorded_runs(session: Session) -> None:
-    runtime._take_in_recorded(session.store)
+    runtime._import_recorded(session.store)
 
 
 def _shown(app: AppTest) -> object:

@@ -70,7 +70,7 @@ def packed_tensors(
     meter = Meter("converting", sum(each.nbytes for each in weights.values()), notify)
     done = 0
 
-    def look(part_bytes: int) -> None:
+    def before_part(part_bytes: int) -> None:
         nonlocal done
         if cancelled():
             raise Interrupted
@@ -80,7 +80,7 @@ def packed_tensors(
     for name, layer in layers.items():
         pack = pack_int8 if layer.precision == "int8" else pack_int4
         try:
-            weight, scales = pack(weights[name], dtype, look)
+            weight, scales = pack(weights[name], dtype, before_part)
         except ValueError as error:
             raise ModelUnavailable(f"{name} cannot be kept in {layer.precision}: {error}") from error
         yield f"{name}.weight", weight

@@ -68,16 +68,16 @@ def check(path: Path, forms: Mapping[str, Form], metadata: Mapping[str, str]) ->
         header_bytes = int.from_bytes(file.read(8), "little")
         if header_bytes > _MAX_HEADER_BYTES:
             raise ValueError("it is no file of weights")
-        said: Any = json.loads(file.read(header_bytes))
+        header: Any = json.loads(file.read(header_bytes))
         if os.fstat(file.fileno()).st_size != 8 + header_bytes + size_of(forms):
             raise ValueError("it is cut, or of another model")
-        told = said.pop("__metadata__", {})
+        made_with = header.pop("__metadata__", {})
         for name, value in metadata.items():
-            if told.get(name) != value:
+            if made_with.get(name) != value:
                 raise ValueError(f"it was made with another {name}")
-        if said != _entries(forms):
+        if header != _entries(forms):
             raise ValueError("it has other tensors than this model")
-        if told.get(_DIGEST) != _digest_of_samples(file):
+        if made_with.get(_DIGEST) != _digest_of_samples(file):
             raise ValueError("its content is damaged")
 
 

@@ -32,7 +32,7 @@ FORM = "1"
 SPARE_BYTES = 200_000_000
 """Bytes that a conversion leaves free on the disk: a database that meets a full one loses more than a model."""
 _FEW_OF_A_SMALL_ONE = 16
-_LOOK_S = 0.2
+_POLL_S = 0.2
 
 
 def load(
@@ -133,7 +133,7 @@ class _PackedWeights:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             lock = FileLock(self.path.with_suffix(".lock"))
             try:
-                while not lock.acquire(_LOOK_S):
+                while not lock.acquire(_POLL_S):
                     if cancelled():
                         raise Interrupted
                 fault = self.fault(layers)
@@ -195,5 +195,5 @@ def _settled_stamp(folder: Path) -> str:
     while (stamp := model_stamp(folder)) is None:
         if time.monotonic() > until_s:
             raise ModelUnavailable(f"{folder} is being changed, or cannot be read: its weights are not packed")
-        time.sleep(_LOOK_S)
+        time.sleep(_POLL_S)
     return stamp

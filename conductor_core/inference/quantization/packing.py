@@ -23,11 +23,11 @@ _LEAST_SCALE = 1e-8
 _aten = torch.ops.aten
 
 
-Look = Callable[[int], None]
+BeforePart = Callable[[int], None]
 """Is called before so many bytes of weights are packed; what it raises ends the packing."""
 
 
-def _look_at_nothing(_: int) -> None:
+def _nothing(_: int) -> None:
     """Nobody wants to know."""
 
 
@@ -53,16 +53,16 @@ def packable(rows: int, columns: int, precision: Packed) -> bool:
 
 @torch.no_grad()
 def pack_int8(
-    weight: torch.Tensor, dtype: torch.dtype, look: Look = _look_at_nothing
+    weight: torch.Tensor, dtype: torch.dtype, before_part: BeforePart = _nothing
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Returns integers (rows, columns) and scales (rows) in ``dtype``.
 
-    Raises: ValueError for what is not finite; what ``look`` raises.
+    Raises: ValueError for what is not finite; what ``before_part`` raises.
     """
     packed = torch.empty(weight.shape, dtype=torch.int8)
     scales = torch.empty(len(weight), dtype=dtype)
     for part in _parts(weight):
-        look(weight[part].nbytes)
+        before_part(weight[part].nbytes)
         exact = weight[part].float()
         # Rounded first: the integers then make up for what the scale lost.
         scales[part] = (_finite(exact.abs().amax(1)) / 127).clamp(min=_LEAST_SCALE).to(dtype)
@@ -72,7 +72,7 @@ def pack_int8(
 
 @torch.no_grad()
 def pack_int4(
-    weight: torch.Tensor, dtype: torch.dtype, look: Look = _look_at_nothing
+    weight: torch.Tensor, dtype: torch.dtype, before_part: BeforePart = _nothing
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Returns bytes (rows, columns / 2) in torch's layout, and scales and zeros (groups, rows, 2).
 
@@ -85,7 +85,7 @@ def pack_int4(
     packed = torch.empty(rows, columns // 2, dtype=torch.uint8)
     scales = torch.empty(columns // group, rows, 2, dtype=dtype)
     for part in _parts(weight):
-        look(weight[part].nbytes)
+        before_part(weight[part].nbytes)
         exact = weight[part].float().view(-1, columns // group, group)
         least, most = _finite(exact.amin(2)), _finite(exact.amax(2))
         scale = ((most - least) / 15).clamp(min=_LEAST_SCALE).to(dtype)

@@ -162,10 +162,10 @@ async def fitted(fit: Fit, engine: Engine, read_trace: ReadTrace, on_progress: O
         made.append(await _apart(partial(_fit_one, name, folder, tuple(rows.values()), agents, fit.seed, reward)))
         if is_new and is_written(folder):
             asked = reward.asked - before
-            told = LearnedFrom(
+            account = LearnedFrom(
                 tasks=len(rows), answers=len(rows) * len(agents), tried=asked, exact=reward.exact and asked > 0
             )
-            write_whole(folder / LEARNED_FROM, told.model_dump_json() + "\n")
+            write_whole(folder / LEARNED_FROM, account.model_dump_json() + "\n")
     release(kept)  # another evaluation may use the fit while this one goes on
     return tuple(made)
 
@@ -173,12 +173,12 @@ async def fitted(fit: Fit, engine: Engine, read_trace: ReadTrace, on_progress: O
 def learned_from(fit: Fit) -> dict[str, LearnedFrom]:
     """Returns what each router of ``fit`` was fitted on, except routers of earlier versions. Raises: BadInput."""
     folder = fit.folder / _plan(fit).name
-    told: dict[str, LearnedFrom] = {}
+    accounts: dict[str, LearnedFrom] = {}
     for name in fit.names:
         file = folder / name / LEARNED_FROM
         for line in read_lines(file, LearnedFrom, "account of what a router learned from"):
-            told[name] = line
-    return told
+            accounts[name] = line
+    return accounts
 
 
 async def _apart(work: Callable[[], T]) -> T:

@@ -157,16 +157,16 @@ def _present(by_name: Mapping[str, Sequence[Outcome]], first: Sequence[Outcome])
     for part, groups in sorted(parts.items()):
         worker = max(part, key=lambda name: skill[name])
         tasks = dict.fromkeys(each.task_id for own in groups.values() for each in own)
-        taken = [alone[worker][task_id] for task_id in tasks if task_id in alone[worker]]
-        if not taken:
+        of_worker = [alone[worker][task_id] for task_id in tasks if task_id in alone[worker]]
+        if not of_worker:
             continue
-        best += taken
+        best += of_worker
         subsets.append(
             PresentSubset(
                 present=part,
                 n=len(tasks),
                 best_worker=worker,
-                best_score=fmean(each.score for each in taken),
+                best_score=fmean(each.score for each in of_worker),
                 scores={name: fmean(each.score for each in own) for name, own in groups.items()},
             )
         )
@@ -229,18 +229,18 @@ def _overview(summary: Summary) -> str:
 
 def _faults(summary: Summary) -> str:
     """Lists the orchestrators that left tasks without an answer, or with an ungradable one; empty if none did."""
-    told = []
+    lines = []
     for row in summary.results:
         kinds = ", ".join(f"{name} {count}" for name, count in sorted(row.fault_kinds.items()))
         if row.faults:
-            told.append(f"{row.orchestrator} {row.faults} of {row.n}" + (f" ({kinds})" if kinds else ""))
-    return f"Counted as wrong for a fault: {'; '.join(told)}." if told else ""
+            lines.append(f"{row.orchestrator} {row.faults} of {row.n}" + (f" ({kinds})" if kinds else ""))
+    return f"Counted as wrong for a fault: {'; '.join(lines)}." if lines else ""
 
 
 def _learned_from(summary: Summary) -> str:
     """Lists the budget of each learned router; empty if there is none."""
-    told = [f"{name} {each.in_words()}" for name, each in summary.learned_from.items()]
-    return f"Learned from: {'; '.join(told)}." if told else ""
+    lines = [f"{name} {each.in_words()}" for name, each in summary.learned_from.items()]
+    return f"Learned from: {'; '.join(lines)}." if lines else ""
 
 
 def _spread_line(spread: Spread) -> str:

@@ -131,7 +131,7 @@ class Outages:
     def down(self, agent: str) -> bool:
         return len(self._in_a_row[agent]) >= FAILURES_IN_A_ROW
 
-    def take_in(self, work: str, traces: Iterable[RunTrace], *, blamed: bool = True) -> str | None:
+    def observe(self, work: str, traces: Iterable[RunTrace], *, blamed: bool = True) -> str | None:
         """Takes in the runs of one piece of ``work``. Returns which worker is down now and why, or None.
 
         Args:
@@ -352,7 +352,7 @@ class Evaluation:
                 ended = await self._ended(orchestrator, asked, attempt)
             finally:
                 spending.end(orchestrator.name)
-            down = outages.take_in(task.task_id, (attempt.trace, *attempt.also))
+            down = outages.observe(task.task_id, (attempt.trace, *attempt.also))
             if failed_at_a_worker(attempt.trace) and not self.count_failures:
                 spending.spend_unfinished(ended.cost_usd, ended.tokens + ended.conductor_tokens)
                 unanswered.append(ended.fault)

@@ -54,7 +54,7 @@ def latest_checkpoint(folder: Path) -> Path | None:
     return whole[max(whole)] if whole else None
 
 
-def tell_space(folder: Path, weights_bytes: int, show: Callable[[str], None]) -> None:
+def show_disk_needs(folder: Path, weights_bytes: int, show: Callable[[str], None]) -> None:
     """Warns through ``show`` if the disk may be too small for all checkpoints that exist at the same time."""
     used = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
     # Two checkpoints are kept, and a third exists while it is written. Each holds the optimiser's two moments and the

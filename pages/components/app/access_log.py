@@ -15,7 +15,7 @@ _SALT = secrets.token_bytes(16)
 _OWN = "looking-session"
 
 
-def looked(run_ids: Iterable[str], what: str) -> None:
+def viewed(run_ids: Iterable[str], what: str) -> None:
     """Keeps that the person at this page sees content of these runs. Draws a warning if that could not be kept."""
     current().store.access_log.viewed(run_ids, what, local_caller("page"), this_browser())
     fault_note()

@@ -135,10 +135,10 @@ async def _send_run(websocket: WebSocket, store: Store, run_id: str, shown: "asy
         if isinstance(error, UnknownRun) or error.trace is None:
             await _send(websocket, {"type": "unknown", "message": str(error)})
             return CLOSE_UNKNOWN_RUN
-        _looked(websocket, run_id)
+        _viewed(websocket, run_id)
         await _send(websocket, LiveView(error.trace, (error.sequence or 1) - 1).unreadable(error))
         return CLOSE_DONE
-    _looked(websocket, run_id)
+    _viewed(websocket, run_id)
     view = LiveView(trace, sequence)
     await _send(websocket, view.snapshot())
     if not view.ended:
@@ -155,7 +155,7 @@ async def _send_run(websocket: WebSocket, store: Store, run_id: str, shown: "asy
     return CLOSE_DONE
 
 
-def _looked(asked: HTTPConnection, run_id: str) -> None:
+def _viewed(asked: HTTPConnection, run_id: str) -> None:
     """Keeps that whoever asks sees this run: the page's script, or a program that follows the run by itself."""
     current().store.access_log.viewed([run_id], "run page", local_caller("page"), asked_by_browser(asked.cookies))
 
@@ -196,7 +196,7 @@ async def recorded(request: Request) -> Response:
         return JSONResponse({"error": str(error)}, status_code=409)
     except StoreError as error:
         return JSONResponse({"error": str(error)}, status_code=503)
-    _looked(request, run_id)
+    _viewed(request, run_id)
     return Response(text, media_type="application/json", headers={"cache-control": "no-store"})
 
 

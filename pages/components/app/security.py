@@ -72,7 +72,7 @@ SHEETS = (
     ROOMS / "audit" / "audit.css",
     ROOMS / "models" / "models.css",
 )
-_TOLD = b'<script>window.__streamlit = { BACKEND_BASE_URL: new URL(".", location.href).href }</script>\n    '
+_BACKEND = b'<script>window.__streamlit = { BACKEND_BASE_URL: new URL(".", location.href).href }</script>\n    '
 SCRIPTS = (ROOMS / "app" / "waiting.js", ROOMS / "app" / "image_drop.js")
 _FIRST_MODULE = b'<script type="module"'
 _BODY_END = b"</body>"
@@ -83,7 +83,7 @@ def _html() -> bytes:
     styles = b"".join(b"<style>\n%s</style>\n" % sheet.read_bytes() for sheet in SHEETS)
     # Each in a block, so that its names are its own.
     scripts = b"".join(b"<script>{\n%s}</script>\n" % script.read_bytes() for script in SCRIPTS)
-    return own.replace(_FIRST_MODULE, _TOLD + _FIRST_MODULE, 1).replace(_BODY_END, styles + scripts + _BODY_END, 1)
+    return own.replace(_FIRST_MODULE, _BACKEND + _FIRST_MODULE, 1).replace(_BODY_END, styles + scripts + _BODY_END, 1)
 
 
 HTML = _html()

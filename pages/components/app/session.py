@@ -68,7 +68,7 @@ def open_session(settings: Settings) -> Session:
         if store.refusal is None:
             store.search.keep_up()
         if settings.recorded_runs:
-            _take_in_recorded(store)
+            _import_recorded(store)
         traces = open_traces(settings, lambda run_id: [stored.event for stored in store.events(run_id)])
     except BaseException:
         store.close()
@@ -78,7 +78,7 @@ def open_session(settings: Settings) -> Session:
     return Session(settings, store, host, traces)
 
 
-def _take_in_recorded(store: Store) -> None:
+def _import_recorded(store: Store) -> None:
     """Puts the recorded runs into a new database, all or none. A database that has held a run stays as it is."""
     try:
         if store.refusal is None and not store.was_used():

@@ -31,9 +31,9 @@ def show_access_log(asked: AuditQuery) -> None:
         title("Who looked", "newest first; words typed above find searches for them; reading this list is no look")
         _choices(asked)
         of = AccessQuery(
-            run_id=None if asked.looked_at is None else kept.resolve(asked.looked_at),
-            actor=asked.looked_by,
-            kind=asked.looked_how,
+            run_id=None if asked.viewed_run is None else kept.resolve(asked.viewed_run),
+            actor=asked.viewed_by,
+            kind=asked.access_kind,
             since_utc=asked.filters.since_utc,
             until_utc=asked.filters.until_utc,
             words=kept.digests(asked.typed) if asked.typed else (),
@@ -71,14 +71,14 @@ def _state() -> None:
 def _choices(asked: AuditQuery) -> None:
     """Draws the filters by person, run and kind. Those by day are in the head."""
     newest = current().store.access_log.read(AccessQuery(), limit=_NEWEST).records
-    people = {look.caller.actor.id: look.caller.actor.in_words for look in newest if look.caller.actor is not None}
+    people = {view.caller.actor.id: view.caller.actor.in_words for view in newest if view.caller.actor is not None}
     who, what, of = st.columns([2, 2, 3], gap="small")
     with who:
-        _choose("looked-by", "Person", "anybody", asked.looked_by, people)
+        _choose("looked-by", "Person", "anybody", asked.viewed_by, people)
     with what:
-        _choose("looked-how", "What", "anything", asked.looked_how, KINDS)
+        _choose("looked-how", "What", "anything", asked.access_kind, KINDS)
     with of:
-        st.session_state["audit-looked-at"] = asked.looked_at or ""
+        st.session_state["audit-looked-at"] = asked.viewed_run or ""
         st.text_input(
             "Run", key="audit-looked-at", placeholder="any run: type an id, or its beginning",
             label_visibility="collapsed", on_change=_chosen, args=("looked-at",),
@@ -107,10 +107,10 @@ def _list(page: Page, *, of_one_run: bool) -> None:
         st.caption("Nobody is on record." if of_one_run else "Nothing of this is on record.")
         return
     heads = ("When", "Who", "What") if of_one_run else ("When", "Who", "What", "Run")
-    st.html(table(heads, [_row(look, of_one_run=of_one_run) for look in page.records]))
+    st.html(table(heads, [_row(view, of_one_run=of_one_run) for view in page.records]))
 
 
-def _row(look: AccessRecord, *, of_one_run: bool) -> Sequence[str]:
-    browser = f' <span class="muted">browser {escape(look.session)}</span>' if look.session else ""
-    cells = [moment(look.at_utc), f"{escape(look.caller.in_words)}{browser}", escape(look.in_words)]
-    return cells if of_one_run else [*cells, "" if look.run_id is None else run_link(look.run_id, look.run_id)]
+def _row(view: AccessRecord, *, of_one_run: bool) -> Sequence[str]:
+    browser = f' <span class="muted">browser {escape(view.session)}</span>' if view.session else ""
+    cells = [moment(view.at_utc), f"{escape(view.caller.in_words)}{browser}", escape(view.in_words)]
+    return cells if of_one_run else [*cells, "" if view.run_id is None else run_link(view.run_id, view.run_id)]

@@ -15,7 +15,7 @@ _STAGES = {"events": ("events", 0.0, 0.3), "entries": ("entries of the tree", 0.
 _EVERY = 0x3FF
 
 _works: dict[Path, Work[CheckedLog]] = {}
-_door = threading.Lock()
+_lock = threading.Lock()
 
 
 def check_of(store: Store) -> Work[CheckedLog] | None:
@@ -25,7 +25,7 @@ def check_of(store: Store) -> Work[CheckedLog] | None:
 
 def begin_check(store: Store) -> Work[CheckedLog]:
     """Begins to check the log, unless a check is going on. Returns it."""
-    with _door:
+    with _lock:
         now = _works.get(store.path)
         if now is None or not now.running:
             now = _works[store.path] = Work("verification", lambda work: _check(store, work))

@@ -112,7 +112,7 @@ def _alone(store: Store, name: str, find: Callable[[], Sequence[str]], work: Wor
 
 
 _WORK = "audit-export-work"
-_LOOKED_S, _AT_ONCE_S = 0.5, 1.0
+_REFRESH_S, _AT_ONCE_S = 0.5, 1.0
 _HOLDS = (
     "Exact events, their proofs, the signed checkpoint, images, a decision record of each run, and the verifier, which "
     "needs Python and cryptography alone. Nothing is hidden in the events."
@@ -207,7 +207,7 @@ def _bundle(of: str, notes: list[str], begin: Callable[[], Work[Bundle]]) -> Non
         st.caption(inert(note))
     of = f"{_removed()} {of}"  # a bundle of before an erasure holds what was erased
     work = _work(of)
-    st.fragment(_progress, run_every=_LOOKED_S if work is not None and work.running else None)(of, begin)
+    st.fragment(_progress, run_every=_REFRESH_S if work is not None and work.running else None)(of, begin)
 
 
 def _removed() -> int:

@@ -127,9 +127,9 @@ def _choose_cost() -> None:
 
 
 def _day(column: "st.delta_generator.DeltaGenerator", name: str) -> None:
-    told = st.query_params.get(name)
+    given = st.query_params.get(name)
     try:
-        st.session_state[f"audit-{name}"] = date.fromisoformat(told) if told else None
+        st.session_state[f"audit-{name}"] = date.fromisoformat(given) if given else None
     except ValueError:
         st.session_state[f"audit-{name}"] = None
     column.date_input(

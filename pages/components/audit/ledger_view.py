@@ -123,10 +123,10 @@ def _ask_record(asked: AuditQuery) -> None:
     elif pressed:
         bar = st.progress(0.0, text="Reading")
 
-        def told(done: int, total: int) -> None:
+        def report(done: int, total: int) -> None:
             bar.progress(done / total, text=f"{done:,} of {total:,} runs")
 
-        st.session_state[RECEIPT] = (question, current().store.search.receipt(*question, told))
+        st.session_state[RECEIPT] = (question, current().store.search.receipt(*question, report))
         period = [name for name in asked.filters.names if name in ("since", "until")]
         searched(text, [*(["provider"] if provider.strip() else []), *period], "received")
         bar.empty()

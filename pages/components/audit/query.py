@@ -34,9 +34,9 @@ class AuditQuery:
     before: int | None
     receiver: tuple[str, str] | None
     run_id: str | None
-    looked_by: str | None
-    looked_how: str | None
-    looked_at: str | None
+    viewed_by: str | None
+    access_kind: str | None
+    viewed_run: str | None
     fault: str
 
     @property
@@ -47,50 +47,50 @@ class AuditQuery:
 
 def read() -> AuditQuery:
     """Reads the address. Call it once, at the script's start."""
-    told = {name: address.read(name) for name in OWN}
+    given = {name: address.read(name) for name in OWN}
     faults: list[str] = []
-    receiver = (told["provider-of-calls"] or "").partition("@")
+    receiver = (given["provider-of-calls"] or "").partition("@")
     return AuditQuery(
-        typed=(told["q"] or "").strip(),
-        view=told["view"] if told["view"] in VIEWS else FOUND,
-        field=told["in"] if told["in"] in FIELDS else None,
+        typed=(given["q"] or "").strip(),
+        view=given["view"] if given["view"] in VIEWS else FOUND,
+        field=given["in"] if given["in"] in FIELDS else None,
         filters=Filters(
-            values={kind: value for kind in KINDS if (value := told[kind])},
-            since_utc=_day(told["since"], faults),
-            until_utc=_day(told["until"], faults, whole=True),
-            least_usd=_amount(told["over"], faults),
+            values={kind: value for kind in KINDS if (value := given[kind])},
+            since_utc=_day(given["since"], faults),
+            until_utc=_day(given["until"], faults, whole=True),
+            least_usd=_amount(given["over"], faults),
         ),
-        before=int(before) if (before := told["before"] or "").isdecimal() and len(before) < 19 else None,
+        before=int(before) if (before := given["before"] or "").isdecimal() and len(before) < 19 else None,
         receiver=(receiver[0], receiver[2]) if receiver[1] else None,
-        run_id=told["run"],
-        looked_by=told["looked-by"],
-        looked_how=told["looked-how"] if told["looked-how"] in ACCESS_KINDS else None,
-        looked_at=told["looked-at"],
+        run_id=given["run"],
+        viewed_by=given["looked-by"],
+        access_kind=given["looked-how"] if given["looked-how"] in ACCESS_KINDS else None,
+        viewed_run=given["looked-at"],
         fault="; ".join(faults),
     )
 
 
-def _day(told: str | None, faults: list[str], *, whole: bool = False) -> datetime | None:
-    if not told:
+def _day(given: str | None, faults: list[str], *, whole: bool = False) -> datetime | None:
+    if not given:
         return None
     try:
-        day = date.fromisoformat(told)
+        day = date.fromisoformat(given)
     except ValueError:
-        faults.append(f"{told[:20]!r} in the address is no day such as 2026-01-31")
+        faults.append(f"{given[:20]!r} in the address is no day such as 2026-01-31")
         return None
     return end_of(day) if whole else datetime.combine(day, time(), UTC)
 
 
-def _amount(told: str | None, faults: list[str]) -> float | None:
-    if not told:
+def _amount(given: str | None, faults: list[str]) -> float | None:
+    if not given:
         return None
     try:
-        usd = float(told)
+        usd = float(given)
         if 0 <= usd < 1e12:
             return usd
     except ValueError:
         pass
-    faults.append(f"{told[:20]!r} in the address is no amount in USD")
+    faults.append(f"{given[:20]!r} in the address is no amount in USD")
     return None
 
 

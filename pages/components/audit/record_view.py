@@ -22,7 +22,7 @@ from conductor_core.run.redaction import Redactor
 from conductor_core.run.trace import RunUnreadable, unreadable_status
 from conductor_core.workflow.model import Step
 from pages.components.app import places
-from pages.components.app.access_log import looked
+from pages.components.app.access_log import viewed
 from pages.components.app.session import current
 from pages.components.app.widgets import fault_box
 from pages.components.audit.access_view import show_access_of_run
@@ -55,7 +55,7 @@ def record_page(run_id: str) -> None:
     if record is None:
         show_access_of_run(run_id)
         return
-    looked([run_id], "decision record")
+    viewed([run_id], "decision record")
     with head:
         export_run(record, encrypted=current().store.vault.has(run_id))
     _top(record, record.status if fault is None else unreadable_status(fault))
@@ -111,12 +111,12 @@ def _top(record: DecisionRecord, status: str) -> None:
     notes = "".join(f'<li class="audit-note-{each.kind}">{escape(each.text)}</li>' for each in record.notes)
     words = "".join(f'<div><span class="muted">{name}</span><br>{escape(value)}</div>' for name, value in facts)
     answer = "no answer" if record.answer is None else _shortened(record.answer)
-    comes_to = "" if record.answer is None else escape(conclude(record.answer, record.task).text)
+    concluded = "" if record.answer is None else escape(conclude(record.answer, record.task).text)
     with st.container(border=True, key="audit-top", gap="xsmall"):
         st.html(
             f'<div class="audit-record-task">{pill}<p dir="auto">{_shortened(record.task)}</p></div>'
             f'<div class="audit-dl">{words}</div><ul class="audit-list">{notes}</ul>'
-            f'<div class="audit-answer"><b>Answer</b> <span dir="auto">{comes_to}</span>'
+            f'<div class="audit-answer"><b>Answer</b> <span dir="auto">{concluded}</span>'
             f'<pre dir="auto">{answer}</pre></div>'
             f"{_integrity(record)}"
         )

@@ -11,7 +11,7 @@ from typing import Any
 import streamlit as st
 
 from conductor_core.run.costs import Cost
-from pages.components.app.access_log import looked, searched
+from pages.components.app.access_log import searched, viewed
 from pages.components.app.session import current
 from pages.components.audit.export_menu import export_found
 from pages.components.audit.query import FOUND, AuditQuery, go
@@ -173,7 +173,7 @@ def found(asked: AuditQuery) -> None:
     if asked.typed:
         page = search.texts(asked.typed, asked.filters, asked.field, asked.before, PAGE)
         searched(asked.typed, [*asked.filters.names, *([] if asked.field is None else ["in"])], "texts")
-        looked(dict.fromkeys(hit.run_id for hit in page.hits), "hits")
+        viewed(dict.fromkeys(hit.run_id for hit in page.hits), "hits")
         with st.container(key="audit-hits", gap=None):
             for hit in page.hits:
                 _hit(hit)

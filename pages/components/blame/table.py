@@ -117,7 +117,7 @@ def _address(run_id: str) -> str:
     return f"{places.RUN.stem}?run={escape(run_id, quote=True)}"
 
 
-MOST_OFFERED, _LOOKED_AT = 6, 60
+MOST_OFFERED, _MOST_RUNS_READ = 6, 60
 
 
 def offer_runs() -> None:
@@ -128,7 +128,7 @@ def offer_runs() -> None:
             "granted, and counts how often the answer flips."
         )
         try:
-            runs = current().store.runs(limit=_LOOKED_AT, status="completed", without=REPLAY_PURPOSE)
+            runs = current().store.runs(limit=_MOST_RUNS_READ, status="completed", without=REPLAY_PURPOSE)
         except StoreError as error:
             st.error(inert(str(error)), icon=":material/error:")
             return

@@ -34,7 +34,7 @@ class Work:
 
 _works: dict[str, Work] = {}
 _read_before: dict[str, RunTrace] = {}
-_door, _door_of_reads = threading.Lock(), threading.Lock()
+_lock, _reading_lock = threading.Lock(), threading.Lock()
 
 
 def work_of(run_id: str) -> Work | None:
@@ -56,7 +56,7 @@ def _read(store: Store, run_id: str) -> RunTrace:
     if trace.status == "completed" and not any(step.attempts for step in trace.steps):
         steps = [step.model_copy(update={"messages": (), "reasoning": ""}) for step in trace.steps]
         trace = trace.model_copy(update={"root": trace.root.model_copy(update={"steps": steps})})
-        with _door_of_reads:
+        with _reading_lock:
             if len(_read_before) >= _MOST_READ:
                 del _read_before[next(iter(_read_before))]
             _read_before[run_id] = trace
@@ -66,7 +66,7 @@ def _read(store: Store, run_id: str) -> RunTrace:
 def begin(session: Session, experiments: Experiments, verdicts: Verdicts, count: int, max_usd: float | None) -> None:
     """Begins to carry out what is left of a blame. Raises: InspectorError; BadInput if another process is at it."""
     run_id = experiments.source.run_id
-    with _door:
+    with _lock:
         if (now := _works.get(run_id)) is not None and now.running:
             raise BadInput(f"the blame of run {run_id} is being carried out already")
         held = ExitStack()

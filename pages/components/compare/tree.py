@@ -11,7 +11,7 @@ from conductor_core.errors import InspectorError, StoreError
 from conductor_core.run.request import REPLAY_PURPOSE
 from conductor_core.run.trace import RunTrace
 from pages.components.app import address, places
-from pages.components.app.access_log import looked
+from pages.components.app.access_log import viewed
 from pages.components.app.session import current
 from pages.components.style.formats import ago, inert, plural, run_status, seconds
 from storage import RunSummary
@@ -86,7 +86,7 @@ def tree(run_id: str, opened: Callable[[str], None] | None = None) -> None:
     st.caption(
         f"{plural(len(found), 'run')}{', the newest' if len(found) == MOST else ''} · {inert(found[-1].task[:200])}"
     )
-    looked([run.run_id for run in found if run.status != ERASED], "tree of runs")
+    viewed([run.run_id for run in found if run.status != ERASED], "tree of runs")
     here = next((run for run in found if run.run_id == run_id), None)
     with st.container(key="tree"):
         for number, branch in enumerate(branches(found)):
@@ -101,12 +101,12 @@ def _row(branch: Branch, here: RunSummary | None, opened: Callable[[str], None] 
     guide = "".join(f'<i class="{_GUIDES[part]}"></i>' for part in branch.guide)
     st.html(f'<span class="tree-guide">{guide}</span>', width="content")
     label = inert(f"{run_status(run.status)} {ago(run.created_at_utc)}, {seconds(run.duration_ms)}")
-    told = inert(f"Run {run.run_id}")
+    help_text = inert(f"Run {run.run_id}")
     if opened is not None and here is not None and run.run_id == here.run_id:
         st.html(f"<b>{escape(run_status(run.status))} {ago(run.created_at_utc)}, this run</b>", width="content")
     elif opened is None:
-        st.page_link(places.RUN, label=label, query_params={"run": run.run_id}, help=told)
-    elif st.button(label, key=f"tree-{run.run_id}", type="tertiary", help=told):
+        st.page_link(places.RUN, label=label, query_params={"run": run.run_id}, help=help_text)
+    elif st.button(label, key=f"tree-{run.run_id}", type="tertiary", help=help_text):
         opened(run.run_id)
     cells = "".join(
         f'<span class="ellipsis" dir="auto" title="{escape(each)}">{escape(each)}</span>' for each in (said, answer)

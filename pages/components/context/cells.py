@@ -60,14 +60,14 @@ def _colour(agent: str | None, agents: Sequence[str]) -> str:
 
 def _cell(cell: Cell, names: dict[Path, str]) -> dict[str, Any]:
     sign, word = STATES[cell.state]
-    whose = "" if cell.source is None else f" of {names[cell.source]}"
+    of_source = "" if cell.source is None else f" of {names[cell.source]}"
     tokens = "" if cell.tokens is None else f", {cell.tokens:,} tokens"
     return {
         "key": cell_key(cell.source, cell.reader),
         "state": cell.state,
         "sign": sign,
         "tokens": "" if cell.tokens is None else f"{cell.tokens:,}",
-        "said": f"{source_name(cell.source)}{whose} for step {label(cell.reader)}: {word}{tokens}",
+        "said": f"{source_name(cell.source)}{of_source} for step {label(cell.reader)}: {word}{tokens}",
     }
 
 

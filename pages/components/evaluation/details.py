@@ -155,7 +155,7 @@ def command(plan: EvaluationPlan) -> str:
     return " ".join(("conductor evaluate", *(f"--{name} {shlex.quote(str(value))}" for name, value in given)))
 
 
-def to_mend(plan: EvaluationPlan) -> list[str]:
+def missing_settings(plan: EvaluationPlan) -> list[str]:
     """Returns a sentence on what to replace for each thing that the plan or this machine does not have."""
     found = [
         f"The Conductor “{ref}” (sha256 {digest[:SHORT]}) is not on this machine: give its folder."

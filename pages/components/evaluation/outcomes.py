@@ -12,7 +12,7 @@ from conductor_core.lab.records.evaluation import EvaluationPlan, EvaluationReco
 from conductor_core.run.events import RunCreated
 from pages.components.app import places
 from pages.components.app.session import current
-from pages.components.evaluation.details import command, to_mend
+from pages.components.evaluation.details import command, missing_settings
 from pages.components.style.formats import inert, plural, seconds
 
 ROWS = 20
@@ -177,8 +177,8 @@ def _say_absent(plan: EvaluationPlan, absent: int, shown: int) -> None:
     if none_here:
         # st.code would block the browser with its highlighter for half a second.
         st.html(f'<pre class="command" title="A click selects it">{escape(command(plan))}</pre>')
-        if mend := to_mend(plan):
-            st.caption(inert(" ".join(mend)))
+        if missing := missing_settings(plan):
+            st.caption(inert(" ".join(missing)))
 
 
 def _task(run_id: str) -> str | None:

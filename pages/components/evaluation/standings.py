@@ -42,9 +42,9 @@ def simulated_parts(plan: EvaluationPlan) -> tuple[str, ...]:
     """Names the simulated parts as the printed tables do, workers first; empty if nothing is simulated."""
     if not plan.simulated:
         return ()
-    told = plan.settings.get("simulated")
+    simulated = plan.settings.get("simulated")
     # Nothing checks settings when a plan is read, and older plans do not say it.
-    found = tuple(part for part in _WORDS if part in told) if isinstance(told, list | tuple) else ()
+    found = tuple(part for part in _WORDS if part in simulated) if isinstance(simulated, list | tuple) else ()
     return found or (("workers",) if plan.pool == ALL_SIMULATED else ("workers or tasks",))
 
 

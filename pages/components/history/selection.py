@@ -20,7 +20,7 @@ from pages.components.style.formats import inert, moment, plural
 from storage import BatchSummary, Deleted
 
 _ASKED = "history-delete-asked"
-_TOLD = "history-told"
+_NOTICE = "history-told"
 _COMPARED = "history-compared"
 MOST_COMPARED = 26
 _MOST_OF_A_BATCH = 100_000
@@ -78,8 +78,8 @@ def bar(rows: Sequence[Entry]) -> None:
             on_click="ignore",
         )
         off = not ids or current().store.refusal is not None
-        told = "A held run (⚑) cannot be deleted. Who placed or released a hold, and when, is on record."
-        st.button("Hold", key="hold-picked", help=told, disabled=off, on_click=_hold, args=(ids, True))
+        help_text = "A held run (⚑) cannot be deleted. Who placed or released a hold, and when, is on record."
+        st.button("Hold", key="hold-picked", help=help_text, disabled=off, on_click=_hold, args=(ids, True))
         st.button("Release", key="release-picked", disabled=off, on_click=_hold, args=(ids, False))
         bin_ = ":material/delete:"
         st.button("Delete…", key="delete-picked", icon=bin_, disabled=off, on_click=_ask, args=(ids,))
@@ -96,7 +96,7 @@ def _compare(run_ids: Sequence[str]) -> None:
 
 def show_outcome() -> None:
     """Says once what the last action came to."""
-    if (said := st.session_state.pop(_TOLD, None)) is not None:
+    if (said := st.session_state.pop(_NOTICE, None)) is not None:
         good, text = said
         (st.success if good else st.warning)(inert(text), icon=":material/check:" if good else ":material/warning:")
 
@@ -128,10 +128,10 @@ def _hold(run_ids: Sequence[str], held: bool) -> None:
     try:
         current().store.hold(run_ids, local_caller("page"), held=held)
     except StoreError as error:
-        st.session_state[_TOLD] = (False, str(error))
+        st.session_state[_NOTICE] = (False, str(error))
         return
     what = "held: none of them can be deleted" if held else "released"
-    st.session_state[_TOLD] = (True, f"{plural(len(run_ids), 'run')} {what}.")
+    st.session_state[_NOTICE] = (True, f"{plural(len(run_ids), 'run')} {what}.")
 
 
 def _ask(run_ids: Sequence[str]) -> None:
@@ -167,9 +167,9 @@ def _delete(run_ids: Sequence[str]) -> None:
     try:
         outcome = current().store.delete(run_ids, local_caller("page"))
     except StoreError as error:
-        st.session_state[_TOLD] = (False, f"Nothing was deleted: {error}")
+        st.session_state[_NOTICE] = (False, f"Nothing was deleted: {error}")
         return
-    st.session_state[_TOLD] = (not outcome.refused, _said(outcome))
+    st.session_state[_NOTICE] = (not outcome.refused, _said(outcome))
 
 
 def _said(outcome: Deleted) -> str:

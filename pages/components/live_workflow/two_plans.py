@@ -28,7 +28,7 @@ class TwoPlans:
         return kept | {index: len(self.changes.steps) + number for number, index in enumerate(self.changes.removed)}
 
     @cached_property
-    def _lost(self) -> tuple[tuple[int, ...], ...]:
+    def _removed_reads(self) -> tuple[tuple[int, ...], ...]:
         """For each place the reads that are gone. Words tell those that the change turned round: they point back."""
         kept = [tuple(self.place_of[each] for each in step.lost) for step in self.changes.steps]
         gone = [tuple(self.place_of[each] for each in self.before.reads(index)) for index in self.changes.removed]
@@ -48,11 +48,11 @@ class TwoPlans:
         the picture as long as what it reads does."""
         now = [*(self.after.reads(index) for index in range(len(self.changes.steps)))]
         now += [() for _ in self.changes.removed]
-        return tuple((*reads, *lost) for reads, lost in zip(now, self._lost, strict=True))
+        return tuple((*reads, *lost) for reads, lost in zip(now, self._removed_reads, strict=True))
 
     def edge_change(self, source: int, target: int) -> str | None:
         """Returns ``gained``, ``lost`` or None for the edge between two places."""
-        if source in self._lost[target]:
+        if source in self._removed_reads[target]:
             return "lost"
         if target >= len(self.changes.steps):
             return None

@@ -285,7 +285,7 @@ def found_servers() -> None:
         )
     if look:
         with st.spinner("Asking the ports"):
-            _look()
+            _find_servers()
     if (said := st.session_state.pop(_SAID, None)) is not None:
         good, text = said
         (st.success if good else st.error)(inert(text), icon=":material/check:" if good else ":material/error:")
@@ -302,7 +302,7 @@ def found_servers() -> None:
         _offer(found)
 
 
-def _look() -> None:
+def _find_servers() -> None:
     try:
         st.session_state[FOUND] = find_servers(st.session_state.get(_VARIABLES, {}), current().settings)
     except InspectorError as error:
@@ -333,7 +333,7 @@ def _ask_with(base_url: str, key: str) -> None:
     variable = str(st.session_state.get(key) or "").strip()
     if variable:
         st.session_state[_VARIABLES] = {**st.session_state.get(_VARIABLES, {}), base_url: variable}
-        _look()
+        _find_servers()
 
 
 def _offer(found: Sequence[WorkerSpec]) -> None:

@@ -19,7 +19,7 @@ from conductor_core.run.costs import Cost
 from conductor_core.run.request import MOST_TEMPERATURE, REPLAY_PURPOSE, USUAL_TEMPERATURE
 from conductor_core.run.trace import RunTrace
 from pages.components.app import address, places
-from pages.components.app.access_log import looked
+from pages.components.app.access_log import viewed
 from pages.components.app.session import current
 from pages.components.run import task_box
 from pages.components.style.figures import agent_dot
@@ -28,7 +28,7 @@ from storage import RunSummary
 
 ERROR = "choose-plan-error"
 EVERY_S = 0.7  # between two looks while plans are written or run
-_RUNS_LOOKED_AT = 50
+_RUNS_READ = 50
 _MOST_READ = 100
 _COLUMNS = (1.5, 1.1, 1.3, 4.6, 0.9, 1.0, 1.4, 1.8)
 _HEADS = ("Plan", "Shape", "Critical path", "Agents", "Tokens", "Cost", "Run", "")
@@ -90,11 +90,11 @@ def _follow(batch: str, drawn: _Plans) -> None:
     """Draws the page anew once a plan is written, or a run of one has ended."""
 
     @st.fragment(run_every=EVERY_S)
-    def look() -> None:
+    def follow() -> None:
         if _statuses(batch) != drawn.statuses:
             st.rerun()
 
-    look()
+    follow()
 
 
 def _statuses(batch: str) -> list[str]:
@@ -135,11 +135,11 @@ def _read(batch: str) -> _Plans:
                 traces.append(store.trace(plan.run_id)[0])
             except InspectorError:
                 unread += 1
-        answer_tokens = usual_answer_tokens(traces[0].pool.name if traces else "", store.runs(limit=_RUNS_LOOKED_AT))
+        answer_tokens = usual_answer_tokens(traces[0].pool.name if traces else "", store.runs(limit=_RUNS_READ))
     except InspectorError as error:
         st.error(inert(str(error)), icon=":material/error:")
         return _Plans((), 0, (), {}, [])
-    looked([trace.run_id for trace in traces], "run page")
+    viewed([trace.run_id for trace in traces], "run page")
     statuses = [*(plan.status for plan in listed), *(run.status for run in runs.values())]
     return _Plans(tuple(traces), unread, tuple(choices(traces, answer_tokens)), runs, statuses)
 

@@ -98,12 +98,12 @@ def release(draft: Draft, step_id: int) -> Draft:
     return _step_on(draft, replace(draft.now, given=tuple(each for each in draft.now.given if each[0] != step_id)))
 
 
-def tell_task(draft: Draft, index: int) -> Draft:
+def add_task(draft: Draft, index: int) -> Draft:
     """Adds the task to what step ``index`` is told. Its field then shows more than the person typed."""
     step = draft.workflow.steps[index]
     instruction = step.instruction.rstrip()
-    told = step.model_copy(update={"instruction": f"{instruction}\n\n{QUESTION}" if instruction else QUESTION})
-    return replace(change(draft, index, told), generation=draft.generation + 1)
+    with_task = step.model_copy(update={"instruction": f"{instruction}\n\n{QUESTION}" if instruction else QUESTION})
+    return replace(change(draft, index, with_task), generation=draft.generation + 1)
 
 
 def give_access(draft: Draft, index: int, read: int) -> Draft:

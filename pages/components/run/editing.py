@@ -17,12 +17,12 @@ from conductor_core.workflow.model import CONDUCTOR_AGENT, Workflow
 from conductor_core.workflow.validation import Checked, validate
 from pages.components.run import draft as drafts
 from pages.components.run.draft import Draft
-from pages.components.run.graph_changes import NOTHING_HEARD, Sent, TakenChanges, take
+from pages.components.run.graph_changes import NOTHING_APPLIED, AppliedChanges, Sent, take
 from pages.components.run.run_edits import draft_key
 
 MOST_LINES, LINES_OF_A_PART = 12, 10
 """A plan of more steps is listed in parts."""
-_TAKEN = "graph-changes-taken"
+_APPLIED = "graph-changes-taken"
 
 EDITING = "editing-run"
 """The key of the run whose plan is open in the editor, in the page's state."""
@@ -126,16 +126,16 @@ class Editing:
         self.keep(change(self.draft))
 
     @property
-    def taken(self) -> TakenChanges:
+    def taken(self) -> AppliedChanges:
         """What was taken from the graph so far. It outlives the draft, which a browser's next value may still name."""
-        kept: TakenChanges = st.session_state.get(_TAKEN, NOTHING_HEARD)
+        kept: AppliedChanges = st.session_state.get(_APPLIED, NOTHING_APPLIED)
         return kept
 
     def take(self, sent: Sent | None) -> None:
         """Makes the changes that the browser sent of this plan and that were not made yet."""
         if sent is None or sent.run_id != self.run_id:
             return
-        draft, st.session_state[_TAKEN] = take(self.draft, sent, self.taken)
+        draft, st.session_state[_APPLIED] = take(self.draft, sent, self.taken)
         if draft != self.draft:
             self.keep(draft)
 
@@ -152,7 +152,7 @@ class Editing:
         """Opens the step ``chosen`` in the graph, which has the ids as keys."""
         if chosen and chosen[0] in self.draft.now.ids:
             self.open_only(chosen[0])
-            self.look_at(chosen[0])
+            self.show_step(chosen[0])
 
     def toggle(self, step_id: int) -> None:
         others = tuple(each for each in self.open_ids if each != step_id)
@@ -189,7 +189,7 @@ class Editing:
         st.session_state[self.parts_key] = part
         return range(part * LINES_OF_A_PART, min(count, (part + 1) * LINES_OF_A_PART))
 
-    def look_at(self, step_id: int) -> None:
+    def show_step(self, step_id: int) -> None:
         """Shows the part of a long plan in which the step is."""
         if step_id in self.draft.now.ids:
             st.session_state[self.parts_key] = self.draft.now.ids.index(step_id) // LINES_OF_A_PART

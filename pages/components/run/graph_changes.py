@@ -73,7 +73,7 @@ class Sent(BaseModel):
 
 
 @dataclass(frozen=True)
-class TakenChanges:
+class AppliedChanges:
     """The last change that was taken of each page."""
 
     numbers: Mapping[str, int]
@@ -84,7 +84,7 @@ class TakenChanges:
         return {"page": self.page, "number": self.numbers.get(self.page, 0)}
 
 
-NOTHING_HEARD = TakenChanges({})
+NOTHING_APPLIED = AppliedChanges({})
 
 
 def read(value: object) -> Sent | None:
@@ -95,14 +95,14 @@ def read(value: object) -> Sent | None:
         return None
 
 
-def take(draft: Draft, sent: Sent, taken: TakenChanges) -> tuple[Draft, TakenChanges]:
+def take(draft: Draft, sent: Sent, taken: AppliedChanges) -> tuple[Draft, AppliedChanges]:
     """Makes the changes that were not made yet. One that the plan does not allow any more is left out."""
     last = taken.numbers.get(sent.page, 0)
     for change in sent.changes:
         if change.number > last:
             draft, last = _made(draft, change), change.number
     others = [(page, number) for page, number in taken.numbers.items() if page != sent.page]
-    return draft, TakenChanges(dict([*others[-_MOST:], (sent.page, last)]), sent.page)
+    return draft, AppliedChanges(dict([*others[-_MOST:], (sent.page, last)]), sent.page)
 
 
 def _made(draft: Draft, change: AnyChange) -> Draft:

@@ -17,7 +17,7 @@ from pages.components.style.formats import ago, inert, listed, plural, run_statu
 from storage import RunSummary
 
 MOST_CHANGES, MOST_RERUNS = 3, 2  # as many as one line holds at 1280 px
-_LOOKED_AT = 150
+_MOST_RUNS_READ = 150
 
 
 def lineage(trace: RunTrace, beside: Callable[[RunTrace], None]) -> None:
@@ -93,7 +93,7 @@ def _parent(trace: RunTrace, parent: str, beside: Callable[[RunTrace], None]) ->
 
 def _reruns(trace: RunTrace, beside: Callable[[RunTrace], None] | None) -> None:
     try:
-        made = current().store.runs(limit=_LOOKED_AT, parent=trace.run_id, without=OF_A_BLAME)
+        made = current().store.runs(limit=_MOST_RUNS_READ, parent=trace.run_id, without=OF_A_BLAME)
     except StoreError as error:
         st.error(inert(str(error)), icon=":material/error:")
         return

@@ -36,7 +36,7 @@ APART = (
 )
 _SHOWN, _READ, _WRITTEN, _FAULT = "new-plan-shown", "new-plan-read", "new-plan-written", "new-plan-fault"
 _PLACE, _NOTE = "new-plan-place", "new-plan-note"
-_RUNS_LOOKED_AT = 50
+_RUNS_READ = 50
 NO_TASK = "There is no task yet: type one above."
 
 
@@ -189,7 +189,7 @@ def pool_name() -> str:
 
 def _answer_tokens(pool: str) -> int:
     try:
-        return usual_answer_tokens(pool, current().store.runs(_RUNS_LOOKED_AT))
+        return usual_answer_tokens(pool, current().store.runs(_RUNS_READ))
     except InspectorError:  # the database is damaged, which the page says
         return ANSWER_TOKENS
 

@@ -16,7 +16,7 @@ from pages.components.run.edited_plan import edited_plan, new_plan
 from pages.components.run.editing import LINES_OF_A_PART, Editing, Of
 from pages.components.run.export_menu import export_menu
 from pages.components.run.output_field import output_field
-from pages.components.run.step_fields import say, step_fields, tell_task_button
+from pages.components.run.step_fields import add_task_button, say, step_fields
 from pages.components.style.figures import agent_dot
 from pages.components.style.formats import inert, numbers
 
@@ -218,7 +218,7 @@ def _step(editing: Editing, index: int, checked: Checked, forecast: RerunPreview
         for warning in checked.warnings:
             if warning.step == index:
                 say(warning, "orange", "warning")
-        tell_task_button(editing, checked, index, step_id)
+        add_task_button(editing, checked, index, step_id)
         return
     with st.container(key=f"edit-fields-{index}"):
         step_fields(editing, index, step_id, checked)
@@ -239,7 +239,7 @@ def _is_open(editing: Editing, index: int, checked: Checked) -> bool:
 
 def _line(editing: Editing, index: int, step_id: int, opened: bool, forecast: RerunPreview | None) -> None:
     step = editing.draft.workflow.steps[index]
-    name_at, sees_at, told_at, fate_at, buttons_at = st.columns(
+    name_at, sees_at, instruction_at, fate_at, buttons_at = st.columns(
         [2.1, 1.2, 4, 3.4, 1.7], vertical_alignment="center", gap="small", wrap=False
     )
     with name_at, st.container(horizontal=True, vertical_alignment="center", gap=None):
@@ -254,7 +254,7 @@ def _line(editing: Editing, index: int, step_id: int, opened: bool, forecast: Re
         )
         st.html(agent_dot(step.agent, editing.agents), width="content")
     sees_at.markdown(f":small[:gray[{_sees(step, index)}]]")
-    told_at.markdown(f":small[{inert(step.instruction[:300])}]")
+    instruction_at.markdown(f":small[{inert(step.instruction[:300])}]")
     fate_at.markdown(_fate(index, forecast))
     with buttons_at, st.container(horizontal=True, horizontal_alignment="right", gap=None, key=f"icon-only-{index}"):
         _structure_buttons(editing, index, step_id)
@@ -291,7 +291,7 @@ def _structure_buttons(editing: Editing, index: int, step_id: int) -> None:
 
     def move(to_index: int) -> None:
         editing.apply(lambda draft: drafts.move(draft, index, to_index))
-        editing.look_at(step_id)
+        editing.show_step(step_id)
 
     button("up", f"Move step {index} up", "arrow_upward", lambda: move(index - 1), off=index == 0)
     button("down", f"Move step {index} down", "arrow_downward", lambda: move(index + 1), off=index == last)
@@ -311,4 +311,4 @@ def _add(editing: Editing, index: int) -> None:
     new = Step(instruction=NEW_INSTRUCTION, agent=agent, access_list=(index - 1,) if index else ())
     editing.keep(drafts.insert(editing.draft, index, new))
     editing.open_only(editing.draft.now.ids[index])
-    editing.look_at(editing.draft.now.ids[index])
+    editing.show_step(editing.draft.now.ids[index])

@@ -20,7 +20,7 @@ _POLICIES: Mapping[OnIncomplete | Literal[""], str] = {
     "more_tokens": "is asked for with more tokens",
     "fallback": "is asked of the fallback",
 }
-_TOLD: Mapping[bool | Literal[""], str] = {
+_TASK_CHOICES: Mapping[bool | Literal[""], str] = {
     _OF_POOL: "as its pool has it",
     False: "steps that say {question}",
     True: "every step",
@@ -38,15 +38,15 @@ class Policies:
     def in_words(self) -> list[str]:
         """Returns the choices that are not None."""
         whole = [] if self.on_incomplete is None else [f"An incomplete answer {_POLICIES[self.on_incomplete]}"]
-        told = [] if self.give_question is None else [f"The question goes to {_TOLD[self.give_question]}"]
-        return whole + told
+        recipients = [] if self.give_question is None else [f"The question goes to {_TASK_CHOICES[self.give_question]}"]
+        return whole + recipients
 
 
 def chosen(before: Policies) -> Policies:
     """Returns what the fields say, and ``before`` where they are not drawn yet."""
     state = st.session_state
-    whole, told = state.get(ON_INCOMPLETE, before.on_incomplete), state.get(GIVE_QUESTION, before.give_question)
-    return Policies(_or_none(whole, _POLICIES), _or_none(told, _TOLD))
+    whole, recipients = state.get(ON_INCOMPLETE, before.on_incomplete), state.get(GIVE_QUESTION, before.give_question)
+    return Policies(_or_none(whole, _POLICIES), _or_none(recipients, _TASK_CHOICES))
 
 
 def _or_none(value: T, known: Collection[T | str]) -> T | None:
@@ -81,9 +81,9 @@ def choose(before: Policies, keep: Callable[[str, str], None]) -> None:
     )
     asked_at.selectbox(
         "The question goes to",
-        list(_TOLD),
-        index=list(_TOLD).index(_OF_POOL if before.give_question is None else before.give_question),
-        format_func=_TOLD.__getitem__,
+        list(_TASK_CHOICES),
+        index=list(_TASK_CHOICES).index(_OF_POOL if before.give_question is None else before.give_question),
+        format_func=_TASK_CHOICES.__getitem__,
         key=GIVE_QUESTION,
         on_change=keep,
         args=("give_question", GIVE_QUESTION),

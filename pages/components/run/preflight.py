@@ -55,7 +55,7 @@ class _Brought:
         return (run_settings.conductor(), run_settings.pool()) == (self.conductor, self.pool)
 
 
-def take_choices_of(trace: RunTrace | None) -> None:
+def apply_choices_of(trace: RunTrace | None) -> None:
     """Takes the run's choices over. Call it before the fields are drawn."""
     brought: _Brought | None = st.session_state.get(_BROUGHT)
     if trace is not None and brought is not None and brought.run_id == trace.run_id:
@@ -150,14 +150,14 @@ def preflight_notice(specs: Sequence[WorkerSpec], task: str) -> None:
     if not used or (all(spec.simulated for spec in used) and run_settings.conductor() == "tiny"):
         return
     unasked = address_of_the_run_alone()
-    looked = _look(run_settings.conductor() if unasked is None else None, used, task)
-    waiting = bool(wait_for([looked], timeout=AT_ONCE_S).not_done)
-    _line(used, looked, unasked)
+    checks = _look(run_settings.conductor() if unasked is None else None, used, task)
+    waiting = bool(wait_for([checks], timeout=AT_ONCE_S).not_done)
+    _line(used, checks, unasked)
     if waiting:
 
         @st.fragment(run_every=POLL_S)
         def wait() -> None:
-            if looked.done():
+            if checks.done():
                 st.rerun()
 
         wait()
@@ -183,12 +183,12 @@ def _look(conductor: str | None, specs: Sequence[WorkerSpec], task: str) -> Futu
         return _preflights[key][0]
 
 
-def _line(used: Sequence[WorkerSpec], looked: Future[Preflight], unasked: str | None) -> None:
+def _line(used: Sequence[WorkerSpec], checks: Future[Preflight], unasked: str | None) -> None:
     """Draws the line. ``unasked`` is the Conductor's address if the run brought it: its server then gets no key."""
     found, fault = None, ""
-    if looked.done():
+    if checks.done():
         try:
-            found = looked.result()
+            found = checks.result()
         except InspectorError as error:
             fault = str(error)
     missing = missing_keys(used)
@@ -275,7 +275,7 @@ def _leave_out(names: Sequence[str]) -> None:
 
 log = logging.getLogger(__name__)
 
-LOOK_AGAIN_S = 60
+RECHECK_S = 60
 _thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="servers")
 
 
@@ -313,7 +313,7 @@ def asked_servers() -> "Future[tuple[WorkerSpec, ...]]":
     return _asked(current().settings)
 
 
-@st.cache_resource(ttl=LOOK_AGAIN_S, show_spinner=False)
+@st.cache_resource(ttl=RECHECK_S, show_spinner=False)
 def _asked(_settings: Settings) -> "Future[tuple[WorkerSpec, ...]]":
     return _thread.submit(_found, _settings)
 

@@ -34,7 +34,7 @@ from conductor_core.run.request import REPLAY_PURPOSE, RunRequest
 from conductor_core.run.trace import RunTrace
 from conductor_core.workflow.model import CONDUCTOR_AGENT
 from pages.components.app import address
-from pages.components.app.access_log import looked
+from pages.components.app.access_log import viewed
 from pages.components.app.session import current
 from pages.components.style.figures import agent_dot
 from pages.components.style.formats import inert, numbers, plural, run_status, seconds
@@ -85,7 +85,7 @@ def _read(batch: str) -> list[RunTrace]:
             traces.append(current().store.trace(run.run_id)[0])
         except InspectorError:  # damaged, as its own page and History say
             continue
-    looked([trace.run_id for trace in traces], "run page")
+    viewed([trace.run_id for trace in traces], "run page")
     return [trace for trace in traces if again_of(trace) is not None]
 
 
@@ -100,7 +100,7 @@ def _follow(batch: str, drawn: Sequence[str]) -> None:
     """Draws the page anew once a run has ended."""
 
     @st.fragment(run_every=EVERY_S)
-    def look() -> None:
+    def follow() -> None:
         try:
             statuses = [run.status for run in current().store.runs(limit=_MOST_READ, batch=batch)]
         except InspectorError:
@@ -108,7 +108,7 @@ def _follow(batch: str, drawn: Sequence[str]) -> None:
         if statuses != list(drawn):
             st.rerun()
 
-    look()
+    follow()
 
 
 def _head(found: Repeats, runs: Sequence[RunTrace], source: RunTrace | None, shown: RunTrace) -> None:

@@ -143,8 +143,8 @@ def policies_of_pool(ref: str) -> Policies | None:
         said = read_pool(ref, settings).options
     except InspectorError:
         return None
-    told = settings.give_question if said.give_question is None else said.give_question
-    return Policies(said.on_incomplete or settings.on_incomplete, told)
+    every_step = settings.give_question if said.give_question is None else said.give_question
+    return Policies(said.on_incomplete or settings.on_incomplete, every_step)
 
 
 def limits() -> Limits:

@@ -17,7 +17,7 @@ from conductor_core.run.request import (
 from conductor_core.workflow.model import Fault, Workflow
 from conductor_core.workflow.templates import BLANK, TEMPLATES, Template
 from conductor_core.workflow.topology import topology
-from pages.components.app.access_log import looked
+from pages.components.app.access_log import viewed
 from pages.components.app.session import current
 from pages.components.app.widgets import fault_box, worded
 from pages.components.run import new_plan, settings, task_box
@@ -233,7 +233,7 @@ def _earlier() -> None:
     except InspectorError as error:
         fault_box(error)
         return
-    looked([trace.run_id], "run page")
+    viewed([trace.run_id], "run page")
     if trace.root.workflow is None:
         st.error("This run has no plan.", icon=":material/error:")
         return

@@ -16,7 +16,7 @@ from pages.components.style.formats import inert
 ALL, CHOSEN = "All earlier steps", "Only these"
 
 
-def tell_task_button(editing: Editing, checked: Checked, index: int, step_id: int) -> None:
+def add_task_button(editing: Editing, checked: Checked, index: int, step_id: int) -> None:
     """Draws the button that adds the task to step ``index``, if no step that matters is told the task."""
     if not any(warning.code == UNTOLD and warning.step == index for warning in checked.warnings):
         return
@@ -26,20 +26,20 @@ def tell_task_button(editing: Editing, checked: Checked, index: int, step_id: in
         key=editing.button_key(step_id, "tell"),
         help=f"Adds {QUESTION}, which stands for the task, to the instruction",
         type="tertiary",
-        on_click=_tell,
+        on_click=_add_task,
         args=(editing, step_id),
     )
 
 
-def _tell(editing: Editing, step_id: int) -> None:
+def _add_task(editing: Editing, step_id: int) -> None:
     if step_id in editing.draft.now.ids:
-        editing.keep(drafts.tell_task(editing.draft, editing.draft.now.ids.index(step_id)))
+        editing.keep(drafts.add_task(editing.draft, editing.draft.now.ids.index(step_id)))
 
 
 def step_fields(editing: Editing, index: int, step_id: int, checked: Checked) -> None:
     """Draws the fields of step ``index``. Each change goes into the draft at once."""
-    told, who, sees = st.columns([5, 2, 3], gap="medium")
-    with told:
+    instruction_column, agent_column, access_column = st.columns([5, 2, 3], gap="medium")
+    with instruction_column:
         key = editing.field_key(step_id, "instruction")
         st.text_area(
             f"Instruction of step {index}",
@@ -52,11 +52,11 @@ def step_fields(editing: Editing, index: int, step_id: int, checked: Checked) ->
             args=(editing, step_id, "instruction", key, editing.draft.workflow.steps[index].instruction),
         )
         _faults_at(checked, index, "instruction")
-        tell_task_button(editing, checked, index, step_id)
-    with who:
+        add_task_button(editing, checked, index, step_id)
+    with agent_column:
         _agent_field(editing, index, step_id)
         _faults_at(checked, index, "agent")
-    with sees:
+    with access_column:
         _access_field(editing, index, step_id)
         _faults_at(checked, index, "access_list")
         _cut_button(editing, index, step_id)

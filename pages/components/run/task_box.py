@@ -25,11 +25,11 @@ from pages.components.app.session import current
 from pages.components.app.widgets import fault_box
 from pages.components.run import settings
 from pages.components.run.preflight import (
+    apply_choices_of,
     may_be_asked,
     missing_note,
     preflight_notice,
     propose_larger_conductor,
-    take_choices_of,
 )
 from pages.components.run.settings import leads
 from pages.components.style.formats import inert, plural
@@ -176,7 +176,7 @@ def task_box(trace: RunTrace | None, beside: Callable[[RunTrace | None], None]) 
     The box takes over the task of the run on the page, unless someone has typed another one.
     """
     _take_task_of(trace)
-    take_choices_of(trace)
+    apply_choices_of(trace)
     with st.container(border=True, key="task-box"):
         with st.container(horizontal=True, vertical_alignment="top", key="task-row", wrap=False):
             st.text_area(

@@ -73,7 +73,7 @@ _AT = "tour-at"  # the run and the stop on the page, until a move is made
 _LEFT = "tour-left"  # the run and the stop where the tour was left
 _ARRANGED = "tour-arranged"  # the run and the stop for which the page was arranged last
 _WAITS = "tour-waits"  # whether the card waits for the end of the run
-_LOOKED_AT = 20
+_MOST_RUNS_READ = 20
 
 
 def tour_button(trace: RunTrace | None) -> None:
@@ -227,7 +227,7 @@ def _run_of(kind: Kind, trace: RunTrace) -> str | None:
         return trace.parent_run_id
     if not trace.ended:
         return None
-    for run in current().store.runs(limit=_LOOKED_AT, parent=trace.run_id):
+    for run in current().store.runs(limit=_MOST_RUNS_READ, parent=trace.run_id):
         if run.purpose == story.PURPOSE and run.status in ("running", "completed"):
             return run.run_id
     return current().host.start(story.request_after(trace))

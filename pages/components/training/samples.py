@@ -162,11 +162,11 @@ def _step_html(workflow: Workflow, index: int, agents: Sequence[str]) -> str:
     step, reads = workflow.steps[index], workflow.reads(index)
     listed = ", ".join(map(str, reads))
     sees = f"all ({listed})" if step.access_list == "all" and reads else listed or "nothing"
-    told = escape(step.instruction).replace("{question}", '<span class="macro">the task</span>')
+    instruction = escape(step.instruction).replace("{question}", '<span class="macro">the task</span>')
     return (
         f'<li><span class="plan-number">{index}</span><div><div class="plan-head">{agent_dot(step.agent, agents)}'
         f'<b>{escape(step.agent)}</b><span class="muted">sees {sees}</span></div>'
-        f'<div class="plan-told" dir="auto">{told or "<i>no instruction</i>"}</div></div></li>'
+        f'<div class="plan-told" dir="auto">{instruction or "<i>no instruction</i>"}</div></div></li>'
     )
 
 

@@ -126,7 +126,7 @@ def test_a_replay_that_was_killed_goes_on_from_its_finished_steps(
 def test_stopped_it_keeps_what_ended_and_goes_on_later(store: Store, host: EngineHost, source: RunTrace) -> None:
     blame = blame_of(store, source, 4)
     work = CarryingOut(
-        blame, host, local_caller("cli"), concurrency=2, told=lambda at: at.stop() if at.ended == 5 else None
+        blame, host, local_caller("cli"), concurrency=2, notify=lambda at: at.stop() if at.ended == 5 else None
     )
     work.run()
     assert 5 <= work.ended < work.total

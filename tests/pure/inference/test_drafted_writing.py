@@ -120,7 +120,7 @@ def test_any_completion_is_the_same_with_drafts(
     model: LoadedModel, words: list[str], kind: str, sampling: Sampling, max_tokens: int
 ) -> None:
     generation = Generation(
-        "\n".join(words), max_tokens, sampling, tells_choices=True, **KINDS[kind]  # type: ignore[arg-type]
+        "\n".join(words), max_tokens, sampling, keep_choices=True, **KINDS[kind]  # type: ignore[arg-type]
     )  # fmt: skip
     with_and_without(model, generation)
 

@@ -44,7 +44,7 @@ class Read:
         told: list[Progress] = []
         pieces: list[str] = []
         self.model = LoadedModel(inspect_folder(folder), kept=kept)
-        generation = Generation((system, Message(role="user", content=task)), 12, static_messages=1, tells_choices=True)
+        generation = Generation((system, Message(role="user", content=task)), 12, static_messages=1, keep_choices=True)
         result = self.model.generate(generation, pieces.append, lambda: False, told.append)
         assert result is not None
         reading = [each for each in told if each.phase == "reading"]

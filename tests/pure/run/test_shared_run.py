@@ -88,7 +88,7 @@ def test_a_replay_of_a_blame_is_a_run_like_any_other_where_it_is_imported(store:
     rows = _rows()
     rows[0]["request"]["purpose"] = REPLAY_PURPOSE
     ((told, events, _),) = read_shared(_record(rows), "file")
-    store.take_in(as_imported(events, told, local_caller("page")), [])
+    store.import_run(as_imported(events, told, local_caller("page")), [])
     assert len(store.runs(without=REPLAY_PURPOSE)) == 1, "lists of a person's runs have it"
 
 
@@ -134,7 +134,7 @@ def test_an_imported_run_is_one_of_its_own_without_relatives() -> None:
 def test_what_a_file_says_of_its_own_origin_is_overwritten(store: Store) -> None:
     ((shared, read, _),) = read_shared(_page(), "file")
     once = as_imported(read, shared, local_caller("cli"))
-    store.take_in(once, [])
+    store.import_run(once, [])
     second = shared_page(once, {}, Redactor())
     ((told, events, _),) = read_shared(second, "file")
     assert told.imported
@@ -146,7 +146,7 @@ def test_what_a_file_says_of_its_own_origin_is_overwritten(store: Store) -> None
 def test_an_imported_run_is_listed_as_one(store: Store) -> None:
     ((shared, read, _),) = read_shared(_page(), "file")
     events = as_imported(read, shared, local_caller("cli"))
-    store.take_in(events, [])
+    store.import_run(events, [])
     (listed,) = store.runs()
     assert (listed.run_id, listed.imported, listed.status) == (events[0].run_id, True, "completed")
     assert store.read(listed.run_id) == fold(events)

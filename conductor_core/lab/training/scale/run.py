@@ -29,7 +29,7 @@ from conductor_core.engine.budgets import CostCap
 from conductor_core.engine.pools import Pool, open_pool
 from conductor_core.errors import BadInput, InspectorError
 from conductor_core.lab.records.training import Sample, Stage
-from conductor_core.lab.training.checkpoint import latest_checkpoint, tell_space, writing
+from conductor_core.lab.training.checkpoint import latest_checkpoint, show_disk_needs, writing
 from conductor_core.lab.training.config import (
     GrpoConfig,
     RecursionConfig,
@@ -321,7 +321,7 @@ def _run_stage(
     without_console(trainer)
     if scorer is not None:
         record.resume(before, checkpoint, steps=grpo.updates)
-        tell_space(work, sum(each.nbytes for each in cast("torch.nn.Module", trainer.model).parameters()), show)
+        show_disk_needs(work, sum(each.nbytes for each in cast("torch.nn.Module", trainer.model).parameters()), show)
         details = partial(scorer.details, trainer)
         trainer.add_callback(RecordCallback(record, steps=grpo.updates, details=details, after=scorer.keep_samples))
     try:

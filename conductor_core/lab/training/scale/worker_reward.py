@@ -275,7 +275,7 @@ class WorkerReward:
         conductor = self._conductor if job.recursive else None
         trace = await self._engine.run(request, conductor, self._calls.for_run(job.rollout.agents))
         reason = "" if trace.status == "completed" or trace.status in INCOMPLETE else await self._why_wrong(job, trace)
-        self._outages.take_in(job.digest, [trace], blamed=reason is None)
+        self._outages.observe(job.digest, [trace], blamed=reason is None)
         if reason is None:
             return
         graded = Graded(0.0, reason) if reason else await asyncio.to_thread(grade, job.rollout.task, trace.answer or "")

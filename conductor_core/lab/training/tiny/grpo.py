@@ -145,10 +145,12 @@ class Stage:
         trainer = self.trainer
         if trainer is None:
             raise ValueError("the stage has no trainer yet")
-        taken = time.monotonic() - self._began
+        took_s = time.monotonic() - self._began
         rollout_s = trainer.rollout_s - self._rollouts_before_s
         found = figures(self._judged) | {"supervised_loss": trainer.guard_loss}
-        found |= trainer_figures(trainer._metrics["train"], rollout_s=rollout_s, reward_s=self._reward_s, whole_s=taken)
+        found |= trainer_figures(
+            trainer._metrics["train"], rollout_s=rollout_s, reward_s=self._reward_s, whole_s=took_s
+        )
         self._judged, self._rollouts_before_s, self._reward_s = [], trainer.rollout_s, 0.0
         return found
 

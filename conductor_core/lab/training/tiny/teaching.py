@@ -28,7 +28,7 @@ INNER_AT_ONCE, OUTER_AT_ONCE, CORPUS_AT_ONCE = 6, 2, 4
 further round than whom to ask in it. The corpus' examples are other tasks than rehearsal questions. They keep the plans
 for those tasks unchanged, also for tasks with a wish for a way of working."""
 AT_ONCE = INNER_AT_ONCE + OUTER_AT_ONCE
-TOLD = 20
+REPORTS = 20
 """How often the progress of the lessons is recorded and saved."""
 _KEPT = "taught-*.pt"
 
@@ -48,7 +48,7 @@ def teach(
     Raises: BadInput if record or folder cannot be written.
     """
     steps = config.taught // AT_ONCE
-    told_every, began = max(1, steps // TOLD), time.monotonic()
+    report_every, began = max(1, steps // REPORTS), time.monotonic()
     collate, losses = LeftPadded(int(tokenizer.pad_token_id)), list[float]()
     optimiser = torch.optim.AdamW(model.parameters(), lr=config.taught_learning_rate, betas=(0.9, 0.98))
     first = _resumed_from(work, model, optimiser)
@@ -65,7 +65,7 @@ def teach(
         optimiser.zero_grad()
         losses.append(float(loss.detach()))
         done = step + 1
-        if done % told_every == 0 or done == steps:
+        if done % report_every == 0 or done == steps:
             left_s = (time.monotonic() - began) / (done - first) * (steps - done)
             mean, shown, planned = fmean(losses), done * AT_ONCE, steps * AT_ONCE
             record.add(Taught(stage=record.stage, rounds=shown, planned=planned, seconds=record.seconds, loss=mean))

@@ -10,11 +10,11 @@ from conductor_core.lab.records.evaluation import EvaluationPlan, EvaluationReco
 from pages.components.evaluation.details import (
     command,
     head_html,
+    missing_settings,
     rounds,
     rounds_html,
     spreads_html,
     subsets_html,
-    to_mend,
 )
 from pages.components.evaluation.standings import meaning, standings, workers_simulated
 from pages.components.records.folders import record_folders
@@ -149,7 +149,7 @@ def test_real_workers_are_not_called_simulated(made: EvaluationPlan, pill: str, 
     assert says in meaning(made)
     alone = pill == ">simulated workers<"
     assert workers_simulated(made) == alone
-    assert ("It asks the workers again, at their price." in to_mend(made)) != alone
+    assert ("It asks the workers again, at their price." in missing_settings(made)) != alone
 
 
 def test_where_nothing_is_simulated_nothing_says_so() -> None:
@@ -169,7 +169,7 @@ def test_the_command_for_the_shipped_evaluation_makes_its_plan_again() -> None:
         "--orchestrators": ",".join(made.orchestrators), "--conductor": "tiny",
         "--untrained": "cold start of tiny-by-reward",
     }  # fmt: skip
-    assert to_mend(made) == [
+    assert missing_settings(made) == [
         "The Conductor “cold start of tiny-by-reward” (sha256 c0f0e96672ca) is not on this machine: give its folder."
     ]
 
@@ -181,7 +181,7 @@ def test_a_command_takes_along_what_is_not_the_default(tmp_path: Path) -> None:
     assert "--untrained" not in given
     alone = plan("conductor:seeds/two", "moa", settings={"conductors": {"conductor:seeds/two": "seeds/two"}})
     assert "--conductor" not in options(alone)
-    assert to_mend(alone) == [
+    assert missing_settings(alone) == [
         "If the suite sums is a file, give its path.",
         "The pool scripted is a file: give its path.",
         "It asks the workers again, at their price.",
@@ -195,11 +195,11 @@ def test_a_command_takes_along_what_is_not_the_default(tmp_path: Path) -> None:
     }
     words = shlex.split(command(plan("moa", settings=asked)))
     assert words[-8:] == ["--fit-tasks", "900", "--fit-suite", "gsm8k", "--exclude", "coder", "--exclude", "a b"]
-    assert "Its runs had other limits, which are settings: max_usd 0.5, max_seconds none." in to_mend(
+    assert "Its runs had other limits, which are settings: max_usd 0.5, max_seconds none." in missing_settings(
         plan("moa", settings=asked)
     )
-    assert not any("limits" in said for said in to_mend(plan("moa", settings={"limits": usual})))
+    assert not any("limits" in said for said in missing_settings(plan("moa", settings={"limits": usual})))
     here = {"conductors": {"conductor": str(tmp_path)}, "models_sha256": {str(tmp_path): "0" * 64}}
-    assert to_mend(evaluation_plan("e", ("conductor",), 1).model_copy(update={"settings": here})) == []
+    assert missing_settings(evaluation_plan("e", ("conductor",), 1).model_copy(update={"settings": here})) == []
     no_path = {"models_sha256": {"x" * 5000: "0" * 64}}
-    assert len(to_mend(evaluation_plan("e", ("conductor",), 1).model_copy(update={"settings": no_path}))) == 1
+    assert len(missing_settings(evaluation_plan("e", ("conductor",), 1).model_copy(update={"settings": no_path}))) == 1

@@ -7,7 +7,7 @@ from conductor_core.workflow.model import Step, Workflow
 from conductor_core.workflow.validation import validate
 from pages.components.run import draft as drafts
 from pages.components.run import graph_changes
-from pages.components.run.graph_changes import NOTHING_HEARD, Sent
+from pages.components.run.graph_changes import NOTHING_APPLIED, Sent
 
 AGENT = "solver"
 PLAN = Workflow(
@@ -39,7 +39,7 @@ def move(step: int, to: int) -> dict[str, object]:
 
 
 def made(*changes: dict[str, object]) -> drafts.Draft:
-    return graph_changes.take(drafts.begin(PLAN), sent(*changes), NOTHING_HEARD)[0]
+    return graph_changes.take(drafts.begin(PLAN), sent(*changes), NOTHING_APPLIED)[0]
 
 
 def lists(draft: drafts.Draft) -> list[object]:
@@ -71,7 +71,7 @@ def test_only_earlier_steps_can_be_given() -> None:
 
 
 def test_a_change_is_made_once_however_often_it_is_sent() -> None:
-    draft, taken = graph_changes.take(drafts.begin(PLAN), sent(cut(1, 0)), NOTHING_HEARD)
+    draft, taken = graph_changes.take(drafts.begin(PLAN), sent(cut(1, 0)), NOTHING_APPLIED)
     assert taken.as_data() == {"page": "p", "number": 1}
     again, taken = graph_changes.take(drafts.undo(draft), sent(cut(1, 0)), taken)
     assert not again.changed
@@ -95,7 +95,7 @@ def test_a_step_that_is_shifted_by_key_counts_from_where_it_is_by_then() -> None
 
 
 def test_another_page_counts_from_one() -> None:
-    _, taken = graph_changes.take(drafts.begin(PLAN), sent(cut(1, 0)), NOTHING_HEARD)
+    _, taken = graph_changes.take(drafts.begin(PLAN), sent(cut(1, 0)), NOTHING_APPLIED)
     other = sent(cut(2, 1)).model_copy(update={"page": "q"})
     draft, taken = graph_changes.take(drafts.begin(PLAN), other, taken)
     assert lists(draft) == [(), (0,), (0,)]
@@ -138,7 +138,7 @@ def test_no_change_in_the_graph_makes_a_plan_faulty_and_each_can_be_undone(
         Step(instruction=f"{n} {{question}}", agent=AGENT, access_list=(n - 1,) if n else ()) for n in range(size)
     )
     begun = drafts.begin(Workflow(steps=steps))
-    draft, _ = graph_changes.take(begun, sent(*changes), NOTHING_HEARD)
+    draft, _ = graph_changes.take(begun, sent(*changes), NOTHING_APPLIED)
     assert validate(draft.workflow, [AGENT], max_steps=size).faults == ()
     for _ in draft.past:
         draft = drafts.undo(draft)

@@ -119,7 +119,7 @@ def test_the_log_of_a_killed_process_is_moved_by_the_next_that_only_reads(path: 
 def test_a_log_that_was_rolled_back_is_a_finding_of_its_backup(
     path: Path, url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(backup, "_keep_look", lambda *_: "it cannot be written")
+    monkeypatch.setattr(backup, "_record_backup", lambda *_: "it cannot be written")
     for run_id in "ab":
         store = open_store(url)
         store.log.append_and_wait(*whole_run(run_id))

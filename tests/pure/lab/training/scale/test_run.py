@@ -14,7 +14,7 @@ from benchmarks import real_size_grpo_step
 from conductor_core.engine.pools import Pool
 from conductor_core.errors import BadInput
 from conductor_core.lab.records.training import Ended, Stage, append, read_record
-from conductor_core.lab.training.checkpoint import tell_space
+from conductor_core.lab.training.checkpoint import show_disk_needs
 from conductor_core.lab.training.config import (
     CONFIGS,
     Guard,
@@ -208,7 +208,7 @@ def test_a_disk_without_room_for_the_checkpoints_is_told(monkeypatch: pytest.Mon
     told: list[str] = []
     for free_bytes in (47_000_000, 46_000_000):  # three of 16 MB, but for what is there
         monkeypatch.setattr("shutil.disk_usage", lambda _, free=free_bytes: SimpleNamespace(free=free))
-        tell_space(tmp_path, 4_000_000, told.append)
+        show_disk_needs(tmp_path, 4_000_000, told.append)
     assert told == [f"{tmp_path}: checkpoints take up to 0.047 GB more and 0.046 GB are free: make room"]
 
 
