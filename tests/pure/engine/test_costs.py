@@ -94,10 +94,10 @@ async def test_a_plan_that_broke_off_is_of_unknown_cost_where_it_had_begun() -> 
 async def test_a_killed_run_costs_what_it_paid_and_by_estimate_what_was_on() -> None:
     conductor = ScriptedConductor(LISTS, usd_per_mtok=LIST_PRICE)
     _, sink = await run(ScriptedWorker("a").then(Reply(text="word " * 8)), conductor=conductor)
-    last_command = sink.kinds().index("step.completed")
-    left = fold(sink.events[:last_command])
+    completed = sink.kinds().index("step.completed")
+    left = fold(sink.events[:completed])
     assert left.known_usd == pytest.approx(PLAN_USD, abs=1e-12)
-    killed = fold([*sink.events[:last_command], interruption(left)])
+    killed = fold([*sink.events[:completed], interruption(left)])
     read = estimate_input_tokens(left.steps[0].messages)
     on_usd = (read * 1.0 + 10 * 10.0) / 1e6
     assert killed.known_usd == killed.cost_usd == pytest.approx(PLAN_USD + on_usd, abs=1e-12)
