@@ -5,7 +5,6 @@ missing package is named by the extra that brings it. Only the command that is a
 command would spend most of its time on imports. Ctrl-C and SIGTERM end a command with an exit code of their own.
 """
 
-import asyncio
 import json
 import logging
 import os
@@ -247,6 +246,8 @@ def stopping(stop: Callable[[], object]) -> Iterator[list[int]]:
 
     Yields a list: empty at first, it holds the exit code from the first signal on.
     """
+    import asyncio  # when used: the short commands run nothing
+
     loop = asyncio.get_running_loop()
     codes: list[int] = []
 

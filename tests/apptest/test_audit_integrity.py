@@ -13,7 +13,6 @@ from streamlit.testing.v1 import AppTest
 from conductor_core.errors import BadInput, StoreError
 from pages.components.app.session import Session
 from pages.components.audit import checks, export_menu, work
-from pages.components.audit import export_menu as bundles
 from pages.components.audit.export_menu import Bundle
 from pages.components.audit.work import Work
 from storage.evidence.anchoring import evidence_folder
@@ -190,7 +189,7 @@ def test_exports_go_one_after_another_are_stopped_by_another_question_and_are_bo
     visit: Visit, session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     session.store.log.append_and_wait(*whole_run("one", "of Ada"))
-    with bundles._one:  # an export of somebody else
+    with export_menu._one:  # an export of somebody else
         app = press(visit("audit", q="ada"), "audit-bundle")
         waiting: Work[Bundle] = app.session_state[export_menu._WORK][1]
         assert (waiting.running, waiting.stage) == (True, "another export goes on")
@@ -198,8 +197,8 @@ def test_exports_go_one_after_another_are_stopped_by_another_question_and_are_bo
         app.run()
         waiting.wait(10)
         assert waiting.error == "stopped before its end"
-    monkeypatch.setattr(bundles, "MOST_BYTES", 1000)
-    too_large = bundles.bundle_of_run(session.store, "one", "browser")
+    monkeypatch.setattr(export_menu, "MOST_BYTES", 1000)
+    too_large = export_menu.bundle_of_run(session.store, "one", "browser")
     too_large.wait()
     assert "narrow the search" in (too_large.error or "")
 

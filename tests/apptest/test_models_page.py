@@ -13,8 +13,7 @@ from conductor_core.engine import models as core
 from conductor_core.inference.downloads import Download
 from conductor_core.settings import Settings
 from pages.components.app.session import Session
-from pages.components.models import installed as machine_place
-from pages.components.models import installed as machine_rows
+from pages.components.models import installed
 from pages.components.models.machine_words import cells, parameters, seconds
 from pages.components.run import preflight, settings
 from tests.support.tiny_models import random_model
@@ -29,7 +28,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(folder))
     monkeypatch.setattr(core, "hub_answers", lambda: False)
     monkeypatch.setattr(core, "is_offline", lambda: False)
-    for cached in (settings.conductor_options, preflight._asked, machine_place._hub_asked):
+    for cached in (settings.conductor_options, preflight._asked, installed._hub_asked):
         cached.clear()
     return folder
 
@@ -160,4 +159,4 @@ def test_what_is_too_large_and_what_a_plan_takes_are_said() -> None:
     assert "✕ too large" in cells(model(needs=needs[:1], memory=memory))
     assert (seconds(0.4), seconds(99), seconds(300)) == ("under 1 s", "about 99 s", "about 5 min")
     assert (parameters(24_736), parameters(3_281_152)) == ("24,736", "3.3 million")
-    assert machine_rows.EVERY_S == 1.0
+    assert installed.EVERY_S == 1.0

@@ -12,7 +12,6 @@ import pytest
 
 from conductor_core.conductors import catalogue
 from conductor_core.engine import host as host_module
-from conductor_core.engine import host as opened
 from conductor_core.engine import recorder, runner
 from conductor_core.engine.host import EngineHost
 from conductor_core.engine.request import resume_of
@@ -113,8 +112,8 @@ def test_a_fallback_at_the_provider_is_asked_about(
 
 def use(monkeypatch: pytest.MonkeyPatch, *workers: ScriptedWorker, conductor: ScriptedConductor | None = None) -> None:
     pool = pool_of(*workers)
-    monkeypatch.setattr(opened, "open_pool", lambda ref, settings, *, seed: pool)
-    monkeypatch.setattr(opened, "reopen_pool", lambda info, settings, *, seed: pool)
+    monkeypatch.setattr(host_module, "open_pool", lambda ref, settings, *, seed: pool)
+    monkeypatch.setattr(host_module, "reopen_pool", lambda info, settings, *, seed: pool)
     monkeypatch.setattr(catalogue, "open_conductor", lambda name, settings: conductor)
 
 

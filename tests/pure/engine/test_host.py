@@ -14,7 +14,6 @@ import pytest
 from conductor_core.chat.messages import ConductorInfo
 from conductor_core.conductors import catalogue
 from conductor_core.engine import host as host_module
-from conductor_core.engine import host as opened
 from conductor_core.engine.host import EngineHost
 from conductor_core.engine.request import rerun_of
 from conductor_core.errors import BadInput, PoolInvalid, StoreError, StoreFull, UnknownConductor, UnknownRun
@@ -49,7 +48,7 @@ PLAN = workflow_of((agent(), "Answer: {question}", ()), (agent(), "Check it: {qu
 
 
 def use_pool(monkeypatch: pytest.MonkeyPatch, *workers: ScriptedWorker) -> None:
-    monkeypatch.setattr(opened, "open_pool", lambda ref, settings, *, seed: pool_of(*workers, name=ref, seed=seed))
+    monkeypatch.setattr(host_module, "open_pool", lambda ref, settings, *, seed: pool_of(*workers, name=ref, seed=seed))
 
 
 def test_a_run_begins_when_start_returns_and_wait_gives_its_trace(host: EngineHost, sink: MemorySink) -> None:
