@@ -77,7 +77,7 @@ def live_workflow(
         edited: what the graph draws in place of the run's plan, as ``edited_plan`` makes it, or without a run, as
             ``new_plan`` does; None: the run's.
         recorded: what is shown while there is neither a run nor an edited plan; None: how the program works, in words.
-        taken: the last change of the plan that was taken from the graph, as ``TakenChanges.as_data`` makes it.
+        taken: the last change of the plan that was taken from the graph, as ``AppliedChanges.as_data`` makes it.
         said: what the last change of the plan was, for those who do not see it.
         ended: whether the page is drawn as that of a run that has ended.
         on_intent: called before the rerun in which an intent is returned.

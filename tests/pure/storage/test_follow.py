@@ -170,7 +170,7 @@ async def test_a_run_that_another_process_was_quicker_to_take_up_is_followed_on(
         assert may_fail.wait(30)
         raise EventOutOfOrder("another process has taken it up")
 
-    monkeypatch.setattr(LiveRuns, "_take", too_late)
+    monkeypatch.setattr(LiveRuns, "_claim", too_late)
     reading = asyncio.create_task(read_to_end(store, "r1"))
     late = store.log.append(*taken_up(20, 1))
     await asyncio.to_thread(trying.wait, 30)
