@@ -111,7 +111,7 @@ def _workspace(trace: RunTrace | None, *, readable: bool, opened: bool) -> None:
     rebased = False
     if editing is not None:
         rebased = editing.rebase()
-        editing.take(graph_changes.read(changes_of(LIVE)))
+        editing.apply_changes(graph_changes.read(changes_of(LIVE)))
     plan_state = None if editing is None else _read_plan(trace, editing)
     intent = live_workflow(
         trace.run_id,
@@ -120,7 +120,7 @@ def _workspace(trace: RunTrace | None, *, readable: bool, opened: bool) -> None:
         go_on=_go_on_label(trace),
         open_steps=None if plan_state is None else plan_state.open_steps,
         edited=None if plan_state is None else plan_state.drawn,
-        taken=None if editing is None else editing.taken.as_data(),
+        taken=None if editing is None else editing.applied.as_data(),
         said="" if editing is None else editing.draft.note,
         ended=trace.ended,
         on_intent=_open_editor,
@@ -145,7 +145,7 @@ def _workspace(trace: RunTrace | None, *, readable: bool, opened: bool) -> None:
         if editing is None and _editable(trace):
             run_edits.offers(trace, _begin_to_edit)
     # These come last, because they may draw the whole page anew.
-    _take_intent(trace, intent)
+    _apply_intent(trace, intent)
     if (st.session_state.pop(HAS_ENDED, False) and not drawn_ended) or (trace.ended and waits_for_end()):
         st.rerun()  # reads the run anew: what the page draws of ended runs can appear
     real_workers_dialog(trace.run_id, trace.task)
@@ -155,7 +155,7 @@ def _workspace(trace: RunTrace | None, *, readable: bool, opened: bool) -> None:
 def _new_plan(plan: Editing, editor_at: DeltaGenerator) -> None:
     """Draws the editor of a plan that no run has, and the graph of it."""
     plan.open_at(st.session_state.pop(OPEN_AT, None))
-    plan.take(graph_changes.read(changes_of(LIVE)))
+    plan.apply_changes(graph_changes.read(changes_of(LIVE)))
     plan_state = new_plan.plan_state(plan, plan.specs, new_plan.pool_name())
     new_plan.keep_task()
     live_workflow(
@@ -163,7 +163,7 @@ def _new_plan(plan: Editing, editor_at: DeltaGenerator) -> None:
         key=LIVE,
         open_steps=plan_state.open_steps,
         edited=plan_state.drawn,
-        taken=plan.taken.as_data(),
+        taken=plan.applied.as_data(),
         said=plan.draft.note,
         on_intent=_open_editor,
     )
@@ -241,7 +241,7 @@ def _editing(trace: RunTrace) -> Editing | None:
     return editing
 
 
-def _take_intent(trace: RunTrace, intent: Intent | None) -> None:
+def _apply_intent(trace: RunTrace, intent: Intent | None) -> None:
     if intent is None or intent.run_id != trace.run_id:
         return
     if intent.kind == "workers":

@@ -57,8 +57,8 @@ def read_alternatives(
             values = list(_values(place, read))
             options, rest = _shares(values) if by_server else (_merged(values), None)
             if len(options) > 1:
-                told = {"step": index, "field": field, "options": options, "rest": rest}
-                found.append(Alternatives.model_validate(told))
+                listed = {"step": index, "field": field, "options": options, "rest": rest}
+                found.append(Alternatives.model_validate(listed))
     return tuple(found)
 
 
@@ -109,11 +109,11 @@ def _merged(values: Iterable[tuple[str, float]]) -> tuple[Alternative, ...]:
     for value, probability in values:
         total[value] = total.get(value, 0.0) + probability
     likely = {value: p for value, p in total.items() if value != _OTHER and p >= LEAST}
-    told = [
+    listed = [
         Alternative(value=value, probability=round(p, 4)) for value, p in sorted(likely.items(), key=_by_likelihood)
     ]
     left = 1.0 - sum(likely.values())
-    return (*told, Alternative(value=_OTHER, probability=round(left, 4))) if left >= LEAST else tuple(told)
+    return (*listed, Alternative(value=_OTHER, probability=round(left, 4))) if left >= LEAST else tuple(listed)
 
 
 def _by_likelihood(value: tuple[str, float]) -> float:
@@ -174,18 +174,18 @@ class TokenLog:
         if not isinstance(content, list) or self._broken:
             return
         for item in content:
-            told = _token(item)
-            if told is None or len(self._tokens) >= MOST_TOKENS:
+            listed = _token(item)
+            if listed is None or len(self._tokens) >= MOST_TOKENS:
                 # Without one token, nobody knows where the next ones are.
                 self._broken = True
                 self._tokens.clear()
                 return
-            self._tokens.append(told)
+            self._tokens.append(listed)
 
     def choices(self, text: str) -> tuple[TokenChoice, ...]:
         """Returns the tokens of ``text`` that could have been others; none if the text is not in what they say."""
         written = text.encode(errors="replace")
-        joined = b"".join(told.picked for told in self._tokens)
+        joined = b"".join(listed.picked for listed in self._tokens)
         begin = joined.find(written)
         if not written or begin < 0 or joined.find(written, begin + 1) >= 0:
             return ()
@@ -194,8 +194,8 @@ class TokenLog:
         for picked, options in self._tokens:
             inside = begin <= at < begin + len(written)
             if inside and options and options[0][1] < CERTAIN and len(found) < MOST_CHOICES:
-                told = tuple((_text(token), round(probability, 6)) for token, probability in options)
-                found.append(TokenChoice(at=characters, picked=_text(picked), options=told))
+                listed = tuple((_text(token), round(probability, 6)) for token, probability in options)
+                found.append(TokenChoice(at=characters, picked=_text(picked), options=listed))
             if inside or at >= begin:
                 characters += _characters(picked)
             elif at + len(picked) > begin:  # the text begins inside this token
@@ -224,17 +224,17 @@ def _token(item: Any) -> _LoggedToken | None:
 def _option(item: Any) -> tuple[bytes, float] | None:
     if not isinstance(item, Mapping):
         return None
-    token, told, raw = item.get("token"), item.get("logprob"), item.get("bytes")
-    if not isinstance(token, str) or len(token) > _LONGEST_TOKEN or isinstance(told, bool):
+    token, listed, raw = item.get("token"), item.get("logprob"), item.get("bytes")
+    if not isinstance(token, str) or len(token) > _LONGEST_TOKEN or isinstance(listed, bool):
         return None
-    if told is not None and not isinstance(told, int | float):
+    if listed is not None and not isinstance(listed, int | float):
         return None
     # Servers write an impossible token as null or as a large negative number; rounding may put a certain one above 0.
     # A whole number may be too large for a float. It can be compared all the same.
-    if told is None or (isinstance(told, float) and math.isnan(told)):
+    if listed is None or (isinstance(listed, float) and math.isnan(listed)):
         probability = 0.0
     else:
-        probability = math.exp(max(-100.0, min(0.0, told)))
+        probability = math.exp(max(-100.0, min(0.0, listed)))
     return _bytes(raw) or token.encode(errors="replace"), probability
 
 

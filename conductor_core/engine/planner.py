@@ -225,7 +225,7 @@ class _Writing:
             try:
                 parsed, checked = await asyncio.to_thread(self._read, text)
             except asyncio.CancelledError:
-                self._recorder.defer(self._deltas.take())
+                self._recorder.defer(self._deltas.drain())
                 raise
         price = self._conductor.info.price
         cost_usd = price.cost_usd(usage) if said_usd is None and price is not None else said_usd
@@ -287,7 +287,7 @@ class _Writing:
         return notes.parsed(None)
 
     async def _record(self, raw: str, parsed: Parsed, checked: Checked, spent: "_Spent") -> None:
-        streamed = self._deltas.take()
+        streamed = self._deltas.drain()
         now_ms = self._recorder.now_ms()
         precision = self._finished.precision if self._finished is not None else None
         if checked.workflow is not None:
@@ -394,7 +394,7 @@ class _Writing:
             raise ConductorError(f"conductor {name} broke unexpectedly, see the log: {what}") from error
         finally:
             if not ended:
-                self._recorder.defer(self._deltas.take())
+                self._recorder.defer(self._deltas.drain())
         raise ConductorError(f"the completion of conductor {name} was cut: its stream ended without being finished")
 
     def _started(self, messages: tuple[Message, ...]) -> ev.PlanStarted:

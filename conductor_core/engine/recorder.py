@@ -206,7 +206,7 @@ class DeltaBuffer:
             self._pieces.append((reasoning, [text]))
         self._schedule()
 
-    def take(self) -> list[Event]:
+    def drain(self) -> list[Event]:
         """Returns the events of all text not yet written. The caller writes them."""
         if not self._pieces:
             return []
@@ -228,7 +228,7 @@ class DeltaBuffer:
         if not self._pieces:
             return  # They were taken meanwhile.
         self._last_s = self._loop.time()
-        if events := self.take():
+        if events := self.drain():
             with suppress(asyncio.CancelledError):  # the end of the run is written
                 self._writing = self._recorder.send(*events)
 

@@ -96,7 +96,7 @@ class StepCall:
                 if not await self._better_than(brought):
                     return self._complete(brought)
         finally:
-            self._recorder.defer(self._deltas.take())
+            self._recorder.defer(self._deltas.drain())
             await self._sequence.aclose()
 
     @property
@@ -303,7 +303,7 @@ class StepCall:
     ) -> None:
         """Records a call that another follows, or after which an earlier one stands. ``agent``: whom it called."""
         await self._recorder.emit(
-            *self._deltas.take(),
+            *self._deltas.drain(),
             ev.StepRetried(
                 run_id=self._run_id,
                 at_ms=self._recorder.now_ms(),
@@ -326,7 +326,7 @@ class StepCall:
         )
 
     async def _fail(self, code: str, message: str, usage: Usage) -> None:
-        streamed = self._deltas.take()
+        streamed = self._deltas.drain()
         now_ms = self._recorder.now_ms()
         await self._recorder.emit(
             *streamed,
@@ -346,7 +346,7 @@ class StepCall:
 
     def _complete(self, brought: _Brought) -> Answer:
         """Records the answer. Steps that read it send nothing before it is durable: their start is durable first."""
-        finished, output, streamed = brought.finished, brought.output, self._deltas.take()
+        finished, output, streamed = brought.finished, brought.output, self._deltas.drain()
         ending = finished.ending(output)
         usage = Usage() if brought.paid else finished.usage or self._live.usage
         cost_usd = 0.0 if brought.paid else self._settle(usage, finished.cost_usd)

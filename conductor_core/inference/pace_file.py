@@ -45,8 +45,8 @@ def key_of(kind: str, parameters: int, config: Mapping[str, Any], choice: Precis
     """Returns the digest of all that a pace depends on: the model's sizes, where it would run, this machine."""
     placement = place(parameters, choice)
     sizes = {name: config.get(name) for name in _SIZES}
-    told = [kind, sizes, choice, placement.device, placement.dtype, _machine()]
-    return hashlib.sha256(json.dumps(told, sort_keys=True, default=str).encode()).hexdigest()
+    parts = [kind, sizes, choice, placement.device, placement.dtype, _machine()]
+    return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()
 
 
 @cache
@@ -94,10 +94,10 @@ class PaceFile:
 
     def _state(self) -> tuple[int, int] | None:
         try:
-            told = self._file.stat()
+            stat = self._file.stat()
         except OSError:
             return None
-        return told.st_mtime_ns, told.st_size
+        return stat.st_mtime_ns, stat.st_size
 
     def _read(self) -> dict[str, Entry]:
         """Returns what the file has by now: another process may have measured, too."""

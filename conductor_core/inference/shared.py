@@ -186,7 +186,7 @@ class SharedModel:
 
     def _serve(self) -> None:
         """Answers the first call that waits, or the first few. Each call comes with one turn of this method."""
-        taken = self._take()
+        taken = self._next_calls()
         try:
             calls = [call for call in taken if not call.cancelled.is_set()]
             if self.loaded is not None and self.loaded.choice != self._choice:
@@ -204,7 +204,7 @@ class SharedModel:
                 self._used_s = time.monotonic()
             self._leave_later()
 
-    def _take(self) -> list[_Call]:
+    def _next_calls(self) -> list[_Call]:
         """Takes the calls of one turn; empty if an earlier turn has answered all."""
         with _models_lock:
             small = self.loaded is not None and self.loaded.files.parameters < SMALL_PARAMETERS

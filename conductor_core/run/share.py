@@ -113,12 +113,12 @@ def read_data(text: str, name: str) -> SharedParts:
 
 def _read(text: str, name: str, most_bytes: int) -> tuple[SharedParts, int]:
     """Returns a run, and the bytes of its unpacked events."""
-    shared = _told(text, name)
+    shared = _checked(text, name)
     rows, size = _unpacked(shared.record, name, most_bytes)
     return (shared, _events(shared, rows, name), _images(shared, name)), size
 
 
-def _told(element: str, name: str) -> SharedRun:
+def _checked(element: str, name: str) -> SharedRun:
     try:
         document = json.loads(element)
     except (ValueError, RecursionError) as error:

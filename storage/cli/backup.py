@@ -68,7 +68,7 @@ def backup_database(given: argparse.Namespace, source: Source) -> int:
         print(f"{done.keys}: the keys of its encrypted runs; keep a copy of the master key, too, at another place")
     if off_record is not None:
         print(f"warning: this backup is not on record as a look: {off_record}", file=sys.stderr)
-    return _told(findings)
+    return _print_findings(findings)
 
 
 def _published(database: Path, places: Places) -> int:
@@ -115,7 +115,7 @@ def restore_database(given: argparse.Namespace, source: Source) -> int:
     print(f"{_sized(done.path, done.runs, done.events)}; {_verdict(done.checked, done.findings)}")
     for note in _notes(done):
         print(f"note: {printable(note)}")
-    return _told(done.findings)
+    return _print_findings(done.findings)
 
 
 def _sized(path: Path, runs: int, events: int) -> str:
@@ -130,7 +130,7 @@ def _verdict(checked: CheckedLog | None, findings: Sequence[FoundFault]) -> str:
     return f"verified{without}: {counted(many, 'finding').upper() if many else 'nothing was found'}"
 
 
-def _told(findings: Sequence[FoundFault]) -> int:
+def _print_findings(findings: Sequence[FoundFault]) -> int:
     for finding in findings:
         print(printable(in_words(finding)), file=sys.stderr)
     return CLASSES[findings[0].kind] if findings else 0
@@ -161,8 +161,8 @@ def _notes(done: Restored) -> Iterator[str]:
         yield f"{were} there again; erase {_it(done.back)} again: {_named(done.back)}"
     if done.unheld:
         yield f"{_which(done.unheld, 'held')} not held now; hold {_it(done.unheld)} again: {_named(done.unheld)}"
-    if done.lost_held:
-        lost = done.lost_held
+    if done.lost_runs:
+        lost = done.lost_runs
         yield f"{_which(lost, 'held')} not in the backup; only {done.replaced} has {_it(lost)}: {_named(lost)}"
     for why, number in done.sealed.items():
         yield f"{counted(number, 'encrypted run')} cannot be opened now: {why}"

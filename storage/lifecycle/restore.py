@@ -45,7 +45,7 @@ _ENCRYPTED = "SELECT run_id, task FROM runs WHERE typeof(task) = 'blob' AND stat
 EVIDENCE_SINCE = "0013"
 
 
-def strange(copy: Path, version: str, target: Path, places: Places) -> Iterator[FoundFault]:
+def mismatches(copy: Path, version: str, target: Path, places: Places) -> Iterator[FoundFault]:
     """Yields why the copy, of this version of the schema, is no copy of the log that is or was at ``target``.
 
     Raises: NoEvidence, sqlite3.Error.
@@ -176,7 +176,7 @@ class Restored:
         older: why the log is now an older state than was published; None: it is not.
         replaced: the database that was there. keys: the keys of encrypted runs that came with the backup.
         back: runs that were deleted or erased in the replaced database, and are there again. unheld: runs that were
-            held there, and are not now. lost_held: those that were held and are not in the backup at all. The three
+            held there, and are not now. lost_runs: those that were held and are not in the backup at all. The three
             are None if the replaced database cannot be read.
         sealed: why encrypted runs cannot be opened, each with the number of runs.
         keyless: the signing key is not there, so that no checkpoint could be checked.
@@ -192,7 +192,7 @@ class Restored:
     keys: Path | None
     back: tuple[str, ...] | None
     unheld: tuple[str, ...] | None
-    lost_held: tuple[str, ...] | None
+    lost_runs: tuple[str, ...] | None
     sealed: dict[str, int]
     places: Places
     keyless: bool
@@ -234,7 +234,7 @@ def restore(
         shutil.copymode(target if target.exists() else backup, copy)
         back = erased_runs_returning(target, copy) if target.exists() else ()
         unheld = holds_lost(target, copy) if target.exists() else ()
-        lost_held = held_runs_lost(target, copy) if target.exists() else ()
+        lost_runs = held_runs_lost(target, copy) if target.exists() else ()
         replaced = _put(copy, target, with_keys=keys)
         forget_check(evidence_folder(target))
         flush(target.parent)
@@ -251,7 +251,7 @@ def restore(
         keys_beside(target) if keys else None,
         back,
         unheld,
-        lost_held,
+        lost_runs,
         sealed,
         places,
         not places.key.is_file(),
@@ -362,7 +362,7 @@ def _checked(
         else:
             found.append(each)
     try:
-        found += strange(copy, version, target, places)
+        found += mismatches(copy, version, target, places)
     except (NoEvidence, sqlite3.Error) as error:
         raise BadInput(f"the backup is no backup of this program ({error}): nothing is restored") from error
     if found and not anyway:

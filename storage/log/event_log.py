@@ -88,7 +88,7 @@ class Feed:
             self.events.extend(events)
         self.news.set()
 
-    def take(self) -> tuple[list[StoredEvent], bool]:
+    def drain(self) -> tuple[list[StoredEvent], bool]:
         """Returns the events since the last call, and whether some are missing."""
         taken = self.events, self.missed
         self.events, self.missed = [], False

@@ -60,7 +60,7 @@ async def follow(
             except TimeoutError:
                 missed = True
             else:
-                news, missed = feed.take()
+                news, missed = feed.drain()
             if missed:
                 group, fault = await asyncio.to_thread(read_events, database, run_id, after, _PAGE_EVENTS)
             else:

@@ -35,7 +35,7 @@ class Owner:
     def hold(self) -> None:
         """Takes the lock. Call it before a run of this owner is committed. Raises: OSError."""
         if self._lock is None:
-            self._lock = self._taken()
+            self._lock = self._acquired()
 
     def in_place(self) -> bool:
         """Whether others see that this process lives: False if somebody deleted its file. Raises: OSError."""
@@ -43,11 +43,11 @@ class Owner:
 
     def hold_again(self) -> None:
         """Takes the lock on a new file after the old one was deleted. Raises: OSError."""
-        lock, self._lock = self._lock, self._taken()
+        lock, self._lock = self._lock, self._acquired()
         if lock is not None:
             lock.close()
 
-    def _taken(self) -> FileLock:
+    def _acquired(self) -> FileLock:
         self._path.parent.mkdir(exist_ok=True)
         lock = FileLock(self._path)
         lock.try_acquire()
@@ -111,8 +111,8 @@ def held(folder: Path, key: str, what: str) -> Iterator[None]:
     path = folder / f"batch-{hashlib.sha256(key.encode()).hexdigest()[:32]}"
     lock = FileLock(path)
     try:
-        while not (taken := lock.acquire(_ASKED_S)) or not lock.is_of(path):
-            if not taken:
+        while not (acquired := lock.acquire(_ASKED_S)) or not lock.is_of(path):
+            if not acquired:
                 raise BadInput(f"{what} is carried out by {_holder(path)}: wait for its end, or stop it")
             lock.close()  # whoever held it has deleted its file meanwhile
             lock = FileLock(path)

@@ -122,8 +122,8 @@ class Indexer:
         stop = stop or threading.Event()
         while at < newest and not stop.is_set():
             began = time.monotonic()
-            taken, at = self._part(at, min(at + _WINDOW, newest))
-            done += taken
+            indexed, at = self._part(at, min(at + _WINDOW, newest))
+            done += indexed
             if notify is not None:
                 notify(max(0, at - begin), newest - begin)
             stop.wait(pause_share * (time.monotonic() - began))
@@ -142,7 +142,7 @@ class Indexer:
             )
         if not due and end - reached < _WINDOW:
             return 0, end  # while a run streams, the index need not be told of each of its events
-        taken = 0
+        indexed = 0
         while True:
             records: list[tuple[Record, int]] = []
             size, to = 0, end
@@ -154,9 +154,9 @@ class Indexer:
                 records.append((record, to))
                 size += sum(map(len, record.texts))
             indexed_to = self._put_all(records, reached, to)
-            taken, reached = taken + sum(not record.encrypted for record, _ in records), to
+            indexed, reached = indexed + sum(not record.encrypted for record, _ in records), to
             if indexed_to != to or to == end:
-                return taken, indexed_to
+                return indexed, indexed_to
 
     def _put_all(self, records: Sequence[tuple[Record, int]], expected: int, reached: int) -> int:
         """Takes runs in, each with how far the index then stands, in one transaction, or else each alone: none keeps

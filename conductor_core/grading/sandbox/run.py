@@ -161,7 +161,7 @@ def _watch(order: dict[str, Any], limits: ProcessLimits, stdin: int) -> Ran:
         finally:
             _end(process)
             feeder.join()
-    return _told(texts, cut, token, process.returncode, time.monotonic() - started)
+    return _result_of(texts, cut, token, process.returncode, time.monotonic() - started)
 
 
 def _feed(pipe: int, order: bytes) -> None:
@@ -214,7 +214,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-def _told(texts: Mapping[str, bytes], cut: Ending | None, token: str, code: int, duration_s: float) -> Ran:
+def _result_of(texts: Mapping[str, bytes], cut: Ending | None, token: str, code: int, duration_s: float) -> Ran:
     records = _records(texts["report"], token)
     layers = tuple(records.pop(0)["layers"]) if records and "layers" in records[0] else ()
     ending: Ending

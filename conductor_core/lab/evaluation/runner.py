@@ -272,8 +272,8 @@ def open_record(folder: Path, plan: EvaluationPlan, *, resume: bool) -> tuple[Ou
         differing = sorted(key for key in keys if before["settings"].get(key) != now["settings"].get(key))
         before, now = before["settings"], now["settings"]
     if differing:
-        told = ", ".join(f"{key} was {before.get(key)!r} and is {now.get(key)!r}" for key in differing[:3])
-        raise BadInput(f"the evaluation {plan.name} cannot be resumed with another configuration: {told}")
+        differences = ", ".join(f"{key} was {before.get(key)!r} and is {now.get(key)!r}" for key in differing[:3])
+        raise BadInput(f"the evaluation {plan.name} cannot be resumed with another configuration: {differences}")
     if unsaid:
         _write_plan(folder, kept_plan)
     (folder / SUMMARY).unlink(missing_ok=True)
@@ -459,10 +459,10 @@ def unfinished_costs(
 
     Raises: BadInput naming a line that is no run, StoreError.
     """
-    told = {run_id for each in recorded for run_id in (each.run_id, *each.also)}
+    named = {run_id for each in recorded for run_id in (each.run_id, *each.also)}
     costs = []
     for run_id in dict.fromkeys(each.run_id for each in read_lines(folder / BEGUN, Begun, "run")):
-        if run_id not in told:
+        if run_id not in named:
             try:
                 costs.append(_cost(read_trace(run_id)))
             except UnknownRun:

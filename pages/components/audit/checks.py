@@ -56,9 +56,9 @@ def _check(store: Store, work: Work[CheckedLog]) -> CheckedLog:
         if what == "runs" or not count & _EVERY:
             name, begin, length = _STAGES[what]
             total = max(1, totals[what], count)
-            work.told(name, count, total, begin + length * count / total)
+            work.report(name, count, total, begin + length * count / total)
 
-    work.told("the published checkpoints", 0, 0, 0.0)
+    work.report("the published checkpoints", 0, 0, 0.0)
     checked = check_own_log(store.path, store.places, store.vault, progress)
     keep_check(checked, evidence_folder(store.path))
     return checked

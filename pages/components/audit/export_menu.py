@@ -66,11 +66,11 @@ def bundle_of_found(store: Store, asked: AuditQuery, browser: str) -> Work[Bundl
     """Begins to make the bundle of the newest runs that the page finds."""
 
     def find(work: Work[Bundle]) -> Callable[[], Sequence[str]]:
-        def told(found: int) -> None:
-            work.told("runs found", found, MOST_RUNS, _FIND * found / MOST_RUNS)
+        def report(found: int) -> None:
+            work.report("runs found", found, MOST_RUNS, _FIND * found / MOST_RUNS)
 
         return lambda: store.search.run_ids(
-            asked.typed, asked.filters, asked.field if asked.typed else None, MOST_RUNS + 1, told
+            asked.typed, asked.filters, asked.field if asked.typed else None, MOST_RUNS + 1, report
         )
 
     name = f"runs-{datetime.now(UTC):%Y%m%d-%H%M%S}.zip"
@@ -82,9 +82,9 @@ def _made_bundle(
 ) -> Bundle:
     """Makes one bundle at a time, whoever asks: each takes a processor, and its size on the disk and in memory."""
     while not _one.acquire(timeout=_WAIT_S):
-        work.told("another export goes on", 0, 0, 0.0)
+        work.report("another export goes on", 0, 0, 0.0)
     try:
-        work.told("runs found", 0, 0, 0.0)
+        work.report("runs found", 0, 0, 0.0)
         return _alone(store, name, find, work, browser)
     finally:
         _one.release()
@@ -96,13 +96,13 @@ def _alone(store: Store, name: str, find: Callable[[], Sequence[str]], work: Wor
     run_ids = run_ids[:MOST_RUNS]
     if not run_ids:
         raise BadInput("no run was found: there is nothing to export")
-    work.told("events and proofs", 0, 0, _FIND)
+    work.report("events and proofs", 0, 0, _FIND)
 
-    def told(done: int, total: int) -> None:
-        work.told("records written", done, total, _FIND + _WRITE * (done / max(1, total)))
+    def report(done: int, total: int) -> None:
+        work.report("records written", done, total, _FIND + _WRITE * (done / max(1, total)))
 
     with tempfile.TemporaryDirectory(prefix="conductor-inspector-") as folder:
-        done = export_runs(store, run_ids, Path(folder) / name, told, local_caller("page"), browser)
+        done = export_runs(store, run_ids, Path(folder) / name, report, local_caller("page"), browser)
         if done.size > MOST_BYTES:
             raise BadInput(
                 f"the bundle has {done.size / 1e6:,.0f} MB, and the page saves {MOST_BYTES // 1_000_000:,} MB at most: "
@@ -235,7 +235,7 @@ def _data(bundle: Bundle, removed: int) -> bytes:
 def _progress(of: str, begin: Callable[[], Work[Bundle]]) -> None:
     work = _work(of)
     if work is not None and work.running:
-        work.look()
+        work.keep_alive()
         counted = f"{work.done:,} of {work.total:,} " if work.total else ""
         st.progress(work.share, text=f"{counted}{work.stage}" if counted else work.stage.capitalize())
         st.button("Stop", key="audit-bundle-stop", icon=":material/stop:", on_click=work.stop)

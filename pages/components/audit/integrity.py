@@ -87,7 +87,7 @@ def _verify() -> None:
 
 
 def _bar(work: Work[CheckedLog]) -> None:
-    work.look()
+    work.keep_alive()
     counted = f"{work.done:,} of {work.total:,} " if work.total else ""
     speed = f", {work.per_s:,.0f} a second" if work.total and work.done else ""
     st.progress(work.share, text=f"Verifying: {counted}{work.stage}{speed}")

@@ -29,7 +29,7 @@ class Work(Generic[Result]):
     """
 
     def __init__(self, name: str, do: "Callable[[Work[Result]], Result]") -> None:
-        """Begins at once. ``do`` calls ``told`` often."""
+        """Begins at once. ``do`` calls ``report`` often."""
         self.stage, self.done, self.total, self.share = "", 0, 0, 0.0
         self.result: Result | None = None
         self.error: str | None = None
@@ -47,7 +47,7 @@ class Work(Generic[Result]):
     def per_s(self) -> float:
         return self.done / max(0.001, time.monotonic() - self._stage_s)
 
-    def told(self, stage: str, done: int, total: int, share: float) -> None:
+    def report(self, stage: str, done: int, total: int, share: float) -> None:
         """Says how far the work is; ends it if somebody stopped it, or if nobody looks."""
         now_s = time.monotonic()
         if stage != self.stage:
@@ -56,7 +56,7 @@ class Work(Generic[Result]):
         if self._stop or now_s - self._looked_s > ABANDONED_S:
             raise _Stopped
 
-    def look(self) -> None:
+    def keep_alive(self) -> None:
         """Says that somebody looks."""
         self._looked_s = time.monotonic()
 

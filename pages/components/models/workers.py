@@ -120,7 +120,7 @@ def _servers(found: Sequence[WorkerSpec], use: Use, verb: str) -> None:
         models = [spec.name for spec in found if spec.base_url == address]
         _line(str(address).removesuffix("/v1"), listed(models))
     label = f"{verb} {_these(found, 'model')}"
-    st.button(label, key="use-servers", type="primary", on_click=_take, args=(LOCAL_POOL, found, use))
+    st.button(label, key="use-servers", type="primary", on_click=_save_and_use, args=(LOCAL_POOL, found, use))
 
 
 def _keys(keyed: Sequence[WorkerSpec], use: Use, verb: str, *, first: bool) -> None:
@@ -129,7 +129,7 @@ def _keys(keyed: Sequence[WorkerSpec], use: Use, verb: str, *, first: bool) -> N
         _line(str(variable), listed([spec.name for spec in keyed if spec.api_key_env == variable]))
     label = f"{verb} {_these(keyed, 'worker')}"
     kind: Kind = "primary" if first else "secondary"
-    st.button(label, key="use-keys", type=kind, on_click=_take, args=(KEYED_POOL, keyed, use))
+    st.button(label, key="use-keys", type=kind, on_click=_save_and_use, args=(KEYED_POOL, keyed, use))
 
 
 def _small(models: Sequence[SmallModel], use: Use, verb: str, *, first: bool) -> None:
@@ -165,7 +165,7 @@ def _small_buttons(models: Sequence[SmallModel], use: Use, verb: str, kind: Kind
         if here:
             specs = [model.spec for model in here]
             label = f"{verb} {_these(specs, 'model')}"
-            st.button(label, key="use-small", type=kind, on_click=_take, args=(SMALL_POOL, specs, use))
+            st.button(label, key="use-small", type=kind, on_click=_save_and_use, args=(SMALL_POOL, specs, use))
         if busy:
             st.button("Pause", key="pause-small", icon=":material/pause:", on_click=core.pause, args=(busy,))
         elif away:
@@ -193,7 +193,7 @@ def _small_buttons(models: Sequence[SmallModel], use: Use, verb: str, kind: Kind
             )
 
 
-def _take(name: str, specs: Sequence[WorkerSpec], use: Use) -> None:
+def _save_and_use(name: str, specs: Sequence[WorkerSpec], use: Use) -> None:
     st.session_state.pop(ERROR, None)
     try:
         file = core.save_pool(name, specs, current().settings)
@@ -278,12 +278,12 @@ _VARIABLES = "found-servers-variables"
 def found_servers() -> None:
     st.subheader("Model servers on this machine", anchor=False)
     with st.container(horizontal=True, vertical_alignment="center"):
-        look = st.button("Look for servers", key="look", icon=":material/radar:")
+        pressed = st.button("Look for servers", key="look", icon=":material/radar:")
         st.caption(
             "Asks 127.0.0.1 on the usual ports of Ollama, LM Studio, vLLM, llama.cpp, SGLang and LiteLLM; "
             "`CONDUCTOR_SERVER_PORTS` names others."
         )
-    if look:
+    if pressed:
         with st.spinner("Asking the ports"):
             _find_servers()
     if (said := st.session_state.pop(_SAID, None)) is not None:

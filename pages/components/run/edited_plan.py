@@ -53,7 +53,7 @@ def new_plan(
         fate = "fault" if fault is not None else "runs" if index in runs else None
         words = fault if fault is not None else runs.get(index, "")
         own = {"key": str(ids[index]), "number": index, "was": None, "reads": list(workflow.reads(index))}
-        steps.append({**own, **_told(step), "change": None, "fate": fate, "words": words})
+        steps.append({**own, **_said_of(step), "change": None, "fate": fate, "words": words})
     data = network_data(_named(lay_out([RoundShape((), workflow.all_reads)]), ids))
     for edge in data["edges"]:
         edge["change"] = None
@@ -76,7 +76,7 @@ def _drawn(draft: Draft, forecast: RerunPreview | None, faulty: Mapping[int, str
             "key": str(ids[index]),
             "number": index,
             "was": changes.steps[index].before,
-            **_told(step),
+            **_said_of(step),
             "reads": list(draft.workflow.reads(index)),
             "change": change_of(changes.steps[index]),
             **_fate(index, changes, forecast, faulty.get(ids[index])),
@@ -88,7 +88,7 @@ def _drawn(draft: Draft, forecast: RerunPreview | None, faulty: Mapping[int, str
             "key": str(index),
             "number": None,
             "was": index,
-            **_told(draft.original.steps[index]),
+            **_said_of(draft.original.steps[index]),
             "reads": list(draft.original.reads(index)),
             "change": "removed",
             "fate": None,
@@ -99,7 +99,7 @@ def _drawn(draft: Draft, forecast: RerunPreview | None, faulty: Mapping[int, str
     return {"steps": [*steps, *gone], "layout": _layout(draft, changes)}
 
 
-def _told(step: Step) -> dict[str, str]:
+def _said_of(step: Step) -> dict[str, str]:
     return {"agent": step.agent, "instruction": step.instruction}
 
 

@@ -17,7 +17,7 @@ from conductor_core.workflow.model import CONDUCTOR_AGENT, Workflow
 from conductor_core.workflow.validation import Checked, validate
 from pages.components.run import draft as drafts
 from pages.components.run.draft import Draft
-from pages.components.run.graph_changes import NOTHING_APPLIED, AppliedChanges, Sent, take
+from pages.components.run.graph_changes import NOTHING_APPLIED, AppliedChanges, Sent, apply_changes
 from pages.components.run.run_edits import draft_key
 
 MOST_LINES, LINES_OF_A_PART = 12, 10
@@ -126,16 +126,16 @@ class Editing:
         self.keep(change(self.draft))
 
     @property
-    def taken(self) -> AppliedChanges:
+    def applied(self) -> AppliedChanges:
         """What was taken from the graph so far. It outlives the draft, which a browser's next value may still name."""
         kept: AppliedChanges = st.session_state.get(_APPLIED, NOTHING_APPLIED)
         return kept
 
-    def take(self, sent: Sent | None) -> None:
+    def apply_changes(self, sent: Sent | None) -> None:
         """Makes the changes that the browser sent of this plan and that were not made yet."""
         if sent is None or sent.run_id != self.run_id:
             return
-        draft, st.session_state[_APPLIED] = take(self.draft, sent, self.taken)
+        draft, st.session_state[_APPLIED] = apply_changes(self.draft, sent, self.applied)
         if draft != self.draft:
             self.keep(draft)
 

@@ -95,13 +95,13 @@ def read(value: object) -> Sent | None:
         return None
 
 
-def take(draft: Draft, sent: Sent, taken: AppliedChanges) -> tuple[Draft, AppliedChanges]:
+def apply_changes(draft: Draft, sent: Sent, applied: AppliedChanges) -> tuple[Draft, AppliedChanges]:
     """Makes the changes that were not made yet. One that the plan does not allow any more is left out."""
-    last = taken.numbers.get(sent.page, 0)
+    last = applied.numbers.get(sent.page, 0)
     for change in sent.changes:
         if change.number > last:
             draft, last = _made(draft, change), change.number
-    others = [(page, number) for page, number in taken.numbers.items() if page != sent.page]
+    others = [(page, number) for page, number in applied.numbers.items() if page != sent.page]
     return draft, AppliedChanges(dict([*others[-_MOST:], (sent.page, last)]), sent.page)
 
 

@@ -80,7 +80,7 @@ def editing() -> Editing | None:
         specs=() if pool is None else pool.workers,
         recursive=limits.max_depth > 0,
         max_steps=limits.max_steps,
-        give_question=_told(),
+        give_question=_every_step(),
         conversation=conversation_of(_task(), task_box.chosen(), ()),
         missing="" if _task() else NO_TASK,
         on_change=lambda _: _write(),
@@ -173,7 +173,7 @@ def _task() -> str:
     return str(st.session_state.get(task_box.TASK) or "").strip()
 
 
-def _told() -> bool:
+def _every_step() -> bool:
     """Tells whether every step is told the task."""
     chosen = settings.chosen_policies().give_question
     if chosen is not None:

@@ -56,7 +56,7 @@ def _written(editing: Editing, index: int, step_id: int, text: str) -> None:
         key=key,
         placeholder="What the steps that read this one get in the place of an answer",
         help="No model is asked. The record says that a person wrote this, wherever it goes.",
-        on_change=_take,
+        on_change=_apply_output,
         args=(editing, step_id, key),
     )
     if not text:
@@ -119,7 +119,7 @@ def _key(editing: Editing, step_id: int) -> str:
     return editing.field_key(step_id, "output")
 
 
-def _take(editing: Editing, step_id: int, key: str) -> None:
+def _apply_output(editing: Editing, step_id: int, key: str) -> None:
     if key in st.session_state and editing.draft.given_to(step_id) is not None:
         text = str(st.session_state[key])
         editing.apply(lambda draft: drafts.give(draft, step_id, text, written_by(local_caller("page"))))

@@ -150,7 +150,7 @@ def preflight_notice(specs: Sequence[WorkerSpec], task: str) -> None:
     if not used or (all(spec.simulated for spec in used) and run_settings.conductor() == "tiny"):
         return
     unasked = address_of_the_run_alone()
-    checks = _look(run_settings.conductor() if unasked is None else None, used, task)
+    checks = _begin_checks(run_settings.conductor() if unasked is None else None, used, task)
     waiting = bool(wait_for([checks], timeout=AT_ONCE_S).not_done)
     _line(used, checks, unasked)
     if waiting:
@@ -169,7 +169,7 @@ def forget() -> None:
         _preflights.clear()
 
 
-def _look(conductor: str | None, specs: Sequence[WorkerSpec], task: str) -> Future[Preflight]:
+def _begin_checks(conductor: str | None, specs: Sequence[WorkerSpec], task: str) -> Future[Preflight]:
     """Asks in a thread, so that no page waits for a server. All pages of this process share the answer."""
     limits, size = run_settings.limits(), estimate_tokens(task)
     length = size // 1000 if size > _LONG_TASK else 0

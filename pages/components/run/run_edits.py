@@ -47,7 +47,7 @@ def restore(run_id: str) -> bool:
         # It was run or thrown away, or another browser has it.
         st.query_params.pop(PARAMETER, None)
         return False
-    _take(run_id, found)
+    _restore(run_id, found)
     return True
 
 
@@ -111,7 +111,7 @@ def _offer(run_id: str, edit: KeptEdit, opened: Callable[[str], None]) -> None:
     sentences = compare(draft.original, draft.workflow, draft.origins).sentences(draft.original, draft.workflow)
 
     def go_on() -> None:
-        _take(run_id, edit)
+        _restore(run_id, edit)
         opened(run_id)
 
     def throw_away() -> None:
@@ -130,7 +130,7 @@ def _offer(run_id: str, edit: KeptEdit, opened: Callable[[str], None]) -> None:
         st.button("Throw away", key=f"throw-edit-{edit_id}", type="tertiary", on_click=throw_away)
 
 
-def _take(run_id: str, edit: KeptEdit) -> None:
+def _restore(run_id: str, edit: KeptEdit) -> None:
     st.session_state[draft_key(run_id)] = edit.draft
     st.session_state[_place_key(run_id)] = edit.place
     if st.query_params.get(PARAMETER) != edit.place.edit_id:

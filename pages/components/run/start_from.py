@@ -154,7 +154,7 @@ def _text() -> None:
         "Choose or drop a file",
         key="plans-file",
         max_upload_size=MOST_MIB,
-        on_change=_take_file,
+        on_change=_read_file,
         help="A workflow file (JSON), or a text with the Conductor's three lists",
     )
     if message := st.session_state.get(FILE_FAULT):
@@ -182,7 +182,7 @@ def _text() -> None:
         _preview(given.workflow)
 
 
-def _take_file() -> None:
+def _read_file() -> None:
     """Puts the file's text into the field, where its faults can be mended."""
     st.session_state.pop(FILE_FAULT, None)
     uploaded = st.session_state.get("plans-file")

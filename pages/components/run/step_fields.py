@@ -48,7 +48,7 @@ def step_fields(editing: Editing, index: int, step_id: int, checked: Checked) ->
             height=88,
             placeholder="What this agent is told. {question} stands for the task.",
             help="{question} stands for the task's text.",
-            on_change=_take_value,
+            on_change=_apply_value,
             args=(editing, step_id, "instruction", key, editing.draft.workflow.steps[index].instruction),
         )
         _faults_at(checked, index, "instruction")
@@ -74,7 +74,7 @@ def _agent_field(editing: Editing, index: int, step_id: int) -> None:
         index=offered.index(step.agent),
         key=key,
         help=descriptions.get(step.agent) or None,
-        on_change=_take_value,
+        on_change=_apply_value,
         args=(editing, step_id, "agent", key, step.agent),
     )
 
@@ -97,7 +97,7 @@ def _access_field(editing: Editing, index: int, step_id: int) -> None:
         default=drawn.kind,
         required=True,
         key=kind_key,
-        on_change=_take_access,
+        on_change=_apply_access,
         args=(editing, step_id, drawn),
     )
     if step.access_list == "all":
@@ -110,7 +110,7 @@ def _access_field(editing: Editing, index: int, step_id: int) -> None:
         key=chosen_key,
         label_visibility="collapsed",
         placeholder="Sees nothing",
-        on_change=_take_access,
+        on_change=_apply_access,
         args=(editing, step_id, drawn),
     )
 
@@ -129,7 +129,7 @@ def _cut_button(editing: Editing, index: int, step_id: int) -> None:
         key=editing.button_key(step_id, "cut"),
         help="Keeps its access to earlier steps",
         type="tertiary",
-        on_click=_take,
+        on_click=_apply,
         args=(editing, step_id, "access_list", possible),
     )
 
@@ -156,12 +156,12 @@ class _Access:
 # elsewhere since (in the graph, by Undo) must not take that back.
 
 
-def _take_value(editing: Editing, step_id: int, field: Literal["instruction", "agent"], key: str, shown: str) -> None:
+def _apply_value(editing: Editing, step_id: int, field: Literal["instruction", "agent"], key: str, shown: str) -> None:
     if key in st.session_state and st.session_state[key] != shown:
-        _take(editing, step_id, field, st.session_state[key])
+        _apply(editing, step_id, field, st.session_state[key])
 
 
-def _take_access(editing: Editing, step_id: int, drawn: _Access) -> None:
+def _apply_access(editing: Editing, step_id: int, drawn: _Access) -> None:
     kind = st.session_state.get(drawn.kind_key, CHOSEN if drawn.chosen_key in st.session_state else drawn.kind)
     # The field of single steps is drawn for "Only these" alone. After a switch from "all" it does not exist yet and
     # begins with every step chosen.
@@ -169,14 +169,14 @@ def _take_access(editing: Editing, step_id: int, drawn: _Access) -> None:
     if kind == drawn.kind and (kind == ALL or chosen == drawn.chosen):
         return
     if kind == ALL:
-        _take(editing, step_id, "access_list", "all")
+        _apply(editing, step_id, "access_list", "all")
         return
     ids = editing.draft.now.ids
     earlier = ids[: ids.index(step_id)] if step_id in ids else ()
-    _take(editing, step_id, "access_list", tuple(number for number, each in enumerate(earlier) if each in chosen))
+    _apply(editing, step_id, "access_list", tuple(number for number, each in enumerate(earlier) if each in chosen))
 
 
-def _take(editing: Editing, step_id: int, field: str, value: str | AccessList) -> None:
+def _apply(editing: Editing, step_id: int, field: str, value: str | AccessList) -> None:
     draft = editing.draft
     if step_id not in draft.now.ids:  # removed by the same click
         return

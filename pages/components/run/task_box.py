@@ -175,7 +175,7 @@ def task_box(trace: RunTrace | None, beside: Callable[[RunTrace | None], None]) 
 
     The box takes over the task of the run on the page, unless someone has typed another one.
     """
-    _take_task_of(trace)
+    _fill_task_of(trace)
     apply_choices_of(trace)
     with st.container(border=True, key="task-box"):
         with st.container(horizontal=True, vertical_alignment="top", key="task-row", wrap=False):
@@ -200,7 +200,7 @@ def task_box(trace: RunTrace | None, beside: Callable[[RunTrace | None], None]) 
             st.caption("Try", width="content")
             for number, example in enumerate(EXAMPLES):
                 take, label = (example.task,), f"{example.title} · {example.shows}"
-                st.button(label, key=f"example-{number}", type="tertiary", on_click=_take_example, args=take)
+                st.button(label, key=f"example-{number}", type="tertiary", on_click=_fill_example, args=take)
             beside(trace)
         images_row([spec for spec in specs if spec.name not in settings.excluded()])
         if note := missing_note():
@@ -214,7 +214,7 @@ def task_box(trace: RunTrace | None, beside: Callable[[RunTrace | None], None]) 
         st.caption(f"The run below came after {turns} of a conversation. A new run of this task is without them.")
 
 
-def _take_task_of(trace: RunTrace | None) -> None:
+def _fill_task_of(trace: RunTrace | None) -> None:
     if trace is None:
         return
     text = st.session_state.get(TASK, "")
@@ -225,7 +225,7 @@ def _take_task_of(trace: RunTrace | None) -> None:
         st.session_state[_FROM_RUN] = (trace.run_id, trace.task)
 
 
-def _take_example(task: str) -> None:
+def _fill_example(task: str) -> None:
     st.session_state[TASK] = task
     put(())
 

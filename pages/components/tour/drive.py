@@ -84,7 +84,7 @@ def tour_button(trace: RunTrace | None) -> None:
     label = "Take the tour" if left is None else "Resume tour"
     help_ = "One minute with simulated workers: a wrong answer, why it is wrong, and how it becomes right"
     icon = ":material/tour:"
-    st.button(label, key="take-tour", icon=icon, type="tertiary", help=help_, on_click=_take, args=(left,))
+    st.button(label, key="take-tour", icon=icon, type="tertiary", help=help_, on_click=_begin, args=(left,))
 
 
 def _place_of(trace: RunTrace | None) -> tuple[str, str] | None:
@@ -93,7 +93,7 @@ def _place_of(trace: RunTrace | None) -> tuple[str, str] | None:
     return None if trace is None or kind is None else (trace.run_id, story.stop_at("", kind).name)
 
 
-def _take(left: tuple[str, str] | None) -> None:
+def _begin(left: tuple[str, str] | None) -> None:
     try:
         run_id, stop = left or (current().host.start(story.first_request()), story.STOPS[0].name)
     except InspectorError as error:

@@ -81,7 +81,7 @@ async def test_the_first_piece_goes_out_at_once_and_the_rest_waits() -> None:
         buffer.add(piece)
     await turns()
     assert texts(sink) == ["a"]
-    assert len(buffer.take()) == 1
+    assert len(buffer.drain()) == 1
 
 
 async def test_text_that_stalls_is_written_without_another_piece() -> None:
@@ -123,7 +123,7 @@ async def test_text_that_was_taken_while_it_waited_leaves_the_next_its_turn() ->
     buffer.add("a")
     await turns()
     buffer.add("b")
-    assert len(buffer.take()) == 1
+    assert len(buffer.drain()) == 1
     await asyncio.sleep(0.05)
     buffer.add("c")
     await until(sink, ["a", "c"])
@@ -156,8 +156,8 @@ async def test_what_is_taken_is_not_written_again() -> None:
     sink = MemorySink()
     buffer = buffer_of(await recorder_of(sink), interval_ms=0)
     buffer.add("a")
-    assert [event.model_dump()["text"] for event in buffer.take()] == ["a"]
-    assert buffer.take() == []
+    assert [event.model_dump()["text"] for event in buffer.drain()] == ["a"]
+    assert buffer.drain() == []
     await turns()
     assert texts(sink) == []
 
@@ -211,4 +211,4 @@ async def test_after_a_write_that_failed_no_other_is_tried() -> None:
     sink.gate.set()
     await turns(50)
     assert sink.asked == 1
-    assert len(buffer.take()) == 1
+    assert len(buffer.drain()) == 1

@@ -100,7 +100,7 @@ async def test_a_feed_that_nobody_reads_holds_a_bounded_number_of_events_and_say
     group = [StoredEvent(sequence, step_started("r1", 0, 30)) for sequence in range(1, 1001)]
     feed.push(group)
     feed.push(group)
-    assert feed.take() == ([*group, *group], False)
+    assert feed.drain() == ([*group, *group], False)
     assert not feed.news.is_set()
     for _ in range(3):
         feed.push(group)
@@ -108,9 +108,9 @@ async def test_a_feed_that_nobody_reads_holds_a_bounded_number_of_events_and_say
     assert feed.events == []
     feed.push(group[:1])
     assert feed.news.is_set()
-    assert feed.take() == ([], True)
+    assert feed.drain() == ([], True)
     feed.push(group[:1])
-    assert feed.take() == (group[:1], False)
+    assert feed.drain() == (group[:1], False)
 
 
 async def test_a_run_of_another_process_is_followed_too(store: Store, url: str) -> None:

@@ -76,18 +76,18 @@ def assign_roles(
     Args:
         chance: share of steps that go to any present worker instead of the best one, drawn by ``rng``.
     """
-    taken: list[int] = []
+    roles: list[int] = []
     for part in parts:
         if part.startswith("="):
-            taken.append(taken[int(part[1:])])
+            roles.append(roles[int(part[1:])])
             continue
-        free = [role for role in present if role not in taken] if part.endswith("!") else []
+        free = [role for role in present if role not in roles] if part.endswith("!") else []
         who = free or list(present)
         if rng is not None and rng.random() < chance:
-            taken.append(rng.choice(who))
+            roles.append(rng.choice(who))
         else:
-            taken.append(min(who, key=PARTS[part.rstrip("!")].index))
-    return tuple(taken)
+            roles.append(min(who, key=PARTS[part.rstrip("!")].index))
+    return tuple(roles)
 
 
 _KINDS_OF_MAIN_PART = {

@@ -39,7 +39,7 @@ def move(step: int, to: int) -> dict[str, object]:
 
 
 def made(*changes: dict[str, object]) -> drafts.Draft:
-    return graph_changes.take(drafts.begin(PLAN), sent(*changes), NOTHING_APPLIED)[0]
+    return graph_changes.apply_changes(drafts.begin(PLAN), sent(*changes), NOTHING_APPLIED)[0]
 
 
 def lists(draft: drafts.Draft) -> list[object]:
@@ -71,14 +71,14 @@ def test_only_earlier_steps_can_be_given() -> None:
 
 
 def test_a_change_is_made_once_however_often_it_is_sent() -> None:
-    draft, taken = graph_changes.take(drafts.begin(PLAN), sent(cut(1, 0)), NOTHING_APPLIED)
-    assert taken.as_data() == {"page": "p", "number": 1}
-    again, taken = graph_changes.take(drafts.undo(draft), sent(cut(1, 0)), taken)
+    draft, applied = graph_changes.apply_changes(drafts.begin(PLAN), sent(cut(1, 0)), NOTHING_APPLIED)
+    assert applied.as_data() == {"page": "p", "number": 1}
+    again, applied = graph_changes.apply_changes(drafts.undo(draft), sent(cut(1, 0)), applied)
     assert not again.changed
-    draft, taken = graph_changes.take(again, sent(cut(1, 0), move(2, 1)), taken)
+    draft, applied = graph_changes.apply_changes(again, sent(cut(1, 0), move(2, 1)), applied)
     assert [step.instruction[0] for step in draft.workflow.steps] == ["a", "c", "b"]
     assert lists(draft) == [(), "all", (0,)]
-    assert taken.as_data() == {"page": "p", "number": 2}
+    assert applied.as_data() == {"page": "p", "number": 2}
 
 
 def test_what_was_made_in_the_graph_is_undone_and_redone_by_its_keys() -> None:
@@ -95,11 +95,11 @@ def test_a_step_that_is_shifted_by_key_counts_from_where_it_is_by_then() -> None
 
 
 def test_another_page_counts_from_one() -> None:
-    _, taken = graph_changes.take(drafts.begin(PLAN), sent(cut(1, 0)), NOTHING_APPLIED)
+    _, applied = graph_changes.apply_changes(drafts.begin(PLAN), sent(cut(1, 0)), NOTHING_APPLIED)
     other = sent(cut(2, 1)).model_copy(update={"page": "q"})
-    draft, taken = graph_changes.take(drafts.begin(PLAN), other, taken)
+    draft, applied = graph_changes.apply_changes(drafts.begin(PLAN), other, applied)
     assert lists(draft) == [(), (0,), (0,)]
-    assert taken.numbers == {"p": 1, "q": 1}
+    assert applied.numbers == {"p": 1, "q": 1}
 
 
 def test_what_a_browser_should_not_send_is_no_change() -> None:
@@ -138,7 +138,7 @@ def test_no_change_in_the_graph_makes_a_plan_faulty_and_each_can_be_undone(
         Step(instruction=f"{n} {{question}}", agent=AGENT, access_list=(n - 1,) if n else ()) for n in range(size)
     )
     begun = drafts.begin(Workflow(steps=steps))
-    draft, _ = graph_changes.take(begun, sent(*changes), NOTHING_APPLIED)
+    draft, _ = graph_changes.apply_changes(begun, sent(*changes), NOTHING_APPLIED)
     assert validate(draft.workflow, [AGENT], max_steps=size).faults == ()
     for _ in draft.past:
         draft = drafts.undo(draft)
