@@ -289,7 +289,7 @@ def test_a_conductor_that_dies_is_an_end_that_says_how_to_go_on(
 
 
 def test_the_cap_counts_what_a_killed_process_had_begun(
-    provider: ScriptedProvider, pool_file: Path, task_file: Path
+    provider: ScriptedProvider, pool_file: Path, task_file: Path, data: Path
 ) -> None:
     command = [
         sys.executable, "-m", "conductor_core", "evaluate", "--suite", str(task_file), "--orchestrators",
@@ -300,7 +300,11 @@ def test_the_cap_counts_what_a_killed_process_had_begun(
         command, cwd=ROOT, env=os.environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     assert provider.wait_until(lambda it: len(it.completions) == 1, timeout_s=60)
-    time.sleep(2)  # what streamed is written within a fraction of that
+    store = open_store(f"sqlite:///{data / 'conductor-inspector.sqlite3'}")
+    while not any(step.output for run in store.runs() for step in store.read(run.run_id).steps):
+        assert process.poll() is None
+        time.sleep(0.02)
+    store.close()
     process.kill()
     process.communicate()
     done = subprocess.run([*command, "--resume"], cwd=ROOT, env=os.environ, capture_output=True, text=True, check=False)
