@@ -25,9 +25,9 @@ import httpx2
 
 from benchmarks.paced_provider import provider
 from conductor_core.chat.messages import Finished, Message, TextDelta, WorkerSpec
+from conductor_core.providers.openai import OpenAIDialect
 from conductor_core.providers.transport import AiohttpTransport, tls
 from conductor_core.workers.http import HttpWorker
-from conductor_core.workers.openai import OpenAIDialect
 
 QUESTION = (Message(role="user", content="What is 6 times 7?"),)
 ROWS = {
@@ -56,7 +56,7 @@ def _bytes_only(spec: WorkerSpec) -> Callable[[], Awaitable[int]]:
 
 def _worker(spec: WorkerSpec, transport: httpx2.AsyncBaseTransport) -> Callable[[], Awaitable[int]]:
     worker = HttpWorker(spec, OpenAIDialect())
-    worker._transport = transport
+    worker.client._transport = transport
 
     async def once() -> int:
         chunks = [chunk async for chunk in worker.answer(QUESTION)]

@@ -33,6 +33,7 @@
     │   │   ├── WorkerUnpaid            no credit or quota is left
     │   │   ├── WorkerModelUnknown      no such model on the server or this machine, or no such path
     │   │   ├── WorkerContextOverflow   longer than the model's context
+    │   │   ├── WorkerNoImages          its model does not see images
     │   │   └── WorkerFiltered          a filter of the provider's refuses what was asked
     │   └── WorkerOutputTooLarge    more bytes than this worker may send
     ├── LimitReached            a budget of the run: steps, tokens, USD, seconds, depth
@@ -223,6 +224,11 @@ class WorkerContextOverflow(WorkerRefused):
         super().__init__(message, of_request=True)
 
 
+class WorkerNoImages(WorkerRefused):
+    def __init__(self, message: str) -> None:
+        super().__init__(message, of_request=True)
+
+
 class WorkerFiltered(WorkerRefused):
     """A filter refused what was asked. Key and model are not at fault, and the step ends as ``filtered``."""
 
@@ -293,6 +299,8 @@ ADVICE: Mapping[str, str] = MappingProxyType(
         "this machine: the Models page downloads it.",
         "WorkerContextOverflow": "Let the step read fewer steps, shorten its instruction, or give it to a worker with "
         "a longer context, under Edit plan.",
+        "WorkerNoImages": 'Remove "image" from accepts of this worker in the pool file, or load its projector file '
+        f"(mmproj) at the server. Then re-run: {_REUSED}.",
         "WorkerFiltered": _ASK_OTHERWISE,
         "WorkerRefused": "The server does not accept this request: check the worker's model, base_url and params in "
         "the pool file.",

@@ -2,6 +2,7 @@
 
 import ipaddress
 import socket
+from collections import OrderedDict
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from conductor_core.privacy import masking
+from conductor_core.providers import client
 
 # The same cases in every run, on a quiet machine and on a busy one; what `make fuzz` finds becomes an @example.
 _PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -43,6 +45,12 @@ def _only_loopback(monkeypatch: pytest.MonkeyPatch) -> None:
 def _own_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     """A key that one test sends is not masked in the next."""
     monkeypatch.setattr(masking, "_known", masking._Known())
+
+
+@pytest.fixture(autouse=True)
+def _own_servers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What one test's server refuses is not remembered of the next server on its port."""
+    monkeypatch.setattr(client, "_refusals", OrderedDict())
 
 
 @pytest.fixture(autouse=True)

@@ -199,32 +199,87 @@ def conversation_of(task: str, images: Sequence[ImagePart], before: Sequence[Mes
 
 
 class Usage(Frozen):
-    """Tokens of one call, or a sum of calls. ``estimated``: whether we estimated a part that no provider reported."""
+    """Tokens of one call, or a sum of calls.
+
+    Attributes:
+        input_tokens: all that was read. ``cached_input_tokens`` of them came from the provider's cache, and
+            ``cache_write_tokens`` were written into it. None: nobody said.
+        output_tokens: all that was written; ``reasoning_tokens`` of them are reasoning. None: nobody said.
+        orchestration_input_tokens, orchestration_cached_input_tokens, orchestration_output_tokens: what a server that
+            itself runs a workflow read, read from a cache and wrote for it, within the totals. None: nobody said.
+        estimated: whether we estimated a part that no provider reported.
+    """
 
     input_tokens: NonNegativeInt = 0
     output_tokens: NonNegativeInt = 0
     estimated: bool = False
+    cached_input_tokens: NonNegativeInt | None = None
+    cache_write_tokens: NonNegativeInt | None = None
+    reasoning_tokens: NonNegativeInt | None = None
+    orchestration_input_tokens: NonNegativeInt | None = None
+    orchestration_cached_input_tokens: NonNegativeInt | None = None
+    orchestration_output_tokens: NonNegativeInt | None = None
 
     @property
     def total_tokens(self) -> int:
         return self.input_tokens + self.output_tokens
 
     def __add__(self, other: "Usage") -> "Usage":
+        parts = {name: _sum_of_known(getattr(self, name), getattr(other, name)) for name in _PARTS_OF_USAGE}
         return Usage(
             input_tokens=self.input_tokens + other.input_tokens,
             output_tokens=self.output_tokens + other.output_tokens,
             estimated=self.estimated or other.estimated,
+            **parts,
         )
 
 
+_PARTS_OF_USAGE = tuple(name for name, field in Usage.model_fields.items() if field.default is None)
+
+
+def _sum_of_known(one: int | None, other: int | None) -> int | None:
+    return other if one is None else one if other is None else one + other
+
+
+class LongPrompts(Frozen):
+    """What a call costs whose prompt has more than ``above`` tokens: all of it, in USD per million tokens."""
+
+    above: PositiveInt
+    input: NonNegativeFloat
+    output: NonNegativeFloat
+    cached_input: NonNegativeFloat | None = None
+    cache_write: NonNegativeFloat | None = None
+
+
 class Price(Frozen):
-    """USD per million tokens."""
+    """USD per million tokens. ``cached_input``, ``cache_write``: None: unknown, so such tokens count as ``input``."""
 
     input: NonNegativeFloat
     output: NonNegativeFloat
+    cached_input: NonNegativeFloat | None = None
+    cache_write: NonNegativeFloat | None = None
+    long: LongPrompts | None = None
 
     def cost_usd(self, usage: Usage) -> float:
-        return (usage.input_tokens * self.input + usage.output_tokens * self.output) / 1e6
+        """Returns what one call costs. Where a cache is priced differently and nobody said how, this is a bound."""
+        price = self._of(usage)
+        cached, written = usage.cached_input_tokens or 0, usage.cache_write_tokens or 0
+        plain = max(0, usage.input_tokens - cached - written)
+        reading = plain * price.input
+        reading += cached * (price.input if price.cached_input is None else price.cached_input)
+        # Writing into a cache costs more than reading where it costs anything apart (Anthropic: 1.25 to 2 times).
+        reading += written * (price.input * 2 if price.cache_write is None else price.cache_write)
+        return (reading + usage.output_tokens * price.output) / 1e6
+
+    def is_bound(self, usage: Usage) -> bool:
+        """Whether ``cost_usd`` is only the most that the call may have cost: what a cache costs is not known."""
+        price = self._of(usage)
+        unpriced = bool(usage.cached_input_tokens) and price.cached_input is None
+        unpriced = unpriced or (bool(usage.cache_write_tokens) and price.cache_write is None)
+        return unpriced and price.input > 0
+
+    def _of(self, usage: Usage) -> "Price | LongPrompts":
+        return self if self.long is None or usage.input_tokens <= self.long.above else self.long
 
 
 FREE = Price(input=0, output=0)
@@ -289,6 +344,50 @@ class ReasoningDelta:
     text: str
 
 
+@dataclass(frozen=True, slots=True)
+class TextWasReasoning:
+    """All text so far was reasoning: its end came without a beginning, which stood in the prompt."""
+
+
+class Departure(Frozen):
+    """How a call departed from what was configured, or its answer from what its protocol says.
+
+    Attributes:
+        kind: ``left_out``: a parameter that the server refuses. ``renamed``: it wanted the parameter under another name
+            (``text``). ``system_in_user``: its model has no system role. ``turn_token``: the answer was cut at a token
+            of a chat template. ``lone_close``: reasoning ended that had not begun.
+            ``unknown_field``: the server sent it.
+        what: the parameter, token or field. text: what followed the token, or what the field held.
+    """
+
+    kind: Literal["left_out", "renamed", "system_in_user", "turn_token", "lone_close", "unknown_field"]
+    what: str
+    text: str = ""
+
+    @property
+    def in_words(self) -> str:
+        """One sentence for people, with what to do where something can be done."""
+        match self.kind:
+            case "left_out":
+                return f"The server refuses {self.what}, so it was asked without."
+            case "renamed":
+                return f"The server wants {self.what} to be called {self.text}, so it was sent under that name."
+            case "system_in_user":
+                return "The server's model takes no system message, so its text began the user's message."
+            case "turn_token":
+                rest = f" {len(self.text):,} characters after it are kept in the record." if self.text.strip() else ""
+                return (
+                    f"The model wrote the template token {self.what}, where the answer was cut.{rest} Check the chat "
+                    "template and the stop tokens of its server."
+                )
+            case "lone_close":
+                return (
+                    f"{self.what} ended reasoning whose beginning was in the prompt; what came before it is reasoning."
+                )
+            case "unknown_field":
+                return f"The server sent a field that is not known here, {self.what}; it is kept in the record."
+
+
 class ToolCall(Frozen):
     """A tool that a model called although it was offered none. The call is recorded as it came, and is not run."""
 
@@ -303,6 +402,7 @@ class Finished(Frozen):
         usage, cost_usd, model: as the provider reports them; None if it does not.
         refusal: what the model, or a filter, said instead of an answer.
         tool_calls: the tools that it called instead of answering, or besides.
+        departures: how the call or its answer departed from what was asked for.
     """
 
     finish_reason: FinishReason
@@ -311,6 +411,7 @@ class Finished(Frozen):
     model: str | None = None
     refusal: str = ""
     tool_calls: tuple[ToolCall, ...] = ()
+    departures: tuple[Departure, ...] = ()
 
     def ending(self, text: str) -> Ending:
         """Returns how an answer ended whose whole text is ``text``."""
@@ -325,7 +426,7 @@ class Finished(Frozen):
         return "completed" if self.finish_reason == "stop" else "cut"
 
 
-Chunk = TextDelta | ReasoningDelta | Finished
+Chunk = TextDelta | ReasoningDelta | TextWasReasoning | Finished
 
 
 class Worker(Protocol):
@@ -427,6 +528,7 @@ class PlanFinished(Frozen):
     choices: tuple[TokenChoice, ...] = ()
     told_by_server: bool = False
     precision: Packed | None = None
+    departures: tuple[Departure, ...] = ()
 
 
 class ParentPlan(Frozen):

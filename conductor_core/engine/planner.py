@@ -290,6 +290,7 @@ class _Writing:
         streamed = self._deltas.drain()
         now_ms = self._recorder.now_ms()
         precision = self._finished.precision if self._finished is not None else None
+        departures = self._finished.departures if self._finished is not None else ()
         if checked.workflow is not None:
             event: ev.Event = ev.PlanCompleted(
                 run_id=self._recorder.run_id,
@@ -308,6 +309,7 @@ class _Writing:
                 first_token_ms=self._first_token_ms,
                 duration_ms=now_ms - self._started_ms,
                 precision=precision,
+                departures=departures,
             )
         else:
             event = ev.PlanRejected(
@@ -323,6 +325,7 @@ class _Writing:
                 at_list_price=spent.at_list_price,
                 duration_ms=now_ms - self._started_ms,
                 precision=precision,
+                departures=departures,
                 will_retry=self._attempt < self._state.settings.plan_attempts,
             )
         await self._recorder.emit(*streamed, event)

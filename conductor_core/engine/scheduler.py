@@ -73,6 +73,7 @@ def reuse(state: RunState, path: Path, step: Step, step_input: StepInput, record
             answered_by=recorded.answered_by,
             passed_on=recorded.ending == "completed" or state.on_incomplete == "allow",
             reasoning=recorded.reasoning,
+            departures=recorded.departures,
         )
     )
     task, ending, by = state.request.task, recorded.ending, recorded.answered_by

@@ -5,7 +5,15 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from conductor_core.chat.messages import IN_WORDS, Finished, Message, ReasoningDelta, Usage, WorkerSpec
+from conductor_core.chat.messages import (
+    IN_WORDS,
+    Finished,
+    Message,
+    ReasoningDelta,
+    TextWasReasoning,
+    Usage,
+    WorkerSpec,
+)
 from conductor_core.chat.progress import Progress, watching
 from conductor_core.chat.usage import estimate_input_tokens, tokens_of
 from conductor_core.engine.budgets import LiveCall
@@ -42,6 +50,7 @@ class _Brought:
 
     Attributes:
         agent: who wrote it; None: the step's own worker.
+        reasoning: all of it, if some came as the answer's text; None: it came apart.
         paid: whether its spending is recorded already.
     """
 
@@ -49,6 +58,7 @@ class _Brought:
     output: str
     agent: str | None
     reasoned: bool
+    reasoning: str | None = None
     paid: bool = False
 
 
@@ -92,7 +102,8 @@ class StepCall:
                     message = f"worker {self._spec.name} broke unexpectedly, see the log: {name}: {error}"
                     await self._fail(name, masking.known().text(message), self._spent(None))
                     return None
-                brought = _Brought(finished, "".join(self._text), self._other, self._reasoned)
+                reasoning = "".join(self._reasoning) if self._moved else None
+                brought = _Brought(finished, "".join(self._text), self._other, self._reasoned, reasoning)
                 if not await self._better_than(brought):
                     return self._complete(brought)
         finally:
@@ -115,7 +126,8 @@ class StepCall:
 
     def _begin_attempt(self) -> None:
         self._text: list[str] = []
-        self._reasoned = False
+        self._reasoning: list[str] = []
+        self._reasoned = self._moved = False
         self._output_characters = 0
         self._first_token_ms: float | None = None
 
@@ -160,6 +172,10 @@ class StepCall:
                     async for chunk in stream:
                         if isinstance(chunk, Finished):
                             return chunk
+                        if isinstance(chunk, TextWasReasoning):
+                            self._reasoning, self._text = [*self._reasoning, *self._text], []
+                            self._reasoned = self._moved = True
+                            continue
                         self._receive(whole_characters(chunk.text), reasoning=isinstance(chunk, ReasoningDelta))
         except TimeoutError as error:
             if not limit.expired():
@@ -247,6 +263,7 @@ class StepCall:
             self._first_token_ms = self._recorder.now_ms() - self._started_ms
         if reasoning:
             self._reasoned = True
+            self._reasoning.append(text)
         else:
             self._text.append(text)
         self._output_characters += len(text)
@@ -374,6 +391,8 @@ class StepCall:
                 tool_calls=finished.tool_calls,
                 answered_by=brought.agent,
                 passed_on=ending == "completed" or self._state.on_incomplete == "allow",
+                reasoning=brought.reasoning,
+                departures=finished.departures,
             ),
         )
         task = self._state.request.task

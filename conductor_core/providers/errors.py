@@ -1,25 +1,163 @@
-"""Reads the error replies of servers, for workers and Conductors alike."""
+"""What goes wrong at a server, for workers and Conductors alike: its kind, and one clear line about it.
+
+What a server says decides before its status: servers give one fault many statuses. A line names who was asked, what
+happened and what to do. It never holds a page of HTML or a control character: a server's words are untrusted, so they
+are masked, cleaned and cut before they are quoted.
+"""
 
 import email.utils
 import json
 import math
 import re
+import socket
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
+
+import httpx2
 
 from conductor_core.privacy.masking import one_line
+from conductor_core.providers.transport import causes, no_certificate
 
+FaultKind = Literal[
+    "filtered",
+    "unpaid",
+    "key",
+    "too_long",
+    "no_images",
+    "model",
+    "rate",
+    "timeout",
+    "loading",
+    "failed",
+    "refused",
+    "unreachable",
+    "certificate",
+    "cut",
+    "too_large",
+]
+
+
+class ServerFault(Exception):
+    """A call that brought no whole answer. Workers and Conductors make their own errors of it.
+
+    Attributes:
+        retry_after_s: how long the server asked us to wait, if it did.
+        of_request: whether the server refused this request, and may accept another.
+        reply: what the server said.
+    """
+
+    def __init__(
+        self,
+        kind: FaultKind,
+        message: str,
+        *,
+        retry_after_s: float | None = None,
+        of_request: bool = False,
+        reply: "ErrorReply | None" = None,
+    ) -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.retry_after_s = retry_after_s
+        self.of_request = of_request
+        self.reply = reply or ErrorReply()
+
+
+_MOST_SEARCHED = 4000
 _HTML = re.compile(r"<(?:!doctype|html|head|body|script|style|title|meta|div|h1|p)\b", re.IGNORECASE)
-_NO_QUOTA = frozenset(
-    {"insufficient_quota", "insufficient_credits", "billing_hard_limit_reached", "billing_not_active"}
+_FLAGGED = frozenset(
+    {"content_policy_violation", "content_filter", "refusal", "data_inspection_failed", "ResponsibleAIPolicyViolation"}
 )
-_NO_CREDIT = re.compile(r"\bcredit balance\b|\binsufficient (?:credits?|balance|funds|quota)", re.IGNORECASE)
-"""Words for an account without credit: Anthropic uses them with status 400, others with 403 or 429."""
-_FLAGGED = frozenset({"content_policy_violation", "content_filter", "refusal", "data_inspection_failed"})
 """Codes of a filter that refused what was asked: OpenRouter's with status 403 (https://openrouter.ai/docs/errors), and
 those of Azure, OpenAI and Alibaba with 400."""
+_STATUS_OF_CODE = {
+    "insufficient_quota": 402,
+    "insufficient_credits": 402,
+    "billing_hard_limit_reached": 402,
+    "billing_not_active": 402,
+    "billing_error": 402,
+    "budget_exceeded": 402,
+    "authentication_error": 401,
+    "invalid_api_key": 401,
+    "API_KEY_INVALID": 401,
+    "permission_error": 403,
+    "not_found_error": 404,
+    "model_not_found": 404,
+    "NotFoundError": 404,
+    "request_too_large": 413,
+    "invalid_request_error": 400,
+    "context_length_exceeded": 400,
+    "exceed_context_size_error": 400,
+    "content_filter": 400,
+    "content_policy_violation": 400,
+    "rate_limit_error": 429,
+    "rate_limit_exceeded": 429,
+    "api_error": 500,
+    "server_error": 500,
+    "timeout_error": 504,
+    "overloaded_error": 529,
+}
+"""Statuses that providers put into words in an error object: OpenAI's ``code`` and ``type``, Anthropic's ``type``
+(https://docs.anthropic.com/en/api/errors), llama.cpp's and LiteLLM's ``type``."""
+
+
+def _words(*patterns: str) -> re.Pattern[str]:
+    return re.compile("|".join(patterns), re.IGNORECASE | re.DOTALL)
+
+
+_SAID: tuple[tuple[FaultKind, re.Pattern[str]], ...] = (
+    (
+        "filtered",  # Azure OpenAI
+        _words(r"content management policy", r"\binput (?:was|has been) flagged", r"data inspection failed"),
+    ),
+    (
+        "unpaid",  # Anthropic with 400, others with 403 or 429; LiteLLM's budgets with 400
+        _words(
+            r"\bcredit balance\b",
+            r"\binsufficient (?:credits?|balance|funds|quota)",
+            r"\bmore credits\b",
+            r"check your plan and billing",
+            r"\bbudget has been exceeded\b|\bexceeded (?:your )?budget\b|\bbudget.{0,20}exceeded\b",
+            r"billing (?:hard )?limit",
+        ),
+    ),
+    (
+        "key",  # Google with 400, OpenRouter with an error object under 200
+        _words(
+            r"api[ _-]?key (?:is )?(?:not valid|invalid|expired|not found)|\binvalid (?:x-)?api[ _-]?key",
+            r"incorrect api[ _-]?key|\bno auth credentials\b|\binvalid authentication\b|unauthorized",
+        ),
+    ),
+    (
+        "too_long",  # vLLM, SGLang, llama.cpp (also with 500), Ollama, LM Studio, OpenAI, Anthropic, Google, Groq
+        _words(
+            r"context[ _-]?(?:length|window|size)",
+            r"maximum (?:number of tokens|input|context)|too many (?:input )?tokens",
+            r"(?:prompt|input|request) is too (?:long|large)|request too large",
+            r"exceeds? the (?:model's )?(?:maximum|available) (?:context|length|tokens|number of tokens)",
+            r"token count.{0,40}exceeds",
+            r"reduce (?:the length of (?:the|your) (?:messages|prompt)|your (?:message|prompt))",
+        ),
+    ),
+    (
+        "no_images",  # llama.cpp with 500, vLLM, Ollama, OpenRouter
+        _words(
+            r"image input is not supported|mmproj|multimodal",
+            r"(?:does not|doesn't|do not|cannot|can't) (?:support|accept|handle|process|read|see) (?:image|vision)",
+            r"no endpoints found that support image|image_url.{0,40}(?:not supported|unsupported|invalid)",
+            r"\b(?:images?|vision) (?:inputs? )?(?:is|are) not supported",
+        ),
+    ),
+    (
+        "model",  # LiteLLM and OpenRouter with 400, Ollama, vLLM
+        _words(
+            r"not a valid model|invalid model name|unknown model|no such model|model_not_found",
+            r"\bmodel\b.{0,80}\b(?:does not exist|not found|is not available|not supported by)",
+        ),
+    ),
+)
+"""What servers say, by what it means, whatever the status. The first that fits decides."""
 _LOADING = re.compile(
     r"\bloading\b.{0,40}\bmodel|\bmodel\b.{0,120}\b(?:loading|being loaded|not (?:yet )?(?:loaded|ready))\b"
     r"|\bwarming up\b|\bstarting up\b",
@@ -27,19 +165,18 @@ _LOADING = re.compile(
 )
 """Words of llama.cpp ("Loading model"), Ollama ("llm server loading model"), TGI and the hub ("Model X is currently
 loading") and vLLM's front ends, with status 503."""
-_TOO_LONG = re.compile(
-    r"context[ _-]?(?:length|window|size)|maximum (?:number of tokens|input|context)|too many (?:input )?tokens"
-    r"|prompt is too long|input is too long|exceeds? the (?:model's )?(?:maximum|available) (?:context|length|tokens)",
-    re.IGNORECASE,
-)
-"""Words of vLLM, SGLang, llama.cpp, Ollama, OpenAI and Anthropic."""
+_RATE = re.compile(r"\brate.?limit|\btoo many requests\b", re.IGNORECASE)
+_OF_REQUEST = frozenset({400, 413, 422})
 
 
 class ErrorReply(NamedTuple):
-    """An error reply: its message, fit to be quoted, and the provider's code for it; each empty if unknown."""
+    """An error reply: its message, fit to be quoted, the provider's codes for it, and the parameter that it names."""
 
     text: str = ""
-    code: str = ""
+    codes: tuple[str, ...] = ()
+    parameter: str = ""
+    whole: str = ""
+    """All that it says, not cut: to be searched, never to be shown."""
 
 
 def read_error_reply(body: bytes, content_type: str = "") -> ErrorReply:
@@ -50,25 +187,48 @@ def read_error_reply(body: bytes, content_type: str = "") -> ErrorReply:
     try:
         return error_reply_of(json.loads(text))
     except (ValueError, RecursionError):
-        return ErrorReply() if text.startswith(("{", "[")) else ErrorReply(_quotable(text))
+        return ErrorReply() if text.startswith(("{", "[")) else ErrorReply(_quotable(text), whole=text[:_MOST_SEARCHED])
 
 
 def error_reply_of(document: Any) -> ErrorReply:
     """Returns the error reply in an error object that was already parsed."""
-    return ErrorReply(_quotable(_message_of(document) or ""), _code_of(document))
+    said = _message_of(document) or ""
+    named = _field_of(document, "param")
+    return ErrorReply(
+        _quotable(said), _codes_of(document), named if isinstance(named, str) else "", said[:_MOST_SEARCHED]
+    )
 
 
 def _quotable(text: str) -> str:
     return "" if _HTML.search(text) else one_line(text)
 
 
-def _code_of(document: Any) -> str:
-    found = document.get("error", document) if isinstance(document, dict) else None
-    if not isinstance(found, dict):
-        return ""
-    if isinstance(more := found.get("metadata"), dict) and "flagged_input" in more:
-        return "content_policy_violation"
-    return next((word for key in ("code", "type") if isinstance(word := found.get(key), str)), "")
+def _error_in(document: Any) -> Any:
+    """Returns the error object of a document, which may be a list of one (Google)."""
+    if isinstance(document, list) and document:
+        document = document[0]
+    return document.get("error", document) if isinstance(document, dict) else None
+
+
+def _field_of(document: Any, name: str) -> Any:
+    found = _error_in(document)
+    return found.get(name) if isinstance(found, dict) else None
+
+
+def _codes_of(document: Any) -> tuple[str, ...]:
+    words: list[Any] = []
+    for found in (_error_in(document), document):
+        if not isinstance(found, dict):
+            continue
+        metadata, inner, details = (found.get(name) for name in ("metadata", "innererror", "details"))
+        if isinstance(metadata, dict) and "flagged_input" in metadata:
+            words.append("content_policy_violation")
+        words += [found.get(key) for key in ("code", "type", "status")]
+        words += [inner.get("code")] if isinstance(inner, dict) else []
+        words += (
+            [each.get("reason") for each in details[:3] if isinstance(each, dict)] if isinstance(details, list) else []
+        )
+    return tuple(str(word)[:100] for word in words if isinstance(word, str | int) and not isinstance(word, bool))
 
 
 def _message_of(document: Any, levels: int = 8) -> str | None:
@@ -83,24 +243,136 @@ def _message_of(document: Any, levels: int = 8) -> str | None:
     return next((found for item in inside if levels and (found := _message_of(item, levels - 1))), None)
 
 
-def filtered(status: int, code: str) -> bool:
-    """Whether a filter refused what was asked."""
-    return status in (400, 403) and code in _FLAGGED
+def kind_of(status: int, said: ErrorReply) -> FaultKind:
+    """Returns what a reply means: by what it says, then by its codes, then by its status."""
+    if not _FLAGGED.isdisjoint(said.codes) and status in (200, 400, 403):
+        return "filtered"
+    stated = status_of(said)
+    if status == 402 or any(_STATUS_OF_CODE.get(code) == 402 for code in said.codes) or "402" in said.codes:
+        return "unpaid"
+    limited = 429 in (status, stated)
+    for kind, pattern in _SAID:
+        if pattern.search(said.whole) and not (limited and kind in ("key", "model")):
+            return kind
+    if _LOADING.search(said.whole) and status == 503:
+        return "loading"
+    if "no endpoints found" in said.whole.lower():  # OpenRouter: the account's own rules leave none
+        return "refused"
+    return _kind_of_status(status if status not in (200, 400, 500) or stated is None else stated, said)
 
 
-def unpaid(status: int, code: str, text: str) -> bool:
-    """Whether the account has no credit or quota left. Providers use several statuses for that."""
-    return status == 402 or code in _NO_QUOTA or (status in (400, 403, 429) and bool(_NO_CREDIT.search(text)))
+def _kind_of_status(status: int, said: ErrorReply) -> FaultKind:
+    if status in (401, 403):
+        return "key"
+    if status == 404:
+        return "model"
+    if status == 429:
+        return "rate"
+    if status in (408, 504, 524):
+        return "timeout"
+    if status >= 500 or status in (409, 425):
+        return "failed"
+    if status == 200:
+        return "rate" if _RATE.search(said.whole) else "failed"
+    return "refused"
 
 
-def loading(status: int, text: str) -> bool:
-    """Whether the server is loading its model and will answer then."""
-    return status == 503 and bool(_LOADING.search(text))
+def status_of(said: ErrorReply) -> int | None:
+    """Returns the HTTP status that an error object's codes stand for: 429, "429" or "rate_limit_error"."""
+    for word in said.codes:
+        status = int(word) if word.isascii() and word.isdecimal() and len(word) == 3 else _STATUS_OF_CODE.get(word)
+        if status is not None and 400 <= status < 600:
+            return status
+    return None
 
 
-def too_long(status: int, code: str, text: str) -> bool:
-    """Whether the request is longer than the model's context."""
-    return status in (400, 413, 422) and (code == "context_length_exceeded" or bool(_TOO_LONG.search(text)))
+def fault_of_reply(
+    where: str, status: int, said: ErrorReply, *, key_hint: str, wait_s: float | None = None
+) -> ServerFault:
+    """Returns the fault of an HTTP reply, or of an error object in place of an answer (``status`` 200).
+
+    Args:
+        where: who was asked, as ``worker w: 127.0.0.1:9``. key_hint: what to do about a key that is refused.
+    """
+    kind = kind_of(status, said)
+    shown = status if status != 200 else status_of(said)
+    number = "" if shown is None else f" {shown}"
+    quoted = f" ({said.text})" if said.text else ""
+    wait = "" if wait_s is None else f", asking to wait {wait_s:.0f} s"
+    under = f" with{number}" if number else ""
+    match kind:
+        case "filtered":
+            message = f"{where} refused what was asked{under}{quoted}; reword the task"
+        case "unpaid":
+            message = f"{where} wants to be paid first{quoted}; check the account's credit"
+        case "key":
+            message = f"{where} refused the key{under}{quoted}; {key_hint}"
+        case "too_long":
+            message = f"{where} finds the request longer than the model's context,{number}{quoted}; ask with less text"
+        case "no_images":
+            message = (
+                f"{where} cannot see images{under}{quoted}; take another worker, or load the model's projector file "
+                "(mmproj) at its server"
+            )
+        case "model":
+            message = f"{where} knows no such model or path,{number}{quoted}; check model and base_url"
+        case "rate":
+            message = f"{where} is limiting requests,{number}{wait}{quoted}; ask less at once, or wait"
+        case "timeout":
+            message = f"{where} gave up waiting,{number}{quoted}; try again"
+        case "loading":
+            message = f"{where} is loading its model,{number}{quoted}"
+        case "failed" if status == 200:
+            message = f"{where} sent an error instead of an answer{f', {shown}' if shown else ''}{quoted}; try again"
+        case "failed":
+            message = f"{where} failed{under}{quoted}; try again later"
+        case _ if 300 <= status < 400:
+            message = f"{where} redirects elsewhere,{number}, which is not followed; correct base_url"
+        case _:
+            message = f"{where} rejected the request{under}{quoted}; check model and params"
+    of_request = kind in ("filtered", "too_long", "no_images") or (kind == "refused" and status in (200, *_OF_REQUEST))
+    return ServerFault(kind, message, retry_after_s=wait_s, of_request=of_request, reply=said)
+
+
+def fault_of_connection(where: str, error: Exception, *, silence_s: float, answering: bool) -> ServerFault:
+    """Returns the fault of a failed connection.
+
+    Args:
+        silence_s: how long nothing may come. answering: whether the server had begun to answer.
+    """
+    if no_certificate(error):
+        words = "offers no valid TLS certificate; check base_url and the machine's certificates"
+        return ServerFault("certificate", f"{where} {words}")
+    if isinstance(error, httpx2.ConnectTimeout):
+        words = "did not accept a connection in time; is the server up and base_url right?"
+        return ServerFault("unreachable", f"{where} {words}")
+    if isinstance(error, httpx2.TimeoutException):
+        words = f"sent nothing for {silence_s:g} s; raise timeout_s or try again"
+        return ServerFault("timeout", f"{where} {words}")
+    if isinstance(error, httpx2.ProxyError):
+        variables = "http_proxy, https_proxy, all_proxy and no_proxy"
+        return ServerFault(
+            "unreachable", f"{where} is not reachable through the proxy ({one_line(str(error))}); check {variables}"
+        )
+    if isinstance(error, httpx2.LocalProtocolError | httpx2.UnsupportedProtocol):
+        words = "cannot be asked: the request is not valid HTTP; check base_url and the key"
+        return ServerFault("refused", f"{where} {words}")
+    if isinstance(error, httpx2.ConnectError):
+        return ServerFault("unreachable", f"{where} {_why_unreachable(error)}")
+    if answering:
+        return ServerFault("cut", f"{where} closed the connection in the middle of its answer; try again")
+    if isinstance(error, httpx2.RemoteProtocolError):
+        return ServerFault("unreachable", f"{where} answered with something that is not HTTP; check base_url")
+    return ServerFault("unreachable", f"{where} closed the connection without an answer; try again")
+
+
+def _why_unreachable(error: BaseException) -> str:
+    for cause in causes(error):
+        if isinstance(cause, socket.gaierror):
+            return "cannot be found: no such host name; check base_url"
+        if isinstance(cause, ConnectionRefusedError):
+            return "refuses connections: is the server running, and is base_url right?"
+    return "cannot be reached: is the server running, and is base_url right?"
 
 
 def retry_after_s(headers: Mapping[str, str], now_s: float | None = None) -> float | None:

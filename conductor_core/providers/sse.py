@@ -11,7 +11,7 @@ import httpx2
 
 @dataclass(frozen=True)
 class Body:
-    """A body that must be UTF-8 and must end within bounds. Read it once, by ``texts`` or by ``data``.
+    """A body that must be UTF-8 and must end within bounds. Read it once, by ``texts`` or by ``events``.
 
     httpx2 can read both too, but it passes each piece through eight generators, and it accepts invalid bytes.
 
@@ -31,26 +31,30 @@ class Body:
         """Yields the text, its lines ended by ``\\n``, and what comes before an invalid byte before the error."""
         utf8 = codecs.getincrementaldecoder("utf-8")()
         lines = io.IncrementalNewlineDecoder(utf8, translate=True)
-        allowed = self.most_bytes
+        allowed, began = self.most_bytes, False
         async for part in self.parts:
             allowed -= len(part)
             if allowed < 0:
                 raise self.too_large()
             held = len(utf8.getstate()[0])
             try:
-                yield lines.decode(part)
+                text = lines.decode(part)
+                if not began and text:
+                    text, began = text.removeprefix("\ufeff"), True  # a byte-order mark
+                yield text
             except UnicodeDecodeError as error:
                 yield lines.decode(part[: max(0, error.start - held)])
                 raise self.invalid() from None
         with suppress(UnicodeDecodeError):  # half a character: the stream is cut
             yield lines.decode(b"", final=True)
 
-    async def data(self) -> AsyncGenerator[str]:
-        """Yields the data of each server-sent event that has data. Skips names, ids and comments.
+    async def events(self) -> AsyncGenerator[tuple[str, str]]:
+        """Yields name and data of each server-sent event that has data. Skips ids and comments.
 
         Format: https://html.spec.whatwg.org/multipage/server-sent-events.html#event-stream-interpretation
         """
         data: list[str] = []
+        name = ""
         line: list[str] = []
         held = 0
         async for text in self.texts():
@@ -63,11 +67,12 @@ class Body:
                 if field == "data":
                     data.append(value.removeprefix(" "))
                 elif whole:
+                    name = value.removeprefix(" ")[:40] if field == "event" else name
                     held -= len(whole)
                 else:
                     if event := "\n".join(data):
-                        yield event
-                    data, held = [], 0
+                        yield name, event
+                    data, name, held = [], "", 0
                 line = [other]
                 held += len(other)
             if held > self.most_held:

@@ -134,6 +134,7 @@ def _writing(trace: RunTrace, round_: RoundTrace, whole: bool) -> Document:
         "duration_ms": round_.duration_ms or 0.0,
         "first_token_ms": round_.first_token_ms,
         "retries": _dump_all(round_.retries),
+        "departures": _dump_all(round_.departures),
         "rejected": [
             {"raw": plan.raw, "reasoning": plan.reasoning, "faults": _dump_all(plan.faults)} for plan in round_.rejected
         ],
@@ -168,6 +169,7 @@ def _step(trace: RunTrace, step: StepTrace, whole: bool) -> Document:
         "finish_reason": step.finish_reason,
         "refusal": step.refusal,
         "tool_calls": _dump_all(step.tool_calls),
+        "departures": _dump_all(step.departures),
         "answered_by": step.answered_by,
         "passed_on": step.passed_on,
         "model": step.model,

@@ -12,7 +12,16 @@ from typing import Annotated, Literal, Protocol, Self, get_args
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt, TypeAdapter, model_validator
 
-from conductor_core.chat.messages import ConductorInfo, Ending, FinishReason, Message, OnIncomplete, ToolCall, Usage
+from conductor_core.chat.messages import (
+    ConductorInfo,
+    Departure,
+    Ending,
+    FinishReason,
+    Message,
+    OnIncomplete,
+    ToolCall,
+    Usage,
+)
 from conductor_core.chat.progress import Progress
 from conductor_core.precision import Packed
 from conductor_core.run.actor import Caused
@@ -264,6 +273,7 @@ class PlanCompleted(RunEvent):
             None in older records.
         considered: what else the Conductor could have chosen; empty if its model does not tell, or in older records.
         precision: how the Conductor's weights were packed, if they were; None in older records.
+        departures: as in ``StepCompleted``.
     """
 
     kind: Literal["plan.completed"] = "plan.completed"
@@ -281,6 +291,7 @@ class PlanCompleted(RunEvent):
     first_token_ms: float | None = None
     duration_ms: NonNegativeFloat = 0.0
     precision: Packed | None = None
+    departures: tuple[Departure, ...] = ()
 
 
 class PlanRetried(RunEvent):
@@ -320,6 +331,7 @@ class PlanRejected(RunEvent):
     at_list_price: bool | None = None
     duration_ms: NonNegativeFloat = 0.0
     precision: Packed | None = None
+    departures: tuple[Departure, ...] = ()
     will_retry: bool
 
 
@@ -435,6 +447,8 @@ class StepCompleted(RunEvent):
         refusal: what was said instead of an answer. tool_calls: tools that the model called; none of them is run.
         answered_by: the worker that answered instead of the step's own; None for its own.
         passed_on: whether steps that read this one get its output, if that is incomplete.
+        reasoning: all of it, where text that came as the answer turned out to be reasoning; None: as it came.
+        departures: how the call or its answer departed from what was asked for.
     """
 
     kind: Literal["step.completed"] = "step.completed"
@@ -455,6 +469,8 @@ class StepCompleted(RunEvent):
     tool_calls: tuple[ToolCall, ...] = ()
     answered_by: str | None = None
     passed_on: bool = True
+    reasoning: str | None = None
+    departures: tuple[Departure, ...] = ()
 
 
 class StepFailed(RunEvent):
@@ -513,6 +529,7 @@ class StepReused(RunEvent):
     tool_calls: tuple[ToolCall, ...] = ()
     answered_by: str | None = None
     passed_on: bool = True
+    departures: tuple[Departure, ...] = ()
     reasoning: str = ""
 
 

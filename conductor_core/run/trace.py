@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from conductor_core.chat.messages import (
     ConductorInfo,
+    Departure,
     Ending,
     FinishReason,
     ImagePart,
@@ -116,7 +117,7 @@ class StepTrace(Mutable):
 
     Attributes:
         output: the whole answer, what has streamed so far, or the partial text of a failed step.
-        ending, refusal, tool_calls, answered_by, passed_on: see ``StepCompleted``.
+        ending, refusal, tool_calls, answered_by, passed_on, departures: see ``StepCompleted``.
         cost_usd: None if the price of a call is unknown. known_usd: of the calls with a price.
         at_list_price: whether some of the cost is computed from the pool's price.
         started_ms: since the run began. first_token_ms, duration_ms: since the step started.
@@ -145,6 +146,7 @@ class StepTrace(Mutable):
     tool_calls: tuple[ToolCall, ...] = ()
     answered_by: str | None = None
     passed_on: bool = True
+    departures: tuple[Departure, ...] = ()
     usage: Usage = Usage()
     cost_usd: float | None = 0.0
     known_usd: float = 0.0
@@ -208,6 +210,7 @@ class RoundTrace(Mutable):
     repairs: tuple[str, ...] = ()
     warnings: tuple[Fault, ...] = ()
     considered: tuple[Alternatives, ...] = ()
+    departures: tuple[Departure, ...] = ()
     rejected: list[RejectedPlan] = Field(default_factory=list)
     retries: list[PlanAttempt] = Field(default_factory=list)
     edited_by: Caller | None = None
@@ -613,6 +616,7 @@ def _apply_plan(trace: RunTrace, event: ev.PlanEvent) -> None:
         case ev.PlanCompleted():
             round_.source, round_.raw, round_.topology = event.source, event.raw, event.topology
             round_.repairs, round_.warnings, round_.considered = event.repairs, event.warnings, event.considered
+            round_.departures = event.departures
             round_.precision = event.precision
             if event.first_token_ms is not None:
                 round_.first_token_ms = event.first_token_ms
@@ -745,7 +749,6 @@ def _apply_step(trace: RunTrace, event: ev.StepEvent) -> None:
             step.usage, step.cost_usd, step.at_list_price = event.usage, event.cost_usd, event.cost_estimated
             step.known_usd = event.cost_usd or 0.0
             step.started_ms, step.duration_ms = event.at_ms, event.duration_ms
-            step.reasoning = event.reasoning
             step.reused_from = ReusedFrom(
                 run_id=event.source_run_id, path=event.source_path, imported=event.source_imported
             )
@@ -776,7 +779,9 @@ def _apply_answer(step: StepTrace, event: ev.StepCompleted | ev.StepReused) -> N
     step.output, step.output_sha256 = event.output, event.output_sha256
     step.finish_reason, step.incomplete, step.model = event.finish_reason, event.incomplete, event.model
     step.ending, step.refusal, step.tool_calls = event.ending, event.refusal, event.tool_calls
-    step.answered_by, step.passed_on = event.answered_by, event.passed_on
+    step.answered_by, step.passed_on, step.departures = event.answered_by, event.passed_on, event.departures
+    if event.reasoning is not None:
+        step.reasoning = event.reasoning
 
 
 def _fields_of(event: Event | RunRequest, kind: type[Mutable]) -> dict[str, Any]:

@@ -11,10 +11,10 @@ from conductor_core.inference.source import HUB_ID, context_of, local_folder, no
 from conductor_core.privacy import masking
 from conductor_core.privacy.keys import is_set
 from conductor_core.privacy.masking import one_line
-from conductor_core.providers.errors import read_error_reply
-from conductor_core.workers import faults
+from conductor_core.providers.client import ModelClient, open_client, read_key
+from conductor_core.providers.errors import ServerFault, read_error_reply
 from conductor_core.workers.discovery import read_context, read_models
-from conductor_core.workers.http import HttpWorker, open_client, read_key
+from conductor_core.workers.http import HttpWorker, error_of
 from conductor_core.workflow.model import Frozen
 
 _CHECK_S = 10.0
@@ -79,23 +79,30 @@ async def _ask_for_models(worker: HttpWorker) -> tuple[str, int | None]:
 
     Raises: WorkerError, if the server is away, refuses the key or does not have the model.
     """
-    spec, dialect = worker.spec, worker.dialect
-    key = read_key(spec)
+    try:
+        return await _models_of(worker.client)
+    except ServerFault as fault:
+        raise error_of(fault) from fault
+
+
+async def _models_of(client: ModelClient) -> tuple[str, int | None]:
+    spec, dialect = client.spec, client.dialect
+    key = read_key(spec, client.who)
     url = httpx2.URL(dialect.models_url(spec))
     body = bytearray()
     try:
-        async with open_client(spec) as client, client.stream("GET", url, headers=dialect.headers(key)) as response:
+        async with open_client(spec) as asking, asking.stream("GET", url, headers=dialect.headers(key)) as response:
             async for part in response.aiter_raw():
                 body += part
                 if len(body) > _MOST_BYTES:
                     break
     except httpx2.TransportError as error:
-        raise faults.from_transport(spec, url, error, answering=False) from error
+        raise client.fault_of_connection(error) from error
     if response.status_code in (404, 405, 501) and url.path.endswith("/models"):
         return "reached; it does not list its models, so the first step will show whether it has this one", None
     if response.status_code != 200:
         said = read_error_reply(bytes(body), response.headers.get("content-type", ""))
-        raise faults.from_status(spec, url, response.status_code, said)
+        raise client.fault_of(response.status_code, said)
     if not url.path.endswith("/models"):
         return "reached; it knows the model", None
     models = read_models(bytes(body))

@@ -16,8 +16,8 @@ from conductor_core.errors import (
 )
 from conductor_core.inference.generation import Done, Generation, InferenceError, ModelNotHere, PromptTooLong, Sampling
 from conductor_core.inference.shared import shared_model
+from conductor_core.providers.answer_text import AnswerText
 from conductor_core.workers.local_params import LocalParams, params_fault
-from conductor_core.workers.thoughts import Thoughts
 
 
 class LocalWorker:
@@ -55,21 +55,26 @@ class LocalWorker:
             drafts=self._drafts,
         )
         allowed = self._spec.max_output_bytes
-        thoughts = Thoughts(passed=self._spec.pass_reasoning)
+        answer = AnswerText(messages, passed=self._spec.pass_reasoning)
         try:
             async with aclosing(self._model.stream(generation)) as pieces:
                 async for piece in pieces:
                     if isinstance(piece, Done):
-                        for chunk in thoughts.rest():
+                        for chunk in answer.rest():
                             yield chunk
-                        yield Finished(finish_reason=piece.finish_reason, usage=piece.usage, model=self._spec.model)
+                        yield Finished(
+                            finish_reason=piece.finish_reason,
+                            usage=piece.usage,
+                            model=self._spec.model,
+                            departures=answer.departures,
+                        )
                         return
                     allowed -= len(piece.encode())
                     if allowed < 0:
                         raise WorkerOutputTooLarge(
                             f"worker {self._spec.name}: wrote over the {self._spec.max_output_bytes:,} bytes it may"
                         )
-                    for chunk in thoughts.feed(TextDelta(text=piece)):
+                    for chunk in answer.feed(TextDelta(text=piece)):
                         yield chunk
         except InferenceError as error:
             raise _kind_of(error)(f"worker {self._spec.name}: {error}") from error

@@ -5,11 +5,11 @@ import os
 from conductor_core.chat.messages import Worker, WorkerSpec
 from conductor_core.errors import BadInput
 from conductor_core.privacy import masking
+from conductor_core.providers.anthropic import AnthropicDialect
 from conductor_core.providers.model_files import check_spec
+from conductor_core.providers.openai import OpenAIDialect
 from conductor_core.settings import Settings
-from conductor_core.workers.anthropic import AnthropicDialect
 from conductor_core.workers.http import HttpWorker
-from conductor_core.workers.openai import OpenAIDialect
 
 
 def open_worker(spec: WorkerSpec, settings: Settings) -> Worker:

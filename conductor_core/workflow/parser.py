@@ -220,7 +220,11 @@ _HEAD = re.compile(
     r"\s*(?:```\w{0,12}\s*|`)?(?(steps)(?=\[\s*[{\]])|(?=[\[(]))"
 )
 _DECORATION = "\"'`*“‘"
-_REASONING_END = re.compile(r"</(?:think|thinking|thought|reasoning)>", re.IGNORECASE)
+_REASONING_END = re.compile(
+    r"</(?:seed:)?(?:think|thinking|thought|reasoning)>|\[/THINK\]|◁/think▷|<\|END_THINKING\|>"
+    r"|<\|channel\|>final<\|message\|>",
+    re.IGNORECASE,
+)
 _COMMENT_AFTER = re.compile(r"[ \t;,]*#[^\r\n]*")
 _NOT_PROSE = re.compile(r"#[^\r\n]*|//[^\r\n]*|```\w{0,12}")
 _PROSE = re.compile(r"[^\W_]{2}")

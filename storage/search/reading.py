@@ -34,6 +34,7 @@ FIELDS = {
     "output": "an output",
     "refusal": "a refusal",
     "tool call": "a tool call",
+    "rest": "text that was cut off an answer",
     "partial": "a partial text",
     "error": "an error",
     "note": "a note of an approval",
@@ -264,6 +265,8 @@ def _answer(record: Record, at: int, event: ev.StepCompleted | ev.StepReused) ->
     record.add(event.refusal, Place("refusal", at, path, agent))
     for call in event.tool_calls:
         record.add(f"{call.name} {call.arguments}", Place("tool call", at, path, agent))
+    for departure in event.departures:
+        record.add(departure.text, Place("rest", at, path, agent))
     if event.ending != "completed":
         record.facets["failure", f"Answer{event.ending.capitalize()}"] += 1
 

@@ -21,15 +21,16 @@ from conductor_core.chat.messages import (
     WorkerSpec,
 )
 from conductor_core.conductors.conductors_file import ConductorSpec
-from conductor_core.conductors.remote import RemoteConductor
+from conductor_core.conductors.remote import RemoteConductor, Server
 from conductor_core.errors import ConductorError, WorkerError
+from conductor_core.providers.anthropic import AnthropicDialect
+from conductor_core.providers.client import Dialect
 from conductor_core.providers.errors import retry_after_s
+from conductor_core.providers.openai import OpenAIDialect
 from conductor_core.settings import Settings
 from conductor_core.workers import health
-from conductor_core.workers.anthropic import AnthropicDialect
 from conductor_core.workers.discovery import read_models
-from conductor_core.workers.http import Dialect, HttpWorker
-from conductor_core.workers.openai import OpenAIDialect
+from conductor_core.workers.http import HttpWorker
 from tests.support import any_json
 from tests.support.any_json import Answering, answered, document, events, response
 
@@ -42,7 +43,7 @@ STATUSES = st.sampled_from([400, 401, 403, 404, 422, 429, 500, 529])
 async def _answer(dialect: Dialect, answer: Answering) -> tuple[list[Chunk], str | None]:
     """The chunks, and the message of the error at their end."""
     worker, chunks = HttpWorker(SPEC, dialect), list[Chunk]()
-    worker._transport = httpx2.MockTransport(answer)
+    worker.client._transport = httpx2.MockTransport(answer)
     try:
         async for chunk in worker.answer(QUESTION):
             chunks.append(chunk)
@@ -56,7 +57,8 @@ async def _answer(dialect: Dialect, answer: Answering) -> tuple[list[Chunk], str
 async def _plan(answer: Answering) -> tuple[list[PlanText | PlanThought | PlanFinished], str | None]:
     spec = ConductorSpec(name="c", model="m", base_url="http://127.0.0.1:9/v1")
     conductor, pieces = RemoteConductor("c", spec, Settings()), list[PlanText | PlanThought | PlanFinished]()
-    conductor._client = answered(answer)
+    conductor._client._transport = httpx2.MockTransport(answer)
+    conductor._server = Server("other")
     try:
         async for piece in conductor.write(REQUEST):
             pieces.append(piece)

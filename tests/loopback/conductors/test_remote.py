@@ -13,6 +13,7 @@ from conductor_core.conductors.catalogue import open_conductor
 from conductor_core.engine.pools import Pool
 from conductor_core.engine.runner import Engine
 from conductor_core.errors import ConductorUnavailable, PromptOverflows
+from conductor_core.providers import client
 from conductor_core.run.request import RunRequest
 from conductor_core.run.trace import fold
 from conductor_core.settings import Settings
@@ -184,7 +185,7 @@ async def test_a_server_without_usage_reports_gets_none_asked(server: KnownServe
 
 async def test_a_request_refused_in_every_form_is_an_error(server: KnownServer) -> None:
     server.always(error(400, {"error": {"message": "no such parameter"}}))
-    with pytest.raises(ConductorUnavailable, match="refuses the request: no such parameter"):
+    with pytest.raises(ConductorUnavailable, match=r"rejected the request with 400 \(no such parameter\)"):
         await write(conductor(server))
     assert [sorted(OPTIONAL & call.body.keys()) for call in server.completions] == [
         ["logprobs", "response_format", "stream_options"],
@@ -205,7 +206,7 @@ async def test_a_prompt_too_long_for_the_server_leaves_later_ones_as_they_were(s
     server.then(error(400, {"error": {"message": said}}))
     server.always(Answer(PLAN))
     writer = conductor(server)
-    with pytest.raises(PromptOverflows, match="too long"):
+    with pytest.raises(PromptOverflows, match="longer than the model's context"):
         await write(writer)
     _, finished = await write(writer)
     assert writer.info.constrained
@@ -215,24 +216,26 @@ async def test_a_prompt_too_long_for_the_server_leaves_later_ones_as_they_were(s
 @pytest.mark.parametrize(
     ("reply", "says"),
     [
-        (error(401), "refuses access .*CONDUCTOR_API_KEY"),
-        (error(403, "<html>no</html>"), "refuses access"),
+        (error(401), "refused the key .*CONDUCTOR_API_KEY"),
+        (error(403, "<html>no</html>"), "refused the key"),
         (error(404, {"error": {"message": "model 'scripted' not found"}}), "model 'scripted' not found"),
-        (error(429), "too many requests"),
-        (error(500, {"detail": [{"msg": "out of memory"}]}), r"failed \(500\).*out of memory"),
-        (error(503, "<html>" * 1000), r"failed \(503\)"),
-        (cut_after("model_id = [0"), "broke off|finish_reason"),
-        (Reply([sse(delta("model_id"))]), "without a finish_reason"),
-        (Reply([sse(delta("model_id"), "[DONE]")]), "without a finish_reason"),
-        (Reply([]), "without a finish_reason"),
-        (Reply([Cut()]), "broke off"),
-        (Reply([sse({"error": {"message": "overloaded", "code": 500}})]), "reports an error: overloaded"),
-        (Reply([sse("not json")]), "not a JSON object"),
+        (error(429), "limiting requests"),
+        (error(500, {"detail": [{"msg": "out of memory"}]}), r"failed with 500 \(out of memory\)"),
+        (error(503, "<html>" * 1000), r"failed with 503"),
+        (cut_after("model_id = [0"), "in the middle of its answer|finish reason"),
+        (Reply([sse(delta("model_id"))]), "without a finish reason"),
+        (Reply([]), "without a finish reason"),
+        (Reply([Cut()]), "in the middle of its answer"),
+        (
+            Reply([sse({"error": {"message": "overloaded", "code": 500}})]),
+            r"an error instead of an answer, 500 \(overloaded\)",
+        ),
+        (Reply([sse("not json")]), "without a finish reason"),
         (Reply([sse("[" * 100_000)]), "not a JSON object"),
         (Reply([b'data: {"choices": [{"delta": {"content": "\xff\xfe"}}]}\n\n']), "not UTF-8"),
         (Reply([b"[1]"], content_type="application/json"), "not a JSON object"),
-        (Reply([b"<html>"], content_type="text/html"), "text/html, no event stream"),
-        (Reply([b"x"], headers={"content-encoding": "gzip"}), "compresses"),
+        (Reply([b"<html>"], content_type="text/html"), "text/html instead of an event stream"),
+        (Reply([b"x"], headers={"content-encoding": "gzip"}), "compressed"),
     ],
 )
 async def test_every_fault_is_one_clear_line(server: KnownServer, reply: Reply, says: str) -> None:
@@ -280,7 +283,8 @@ async def test_what_came_before_invalid_utf_8_is_kept(server: KnownServer) -> No
 async def test_nothing_after_the_finish_reason_loses_the_plan(
     server: KnownServer, monkeypatch: pytest.MonkeyPatch, after: list[Part]
 ) -> None:
-    monkeypatch.setattr(remote, "TAIL_S", 0.3)
+    monkeypatch.setattr(client, "TAIL_S", 0.3)
+    monkeypatch.setattr(client, "DOUBTED_TAIL_S", 0.3)
     server.always(Reply([sse(delta(PLAN, finish="stop")), *after]))
     async with asyncio.timeout(3):
         text, finished = await write(conductor(server))
@@ -308,14 +312,14 @@ async def test_a_dead_server_is_one_clear_line() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         dead = open_conductor(f"http://127.0.0.1:{taken.getsockname()[1]}/v1#m", Settings())
-        with pytest.raises(ConductorUnavailable, match="nothing answers at http://127"):
+        with pytest.raises(ConductorUnavailable, match="refuses connections: is the server running"):
             await write(dead)
 
 
 async def test_an_endless_answer_is_bounded(server: KnownServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remote, "MAX_ANSWER_BYTES", 100_000)
-    server.always(Reply([sse(delta("x" * 1000))] * 200))
-    with pytest.raises(ConductorUnavailable, match="100,000 bytes"):
+    monkeypatch.setattr(remote, "MOST_THOUGHT_BYTES", 1000)
+    server.always(Reply([sse(delta("x" * 1000))] * 400))
+    with pytest.raises(ConductorUnavailable, match="bytes it may"):
         await write(conductor(server))
 
 

@@ -41,7 +41,7 @@ async def test_a_host_that_does_not_exist(provider: ScriptedProvider, monkeypatc
 async def test_a_server_that_accepts_no_connection_in_time(
     provider: ScriptedProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("conductor_core.workers.http.CONNECT_TIMEOUT_S", 0.05)
+    monkeypatch.setattr("conductor_core.providers.client.CONNECT_TIMEOUT_S", 0.05)
     with socket.socket() as full:
         full.bind(("127.0.0.1", 0))
         full.listen(0)

@@ -56,9 +56,15 @@ async def test_of_two_choices_the_first_counts(provider: ScriptedProvider) -> No
     assert (text_of(chunks), finished(chunks).finish_reason) == ("mine!", "length")
 
 
-async def test_done_is_not_needed_but_a_finish_reason_is(provider: ScriptedProvider) -> None:
-    provider.then(Reply([sse(delta("whole"), delta(finish="stop"))]), Reply([sse(delta("not whole"), "[DONE]")]))
-    assert text_of(await ask(provider.spec())) == "whole"
+async def test_a_finish_reason_or_the_end_marker_makes_an_answer_whole(provider: ScriptedProvider) -> None:
+    provider.then(
+        Reply([sse(delta("whole"), delta(finish="stop"))]),
+        Reply([sse(delta("whole"), "[DONE]")]),
+        Reply([sse(delta("not whole"))]),
+    )
+    for _ in range(2):
+        chunks = await ask(provider.spec())
+        assert (text_of(chunks), finished(chunks).finish_reason) == ("whole", "stop")
     _, partial = await fails(provider.spec(), WorkerStreamCut)
     assert partial == "not whole"
 
@@ -87,7 +93,8 @@ _WHOLE = sse(delta("whole", finish="stop"), _USAGE)
 async def test_nothing_after_the_finish_reason_loses_the_answer(
     provider: ScriptedProvider, monkeypatch: pytest.MonkeyPatch, after: list[Part]
 ) -> None:
-    monkeypatch.setattr("conductor_core.workers.http.TAIL_S", 0.3)
+    monkeypatch.setattr("conductor_core.providers.client.TAIL_S", 0.3)
+    monkeypatch.setattr("conductor_core.providers.client.DOUBTED_TAIL_S", 0.3)
     together = b"".join(part for part in (_WHOLE, after[0]) if isinstance(part, bytes))
     for parts in ([_WHOLE, *after], [together, *after[1:]]):
         provider.then(Reply(parts))
@@ -100,8 +107,9 @@ async def test_nothing_after_the_finish_reason_loses_the_answer(
 async def test_a_whole_answer_is_taken_before_the_time_limit_ends_the_attempt(
     provider: ScriptedProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("conductor_core.workers.http.TAIL_S", 60.0)
-    monkeypatch.setattr("conductor_core.workers.http.MARGIN_S", 3.0)
+    monkeypatch.setattr("conductor_core.providers.client.TAIL_S", 60.0)
+    monkeypatch.setattr("conductor_core.providers.client.DOUBTED_TAIL_S", 60.0)
+    monkeypatch.setattr("conductor_core.providers.client.MARGIN_S", 3.0)
     provider.then(Reply([_WHOLE, Hang()]))
     async with asyncio.timeout(3.5):
         assert text_of(await ask(provider.spec(timeout_s=4))) == "whole"
@@ -110,7 +118,8 @@ async def test_a_whole_answer_is_taken_before_the_time_limit_ends_the_attempt(
 async def test_a_server_that_keeps_the_stream_open_after_the_end(
     provider: ScriptedProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("conductor_core.workers.http.TAIL_S", 0.1)
+    monkeypatch.setattr("conductor_core.providers.client.TAIL_S", 0.1)
+    monkeypatch.setattr("conductor_core.providers.client.DOUBTED_TAIL_S", 0.1)
     provider.then(
         Reply([sse(delta("a"), delta(finish="stop")), Hang()]),
         Reply([sse(delta("b", finish="stop"), "[DONE]"), Hang()]),

@@ -29,7 +29,7 @@ def body(parts: Sequence[bytes], most_bytes: int = 10_000, most_held: int = 10_0
 
 
 async def events(parts: Sequence[bytes]) -> list[str]:
-    return [data async for data in body(parts).data()]
+    return [data async for _, data in body(parts).events()]
 
 
 _LINES = st.lists(
@@ -54,10 +54,15 @@ def test_any_stream_cut_anywhere_reads_as_httpx2_reads_it(lines: list[str], endi
     assert asyncio.run(events([whole[a:b] for a, b in pairwise(at)])) == expected
 
 
+async def test_an_events_name_comes_with_its_data_and_a_byte_order_mark_is_no_part_of_it() -> None:
+    parts = [b"\xef\xbb", b"\xbfevent: error\ndata: a\n\ndata: b\n\n"]
+    assert [event async for event in body(parts).events()] == [("error", "a"), ("", "b")]
+
+
 async def test_what_comes_before_an_invalid_byte_is_given_first() -> None:
     for parts in ([b"data: a\n\n\xff"], [b"data: a\n\n", b"\xff"], [b"data: a\n\n\xc3", b"("]):
-        read = body(parts).data()
-        assert await anext(read) == "a"
+        read = body(parts).events()
+        assert await anext(read) == ("", "a")
         with pytest.raises(Invalid):
             await anext(read)
 
@@ -67,6 +72,6 @@ async def test_bounds_of_the_body_and_of_an_event() -> None:
         [text async for text in body([b"abc", b"def"], most_bytes=5).texts()]
     for part in (b"data: abc", b"data: a\ndata: b\n", b"a" * 9):
         with pytest.raises(TooLarge):
-            [data async for data in body([part] * 3, most_held=20).data()]
+            [data async for data in body([part] * 3, most_held=20).events()]
     for part in (b"data: abc\n\n", b": a comment\n", b"event: passed over\n"):
-        assert {data async for data in body([part] * 30, most_held=20).data()} <= {"abc"}
+        assert {data async for _, data in body([part] * 30, most_held=20).events()} <= {"abc"}

@@ -22,7 +22,7 @@ from conductor_core.conductors.roles import ROLES, numbering
 from conductor_core.engine.pools import Pool
 from conductor_core.errors import BadInput
 from conductor_core.lab.evaluation.orchestrators.protocol import EngineRun, GivenTask, TaskAttempt
-from conductor_core.workers import anthropic
+from conductor_core.providers import anthropic
 from conductor_core.workers.local_params import LocalParams
 from conductor_core.workflow.model import AccessList, Step, Workflow
 

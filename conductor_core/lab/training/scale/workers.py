@@ -27,6 +27,7 @@ from conductor_core.chat.messages import (
     Message,
     ReasoningDelta,
     TextDelta,
+    TextWasReasoning,
     Usage,
     Worker,
 )
@@ -411,6 +412,9 @@ class _Collected:
                 async for chunk in stream:
                     if isinstance(chunk, Finished):
                         return chunk
+                    if isinstance(chunk, TextWasReasoning):
+                        self._pieces.clear()
+                        continue
                     self._characters += len(chunk.text)
                     if not isinstance(chunk, ReasoningDelta):
                         self._pieces.append(chunk.text)

@@ -20,13 +20,13 @@ from conductor_core.chat.messages import (
     TextPart,
     ToolCallPart,
     ToolResultPart,
-    Usage,
     WorkerSpec,
     image_base64,
 )
 from conductor_core.chat.responses import ResponseExtras
-from conductor_core.chat.usage import is_count
-from conductor_core.errors import WorkerRefused
+from conductor_core.chat.usage import ReportedUsage
+from conductor_core.providers.client import NO_REASON, NoPart
+from conductor_core.providers.errors import ServerFault
 from conductor_core.providers.servers import ANTHROPIC_URL
 from conductor_core.text import Pieces, whole_characters
 
@@ -45,7 +45,7 @@ _REASONS: dict[str, FinishReason] = {
 
 
 class AnthropicDialect:
-    """See ``http.Dialect``."""
+    """See ``client.Dialect``."""
 
     def url(self, spec: WorkerSpec) -> str:
         return f"{_base(spec)}/messages"
@@ -66,10 +66,6 @@ class AnthropicDialect:
             body["system"] = system
         return body | {"model": spec.model, "messages": turns, "stream": True}
 
-    def simpler(self, body: Mapping[str, Any], complaint: str) -> dict[str, Any] | None:
-        """Returns None: nothing that is sent is optional."""
-        return None
-
     def reader(self) -> "MessageReader":
         return MessageReader()
 
@@ -79,7 +75,7 @@ def _blocks(turn: Message) -> str | list[dict[str, Any]]:
 
 
 def _block(part: Part) -> dict[str, Any]:
-    """Raises: WorkerRefused for a tool call whose arguments are no JSON object."""
+    """Raises: ServerFault for a tool call whose arguments are no JSON object."""
     match part:
         case TextPart():
             return {"type": "text", "text": part.text}
@@ -101,7 +97,8 @@ def _arguments(part: ToolCallPart) -> dict[str, Any]:
     except ValueError:
         read = None
     if not isinstance(read, dict):
-        raise WorkerRefused(f"the arguments of tool call {part.call_id} are no JSON object, which Anthropic demands")
+        said = f"the arguments of tool call {part.call_id} are no JSON object, which Anthropic demands"
+        raise ServerFault("refused", said)
     return read
 
 
@@ -112,17 +109,19 @@ def _base(spec: WorkerSpec) -> str:
 
 
 class MessageReader:
-    """Reads the events of one message."""
+    """See ``client.Reader``."""
 
     def __init__(self) -> None:
-        self._stop_reason: FinishReason | None = None
-        self._input_tokens: int | None = None
-        self._output_tokens: int | None = None
+        self._reason: FinishReason | None = None
         self._model: str | None = None
         self._text = Pieces()
         self._thinking = Pieces()
+        self._written: list[str] = []
+        self._usage = ReportedUsage()
         self._extras = ResponseExtras()
         self._blocks = 0
+        self._stopped = False
+        self.logprobs: list[Any] = []
 
     @property
     def extras_size(self) -> int:
@@ -130,7 +129,11 @@ class MessageReader:
 
     @property
     def complete(self) -> bool:
-        return self._stop_reason is not None
+        return self._reason is not None
+
+    @property
+    def stopped(self) -> bool:
+        return self._stopped
 
     def feed(self, event: Mapping[str, Any]) -> list[TextDelta | ReasoningDelta]:
         match event.get("type"):
@@ -144,31 +147,40 @@ class MessageReader:
             case "message_delta":
                 self._read_end(_mapping(event.get("delta"), "message_delta without a delta"))
                 self._read_usage(event.get("usage"))
+            case "message_stop":
+                self._stopped = True
             case "message":
-                self._read_message(event)
-                self._read_end(event)
-                blocks = event.get("content") or []
-                if not isinstance(blocks, list):
-                    raise ValueError("content that is no list of blocks")
-                return [chunk for block in blocks for chunk in self._whole_block(block)]
-            case None:
-                raise ValueError("an event that is no part of a message")
-            case _:
-                # ``ping``, ``content_block_stop``, ``message_stop``; new types may be added by the provider.
+                return self._whole(event)
+            case str():
+                # ``ping``, ``content_block_stop``; new types may be added by the provider.
                 pass
+            case _:
+                raise NoPart("an event that is no part of a message")
         return []
 
-    def finished(self) -> Finished:
-        usage = None
-        if self._input_tokens is not None and self._output_tokens is not None:
-            usage = Usage(input_tokens=self._input_tokens, output_tokens=self._output_tokens)
+    def ended(self) -> None:
+        if self._reason is None:
+            self._reason = "stop"
+
+    def finished(self, prompt_tokens: int = 0) -> Finished:
         return Finished(
-            finish_reason=self._stop_reason or "other",
-            usage=usage,
+            finish_reason=self._reason or "other",
+            usage=self._usage.of("".join(self._written), prompt_tokens),
             model=self._model,
             refusal=self._extras.refusal,
             tool_calls=self._extras.tool_calls,
         )
+
+    def _whole(self, event: Mapping[str, Any]) -> list[TextDelta | ReasoningDelta]:
+        """Reads a whole message. After events of the same message it is a snapshot: only its figures count."""
+        self._read_message(event)
+        self._read_end(event)
+        blocks = event.get("content") or []
+        if not isinstance(blocks, list):
+            raise ValueError("content that is no list of blocks")
+        if self._blocks:
+            return []
+        return [chunk for block in blocks for chunk in self._whole_block(block)]
 
     def _whole_block(self, block: Any) -> list[TextDelta | ReasoningDelta]:
         self._blocks += 1
@@ -177,8 +189,10 @@ class MessageReader:
     def _block(self, block: Mapping[str, Any]) -> list[TextDelta | ReasoningDelta]:
         text, thinking = block.get("text"), block.get("thinking")
         if isinstance(text, str) and (joined := self._text.feed(text)):
+            self._written.append(joined)
             return [TextDelta(text=joined)]
         if isinstance(thinking, str) and (joined := self._thinking.feed(thinking)):
+            self._written.append(joined)
             return [ReasoningDelta(text=joined)]
         self._tool(block)
         return []
@@ -197,20 +211,15 @@ class MessageReader:
         self._read_usage(message.get("usage"))
 
     def _read_end(self, delta: Mapping[str, Any]) -> None:
-        if isinstance(reason := delta.get("stop_reason"), str) and reason:
-            self._stop_reason = _REASONS.get(reason, "other")
+        reason = delta.get("stop_reason")
+        if isinstance(reason, str) and (word := reason.strip().lower()) not in NO_REASON:
+            self._reason = _REASONS.get(word, "other")
         if isinstance(details := delta.get("stop_details"), dict):
             self._extras.refuse(details.get("explanation"))
 
     def _read_usage(self, usage: Any) -> None:
-        """Counts cached input too, which is reported apart from ``input_tokens``."""
-        if not isinstance(usage, dict):
-            return
-        parts = [usage.get(name) for name in ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")]
-        if is_count(parts[0]):
-            self._input_tokens = sum(part for part in parts if is_count(part))
-        if is_count(usage.get("output_tokens")):
-            self._output_tokens = usage["output_tokens"]
+        if isinstance(usage, dict):
+            self._usage.read_message(usage)
 
 
 def _mapping(value: Any, otherwise: str) -> Mapping[str, Any]:

@@ -1,0 +1,308 @@
+"""Separates an answer from what a model writes around it: its reasoning, and the tokens of a chat template.
+
+Reasoning is recognised by its tags at the beginning of the text (later on these words belong to the answer, for
+instance in an answer about such models), or by a closing tag alone on its line: its opening tag stood in the prompt.
+A block inside the block belongs to it. If a block never closes, all of it is reasoning.
+
+A token that ends or begins a turn shows that the server's chat template or its stop tokens do not fit the model: what
+follows is the model talking to itself. The answer ends there.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+
+from conductor_core.chat.messages import Departure, Message, ReasoningDelta, TextDelta, TextWasReasoning
+
+_TAGS = {
+    "<think>": "</think>",  # DeepSeek, Qwen and most others
+    "<thinking>": "</thinking>",
+    "<thought>": "</thought>",
+    "<reasoning>": "</reasoning>",
+    "<seed:think>": "</seed:think>",  # Seed-OSS
+    "[THINK]": "[/THINK]",  # Mistral
+    "◁think▷": "◁/think▷",  # Kimi
+    "<|START_THINKING|>": "<|END_THINKING|>",  # Cohere
+    # Harmony, the format of gpt-oss (https://cookbook.openai.com/articles/openai-harmony); see ``_FINAL``.
+    "<|channel|>analysis<|message|>": "",
+    "<|channel|>commentary<|message|>": "",
+    "<|start|>assistant<|channel|>analysis<|message|>": "",
+}
+_OPEN, _CLOSE = "<think>", "</think>"
+"""Around reasoning that is passed on to later steps."""
+_FINAL = re.compile(r"(?:<\|end\|>)?(?:<\|start\|>assistant)?<\|channel\|>final<\|message\|>")
+"""Where the answer begins in harmony, whose reasoning may be several messages."""
+_HEADER = re.compile(
+    r"\s*(?:<\|im_start\|>assistant|<\|start_header_id\|>assistant<\|end_header_id\|>|<start_of_turn>model"
+    r"|<\|assistant\|>|(?:<\|start\|>assistant)?<\|channel\|>final<\|message\|>)\s*"
+)
+"""What opens the assistant's turn. At the beginning of an answer it says nothing."""
+_LONE = ("</think>", "</thinking>", "</thought>", "[/THINK]", "◁/think▷", "<|END_THINKING|>")
+TURN_TOKENS = (
+    "<|im_end|>", "<|im_start|>",  # ChatML
+    "<|eot_id|>", "<|eom_id|>", "<|start_header_id|>", "<|end_of_text|>", "<|eot|>", "<|header_start|>",  # Llama 3, 4
+    "<end_of_turn>", "<start_of_turn>",  # Gemma
+    "<|end|>", "<|user|>", "<|assistant|>", "<|system|>", "<|endoftext|>",  # Phi, Zephyr, GPT-2 and its kin
+    "<|return|>", "<|call|>", "<|start|>",  # harmony
+    "<｜end▁of▁sentence｜>", "<｜User｜>", "<｜Assistant｜>",  # DeepSeek
+    "<|END_OF_TURN_TOKEN|>", "<|START_OF_TURN_TOKEN|>",  # Cohere
+    "[INST]", "[/INST]", "</s>",  # Llama 2, Mistral
+)  # fmt: skip
+"""Tokens of chat templates that no answer holds unless it is asked about them."""
+_STRUCK_OUT = "</s>"
+"""Also HTML's end of text that is struck out."""
+_SIGNS = frozenset("<[◁")
+"""Every tag and token begins with one of these."""
+_MOST_KEPT = 65_536
+"""Characters of what follows a turn token that the record keeps."""
+_OPEN, _CLOSE = "<think>", "</think>"
+"""Around reasoning that is passed on to later steps."""
+
+Delta = TextDelta | ReasoningDelta | TextWasReasoning
+
+
+class AnswerText:
+    """Sorts the chunks of one answer. ``departures`` says, at its end, what was cut off and why."""
+
+    def __init__(self, messages: Sequence[Message] = (), *, passed: bool = False) -> None:
+        """Begins an answer.
+
+        Args:
+            messages: what the model was sent. A tag or token in them may be a part of the answer.
+            passed: keeps reasoning, however it came, in the text between ``<think>`` tags, so that later steps see it.
+        """
+        asked = "\n".join(message.text for message in messages)
+        self._thoughts = _Thoughts(passed=passed)
+        lone = () if passed else _LONE
+        self._body = _Body(tuple(token for token in (*TURN_TOKENS, *lone) if token not in asked))
+
+    @property
+    def departures(self) -> tuple[Departure, ...]:
+        return self._body.departures()
+
+    def feed(self, chunk: TextDelta | ReasoningDelta) -> Iterable[Delta]:
+        if type(chunk) is TextDelta and self._thoughts.answering and self._body.passes(chunk.text):
+            return (chunk,)  # as nearly always
+        return self._sorted(self._thoughts.feed(chunk))
+
+    def rest(self) -> Iterator[Delta]:
+        """Returns what was held back: nothing follows any more."""
+        yield from self._sorted(self._thoughts.rest())
+        yield from self._body.rest()
+
+    def _sorted(self, chunks: Iterable[TextDelta | ReasoningDelta]) -> Iterator[Delta]:
+        for chunk in chunks:
+            if isinstance(chunk, ReasoningDelta):
+                yield chunk
+            else:
+                yield from self._body.feed(chunk.text)
+
+
+class _Body:
+    """Looks through the text of an answer for turn tokens, and for the end of reasoning that had no beginning."""
+
+    def __init__(self, watched: Sequence[str]) -> None:
+        self._watched = watched
+        self._pattern = re.compile("|".join(map(re.escape, sorted(watched, key=len, reverse=True))) or r"(?!)")
+        self._held = ""  # may yet turn out to be a token
+        self._line = ""  # the line so far
+        self._fenced = False
+        self._begun = False
+        self._stripping = False  # white space after what was taken off
+        self._opened = False  # an opening tag stands in the text: a closing one belongs to it
+        self._cut: list[str] | None = None
+        self._cut_at = ""
+        self._kept = 0
+        self._lone = ""
+
+    def passes(self, text: str) -> bool:
+        """Whether ``text`` can hold nothing of interest. Then it counts as read."""
+        if self._held or self._cut is not None or not self._begun or self._stripping or not _SIGNS.isdisjoint(text):
+            return False
+        self._read(text)
+        return True
+
+    def feed(self, text: str) -> Iterator[Delta]:
+        if self._cut is not None:
+            self._keep(text)
+            return
+        text, self._held = self._held + text, ""
+        if not self._begun:
+            header = _HEADER.match(text)
+            if header is None and len(text) < 80 and _SIGNS.intersection(text.lstrip()[:1]):
+                self._held = text  # it may become a header
+                return
+            text = text if header is None else text[header.end() :]
+            self._begun, self._stripping = True, header is not None
+        yield from self._scan(text)
+
+    def rest(self) -> Iterator[Delta]:
+        text, self._held, self._begun = self._held, "", True
+        if self._cut is None and text:
+            yield from self._scan(text, ended=True)
+
+    def departures(self) -> tuple[Departure, ...]:
+        found = [Departure(kind="lone_close", what=self._lone)] if self._lone else []
+        if self._cut is not None:
+            found.append(Departure(kind="turn_token", what=self._cut_at, text="".join(self._cut)))
+        return tuple(found)
+
+    def _scan(self, text: str, *, ended: bool = False) -> Iterator[Delta]:
+        if self._stripping:
+            text = text.lstrip()
+            self._stripping = not text
+        at = 0
+        while (found := self._pattern.search(text, at)) is not None:
+            before, token, after = text[at : found.start()], found[0], text[found.end() :]
+            self._read(before)
+            if token in _LONE:
+                follows = after.lstrip(" \t")
+                if not follows and not ended and not self._in_code and not self._opened:
+                    if before:
+                        yield TextDelta(text=before)
+                    self._held = text[found.start() :]
+                    return
+                if self._ends_reasoning(follows):
+                    self._lone, self._opened, self._line, self._fenced = token, True, "", False
+                    yield TextWasReasoning()
+                    if before:
+                        yield ReasoningDelta(text=before)
+                    self._stripping = True
+                    yield from self._scan(after, ended=ended)
+                    return
+            elif not self._in_code and not (token == _STRUCK_OUT and self._opened):
+                if before:
+                    yield TextDelta(text=before)
+                self._cut, self._cut_at = [], token
+                self._keep(after)
+                return
+            yield TextDelta(text=before + token)
+            self._read(token)
+            at = found.end()
+        rest = text[at:]
+        keep = 0 if ended else self._partial(rest)
+        rest, self._held = rest[: len(rest) - keep], rest[len(rest) - keep :]
+        if rest:
+            self._read(rest)
+            yield TextDelta(text=rest)
+
+    def _partial(self, text: str) -> int:
+        """Returns how many characters at the end of ``text`` may begin a token."""
+        longest = max(map(len, self._watched), default=0)
+        for at in range(max(0, len(text) - longest + 1), len(text)):
+            if text[at] in _SIGNS and any(token.startswith(text[at:]) for token in self._watched):
+                return len(text) - at
+        return 0
+
+    @property
+    def _in_code(self) -> bool:
+        return self._fenced or self._line.count("`") % 2 == 1
+
+    def _ends_reasoning(self, follows: str) -> bool:
+        """Whether the closing tag after what was read is no part of the text: it ends its line or begins one."""
+        alone = not self._line.strip() or not follows or follows.startswith("\n")
+        return alone and not self._opened and not self._in_code
+
+    def _read(self, text: str) -> None:
+        near = self._line[-8:] + text
+        self._opened = self._opened or "<think" in near or "[THINK" in near or "<s>" in near
+        *whole, last = text.split("\n")
+        for number, line in enumerate(whole):
+            line = self._line + line if number == 0 else line
+            self._fenced ^= line.lstrip().startswith(("```", "~~~"))
+            self._line = ""
+        self._line = (self._line + last)[-2000:]
+
+    def _keep(self, text: str) -> None:
+        if self._cut is not None and self._kept < _MOST_KEPT:
+            self._cut.append(text[: _MOST_KEPT - self._kept])
+            self._kept += len(text)
+
+
+class _Thoughts:
+    """Takes reasoning off the beginning of a text."""
+
+    def __init__(self, *, passed: bool) -> None:
+        self._passed = passed
+        self._held = ""  # characters that may yet turn out to be a tag, or white space before the answer
+        self._state = "begins"  # then "inside" a block, "behind" it, and "answer"
+        self._open = self._close = ""
+        self._depth = 0
+        self._opened = False  # a block that is passed on, of reasoning that came apart from the text
+
+    @property
+    def answering(self) -> bool:
+        return self._state == "answer" and not self._passed
+
+    def feed(self, chunk: TextDelta | ReasoningDelta) -> Iterator[TextDelta | ReasoningDelta]:
+        if isinstance(chunk, ReasoningDelta):
+            yield from self._reasoning(chunk)
+        elif self._passed:
+            yield from self._closed()
+            yield chunk
+        else:
+            self._held += chunk.text
+            yield from self._sort()
+
+    def rest(self) -> Iterator[TextDelta | ReasoningDelta]:
+        yield from self._closed()
+        if self._held and self._state != "behind":
+            yield ReasoningDelta(text=self._held) if self._state == "inside" else TextDelta(text=self._held)
+        self._held = ""
+
+    def _reasoning(self, chunk: ReasoningDelta) -> Iterator[TextDelta | ReasoningDelta]:
+        if not self._passed:
+            yield chunk
+            return
+        yield TextDelta(text=chunk.text if self._opened else f"{_OPEN}\n{chunk.text}")
+        self._opened = True
+
+    def _closed(self) -> Iterator[TextDelta]:
+        if self._opened:
+            self._opened = False
+            yield TextDelta(text=f"\n{_CLOSE}\n\n")
+
+    def _sort(self) -> Iterator[TextDelta | ReasoningDelta]:
+        if self._state == "begins":
+            start = self._held.lstrip()
+            tag = next((tag for tag in _TAGS if start.startswith(tag)), None)
+            if tag is not None:
+                self._open, self._close = tag, _TAGS[tag]
+                self._held, self._state, self._depth = start.removeprefix(tag), "inside", 1
+            elif not any(tag.startswith(start) for tag in _TAGS):
+                self._state = "answer"
+        if self._state == "inside" and (thought := self._thought()):
+            yield ReasoningDelta(text=thought)
+        if self._state == "behind":
+            self._held = self._held.lstrip()
+            self._state = "answer" if self._held else "behind"
+        if self._state == "answer" and self._held:
+            yield TextDelta(text=self._held)
+            self._held = ""
+
+    def _thought(self) -> str:
+        """Takes the reasoning off the held text, up to the end of its block or to a possible tag."""
+        if not self._close:
+            if (final := _FINAL.search(self._held)) is not None:
+                thought, self._held, self._state = self._held[: final.start()], self._held[final.end() :], "behind"
+                return thought
+            keep = self._held.find("<", max(0, len(self._held) - 60))  # the beginning of what ends it
+            end = len(self._held) if keep < 0 else keep
+            thought, self._held = self._held[:end], self._held[end:]
+            return thought
+        for tag in re.finditer(f"{re.escape(self._open)}|{re.escape(self._close)}", self._held):
+            self._depth += 1 if tag[0] == self._open else -1
+            if self._depth == 0:
+                thought, self._held = self._held[: tag.start()], self._held[tag.end() :]
+                self._state = "behind"
+                return thought
+        end = len(self._held) - self._possible_tag()
+        thought, self._held = self._held[:end], self._held[end:]
+        return thought
+
+    def _possible_tag(self) -> int:
+        """Returns how many characters at the end of the held text may begin a tag."""
+        for size in range(len(self._close) - 1, 0, -1):
+            end = self._held[-size:] if size <= len(self._held) else ""
+            if end and (self._close.startswith(end) or (size < len(self._open) and self._open.startswith(end))):
+                return size
+        return 0

@@ -1,0 +1,258 @@
+"""Speaks OpenAI's chat completions, as do Google, OpenRouter, vLLM, Ollama, llama.cpp, LM Studio and others.
+
+Wire format: https://platform.openai.com/docs/api-reference/chat-streaming. It also reads known departures of compatible
+servers: reasoning under several names and in parts, content as a list of parts, a whole ``message`` in place of a
+``delta`` (a server that does not stream) or after all of them (a snapshot), a finish reason or usage in every event, no
+``[DONE]``, cost in ``usage.cost``.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, assert_never
+
+from conductor_core.chat.messages import (
+    Departure,
+    Finished,
+    FinishReason,
+    ImagePart,
+    Message,
+    ReasoningDelta,
+    TextDelta,
+    TextPart,
+    ToolCallPart,
+    ToolResultPart,
+    WorkerSpec,
+    data_url,
+)
+from conductor_core.chat.responses import ResponseExtras, calls_of
+from conductor_core.chat.usage import ReportedUsage, usd
+from conductor_core.providers.client import NO_REASON, NoPart
+from conductor_core.providers.servers import OPENAI_URL
+from conductor_core.text import Pieces, whole_characters
+
+_REASONS: dict[str, FinishReason] = {
+    "stop": "stop",
+    "end_turn": "stop",
+    "eos": "stop",
+    "eos_token": "stop",
+    "stop_sequence": "stop",
+    "stop_token": "stop",
+    "complete": "stop",
+    "completed": "stop",
+    "length": "length",
+    "max_tokens": "length",
+    "model_length": "length",
+    "content_filter": "content_filter",
+    "content-filter": "content_filter",
+    "safety": "content_filter",
+    "recitation": "content_filter",
+    "prohibited_content": "content_filter",
+    "refusal": "refusal",
+    "tool_calls": "tool_calls",
+    "tool_use": "tool_calls",
+    "function_call": "tool_calls",
+}
+
+
+REASONING_FIELDS = ("reasoning_content", "reasoning", "reasoning_details", "thinking", "reasoning_text", "thoughts")
+"""Where servers put reasoning: DeepSeek and vLLM, OpenRouter and Ollama, OpenRouter in parts, others."""
+KNOWN_FIELDS = frozenset({"role", "content", "refusal", "tool_calls", "function_call", "name", *REASONING_FIELDS})
+MOST_UNKNOWN = 65_536
+"""Characters that are kept of fields that are not known."""
+
+
+def text_of(value: Any, levels: int = 6) -> str:
+    """Returns the text in a field that may be text, an object or a list of such; empty: there is none."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list) and levels:
+        return "".join(text_of(item, levels - 1) for item in value)
+    if isinstance(value, dict) and levels:
+        names = ("text", "thinking", "summary", "content", "reasoning", "reasoning_content")
+        return next((text for name in names if (text := text_of(value.get(name), levels - 1))), "")
+    return ""
+
+
+class OpenAIDialect:
+    """See ``client.Dialect``."""
+
+    def url(self, spec: WorkerSpec) -> str:
+        return f"{_base(spec)}/chat/completions"
+
+    def models_url(self, spec: WorkerSpec) -> str:
+        return f"{_base(spec)}/models"
+
+    def headers(self, key: str | None) -> dict[str, str]:
+        return {"authorization": f"Bearer {key}"} if key else {}
+
+    def body(self, spec: WorkerSpec, messages: Sequence[Message]) -> dict[str, Any]:
+        return {
+            **spec.params,
+            "model": spec.model,
+            "messages": [turn for message in messages for turn in _turns(message)],
+            "stream": True,
+            "stream_options": {"include_usage": True},
+        }
+
+    def reader(self) -> "ChatReader":
+        return ChatReader()
+
+
+def _turns(message: Message) -> list[dict[str, Any]]:
+    """Returns the turns that say ``message``: the result of a tool is one of its own."""
+    if isinstance(message.content, str):
+        return [{"role": message.role, "content": message.content}]
+    turns: list[dict[str, Any]] = []
+    parts: list[dict[str, Any]] = []
+    calls: list[dict[str, Any]] = []
+    for part in message.content:
+        match part:
+            case TextPart():
+                parts.append({"type": "text", "text": part.text})
+            case ImagePart():
+                parts.append({"type": "image_url", "image_url": {"url": data_url(part)}})
+            case ToolCallPart():
+                function = {"name": part.name, "arguments": part.arguments}
+                calls.append({"id": part.call_id, "type": "function", "function": function})
+            case ToolResultPart():
+                turns.append({"role": "tool", "tool_call_id": part.call_id, "content": part.text})
+            case _:
+                assert_never(part)
+    if calls:
+        # An assistant's text is a string here: compatible servers take no list of parts from it.
+        text = "\n\n".join(part["text"] for part in parts if part["type"] == "text")
+        return [*turns, {"role": message.role, "content": text or None, "tool_calls": calls}]
+    return [*turns, {"role": message.role, "content": parts}] if parts else turns
+
+
+def _base(spec: WorkerSpec) -> str:
+    return (spec.base_url or OPENAI_URL).rstrip("/")
+
+
+class ChatReader:
+    """See ``client.Reader``. Of several choices only the first (index 0) counts."""
+
+    def __init__(self) -> None:
+        self._reason: FinishReason | None = None
+        self._cost_usd: float | None = None
+        self._model: str | None = None
+        self._text = Pieces()
+        self._reasoning = Pieces()
+        self._said: list[str] = []
+        self._thoughts: list[str] = []
+        self._extras = ResponseExtras()
+        self._usage = ReportedUsage()
+        self._unknown: dict[str, list[str]] = {}
+        self._unknown_size = 0
+        self.logprobs: list[Any] = []
+        """What the events told of the probabilities of tokens, as it came."""
+
+    @property
+    def extras_size(self) -> int:
+        return self._extras.size + self._unknown_size
+
+    @property
+    def complete(self) -> bool:
+        return self._reason is not None
+
+    @property
+    def stopped(self) -> bool:
+        return False  # ``[DONE]`` is no event
+
+    def feed(self, event: Mapping[str, Any]) -> list[TextDelta | ReasoningDelta]:
+        if isinstance(model := event.get("model"), str) and model and model != self._model:
+            self._model = whole_characters(model)
+        usage = event.get("usage")
+        if isinstance(usage, dict):
+            self._usage.read_chat(usage)
+            if (cost_usd := usd(usage.get("cost"))) is not None:
+                self._cost_usd = cost_usd
+        choices = event.get("choices")
+        if choices is None and (isinstance(usage, dict) or event.get("object") == "chat.completion.chunk"):
+            return []
+        if not isinstance(choices, list) or not all(isinstance(choice, dict) for choice in choices):
+            raise NoPart("an event that is no part of a chat completion")
+        return [chunk for choice in choices if choice.get("index", 0) in (0, None) for chunk in self._choice(choice)]
+
+    def ended(self) -> None:
+        if self._reason is None:
+            self._reason = "stop"
+
+    def finished(self, prompt_tokens: int = 0) -> Finished:
+        return Finished(
+            finish_reason=self._reason or "other",
+            usage=self._usage.of("".join((*self._thoughts, *self._said)), prompt_tokens),
+            cost_usd=self._cost_usd,
+            model=self._model,
+            refusal=self._extras.refusal,
+            tool_calls=self._extras.tool_calls,
+            departures=tuple(
+                Departure(kind="unknown_field", what=name, text=whole_characters("".join(parts)))
+                for name, parts in self._unknown.items()
+            ),
+        )
+
+    def _choice(self, choice: Mapping[str, Any]) -> list[TextDelta | ReasoningDelta]:
+        delta, whole = choice.get("delta"), choice.get("message")
+        delta = delta or whole or {}
+        if not isinstance(delta, dict):
+            raise ValueError("a choice without a delta")
+        self._end(choice.get("finish_reason"))
+        if choice.get("logprobs"):
+            self.logprobs.append(choice["logprobs"])
+        if len(delta) == 1 and isinstance(content := delta.get("content"), str):
+            return self._content(content, snapshot=delta is whole)  # nothing beside it, as in most events
+        chunks: list[TextDelta | ReasoningDelta] = []
+        if (thought := self._thought(delta)) and not (delta is whole and self._thoughts):
+            chunks += self._think(thought)
+        chunks += self._content(delta.get("content"), snapshot=delta is whole)
+        self._extras.refuse(delta.get("refusal"))
+        calls_of(delta, self._extras)
+        self._keep_unknown(delta)
+        return chunks
+
+    def _end(self, reason: Any) -> None:
+        if isinstance(reason, str) and (word := reason.strip().lower()) not in NO_REASON:
+            if word == "error":
+                raise ValueError("the finish reason 'error' without saying which")
+            self._reason = _REASONS.get(word, "other")
+
+    def _thought(self, delta: Mapping[str, Any]) -> str:
+        """Returns the reasoning of an event under the first name that has any: some servers repeat it under several."""
+        return next((text for name in REASONING_FIELDS if (text := text_of(delta.get(name)))), "")
+
+    def _think(self, text: str) -> list[TextDelta | ReasoningDelta]:
+        joined = self._reasoning.feed(text)
+        if joined:
+            self._thoughts.append(joined)
+        return [ReasoningDelta(text=joined)] if joined else []
+
+    def _content(self, content: Any, *, snapshot: bool = False) -> list[TextDelta | ReasoningDelta]:
+        if content is None:
+            return []
+        if isinstance(content, str):
+            if snapshot and self._said:  # what came so far stands; the snapshot may add its end
+                said = "".join(self._said)
+                content = content[len(said) :] if content.startswith(said) else ""
+            joined = self._text.feed(content)
+            if joined:
+                self._said.append(joined)
+            return [TextDelta(text=joined)] if joined else []
+        if isinstance(content, list) and all(isinstance(part, dict) for part in content):
+            return [chunk for part in content for chunk in self._part(part)]
+        raise ValueError("content that is no text")
+
+    def _part(self, part: Mapping[str, Any]) -> list[TextDelta | ReasoningDelta]:
+        self._extras.refuse(part.get("refusal"))
+        if part.get("type") in ("thinking", "reasoning", "reasoning_text", "summary_text"):
+            return self._think(text_of(part))
+        return self._content(part["text"]) if isinstance(part.get("text"), str) else []
+
+    def _keep_unknown(self, delta: Mapping[str, Any]) -> None:
+        for name in delta.keys() - KNOWN_FIELDS:
+            value = delta[name]
+            if value in (None, "", [], {}) or self._unknown_size > MOST_UNKNOWN or len(self._unknown) > 32:
+                continue
+            text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+            self._unknown_size += len(text)
+            self._unknown.setdefault(whole_characters(name[:200]), []).append(text)
