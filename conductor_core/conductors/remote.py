@@ -194,6 +194,7 @@ class RemoteConductor:
             OpenAIDialect(),
             f"Conductor {one_line(spec.model if '://' in name else name, limit=_MOST_NAME)}",
             key_hint=self._key_hint(),
+            size_hint="no plan needs that: choose another Conductor, or lower its max_tokens",
             limit_s=spec.timeout_s or ANSWER_TIMEOUT_S,
             # One event may hold the whole answer, each character of it escaped, and all that is told of its tokens.
             most_event_bytes=6 * settings.plan_max_bytes + 65_536 + self._max_tokens * BYTES_PER_TOKEN,

@@ -496,6 +496,7 @@ class ModelClient:
         who: str,
         *,
         key_hint: str,
+        size_hint: str = "raise max_output_bytes or lower max_tokens",
         limit_s: float | None = None,
         most_event_bytes: int | None = None,
     ) -> None:
@@ -503,13 +504,14 @@ class ModelClient:
 
         Args:
             spec: whom to ask. who: for messages, as ``worker w``. key_hint: what to do about a key that is refused.
+            size_hint: what to do about an answer that is too large.
             limit_s: seconds for a whole answer; None: those after which silence ends it.
             most_event_bytes: the largest event to hold in memory; None: a whole answer, with its characters escaped.
         """
         self.spec, self.dialect, self.who = spec, dialect, who
         self.most_bytes = spec.max_output_bytes
         self.event_bytes = most_event_bytes or 2 * spec.max_output_bytes + 64 * 1024
-        self._key_hint = key_hint
+        self._key_hint, self._size_hint = key_hint, size_hint
         self._limit_s = limit_s or spec.timeout_s
         # Without httpx2's client around it, whose redirects, cookies and sign-ins nobody uses here.
         self._transport: httpx2.AsyncBaseTransport | None = None
@@ -523,8 +525,8 @@ class ModelClient:
     def too_large(self) -> ServerFault:
         return ServerFault(
             "too_large",
-            f"{self.who}: sent more than the {self.spec.max_output_bytes:,} bytes it may; "
-            "raise max_output_bytes or lower max_tokens",
+            f"{self.who}: sent more than the {self.most_bytes:,} bytes it may, or {self.event_bytes:,} in one event; "
+            f"{self._size_hint}",
         )
 
     def too_slow(self) -> ServerFault:

@@ -94,7 +94,7 @@ async def test_a_server_that_loads_its_model_is_waited_for_and_that_is_said_once
     assert trace.status == "completed"
     (retry,) = trace.root.retries
     assert (retry.error_code, retry.loading) == ("ConductorLoading", True)
-    assert "is loading its model (503): Loading model" in retry.error
+    assert "is loading its model, 503 (Loading model)" in retry.error
     assert len([event for event in sink.events if isinstance(event, PlanStarted)]) == 1
 
 

@@ -95,7 +95,7 @@ async def run_workflow(store: Store, provider: ScriptedProvider, *models: str) -
     [
         ("commas", "The completion is longer than 65,536 bytes, which no plan needs, and was broken off there.", 2),
         ("singly", "The completion is longer than 65,536 bytes, which no plan needs, and was broken off there.", 2),
-        ("at once", "sent over 64,000,000 bytes, or 2,506,752 in one event, which no plan needs", 0),
+        ("at once", "in one event; no plan needs that: choose another Conductor, or lower its max_tokens", 0),
         ("much", "model_id: there are more than 65,000 values, brackets, commas and escapes.", 2),
     ],
 )
