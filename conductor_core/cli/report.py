@@ -182,6 +182,7 @@ def _round_lines(trace: RunTrace, round_: RoundTrace) -> Iterator[str]:
     yield f"plan{of_step}: {round_.status}, {round_.topology or 'no topology'}, by {source}{took}"
     yield from (f"    repaired: {one_line(repair, 400)}" for repair in round_.repairs)
     yield from (f"    warning: {one_line(warning.message, 400)}" for warning in round_.warnings)
+    yield from (f"    note: {one_line(departure.in_words, 400)}" for departure in round_.departures)
     yield from (f"    {line}" for line in _alternative_lines(round_))
     if round_.reasoning:
         yield from ("    reasoning", indented(round_.reasoning, "    | "))
@@ -232,6 +233,7 @@ def _step_lines(trace: RunTrace, step: StepTrace) -> Iterator[str]:
         yield f"  failed ({step.error_code}): {one_line(step.error, 1000)}"
     if ended := failed_calls.ended(step):
         yield f"  {ended}"
+    yield from (f"  note: {one_line(departure.in_words, 400)}" for departure in step.departures)
     if step.output:
         cut = f" (incomplete: {step.finish_reason or step.status})" if step.incomplete else ""
         yield from (f"  output{cut}", indented(step.output, "    | "))

@@ -179,6 +179,7 @@ _WHOLE_NUMBERS = range(-(2**63), 2**63)
 """The range that TOML guarantees. No provider and no database takes more."""
 _WEEK_S = 604_800
 _MOST_USD = 1_000_000
+PRICES = frozenset({"input", "output", "cached_input", "cache_write", "long"})
 SET_BY_US = frozenset({"model", "messages", "stream", "stream_options", "system", "n"})
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _KEY_PREFIX = re.compile(r"(?:sk|pk|rk|gsk|xai|hf|r8|AIza|AKIA|ghp|glpat)[-_A-Z0-9]", re.IGNORECASE)
@@ -254,9 +255,18 @@ def check_flag(value: Any) -> str | None:
 def check_price(value: Any) -> str | None:
     if not isinstance(value, dict):
         return f"must be a table, such as {{ input = 1.25, output = 10.0 }}, not {kind_of(value)}"
-    if set(value) != {"input", "output"}:
-        return "must have exactly input and output, in USD per million tokens"
-    for side in ("input", "output"):
+    if not {"input", "output"} <= set(value) or not set(value) <= PRICES:
+        return (
+            "must have input and output, in USD per million tokens, and may have cached_input, cache_write and "
+            "long = { above, input, output }"
+        )
+    if "long" in value:
+        long = value["long"]
+        if not isinstance(long, dict) or check_count(long.get("above")):
+            return "long must be a table with above, the tokens of a prompt from which on it holds"
+        if fault := check_price({name: price for name, price in long.items() if name != "above"}):
+            return f"long {fault}"
+    for side in value.keys() - {"long"}:
         if type(value[side]) in (int, float) and value[side] > _MOST_USD:
             return f"{side} must be at most {_MOST_USD:,} USD"
         if not is_number(value[side]) or value[side] < 0:

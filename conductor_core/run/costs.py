@@ -9,15 +9,16 @@ from conductor_core.chat.usage import estimate_input_tokens, estimate_tokens
 from conductor_core.run.events import PlanCompleted, PlanRejected, RunInterrupted, StepCompleted
 from conductor_core.run.trace import RoundTrace, RunTrace, StepTrace
 
-Basis = Literal["unknown", "free", "provider", "list_price", "estimated"]
-"""What a cost is based on: no price, nothing to pay, the provider's own figure, exact tokens at list price, or
-estimated tokens. A sum has the weakest basis of its parts."""
+Basis = Literal["unknown", "free", "provider", "list_price", "at_most", "estimated"]
+"""What a cost is based on: no price, nothing to pay, the provider's own figure, exact tokens at list price, at
+most that (a cache has no price), or estimated tokens. A sum has the weakest basis of its parts."""
 
 IN_WORDS: dict[Basis, str] = {
     "unknown": "",
     "free": "",
     "provider": "as the provider says",
     "list_price": "at list price",
+    "at_most": "at list price; what the provider's cache saved is not known",
     "estimated": "estimated",
 }
 
@@ -29,13 +30,16 @@ class Cost:
     Attributes:
         usd: None if the price of a part is unknown.
         known_usd: the cost of the parts with a known price: the whole or the least cost.
+        at_most: whether a part may have cost less: nobody said what a provider's cache costs.
     """
 
     usd: float | None = 0.0
     known_usd: float = 0.0
+    at_most: bool = False
 
     def __add__(self, other: "Cost") -> "Cost":
-        return Cost(sum_of_costs((self.usd, other.usd)), self.known_usd + other.known_usd)
+        usd = sum_of_costs((self.usd, other.usd))
+        return Cost(usd, self.known_usd + other.known_usd, self.at_most or other.at_most)
 
     @property
     def at_least(self) -> bool:
@@ -43,9 +47,11 @@ class Cost:
         return self.usd is None
 
     def __str__(self) -> str:
-        """Returns ``$0.0123``; with an unknown part ``at least $0.0123``, or ``unknown`` if no part is known."""
+        """Returns ``$0.0123`` or ``at most $0.0123``; with an unknown part ``at least $0.0123``, or ``unknown``."""
         if self.usd is not None:
-            return _amount(self.usd)
+            return f"at most {_amount(self.usd)}" if self.at_most and self.usd > 0 else _amount(self.usd)
+        if self.at_most and self.known_usd > 0:
+            return "unknown"  # neither the most nor the least
         return f"at least {_amount(self.known_usd)}" if self.known_usd > 0 else "unknown"
 
     @property
@@ -71,17 +77,20 @@ def basis(spent: RunTrace | RoundTrace | StepTrace) -> Basis:
         return "free"
     if not spent.at_list_price:
         return "provider"
-    return "estimated" if spent.usage.estimated else "list_price"
+    if spent.usage.estimated:
+        return "estimated"
+    return "at_most" if spent.cost_at_most else "list_price"
 
 
 def cost_so_far(trace: RunTrace) -> Cost:
     """Returns the cost of all calls that ended; unknown if one of them, or a running call, has no price."""
-    return Cost(None if not trace.ended and _unknown_is_on(trace) else trace.cost_usd, trace.known_usd)
+    usd = None if not trace.ended and _unknown_is_on(trace) else trace.cost_usd
+    return Cost(usd, trace.known_usd, trace.cost_at_most)
 
 
 def cost_of_part(trace: RunTrace, part: RoundTrace | StepTrace) -> Cost:
     """Returns the cost of a step or a plan; unknown also if a call without a price is running or broke off."""
-    return Cost(None if _broken_off(trace, part) else part.cost_usd, part.known_usd)
+    return Cost(None if _broken_off(trace, part) else part.cost_usd, part.known_usd, part.cost_at_most)
 
 
 def cost_of_call(event: PlanCompleted | PlanRejected | StepCompleted) -> Cost:

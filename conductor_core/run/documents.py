@@ -218,7 +218,12 @@ def _steps_as_read(parsed: Parsed, agents: Sequence[str]) -> list[Document]:
 
 def cost_document(cost: Cost) -> Document:
     """Returns a cost. If a part has no price, ``cost_usd`` is null and ``known_usd`` the least cost."""
-    return {"cost_usd": cost.usd, "known_usd": cost.known_usd, "cost_at_least": cost.at_least}
+    return {
+        "cost_usd": cost.usd,
+        "known_usd": cost.known_usd,
+        "cost_at_least": cost.at_least,
+        "at_most": cost.at_most,
+    }
 
 
 def _cost(cost: Cost, spent: RunTrace | RoundTrace | StepTrace) -> Document:

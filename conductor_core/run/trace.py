@@ -18,6 +18,7 @@ from conductor_core.chat.messages import (
     ImagePart,
     Message,
     OnIncomplete,
+    Price,
     ToolCall,
     Usage,
     conversation_of,
@@ -120,6 +121,7 @@ class StepTrace(Mutable):
         ending, refusal, tool_calls, answered_by, passed_on, departures: see ``StepCompleted``.
         cost_usd: None if the price of a call is unknown. known_usd: of the calls with a price.
         at_list_price: whether some of the cost is computed from the pool's price.
+        cost_at_most: whether the cost is only a bound: nobody said what a provider's cache costs.
         started_ms: since the run began. first_token_ms, duration_ms: since the step started.
         given: who wrote or pinned the output; None: the step's worker answered.
     """
@@ -151,6 +153,7 @@ class StepTrace(Mutable):
     cost_usd: float | None = 0.0
     known_usd: float = 0.0
     at_list_price: bool = False
+    cost_at_most: bool = False
     model: str | None = None
     started_ms: float | None = None
     first_token_ms: float | None = None
@@ -220,6 +223,7 @@ class RoundTrace(Mutable):
     cost_usd: float | None = 0.0
     known_usd: float = 0.0
     at_list_price: bool = False
+    cost_at_most: bool = False
     started_ms: float | None = None
     first_token_ms: float | None = None
     duration_ms: float | None = None
@@ -337,6 +341,7 @@ class RunTrace(Mutable):
     cost_usd: float | None = 0.0
     known_usd: float = 0.0
     at_list_price: bool = False
+    cost_at_most: bool = False
     broken_off: Usage = Usage()
     broken_off_usd: float = 0.0
     duration_ms: float | None = None
@@ -638,8 +643,9 @@ def _spend_on_plan(
     if event.at_list_price is None and event.usage.total_tokens and trace.conductor and trace.conductor.price is None:
         cost_usd = None  # An older record: the cost is unknown, and it is not in the run's total.
     round_.duration_ms = (round_.duration_ms or 0.0) + event.duration_ms
-    _spend(round_, event.usage, cost_usd, at_list_price=bool(event.at_list_price))
-    _spend(trace, event.usage, event.cost_usd, at_list_price=bool(event.at_list_price))
+    price = None if trace.conductor is None else trace.conductor.price
+    _spend(round_, event.usage, cost_usd, price, at_list_price=bool(event.at_list_price))
+    _spend(trace, event.usage, event.cost_usd, price, at_list_price=bool(event.at_list_price))
 
 
 def _apply_edit(trace: RunTrace, round_: RoundTrace, event: ev.PlanEdited) -> None:
@@ -686,14 +692,24 @@ def _set_workflow(trace: RunTrace, round_: RoundTrace, workflow: Workflow) -> No
 
 
 def _spend_on_step(
-    trace: RunTrace, step: StepTrace, usage: Usage, cost_usd: float | None, *, at_list_price: bool
+    trace: RunTrace, step: StepTrace, agent: str | None, usage: Usage, cost_usd: float | None, *, at_list_price: bool
 ) -> None:
-    _spend(step, usage, cost_usd, at_list_price=at_list_price)
-    _spend(trace, usage, cost_usd, at_list_price=at_list_price)
+    """``agent``: who was called; None: the step's own worker."""
+    price = next((spec.price for spec in trace.pool.workers if spec.name == (agent or step.agent)), None)
+    _spend(step, usage, cost_usd, price, at_list_price=at_list_price)
+    _spend(trace, usage, cost_usd, price, at_list_price=at_list_price)
 
 
-def _spend(by: RunTrace | RoundTrace | StepTrace, usage: Usage, cost_usd: float | None, *, at_list_price: bool) -> None:
+def _spend(
+    by: RunTrace | RoundTrace | StepTrace,
+    usage: Usage,
+    cost_usd: float | None,
+    price: Price | None,
+    *,
+    at_list_price: bool,
+) -> None:
     by.usage += usage
+    by.cost_at_most |= at_list_price and price is not None and price.is_bound(usage)
     by.cost_usd = sum_of_costs((by.cost_usd, cost_usd))
     by.known_usd += cost_usd or 0.0
     by.at_list_price |= at_list_price
@@ -729,16 +745,17 @@ def _apply_step(trace: RunTrace, event: ev.StepEvent) -> None:
         case ev.StepRetried():
             step.attempts.append(Attempt(**_fields_of(event, Attempt)))
             step.output, step.reasoning = "", ""
-            _spend_on_step(trace, step, event.usage, event.cost_usd, at_list_price=bool(event.cost_usd))
+            _spend_on_step(trace, step, event.agent, event.usage, event.cost_usd, at_list_price=bool(event.cost_usd))
         case ev.StepCompleted():
             step.status = event.ending
             _apply_answer(step, event)
             step.first_token_ms, step.duration_ms = event.first_token_ms, event.duration_ms
-            _spend_on_step(trace, step, event.usage, event.cost_usd, at_list_price=event.cost_estimated)
+            by = event.answered_by
+            _spend_on_step(trace, step, by, event.usage, event.cost_usd, at_list_price=event.cost_estimated)
         case ev.StepFailed():
             step.status, step.output, step.incomplete = "failed", event.partial, True
             step.error_code, step.error, step.duration_ms = event.error_code, event.error, event.duration_ms
-            _spend_on_step(trace, step, event.usage, event.cost_usd, at_list_price=bool(event.cost_usd))
+            _spend_on_step(trace, step, step.asked, event.usage, event.cost_usd, at_list_price=bool(event.cost_usd))
         case ev.StepSkipped():
             step.status, step.because = "skipped", event.because
         case ev.StepReused():

@@ -79,7 +79,7 @@ class RunRow(SQLModel, table=True):
         asked_for: what of it waits for an approval, in words; None: nothing.
         imported: whether it came as a file. imported_answers: whether it reuses answers of a run that did. recorded:
             whether the file is one of this program's own.
-        cost_estimated: see ``conductor_core.run.costs.basis``.
+        cost_estimated: whether it is no exact figure, see ``conductor_core.run.costs.basis``.
         vocabulary: the version of the events (``conductor_core.run.events.VOCABULARY``) of the program that began the
         run. owner_id: names the lock file of the process that writes it. The other ``owner_*`` tell people which
             process that was and when it opened the database.

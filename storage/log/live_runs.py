@@ -271,7 +271,7 @@ def changing_columns(trace: RunTrace) -> dict[str, object]:
         "output_tokens": trace.usage.output_tokens,
         "cost_usd": cost.usd,
         "known_usd": cost.known_usd,
-        "cost_estimated": cost.usd is not None and basis(trace) == "estimated",
+        "cost_estimated": cost.usd is not None and basis(trace) in ("estimated", "at_most"),
         "duration_ms": trace.duration_ms,
         "error": trace.error,
         "asked_for": _asked_for(trace),

@@ -11,7 +11,6 @@ import streamlit as st
 from conductor_core.blame.experiments import names_blame
 from conductor_core.engine.resampling import names_plans
 from conductor_core.errors import StoreError
-from conductor_core.run.costs import IN_WORDS
 from conductor_core.run.trace import RunUnreadable
 from pages.components.app import address, places
 from pages.components.app.session import current
@@ -204,7 +203,7 @@ def _cost(entry: Entry) -> str:
     cost = said = escape(str(entry.cost))
     if entry.cost_estimated:
         # The column has room for a sign only.
-        cost, said = f"≈ {cost}", f"{cost} {IN_WORDS['estimated']} (not all tokens were counted)"
+        cost, said = f"≈ {cost}", f"{cost}, no exact figure: not all tokens were counted, or a cache has no price"
     if entry.simulated:
         return f'<span class="pill simulated" title="{said}: no real model answered">simulated</span>'
     return f'<span title="{said}">{cost}</span>'

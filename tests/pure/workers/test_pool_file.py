@@ -124,7 +124,7 @@ def test_the_papers_pool_is_ready() -> None:
         ('api_key_env = "my_hunter2_a1b2c3_key"', "worker[0].api_key_env: must be the name of an environment variable"),
         ('api_key = "hunter2"', "worker[0].api_key: a key does not belong in a pool file"),
         ("usd_per_mtok = 3", "worker[0].usd_per_mtok: must be a table"),
-        ("usd_per_mtok = { input = 1 }", "worker[0].usd_per_mtok: must have exactly input and output"),
+        ("usd_per_mtok = { input = 1 }", "worker[0].usd_per_mtok: must have input and output"),
         ("usd_per_mtok = { input = 1, output = -1 }", "worker[0].usd_per_mtok: output must be a number of USD"),
         ("usd_per_mtok = { input = true, output = 1 }", "worker[0].usd_per_mtok: input must be a number of USD"),
         ("usd_per_mtok = { input = nan, output = 1 }", "worker[0].usd_per_mtok: input must be a number of USD"),
@@ -335,7 +335,8 @@ def test_all_faults_are_reported_at_once(tmp_path: Path) -> None:
         "line 2, worker[0].model: missing; every worker needs it",
         'line 4, worker[0].provider: "opnai" is not a provider; use openai, anthropic, local or rehearsal',
         "line 5, worker[0].timeout_s: must be a number of seconds above 0",
-        "line 11, worker[1].usd_per_mtok: must have exactly input and output, in USD per million tokens",
+        "line 11, worker[1].usd_per_mtok: must have input and output, in USD per million tokens, and may have "
+        "cached_input, cache_write and long = { above, input, output }",
         "line 10, worker[1].api_key_env: a local worker needs none; remove it",
         'line 7, worker[1].name: "A" is already the name of worker[0]; names are unique',
     )

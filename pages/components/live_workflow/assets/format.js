@@ -32,11 +32,13 @@ export function usdInLine(value, known = 0) {
   return said === "unknown" ? "cost unknown" : said
 }
 
-// Returns the basis of a cost, shown after it: the provider's figure, exact tokens at list price, or estimated tokens.
-export function basis({ cost_usd, at_list_price, usage }) {
+// Returns the basis of a cost, shown after it: the provider's figure, exact tokens at list
+// price, at most that, or estimated tokens.
+export function basis({ cost_usd, at_list_price, cost_at_most, usage }) {
   if (!cost_usd) return ""
   if (!at_list_price) return "as the provider says"
-  return usage.estimated ? "estimated" : "at list price"
+  if (usage.estimated) return "estimated"
+  return cost_at_most ? "at most; what the provider's cache saved is not known" : "at list price"
 }
 
 export const perMillion = (price) => (price ? `$${price.input} in, $${price.output} out per million` : "none given")

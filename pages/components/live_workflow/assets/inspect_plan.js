@@ -2,6 +2,7 @@
 
 import { consideredRows } from "./considered.js"
 import { decisionLines, decisionState, isOfFile, saidBy } from "./decisions.js"
+import { departureLines } from "./departures.js"
 import { copyButton, el, setText } from "./dom.js"
 import { basis, caller, doing, pathKey, perMillion, plural, seconds, shortHash, tokens, usd } from "./format.js"
 import { messageList, once } from "./inspect_step.js"
@@ -108,6 +109,7 @@ function planState(model, round) {
   if (out.length) lines.push(el("p", {}, `⊘ left out of the pool: ${visible(out.join(", "))}`))
   for (const repair of round.repairs) lines.push(el("p", { class: "warn" }, `⚒ repaired: ${visible(repair)}`))
   for (const fault of round.warnings) lines.push(el("p", { class: "warn" }, `△ ${visible(fault.message)}`))
+  for (const { kind, text } of departureLines(round, visible)) lines.push(el("p", { class: kind }, text))
   if (round.status === "rejected") lines.push(el("p", { class: "bad" }, "✕ This plan could not be used."))
   return lines
 }

@@ -2,6 +2,7 @@
 
 import { PACKED } from "./base.js"
 import { isOfFile } from "./decisions.js"
+import { departureLines } from "./departures.js"
 import { copyButton, el, readButton, setClass, setText } from "./dom.js"
 import { speed } from "./draw.js"
 import { count, doing, pathKey, seconds, tokens } from "./format.js"
@@ -303,6 +304,7 @@ export function notices(model, step) {
     lines.push({ kind: "warn", text: `◐ cut off by the provider (${step.finish_reason}): the answer is not complete` })
   }
   if (notWhole(step.status)) lines.push(...notWholeLines(model, step))
+  lines.push(...departureLines(step, visible))
   if (step.answered_by)
     lines.push({
       kind: "muted",
