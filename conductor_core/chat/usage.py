@@ -104,7 +104,8 @@ class ReportedUsage:
         """Returns the input of a chat completion, with what a cache holds where a server counts that apart."""
         read, wrote, total = (self._most.get(name, 0) for name in ("input", "output", "total"))
         apart = (cached or 0) + (written or 0)
-        return read + apart if apart > read or (apart and total == read + wrote + apart) else read
+        beside = total == read + wrote + apart and apart != self._most.get("reasoning")
+        return read + apart if apart > read or (apart and beside) else read
 
     def _output(self, read: int) -> int:
         """Returns the output. What only the total holds, as reasoning at Google and xAI, counts as written."""
