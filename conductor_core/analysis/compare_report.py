@@ -23,6 +23,7 @@ from conductor_core.analysis.compare import (
     round_run,
 )
 from conductor_core.analysis.conclusion import conclude
+from conductor_core.analysis.documents import conclusion_document
 from conductor_core.run.costs import cost_so_far
 from conductor_core.run.trace import RunTrace, StepTrace
 from conductor_core.run.values import label
@@ -258,7 +259,7 @@ def _run(trace: RunTrace) -> Document:
         "pool": trace.pool.name,
         "seed": trace.seed,
         "answer": trace.answer,
-        "conclusion": None if trace.answer is None else conclude(trace.answer, trace.task).text,
+        "conclusion": conclusion_document(trace),
     }
 
 

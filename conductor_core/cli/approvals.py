@@ -6,13 +6,13 @@ from typing import Annotated
 
 import typer
 
+from conductor_core.analysis import documents
 from conductor_core.cli import inputs, live, options
 from conductor_core.cli.live import ProgressView, exit_code, follow, watch
 from conductor_core.cli.output import print_json, print_notes, print_outcome
 from conductor_core.cli.text import one_line
 from conductor_core.cli.wiring import opened_engine, opened_store
 from conductor_core.errors import BadInput, EventOutOfOrder, RunHasEnded
-from conductor_core.run import documents
 from conductor_core.run.actor import local_caller
 from conductor_core.run.commands import Approve, Deny, Edit, note_for_record
 from conductor_core.run.trace import RunTrace

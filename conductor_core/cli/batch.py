@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
 
+from conductor_core.analysis import documents
 from conductor_core.cli.live import RunStopped
 from conductor_core.cli.main import stopping
 from conductor_core.cli.progress import BatchProgress
@@ -22,7 +23,6 @@ from conductor_core.engine.host import EngineHost
 from conductor_core.engine.pools import pool_info
 from conductor_core.engine.request import asks_conductor
 from conductor_core.errors import BadInput, StoreError
-from conductor_core.run import documents
 from conductor_core.run.actor import local_caller
 from conductor_core.run.costs import Cost, cost_so_far
 from conductor_core.run.request import RunRequest, new_run_id

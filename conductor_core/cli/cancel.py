@@ -6,13 +6,13 @@ from typing import Annotated
 
 import typer
 
+from conductor_core.analysis import documents
 from conductor_core.cli import inputs, options
 from conductor_core.cli.live import summary
 from conductor_core.cli.output import print_json
 from conductor_core.cli.wiring import opened_store
 from conductor_core.engine.approvals import cancel
 from conductor_core.errors import NotHeard
-from conductor_core.run import documents
 from conductor_core.run.actor import local_caller
 
 _ANSWER_WITHIN_S = 10.0

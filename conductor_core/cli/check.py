@@ -6,12 +6,12 @@ from typing import Annotated
 
 import typer
 
+from conductor_core.analysis import documents
 from conductor_core.cli import inputs, options, report
 from conductor_core.cli.output import print_json
 from conductor_core.cli.text import one_line
 from conductor_core.engine.pools import read_pool
 from conductor_core.errors import BadInput
-from conductor_core.run import documents
 
 
 def check(

@@ -7,6 +7,7 @@ from typing import Any
 
 from sqlalchemy.engine import make_url
 
+from conductor_core.analysis.documents import cost_document
 from conductor_core.cli.main import stopping
 from conductor_core.cli.output import print_json
 from conductor_core.cli.progress import EvaluationProgress
@@ -14,7 +15,6 @@ from conductor_core.cli.wiring import opened_store
 from conductor_core.lab.evaluation import report
 from conductor_core.lab.evaluation.session import EvaluationChoices, EvaluationResult, Prepared, prepare, run_evaluation
 from conductor_core.run.costs import Cost
-from conductor_core.run.documents import cost_document
 from conductor_core.settings import Settings
 from storage import Store
 

@@ -6,12 +6,12 @@ from typing import Annotated
 
 import typer
 
+from conductor_core.analysis import documents
 from conductor_core.cli import inputs, options
 from conductor_core.cli.output import print_json
 from conductor_core.cli.text import one_line
 from conductor_core.cli.wiring import opened_store
 from conductor_core.errors import BadInput
-from conductor_core.run import documents
 from conductor_core.run.actor import local_caller
 from conductor_core.run.share import MOST_FILE_BYTES, as_imported, read_shared
 from conductor_core.run.trace import fold

@@ -188,7 +188,7 @@ def _name() -> str:
 def _fail(arguments: Sequence[str], code: str, message: str, exit_code: int) -> int:
     line = one_line(message, 2000)
     if "--json" in arguments:
-        from conductor_core.run.documents import error_document  # it brings in the whole vocabulary of runs
+        from conductor_core.analysis.documents import error_document  # it brings in the whole vocabulary of runs
 
         # For many tasks, stdout has one document on each line.
         print(json.dumps(error_document(code, line), indent=None if "--tasks" in arguments else 2))

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from conductor_core.analysis import documents
 from conductor_core.cli.text import one_line
 from conductor_core.errors import BadInput
-from conductor_core.run import documents
 from conductor_core.run.trace import RunTrace
 from conductor_core.text import plain
 

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from conductor_core.analysis import documents
 from conductor_core.cli import inputs, options, report
 from conductor_core.cli.live import ProgressView, exit_code, watch
 from conductor_core.cli.output import print_json
@@ -20,7 +21,6 @@ from conductor_core.engine import resampling
 from conductor_core.engine.estimates import usual_answer_tokens
 from conductor_core.engine.resampling import PlanChoice, plans_requested
 from conductor_core.errors import BadInput
-from conductor_core.run import documents
 from conductor_core.run.request import USUAL_TEMPERATURE, RunRequest, new_run_id
 from conductor_core.run.trace import RunTrace
 from conductor_core.settings import Settings

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from conductor_core.analysis import documents
 from conductor_core.cli import inputs
 from conductor_core.cli.output import print_json
 from conductor_core.cli.ready import ready
@@ -27,7 +28,6 @@ from conductor_core.engine.repeats import (
     variants,
 )
 from conductor_core.engine.request import asks_conductor
-from conductor_core.run import documents
 from conductor_core.run.costs import cost_so_far
 from conductor_core.run.request import Overrides, RunRequest
 from conductor_core.run.trace import RunTrace

@@ -6,13 +6,13 @@ from typing import Annotated
 
 import typer
 
+from conductor_core.analysis import documents
 from conductor_core.chat.messages import images_in
 from conductor_core.cli import inputs, options, report
 from conductor_core.cli.output import print_json, print_not_on_record, print_notes
 from conductor_core.cli.text import one_line
 from conductor_core.cli.wiring import opened_store
 from conductor_core.errors import BadInput
-from conductor_core.run import documents
 from conductor_core.run.actor import local_caller
 from conductor_core.run.request import REPLAY_PURPOSE
 from conductor_core.run.trace import RunTrace, RunUnreadable

@@ -5,10 +5,10 @@ from datetime import UTC, date, datetime
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from conductor_core.analysis.documents import run_document
 from conductor_core.chat.messages import Usage
 from conductor_core.errors import StoreLocked, StoreReadOnly
 from conductor_core.run.actor import local_caller
-from conductor_core.run.documents import run_document
 from conductor_core.run.events import RunFailed
 from conductor_core.run.request import RunRequest
 from conductor_core.run.trace import RunTrace

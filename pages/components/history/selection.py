@@ -8,9 +8,9 @@ from typing import Any
 
 import streamlit as st
 
+from conductor_core.analysis.documents import run_document
 from conductor_core.errors import StoreError, UnknownRun
 from conductor_core.run.actor import local_caller
-from conductor_core.run.documents import run_document
 from conductor_core.run.trace import RunUnreadable
 from pages.components.app import address, places
 from pages.components.app.access_log import exported, this_browser

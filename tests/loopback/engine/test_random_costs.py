@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from conductor_core.analysis.documents import run_document
 from conductor_core.chat.messages import Price, WorkerSpec
 from conductor_core.chat.usage import tokens_of
 from conductor_core.engine.batch import BatchTask, request_of, spent_at_most
 from conductor_core.engine.host import EngineHost
 from conductor_core.run.costs import cost_so_far, interruption
-from conductor_core.run.documents import run_document
 from conductor_core.run.request import RunRequest
 from conductor_core.run.trace import RunTrace, begin, fold
 from conductor_core.run.values import BatchRow, Limits, PoolInfo

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from conductor_core.analysis.conclusion import conclude
 from conductor_core.run.costs import Cost, basis, cost_of_part, cost_so_far
 from conductor_core.run.trace import (
     Approval,
@@ -60,6 +61,7 @@ def run_document(trace: RunTrace, *, whole: bool = False, fault: RunUnreadable |
         **_plan(trace.root),
         "steps": [_step(trace, step, whole) for step in trace.steps],
         "answer": trace.answer,
+        "conclusion": conclusion_document(trace),
         "error": _error(trace.error_code, trace.error),
         "waiting": waiting_document(trace) if trace.status == "waiting" else None,
         "gates": [str(gate) for gate in trace.gates],
@@ -70,6 +72,14 @@ def run_document(trace: RunTrace, *, whole: bool = False, fault: RunUnreadable |
         **_cost(cost_so_far(trace), trace),
         "duration_ms": trace.duration_ms,
     }
+
+
+def conclusion_document(trace: RunTrace) -> Document | None:
+    """Returns what the answer of a run comes to, as on its page; None without an answer."""
+    if trace.answer is None:
+        return None
+    found = conclude(trace.answer, trace.task)
+    return {"kind": found.kind, "text": found.text}
 
 
 def waiting_document(trace: RunTrace) -> Document:

@@ -2,8 +2,8 @@
 
 import json
 
+from conductor_core.analysis.documents import plan_document, run_document
 from conductor_core.run import events as ev
-from conductor_core.run.documents import plan_document, run_document
 from conductor_core.run.trace import fold
 from conductor_core.workflow.model import CONDUCTOR_AGENT, Fault, Step, Workflow
 from tests.support.run_events import answered, created, planned, step_completed, step_started, whole_run
