@@ -1,7 +1,6 @@
-"""Finds the conclusion of a model's text, in a line: the value it gives, what its code defines, or a sentence.
+"""Finds what a model's text comes to, in a line: the value that it marks, what its code defines, or how it begins.
 
-It works by rule, for any model's text and without another model. Marks that models are taught (a box, a tag, a label)
-come first, then words that introduce an answer, then emphasis at the end, then a concluding sentence. It rewords
+It works by rule, for any model's text and without another model; ``marked`` says what counts as a mark. It rewords
 nothing: the conclusion is in the text, but for its markup. ``defined_name`` finds the function, class or type that a
 piece of code defines, in common languages; ``answer_key`` tells whether two answers say the same, whatever their words.
 """
@@ -14,7 +13,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
 
-from conductor_core.analysis.answers import Block, boxed, fenced_blocks, introduced, refuses
+from conductor_core.analysis.answers import Block, fenced_blocks, refuses
+from conductor_core.analysis.marked import SHORT, alone, first_sentence, in_json, marked, opening, stated
 from conductor_core.analysis.plain_text import is_formula, plain, sentences
 
 # Names that code defines.
@@ -103,74 +103,32 @@ LONGEST_CONCLUSION = 300
 """Characters. A longer one is cut: all of it stands in the text."""
 _READ_FROM_START, _READ_FROM_END = 20_000, 40_000
 """Characters that are looked at: what a text says first, and what it comes to at its end."""
-_SHORT = 90
-"""Characters up to which a text of one line is its own conclusion."""
 _LONGEST_REFUSAL = 1500
 """Characters: a longer text that begins with what it cannot do goes on to what it can."""
-_LONGEST_MARK = 2000
-
-_LABELS = "|".join(
-    (
-        r"(?:the )?(?:final |correct |short )?(?:answer|result)",
-        r"respuesta(?: final)?|resposta(?: final)?|réponse(?: finale)?|risposta(?: finale)?",
-        r"antwort|antwoord|endergebnis|ergebnis|svar|vastaus|odpowied[źz]|cevap|jawaban|đáp án",
-        r"ответ|відповідь|απάντηση",
-        r"(?:最终|最終)?答案|(?:最終)?(?:答え|解答|回答)|정답|답",
-        r"(?:الجواب|الإجابة)(?: النهائية| النهائي)?|پاسخ|(?:ה)?תשובה(?: הסופית| סופית)?|उत्तर|คำตอบ",
-    )
-)
-_LABELLED = re.compile(
-    rf"^[ \t>#*_-]{{0,8}}(?:{_LABELS})[*_]{{0,3}}[ \t]?(?:[:：=]|$)[ \t*_]{{0,6}}", re.IGNORECASE | re.MULTILINE
-)
-_TAGGED = re.compile(r"<answer>([^<]{1,2000})</answer>", re.IGNORECASE)
-_HASHES = re.compile(r"#### ?([^\n#]+)")
-_INTRODUCED = re.compile(
-    r"\b(?:la respuesta (?:final )?es|a resposta (?:final )?é|la réponse (?:finale )?est|la risposta (?:finale )?è"
-    r"|die antwort (?:lautet|ist)|het antwoord is)\b ?:?|答案(?:是|为|為)|答えは|정답은|답은"
-    r"|(?:الجواب|الإجابة)(?: النهائية)? (?:هو|هي)|התשובה(?: הסופית)? היא",
-    re.IGNORECASE,
-)
-_SAYS_NOTHING = re.compile(
-    r"(?:not|as follows|the following|below|above|given|shown|unknown|wrong|that|correct)\b", re.IGNORECASE
-)
-_REASON = re.compile(r",? (?:because|since|given that|weil|porque|parce que) .*$", re.IGNORECASE | re.DOTALL)
-_CONCLUDING = re.compile(
-    r"(?:(?:therefore|thus|hence|so|consequently|overall|in (?:conclusion|summary|short)|to sum up|conclusion|tl;dr"
-    r"|por (?:lo )?tanto|en conclusi[óo]n|portanto|donc|quindi|pertanto|daher|somit|fazit|dus|следовательно|итак"
-    r"|таким образом|لذلك|إذن|وبالتالي|לכן|לסיכום|इसलिए)\b|因此|所以|综上|したがって|よって|つまり|따라서|그러므로)",
-    re.IGNORECASE,
-)
-_BOLD = re.compile(r"(?:\*\*|__)([^*_\n]{1,120})(?:\*\*|__)")
-_FORMULA = re.compile(r"(?:\$\$|\\\[)([^$]{1,400}?)(?:\$\$|\\\])[.,]?")
 _ONE_FORMULA = re.compile(
     r"[\s*]*(?:\$\$?([^$]+)\$\$?|\\\(((?:(?!\\\)).)+)\\\)|\\\[((?:(?!\\\]).)+)\\\])[\s.,*]*", re.DOTALL
 )
-_FILLER = re.compile(
-    r"(?:sure|certainly|of course|absolutely|okay|ok|great question|good question|gladly|happy to help)\b"
-    r"[^.]{0,40}[!.,:]?",
-    re.IGNORECASE,
-)
-_NOT_PROSE = re.compile(r"\s*(?:#{1,6} |\||[-*_=]{3,}\s*$|<)")
 
 
 @dataclass(frozen=True)
 class Conclusion:
-    """The conclusion of a text.
+    """What a text comes to.
 
     Attributes:
-        kind: ``value``: what it calls its answer, or all of a short text; ``code``: the name of what its code defines;
-            ``sentence``: one of its own; ``declined``: where it says that it cannot answer; ``empty``: it says nothing.
-        text: one line without markup, at most ``LONGEST_CONCLUSION`` characters; "" for ``empty`` alone.
+        kind: ``value``: what the text itself marks as its answer, or all of a short text; ``code``: the name of what
+            its code defines; ``text``: it marks no value; ``declined``: it says that it cannot answer; ``empty``.
+        text: one line without markup, at most ``LONGEST_CONCLUSION`` characters: the value or name, how a text begins,
+            or the sentence that declines; "" for ``empty`` alone.
         formula: a ``value`` that is one formula as it was written, without its delimiters; else "".
     """
 
-    kind: Literal["value", "code", "sentence", "declined", "empty"]
+    kind: Literal["value", "code", "text", "declined", "empty"]
     text: str
     formula: str = ""
 
 
 def conclude(text: str, task: str = "") -> Conclusion:
-    """Returns the conclusion of ``text``. ``task`` tells the function that it asks for from its helpers."""
+    """Returns what ``text`` comes to. ``task`` tells echoes from answers, and the function asked for from helpers."""
     body = _both_ends(text)
     if not body:
         return Conclusion("empty", "")
@@ -178,35 +136,39 @@ def conclude(text: str, task: str = "") -> Conclusion:
     if not blocks and begins_as_code(body):
         return Conclusion("code", _line(defined_name([body], task), markup=False))
     prose = _without(blocks, body)
-    marked = _marked(body, prose)
-    if marked is None:
-        refusal = _refusal(prose)
-        if refusal is not None:
-            return Conclusion("declined", _line(refusal))
-        marked = _in_json([body, *(block.code for block in blocks)]) or _introduced(prose, blocks)
-    code = marked is None and bool(blocks) and _is_code(body, blocks)
-    if marked is None and (written := _json([block.code for block in blocks] if code else [body])):
-        return Conclusion("value" if written == body and len(body) <= _SHORT else "code", _line(written, markup=False))
-    if marked == "" or code:
+    found = marked(body, prose)
+    if found is None and (refusal := _refusal(prose)) is not None:
+        return Conclusion("declined", _line(refusal))
+    code = bool(blocks) and _is_code(body, blocks)
+    if found is None:
+        found = in_json([body, *(block.code for block in blocks)])
+    if found is None and not code and not _ends_in_code(body, blocks):
+        found = stated(prose, task)
+    if found is None and (written := _json([block.code for block in blocks] if code else [body])):
+        short = written == body and written[0] == "[" and "\n" not in body and len(body) <= SHORT
+        return Conclusion("value" if short else "code", _line(written, markup=False))
+    if found is None and code:
         return Conclusion("code", _line(defined_name([block.code for block in blocks], task), markup=False))
-    if marked is None:
-        return _of_prose(body, prose)
-    return _of_mark(marked, body)
+    if found is not None:
+        return _of_value(found, _formula(found))
+    whole = None if blocks else alone(body, task)
+    if whole is not None:
+        return _of_value(whole, _formula(whole) if _ONE_FORMULA.fullmatch(whole) else "")
+    return Conclusion("text", opening(body, LONGEST_CONCLUSION) or _line(body))
 
 
-def _of_mark(marked: str, body: str) -> Conclusion:
-    formula = _formula(marked)
-    text = plain(f"\\({formula}\\)") if formula else _value(marked)
-    return Conclusion("value", _cut(text or _line(body)), formula)
+def _of_value(found: str, formula: str) -> Conclusion:
+    text = plain(f"\\({formula}\\)") if formula else first_sentence(found)
+    return Conclusion("value", _cut(text or _line(found)), formula)
 
 
-def _formula(marked: str) -> str:
+def _formula(marked_text: str) -> str:
     """Returns the formula to be drawn, between delimiters or in a box; "": a line shows it as well."""
-    alone = _ONE_FORMULA.fullmatch(marked)
-    inside = next(filter(None, alone.groups())).strip() if alone else marked.strip()
+    whole = _ONE_FORMULA.fullmatch(marked_text)
+    inside = next(filter(None, whole.groups())).strip() if whole else marked_text.strip()
     in_a_box = "$" not in inside and "\\(" not in inside and re.search(r"\\[A-Za-z,;]|\^|_\{", inside)
     words = re.fullmatch(r"\\(?:text|textbf|mathrm|textrm|mbox)\s*\{[^{}]*\}", inside)
-    return inside if (alone or in_a_box) and is_formula(inside) and not words else ""
+    return inside if (whole or in_a_box) and is_formula(inside) and not words else ""
 
 
 def _both_ends(text: str) -> str:
@@ -229,49 +191,11 @@ def _without(blocks: Sequence[Block], body: str) -> str:
     return "\n".join(lines)
 
 
-def _marked(body: str, prose: str) -> str | None:
-    """Returns the last answer marked by a box, a tag or a label; "": it is code; None: there is no mark."""
-    if boxes := boxed(prose):
-        return boxes[-1][1]
-    if tags := _TAGGED.findall(prose):
-        return str(tags[-1])
-    last = prose.strip().rpartition("\n")[2].strip()
-    if hashes := _HASHES.fullmatch(last):
-        return hashes[1]
-    lines = body.split("\n")
-    for label in reversed(list(_LABELLED.finditer(prose))[-20:]):
-        rest, _, _ = prose[label.end() : label.end() + _LONGEST_MARK].partition("\n")
-        if rest.strip(" *_"):
-            return rest
-        below = prose.count("\n", 0, label.end()) + 1
-        following = next((line.strip() for line in lines[below : below + 4] if line.strip()), "")
-        if following.startswith(("```", "~~~")):
-            return ""
-        if following:
-            return following
-    return None
-
-
 def _refusal(prose: str) -> str | None:
     """Returns which of the first two sentences says that the writer cannot answer."""
     first = list(sentences(" ".join(prose[:_LONGEST_REFUSAL].split())))[:2]
     long = len(prose.strip()) > _LONGEST_REFUSAL
     return next((said for said in first if refuses(said, simulated_only=long)), None)
-
-
-def _in_json(texts: Sequence[str]) -> str | None:
-    """Returns the answer in a JSON object, by its usual names."""
-    for text in texts:
-        if not text.lstrip().startswith("{"):
-            continue
-        try:
-            found = json.loads(text)
-        except (ValueError, RecursionError):
-            continue
-        for name in ("final_answer", "answer", "result"):
-            if isinstance(value := found.get(name), str | int | float) and str(value).strip():
-                return str(value)
-    return None
 
 
 def _json(texts: Sequence[str]) -> str:
@@ -284,61 +208,13 @@ def _json(texts: Sequence[str]) -> str:
     return ""
 
 
-def _introduced(prose: str, blocks: Sequence[Block]) -> str | None:
-    """Returns what follows the last "the answer is" after all code: before code, it is about the code."""
-    marks = introduced(prose)
-    for match in list(_INTRODUCED.finditer(prose))[-20:]:
-        behind = prose[match.end() : match.end() + _LONGEST_MARK].lstrip(":： ")
-        marks.append((match.start(), behind.partition("\n")[0]))
-    after = max((block.end for block in blocks), default=0)
-    for place, line in sorted(marks, reverse=True):
-        if prose.count("\n", 0, place) < after:
-            return None
-        if line.strip() and not _SAYS_NOTHING.match(plain(line)):
-            return line
-    return None
+def _ends_in_code(body: str, blocks: Sequence[Block]) -> bool:
+    return bool(blocks) and not "\n".join(body.split("\n")[blocks[-1].end :]).strip()
 
 
 def _is_code(body: str, blocks: Sequence[Block]) -> bool:
     """Whether ``body`` is mainly code, rather than text that mentions some."""
     return sum(len(block.code) for block in blocks) >= 0.4 * len(body) or defines_something(blocks[-1].code)
-
-
-def _of_prose(body: str, prose: str) -> Conclusion:
-    if "\n" not in body and len(body) <= _SHORT and (whole := _value(body)):
-        return Conclusion("value", whole, _formula(body) if _ONE_FORMULA.fullmatch(body) else "")
-    paragraphs = [part for part in (each.strip() for each in prose.split("\n\n")) if part]
-    if emphasised := _emphasised(paragraphs[-1] if paragraphs else ""):
-        return Conclusion(
-            "value", emphasised, _formula(paragraphs[-1]) if _ONE_FORMULA.fullmatch(paragraphs[-1]) else ""
-        )
-    for paragraph in reversed(paragraphs[-2:]):
-        concluding = [said for said in sentences(paragraph) if _CONCLUDING.match(said.lstrip("*_ "))]
-        if concluding and (line := _line(concluding[-1])):
-            return Conclusion("sentence", line)
-    for paragraph in paragraphs:
-        said = next((each for each in sentences(paragraph) if not _FILLER.fullmatch(each)), "")
-        if not _NOT_PROSE.match(paragraph) and (line := _line(said)):
-            return Conclusion("sentence", line)
-    return Conclusion("sentence", _line(body))
-
-
-def _emphasised(paragraph: str) -> str:
-    """Returns the formula or bold words that end the last paragraph."""
-    if formula := _FORMULA.fullmatch(paragraph):
-        return _line(f"\\({formula[1]}\\)")
-    line = paragraph.rpartition("\n")[2].strip()
-    marks = list(_BOLD.finditer(line))
-    if len(marks) != 1 or line.startswith("#"):
-        return ""
-    words, rest = marks[0][1], line[marks[0].end() :].strip(" .!。")
-    return _value(words) if not rest and (marks[0].start() == 0 or any(map(str.isdigit, words))) else ""
-
-
-def _value(marked: str) -> str:
-    """Returns a value alone: its first sentence, without the reason behind it and without an end mark."""
-    first = next(sentences(_line(marked)), "")
-    return _REASON.sub("", first).rstrip(".。।;,").strip() or first
 
 
 def _line(text: str, *, markup: bool = True) -> str:

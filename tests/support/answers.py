@@ -79,7 +79,7 @@ def is_right(answer: LabelledAnswer) -> bool:
     found = conclude(answer.text, answer.prompt)
     if found.kind != "value":
         return not answer.want
-    return any(normal(found.text) == normal(plain(each) or each) for each in answer.want)
+    return any(normal(found.text) == normal((plain(each) or each).rstrip("。")) for each in answer.want)
 
 
 def score(answers: Iterable[LabelledAnswer]) -> Score:

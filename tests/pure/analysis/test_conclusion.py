@@ -38,14 +38,10 @@ def value(text: str) -> str:
         ("**Final answer:** 17 km", "17 km"),
         ("### Answer\n\n19 euros", "19 euros"),
         ("Long working here. It is long.\n\nTherefore, the answer is **13:43**, because the wait counts.", "13:43"),
-        ("The answer is Paris. It lies on the Seine. It has many bridges and a tower, too.", "Paris"),
         ("The answer: 14:13. That was wrong, as I see now.\n\nAnswer: 13:43", "13:43"),
-        ("We add the legs and the wait and look at the clock.\n\n**It arrives at 13:43**", "It arrives at 13:43"),
-        ("We add the legs and the wait. There are two legs and one wait in all.\n\nIt arrives at **13:43**.", "13:43"),
         ("<think>The answer is 12? No.</think>\nIt took a while, after all this work.\n<answer>13</answer>", "13"),
         ('{"reasoning": "2 + 2", "answer": 4}', "4"),
         ('```json\n{"answer": "left"}\n```', "left"),
-        ("First the legs, then the wait. Both are added to the time of departure.\n\n$$x = \\frac{1}{2}$$", "x = 1/2"),
         ("我们先算第一段，再算第二段，最后把等待的时间加上。\n\n答案是：13:43。", "13:43"),
         ("まず第一区間を計算し、次に第二区間を計算します。待ち時間も加えます。\n答え：13時43分", "13時43分"),
         ("먼저 첫 구간을 계산하고 다음 구간을 계산합니다.\n\n정답은 13:43입니다.", "13:43입니다"),
@@ -89,33 +85,17 @@ def test_of_several_functions_the_one_that_the_task_names_counts() -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        (
-            "# Moving house\n\nMost people pack too late. Boxes are cheap.\n\nStart with the books. Label every box.",
-            "Most people pack too late.",
-        ),
-        (
-            "Both offers were weighed. Each has its price.\n\nTherefore offer B is the cheaper one for 18 months.",
-            "Therefore offer B is the cheaper one for 18 months.",
-        ),
-        (
-            "Certainly! Version 3.5 of the plan has two parts, e.g. a first one. The second is longer and takes more.",
-            "Version 3.5 of the plan has two parts, e.g. a first one.",
-        ),
-        ("东京是日本的首都。它有很多人口，也有许多历史悠久的寺庙和现代建筑。游客很多。" * 3, "东京是日本的首都。"),
-        (
-            "القاهرة عاصمة مصر وأكبر مدنها من حيث عدد السكان. "
-            "تقع على ضفاف النيل، وفيها متاحف كثيرة ومعالم قديمة وحديثة تجذب الزوار.",
-            "القاهرة عاصمة مصر وأكبر مدنها من حيث عدد السكان.",
-        ),
-        (
-            "Back up your data before you start. It takes a minute and saves a day, as many have found out.\n\n"
-            "Remember to **always** keep a copy elsewhere.",
-            "Back up your data before you start.",
-        ),
+        ("# Moving house\n\nMost pack too late. Boxes are cheap.", "Moving house Most pack too late. Boxes are cheap."),
+        ("The colours are:\n\n- **Red**\n- Blue", "The colours are: Red Blue"),
+        ("See this:\n\n```sh\nls\n```\n\nand then decide.", "See this: ls and then decide."),
+        ("东京是日本的首都。它有很多人口。", "东京是日本的首都。它有很多人口。"),
+        ("The answer is Paris. It lies on the Seine.", "The answer is Paris. It lies on the Seine."),
+        ("We look at the clock.\n\n**It arrives at 13:43**", "We look at the clock. It arrives at 13:43"),
+        ("Both are added.\n\n$$x = \\frac{1}{2}$$", "Both are added. x = 1/2"),
     ],
 )  # fmt: skip
-def test_prose_is_summed_up_by_a_sentence_of_its_own(text: str, expected: str) -> None:
-    assert conclude(text) == Conclusion("sentence", expected)
+def test_a_text_that_marks_no_value_is_shown_from_its_beginning(text: str, expected: str) -> None:
+    assert conclude(text) == Conclusion("text", expected)
 
 
 @pytest.mark.parametrize(
