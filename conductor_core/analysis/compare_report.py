@@ -22,7 +22,7 @@ from conductor_core.analysis.compare import (
     outcome,
     round_run,
 )
-from conductor_core.analysis.conclusion import conclude
+from conductor_core.analysis.conclusion import Likeness, likeness
 from conductor_core.analysis.documents import conclusion_document
 from conductor_core.run.costs import cost_so_far
 from conductor_core.run.trace import RunTrace, StepTrace
@@ -128,10 +128,15 @@ def _answer(compared: RunsCompared) -> str:
     if a is None or b is None:
         lacking = [name for name, answer in zip(compared.names, (a, b), strict=True) if answer is None]
         return _capital(f"{' and '.join(lacking)} {'has' if len(lacking) == 1 else 'have'} no answer.")
-    if not compared.answer_changed:
-        return "The answer is the same."
-    same = conclude(a, compared.a.task).text == conclude(b, compared.b.task).text
-    return "The answer has other words and the same conclusion." if same else "The answer changed."
+    return _LIKENESS[likeness(a, b, compared.b.task)]
+
+
+_LIKENESS: dict[Likeness, str] = {
+    "same": "The answer is the same.",
+    "same value": "The answers differ in wording and mark the same value.",
+    "differ in wording": "The answers differ in wording; compared by text, for they do not both mark a value.",
+    "differ": "The answer changed.",
+}
 
 
 def _capital(words: str) -> str:

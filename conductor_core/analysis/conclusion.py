@@ -110,6 +110,9 @@ _ONE_FORMULA = re.compile(
 )
 
 
+Kind = Literal["value", "code", "text", "declined", "empty"]
+
+
 @dataclass(frozen=True)
 class Conclusion:
     """What a text comes to.
@@ -122,7 +125,7 @@ class Conclusion:
         formula: a ``value`` that is one formula as it was written, without its delimiters; else "".
     """
 
-    kind: Literal["value", "code", "text", "declined", "empty"]
+    kind: Kind
     text: str
     formula: str = ""
 
@@ -239,11 +242,15 @@ def normal(text: str, *, fold: bool = True) -> str:
     return text.casefold() if fold else text
 
 
-def answer_key(text: str, task: str = "") -> tuple[str, str]:
-    """Returns a value that is equal for answers with the same conclusion. ``task``: see ``conclude``.
+Likeness = Literal["same", "same value", "differ in wording", "differ"]
+"""``same``: word by word. ``same value``: in other words. ``differ in wording``: nobody marked values to compare."""
 
-    Code is compared as it is written: two functions of one name are two answers. Where nothing is left of a conclusion,
-    the whole text is compared.
+
+def answer_key(text: str, task: str = "") -> tuple[Kind, str]:
+    """Returns what answers are compared by, and a text that is equal for equal answers. ``task``: see ``conclude``.
+
+    Values are compared where they are marked; code as it is written: two functions of one name are two answers; else
+    the whole text, whose other wording is not known to be another answer.
     """
     found = conclude(text, task)
     if found.kind == "code":
@@ -251,4 +258,16 @@ def answer_key(text: str, task: str = "") -> tuple[str, str]:
         return "code", "\n".join(blocks) or text.strip()
     if found.kind in ("declined", "empty"):
         return found.kind, ""
-    return found.kind, normal(found.formula or found.text) or text.strip()
+    if found.kind == "text":
+        return "text", normal(text)
+    return "value", normal(found.formula or found.text) or text.strip()
+
+
+def likeness(one: str, other: str, task: str = "") -> Likeness:
+    """Says how two answers to ``task`` differ: by their values where both have one, else by their texts."""
+    if one == other:
+        return "same"
+    ours, theirs = answer_key(one, task), answer_key(other, task)
+    if ours == theirs and ours[0] != "text":
+        return "same value"
+    return "differ in wording" if {ours[0], theirs[0]} in ({"text"}, {"text", "value"}) else "differ"

@@ -1,8 +1,9 @@
 """The experiments of a blame as data: what is changed in a plan, which steps are re-run, and what came of it. Pure.
 
-An experiment compares two arms with the same seeds. In the arm *with*, something is changed: a step gives a fresh
-answer, or its access to one earlier output is cut or granted. In the arm *without*, it is not. In both, all steps below
-are re-run, and all others keep their recorded answers. Several experiments share an arm, so it is replayed once.
+An experiment compares two arms, with the same seeds for workers that take one. In the arm *with*, something is changed:
+a step gives a fresh answer, or its access to one earlier output is cut or granted. In the arm *without*, it is not. In
+both, all steps below are re-run, and all others keep their recorded answers. Several experiments share an arm, so it is
+replayed once.
 
 ``effects`` folds the answers of the replays into the effect of each change, and ranks the changes.
 """
@@ -17,6 +18,7 @@ from conductor_core.chat.usage import estimate_input_tokens, estimate_tokens
 from conductor_core.engine.pools import who_may_be_called
 from conductor_core.engine.prompts import expand
 from conductor_core.engine.request import overrides_from, rerun_of
+from conductor_core.engine.retries import takes_seed
 from conductor_core.engine.reuse import whole
 from conductor_core.engine.step import cost_of
 from conductor_core.errors import BadInput
@@ -225,6 +227,11 @@ class Experiments:
         """The workers that the replays call."""
         names = {self.plan.steps[index].agent for arm in self.arms for index in arm.fresh}
         return tuple(spec for spec in self.source.pool.workers if spec.name in names)
+
+    @property
+    def seeds_sent(self) -> bool:
+        """Whether all workers that the replays call get the seed of their pair."""
+        return all(map(takes_seed, self.agents_asked))
 
     @property
     def may_be_called(self) -> list[WorkerSpec]:

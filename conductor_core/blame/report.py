@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+from conductor_core.analysis.documents import conclusion_document
 from conductor_core.blame.experiments import (
     MARGIN,
     Arm,
@@ -36,8 +37,11 @@ def change_words(change: Change, plan: Workflow) -> str:
     return f"step {change.step} {sees} step {change.source}"
 
 
-def sentence(effect: Effect, plan: Workflow) -> str:
-    """Says what was, what was changed, and how often the answer flipped with the change and without it."""
+def sentence(effect: Effect, plan: Workflow, *, seeds_sent: bool) -> str:
+    """Says what was, what was changed, and how often the answer flipped with the change and without it.
+
+    ``seeds_sent``: whether both arms were asked with the same seeds.
+    """
     change = effect.change
     if change.source is None:
         was = f"Step {change.step} ({plan.steps[change.step].agent}) answered as recorded."
@@ -53,7 +57,8 @@ def sentence(effect: Effect, plan: Workflow) -> str:
     flips = f"{changed}, the final answer flips in {effect.with_it.counted} replays{_interval(effect.with_it)}"
     if effect.without.certain:
         return f"{was} {flips}; {kept}, it stays."
-    return f"{was} {flips}; {kept}, in {effect.without.counted}{_interval(effect.without)}, with the same seeds."
+    seeds = ", with the same seeds" if seeds_sent else ""
+    return f"{was} {flips}; {kept}, in {effect.without.counted}{_interval(effect.without)}{seeds}."
 
 
 def finding_words(effect: Effect) -> str:
@@ -151,6 +156,8 @@ def blame_document(blame: Blame, ranking: tuple[Effect, ...]) -> dict[str, Any]:
         "simulated": source.simulated,
         "task": source.task,
         "answer": source.answer,
+        "conclusion": conclusion_document(source),
+        "compared_by": verdicts.compared_by,
         "known_by": verdicts.known_by,
         "truth": verdicts.truth or None,
         "recorded_right": verdicts.recorded_right,
@@ -181,7 +188,7 @@ def _effect(effect: Effect, experiment: Experiment, blame: Blame) -> dict[str, A
         **effect.model_dump(mode="json", exclude={"with_it", "without"}),
         "with": _arm(effect.with_it, experiment.with_it, blame),
         "without": _arm(effect.without, experiment.without, blame),
-        "sentence": sentence(effect, plan),
+        "sentence": sentence(effect, plan, seeds_sent=blame.experiments.seeds_sent),
         "says": finding_words(effect),
     }
 

@@ -2,7 +2,8 @@
 
 Each replay is an ordinary run: a child of the run that is blamed, marked by its purpose and by its row of a batch. So
 what is recorded is not run again, and a replay that broke off goes on from its finished steps. ``Verdicts`` decides
-when two answers count as one: by a grader where the right answer is known, else by what they conclude.
+when two answers count as one: by a grader where the right answer is known, else by the values that they mark, else by
+their texts.
 """
 
 from collections.abc import Callable, Iterable
@@ -10,9 +11,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
 from threading import Event, Lock
-from typing import Protocol
+from typing import Literal, Protocol
 
-from conductor_core.analysis.conclusion import Conclusion, conclude
+from conductor_core.analysis.conclusion import answer_key, conclude, likeness
 from conductor_core.blame.experiments import (
     MOST_REPLAYS,
     PURPOSE,
@@ -66,7 +67,6 @@ class Verdicts:
         )
         self.truth = truth.strip() if truth is not None else known.answer if known is not None else ""
         self._grader = _graded_by(self.truth) if truth is not None else None
-        self._said = conclude(self._answer, self._task)
 
     @cached_property
     def recorded_right(self) -> bool | None:
@@ -82,30 +82,46 @@ class Verdicts:
     def flips(self, answer: str) -> bool:
         """Whether ``answer`` is right where the run's own is wrong, or wrong where that is right.
 
-        Where nobody knows what is right: whether it concludes something else.
+        Where nobody knows what is right: whether it marks another value or, without two values, is another text.
         """
         if self.truth:
             return self.right(answer) != self.recorded_right
-        return not same_conclusion(self._said, conclude(answer, self._task))
+        return not same_answer(self._answer, answer, self._task)
+
+    def differs_in_wording(self, answer: str) -> bool:
+        """Whether ``answer`` flips for its words alone: nobody knows what is right, nor are two values marked."""
+        if self.truth or not self.flips(answer):
+            return False
+        return likeness(self._answer, answer, self._task) == "differ in wording"
+
+    @property
+    def compared_by(self) -> Literal["truth", "value", "text"]:
+        """What a replay's answer is compared by, where it has as much."""
+        if self.truth:
+            return "truth"
+        return "text" if conclude(self._answer, self._task).kind == "text" else "value"
 
     @property
     def in_words(self) -> str:
         """Says in a sentence what a flip is."""
         if not self.truth:
-            doubt = "" if self._said.kind == "value" else " Two wordings of one answer count as two: give the truth."
-            return f"The right answer is not known: an answer flips if it concludes something else.{doubt}"
+            by = "if it marks another value"
+            if self.compared_by == "text":
+                by = "if its text differs, even if only in wording: give the truth"
+            return f"The right answer is not known: an answer flips {by}."
         was, becomes = ("right", "wrong") if self.recorded_right else ("wrong", "right")
         by = "" if self.known_by == "you" else f", as the {self.known_by} knows"
         return f"The answer is {was}{by}: it flips if it becomes {becomes}."
 
 
-def same_conclusion(one: Conclusion, other: Conclusion) -> bool:
-    """Tells whether two answers come to the same: the same number in any form, else the same words."""
-    if {"declined", "empty"} & {one.kind, other.kind}:
-        return one.kind == other.kind
-    if _is_number(one.text) != _is_number(other.text):
+def same_answer(one: str, other: str, task: str) -> bool:
+    """Tells whether two answers are the same: by values, a number in any form, where both mark one; else by text."""
+    ours, theirs = conclude(one, task), conclude(other, task)
+    if not ours.kind == theirs.kind == "value":
+        return answer_key(one, task) == answer_key(other, task)
+    if _is_number(ours.text) != _is_number(theirs.text):
         return False
-    return grade(_graded_by(one.text), other.text).right
+    return grade(_graded_by(ours.text), theirs.text).right
 
 
 def _graded_by(truth: str) -> Task:

@@ -176,7 +176,8 @@ def _lines(blame: Blame, ranking: tuple[Effect, ...]) -> Iterator[str]:
         yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
     yield ""
     for effect in ranking:
-        yield f"{effect.rank}. {one_line(report.sentence(effect, plan), 400)} {report.finding_words(effect)}"
+        said = report.sentence(effect, plan, seeds_sent=blame.experiments.seeds_sent)
+        yield f"{effect.rank}. {one_line(said, 400)} {report.finding_words(effect)}"
 
 
 def _row(effect: Effect, change: str) -> tuple[str, ...]:

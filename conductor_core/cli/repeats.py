@@ -140,12 +140,14 @@ def _tally_lines(found: Tally) -> Iterator[str]:
     agree = ""
     if found.groups:
         share = found.groups[0].share
-        agree = f" · {share.share:.0%} agree ({share.low:.0%} to {share.high:.0%})"
+        agree = f" · {share.share:.0%} agree by {found.compared_by} ({share.low:.0%} to {share.high:.0%})"
     took = "" if found.mean_ms is None else f" · {duration(found.mean_ms)} on average"
     spent = f"{found.usage.total_tokens} tokens · {found.cost.in_line}{took}"
     yield f"{one_line(found.agent, 40)} · {answers}{agree} · {spent}"
     for group in found.groups:
-        before = "  (as before)" if group.as_before else ""
+        notes = ["as before"] if group.as_before else []
+        notes += ["differs in wording"] if found.differs_in_wording(group) else []
+        before = f"  ({', '.join(notes)})" if notes else ""
         yield f"  {len(group.run_ids):>3} ×  {one_line(group.conclusion, 100)}{before}"
         yield f"         run {', '.join(group.run_ids)}"
     alike: dict[tuple[str, str], list[str]] = {}

@@ -1,14 +1,14 @@
 """One step of a run, many times: which runs that takes, and how far their answers agree.
 
 Each of them is a run of its own, made from the same run, with a batch and a purpose in common. So it is opened, listed
-and compared as any other. The seeds are the same for each worker, so that the workers are compared in pairs.
+and compared as any other. The seeds are the same for each worker that takes one: those are compared in pairs.
 """
 
 import secrets
 from collections.abc import Sequence
 from typing import Literal
 
-from conductor_core.analysis.conclusion import answer_key, conclude
+from conductor_core.analysis.conclusion import Kind, answer_key, conclude
 from conductor_core.analysis.intervals import wilson
 from conductor_core.chat.messages import ConductorInfo, Usage, WorkerSpec, sum_of_costs
 from conductor_core.engine.request import carried, rerun_of
@@ -208,11 +208,13 @@ class AnswerGroup(Frozen):
 
     Attributes:
         conclusion: of the first of them, in a line.
+        by: what they have in common: ``value``, ``code``, ``text``, or that all are ``declined`` or ``empty``.
         run_ids: of the runs that gave it, in order.
         as_before: whether the answer of the run that they were made from is one of them.
     """
 
     conclusion: str
+    by: Kind
     run_ids: tuple[str, ...]
     as_before: bool
     share: Share
@@ -245,6 +247,17 @@ class Tally(Frozen):
     cost_usd: float | None
     known_usd: float
     mean_ms: float | None
+
+    @property
+    def compared_by(self) -> str:
+        """Says what the answers were compared by: ``value``, ``text``, or ``value, else text``."""
+        texts = [group.by == "text" for group in self.groups]
+        return "text" if texts and all(texts) else "value, else text" if any(texts) else "value"
+
+    def differs_in_wording(self, group: AnswerGroup) -> bool:
+        """Whether all that is known of a group, which marks no value, is that its words are not those of another."""
+        others = [each.by for each in self.groups if each is not group]
+        return group.by == "text" and not {"text", "value"}.isdisjoint(others)
 
     @property
     def answered(self) -> int:
@@ -307,15 +320,15 @@ def _agent(trace: RunTrace, step: int) -> str:
     return "" if workflow is None or step >= len(workflow.steps) else workflow.steps[step].agent
 
 
-def _before(source: RunTrace, step: int, extent: Extent) -> tuple[str, str] | None:
+def _before(source: RunTrace, step: int, extent: Extent) -> tuple[Kind, str] | None:
     text = source.answer
     if extent == "only":
         text = source.steps[step].output if step < len(source.steps) and source.steps[step].answered else None
     return None if text is None else answer_key(text, source.task)
 
 
-def _tally(agent: str, runs: Sequence[RunTrace], before: tuple[str, str] | None) -> Tally:
-    found: dict[tuple[str, str], list[RunTrace]] = {}
+def _tally(agent: str, runs: Sequence[RunTrace], before: tuple[Kind, str] | None) -> Tally:
+    found: dict[tuple[Kind, str], list[RunTrace]] = {}
     whole = [run for run in runs if run.status == "completed" and run.answer is not None]
     for run in whole:
         found.setdefault(answer_key(run.answer or "", run.task), []).append(run)
@@ -323,6 +336,7 @@ def _tally(agent: str, runs: Sequence[RunTrace], before: tuple[str, str] | None)
     groups = [
         AnswerGroup(
             conclusion=conclude(same[0].answer or "", same[0].task).text or "an empty answer",
+            by=key[0],
             run_ids=tuple(run.run_id for run in same),
             as_before=key == before,
             share=share_of(len(same), len(whole)),

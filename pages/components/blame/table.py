@@ -80,7 +80,7 @@ def replays_of(effect: Effect, experiment: Experiment, blame: Blame) -> None:
     """Draws the sentence of a change, and its replays in pairs, each of which opens."""
     plan = blame.experiments.plan
     st.markdown(f"**{inert(change_words(effect.change, plan).capitalize())}**")
-    st.markdown(inert(f"{sentence(effect, plan)} {finding_words(effect)}"))
+    st.markdown(inert(f"{sentence(effect, plan, seeds_sent=blame.experiments.seeds_sent)} {finding_words(effect)}"))
     pairs = [
         (number, _cell(blame, experiment.with_it, number), _cell(blame, experiment.without, number))
         for number in range(blame.count)
@@ -90,7 +90,8 @@ def replays_of(effect: Effect, experiment: Experiment, blame: Blame) -> None:
         '<div class="blame-scroll" tabindex="0"><table class="blame-pairs"><thead><tr><th>Pair</th><th>With</th>'
         f"<th>Without</th></tr></thead><tbody>{rows}</tbody></table></div>"
     )
-    st.caption("↷ flipped, = stayed. Both runs of a pair have the same seeds; each opens.")
+    seeds = "Both runs of a pair have the same seeds; each opens." if blame.experiments.seeds_sent else "Each opens."
+    st.caption(f"↷ flipped, ≈ flipped, but differs in wording alone as far as is known, = stayed. {seeds}")
 
 
 def _cell(blame: Blame, arm: Arm, number: int) -> str:
@@ -109,7 +110,7 @@ def _cell(blame: Blame, arm: Arm, number: int) -> str:
 def _answer(run_id: str, answer: str, blame: Blame, *, flips: bool) -> str:
     said = conclude(answer, blame.experiments.source.task).text or "an empty answer"
     shown = said if len(said) <= _SHOWN else f"{said[: _SHOWN - 1]}…"
-    sign = "↷" if flips else "="
+    sign = "=" if not flips else "≈" if blame.verdicts.differs_in_wording(answer) else "↷"
     return f'<a href="{_address(run_id)}" target="_self" title="run {escape(run_id)}">{sign} {escape(shown)}</a>'
 
 

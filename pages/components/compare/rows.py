@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from conductor_core.analysis.compare import RunsCompared, compare_runs
 from conductor_core.analysis.compare_report import letter, plan_sentences
-from conductor_core.analysis.conclusion import conclude
+from conductor_core.analysis.conclusion import Likeness, conclude, likeness
 from conductor_core.run.costs import cost_so_far
 from conductor_core.run.trace import RunTrace
 from pages.components.style.formats import plural, run_status, seconds
@@ -50,7 +50,7 @@ def _row(place: int, trace: RunTrace, compared: RunsCompared | None) -> RunRow:
         run_id=trace.run_id,
         task=trace.task,
         said="no answer" if trace.answer is None else conclude(trace.answer, trace.task).text or "empty",
-        mark="" if compared is None else "≠ other answer" if compared.answer_changed else "= same answer",
+        mark="" if compared is None else _MARKS[_likeness(compared)],
         status=trace.status,
         status_words=run_status(trace.status),
         simulated=trace.simulated,
@@ -61,3 +61,18 @@ def _row(place: int, trace: RunTrace, compared: RunsCompared | None) -> RunRow:
         cost=str(cost_so_far(trace)),
         time=seconds(trace.duration_ms),
     )
+
+
+_MARKS: dict[Likeness, str] = {
+    "same": "= same answer",
+    "same value": "= same value",
+    "differ in wording": "≈ differ in wording",
+    "differ": "≠ other answer",
+}
+
+
+def _likeness(compared: RunsCompared) -> Likeness:
+    a, b = compared.a.answer, compared.b.answer
+    if a is None or b is None:
+        return "same" if a == b else "differ"
+    return likeness(a, b, compared.b.task)

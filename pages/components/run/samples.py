@@ -28,6 +28,7 @@ from conductor_core.engine.repeats import (
     tally,
 )
 from conductor_core.engine.request import may_run_here
+from conductor_core.engine.retries import takes_seed
 from conductor_core.errors import InspectorError
 from conductor_core.run.actor import local_caller
 from conductor_core.run.request import REPLAY_PURPOSE, RunRequest
@@ -134,7 +135,7 @@ def _head(found: Repeats, runs: Sequence[RunTrace], source: RunTrace | None, sho
 
 def _tally(found: Tally, of: Repeats, shown: RunTrace) -> None:
     pool = [spec.name for spec in shown.pool.workers]
-    agree = f" · **{_share(found.groups[0].share)}** agree" if found.groups else ""
+    agree = f" · **{_share(found.groups[0].share)}** agree by {found.compared_by}" if found.groups else ""
     took = f" · {seconds(found.mean_ms)} on average" if found.mean_ms is not None else ""
     spent = f" · {found.usage.total_tokens:,} tokens · {inert(found.cost.in_line)}{took}"
     with st.container(horizontal=True, vertical_alignment="center", gap="small", key=f"again-agent-{found.agent}"):
@@ -162,6 +163,7 @@ def _group(found: Tally, group: AnswerGroup, shown: RunTrace) -> None:
     count_at, said_at, share_at, runs_at = st.columns(_COLUMNS, vertical_alignment="center", gap="small", wrap=False)
     count_at.markdown(f"**{len(group.run_ids)} ×**")
     before = " :gray-badge[as before]" if group.as_before else ""
+    before += " :gray-badge[differs in wording]" if found.differs_in_wording(group) else ""
     long = inert(group.conclusion) if len(group.conclusion) > _LONG else None
     said_at.markdown(f"{inert(group.conclusion)}{before}", help=long)
     with share_at:
@@ -264,14 +266,15 @@ def _dialog(trace: RunTrace, step: int) -> None:
         key="again-extent",
     )
     left, right = st.columns([1, 2])
-    times = left.number_input("Times", 1, MOST_TIMES, USUAL_TIMES, key="again-times", help="Each with a fresh seed")
+    times = left.number_input("Times", 1, MOST_TIMES, USUAL_TIMES, key="again-times", help="Each is asked afresh")
     offered = list(dict.fromkeys([own, *(spec.name for spec in specs)]))
+    seeds = ", with the same seeds" if all(map(takes_seed, specs)) else ""
     agents = right.multiselect(
         "Workers",
         offered,
         default=[own],
         key=f"again-agents-{step}",
-        help="Several answer with the same seeds, beside each other",
+        help=f"Several answer beside each other{seeds}",
         placeholder=f"{own}, as it was",
     )
     budget = left.number_input(

@@ -91,16 +91,21 @@ def test_an_edited_step_changes_those_that_read_it_and_no_other() -> None:
     assert compared.first_difference is compared.root.pairs[2]
     assert headline(compared) == (
         "One change of the plan: step 2 (c): gained access to step 1. 2 outputs of 4 changed: "
-        "step 2 because it was edited, step 3 because only its inputs changed. The answer changed."
+        "step 2 because it was edited, step 3 because only its inputs changed. "
+        "The answers differ in wording; compared by text, for they do not both mark a value."
     )
 
 
 @pytest.mark.parametrize(
     ("answer", "said"),
     [
-        ("By way of York. Answer: 13:37", "The answer has other words and the same conclusion."),
+        ("By way of York. Answer: 13:37", "The answers differ in wording and mark the same value."),
         ("By way of Leeds. Answer: 13:43", "The answer changed."),
         ("By way of Leeds. Answer: 13:37", "The answer is the same."),
+        (
+            "By way of Leeds. It is a long way, and it rains.",
+            "The answers differ in wording; compared by text, for they do not both mark a value.",
+        ),
     ],
 )
 def test_an_answer_in_other_words_is_told_from_another_answer(answer: str, said: str) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from conductor_core.analysis.conclusion import answer_key
+from conductor_core.analysis.conclusion import Likeness, answer_key, likeness
 
 
 @pytest.mark.parametrize(
@@ -28,3 +28,20 @@ def test_the_same_conclusion(one: str, other: str) -> None:
 )
 def test_another_conclusion(one: str, other: str) -> None:
     assert answer_key(one) != answer_key(other)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "said"),
+    [
+        ("Take a coat. It rains.", "Take a coat. It rains.", "same"),
+        ("Half of it. The answer is 42.", "We add them up.\n\nAnswer: 42", "same value"),
+        ("Half of it. The answer is 42.", "We add them up.\n\nAnswer: 41", "differ"),
+        ("Take a coat. It rains.", "It rains. Take a coat.", "differ in wording"),
+        ("Take a coat. It rains.", "Take a coat.  It rains!", "differ in wording"),
+        ("Take a coat. It rains.", "It rains.\n\nAnswer: a coat", "differ in wording"),
+        ("Take a coat. It rains.", "I cannot help with that.", "differ"),
+        ("```python\ndef f():\n    return 1\n```", "```python\ndef f():\n    return 2\n```", "differ"),
+    ],
+)
+def test_answers_differ_by_value_where_both_mark_one_else_in_wording(one: str, other: str, said: Likeness) -> None:
+    assert likeness(one, other) == likeness(other, one) == said

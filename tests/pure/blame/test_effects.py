@@ -69,10 +69,11 @@ def test_of_accesses_that_cannot_be_told_apart_the_one_that_is_read_first_leads(
 def test_an_access_that_was_withheld_is_a_measured_sentence(experiments: Experiments) -> None:
     ranking = effects(experiments, told(experiments, {"granted 0-2 fresh 2": "xxxxxxxxx."}), COUNT)
     assert ranking[0].change.key == "granted 0-2"
-    assert sentence(ranking[0], CHAIN) == (
+    assert sentence(ranking[0], CHAIN, seeds_sent=True) == (
         "Step 2 did not see step 0. Had it, the final answer flips in 9 of 10 replays (60% to 98%); as it was, in "
         "0 of 10 (0% to 28%), with the same seeds."
     )
+    assert sentence(ranking[0], CHAIN, seeds_sent=False).endswith("0 of 10 (0% to 28%).")
     assert finding_words(ranking[0]).startswith("It flips more often by +90 points (")
 
 
@@ -82,7 +83,8 @@ def test_a_last_step_is_compared_with_the_recorded_answer_which_cannot_flip(expe
     assert last.without.certain
     assert last.effect == pytest.approx(0.4)
     assert last.low == pytest.approx(0.168, abs=1e-3)
-    assert sentence(last, CHAIN).endswith("replays (17% to 69%); with its recorded answer kept, it stays.")
+    said = sentence(last, CHAIN, seeds_sent=True)
+    assert said.endswith("replays (17% to 69%); with its recorded answer kept, it stays.")
 
 
 def test_an_inconclusive_effect_says_how_many_pairs_would_settle_it(experiments: Experiments) -> None:
@@ -110,7 +112,7 @@ def test_replays_without_an_answer_are_missing_with_their_partners(experiments: 
     assert (found.pairs, found.missing) == (7, 3)
     nothing = effects(experiments, {}, COUNT)
     assert {effect.finding for effect in nothing} == {"not measured"}
-    assert "nothing is known" in sentence(nothing[0], CHAIN)
+    assert "nothing is known" in sentence(nothing[0], CHAIN, seeds_sent=True)
     assert why_first(nothing, CHAIN) == ""
 
 
@@ -125,7 +127,7 @@ def test_whatever_flips_each_change_has_one_rank_and_its_interval_holds_its_effe
     assert {effect.change for effect in ranking} == {each.change for each in experiments.experiments}
     for effect in ranking:
         assert effect.low <= effect.effect <= effect.high
-        assert sentence(effect, CHAIN)
+        assert sentence(effect, CHAIN, seeds_sent=False)
         assert finding_words(effect)
     decides = [effect.finding == "decides" for effect in ranking]
     assert decides == sorted(decides, reverse=True)

@@ -43,12 +43,25 @@ def test_the_rehearsal_world_knows_its_own_tasks() -> None:
         ("Answer: 5", "Answer: Paris", True),
         ("I cannot help with that.", "Sorry, I can't answer this.", False),
         ("The answer is 41.", "I cannot help with that.", True),
+        ("It rains today. It is cold.", "It rains today. It is cold.", False),
+        ("It rains today. It is cold.", "It rains today. It is warm.", True),
+        (f"{'It rains. ' * 40}Take a coat.", f"{'It rains. ' * 40}Take a hat.", True),
     ],
 )
 def test_without_a_truth_the_conclusions_are_compared(answer: str, other: str, flips: bool) -> None:
     verdicts = Verdicts(answered(answer))
     assert (verdicts.known_by, verdicts.recorded_right) == ("nobody", None)
     assert verdicts.flips(other) is flips
+
+
+def test_it_is_said_what_answers_are_compared_by() -> None:
+    value, prose = Verdicts(answered("The answer is 41.")), Verdicts(answered("It rains today. It is cold."))
+    assert (value.compared_by, prose.compared_by) == ("value", "text")
+    assert Verdicts(answered("The answer is 41."), truth="42").compared_by == "truth"
+    assert "marks another value" in value.in_words
+    assert prose.differs_in_wording("It is cold today. It rains.")
+    assert not prose.differs_in_wording("It rains today. It is cold.")
+    assert not value.differs_in_wording("The answer is 42.")
 
 
 def test_prose_says_that_two_wordings_count_as_two() -> None:

@@ -63,7 +63,7 @@ def test_a_step_many_times_by_two_workers_with_the_same_seeds(cli: CommandLine, 
     assert (run["batch"]["id"], run["steps"][1]["agent"]) == (document["batch"], "scientist")
     again = cli("rerun", ran["run_id"], *asked, "-q")
     assert "step 1 alone, 6 runs, simulated workers" in again.out
-    assert "agree (" in again.out
+    assert "agree by value (" in again.out
     assert {each["answer"] for each in document["runs"][:3]} == {
         cli("show", run_id, "--json").document["answer"] for run_id in document["tallies"][0]["run_ids"]
     }

@@ -77,6 +77,16 @@ def test_a_step_alone_is_asked_so_often_and_its_answers_stand_in_groups() -> Non
     assert each.mean_ms is not None
 
 
+def test_groups_say_what_they_were_compared_by_and_which_differ_in_wording_alone() -> None:
+    rain, cold = "It rains. It is cold.", "It is cold. It rains."
+    solver = drawing("first", "The answer is 42.", "\\boxed{42}", rain, cold, f"{rain} ")
+    source, traces = made(Again(step=1, times=5, seed=5), *workers_of(b=solver))
+    (each,) = tally(source, traces).tallies
+    assert [(group.by, len(group.run_ids)) for group in each.groups] == [("value", 2), ("text", 2), ("text", 1)]
+    assert [each.differs_in_wording(group) for group in each.groups] == [False, True, True]
+    assert each.compared_by == "value, else text"
+
+
 def test_from_a_step_on_all_that_its_answer_reaches_is_asked_afresh() -> None:
     workers = workers_of()
     source, traces = made(Again(step=1, extent="from", times=2), *workers)

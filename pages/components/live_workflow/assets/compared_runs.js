@@ -159,8 +159,14 @@ function answerParts({ name, run_id, status, simulated, figures, answer }) {
     simulated && el("span", { class: "pill simulated" }, "simulated"),
   )
   const text = answer?.text || (answer ? "empty" : `none: the run is ${status.replace("_", " ")}`)
-  const size = !answer?.text ? "long muted" : text.length <= LARGE ? "large" : text.length <= MEDIUM ? "medium" : "long"
+  const size = answer?.text ? sized(answer.kind, text.length) : "long muted"
   return [caption, el("p", { class: `conclusion ${size}`, dir: "auto", title: visible(text) }, visible(text))]
+}
+
+// Only a value that the answer marks, or what its code defines, is large.
+function sized(kind, length) {
+  if (kind === "text" || length > MEDIUM) return "long"
+  return length <= LARGE ? "large" : "medium"
 }
 
 // Runs are A and B; rounds of one run have longer names.

@@ -70,7 +70,7 @@ export class Outcome {
   read() {
     const { conclusion, hint } = this.shown
     const text = this.answer ?? this.shown.text ?? [conclusion, hint].filter(Boolean).join("\n\n")
-    this.onRead({ title: this.title.textContent, text, name: `answer-${this.runId}` })
+    this.onRead({ title: this.title.textContent || "Answer", text, name: `answer-${this.runId}` })
   }
 
   // Offers the whole answer if it does not fit.
@@ -92,6 +92,7 @@ export class Outcome {
     this.shown = shown
     setClass(this.element, `card outcome ${shown.kind}`)
     setText(this.title, shown.title)
+    this.title.hidden = !shown.title
     this.source.hidden = !last || !shown.sourced
     setText(this.source, last ? `step ${this.from} · ${visible(last.agent)}` : "")
     const conclusion = visible(shown.conclusion ?? "")
@@ -188,6 +189,8 @@ function answered(model, run, last) {
   }
   if (kind === "declined") return { ...amber, hint: DECLINED }
   if (last?.incomplete) return { ...answer, title: "Answer, cut off", kind: "declined", hint: CUT }
+  // A text that marks no value stands for itself, from its beginning.
+  if (kind === "text") return { ...answer, title: "", conclusion: undefined }
   return text === visible(run.answer).trim() ? { ...answer, text: undefined } : answer
 }
 
