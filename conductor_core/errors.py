@@ -349,12 +349,12 @@ _IN_TERMINAL: Mapping[str, str] = MappingProxyType(
         "AnswerFiltered": _OTHER_WORDS,
         "AnswerEmpty": f"Ask again, or give the step to another worker: {_STEP}. A model that thinks may need a higher "
         "max_tokens.",
-        "PlanRejected": "Run again, choose another Conductor (--conductor NAME), or give a plan of your own "
-        "(--workflow FILE).",
+        "PlanRejected": "Run again, choose another Conductor (--conductor NAME), allow longer plans (--max-steps N), "
+        "or give a plan of your own (--workflow FILE).",
         "NothingToReturn": "Give the step that asks the Conductor an access list: "
         "conductor rerun RUN_ID --step N --access LIST.",
-        "LimitReached": "Raise the limit: conductor rerun RUN_ID with a higher --max-seconds, --max-tokens, --max-usd "
-        f"or --max-depth ({_REUSED}).",
+        "LimitReached": "Raise the limit: conductor rerun RUN_ID with a higher --max-steps, --max-seconds, "
+        f"--max-tokens, --max-usd or --max-depth ({_REUSED}).",
     }
 )
 """Advice that names a command where ``ADVICE`` names a part of the page."""

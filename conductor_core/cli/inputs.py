@@ -142,6 +142,8 @@ def valid_workflow(
     if checked.workflow is None:
         more = checked.fault_count - 1
         rest = f" ({more:,} more fault{'s' if more > 1 else ''})" if more else ""
+        if checked.faults[0].code == "too_many_steps":
+            rest += "; --max-steps sets how many"
         raise WorkflowInvalid(f"{what}{fault_line(checked.faults[0])}{rest}", checked.faults)
     return checked.workflow
 

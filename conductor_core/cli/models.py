@@ -56,7 +56,7 @@ def lines(found: Sequence[MachineModel], own: Path, folder: Path, free_bytes: in
 
 def _row(model: MachineModel) -> tuple[str, ...]:
     return (
-        one_line(model.name, 60),
+        one_line(model.ref if model.where == "server" else model.name, 60),
         _state(model),
         size(model.size_bytes) if model.size_bytes else "-",
         parameters(model.parameters) if model.parameters else "-",

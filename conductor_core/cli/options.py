@@ -128,7 +128,13 @@ Tasks = Annotated[
     ),
 ]
 Concurrency = Annotated[
-    int, typer.Option("--concurrency", min=1, max=256, help="How many tasks of a file run at once.")
+    int | None,
+    typer.Option(
+        "--concurrency",
+        min=1,
+        max=256,
+        help="How many tasks of a file run at once. Default: 8, or with --resume as many as before.",
+    ),
 ]
 Resume = Annotated[
     bool,

@@ -178,7 +178,7 @@ def _round_lines(trace: RunTrace, round_: RoundTrace) -> Iterator[str]:
         yield from (f"    {one_line(fault.message, 400)}" for fault in plan.faults)
         yield indented(plan.raw, "    | ")
     took = f", {duration(round_.duration_ms)}, {_spent(trace, round_)}" if round_.duration_ms else ""
-    source = round_.source or "nobody yet"
+    source = round_.source or ("nobody" if trace.ended else "nobody yet")
     yield f"plan{of_step}: {round_.status}, {round_.topology or 'no topology'}, by {source}{took}"
     yield from (f"    repaired: {one_line(repair, 400)}" for repair in round_.repairs)
     yield from (f"    warning: {one_line(warning.message, 400)}" for warning in round_.warnings)

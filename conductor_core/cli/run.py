@@ -22,6 +22,8 @@ from conductor_core.run.values import Limits
 from conductor_core.settings import Settings
 from conductor_core.workflow.model import Workflow
 
+_CONCURRENCY = 8
+
 
 def last_run_of_batch(tasks: Path | None, db: str | None, settings: Settings) -> RunTrace | None:
     """Returns the newest run of the file's last batch that asked a Conductor, else the newest; None: there is none.
@@ -59,6 +61,7 @@ def as_before(
     kept = {
         "conductor": conductor or name,
         "pool": pool or before.pool,
+        "excluded": _excluded(before, request.excluded, pool),
         "seed": before.seed if seed is None else seed,
         "on_incomplete": request.on_incomplete or before.on_incomplete,
         "give_question": before.give_question if request.give_question is None else request.give_question,
@@ -66,11 +69,18 @@ def as_before(
     return request.model_copy(update=kept)
 
 
+def _excluded(before: RunTrace, given: tuple[str, ...], pool: str | None) -> tuple[str, ...]:
+    """Returns what is left out of the pool: of the recorded one, what is not out of it already."""
+    if pool is None:
+        return tuple(name for name in given if name not in before.pool.excluded)
+    return given or (before.pool.excluded if Path(pool).stem == before.pool.name else ())
+
+
 def run(
     task: Annotated[str | None, typer.Argument(metavar="[TASK]", show_default=False)] = None,
     workflow: options.WorkflowFile = None,
     tasks: options.Tasks = None,
-    concurrency: options.Concurrency = 8,
+    concurrency: options.Concurrency = None,
     resume: options.Resume = False,
     conductor: options.Conductor = None,
     precision: options.Precision = None,
@@ -98,6 +108,9 @@ def run(
     if tasks is not None or resume:
         _refuse_for_a_file(gate, image, conversation)
     before = last_run_of_batch(tasks, db, settings) if resume else None
+    row = None if before is None else before.batch
+    if row is not None:
+        settings = inputs.read_settings(precision or row.precision)
     budget = options.limits(
         settings if before is None else limits_of_batch(before, settings),
         max_steps=max_steps,
@@ -124,7 +137,8 @@ def run(
         if before is not None:
             request = as_before(before, request, settings, conductor=conductor, pool=pool, seed=seed)
         request = ready(request, settings, only_answering=only_what_answers, quiet=quiet)
-        return run_batch(BatchOptions(file, request, db, concurrency, as_json, quiet, resume), settings)
+        at_once = concurrency or (None if row is None else row.concurrency) or _CONCURRENCY
+        return run_batch(BatchOptions(file, request, db, at_once, as_json, quiet, resume), settings)
     turns_before, task = inputs.read_conversation(conversation, task)
     images = _read_images(image or [])
     more = {"images": tuple(map(ImagePart.of, images)), "turns_before": turns_before}

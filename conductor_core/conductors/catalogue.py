@@ -2,6 +2,7 @@
 
 tiny                            the shipped one
 NAME, FILE, FILE#NAME           of a conductors file (``conductors_file``)
+NAME                            a folder in ``models/`` of the data folder
 FOLDER                          a folder with config.json, tokenizer and *.safetensors
 OWNER/NAME                      a model of the hub, which the Models page or ``models pull`` downloads
 URL#MODEL                       an OpenAI-compatible server
@@ -28,6 +29,7 @@ from conductor_core.inference.source import (
     licence_of,
     local_folder,
     not_here,
+    own_folder,
 )
 from conductor_core.privacy.keys import environment_keys, holds_a_key, is_set
 from conductor_core.settings import Settings
@@ -112,16 +114,16 @@ def on_a_server(ref: str, settings: Settings) -> ConductorSpec | None:
 
 def _local(name: str, model: str, settings: Settings, spec: ConductorSpec | None) -> Conductor:
     """Opens a Conductor that runs here; ``model``: a folder or a hub id. Raises: UnknownConductor."""
-    folder = expand_path(model)
-    if model and is_folder(folder):
+    folder = own_folder(model, settings.models_folder)
+    if folder is not None:
         try:
             inspect_folder(folder)
         except ModelUnavailable as error:
             raise UnknownConductor(str(error)) from error
         return LocalConductor(name, str(folder), settings, read_config(folder), spec)
-    if HUB_ID.fullmatch(model) and not is_there(folder):
+    if HUB_ID.fullmatch(model) and not is_there(expand_path(model)):
         downloaded = cached_folder(model)
-        return LocalConductor(name, model, settings, read_config(downloaded or folder), spec)
+        return LocalConductor(name, model, settings, read_config(downloaded or expand_path(model)), spec)
     if spec is not None:
         raise UnknownConductor(f"Conductor {name}: {model} is no model folder, no hub id, and it has no base_url")
     raise unknown(name, settings)
@@ -169,7 +171,7 @@ def list_conductors(settings: Settings) -> list[ConductorOption]:
     Conductors of the data folder's files (``conductor_faults`` tells which files cannot be read).
     """
     options = [_downloaded(TINY, TINY_FOLDER)]
-    options += [_named(name, spec) for name, spec in listed(settings)[0].items()]
+    options += [_named(name, spec, settings) for name, spec in listed(settings)[0].items()]
     folder = expand_path(settings.conductor)
     if settings.conductor != TINY and is_folder(folder):
         options.append(_downloaded(settings.conductor, folder))
@@ -195,11 +197,10 @@ def listed_option(ref: str, settings: Settings) -> ConductorOption:
     if ref == TINY:
         return _downloaded(TINY, TINY_FOLDER)
     if (spec := on_a_server(ref, settings) or find(ref, settings)) is not None:
-        return _named(ref, spec)
-    folder = expand_path(ref)
-    if not is_folder(folder) and not HUB_ID.fullmatch(ref):
+        return _named(ref, spec, settings)
+    if own_folder(ref, settings.models_folder) is None and not HUB_ID.fullmatch(ref):
         raise unknown(ref, settings)
-    return _here(ref, ref)
+    return _here(ref, ref, settings)
 
 
 def conductor_faults(settings: Settings) -> list[str]:
@@ -207,9 +208,9 @@ def conductor_faults(settings: Settings) -> list[str]:
     return listed(settings)[1]
 
 
-def _named(name: str, spec: ConductorSpec) -> ConductorOption:
+def _named(name: str, spec: ConductorSpec, settings: Settings) -> ConductorOption:
     if spec.base_url is None:
-        here = _here(name, spec.model)
+        here = _here(name, spec.model, settings)
         contexts = [each for each in (spec.context, here.context) if each is not None]
         said = {"usd_per_mtok": spec.usd_per_mtok, "name": name, "model": spec.model, "named": True}
         return here.model_copy(update=said | {"context": min(contexts, default=None)})
@@ -229,12 +230,13 @@ def _named(name: str, spec: ConductorSpec) -> ConductorOption:
     )
 
 
-def _here(ref: str, model: str) -> ConductorOption:
+def _here(ref: str, model: str, settings: Settings) -> ConductorOption:
     """Returns the line of a Conductor that runs here; ``model``: a folder or a hub id, downloaded or not."""
-    folder = expand_path(model)
-    model_folder = folder if is_folder(folder) else local_folder(model)
+    own = own_folder(model, settings.models_folder)
+    model_folder = own or local_folder(model)
     if model_folder is not None:
-        return _downloaded(ref, model_folder).model_copy(update={"context": context_of(str(model_folder))})
+        said = {"context": context_of(str(model_folder)), "model": "" if own is None or str(own) == ref else str(own)}
+        return _downloaded(ref, model_folder).model_copy(update=said)
     return _to_download(model).model_copy(update={"ref": ref, "name": _name(ref)})
 
 

@@ -117,7 +117,7 @@ def _unsaid_plan_usd(trace: RunTrace, round_: RoundTrace, plan_max_tokens: int) 
         return 0.0
     most = price.cost_usd(longest_plan(round_.messages, plan_max_tokens))
     broken_off = [each.cost_usd or 0.0 for each in round_.retries if each.usage.total_tokens and each.usage.estimated]
-    broken_off += [0.0] if round_.status == "planning" else []
+    broken_off += [0.0] if round_.status in ("planning", "unfinished") else []
     return sum(max(0.0, most - said) for said in broken_off)
 
 

@@ -33,7 +33,7 @@ from conductor_core.inference.generation import InferenceError, Packing
 from conductor_core.inference.hardware import SMALL_PARAMETERS, Memory, Need, needs, place
 from conductor_core.inference.pace import Notify, Pace, Paces, Shape, paces, shape_of
 from conductor_core.inference.published import CONDUCTORS
-from conductor_core.inference.source import HUB_ID, cached_folder, cached_hub_ids, inspect_folder
+from conductor_core.inference.source import HUB_ID, cached_folder, cached_hub_ids, inspect_folder, own_folder
 from conductor_core.privacy import masking
 from conductor_core.privacy.keys import is_set
 from conductor_core.providers.model_files import variable_fault
@@ -186,6 +186,11 @@ def machine_models(settings: Settings, served: Iterable[WorkerSpec] = ()) -> tup
     found += [_of(listed_option(hub_id, settings), settings) for hub_id in begun if _is_begun(hub_id)]
     found += [_served(spec) for spec in served if f"{spec.base_url}#{spec.model}" not in options]
     return tuple(sorted(found, key=lambda each: (each.ref != TINY, not each.here, each.where != "server")))
+
+
+def model_folder(ref: str, settings: Settings) -> Path | None:
+    """Returns the folder of models on this machine that ``ref`` names, by its path or its listed name."""
+    return own_folder(ref, settings.models_folder)
 
 
 def machine_model(ref: str, settings: Settings) -> MachineModel:

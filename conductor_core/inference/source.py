@@ -11,7 +11,7 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from conductor_core.files import expand_path, is_folder
+from conductor_core.files import expand_path, is_file, is_folder
 from conductor_core.inference.generation import ModelNotHere, ModelUnavailable
 
 HUB_ID = re.compile(r"(?!.*(?:--|\.\.|\.git$))[A-Za-z0-9](?:[\w.-]{0,94}\w)?/\w(?:[\w.-]{0,94}\w)?", re.ASCII)
@@ -139,7 +139,10 @@ def cache_folder(hub_id: str) -> Path:
 
 def cached_folder(hub_id: str) -> Path | None:
     """Returns the newest downloaded snapshot of a hub model that has weights. It does not ask the hub."""
-    repository = cache_folder(hub_id)
+    return _newest_snapshot(cache_folder(hub_id))
+
+
+def _newest_snapshot(repository: Path) -> Path | None:
     aged = []
     for each in (repository / "snapshots").glob("*"):
         with suppress(OSError):  # a link to nowhere, or deleted just now
@@ -177,6 +180,19 @@ def cached_hub_ids() -> list[str]:
     """Returns the hub ids of all models that were downloaded on this machine, whole or not."""
     names = sorted(path.name for path in _hub_cache().glob("models--*--*"))
     return [name.removeprefix("models--").replace("--", "/", 1) for name in names]
+
+
+def own_folder(ref: str, models: Path) -> Path | None:
+    """Returns the model folder that ``ref`` names; None if it names none.
+
+    It is a path, or the name of a folder in ``models``. A model's folder in the hub's cache stands for its snapshot.
+    """
+    folder = expand_path(ref)
+    if not is_folder(folder) and folder.name == ref and is_file(models / ref / "config.json"):
+        folder = models / ref
+    if not ref or not is_folder(folder):
+        return None
+    return folder if is_file(folder / "config.json") else _newest_snapshot(folder) or folder
 
 
 def local_folder(ref: str) -> Path | None:

@@ -23,6 +23,10 @@ IN_WORDS: dict[Basis, str] = {
 }
 
 
+_WITHOUT_AN_END = ("planning", "unfinished")
+"""Statuses of a plan whose last call no event has ended."""
+
+
 @dataclass(frozen=True, slots=True)
 class Cost:
     """A cost, or a sum of costs.
@@ -113,7 +117,7 @@ def with_calls_that_are_on(trace: RunTrace) -> tuple[Usage, Cost]:
     for part in (trace.root, *_parts(trace)):
         if isinstance(part, RoundTrace):
             # As for a cancelled run, a plan of which nothing has arrived counts as free.
-            on = part.status == "planning" and bool(part.raw or part.reasoning)
+            on = part.status in _WITHOUT_AN_END and bool(part.raw or part.reasoning)
             price, received = None if trace.conductor is None else trace.conductor.price, part.raw + part.reasoning
         else:
             on = part.status in ("running", "cancelled") and bool(part.messages)
@@ -144,7 +148,7 @@ def _broken_off(trace: RunTrace, part: RoundTrace | StepTrace) -> bool:
     """Whether a call of unknown price has begun whose cost no event reports yet, or ever."""
     if isinstance(part, RoundTrace):
         unpriced = trace.conductor is not None and trace.conductor.price is None
-        return unpriced and part.status == "planning" and bool(part.raw if trace.ended else part.messages)
+        return unpriced and part.status in _WITHOUT_AN_END and bool(part.raw if trace.ended else part.messages)
     if part.started_ms is None or part.status not in ("running", "cancelled"):
         return False
     return {spec.name: spec.price for spec in trace.pool.workers}.get(part.asked, FREE) is None

@@ -67,7 +67,7 @@ RunStatus = Literal[
     "cancelled",
     "interrupted",
 ]
-RoundStatus = Literal["planning", "planned", "stopped", "rejected"]
+RoundStatus = Literal["planning", "planned", "stopped", "rejected", "unfinished"]
 
 ENDED_STATUSES: frozenset[str] = frozenset(get_args(RunStatus)) - {"queued", "running", "waiting"}
 AT_REST: frozenset[str] = frozenset({"queued", "waiting"})
@@ -194,6 +194,7 @@ class RoundTrace(Mutable):
     """One plan and the steps that carry it out.
 
     Attributes:
+        status: ``unfinished`` if the run ended before the Conductor had written the plan.
         reasoning: of the Conductor; it is no part of ``raw``.
         considered: what else the Conductor could have chosen, in the plan as it wrote it, before any edit.
         usage, cost_usd, known_usd, at_list_price: of the Conductor in this round, including rejected attempts.
@@ -841,7 +842,12 @@ def _apply_end(trace: RunTrace, event: ev.FinalEvent) -> None:
             deny(trace, event)
         case _:
             assert_never(event)
+    for round_ in trace.root.rounds():
+        round_.progress = None
+        if round_.status == "planning":
+            round_.status = "unfinished"
     for step in trace.walk():
+        step.progress = None
         if step.status == "running":
             step.status, step.incomplete = "cancelled", True
         elif step.status == "waiting" and not trace.plan_only:

@@ -8,6 +8,7 @@ from pydantic import NonNegativeFloat, NonNegativeInt
 
 from conductor_core.chat.messages import WorkerSpec
 from conductor_core.errors import BadInput
+from conductor_core.precision import PrecisionChoice
 from conductor_core.run.actor import Caused
 from conductor_core.workflow.model import Frozen
 
@@ -81,6 +82,8 @@ class BatchRow(Frozen):
         id: of the batch. row: the task's own id in the file.
         name: of the file. size: how many tasks it held.
         max_usd: budget of all its runs together; None for no budget.
+        concurrency: how many of its runs went on at once; None in older records.
+        precision: what its Conductor's weights were asked to be kept in; None in older records.
     """
 
     id: str
@@ -88,6 +91,8 @@ class BatchRow(Frozen):
     name: str
     size: NonNegativeInt
     max_usd: NonNegativeFloat | None = None
+    concurrency: NonNegativeInt | None = None
+    precision: PrecisionChoice | None = None
 
 
 class Imported(Caused):

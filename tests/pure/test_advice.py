@@ -32,6 +32,8 @@ def test_no_advice_is_of_a_code_that_is_none() -> None:
         ("WorkerTimedOut", "timeout_s", "key"),
         ("WorkerCertificate", "SSL_CERT_FILE", "key"),
         ("WorkerLoading", "loading", "key"),
+        ("LimitReached", "--max-steps", "key"),
+        ("PlanRejected", "--max-steps", "key"),
         ("Unheard", "conductor rerun run-7 (finished steps are reused)", "key"),
     ],
 )

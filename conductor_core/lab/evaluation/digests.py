@@ -3,12 +3,13 @@
 import hashlib
 import json
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 from conductor_core.chat.messages import Message, WorkerSpec
 from conductor_core.conductors.catalogue import TINY, TINY_FOLDER
 from conductor_core.engine.pools import Pool
-from conductor_core.files import expand_path, is_folder
 from conductor_core.grading.tasks import Task
+from conductor_core.inference.source import own_folder
 from conductor_core.rehearsal import RehearsalWorker
 
 _BLOCK_BYTES = 1 << 20
@@ -52,13 +53,16 @@ def simulated_digest(pool: Pool, tasks: Sequence[Task]) -> str | None:
     return digest.hexdigest() if workers else None
 
 
-def model_digest(ref: str) -> str | None:
+def model_digest(ref: str, models: Path) -> str | None:
     """Returns the digest of a Conductor's weights; None if it is not in a folder (a server's, or the hub's).
+
+    Args:
+        models: the folder of models that their names find.
 
     Raises: OSError.
     """
-    folder = TINY_FOLDER if ref == TINY else expand_path(ref)
-    if "://" in ref or not is_folder(folder):
+    folder = TINY_FOLDER if ref == TINY else own_folder(ref, models)
+    if "://" in ref or folder is None:
         return None
     digest = hashlib.sha256()
     for path in sorted(folder.glob("*.safetensors")):

@@ -162,7 +162,7 @@ def prepare(choices: EvaluationChoices, settings: Settings) -> Prepared:
         pool=pool.name,
         simulated=pool.simulated or suite.simulated,
         database=choices.database,
-        settings=_further(choices, suite, pool, refs, training),
+        settings=_further(choices, suite, pool, refs, training, settings.models_folder),
     )
     try:
         recorded = open_record(folder, plan, resume=choices.resume)
@@ -184,10 +184,15 @@ def _short(suite: str) -> str:
 
 
 def _further(
-    choices: EvaluationChoices, suite: Suite, pool: Pool, refs: dict[str, str], training: Suite | None
+    choices: EvaluationChoices,
+    suite: Suite,
+    pool: Pool,
+    refs: dict[str, str],
+    training: Suite | None,
+    models_folder: Path,
 ) -> dict[str, Any]:
     """Returns the further settings that decide an outcome, by name."""
-    models = {ref: model_digest(ref) for ref in dict.fromkeys(refs.values())}
+    models = {ref: model_digest(ref, models_folder) for ref in dict.fromkeys(refs.values())}
     further: dict[str, Any] = {
         "tasks_sha256": tasks_digest(suite.tasks),
         "grading_sha256": grading_digest(suite.tasks),

@@ -13,9 +13,10 @@ from html import escape
 from statistics import fmean
 from typing import Any
 
-from conductor_core.files import expand_path, is_folder
+from conductor_core.engine.models import model_folder
 from conductor_core.lab.records.evaluation import EvaluationPlan, EvaluationRecord, Present, PresentSubset, Spread
 from conductor_core.run.values import Limits
+from conductor_core.settings import Settings
 from pages.components.evaluation.standings import (
     ALL_SIMULATED,
     Standing,
@@ -160,7 +161,7 @@ def missing_settings(plan: EvaluationPlan) -> list[str]:
     found = [
         f"The Conductor “{ref}” (sha256 {digest[:SHORT]}) is not on this machine: give its folder."
         for ref, digest in model_digests(plan).items()
-        if ref != "tiny" and not is_folder(expand_path(ref))
+        if ref != "tiny" and model_folder(ref, Settings()) is None
     ]
     limits = {name: value for name, value in _other_limits(plan).items() if name != "max_steps"}
     if limits:

@@ -182,6 +182,7 @@ class LiveView:
             steps = [trace.step_at(event.path)]
         elif isinstance(event, ev.FinalEvent | ev.ApprovalEvent):
             steps = [step for step in trace.walk() if before_status.get(step.path) != step.status]
+            rounds = [each for each in trace.root.rounds() if each.status == "unfinished"]
         elif not isinstance(event, _RunAlone):
             assert_never(event)
         message: MessageJson = {
@@ -264,7 +265,7 @@ def _close_record(round_: MessageJson) -> None:
 
 
 def _open(round_: RoundTrace) -> bool:
-    return round_.status == "planning" and bool(round_.raw) and not round_.steps
+    return round_.status in ("planning", "unfinished") and bool(round_.raw) and not round_.steps
 
 
 def _continues(earlier: MessageJson, later: MessageJson) -> bool:

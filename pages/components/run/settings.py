@@ -13,11 +13,11 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from conductor_core.chat.messages import WorkerSpec
-from conductor_core.engine.models import ConductorOption, conductor_faults, is_away, list_conductors
+from conductor_core.engine.models import ConductorOption, conductor_faults, is_away, list_conductors, model_folder
 from conductor_core.engine.pools import missing_keys, pool_file, read_pool, read_specs
 from conductor_core.engine.request import limits_from
 from conductor_core.errors import InspectorError
-from conductor_core.files import expand_path, is_file, is_folder
+from conductor_core.files import is_file
 from conductor_core.run.request import RunRequest, read_gate
 from conductor_core.run.values import Limits, PoolInfo
 from pages.components.app import places
@@ -201,7 +201,7 @@ def _short(ref: str) -> str:
 def conductor_available(ref: str) -> bool:
     """Tells whether a Conductor has that name: one of this machine, of a file, a server, a folder or the hub."""
     known = "#" in ref or ref in conductor_options() or _HUB_ID.fullmatch(ref)
-    return bool(known) or is_folder(expand_path(ref))
+    return bool(known) or model_folder(ref, current().settings) is not None
 
 
 def pool_available(ref: str) -> bool:

@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from conductor_core.cli import batch
+from conductor_core.cli.batch import BatchOptions, run_batch
 from conductor_core.run.costs import Cost
 from conductor_core.run.events import Event, RunInterrupted, StepCompleted
 from conductor_core.settings import Settings
@@ -379,3 +381,26 @@ def test_a_batch_is_resumed_within_the_budget_that_it_was_begun_with(
     assert (resumed.code, provider.completions) == (1, []), resumed.err
     more = cli("run", "--tasks", file, "--resume", "--max-usd", "1", *db(tmp_path))
     assert (more.code, "6 completed" in more.err) == (0, True), more.err
+
+
+def test_a_batch_is_resumed_as_many_at_once_and_as_precise_as_before(
+    cli: CommandLine, provider: ScriptedProvider, where: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    resumed = []
+
+    def noted(given: BatchOptions, settings: Settings) -> int:
+        resumed.append((given.concurrency, settings.precision, given.each.excluded))
+        return run_batch(given, settings)
+
+    provider.always(lambda call: error(400, "no"))
+    file = task_file(tmp_path / "tasks.jsonl", 2)
+    asked = ["--concurrency", "1", "--precision", "bf16", "--exclude", "gamma"]
+    assert cli("run", "--tasks", file, *where, *asked, *db(tmp_path)).code == 1
+    monkeypatch.setattr(batch, "run_batch", noted)
+    for given in ([], where, ["--exclude", "gamma"], ["--concurrency", "3"]):
+        assert cli("run", "--tasks", file, "--resume", *given, *db(tmp_path)).code == 1
+    named = [("gamma",) if given is where else () for given in ([], where, ["--exclude", "gamma"], [])]
+    assert [each[2] for each in resumed] == named
+    assert [each[:2] for each in resumed] == [(1, "bf16"), (1, "bf16"), (1, "bf16"), (3, "bf16")]
+    assert cli("run", "--tasks", file, "--resume", *db(tmp_path)).code == 1
+    assert resumed[-1][0] == 3, "as many as the last time"

@@ -11,10 +11,15 @@ from pathlib import Path
 import pytest
 from huggingface_hub import constants
 
+from conductor_core.chat.messages import WorkerSpec
+from conductor_core.cli.models import lines
+from conductor_core.conductors.catalogue import listed_option, open_conductor
+from conductor_core.engine.models import machine_model, machine_models
 from conductor_core.inference import hardware, trial
 from conductor_core.inference.in_use import hold
 from conductor_core.inference.quantization.places import packed_path
 from conductor_core.inference.source import cached_folder
+from conductor_core.lab.evaluation.digests import model_digest
 from conductor_core.settings import Settings
 from tests.support.command_line import CommandLine
 from tests.support.hub import LoopbackHub
@@ -155,3 +160,30 @@ def test_a_pull_that_was_stopped_goes_on_where_it_was(cli: CommandLine, hub: Loo
     first, second = hub.ranges()
     assert first == ""
     assert int(second.removeprefix("bytes=").removesuffix("-")) > 8192
+
+
+def test_a_model_in_the_data_folder_is_named_as_it_is_listed(
+    cli: CommandLine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("CONDUCTOR_SERVER_PORTS", "")
+    settings = Settings()
+    folder = random_model(settings.models_folder / "copied")
+    (listed,) = (each for each in cli("models", "list", "--json").document["models"] if each["name"] == "copied")
+    for ref in (listed["name"], listed["ref"], str(folder)):
+        assert open_conductor(ref, settings).info.kind == "local"
+        assert listed_option(ref, settings).downloaded
+        assert machine_model(ref, settings).where == "folder"
+        assert model_digest(ref, settings.models_folder) == model_digest(str(folder), settings.models_folder)
+        assert cli("plan", "Two things.", "--conductor", ref, "--db", tmp_path / "runs.sqlite3").code != 2
+    assert f"{folder} is a folder of yours" in cli("models", "remove", "copied", "--yes").error
+
+
+def test_the_folder_of_a_downloaded_model_names_it_too(tmp_path: Path) -> None:
+    random_model(tmp_path / "models--owner--name" / "snapshots" / "a1")
+    assert listed_option(str(tmp_path / "models--owner--name"), Settings()).model.endswith("snapshots/a1")
+
+
+def test_the_list_names_a_servers_model_as_a_conductor_is_named() -> None:
+    spec = WorkerSpec(name="m", provider="openai", model="qwen", base_url="http://127.0.0.1:9/v1")
+    served = [each for each in machine_models(Settings(), [spec]) if each.where == "server"]
+    assert "\nhttp://127.0.0.1:9/v1#qwen " in "\n".join(lines(served, Path("a"), Path("b"), 0))

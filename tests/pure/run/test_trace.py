@@ -3,6 +3,7 @@
 import pytest
 
 from conductor_core.chat.messages import ConductorInfo, Message, Usage
+from conductor_core.chat.progress import Progress
 from conductor_core.run import events as ev
 from conductor_core.run.events import Event
 from conductor_core.run.trace import RunTrace, StepTrace, apply, begin, fold
@@ -284,3 +285,19 @@ def test_the_precision_of_a_plan_becomes_known_with_the_plan() -> None:
     assert trace.conductor is not None
     assert trace.conductor.runs_in == "on cpu (bfloat16, weights in int8)"
     assert trace.root.precision == "int8"
+
+
+@pytest.mark.parametrize(
+    "end",
+    [ev.RunCancelled(run_id="r"), ev.RunInterrupted(run_id="r"), ev.RunFailed(run_id="r", error_code="X", error="")],
+)
+def test_nothing_is_being_planned_or_written_in_a_run_that_is_over(end: Event) -> None:
+    started, first, *_ = planned("r")
+    still = Progress(phase="writing", done=1, total=2)
+    trace = fold([created("r"), started, first, ev.PlanProgress(run_id="r", progress=still), end])
+    assert (trace.root.status, trace.root.raw, trace.root.progress) == ("unfinished", "model_id = ", None)
+    inner = ev.PlanStarted(run_id="r", round=(1,), messages=())
+    recursive = planned("r", RECURSIVE)
+    trace = fold([created("r"), *recursive, *answered("r", 0), step_started("r", 1, 50), inner, end])
+    assert trace.steps[1].round is not None
+    assert (trace.steps[1].status, trace.steps[1].round.status) == ("cancelled", "unfinished")

@@ -152,6 +152,7 @@ function footer(step, status, model) {
   switch (status) {
     case "draft":
       return "being written"
+    case "unfinished":
     case "asked":
     case "denied":
       return STEP_STATUS[status].word

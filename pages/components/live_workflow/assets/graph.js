@@ -328,7 +328,12 @@ export class Graph {
 
 function roundLabel(band, round) {
   const depth = band.path.length + 1
-  const state = { planning: "being planned", stopped: "stopped: the previous answer stands", rejected: "plan rejected" }
+  const state = {
+    planning: "being planned",
+    stopped: "stopped: the previous answer is kept",
+    rejected: "plan rejected",
+    unfinished: "plan not finished",
+  }
   const note = state[round?.status] ?? ""
   return `Round ${depth} · opened by step ${pathKey(band.path)}${note ? ` · ${note}` : ""}`
 }

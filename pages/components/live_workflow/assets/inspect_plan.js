@@ -110,6 +110,8 @@ function planState(model, round) {
   for (const repair of round.repairs) lines.push(el("p", { class: "warn" }, `⚒ repaired: ${visible(repair)}`))
   for (const fault of round.warnings) lines.push(el("p", { class: "warn" }, `△ ${visible(fault.message)}`))
   for (const { kind, text } of departureLines(round, visible)) lines.push(el("p", { class: kind }, text))
+  if (round.status === "unfinished" && round.messages.length)
+    lines.push(el("p", { class: "muted" }, "The run ended before this plan was finished."))
   if (round.status === "rejected") lines.push(el("p", { class: "bad" }, "✕ This plan could not be used."))
   return lines
 }
@@ -164,7 +166,8 @@ function cost(body) {
     const round = roundOf(model, step)
     const conductor = model.run?.conductor
     const price = conductor ? priceOf(conductor) : null
-    const open = round?.status === "planning" && (model.ended ? round.raw : round.messages.length) && !price
+    const begun = ["planning", "unfinished"].includes(round?.status)
+    const open = begun && (model.ended ? round.raw : round.messages.length) && !price
     const how = round ? [usd(open ? null : round.cost_usd, round.known_usd), basis(round)] : ["–"]
     const mark = round?.usage.estimated ? " (estimated)" : ""
     const rows = [

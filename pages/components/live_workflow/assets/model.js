@@ -92,6 +92,7 @@ export class RunModel {
     this.stopped = message.stopped === true
     this.startedAt = this.now() - message.elapsed_ms
     this.stoodAt = message.elapsed_ms
+    this.closeDrafts()
     this.markAsked()
     return { structure: true, run: true, plan: true, steps: new Set(this.steps.keys()) }
   }
@@ -111,6 +112,13 @@ export class RunModel {
       status: "draft",
     }))
     this.drafts.set(pathKey(draft.round), steps)
+  }
+
+  // Nobody goes on writing the steps of a plan whose run is over. Says whether there are such steps.
+  closeDrafts() {
+    const drafted = this.ended ? this.draftSteps() : []
+    for (const step of drafted) step.status = "unfinished"
+    return drafted.length > 0
   }
 
   applyDelta({ path, text, reasoning, output_tokens }, touched) {
@@ -158,7 +166,7 @@ export class RunModel {
       const key = pathKey(round.path)
       if (!this.rounds.has(key)) touched.structure = true
       this.rounds.set(key, { ...round }) // a copy: it changes, and a replay takes the message again
-      this.drafts.delete(key)
+      if (round.status !== "unfinished") this.drafts.delete(key)
       touched.plan = true
     }
     for (const step of message.steps) {
@@ -174,6 +182,7 @@ export class RunModel {
     if (message.shape !== undefined) this.shape = message.shape
     if (message.timeline !== undefined) this.timeline = message.timeline
     if (message.conclusion !== undefined) this.conclusion = message.conclusion
+    if (this.ended && this.closeDrafts()) touched.structure = true
     if (touched.structure) this.dropStrays()
     if (message.run.approvals) {
       this.markAsked()

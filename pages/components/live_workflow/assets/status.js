@@ -2,6 +2,7 @@
 
 export const STEP_STATUS = {
   draft: { glyph: "…", word: "being written" },
+  unfinished: { glyph: "…", word: "plan not finished" },
   waiting: { glyph: "○", word: "waiting" },
   asked: { glyph: "‖", word: "waits for approval" },
   running: { glyph: "◔", word: "running" },

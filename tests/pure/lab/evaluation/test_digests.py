@@ -47,12 +47,12 @@ def test_simulated_workers_by_what_they_say() -> None:
 
 
 def test_a_model_by_its_weights(tmp_path: Path) -> None:
-    assert model_digest("http://127.0.0.1:9/v1#m") is None
-    assert model_digest("owner/name") is None
+    assert model_digest("http://127.0.0.1:9/v1#m", tmp_path) is None
+    assert model_digest("owner/name", tmp_path) is None
     (tmp_path / "model.safetensors").write_bytes(b"weights")
-    before = model_digest(str(tmp_path))
+    before = model_digest(str(tmp_path), tmp_path)
     (tmp_path / "config.json").write_text("{}")
-    assert model_digest(str(tmp_path)) == before
+    assert model_digest(str(tmp_path), tmp_path) == before
     (tmp_path / "model.safetensors").write_bytes(b"others")
-    assert model_digest(str(tmp_path)) != before
-    assert model_digest("tiny") is not None
+    assert model_digest(str(tmp_path), tmp_path) != before
+    assert model_digest("tiny", tmp_path) is not None

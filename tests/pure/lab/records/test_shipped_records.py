@@ -27,7 +27,7 @@ HALF_A_DURATION_MS = 0.05
 def test_the_training_s_record_ends_with_the_shipped_weights() -> None:
     ended = read_training(SHIPPED / "training" / "tiny").ended
     assert ended is not None
-    assert ended.sha256 == model_digest(TINY)
+    assert ended.sha256 == model_digest(TINY, Path())
     assert Path(ended.model).parts[-3:] == TINY_FOLDER.parts[-3:]
 
 
@@ -37,7 +37,7 @@ def test_what_was_evaluated_is_the_shipped_weights(folder: Path) -> None:
     conductors, sha256 = settings["conductors"], settings["models_sha256"]
     assert {"conductor", "recursion"} <= set(conductors)
     evaluated = {name: sha256[ref] for name, ref in conductors.items() if name not in OF_ANOTHER_CONDUCTOR}
-    assert evaluated == dict.fromkeys(evaluated, model_digest(TINY))
+    assert evaluated == dict.fromkeys(evaluated, model_digest(TINY, Path()))
 
 
 @pytest.mark.parametrize("folder", EVALUATIONS, ids=lambda folder: folder.name)
