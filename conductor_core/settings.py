@@ -79,7 +79,8 @@ class Settings(BaseSettings):
     otlp_endpoint: str | None = Field(
         None,
         description="Send each run as an OpenTelemetry trace to this address, such as "
-        "`http://127.0.0.1:6006/v1/traces`. Unset: nothing is sent. It needs the extra `otlp`. Headers, for instance "
+        "`http://127.0.0.1:6006`; without a path, `/v1/traces` is added. Unset: nothing is sent. It needs the extra "
+        "`otlp`. Headers, for instance "
         "with a key, come from OpenTelemetry's own variable `OTEL_EXPORTER_OTLP_HEADERS`.",
     )
     otlp_contents: bool = Field(
@@ -234,7 +235,7 @@ class Settings(BaseSettings):
             raise ValueError(f"{given!r} is no address; give one as http://127.0.0.1:6006/v1/traces")
         if parts.username is not None or parts.password is not None:
             raise ValueError("an address must not hold a user or password; use OTEL_EXPORTER_OTLP_HEADERS")
-        return given
+        return given if parts.path not in ("", "/") else parts._replace(path="/v1/traces").geturl()
 
     @field_validator("redact", mode="before")
     @classmethod

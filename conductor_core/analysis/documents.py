@@ -71,6 +71,7 @@ def run_document(trace: RunTrace, *, whole: bool = False, fault: RunUnreadable |
         "usage": _dump(trace.usage),
         **_cost(cost_so_far(trace), trace),
         "duration_ms": trace.duration_ms,
+        "traces_fault": trace.traces_fault or None,
     }
 
 

@@ -62,7 +62,7 @@ def approve(
     settings, caller, note = inputs.read_settings(), local_caller("cli"), note_for_record(note)
     if step is not None and (rest or workflow is not None):
         raise BadInput("give --step, or --all or --workflow, not both")
-    with opened_store(db, settings) as store:
+    with opened_store(db, settings, of_a_run=True) as store:
         trace, sequence = _that_waits(store, run_id)
         by = {"run_id": trace.run_id, "actor": caller.actor, "door": caller.door}
         numbers: tuple[int, ...] | None = _numbers(trace, step)
@@ -90,7 +90,7 @@ def deny(
 ) -> int:
     """End RUN_ID as denied. Finished steps are kept."""
     settings, caller, note = inputs.read_settings(), local_caller("cli"), note_for_record(note)
-    with opened_store(db, settings) as store:
+    with opened_store(db, settings, of_a_run=True) as store:
         trace, sequence = _that_waits(store, run_id)
         numbers = _numbers(trace, step)
         command = Deny(run_id=trace.run_id, numbers=numbers, note=note, actor=caller.actor, door=caller.door)

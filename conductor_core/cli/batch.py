@@ -1,7 +1,6 @@
 """``run --tasks`` runs each row of a file of tasks, many at once. A batch has one budget and can be resumed."""
 
 import asyncio
-import json
 import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -13,6 +12,7 @@ from threading import Lock
 from conductor_core.analysis import documents
 from conductor_core.cli.live import RunStopped
 from conductor_core.cli.main import stopping
+from conductor_core.cli.output import print_json
 from conductor_core.cli.progress import BatchProgress
 from conductor_core.cli.task_file import read_task_file
 from conductor_core.cli.text import duration, one_line
@@ -315,7 +315,7 @@ class _Batch:
         cost = documents.cost_document(sum(map(cost_so_far, before), Cost()))
         earlier = {"run_ids": [run.run_id for run in before], **cost}
         document = {"id": id_, "from_store": from_store, "earlier": earlier, **documents.run_document(trace)}
-        print(json.dumps(document), flush=True)
+        print_json(document, indent=None)
 
     def _summary(self) -> list[str]:
         statuses = [trace.status for trace in self._ended.values()]

@@ -85,7 +85,7 @@ def blame_command(
     command goes on with what is left.
     """
     settings = inputs.read_settings()
-    with opened_store(db, settings, read=dry_run) as store:
+    with opened_store(db, settings, read=dry_run, of_a_run=True) as store:
         source, _ = store.trace(store.resolve(run_id))
         experiments, verdicts = Experiments(source, only), Verdicts(source, truth)
         store.access_log.viewed([source.run_id], "blame", local_caller("cli"))

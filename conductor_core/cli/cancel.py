@@ -25,7 +25,7 @@ def cancel_command(
 ) -> int:
     """Cancel RUN_ID, whichever process carries it out. Finished steps are kept."""
     settings = inputs.read_settings()
-    with opened_store(db, settings) as store:
+    with opened_store(db, settings, of_a_run=True) as store:
         run_id = store.resolve(run_id)
         cancel(store, store.log, run_id, local_caller("cli"))
         deadline_s = time.monotonic() + _ANSWER_WITHIN_S

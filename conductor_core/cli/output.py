@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 from conductor_core.analysis import documents
 from conductor_core.cli.text import one_line
 from conductor_core.errors import BadInput
+from conductor_core.privacy.keys import environment_keys
+from conductor_core.privacy.masking import Mask, known
 from conductor_core.run.trace import RunTrace
 from conductor_core.text import plain
 
@@ -19,9 +21,24 @@ if TYPE_CHECKING:
 _MOST_NOTES = 5
 
 
-def print_json(document: Any) -> None:
-    """Prints one document in ASCII: escapes protect the terminal from models' words, and any encoding can carry it."""
-    print(json.dumps(document, indent=2))
+def print_json(document: Any, indent: int | None = 2) -> None:
+    """Prints one document in ASCII: escapes protect the terminal from models' words, and any encoding can carry it.
+
+    Keys that this process knows are hidden, as they are in the record. ``indent``: None: on one line.
+    """
+    print(json.dumps(_without_keys(document, _keys()), indent=indent), flush=True)
+
+
+def _keys() -> Mask:
+    return Mask({*known().keys, *environment_keys()})
+
+
+def _without_keys(value: Any, mask: Mask) -> Any:
+    if isinstance(value, str):
+        return mask.text(value)
+    if isinstance(value, dict):
+        return {name: _without_keys(each, mask) for name, each in value.items()}
+    return [_without_keys(each, mask) for each in value] if isinstance(value, list | tuple) else value
 
 
 def print_notes(store: "Store", runs: "Sequence[RunSummary]" = ()) -> None:
@@ -47,8 +64,8 @@ def print_outcome(trace: RunTrace, view: "ProgressView", *, as_json: bool) -> No
     """Prints what is left to print of a run that was watched: its document, or its answer if stdout lacks it."""
     if as_json:
         print_json(documents.run_document(trace))
-    elif trace.answer is not None and view.answer_shown != trace.answer:
-        print(plain(trace.answer))
+    elif trace.answer is not None and view.answer_shown != (answer := _keys().text(trace.answer)):
+        print(plain(answer))
 
 
 def write_file(file: Path, content: str | bytes) -> None:

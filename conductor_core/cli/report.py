@@ -134,6 +134,8 @@ def run_lines(trace: RunTrace, fault: RunUnreadable | None = None) -> Iterator[s
     yield f"incomplete answers: {trace.on_incomplete.replace('_', ' ')}"
     if trace.give_question:
         yield "every step is told the task"
+    if trace.traces_fault:
+        yield f"OpenTelemetry: spans were not sent: {one_line(trace.traces_fault, 300)}"
     if trace.redacted:
         yield f"hidden before it was stored: {in_words(trace.redacted)}"
     if trace.gates:

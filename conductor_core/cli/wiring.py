@@ -1,9 +1,13 @@
 """Opens what a command needs, and closes it whatever happens. Store and engine are imported by whoever opens them."""
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from conductor_core.cli.text import one_line
+from conductor_core.errors import BadInput
+from conductor_core.files import is_there
 from conductor_core.settings import Settings
 
 if TYPE_CHECKING:
@@ -12,12 +16,19 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def opened_store(url: str | None, settings: Settings, *, read: bool = False) -> "Iterator[Store]":
+def opened_store(
+    url: str | None, settings: Settings, *, read: bool = False, of_a_run: bool = False
+) -> "Iterator[Store]":
     """Opens the database at ``url``, by default the settings', and marks the runs of dead processes.
 
-    With ``read``, a database that cannot be written will do, too. Raises: StoreError.
+    With ``read``, a database that cannot be written will do, too. With ``read`` or ``of_a_run`` it must be there if
+    ``url`` names it: runs are looked for in it. Raises: StoreError, BadInput.
     """
     from storage import Privacy, open_store
+    from storage.database.connections import path_of
+
+    if url is not None and (read or of_a_run) and not is_there(path := path_of(url)):
+        raise BadInput(f"there is no database {one_line(str(path), 300)}")
 
     store = open_store(
         url or settings.resolved_database_url,
@@ -53,5 +64,5 @@ def opened_engine(store: "Store", settings: Settings) -> "Iterator[EngineHost]":
         yield host
     finally:
         host.close()
-        if traces is not None:
-            traces.close()
+        if traces is not None and (lost := traces.close()):
+            print(f"warning: {one_line(lost, 400)}", file=sys.stderr)

@@ -2,21 +2,23 @@
 
 ``Watched`` hands events on to the log and only notes which runs have news. A thread of its own reads those runs from
 the store, sends the spans that have ended and were not sent, and holds no text between. What it cannot keep up with, or
-what the receiver does not take, is dropped, counted and said: the log is the record, and a trace a copy.
+what the receiver does not take, is dropped, counted and said, also in the record of the run that has ended: the log is
+the record, and a trace a copy. Nobody waits for it but a command that ends, for a second.
 """
 
 import asyncio
 import logging
 import os
+import socket
 import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
-from urllib.parse import unquote
+from urllib.parse import unquote, urlsplit
 
 from conductor_core.errors import BadInput, InspectorError
 from conductor_core.export.otel import sdk_spans, spans_of
 from conductor_core.privacy import masking
-from conductor_core.run.events import FINAL_KINDS, Event, EventSink
+from conductor_core.run.events import FINAL_KINDS, Event, EventSink, FinalEvent
 from conductor_core.run.redaction import Redactor
 from conductor_core.settings import Settings
 
@@ -27,8 +29,10 @@ log = logging.getLogger(__name__)
 
 MOST_RUNS = 1000
 """Runs with news that wait at most. The news of further ones is dropped until their next."""
+_NOT_TAKEN = "the receiver did not take them"
 _TIMEOUT_S = 10.0
-_CLOSE_S = 5.0
+_CLOSE_S = 1.0
+_CONNECT_S = 1.0
 _ENDS_A_SPAN = FINAL_KINDS | {
     "plan.completed",
     "plan.rejected",
@@ -50,9 +54,15 @@ class LiveTraces:
         dropped: how many times something was not sent: news of a run that found no room, or a batch that nobody took.
     """
 
-    def __init__(self, exporter: "SpanExporter", read: ReadEvents, *, contents: bool = False) -> None:
-        """``contents``: whether spans hold what people and models wrote."""
+    def __init__(
+        self, exporter: "SpanExporter", read: ReadEvents, *, address: str = "", contents: bool = False
+    ) -> None:
+        """``address``: of the receiver, whose server is tried at once. ``contents``: whether spans hold what people
+        and models wrote."""
         self._exporter, self._read, self._contents = exporter, read, contents
+        self._server = urlsplit(address)
+        self._away = self._refused = ""
+        self._unsent: set[str] = set()
         self._lock = threading.Condition()
         self._news: dict[str, bool] = {}
         self._sent: dict[str, set[int]] = {}
@@ -62,6 +72,11 @@ class LiveTraces:
         self._thread = threading.Thread(target=self._run, name="otlp", daemon=True)
         self._thread.start()
 
+    @property
+    def fault(self) -> str:
+        """Why spans are not being taken; empty: they are, or nobody was asked yet."""
+        return self._away or self._refused
+
     def note(self, events: Sequence[Event]) -> None:
         """Notes runs of which a span ended. Any thread may call it; it returns at once."""
         ended = {event.run_id: event.kind in FINAL_KINDS for event in events if event.kind in _ENDS_A_SPAN}
@@ -70,22 +85,28 @@ class LiveTraces:
         with self._lock:
             for run_id, final in ended.items():
                 if run_id not in self._news and len(self._news) >= MOST_RUNS:
-                    self._drop("too many runs have news at once")
+                    self._drop("too many runs have news at once", run_id)
                     continue
                 self._news[run_id] = self._news.get(run_id, False) or final
             self._lock.notify()
 
-    def close(self) -> None:
-        """Sends what waits, for five seconds at most, and stops."""
+    def close(self) -> str:
+        """Sends what waits, for a second at most, and stops. Returns what was not sent, in a line; empty: all was."""
         with self._lock:
             self._closing = True
             self._lock.notify()
         self._thread.join(_CLOSE_S)
-        if self._thread.is_alive():
-            log.warning("OpenTelemetry: what still waited was not sent")
+        late = self._thread.is_alive()
         self._exporter.shutdown()
+        if not late and not self._unsent:
+            return ""
+        why = self.fault or ("they were not taken in time" if late else _NOT_TAKEN)
+        said = f"OpenTelemetry: not all spans were sent to {self._server.netloc or 'the receiver'}: {why}"
+        log.warning(said)
+        return said
 
     def _run(self) -> None:
+        self._try_server()
         while True:
             with self._lock:
                 while not self._news and not self._closing:
@@ -96,7 +117,21 @@ class LiveTraces:
                 final = self._news.pop(run_id)
             self._send(run_id, final)
 
+    def _try_server(self) -> None:
+        """Finds out whether the server can be reached: the exporter tries again for seconds before it says so."""
+        server = self._server
+        if not server.hostname:
+            return
+        try:
+            port = server.port or (443 if server.scheme == "https" else 80)
+            socket.create_connection((server.hostname, port), _CONNECT_S).close()
+        except OSError as error:
+            self._away = f"its server cannot be reached ({(error.strerror or type(error).__name__).lower()})"
+        else:
+            self._away = ""
+
     def _send(self, run_id: str, final: bool) -> None:
+        self._try_server()
         from opentelemetry.sdk.trace.export import SpanExportResult
 
         try:
@@ -120,26 +155,33 @@ class LiveTraces:
         if final:
             self._sent.pop(run_id, None)
         if accepted:
-            self._failing = False
+            self._failing, self._refused = False, ""
+            self._unsent.discard(run_id)
         else:
             with self._lock:
-                self._drop("the receiver did not take them")
+                self._drop(_NOT_TAKEN, run_id)
 
-    def _drop(self, why: str) -> None:
-        """Counts what was not sent, and says so at the first of a row. Call it with the door held."""
+    def _drop(self, why: str, run_id: str) -> None:
+        """Counts what was not sent, and says so at the first of a row. Call it with the lock held."""
         self.dropped += 1
+        self._unsent.add(run_id)
+        self._refused = why
         if not self._failing:
             self._failing = True
             log.warning("OpenTelemetry: spans were not sent, %s (%d times so far)", why, self.dropped)
 
 
 class Watched:
-    """An ``EventSink`` before another: it tells ``traces`` what became durable there."""
+    """An ``EventSink`` before another: it tells ``traces`` what became durable there.
+
+    The last event of a run says why its spans are not being taken, if they are not.
+    """
 
     def __init__(self, sink: EventSink, traces: LiveTraces) -> None:
         self._sink, self._traces = sink, traces
 
     def append(self, *events: Event) -> "asyncio.Future[None]":
+        events = self._with_faults(events)
         future = self._sink.append(*events)
 
         def written(done: "asyncio.Future[None]") -> None:
@@ -150,8 +192,18 @@ class Watched:
         return future
 
     def append_and_wait(self, *events: Event) -> None:
+        events = self._with_faults(events)
         self._sink.append_and_wait(*events)
         self._traces.note(events)
+
+    def _with_faults(self, events: tuple[Event, ...]) -> tuple[Event, ...]:
+        fault = self._traces.fault
+        if not fault:
+            return events
+        return tuple(
+            event.model_copy(update={"traces_fault": fault}) if isinstance(event, FinalEvent) else event
+            for event in events
+        )
 
 
 def exporter_to(endpoint: str) -> "SpanExporter":
@@ -179,7 +231,7 @@ def open_traces(settings: Settings, read: ReadEvents) -> LiveTraces | None:
             f'CONDUCTOR_OTLP_ENDPOINT needs the extra "otlp" ({error.name} not installed). '
             "In the folder of the source, run: pip install '.[otlp]'"
         ) from error
-    return LiveTraces(exporter, read, contents=settings.otlp_contents)
+    return LiveTraces(exporter, read, address=settings.otlp_endpoint, contents=settings.otlp_contents)
 
 
 def watched(sink: EventSink, traces: LiveTraces | None) -> EventSink:

@@ -22,6 +22,7 @@ KNOWN_FORM = re.compile(
 )
 _FILES = frozenset({"CONDUCTOR_MASTER_KEY", "CONDUCTOR_SIGNING_KEY"})
 """Settings that hold the place of a key's file, which is no secret and stands in messages."""
+_QUOTES = "\"'`“”„‘’«»"
 _SHORTEST = 8
 """A shorter value of a variable may occur in an address by chance."""
 
@@ -34,6 +35,12 @@ def names_a_key(variable: str) -> bool:
 def is_set(variable: str) -> bool:
     """Whether a variable of the environment has a value that is more than blanks."""
     return bool(os.environ.get(variable, "").strip())
+
+
+def is_quoted(variable: str) -> bool:
+    """Whether the value of a variable begins and ends with a quotation mark, as by a mistake in a file of settings."""
+    value = os.environ.get(variable, "").strip()
+    return len(value) > 1 and value[0] in _QUOTES and value[-1] in _QUOTES
 
 
 def environment_keys() -> tuple[str, ...]:

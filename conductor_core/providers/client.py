@@ -36,6 +36,7 @@ from conductor_core.chat.messages import (
 from conductor_core.chat.responses import hidden
 from conductor_core.chat.usage import estimate_input_tokens
 from conductor_core.privacy import masking
+from conductor_core.privacy.keys import is_quoted
 from conductor_core.privacy.masking import Mask, MaskedText, one_line
 from conductor_core.providers.answer_text import AnswerText, Delta
 from conductor_core.providers.errors import (
@@ -533,7 +534,13 @@ class ModelClient:
         return ServerFault("timeout", f"{self.who}: took longer than {self._limit_s:g} s; raise timeout_s or try again")
 
     def fault_of(self, status: int, said: ErrorReply, wait_s: float | None = None) -> ServerFault:
-        return fault_of_reply(self._where, status, said, key_hint=self._key_hint, wait_s=wait_s)
+        return fault_of_reply(self._where, status, said, key_hint=self._hint(), wait_s=wait_s)
+
+    def _hint(self) -> str:
+        variable = self.spec.api_key_env
+        if variable is None or not is_quoted(variable):
+            return self._key_hint
+        return f"the value of {variable} begins and ends with a quotation mark: set it again without"
 
     def fault_of_connection(self, error: Exception, *, answering: bool = False) -> ServerFault:
         return fault_of_connection(self._where, error, silence_s=self.spec.timeout_s, answering=answering)

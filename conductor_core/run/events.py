@@ -47,11 +47,15 @@ class RunEvent(Frozen):
 
 
 class Spent(RunEvent):
-    """The end of a run, with all that it spent. ``known_usd``: of what has a price; None in older records."""
+    """The end of a run, with all that it spent. ``known_usd``: of what has a price; None in older records.
+
+    ``traces_fault``: why the receiver of OpenTelemetry traces did not take all spans that had ended; empty: it did.
+    """
 
     usage: Usage = Usage()
     cost_usd: float | None = None
     known_usd: float | None = None
+    traces_fault: str = ""
 
 
 # Approvals: evidence of what was asked, decided, by whom and when.
@@ -144,7 +148,7 @@ class RunCompleted(RunEvent):
     """``answer`` is the last step's output; None after *Plan only*. Totals hold what this run itself spent.
 
     ``known_usd``, as at every end, is the cost of what has a price; None in older records. ``ending`` is that of the
-    last step's answer; ``completed`` in older records.
+    last step's answer; ``completed`` in older records. ``traces_fault``: see ``Spent``.
     """
 
     kind: Literal["run.completed"] = "run.completed"
@@ -154,6 +158,7 @@ class RunCompleted(RunEvent):
     known_usd: float | None = None
     duration_ms: NonNegativeFloat
     ending: Ending = "completed"
+    traces_fault: str = ""
 
 
 class RunFailed(Spent):

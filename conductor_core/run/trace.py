@@ -308,6 +308,7 @@ class RunTrace(Mutable):
         waiting_since_utc: None unless the run waits.
         clock_zero_utc: when the run's clock showed zero, or would have, had it not stood while the run waited.
         redacted: how many passages were hidden before the record was stored, by what they were.
+        traces_fault: why not all spans were sent, as known when the run ended; empty: they were, or none were to be.
         broken_off, broken_off_usd: the estimated share of ``usage`` and ``known_usd`` of calls that the run's end cut.
     """
 
@@ -349,6 +350,7 @@ class RunTrace(Mutable):
     error_code: str | None = None
     error: str | None = None
     ended_by: Caller | None = None
+    traces_fault: str = ""
     gates: tuple[Gate, ...] = ()
     approvals: list[Approval] = Field(default_factory=list)
     refused: list[RefusedCommand] = Field(default_factory=list)
@@ -824,7 +826,7 @@ def _apply_end(trace: RunTrace, event: ev.FinalEvent) -> None:
             trace.at_list_price |= known_usd > trace.known_usd
             trace.broken_off_usd = known_usd - trace.known_usd
             trace.known_usd = known_usd
-    trace.waiting_since_utc = None
+    trace.waiting_since_utc, trace.traces_fault = None, event.traces_fault
     match event:
         case ev.RunCompleted():
             trace.status = "planned" if trace.plan_only else event.ending

@@ -1,16 +1,21 @@
 """Runs are sent as traces to a receiver on 127.0.0.1 while they go on, and no fault of it touches their record."""
 
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from conductor_core.cli.report import run_lines
 from conductor_core.export import otel_live
 from conductor_core.export.otel_live import LiveTraces, Watched, exporter_to, open_traces
 from conductor_core.privacy.masking import known
+from conductor_core.run.documents import run_document
 from conductor_core.settings import Settings
 from storage import Store, open_store
 from tests.pure.analysis.test_reading import edited_run
+from tests.support.command_line import CommandLine
+from tests.support.eventually import eventually
 from tests.support.otlp_receiver import Receiver, receiving
 
 
@@ -18,6 +23,11 @@ from tests.support.otlp_receiver import Receiver, receiving
 def receiver() -> Iterator[Receiver]:
     with receiving() as started:
         yield started
+
+
+@pytest.fixture
+def cli(capsys: pytest.CaptureFixture[str]) -> CommandLine:
+    return CommandLine(capsys)
 
 
 @pytest.fixture
@@ -64,6 +74,7 @@ def test_a_receiver_that_takes_nothing_costs_no_event(
     Watched(store.log, traces).append_and_wait(*edited_run("r"))
     traces.close()
     assert traces.dropped == 1
+    assert traces.fault == "the receiver did not take them"
     assert "spans were not sent, the receiver did not take them (1 times so far)" in caplog.text
     assert len(store.events("r")) == len(edited_run("r"))
 
@@ -91,3 +102,44 @@ def test_the_values_of_headers_are_known_as_keys(receiver: Receiver, monkeypatch
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", f"authorization=Basic%20{key}")
     exporter_to(receiver.url).shutdown()
     assert key not in known().text(f"said {key} again")
+
+
+def test_an_address_without_a_path_gets_the_usual_one() -> None:
+    usual = "http://127.0.0.1:6006/v1/traces"
+    for given in ("http://127.0.0.1:6006", "http://127.0.0.1:6006/", usual):
+        assert Settings(otlp_endpoint=given).otlp_endpoint == usual
+    assert Settings(otlp_endpoint="http://127.0.0.1:6006/mine").otlp_endpoint == "http://127.0.0.1:6006/mine"
+
+
+def test_a_receiver_that_is_away_is_said_in_the_record_and_at_the_end(
+    store: Store, cli: CommandLine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))  # it does not listen
+        monkeypatch.setenv("CONDUCTOR_OTLP_ENDPOINT", address := f"http://127.0.0.1:{closed.getsockname()[1]}")
+        traces = open_traces(Settings(), lambda run_id: [stored.event for stored in store.events(run_id)])
+        assert traces is not None
+        eventually(lambda: traces.fault != "")
+        Watched(store.log, traces).append_and_wait(*edited_run("r"))
+        said = traces.close()
+        plan = tmp_path / "plan.json"
+        plan.write_text('[{"agent": "calculator", "instruction": "{question}", "access_list": []}]')
+        db = ["--db", tmp_path / "more.sqlite3"]
+        ran = cli("run", "6 * 7", "--workflow", plan, "--pool", "rehearsal", *db)
+    trace, _ = store.trace("r")
+    assert trace.traces_fault == "its server cannot be reached (connection refused)"
+    assert run_document(trace)["traces_fault"] == trace.traces_fault
+    assert f"OpenTelemetry: spans were not sent: {trace.traces_fault}" in "\n".join(run_lines(trace))
+    assert said == f"OpenTelemetry: not all spans were sent to {address[7:]}: {trace.traces_fault}"
+    assert (ran.code, f"warning: {said}" in ran.err) == (0, True), ran.err
+
+
+def test_spans_that_were_taken_later_are_not_lost(store: Store, receiver: Receiver) -> None:
+    receiver.status = 400
+    traces = _traces(store, receiver)
+    sink, events = Watched(store.log, traces), edited_run("r")
+    sink.append_and_wait(*events[:-1])
+    eventually(lambda: traces.dropped == 1)
+    receiver.status = 200
+    sink.append_and_wait(events[-1])
+    assert (traces.close(), traces.fault) == ("", "")

@@ -134,3 +134,14 @@ async def test_a_simulated_worker_is_always_there() -> None:
     health = await check_health(worker)
     assert (health.ok, health.latency_ms, health.key) == (True, None, None)
     assert health.detail == "simulated: it is always there"
+
+
+@pytest.mark.parametrize(("around", "said"), [('"', True), ("'", True), ("", False)])
+async def test_a_key_in_quotation_marks_is_told_where_it_is_refused(
+    provider: _Listing, monkeypatch: pytest.MonkeyPatch, around: str, said: bool
+) -> None:
+    monkeypatch.setenv("SOME_API_KEY", f"{around}sk-0123456789abcdef{around}")
+    provider.listing = error(401)
+    health = await check(provider.spec("alpha", api_key_env="SOME_API_KEY"))
+    told = "the value of SOME_API_KEY begins and ends with a quotation mark: set it again without"
+    assert (told in health.detail) == said, health.detail

@@ -411,3 +411,46 @@ def test_another_seed_is_another_question(cli: CommandLine, ran: Any) -> None:
     forecast |= {step["index"]: "reused" for step in dry["will_reuse"]}
     assert [step["status"] for step in document["steps"]] == [forecast[index] for index in range(3)]
     assert document["seed"] == 5
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["runs"],
+        ["show", "r"],
+        ["compare", "r", "s"],
+        ["waiting"],
+        ["approve", "r"],
+        ["deny", "r"],
+        ["cancel", "r"],
+        ["export", "r"],
+        ["rerun", "r"],
+        ["blame", "r"],
+    ],
+    ids=lambda command: command[0],
+)
+def test_a_database_that_is_not_there_is_said_and_not_made(
+    cli: CommandLine, tmp_path: Path, command: list[str]
+) -> None:
+    typo = tmp_path / "typo.sqlite3"
+    outcome = cli(*command, "--db", typo)
+    assert (outcome.code, outcome.error) == (2, f"there is no database {typo}")
+    assert not list(tmp_path.glob("typo*"))
+
+
+def test_a_known_key_in_an_instruction_is_hidden_in_what_run_prints(
+    cli: CommandLine, workflow: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = "pk9Zr4Tq81LmXw03VbNc"
+    monkeypatch.setenv("SOME_API_KEY", key)
+    told = write(tmp_path / "told.json", [STEPS[0] | {"instruction": f"Use {key} for {{question}}"}], task=TASK)
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text(json.dumps({"id": "a", "task": f"Use {key}.", "workflow": STEPS[:1]}) + "\n")
+    one = cli("run", "--workflow", told, "--json")
+    assert key not in one.out + one.err
+    assert one.document["steps"][0]["instruction"] == "Use pk*** for {question}"
+    assert (
+        cli("show", one.document["run_id"], "--json").document["steps"][0]["instruction"] == "Use pk*** for {question}"
+    )
+    many = cli("run", "--tasks", rows, "--json")
+    assert (many.code, key in many.out + many.err) == (0, False)

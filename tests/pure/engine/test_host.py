@@ -6,7 +6,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -23,6 +23,7 @@ from conductor_core.run.events import Event
 from conductor_core.run.request import RunRequest
 from conductor_core.settings import Settings
 from conductor_core.workflow.validation import WorkflowInvalid
+from tests.support.eventually import eventually
 from tests.support.fakes import MemorySink, Reply, ScriptedConductor, ScriptedWorker, lists_of, pool_of, workflow_of
 
 TASK = "What is the chemical symbol of tungsten?"
@@ -339,13 +340,6 @@ class LocalScriptedConductor(ScriptedConductor):
     @property
     def info(self) -> ConductorInfo:
         return super().info.model_copy(update={"kind": "local"})
-
-
-def eventually(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 10
-    while not condition():
-        assert time.monotonic() < deadline, "it never came true"
-        time.sleep(0.01)
 
 
 def test_warming_up_begins_one_plan_of_a_local_conductor_and_leaves_it(

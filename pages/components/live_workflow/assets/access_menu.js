@@ -2,7 +2,7 @@
 // and what it sees. An item is one access; Enter or Space gives or cuts it, Delete cuts it.
 
 import { el, setAttributes, setText } from "./dom.js"
-import { visible } from "./text.js"
+import { isolated } from "./text.js"
 
 const CUTS = new Set(["Delete", "Backspace"])
 
@@ -41,7 +41,7 @@ export class AccessMenu {
     if (this.key === null) return
     const own = steps.find((step) => step.key === this.key)
     if (!own || steps.length < 2) return this.close()
-    setText(this.heading, `Access of step ${own.number} · ${visible(own.agent)}`)
+    setText(this.heading, `Access of step ${own.number} · ${isolated(own.agent)}`)
     this.element.setAttribute("aria-label", this.heading.textContent)
     const others = steps.filter((step) => step !== own)
     for (const [key, item] of this.items) {
@@ -63,10 +63,10 @@ export class AccessMenu {
       const item = this.item(step.key)
       const [read, reader] = step.number > own.number ? [own, step] : [step, own]
       const sees = reader.reads.includes(read.number)
-      setText(item, `${sees ? "✓" : "○"} step ${step.number} · ${visible(step.agent)}`)
+      setText(item, `${sees ? "✓" : "○"} step ${step.number} · ${isolated(step.agent)}`)
       setAttributes(item, {
         "aria-checked": sees ? "true" : "false",
-        "aria-label": `Step ${reader.number} sees step ${read.number}, ${visible(step.agent)}`,
+        "aria-label": `Step ${reader.number} sees step ${read.number}, ${isolated(step.agent)}`,
         "data-read": read.key,
         "data-reader": reader.key,
       })

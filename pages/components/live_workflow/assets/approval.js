@@ -4,7 +4,7 @@ import { el, setText } from "./dom.js"
 import { pathKey, plural, usdInLine } from "./format.js"
 import { KeptNote } from "./kept_note.js"
 import { runUrl } from "./socket.js"
-import { visible } from "./text.js"
+import { isolated, visible } from "./text.js"
 
 export class Approval {
   constructor({ onSelect, onFault }) {
@@ -84,7 +84,7 @@ export class Approval {
     )
     setText(
       this.what,
-      asked.map((each) => `${visible(each.what)}${each.agent ? ` → ${visible(each.agent)}` : ""}`).join(", "),
+      asked.map((each) => `${visible(each.what)}${each.agent ? ` → ${isolated(each.agent)}` : ""}`).join(", "),
     )
     const hint = [gates(asked), most(asked), receivers(model, asked)].filter(Boolean).join(" · ")
     setText(this.hint, hint)

@@ -2,7 +2,7 @@
 
 import { el } from "./dom.js"
 import { count } from "./format.js"
-import { visible } from "./text.js"
+import { isolated, visible } from "./text.js"
 
 const HEADS = ["Step", "Plan", "What changed", "Output, word by word"]
 const BY = {
@@ -37,7 +37,7 @@ export class CompareTable {
 
   row(row, agentIndex) {
     const index = agentIndex(row.agent)
-    const name = `${row.label} · ${visible(row.agents)}`
+    const name = `${row.label} · ${isolated(row.agents)}`
     return el(
       "div",
       {

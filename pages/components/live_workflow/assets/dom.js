@@ -28,7 +28,7 @@ export function copyButton(label, read) {
   const button = el("button", { type: "button", class: "quiet copy", "aria-label": label, title: label }, "Copy")
   button.addEventListener("click", async (event) => {
     event.stopPropagation()
-    const copied = await copyText(read())
+    const copied = await copyText(read(), button)
     button.textContent = copied ? "Copied" : "Not copied"
     setTimeout(() => (button.textContent = "Copy"), 1500)
   })
@@ -45,12 +45,35 @@ export function readButton(label, read) {
   return button
 }
 
-export async function copyText(text) {
+// Copies a text, at the press of the button `beside`. Says whether the browser let it.
+export async function copyText(text, beside) {
   try {
     await navigator.clipboard.writeText(text)
     return true
   } catch {
-    // Browsers refuse the clipboard outside https and localhost; the button says so.
+    return copyByCommand(text, beside) // outside https and localhost there is no other way
+  }
+}
+
+// The field stands beside the button: what is outside an open dialog cannot be selected.
+function copyByCommand(text, beside) {
+  const field = el("textarea", { readonly: true, "aria-hidden": "true", style: "position: fixed; opacity: 0" })
+  const give = (event) => {
+    event.clipboardData.setData("text/plain", text)
+    event.preventDefault()
+    event.stopImmediatePropagation()
+  }
+  field.value = text
+  beside.after(field)
+  field.select()
+  document.addEventListener("copy", give, { capture: true, once: true })
+  try {
+    return document.execCommand("copy")
+  } catch {
     return false
+  } finally {
+    document.removeEventListener("copy", give, { capture: true })
+    field.remove()
+    beside.focus({ preventScroll: true })
   }
 }

@@ -4,7 +4,7 @@ import { drawEdgeMark, edgeStyle } from "./draw_marks.js"
 import { ARROW, edgePath, onCurve, pullOf } from "./edge_path.js"
 import { pathKey, seconds, tokens } from "./format.js"
 import { STEP_STATUS, ended, notWhole, shownStatus } from "./status.js"
-import { personOf, rightToLeft, visible } from "./text.js"
+import { isolated, personOf, rightToLeft, visible } from "./text.js"
 
 export const CARD_HEIGHT = 92
 const RADIUS = 10
@@ -121,7 +121,7 @@ function drawTitle(ctx, { left, top, width, step, agentIndex, theme }) {
   ctx.textBaseline = "middle"
   ctx.font = `600 13.5px ${theme.font}`
   ctx.fillStyle = theme.text
-  const title = `${pathKey(step.path)} · ${visible(step.agent)}`
+  const title = `${pathKey(step.path)} · ${isolated(step.agent)}`
   ctx.fillText(fit(ctx, title, width - 2 * PADDING - 32), left + PADDING + 16, top + 20.5)
 }
 
@@ -180,7 +180,7 @@ function footer(step, status, model) {
     case "written":
       return `written by ${personOf(step.given)}`
     default:
-      return `${seconds(ms)} · ${tokens(model.stepTokens(step))}${status === "completed" ? "" : ` · ${STEP_STATUS[status].word}`}${step.answered_by ? ` · by ${visible(step.answered_by)}` : ""}`
+      return `${seconds(ms)} · ${tokens(model.stepTokens(step))}${status === "completed" ? "" : ` · ${STEP_STATUS[status].word}`}${step.answered_by ? ` · by ${isolated(step.answered_by)}` : ""}`
   }
 }
 

@@ -2,7 +2,7 @@
 // two compared plans: also whose output is another one though its step is the same. Every mark has a sign and a word or a line style of its own; none depends on colour alone.
 
 import { BOXED, CARD_HEIGHT, agentDot, drawInstruction, fit, frame } from "./draw.js"
-import { visible } from "./text.js"
+import { isolated, visible } from "./text.js"
 
 const PADDING = 13
 const TAG_HEIGHT = 17
@@ -51,7 +51,7 @@ export function drawEditedCard(ctx, { x, y, width, step, agentIndex, selected, h
   ctx.textAlign = "left"
   ctx.fillStyle = gone ? theme.muted : theme.text
   ctx.font = `600 13.5px ${theme.font}`
-  const title = fit(ctx, `${step.number ?? step.was} · ${visible(step.agent)}`, width - 2 * PADDING - 16)
+  const title = fit(ctx, `${step.number ?? step.was} · ${isolated(step.agent)}`, width - 2 * PADDING - 16)
   ctx.fillText(title, left + PADDING + 16, top + 20.5)
   ctx.font = `400 12.5px ${theme.font}`
   drawInstruction(ctx, { left, top, width, instruction: step.instruction, struck: gone })

@@ -88,3 +88,9 @@ export function caller({ actor, door }) {
   const name = actor?.kind === "local" ? `${actor.name} (local, not verified)` : actor?.name
   return [name, door].filter(Boolean).join(", ") || "somebody"
 }
+
+export const FROM_THE_RIGHT =
+  /[\p{Script=Arabic}\p{Script=Hebrew}\p{Script=Syriac}\p{Script=Thaana}\p{Script=Nko}\p{Script=Adlam}]/u
+
+// Isolates a text that is written from the right: it would turn what stands beside it in a line around.
+export const apart = (text) => (FROM_THE_RIGHT.test(text) ? `\u2068${text}\u2069` : text)

@@ -8,7 +8,7 @@ import { imagesIn, inWords } from "./message_parts.js"
 import { priceOf } from "./model.js"
 import { beginning, cutNotice, notices } from "./panes.js"
 import { partElements, picture } from "./pictures.js"
-import { StreamedMarkdown, visible } from "./text.js"
+import { StreamedMarkdown, isolated, visible } from "./text.js"
 
 const GIVEN = "A person gave this output. Nothing was sent, so this step saw nothing."
 const WOULD_SEND = "If you approve, exactly this is sent"
@@ -17,7 +17,7 @@ export const stepTabs = { Saw: saw, Output: output, Messages: messages, Cost: co
 
 function output(body, { onRead }) {
   let current = null
-  const title = () => `Step ${pathKey(current.path)} · ${visible(current.agent)}`
+  const title = () => `Step ${pathKey(current.path)} · ${isolated(current.agent)}`
   const all = readButton("Show all of the output", () =>
     onRead({ title: title(), text: current.output, name: `step-${pathKey(current.path)}` }),
   )
@@ -107,7 +107,7 @@ function withheldBox(granted, withheld, absent) {
     el(
       "div",
       { class: "withheld-part" },
-      `✕ ${pathKey(part.path)} · ${visible(part.agent)} `,
+      `✕ ${pathKey(part.path)} · ${isolated(part.agent)} `,
       part.given ? `${givenWord(part.given)} ` : "",
       size(part),
     ),
@@ -116,7 +116,7 @@ function withheldBox(granted, withheld, absent) {
 }
 
 function absentBox(absent) {
-  const names = absent.map((part) => `${pathKey(part.path)} · ${visible(part.agent)}`).join(", ")
+  const names = absent.map((part) => `${pathKey(part.path)} · ${isolated(part.agent)}`).join(", ")
   const title = "Its access list does not grant them either; they had no output that could have been withheld."
   return el("div", { class: "absent", title }, `Not there yet when it started: ${names}`)
 }
@@ -141,7 +141,7 @@ function planned(model, step, onSelect) {
 function sharedCard(model, part, onSelect) {
   const key = pathKey(part.path)
   const index = model.agentIndex(part.agent)
-  const title = el("div", {}, el("b", {}, `from ${key} · ${visible(part.agent)} `))
+  const title = el("div", {}, el("b", {}, `from ${key} · ${isolated(part.agent)} `))
   if (part.given) title.append(el("span", { class: "given" }, givenWord(part.given)), " ")
   if (part.tokens !== null) title.append(size(part))
   const line = el("div", { class: "preview", dir: "auto" }, firstLine(model, part.path))
@@ -280,7 +280,7 @@ function edit(body, { onEdit, onAsk }) {
     path = step.path
     once(list, `${step.instruction}|${step.agent}|${accessList(step.access_list)}`, () => [
       el("dt", {}, "Agent"),
-      el("dd", {}, visible(step.agent)),
+      el("dd", {}, isolated(step.agent)),
       el("dt", {}, "Access list"),
       el("dd", {}, el("code", {}, accessList(step.access_list))),
       el("dt", {}, "Instruction"),

@@ -4,7 +4,7 @@ import { el, setText } from "./dom.js"
 import { pathKey } from "./format.js"
 import { innerPlanTabs, planTabs } from "./inspect_plan.js"
 import { stepTabs } from "./inspect_step.js"
-import { visible } from "./text.js"
+import { isolated, visible } from "./text.js"
 
 export class Inspector {
   constructor({ onEdit, onAsk, onSelect, onFollow, onRead }) {
@@ -69,7 +69,7 @@ export class Inspector {
     this.shown = null
     this.element.classList.add("added")
     this.dot.style.setProperty("--agent", `var(--agent-${index === null ? "none" : index % 8})`)
-    setText(this.heading, `Step ${number} · ${visible(agent)}${change === "new" ? ", new" : ""}`)
+    setText(this.heading, `Step ${number} · ${isolated(agent)}${change === "new" ? ", new" : ""}`)
     setText(this.subtitle, visible(instruction))
     this.body.replaceChildren(
       el("p", { class: "muted" }, "It has not run, so it saw nothing yet. Its fields are in the editor above."),
@@ -81,7 +81,7 @@ export class Inspector {
     this.dot.style.setProperty("--agent", `var(--agent-${index === null ? "none" : index % 8})`)
     if (step) {
       const then = model.edited ? ", as it ran" : ""
-      setText(this.heading, `Step ${pathKey(step.path)} · ${visible(step.agent)}${then}`)
+      setText(this.heading, `Step ${pathKey(step.path)} · ${isolated(step.agent)}${then}`)
       setText(this.subtitle, visible(step.instruction))
     } else {
       const conductor = model.run?.conductor

@@ -7,7 +7,7 @@ import { formulaElement } from "./draw_formulas.js"
 import { pathKey, seconds } from "./format.js"
 import { NOT_WHOLE } from "./panes.js"
 import { STEP_STATUS, advice, notWhole } from "./status.js"
-import { StreamedMarkdown, visible } from "./text.js"
+import { StreamedMarkdown, isolated, visible } from "./text.js"
 
 // Largest numbers of characters of a conclusion in the largest letters, and of one in a single line.
 const LARGE = 16
@@ -94,7 +94,7 @@ export class Outcome {
     setText(this.title, shown.title)
     this.title.hidden = !shown.title
     this.source.hidden = !last || !shown.sourced
-    setText(this.source, last ? `step ${this.from} · ${visible(last.agent)}` : "")
+    setText(this.source, last ? `step ${this.from} · ${isolated(last.agent)}` : "")
     const conclusion = visible(shown.conclusion ?? "")
     this.conclusion.hidden = !conclusion
     this.showConclusion(conclusion, shown.formula)

@@ -7,7 +7,7 @@ import { copyButton, el, readButton, setClass, setText } from "./dom.js"
 import { speed } from "./draw.js"
 import { count, doing, pathKey, seconds, tokens } from "./format.js"
 import { STEP_STATUS, advice, notWhole, shownStatus } from "./status.js"
-import { StreamedMarkdown, personOf, visible } from "./text.js"
+import { StreamedMarkdown, isolated, personOf, visible } from "./text.js"
 
 const SHOWN_WHILE_RUNNING = 24_000
 const SHOWN_WHEN_DONE = 40_000
@@ -133,7 +133,7 @@ class Pane {
     const status = shownStatus(step)
     const { glyph, word } = STEP_STATUS[status]
     const ms = model.stepMs(step)
-    setText(this.name, `${this.key} · ${visible(step.agent || "…")}`)
+    setText(this.name, `${this.key} · ${isolated(step.agent || "…")}`)
     setText(
       this.chip,
       ms === null || status === "reused" || status === "written" ? `${glyph} ${word}` : `${glyph} ${seconds(ms)}`,
@@ -308,7 +308,7 @@ export function notices(model, step) {
   if (step.answered_by)
     lines.push({
       kind: "muted",
-      text: `⇄ answered by ${visible(step.answered_by)} in the place of ${visible(step.agent)}`,
+      text: `⇄ answered by ${isolated(step.answered_by)} in the place of ${isolated(step.agent)}`,
     })
   if (step.given) lines.push(givenLine(step))
   if (step.reused_from) lines.push(reusedLine(step, isOfFile(model.run)))
@@ -320,10 +320,10 @@ export function notices(model, step) {
 
 // Describes one call of a step that another call followed: what was wrong, and what was done about it.
 function attemptLine(step, attempt) {
-  const who = attempt.agent ? `${visible(attempt.agent)}: ` : ""
+  const who = attempt.agent ? `${isolated(attempt.agent)}: ` : ""
   if (attempt.loading)
     return `◷ ${who}the server is loading its model and is asked again until it answers: ${visible(attempt.error)}`
-  const asked = attempt.then_agent ? visible(attempt.then_agent) : visible(step.agent)
+  const asked = attempt.then_agent ? isolated(attempt.then_agent) : isolated(step.agent)
   const then = {
     again: `; asked again after ${seconds(attempt.wait_ms)}`,
     more_tokens: `; asked again with up to ${count(attempt.then_max_tokens ?? 0)} tokens`,
@@ -372,7 +372,7 @@ function givenLine({ given, agent }) {
   const who = personOf(given)
   return given.how === "pinned"
     ? { kind: "warn", text: `⚲ pinned by ${who}: this recorded output stands, whatever the step would see` }
-    : { kind: "warn", text: `✎ written by ${who}, not by ${visible(agent)}: no model was asked` }
+    : { kind: "warn", text: `✎ written by ${who}, not by ${isolated(agent)}: no model was asked` }
 }
 
 // Which run an imported one names is its file's word: no run of this database, so there is no link.

@@ -76,7 +76,7 @@ export class Share {
   async copy() {
     const url = new URL(location.href)
     url.search = new URLSearchParams(this.what.query).toString()
-    setText(this.link, (await copyText(url.href)) ? "Link copied" : "Not copied")
+    setText(this.link, (await copyText(url.href, this.link)) ? "Link copied" : "Not copied")
     setTimeout(() => setText(this.link, "Copy link"), SAID_MS)
   }
 

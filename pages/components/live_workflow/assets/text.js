@@ -2,6 +2,7 @@
 
 import { remember } from "./copying.js"
 import { formulaElement } from "./draw_formulas.js"
+import { FROM_THE_RIGHT, apart } from "./format.js"
 import { takeOut } from "./formulas.js"
 import { beginsAsJson, inLines, isJson } from "./json_text.js"
 import MarkdownIt from "./vendor/markdown-it.min.js"
@@ -58,15 +59,16 @@ export function visible(text) {
   return text.replace(/\r\n?/g, "\n").replace(CONTROLS, named).replace(TRICKS, named)
 }
 
+// Returns a name to be put into a line, whichever way it is written.
+export const isolated = (name) => apart(visible(name))
+
 // Names who gave an output; `given` is the record of it.
-export const personOf = ({ actor }) => visible(actor?.name ?? "a person")
+export const personOf = ({ actor }) => isolated(actor?.name ?? "a person")
 
 // Returns the direction as `dir="auto"` does: by the first letter that has a direction.
 export function rightToLeft(text) {
   const [first] = /\p{L}/u.exec(text) ?? [""]
-  return /[\p{Script=Arabic}\p{Script=Hebrew}\p{Script=Syriac}\p{Script=Thaana}\p{Script=Nko}\p{Script=Adlam}]/u.test(
-    first,
-  )
+  return FROM_THE_RIGHT.test(first)
 }
 
 const named = (character) => `⟨U+${character.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}⟩`

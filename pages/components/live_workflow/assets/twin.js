@@ -5,6 +5,7 @@ import { el, setAttributes, setText } from "./dom.js"
 import { CHANGE, FATE } from "./draw_edited.js"
 import { pathKey } from "./format.js"
 import { STEP_STATUS, shownStatus } from "./status.js"
+import { isolated } from "./text.js"
 
 export class Twin {
   constructor({ onSelect, onOpen, onAccess, onMove }) {
@@ -96,13 +97,17 @@ const readsInWords = (reads) => (reads.length ? `reads ${reads.join(", ")}` : "r
 function runButton(step) {
   const key = pathKey(step.path)
   const { glyph, word } = STEP_STATUS[shownStatus(step)]
-  return { key, text: `${glyph} ${key}`, label: `Step ${key}, ${step.agent}, ${word}, ${readsInWords(step.reads)}` }
+  return {
+    key,
+    text: `${glyph} ${key}`,
+    label: `Step ${key}, ${isolated(step.agent)}, ${word}, ${readsInWords(step.reads)}`,
+  }
 }
 
 function editedButton({ key, number, was, agent, reads, change, fate, words }) {
   if (change === "removed")
-    return { key, text: `${CHANGE.removed.glyph} ${was}`, label: `Removed step ${was}, ${agent}` }
+    return { key, text: `${CHANGE.removed.glyph} ${was}`, label: `Removed step ${was}, ${isolated(agent)}` }
   const said = [change && CHANGE[change].word, fate && FATE[fate].word, words, readsInWords(reads)].filter(Boolean)
   const glyph = (change ? CHANGE[change] : FATE[fate])?.glyph ?? "○"
-  return { key, text: `${glyph} ${number}`, label: `Step ${number}, ${agent}, ${said.join(", ")}` }
+  return { key, text: `${glyph} ${number}`, label: `Step ${number}, ${isolated(agent)}, ${said.join(", ")}` }
 }
