@@ -105,6 +105,15 @@ def test_a_link_to_a_run_brings_its_task(visit: Visit, finished_run: RunTrace) -
     assert app.text_area("task").value == finished_run.task
 
 
+def test_a_task_of_megabytes_is_not_put_into_the_box_and_its_start_is_shown(visit: Visit, retell: Retell) -> None:
+    task = f"How many words? {'word ' * 600_000}"
+    app = visit(run=retell(99, task=task).run_id)
+    assert app.text_area(key="task").value == ""
+    said = [each.value for each in app.caption if each.value.startswith("The task of the run below")]
+    assert said[0].startswith("The task of the run below, 3,000,016 characters, begins: How many words? word word")
+    assert len(said[0]) < 1000
+
+
 def test_a_task_typed_by_a_person_is_kept_beside_the_task_of_the_run(visit: Visit, finished_run: RunTrace) -> None:
     app = visit(run=finished_run.run_id, state={"task": "my own words"})
     assert app.text_area("task").value == "my own words"

@@ -36,6 +36,7 @@ from pages.components.style.formats import inert, plural
 
 # Starting.
 
+_SHOWN = 400
 _LAST = "begun-last"
 DOUBLE_PRESS_S = 3.0
 
@@ -165,6 +166,8 @@ TASK = "task"
 ERROR = "start-error"
 PLANS_ASKED = "plans-asked-for"  # whether the dialog about plans is open
 PLANS_HELP = "Start from a plan of your own, or have several written and choose"
+MOST_CHARACTERS = 20_000
+"""A longer task is not put into the box: a browser takes minutes to lay out megabytes in a field."""
 _FROM_RUN = "task-from-run"  # the run whose task was put into the box, and the box's text then
 
 
@@ -208,7 +211,7 @@ def task_box(trace: RunTrace | None, beside: Callable[[RunTrace | None], None]) 
         preflight_notice(specs, st.session_state.get(TASK, ""))
         propose_larger_conductor()
     if trace is not None and st.session_state.get(TASK, "").strip() != trace.task.strip():
-        st.caption(f"The task of the run below: {inert(trace.task[:400])}")
+        st.caption(_task_below(trace.task))
     if trace is not None and trace.turns_before:
         turns = plural(len(trace.turns_before), "turn")
         st.caption(f"The run below came after {turns} of a conversation. A new run of this task is without them.")
@@ -220,9 +223,16 @@ def _fill_task_of(trace: RunTrace | None) -> None:
     text = st.session_state.get(TASK, "")
     run_id, text_then = st.session_state.get(_FROM_RUN, (None, None))
     if run_id != trace.run_id and (not text.strip() or text == text_then):  # else someone has typed
-        st.session_state[TASK] = trace.task
+        shown = trace.task if len(trace.task) <= MOST_CHARACTERS else ""
+        st.session_state[TASK] = shown
         put(trace.images)
-        st.session_state[_FROM_RUN] = (trace.run_id, trace.task)
+        st.session_state[_FROM_RUN] = (trace.run_id, shown)
+
+
+def _task_below(task: str) -> str:
+    if len(task) <= MOST_CHARACTERS:
+        return f"The task of the run below: {inert(task[:_SHOWN])}"
+    return f"The task of the run below, {len(task):,} characters, begins: {inert(task[:_SHOWN])}…"
 
 
 def _fill_example(task: str) -> None:

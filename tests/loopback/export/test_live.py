@@ -123,7 +123,7 @@ def test_a_receiver_that_is_away_is_said_in_the_record_and_at_the_end(
         Watched(store.log, traces).append_and_wait(*edited_run("r"))
         said = traces.close()
         plan = tmp_path / "plan.json"
-        plan.write_text('[{"agent": "calculator", "instruction": "{question}", "access_list": []}]')
+        plan.write_text('{"steps": [{"agent": "calculator", "instruction": "{question}", "access_list": []}]}')
         db = ["--db", tmp_path / "more.sqlite3"]
         ran = cli("run", "6 * 7", "--workflow", plan, "--pool", "rehearsal", *db)
     trace, _ = store.trace("r")

@@ -95,7 +95,8 @@ def test_a_mistake_is_one_line(
     assert says in outcome.error
 
 
-def test_a_run_without_a_plan_says_so(cli: CommandLine, db: Path, tmp_path: Path) -> None:
+def test_a_run_without_a_plan_says_so(cli: CommandLine, run: Callable[[], str], db: Path) -> None:
+    run()
     outcome = cli("export", "nothing", "--db", db)
     assert outcome.code == 2
     assert "nothing" in outcome.error
