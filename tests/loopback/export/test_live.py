@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from conductor_core.analysis.documents import run_document
 from conductor_core.cli.report import run_lines
 from conductor_core.export import otel_live
 from conductor_core.export.otel_live import LiveTraces, Watched, exporter_to, open_traces
 from conductor_core.privacy.masking import known
-from conductor_core.run.documents import run_document
 from conductor_core.settings import Settings
 from storage import Store, open_store
 from tests.pure.analysis.test_reading import edited_run
