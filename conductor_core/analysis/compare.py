@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 
 from conductor_core.chat.messages import Usage, WorkerSpec, identity_of, sum_of_costs
 from conductor_core.run.trace import RoundTrace, RunTrace, StepTrace
-from conductor_core.run.values import Path, label
+from conductor_core.run.values import Path, label, round_name
 from conductor_core.workflow.edits import Origins, PlanChanges, compare
 from conductor_core.workflow.model import CONDUCTOR_AGENT, AccessList, Frozen, Step, Workflow
 
@@ -354,18 +354,13 @@ def kept_answer(trace: RunTrace, path: Path) -> bool:
     return not (trace.round_at(path).workflow or Workflow(steps=())).steps
 
 
-def name_of(path: Path) -> str:
-    """Returns ``round 1`` for the first round, ``round 2`` for one that a step of it opened."""
-    return f"round {len(path) + 1}"
-
-
 def compare_rounds(trace: RunTrace, path: Path) -> RunsCompared:
     """Compares the round that the step at ``path`` opened with the round of that step.
 
     Raises: KeyError if the step opened none.
     """
     above, opened = round_run(trace, path[:-1]), round_run(trace, path)
-    return replace(compare_runs(above, opened), names=(name_of(path[:-1]), name_of(path)))
+    return replace(compare_runs(above, opened), names=(round_name(path[:-1]), round_name(path)))
 
 
 def round_run(trace: RunTrace, path: Path) -> RunTrace:

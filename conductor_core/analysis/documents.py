@@ -4,7 +4,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from conductor_core.analysis.conclusion import conclude
-from conductor_core.run.costs import Cost, basis, cost_of_part, cost_so_far
+from conductor_core.run.costs import Cost, Paid, basis, cost_of_part, cost_so_far
+from conductor_core.run.spent import spent_on, waits_for_a_slot
 from conductor_core.run.trace import (
     Approval,
     Mutable,
@@ -197,11 +198,18 @@ def _step(trace: RunTrace, step: StepTrace, whole: bool) -> Document:
         "skipped_because": [list(path) for path in step.because],
         "retries": _dump_all(step.attempts),
         "round": None if step.round is None else _round(trace, step.round, whole),
+        "with_round": None if step.round is None else _with_round(trace, step),
+        "waits_for_a_slot": waits_for_a_slot(trace, step),
     }
     if not whole:
         return document
     of_call = {name: _dump_all(getattr(step, name)) for name in ("messages", "granted", "withheld")}
     return document | {"identity": step.identity, "output_sha256": step.output_sha256} | of_call
+
+
+def _with_round(trace: RunTrace, step: StepTrace) -> Document:
+    spent = spent_on(trace, step)
+    return {"usage": _dump(spent.usage), **_cost(spent.cost, spent)}
 
 
 def _round(trace: RunTrace, round_: RoundTrace, whole: bool) -> Document:
@@ -237,7 +245,7 @@ def cost_document(cost: Cost) -> Document:
     }
 
 
-def _cost(cost: Cost, spent: RunTrace | RoundTrace | StepTrace) -> Document:
+def _cost(cost: Cost, spent: Paid) -> Document:
     found = basis(spent)
     return {**cost_document(cost), "cost_basis": found, "cost_estimated": found == "estimated"}
 

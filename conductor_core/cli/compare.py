@@ -13,7 +13,6 @@ from conductor_core.analysis.compare import (
     compare_rounds,
     compare_runs,
     kept_answer,
-    name_of,
     opened_rounds,
 )
 from conductor_core.analysis.compare_report import (
@@ -39,7 +38,7 @@ from conductor_core.errors import BadInput
 from conductor_core.run.actor import local_caller
 from conductor_core.run.costs import cost_so_far
 from conductor_core.run.trace import RunTrace
-from conductor_core.run.values import label
+from conductor_core.run.values import label, round_name
 from conductor_core.text import plain
 
 _MARKS = {"removed": ("[-", "-]"), "added": ("{+", "+}"), "same": ("", "")}
@@ -103,7 +102,7 @@ def compare_command(
 def _rounds_lines(trace: RunTrace) -> Iterator[str]:
     for place, path in enumerate(opened_rounds(trace)):
         yield from ("", "") if place else ()
-        yield f"{name_of(path)}, opened by step {label(path)}, beside {name_of(path[:-1])}"
+        yield f"{round_name(path)}, opened by step {label(path)}, beside {round_name(path[:-1])}"
         if kept_answer(trace, path):
             yield "The Conductor wrote three empty lists: the answer stays as it was."
         else:

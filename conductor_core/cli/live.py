@@ -18,8 +18,9 @@ from conductor_core.privacy.detectors import in_words
 from conductor_core.run import events as ev
 from conductor_core.run.actor import Caller, local_caller
 from conductor_core.run.costs import IN_WORDS, Cost, basis, cost_of_call, cost_so_far
-from conductor_core.run.trace import Approval, RunTrace, StepTrace, apply, begin
-from conductor_core.run.values import Path, label
+from conductor_core.run.spent import spent_on
+from conductor_core.run.trace import Approval, RunTrace, apply, begin
+from conductor_core.run.values import Path, label, round_name
 from conductor_core.text import plain
 from conductor_core.workflow.model import Workflow
 
@@ -166,7 +167,7 @@ class ProgressView:
         elif isinstance(event, ev.StepProgress):
             self._print_progress(event)
         elif isinstance(event, ev.StepEvent):
-            if line := _step_line(event, trace.step_at(event.path)):
+            if line := _step_line(event, trace):
                 self._say(line)
         elif isinstance(event, ev.FinalEvent):
             self._say(summary(trace))
@@ -306,7 +307,8 @@ def doing(progress: Progress) -> str:
     return f"{progress.phase}, {progress.done:,} tokens{rate}{left}"
 
 
-def _step_line(event: ev.StepEvent, step: StepTrace) -> str | None:
+def _step_line(event: ev.StepEvent, trace: RunTrace) -> str | None:
+    step = trace.step_at(event.path)
     head = f"step {label(step.path)} · {one_line(step.agent, 40)} ·"
     match event:
         case ev.StepStarted():
@@ -318,10 +320,13 @@ def _step_line(event: ev.StepEvent, step: StepTrace) -> str | None:
             return f"{head} {failed_calls.retried(step, event)}"
         case ev.StepCompleted():
             cut = f" · incomplete ({event.finish_reason})" if event.incomplete and event.ending == "completed" else ""
-            took, tokens = duration(event.duration_ms), event.usage.output_tokens
+            spent = spent_on(trace, step)
+            whole = step.round is not None
+            took, tokens = duration(event.duration_ms), (spent if whole else event).usage.output_tokens
+            cost = (spent.cost if whole else cost_of_call(event)).in_line
             how = f" · {ended}" if (ended := failed_calls.ended(step)) else ""
             word = "done" if step.ending == "completed" else step.ending
-            return f"{head} {word} in {took} · {tokens} tokens out · {cost_of_call(event).in_line}{cut}{how}"
+            return f"{head} {word} in {took} · {tokens} tokens out · {cost}{cut}{how}"
         case ev.StepFailed():
             return f"{head} failed: {one_line(event.error, 1000)}"
         case ev.StepSkipped():
@@ -332,9 +337,9 @@ def _step_line(event: ev.StepEvent, step: StepTrace) -> str | None:
         case ev.StepGiven():
             return f"{head} not asked: {one_line(event.given.in_words, 200)}"
         case ev.RecursionEntered():
-            return f"{head} asks the Conductor, round {event.depth} below"
+            return f"{head} asks the Conductor: {round_name(event.path)}"
         case ev.RecursionLeft():
-            return f"{head} round below {event.how}"
+            return f"{head} {round_name(event.path)} {event.how}"
         case ev.StepDelta() | ev.StepProgress():
             return None
         case _:

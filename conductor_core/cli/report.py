@@ -11,10 +11,11 @@ from conductor_core.cli.live import summary, workflow_lines
 from conductor_core.cli.text import duration, indented, labels, one_line
 from conductor_core.privacy.detectors import in_words
 from conductor_core.run.actor import Caller
-from conductor_core.run.costs import IN_WORDS, basis, cost_of_part
+from conductor_core.run.costs import IN_WORDS, Cost, basis, cost_of_part
 from conductor_core.run.request import Overrides
+from conductor_core.run.spent import Spent, spent_on, waits_for_a_slot
 from conductor_core.run.trace import ReusedFrom, RoundTrace, RunTrace, RunUnreadable, StepTrace, unreadable_status
-from conductor_core.run.values import SharedOutput, label
+from conductor_core.run.values import SharedOutput, label, round_name
 from conductor_core.text import plain
 from conductor_core.workflow.model import AccessList
 from conductor_core.workflow.source import Parsed
@@ -173,7 +174,7 @@ def _limits(trace: RunTrace) -> str:
 
 
 def _round_lines(trace: RunTrace, round_: RoundTrace) -> Iterator[str]:
-    of_step = f" of step {label(round_.path)}" if round_.path else ""
+    of_step = f" of step {label(round_.path)} ({round_name(round_.path)})" if round_.path else ""
     yield from (f"plan{of_step}: {failed_calls.plan_retried(retry)} ({retry.error_code})" for retry in round_.retries)
     for plan in round_.rejected:
         yield f"plan{of_step}, attempt {plan.attempt}, rejected"
@@ -208,7 +209,8 @@ def _source(trace: RunTrace, source: ReusedFrom) -> str:
 
 def _step_lines(trace: RunTrace, step: StepTrace) -> Iterator[str]:
     simulated = " (simulated)" if step.simulated else ""
-    yield f"step {label(step.path)} · {one_line(step.agent, 80)}{simulated} · {step.status}{_timing(trace, step)}"
+    status = f"waiting for a slot{_slots(trace, step)}" if waits_for_a_slot(trace, step) else step.status
+    yield f"step {label(step.path)} · {one_line(step.agent, 80)}{simulated} · {status}{_timing(trace, step)}"
     reads = labels(tuple((*step.path[:-1], index) for index in step.reads))
     yield f"  access list {_access(step.access_list)}: reads {reads}"
     yield from ("  instruction", indented(step.instruction))
@@ -259,14 +261,27 @@ def _access(access_list: AccessList | None) -> str:
 def _timing(trace: RunTrace, step: StepTrace) -> str:
     if step.duration_ms is None:
         return ""
-    return f" · {duration(step.duration_ms)} from {duration(step.started_ms)} · {_spent(trace, step)}"
+    spent = spent_on(trace, step)
+    with_round = f" with {round_name(step.path)}" if step.round is not None else ""
+    return (
+        f" · {duration(step.duration_ms)} from {duration(step.started_ms)} · {_in_words(spent, spent.cost)}{with_round}"
+    )
 
 
-def _spent(trace: RunTrace, spent: RoundTrace | StepTrace) -> str:
+def _slots(trace: RunTrace, step: StepTrace) -> str:
+    most = next(spec.max_concurrency for spec in trace.pool.workers if spec.name == step.agent)
+    return f": {one_line(step.agent, 40)} answers {most} at once"
+
+
+def _spent(trace: RunTrace, round_: RoundTrace) -> str:
+    return _in_words(round_, cost_of_part(trace, round_))
+
+
+def _in_words(spent: RoundTrace | Spent, cost: Cost) -> str:
     """Says the tokens and the cost, and whether they are estimates."""
     guessed = " (estimated)" if spent.usage.estimated else ""
     tokens = f"{spent.usage.input_tokens} tokens in, {spent.usage.output_tokens} out{guessed}"
-    return " ".join(filter(None, (f"{tokens} · {cost_of_part(trace, spent).in_line}", IN_WORDS[basis(spent)])))
+    return " ".join(filter(None, (f"{tokens} · {cost.in_line}", IN_WORDS[basis(spent)])))
 
 
 def _shared(outputs: Sequence[SharedOutput]) -> str:

@@ -19,6 +19,7 @@ from conductor_core.errors import ConductorError, ConductorUnavailable, Inspecto
 from conductor_core.privacy import masking
 from conductor_core.run import events as ev
 from conductor_core.run.values import Alternatives, Path
+from conductor_core.settings import Settings
 from conductor_core.text import whole_characters
 from conductor_core.workflow.model import Fault, Workflow
 from conductor_core.workflow.parser import parse_completion
@@ -75,6 +76,24 @@ def _why(text: str, finished: PlanFinished, most_tokens: int) -> tuple[str, str]
             "parser off for this model, or choose another."
         )
     return "empty_completion", "The Conductor wrote nothing."
+
+
+def _past_limit(most_tokens: int) -> str:
+    return (
+        f"The completion reached its limit of {most_tokens:,} tokens before the plan was whole: raise "
+        "CONDUCTOR_PLAN_MAX_TOKENS, or choose a Conductor that writes less before its plan."
+    )
+
+
+_BYTES_PER_TOKEN = 6
+"""More than a token has on average, in any language: nothing that keeps the limit of tokens is broken off."""
+
+
+def _most_bytes(conductor: Conductor, settings: Settings) -> int:
+    """Returns how much of a completion is taken, thoughts aside. A server need not keep the limit of tokens."""
+    if conductor.info.kind == "local":
+        return settings.plan_max_bytes
+    return min(settings.plan_max_bytes, _BYTES_PER_TOKEN * settings.plan_max_tokens)
 
 
 _READ_AT_ONCE = 4096
@@ -206,8 +225,9 @@ class _Writing:
         self._agents = agents_by_ordinal(conductor.info, request.agents)
         self._text: list[str] = []
         self._output_characters = 0
-        self._room = state.settings.plan_max_bytes
+        self._room = self._most_bytes = _most_bytes(conductor, state.settings)
         self._overlong = False
+        self._thought_characters = 0
         self._started_ms = 0.0
         self._first_token_ms: float | None = None
         self._finished: PlanFinished | None = None
@@ -265,6 +285,10 @@ class _Writing:
         if self._finished is not None:
             instead = not_a_plan(text, self._finished, self._state.settings.plan_max_tokens)
         parsed = instead or (self._broken_off(text) if self._overlong else parse_completion(text))
+        if parsed.steps is None and self._finished is not None and self._finished.finish_reason == "length":
+            notes = Notes(SourceText(text))
+            notes.fault("plan_cut", _past_limit(self._state.settings.plan_max_tokens), len(text))
+            parsed = notes.parsed(None)
         checked = validate(
             parsed,
             self._agents,
@@ -279,11 +303,11 @@ class _Writing:
     def _broken_off(self, raw: str) -> Parsed:
         notes = Notes(SourceText(raw))
         most = self._state.settings.plan_max_bytes
-        notes.fault(
-            "too_large",
-            f"The completion is longer than {most:,} bytes, which no plan needs, and was broken off there.",
-            len(raw),
-        )
+        if self._most_bytes == most:
+            said = f"The completion is longer than {most:,} bytes, which no plan needs, and was broken off there."
+        else:
+            said = _past_limit(self._state.settings.plan_max_tokens)
+        notes.fault("too_large", said, len(raw))
         return notes.parsed(None)
 
     async def _record(self, raw: str, parsed: Parsed, checked: Checked, spent: "_Spent") -> None:
@@ -380,7 +404,7 @@ class _Writing:
                             call.input_tokens, call.output_tokens = usage.input_tokens, usage.output_tokens
                             return usage, item.cost_usd
                         self._receive(whole_characters(item.text), reasoning=isinstance(item, PlanThought))
-                        call.output_tokens = tokens_of(self._output_characters)
+                        call.output_tokens = self._tokens()
                         if self._overlong:
                             ended = True
                             return call.usage, None
@@ -400,6 +424,14 @@ class _Writing:
                 self._recorder.defer(self._deltas.drain())
         raise ConductorError(f"the completion of conductor {name} was cut: its stream ended without being finished")
 
+    def _tokens(self) -> int:
+        """Returns the estimated tokens so far. Of the completion there are at most as many as it may have."""
+        written = tokens_of(self._output_characters - self._thought_characters)
+        most = (
+            self._state.settings.plan_max_tokens if self._most_bytes < self._state.settings.plan_max_bytes else written
+        )
+        return tokens_of(self._thought_characters) + min(written, most)
+
     def _started(self, messages: tuple[Message, ...]) -> ev.PlanStarted:
         return ev.PlanStarted(
             run_id=self._recorder.run_id,
@@ -414,6 +446,7 @@ class _Writing:
         """Takes ``text``, and of the completion only as much as there is room for."""
         if reasoning:
             self._output_characters += len(text)
+            self._thought_characters += len(text)
             self._deltas.add(text, reasoning=True)
             return
         encoded = text.encode()

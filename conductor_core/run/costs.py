@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol
 
 from conductor_core.chat.messages import FREE, Message, Price, Usage, sum_of_costs
 from conductor_core.chat.usage import estimate_input_tokens, estimate_tokens
@@ -25,6 +25,19 @@ IN_WORDS: dict[Basis, str] = {
 
 _WITHOUT_AN_END = ("planning", "unfinished")
 """Statuses of a plan whose last call no event has ended."""
+
+
+class Paid(Protocol):
+    """What was spent on a part of a run, or on all of it."""
+
+    @property
+    def usage(self) -> Usage: ...
+
+    @property
+    def cost_usd(self) -> float | None: ...
+
+    @property
+    def at_list_price(self) -> bool: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +87,7 @@ def _amount(usd: float) -> str:
     return f"${usd:.6f}" if usd < 0.01 else f"${usd:.4f}" if usd < 1 else f"${usd:,.2f}"
 
 
-def basis(spent: RunTrace | RoundTrace | StepTrace) -> Basis:
+def basis(spent: Paid) -> Basis:
     if spent.cost_usd is None:
         return "unknown"
     if spent.cost_usd == 0:

@@ -21,6 +21,11 @@ def label(path: Path) -> str:
     return ".".join(map(str, path))
 
 
+def round_name(path: Path) -> str:
+    """Returns ``round 1`` for the first round, ``round 2`` for one that a step of it opened."""
+    return f"round {len(path) + 1}"
+
+
 class Limits(Frozen):
     """What a run may spend. None: no limit."""
 

@@ -2,9 +2,9 @@
 
 import streamlit as st
 
-from conductor_core.analysis.compare import compare_rounds, kept_answer, name_of, opened_rounds
+from conductor_core.analysis.compare import compare_rounds, kept_answer, opened_rounds
 from conductor_core.run.trace import RunTrace
-from conductor_core.run.values import Path, label
+from conductor_core.run.values import Path, label, round_name
 from pages.components.app import address, places
 from pages.components.compare.component import compared_runs
 from pages.components.compare.view import compared_view
@@ -48,7 +48,7 @@ def rounds(trace: RunTrace, named: str | None) -> None:
         return
     path = _chosen(trace, named)
     opener = trace.step_at(path)
-    st.caption(f"Step {label(path)} opened {name_of(path)}: {inert(opener.instruction[:300])}")
+    st.caption(f"Step {label(path)} opened {round_name(path)}: {inert(opener.instruction[:300])}")
     if kept_answer(trace, path):
         st.info(
             "The Conductor wrote three empty lists in this round: the answer stays as it was.", icon=":material/info:"
@@ -65,4 +65,4 @@ def _chosen(trace: RunTrace, named: str | None) -> Path:
 
 def _choice_label(trace: RunTrace, name: str) -> str:
     path = next(path for path in opened_rounds(trace) if label(path) == name)
-    return f"{name_of(path[:-1]).capitalize()} → {name_of(path)} (step {name})"
+    return f"{round_name(path[:-1]).capitalize()} → {round_name(path)} (step {name})"

@@ -25,6 +25,7 @@ from conductor_core.analysis.conclusion import conclude
 from conductor_core.analysis.text_diff import beginning, compare_texts, shortened
 from conductor_core.run.costs import cost_so_far
 from conductor_core.run.graph_layout import RoundShape, lay_out
+from conductor_core.run.spent import usage_of
 from conductor_core.run.trace import RunTrace, StepTrace
 from conductor_core.run.values import Path, label
 from pages.components.live_workflow.layout import network_data
@@ -126,7 +127,7 @@ def _spent(step: StepTrace) -> list[str]:
         return ["reused"]
     if step.started_ms is None:
         return [outcome(step)]
-    return [seconds(step.duration_ms), f"{step.usage.output_tokens:,} tok"]
+    return [seconds(step.duration_ms), f"{usage_of(step).output_tokens:,} tok"]
 
 
 def _layout(compared: RunsCompared) -> Json:

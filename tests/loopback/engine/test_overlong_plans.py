@@ -24,6 +24,10 @@ from tests.support.provider import Answer, Call, Hang, Reply, ScriptedProvider, 
 
 PLAN = workflow_of(("a", "plan {question}", ()), ("b", "solve", (0,)))
 COMMAS = "model_id = [" + "," * 1_900_000
+PAST_LIMIT = (
+    "The completion reached its limit of 1,024 tokens before the plan was whole: raise CONDUCTOR_PLAN_MAX_TOKENS, or "
+    "choose a Conductor that writes less before its plan."
+)
 MUCH = 10_000
 """Characters of a completion. No real plan is so long."""
 
@@ -93,10 +97,10 @@ async def run_workflow(store: Store, provider: ScriptedProvider, *models: str) -
 @pytest.mark.parametrize(
     ("model", "told", "attempts"),
     [
-        ("commas", "The completion is longer than 65,536 bytes, which no plan needs, and was broken off there.", 2),
-        ("singly", "The completion is longer than 65,536 bytes, which no plan needs, and was broken off there.", 2),
+        ("commas", PAST_LIMIT, 2),
+        ("singly", PAST_LIMIT, 2),
         ("at once", "in one event; no plan needs that: choose another Conductor, or lower its max_tokens", 0),
-        ("much", "model_id: there are more than 65,000 values, brackets, commas and escapes.", 2),
+        ("much", PAST_LIMIT, 2),
     ],
 )
 async def test_an_overlong_plan_ends_its_run_alone(
@@ -115,7 +119,7 @@ async def test_an_overlong_plan_ends_its_run_alone(
     assert bad.error is not None
     assert bad.error.endswith(told)
     assert len(bad.root.rejected) == attempts
-    assert all(len(plan.raw.encode()) <= 65_536 for plan in bad.root.rejected)
+    assert all(len(plan.raw.encode()) <= 6 * 1024 for plan in bad.root.rejected)
     assert store.trace(bad.run_id)[0] == bad
     assert folder_bytes() < 3_000_000
 
@@ -125,7 +129,28 @@ async def test_an_overlong_plan_is_broken_off_and_what_it_took_is_counted(
 ) -> None:
     (trace,) = await run_workflow(store, provider, "endless")
     assert trace.usage.estimated
-    assert trace.usage.output_tokens == 2 * 65_536 // 4
+    assert trace.usage.output_tokens == 2 * 1024
     assert trace.root.rejected[0].faults[0].line == 1
-    assert trace.root.rejected[0].faults[0].column == 65_537
+    assert trace.root.rejected[0].faults[0].column == 6 * 1024 + 1
     assert provider.wait_until(lambda it: it.disconnects >= 2)
+
+
+async def test_a_completion_that_its_server_cut_at_the_limit_says_so_in_one_line(
+    provider: ScriptedProvider, store: Store
+) -> None:
+    provider.always(lambda call: Answer("First I think about the parts of the task, and", finish_reason="length"))
+    (trace,) = await run_workflow(store, provider, "prose")
+    assert [fault.message for plan in trace.root.rejected for fault in plan.faults] == [PAST_LIMIT, PAST_LIMIT]
+    assert trace.error is not None
+    assert trace.error.endswith(PAST_LIMIT)
+
+
+async def test_prose_without_an_end_is_broken_off_at_the_limit_and_thoughts_do_not_count(
+    provider: ScriptedProvider, store: Store
+) -> None:
+    prose = [delta("word " * 100) for _ in range(1000)]
+    thoughts = [sse(delta(reasoning_content="hm " * 5000))]
+    provider.always(lambda call: Reply([*thoughts, sse(*prose), Hang()]))
+    (trace,) = await run_workflow(store, provider, "prose")
+    assert [len(plan.raw) for plan in trace.root.rejected] == [6 * 1024] * 2
+    assert {fault.message for plan in trace.root.rejected for fault in plan.faults} == {PAST_LIMIT}

@@ -120,9 +120,9 @@ def test_all_that_can_go_wrong_is_said(capsys: pytest.CaptureFixture[str]) -> No
         "step 0 · solver · done in 10 ms · 3 tokens out · $0.5000 · incomplete (length)",
         "step 1 · checker · failed: 401",
         "step 1 · checker · skipped: needs step 0",
-        "step 1 · checker · asks the Conductor, round 1 below",
+        "step 1 · checker · asks the Conductor: round 2",
         "plan of step 1 · the Conductor writes",
-        "step 1 · checker · round below stopped",
+        "step 1 · checker · round 2 stopped",
         "run r1 · cancelled by page · 1 min 1 s",
     ):
         assert line in err

@@ -363,7 +363,12 @@ async def test_a_run_cancelled_while_its_plan_is_read_keeps_what_was_written(
     monkeypatch.setattr(planner, "parse_completion", slow)
     sink = MemorySink()
     going = asyncio.create_task(
-        run(ScriptedWorker("a").then(Reply(hang=True)), conductor=ScriptedConductor(text), sink=sink)
+        run(
+            ScriptedWorker("a").then(Reply(hang=True)),
+            conductor=ScriptedConductor(text),
+            sink=sink,
+            settings=quick_settings(plan_max_tokens=100_000),
+        )
     )
     await reading.wait()
     going.cancel("page")

@@ -156,6 +156,10 @@ function footer(step, status, model) {
     case "asked":
     case "denied":
       return STEP_STATUS[status].word
+    case "slot": {
+      const most = model.worker(step.agent).max_concurrency
+      return `waits for a slot: ${isolated(step.agent)} answers ${most} at once`
+    }
     case "waiting":
       return step.reads.length ? `waits for ${unfinished(step, model).join(", ") || "its turn"}` : "ready to start"
     case "running": {

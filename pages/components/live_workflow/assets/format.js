@@ -89,6 +89,9 @@ export function caller({ actor, door }) {
   return [name, door].filter(Boolean).join(", ") || "somebody"
 }
 
+// Names the round that the step at `path` opened, as the command line does: "round 2" for one of the first plan.
+export const roundName = (path) => `round ${path.length + 1}`
+
 export const FROM_THE_RIGHT =
   /[\p{Script=Arabic}\p{Script=Hebrew}\p{Script=Syriac}\p{Script=Thaana}\p{Script=Nko}\p{Script=Adlam}]/u
 

@@ -4,7 +4,7 @@
 import { el } from "./dom.js"
 import { CARD_HEIGHT, drawBand, drawCard, drawEdge, readTheme } from "./draw.js"
 import { drawEditedCard } from "./draw_edited.js"
-import { pathKey } from "./format.js"
+import { pathKey, roundName } from "./format.js"
 import { DataSet, Network } from "./vendor/vis-network.min.js"
 
 const WIDEST_CARD = 214
@@ -327,7 +327,6 @@ export class Graph {
 }
 
 function roundLabel(band, round) {
-  const depth = band.path.length + 1
   const state = {
     planning: "being planned",
     stopped: "stopped: the previous answer is kept",
@@ -335,5 +334,6 @@ function roundLabel(band, round) {
     unfinished: "plan not finished",
   }
   const note = state[round?.status] ?? ""
-  return `Round ${depth} · opened by step ${pathKey(band.path)}${note ? ` · ${note}` : ""}`
+  const name = roundName(band.path)
+  return `${name[0].toUpperCase()}${name.slice(1)} · opened by step ${pathKey(band.path)}${note ? ` · ${note}` : ""}`
 }

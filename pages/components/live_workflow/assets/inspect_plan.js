@@ -4,7 +4,7 @@ import { consideredRows } from "./considered.js"
 import { decisionLines, decisionState, isOfFile, saidBy } from "./decisions.js"
 import { departureLines } from "./departures.js"
 import { copyButton, el, setText } from "./dom.js"
-import { basis, caller, doing, pathKey, perMillion, plural, seconds, shortHash, tokens, usd } from "./format.js"
+import { basis, caller, count, doing, pathKey, perMillion, plural, seconds, shortHash, tokens, usd } from "./format.js"
 import { messageList, once } from "./inspect_step.js"
 import { priceOf } from "./model.js"
 import { visible } from "./text.js"
@@ -41,6 +41,9 @@ function plan(body) {
     // The reasoning that its server sent separately, and the text before its lists.
     const thoughts = [round?.reasoning, parts.reasoning].filter(Boolean).join("\n\n")
     reasoning.hidden = !thoughts
+    // What it writes before its plan is seen at once, and folded away when the plan comes.
+    const before = writing && !parts.lists && Boolean(raw)
+    if (before !== reasoning.before) reasoning.open = reasoning.before = before
     setText(reasoningTitle, thoughts && writing && !parts.lists ? "Reasoning…" : "Reasoning")
     setText(reasoningText, visible(thoughts))
     setText(lists, visible(parts.lists))
@@ -72,6 +75,8 @@ function plan(body) {
   }
 }
 
+const WRITING = "Writing; steps appear in the graph as they can be read."
+
 function planState(model, round) {
   if (!round && model.edited)
     return [el("p", { class: "muted" }, "Nothing of this plan has run. Choose a step to read what it is told.")]
@@ -87,7 +92,7 @@ function planState(model, round) {
           : !round.raw && round.reasoning
             ? "Reasoning before it writes the plan…"
             : round.raw
-              ? "Writing the plan; steps appear in the graph as they can be read."
+              ? WRITING
               : "Reading the task…",
       ),
     )
@@ -159,6 +164,13 @@ function prompt(body) {
   }
 }
 
+// Returns the tokens a second with which the Conductor wrote its plan, once its first token had come.
+function written(round) {
+  const ms = (round?.duration_ms ?? 0) - (round?.first_token_ms ?? 0)
+  const alone = round?.first_token_ms && !round.rejected.length && !round.retries?.length
+  return alone && ms > 300 ? `${count((1000 * round.usage.output_tokens) / ms)} tokens/s` : "–"
+}
+
 function cost(body) {
   const table = el("dl", { class: "figures-list" })
   body.append(table)
@@ -188,6 +200,7 @@ function cost(body) {
       ["Output", tokens(round?.usage.output_tokens ?? 0) + mark],
       ["First token", seconds(round?.first_token_ms)],
       ["Duration", seconds(round?.duration_ms)],
+      ["Speed", written(round)],
     ]
     once(table, JSON.stringify(rows), () =>
       rows.flatMap(([name, value]) => [el("dt", {}, name), el("dd", { class: "number" }, visible(value))]),

@@ -3,7 +3,20 @@
 import { PACKED } from "./base.js"
 import { aboutStep, decisionLines, decisionState } from "./decisions.js"
 import { copyButton, el, readButton, setText } from "./dom.js"
-import { accessList, basis, count, pathKey, perMillion, plural, seconds, shortHash, tokens, usd } from "./format.js"
+import { speed } from "./draw.js"
+import {
+  accessList,
+  basis,
+  count,
+  pathKey,
+  perMillion,
+  plural,
+  roundName,
+  seconds,
+  shortHash,
+  tokens,
+  usd,
+} from "./format.js"
 import { imagesIn, inWords } from "./message_parts.js"
 import { priceOf } from "./model.js"
 import { beginning, cutNotice, notices } from "./panes.js"
@@ -210,7 +223,8 @@ export function messageList(sent, title = "Exactly as sent") {
 }
 
 function emptyMessages(model, step) {
-  if (model.rounds.has(pathKey(step.path))) return "The Conductor was asked; its prompt is with the plan of that round."
+  if (model.rounds.has(pathKey(step.path)))
+    return `The Conductor was asked; its prompt is with the plan of ${roundName(step.path)}.`
   if (step.given) return GIVEN
   return step.status === "skipped" ? "Nothing was sent." : "Nothing has been sent yet."
 }
@@ -230,20 +244,24 @@ function cost(body) {
 }
 
 function costRows(model, step) {
-  const { usage } = step
+  const inner = model.rounds.has(pathKey(step.path))
+  const spent = inner ? model.spentOn(step) : step
+  const { usage } = spent
   const mark = usage.estimated ? " (estimated)" : ""
   const worker = model.worker(step.agent)
   const price = worker ? priceOf(worker) : null
   const open = step.status === "running" && worker && !price
-  const how = [usd(open ? null : step.cost_usd, step.known_usd), step.simulated ? "simulated" : "", basis(step)]
+  const how = [usd(open ? null : spent.cost_usd, spent.known_usd), step.simulated ? "simulated" : "", basis(spent)]
+  const rate = speed(step, model)
   const rows = [
-    ["Cost", how.filter(Boolean).join(" · ")],
+    ["Cost", [...how, inner ? `with ${roundName(step.path)}` : ""].filter(Boolean).join(" · ")],
     ["Input", `${tokens(usage.input_tokens)}${mark}`],
     ["Output", `${tokens(model.stepTokens(step))}${step.status === "running" ? " so far" : mark}`],
     ["Price", perMillion(price)],
     ["Started", step.started_ms === null ? "not yet" : `${seconds(step.started_ms)} into the run`],
     ["First token", seconds(step.first_token_ms)],
     ["Duration", seconds(model.stepMs(step))],
+    ["Speed", rate && !inner && !step.given && !step.reused_from ? `${count(rate)} tokens/s` : "–"],
     [
       "Attempts",
       step.started_ms === null

@@ -184,10 +184,8 @@ export class RunModel {
     if (message.conclusion !== undefined) this.conclusion = message.conclusion
     if (this.ended && this.closeDrafts()) touched.structure = true
     if (touched.structure) this.dropStrays()
-    if (message.run.approvals) {
-      this.markAsked()
-      touched.structure = true
-    } else if (message.steps.length) this.markAsked()
+    if (message.run.approvals) touched.structure = true
+    if (message.run.approvals || message.run.status || message.steps.length) this.markAsked(touched)
   }
 
   // The requests that nobody has decided yet.
@@ -196,12 +194,42 @@ export class RunModel {
   }
 
   // Marks the steps that wait for an approval, each with its request.
-  markAsked() {
+  markAsked(touched) {
     for (const step of this.steps.values()) step.asked = null
     for (const approval of this.askedFor) {
       const step = approval.of === "plan" ? null : this.steps.get(pathKey(approval.path))
       if (step?.status === "waiting") step.asked = approval
     }
+    for (const [key, step] of this.steps) {
+      const slot = this.waitsForSlot(step)
+      if (slot !== Boolean(step.slot)) touched?.steps.add(key)
+      step.slot = slot
+    }
+  }
+
+  // Says whether a step waits for nothing but its worker, which answers as many calls as it may.
+  waitsForSlot(step) {
+    if (this.run?.status !== "running" || step.status !== "waiting" || step.asked || !this.worker(step.agent))
+      return false
+    const above = step.path.slice(0, -1)
+    if (this.askedFor.some((approval) => approval.of === "plan" && pathKey(approval.path) === pathKey(above)))
+      return false
+    if (!above.length && !this.isNeeded(step)) return false
+    return step.reads.every((index) => Boolean(this.steps.get(pathKey([...above, index]))?.finish_reason))
+  }
+
+  // Says whether the run's answer needs a step of the first plan.
+  isNeeded(step) {
+    const chosen = this.run.last_step ?? null
+    if (chosen === null) return true
+    const needed = new Set()
+    const ahead = [chosen]
+    while (ahead.length) {
+      const index = ahead.pop()
+      if (!needed.has(index)) ahead.push(...(this.steps.get(String(index))?.reads ?? []))
+      needed.add(index)
+    }
+    return needed.has(step.path[0])
   }
 
   // A plan that is written again may have fewer steps than the earlier one.
@@ -266,7 +294,29 @@ export class RunModel {
     return null
   }
 
+  // Returns what a step spent, with its round: the plan and its steps. {input, output, estimated, cost, known, listed}
+  spentOn(step) {
+    const key = pathKey(step.path)
+    const own = [...this.steps.values()].filter(({ path }) => key === pathKey(path) || within(path, step.path))
+    const rounds = [...this.rounds.values()].filter(
+      ({ path }) => path.length && (pathKey(path) === key || within(path, step.path)),
+    )
+    const parts = [...own, ...rounds]
+    const sum = (of) => parts.reduce((total, part) => total + (of(part) ?? 0), 0)
+    return {
+      usage: {
+        input_tokens: sum(({ usage }) => usage.input_tokens),
+        output_tokens: sum(({ usage }) => usage.output_tokens),
+        estimated: parts.some(({ usage }) => usage.estimated),
+      },
+      cost_usd: parts.some((part) => part.cost_usd === null) ? null : sum((part) => part.cost_usd),
+      known_usd: sum((part) => part.known_usd),
+      at_list_price: parts.some((part) => part.at_list_price),
+    }
+  }
+
   stepTokens(step) {
+    if (this.rounds.has(pathKey(step.path))) return this.spentOn(step).usage.output_tokens
     if (step.status === "running") return step.liveTokens ?? estimateTokens(step.output + step.reasoning)
     return step.usage.output_tokens || estimateTokens(step.output)
   }
@@ -275,7 +325,9 @@ export class RunModel {
   totalTokens() {
     const spent = this.run.usage.input_tokens + this.run.usage.output_tokens
     let arriving = 0
-    for (const step of this.steps.values()) if (step.status === "running") arriving += this.stepTokens(step)
+    for (const step of this.steps.values())
+      if (step.status === "running" && !this.rounds.has(pathKey(step.path))) arriving += this.stepTokens(step)
+    for (const round of this.ended ? [] : this.rounds.values()) arriving += planTokens(round)
     return spent + arriving
   }
 
@@ -296,10 +348,10 @@ export class RunModel {
     const planning = [...this.rounds.values()].filter((round) => round.status === "planning" && round.messages.length)
     const running = [...this.steps.values()].filter((step) => step.status === "running" && this.worker(asked(step)))
     return [
-      ...planning.map(({ messages, raw }) => ({
+      ...planning.map(({ messages, raw, reasoning }) => ({
         price: this.conductorPrice(),
         messages,
-        written: estimateTokens(raw),
+        written: estimateTokens(raw) + estimateTokens(reasoning),
       })),
       ...running.map((step) => ({
         price: priceOf(this.worker(asked(step))),
@@ -324,6 +376,10 @@ export class RunModel {
   }
 }
 
+// Returns the estimated tokens of the plan that the Conductor is writing, with all that it writes before it.
+export const planTokens = ({ status, raw, reasoning }) =>
+  status === "planning" ? estimateTokens(raw) + estimateTokens(reasoning ?? "") : 0
+
 // Returns the worker that was asked last: the step's own, or its fallback.
 const asked = (step) => step.attempts.findLast(({ then }) => then === "fallback")?.then_agent ?? step.agent
 
@@ -331,6 +387,8 @@ const asked = (step) => step.attempts.findLast(({ then }) => then === "fallback"
 export function priceOf({ usd_per_mtok, kind, provider }) {
   return usd_per_mtok ?? ((kind ?? provider) === "local" ? { input: 0, output: 0 } : null)
 }
+
+const within = (path, opener) => path.length > opener.length && opener.every((number, at) => path[at] === number)
 
 function emptyStep(path) {
   const usage = { input_tokens: 0, output_tokens: 0, estimated: false }

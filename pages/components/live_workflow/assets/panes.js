@@ -5,7 +5,7 @@ import { isOfFile } from "./decisions.js"
 import { departureLines } from "./departures.js"
 import { copyButton, el, readButton, setClass, setText } from "./dom.js"
 import { speed } from "./draw.js"
-import { count, doing, pathKey, seconds, tokens } from "./format.js"
+import { count, doing, pathKey, roundName, seconds, tokens } from "./format.js"
 import { STEP_STATUS, advice, notWhole, shownStatus } from "./status.js"
 import { StreamedMarkdown, isolated, personOf, visible } from "./text.js"
 
@@ -263,7 +263,7 @@ function placeholder(step, inner) {
     case "running":
       if (step.reasoning) return "Its answer follows what it thinks."
       if (step.progress) return `${doing(step.progress)}…`
-      return inner ? "The steps of its round stand below." : "Waiting for the first token…"
+      return inner ? `The steps of ${roundName(step.path)} are shown below.` : "Waiting for the first token…"
     case "skipped":
       return "Not run."
     case "failed":
@@ -314,7 +314,7 @@ export function notices(model, step) {
   if (step.reused_from) lines.push(reusedLine(step, isOfFile(model.run)))
   const inner = model.rounds.get(pathKey(step.path))
   if (inner)
-    lines.push({ kind: "muted", text: `⤵ answered by a round of its own, opened by step ${pathKey(step.path)}` })
+    lines.push({ kind: "muted", text: `⤵ answered by ${roundName(step.path)}, opened by step ${pathKey(step.path)}` })
   return lines
 }
 

@@ -4,6 +4,7 @@ export const STEP_STATUS = {
   draft: { glyph: "…", word: "being written" },
   unfinished: { glyph: "…", word: "plan not finished" },
   waiting: { glyph: "○", word: "waiting" },
+  slot: { glyph: "◌", word: "waiting for a slot" },
   asked: { glyph: "‖", word: "waits for approval" },
   running: { glyph: "◔", word: "running" },
   retrying: { glyph: "↻", word: "retrying" },
@@ -36,6 +37,7 @@ export function shownStatus(step) {
     return step.attempts.at(-1).loading ? "loading" : "retrying"
   }
   if (step.asked) return "asked"
+  if (step.slot) return "slot"
   if (step.status === "completed" && step.incomplete) return "incomplete"
   return step.status
 }

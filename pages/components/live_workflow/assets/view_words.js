@@ -1,8 +1,10 @@
 // What the view says about a run as a whole, and which of its steps it shows.
 
 import { el } from "./dom.js"
-import { doing, shareDone } from "./format.js"
+import { count, doing, shareDone } from "./format.js"
+import { planTokens } from "./model.js"
 import { STEP_STATUS, notWhole, shownStatus } from "./status.js"
+import { visible } from "./text.js"
 
 export function planText(model) {
   if (model.run === null) return ""
@@ -18,8 +20,14 @@ export function planText(model) {
   return `plan by ${name} · view`
 }
 
+const SHOWN_OF_PROSE = 400
+
+// What is shown until the first step can be read.
 export function conductorDoing(model) {
-  const { progress, reasoning } = model.rounds.get("") ?? {}
+  const round = model.rounds.get("") ?? {}
+  const { progress, reasoning, raw } = round
+  if (raw && !progress)
+    return `The Conductor writes before its plan, ${count(planTokens(round))} tokens so far: … ${visible(raw.slice(-SHOWN_OF_PROSE)).trim()}`
   if (reasoning && !progress) return "The Conductor is thinking; its plan follows…"
   return progress ? `The Conductor: ${doing(progress)}…` : "The Conductor is reading the task…"
 }
