@@ -39,6 +39,9 @@ class Paid(Protocol):
     @property
     def at_list_price(self) -> bool: ...
 
+    @property
+    def cost_at_most(self) -> bool: ...
+
 
 @dataclass(frozen=True, slots=True)
 class Cost:

@@ -16,17 +16,19 @@ class Spent:
     cost_usd: float | None
     known_usd: float
     at_list_price: bool
+    cost_at_most: bool
 
     @property
     def cost(self) -> Cost:
-        return Cost(self.cost_usd, self.known_usd)
+        return Cost(self.cost_usd, self.known_usd, self.cost_at_most)
 
 
 def spent_on(trace: RunTrace, step: StepTrace) -> Spent:
     """Returns what ``step`` spent, with its round: the plan, and the steps of it."""
     parts = list(_parts(step))
     cost = sum((cost_of_part(trace, part) for part in parts), Cost())
-    return Spent(usage_of(step), cost.usd, cost.known_usd, any(part.at_list_price for part in parts))
+    at_list_price = any(part.at_list_price for part in parts)
+    return Spent(usage_of(step), cost.usd, cost.known_usd, at_list_price, cost.at_most)
 
 
 def usage_of(step: StepTrace) -> Usage:
