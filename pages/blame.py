@@ -65,8 +65,8 @@ def _head(trace: RunTrace) -> None:
 def _asked(trace: RunTrace) -> None:
     """Draws what is asked, and below it what is known of it so far."""
     with st.container(border=True, key="blame-asked", gap="small"):
-        said = conclude(trace.answer or "", trace.task).text
-        st.markdown(f"Answer: **{inert(said)}**")
+        said = conclude(trace.answer or "", trace.task)
+        st.markdown(f"Answer: **{inert(said.text)}**" if said.headline else inert(said.text))
         fields = st.columns([3, 1.2, 2.6, 1.6], vertical_alignment="top", gap="small")
         truth = fields[0].text_input(
             "The right answer, if you know it", key="blame-truth", placeholder="Without it, answers are compared"

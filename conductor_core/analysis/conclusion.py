@@ -129,6 +129,11 @@ class Conclusion:
     text: str
     formula: str = ""
 
+    @property
+    def headline(self) -> str:
+        """What may stand large: a marked value, or what code defines; else ""."""
+        return self.text if self.kind in ("value", "code") else ""
+
 
 def conclude(text: str, task: str = "") -> Conclusion:
     """Returns what ``text`` comes to. ``task`` tells echoes from answers, and the function asked for from helpers."""

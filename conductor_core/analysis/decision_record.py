@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Literal
 
 from conductor_core.analysis.compare import Difference
+from conductor_core.analysis.conclusion import conclude
 from conductor_core.chat.messages import IN_WORDS, ConductorInfo, ImagePart, Message, Usage
 from conductor_core.providers.servers import server_of, server_of_conductor
 from conductor_core.run.actor import Caller
@@ -285,6 +286,11 @@ class DecisionRecord(Frozen):
     cost_parts: tuple[Spending, ...]
     broken_off: bool
     failures: tuple[Failure, ...]
+
+    @property
+    def headline(self) -> str:
+        """The value that the answer marks, or the name of what its code defines; "" without one."""
+        return "" if self.answer is None else conclude(self.answer, self.task).headline
 
 
 # Words: who, where, when and how.

@@ -152,9 +152,10 @@ def _print(blame: Blame, why: str | None, *, as_json: bool) -> int:
 
 def _head(blame: Blame) -> Iterator[str]:
     source = blame.experiments.source
-    said = conclude(source.answer or "", source.task).text
+    said = conclude(source.answer or "", source.task)
     yield f"run {source.run_id} · {one_line(source.task)}"
-    yield f"answer{' (simulated)' if source.simulated else ''}: {one_line(said)}"
+    what = "answer" if said.headline else "text"
+    yield f"{what}{' (simulated)' if source.simulated else ''}: {one_line(said.text)}"
     yield one_line(blame.verdicts.in_words, 400)
     yield f"{blame.count} replays of each: {report.estimate_words(blame.estimate)}"
     if blame.left and len(blame.left) < len(blame.replays):

@@ -115,7 +115,9 @@ def _pair_lines(compared: RunsCompared) -> Iterator[str]:
         yield f"{name}  {_run_line(trace, compared)}"
     yield from ("", one_line(headline(compared), 1000), "")
     for name, trace in named:
-        yield f"answer {name}{' (simulated)' if trace.simulated else ''}: {_conclusion(trace)}"
+        marked = trace.answer is None or conclude(trace.answer, trace.task).headline
+        what = "answer" if marked else "text"
+        yield f"{what} {name}{' (simulated)' if trace.simulated else ''}: {_conclusion(trace)}"
     sentences = plan_sentences(compared)
     yield from ("", f"plan: {count(len(sentences), 'change')}")
     yield from (f"  {one_line(sentence, 400)}" for sentence in sentences)

@@ -6,7 +6,6 @@ from html import escape
 import streamlit as st
 
 from conductor_core.analysis.compare import Difference
-from conductor_core.analysis.conclusion import conclude
 from conductor_core.analysis.decision_record import (
     ApprovalPart,
     DecisionRecord,
@@ -111,13 +110,12 @@ def _top(record: DecisionRecord, status: str) -> None:
     notes = "".join(f'<li class="audit-note-{each.kind}">{escape(each.text)}</li>' for each in record.notes)
     words = "".join(f'<div><span class="muted">{name}</span><br>{escape(value)}</div>' for name, value in facts)
     answer = "no answer" if record.answer is None else _shortened(record.answer)
-    concluded = "" if record.answer is None else escape(conclude(record.answer, record.task).text)
+    headline = f'<b>Answer</b> <span dir="auto">{escape(record.headline)}</span>' if record.headline else ""
     with st.container(border=True, key="audit-top", gap="xsmall"):
         st.html(
             f'<div class="audit-record-task">{pill}<p dir="auto">{_shortened(record.task)}</p></div>'
             f'<div class="audit-dl">{words}</div><ul class="audit-list">{notes}</ul>'
-            f'<div class="audit-answer"><b>Answer</b> <span dir="auto">{concluded}</span>'
-            f'<pre dir="auto">{answer}</pre></div>'
+            f'<div class="audit-answer">{headline}<pre dir="auto">{answer}</pre></div>'
             f"{_integrity(record)}"
         )
 
