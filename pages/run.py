@@ -33,6 +33,7 @@ from pages.components.run.plan_editor import PlanState, plan_editor, read_plan
 from pages.components.run.samples import again_dialog, again_results, ask_again
 from pages.components.run.start_from import plans_dialog
 from pages.components.run.task_box import TASK, start, task_box
+from pages.components.run.ways_out import ways_out
 from pages.components.tour.drive import adopted, arrive, tour_button, tour_card, waits_for_end
 
 CONTEXT_LINK = "Who saw what in this run"
@@ -63,6 +64,7 @@ def show() -> None:
         if trace is not None and fault is None:
             if message := st.session_state.pop(RERUN_ERROR, None):
                 fault_box(message)
+            ways_out(trace)
             lineage(trace, tree_button)
             plan_choices(trace, _edit_plan)
             again_results(trace)

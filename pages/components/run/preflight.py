@@ -21,7 +21,7 @@ from conductor_core.chat.usage import estimate_tokens
 from conductor_core.engine.models import LargerConductor, discover_local_servers, is_away, larger_conductors
 from conductor_core.engine.pools import missing_keys
 from conductor_core.engine.preflight import Part, Preflight, preflight
-from conductor_core.errors import InspectorError
+from conductor_core.errors import ConductorUnavailable, InspectorError, codes_of
 from conductor_core.run.trace import RunTrace
 from conductor_core.settings import Settings
 from pages.components.app import places
@@ -72,7 +72,9 @@ def apply_choices_of(trace: RunTrace | None) -> None:
         return
     missing = []
     conductor, pool = before
-    if trace.conductor is not None:
+    # What could not be reached is not chosen again by a look at the run that failed for it.
+    unreached = codes_of(ConductorUnavailable) if trace.status == "failed" else frozenset()
+    if trace.conductor is not None and trace.error_code not in unreached:
         if run_settings.conductor_available(trace.conductor.name):
             conductor = trace.conductor.name
         else:
@@ -257,13 +259,24 @@ def _help(used: Sequence[WorkerSpec], missing: Missing, found: Preflight | None)
     if away is not None and is_away(away.name, current().settings):
         st.page_link(places.MODELS, label="Get it", icon=":material/download:", query_params={"model": away.name})
         return
+    dead = found is not None and any(part.role == "conductor" for part in found.failing)
     out = [name for names in missing.values() for name in names] if found is None else found.failing_workers
     if out and len(out) < len(used):
         st.button("Use only what answers", key="use-answering", on_click=_leave_out, args=(out,))
     elif out:
-        st.button("Use the simulated pool", key="use-simulated", on_click=run_settings.use_pool, args=(SIMULATED,))
+        st.button("Use the simulated pool", key="use-simulated", on_click=_use_simulated, args=(dead,))
     elif found is not None and found.failing:
+        if dead:
+            shipped = (run_settings.SHIPPED,)
+            st.button("Plan with tiny", key="use-shipped", on_click=run_settings.use_conductor, args=shipped)
         st.button("Ask again", key="ask-again", on_click=forget)
+
+
+def _use_simulated(dead: bool) -> None:
+    """``dead``: the Conductor does not answer either, and is left, too."""
+    run_settings.use_pool(SIMULATED)
+    if dead:
+        run_settings.use_conductor(run_settings.SHIPPED)
 
 
 def _leave_out(names: Sequence[str]) -> None:

@@ -58,6 +58,7 @@ BUILT_IN_POOLS = {
 }
 _LONGEST_SAID = 200
 _CLOSED = "settings-closed"
+_OPENED = "settings-open"
 _HUB_ID = re.compile(r"[\w.-]{1,96}/[\w.-]{1,96}", re.ASCII)
 T = TypeVar("T")
 
@@ -286,6 +287,12 @@ def keys_set(specs: Sequence[WorkerSpec]) -> str:
     return f"{len(need) - without} of {plural(len(need), 'key')}" if without else ""
 
 
+def open_() -> None:
+    """Opens the settings."""
+    st.session_state[_OPENED] = True
+    close()
+
+
 def close() -> None:
     """Closes the settings: what begins now is what the person wants to see. A new expander is a closed one."""
     st.session_state[_CLOSED] = st.session_state.get(_CLOSED, 0) + 1
@@ -307,7 +314,8 @@ def expander(shown: PoolInfo | None = None) -> Sequence[WorkerSpec]:
         st.warning(inert(message), icon=":material/warning:")
     key = f"settings-{st.session_state.get(_CLOSED, 0)}"
     at = st.container(key="settings")
-    with at, st.expander(_label(specs, shown), icon=":material/tune:", expanded=bool(fault), key=key):
+    opened = bool(fault) or st.session_state.pop(_OPENED, False)
+    with at, st.expander(_label(specs, shown), icon=":material/tune:", expanded=opened, key=key):
         left, middle, right = st.columns([5, 5, 5], gap="large")
         with left:
             _choose_conductor()

@@ -139,7 +139,7 @@ function outcomeOf(model, run, last) {
       return {
         ...none,
         kind: "failed",
-        conclusion: `${run.error_code}: ${run.error}`,
+        conclusion: sentence(run.error ?? ""),
         hint: model.stopped ? STOPPED : advice(run.error_code),
       }
     case "cancelled":
@@ -212,6 +212,8 @@ function endedShort(model, run, last) {
     done: true,
   }
 }
+
+const sentence = (text) => text.charAt(0).toUpperCase() + text.slice(1)
 
 function sized(conclusion, code) {
   const size = conclusion.length <= LARGE ? "large" : conclusion.length <= MEDIUM ? "medium" : "long"

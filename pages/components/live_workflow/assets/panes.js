@@ -290,7 +290,7 @@ export function notices(model, step) {
     if (warning.step === step.path.at(-1)) lines.push({ kind: "warn", text: `△ ${visible(warning.message)}` })
   }
   if (step.status === "failed") {
-    lines.push({ kind: "bad", text: `✕ ${step.error_code}: ${visible(step.error ?? "")}` })
+    lines.push({ kind: "bad", text: `✕ ${visible(step.error ?? "")}` })
     lines.push({ kind: "muted", text: advice(step.error_code) })
   }
   if (step.status === "skipped" && step.because.length) {

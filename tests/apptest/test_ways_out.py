@@ -1,0 +1,75 @@
+"""A failed run offers what to do next in one press, and a server that is dead is not chosen again unasked."""
+
+from collections.abc import Callable
+from concurrent.futures import Future
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from conductor_core.chat.messages import ConductorInfo
+from conductor_core.engine.preflight import Part, Preflight
+from conductor_core.run import events as ev
+from conductor_core.run.trace import RunTrace
+from pages.components.app.session import Session
+from pages.components.run import preflight
+from pages.components.run import settings as run_settings
+
+Visit = Callable[..., AppTest]
+Retell = Callable[..., RunTrace]
+
+DEAD = ConductorInfo(name="http://127.0.0.1:9/v1#planner", kind="remote", model="planner")
+FAILED = ev.RunFailed(run_id="r", error_code="ConductorUnavailable", error="Conductor planner: nobody answers there")
+
+
+def began(app: AppTest, session: Session) -> RunTrace:
+    """The run that a press has just begun, once it is over."""
+    return session.host.wait(app.query_params["run"], 30)
+
+
+def test_a_run_whose_conductor_is_dead_is_planned_by_tiny_in_one_press_and_stays_so_after_a_restart(
+    visit: Visit, session: Session, retell: Retell
+) -> None:
+    failed = retell(1, FAILED, conductor=DEAD, workflow=None)
+    app = visit(run=failed.run_id)
+    assert {"Try again", "Plan with tiny", "Settings"} <= {button.label for button in app.button}
+    app.button("way-conductor").click().run()
+    assert not app.exception
+    trace = began(app, session)
+    assert trace.run_id != failed.run_id
+    assert (trace.task, trace.parent_run_id) == (failed.task, failed.run_id)
+    assert (trace.conductor is not None and trace.conductor.name, trace.status) == ("tiny", "completed")
+    again = visit(run=failed.run_id)
+    assert again.session_state[run_settings.CONDUCTOR] == "tiny", "a look at the failed run does not bring it back"
+
+
+def test_another_try_asks_whom_the_failed_run_asked(visit: Visit, session: Session, retell: Retell) -> None:
+    failed = retell(1, FAILED, conductor=DEAD, workflow=None)
+    app = visit(run=failed.run_id)
+    app.button("way-again").click().run()
+    trace = began(app, session)
+    assert (trace.conductor is not None and trace.conductor.name, trace.status) == (DEAD.name, "failed")
+
+
+def test_the_settings_open_in_one_press(visit: Visit, retell: Retell) -> None:
+    app = visit(run=retell(1, FAILED, conductor=DEAD, workflow=None).run_id)
+    app.button("way-settings").click().run()
+    assert app.expander[0].proto.expanded
+
+
+def test_a_run_that_did_not_fail_offers_none_of_it(visit: Visit, finished_run: RunTrace) -> None:
+    assert "Try again" not in {button.label for button in visit(run=finished_run.run_id).button}
+
+
+def test_the_simulated_pool_leaves_a_dead_conductor_too(visit: Visit, monkeypatch: pytest.MonkeyPatch) -> None:
+    parts = (
+        Part(role="conductor", name=DEAD.name, ok=False, detail="nobody answers there"),
+        *(Part(role="worker", name=f"w{number}", ok=False, detail="nobody answers there") for number in range(7)),
+    )
+    state = {run_settings.POOL: "paper", run_settings.CONDUCTOR: DEAD.name}
+    found: Future[Preflight] = Future()
+    found.set_result(Preflight(parts=parts))
+    monkeypatch.setattr(preflight, "_look", lambda *_: found)
+    app = visit(state=dict(state))
+    app.button("use-simulated").click().run()
+    assert app.session_state[run_settings.POOL] == "rehearsal"
+    assert app.session_state[run_settings.CONDUCTOR] == "tiny"
