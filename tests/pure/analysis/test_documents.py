@@ -2,6 +2,9 @@
 
 import json
 
+import pytest
+
+from conductor_core.analysis.compare_report import comparison_document
 from conductor_core.analysis.documents import plan_document, run_document
 from conductor_core.run import events as ev
 from conductor_core.run.trace import fold
@@ -32,6 +35,23 @@ def test_a_round_below_hangs_at_its_step() -> None:
     assert (step["round"]["conductor"]["raw"], step["round"]["topology"]) == ("inner", "one shot")
     assert [(below["path"], below["output"]) for below in step["round"]["steps"]] == [([0, 0], "deep")]
     assert json.loads(json.dumps(document)) == document, "plain JSON through and through"
+
+
+@pytest.mark.parametrize(
+    ("answer", "conclusion"),
+    [
+        (None, None),
+        ("", {"kind": "empty", "text": ""}),
+        ("By way of York, it takes long.\n\nAnswer: 13:37", {"kind": "value", "text": "13:37"}),
+        ("def f(n):\n    return n", {"kind": "code", "text": "f(n)"}),
+        ("Take a coat. Every answer is recorded.", {"kind": "text", "text": "Take a coat. Every answer is recorded."}),
+        ("I cannot help with that.", {"kind": "declined", "text": "I cannot help with that."}),
+    ],
+)
+def test_a_run_says_what_its_answer_comes_to(answer: str | None, conclusion: dict[str, str] | None) -> None:
+    trace = fold(whole_run("r1")).model_copy(update={"answer": answer})
+    assert run_document(trace)["conclusion"] == conclusion
+    assert comparison_document([trace, trace])["runs"][0]["conclusion"] == conclusion
 
 
 def test_the_exact_messages_are_in_the_whole_record_alone() -> None:
