@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from conductor_core.analysis.conclusion import conclude
+from conductor_core.analysis.concluded import concluded
 from conductor_core.blame.experiments import MOST_REPLAYS, USUAL_REPLAYS, Experiments, Only, effects
 from conductor_core.blame.report import estimate_words, notes, why_first
 from conductor_core.blame.runs import Blame, Verdicts
@@ -65,8 +65,9 @@ def _head(trace: RunTrace) -> None:
 def _asked(trace: RunTrace) -> None:
     """Draws what is asked, and below it what is known of it so far."""
     with st.container(border=True, key="blame-asked", gap="small"):
-        said = conclude(trace.answer or "", trace.task)
-        st.markdown(f"Answer: **{inert(said.text)}**" if said.headline else inert(said.text))
+        said = concluded(trace)
+        if said is not None:
+            st.markdown(f"Answer: **{inert(said.text)}**" if said.headline else inert(said.text))
         fields = st.columns([3, 1.2, 2.6, 1.6], vertical_alignment="top", gap="small")
         truth = fields[0].text_input(
             "The right answer, if you know it", key="blame-truth", placeholder="Without it, answers are compared"

@@ -22,6 +22,7 @@ from conductor_core.analysis.compare import (
     outcome,
     round_run,
 )
+from conductor_core.analysis.concluded import asked
 from conductor_core.analysis.conclusion import Likeness, likeness
 from conductor_core.analysis.documents import conclusion_document
 from conductor_core.run.costs import cost_so_far
@@ -128,7 +129,7 @@ def _answer(compared: RunsCompared) -> str:
     if a is None or b is None:
         lacking = [name for name, answer in zip(compared.names, (a, b), strict=True) if answer is None]
         return _capital(f"{' and '.join(lacking)} {'has' if len(lacking) == 1 else 'have'} no answer.")
-    return _LIKENESS[likeness(a, b, compared.b.task)]
+    return _LIKENESS[likeness(a, b, asked(compared.b))]
 
 
 _LIKENESS: dict[Likeness, str] = {

@@ -290,7 +290,10 @@ class DecisionRecord(Frozen):
     @property
     def headline(self) -> str:
         """The value that the answer marks, or the name of what its code defines; "" without one."""
-        return "" if self.answer is None else conclude(self.answer, self.task).headline
+        if self.answer is None:
+            return ""
+        told = next((step.instruction for step in self.steps if step.label == self.answer_from), "")
+        return conclude(self.answer, f"{self.task}\n{told}").headline
 
 
 # Words: who, where, when and how.

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from conductor_core.analysis.conclusion import conclude
+from conductor_core.analysis.concluded import concluded
 from conductor_core.run.costs import Cost, Paid, basis, cost_of_part, cost_so_far
 from conductor_core.run.spent import spent_on, waits_for_a_slot
 from conductor_core.run.trace import (
@@ -78,10 +78,8 @@ def run_document(trace: RunTrace, *, whole: bool = False, fault: RunUnreadable |
 
 def conclusion_document(trace: RunTrace) -> Document | None:
     """Returns what the answer of a run comes to, as on its page; None without an answer."""
-    if trace.answer is None:
-        return None
-    found = conclude(trace.answer, trace.task)
-    return {"kind": found.kind, "text": found.text}
+    found = concluded(trace)
+    return None if found is None else {"kind": found.kind, "text": found.text}
 
 
 def waiting_document(trace: RunTrace) -> Document:

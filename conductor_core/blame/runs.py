@@ -13,6 +13,7 @@ from functools import cached_property
 from threading import Event, Lock
 from typing import Literal, Protocol
 
+from conductor_core.analysis.concluded import asked
 from conductor_core.analysis.conclusion import answer_key, conclude, likeness
 from conductor_core.blame.experiments import (
     MOST_REPLAYS,
@@ -58,7 +59,7 @@ class Verdicts:
         """
         if trace.answer is None:
             raise BadInput(f"run {trace.run_id} has no answer")
-        self._answer, self._task = trace.answer, trace.task
+        self._answer, self._task, self._asked = trace.answer, trace.task, asked(trace)
         known = recognise(trace.task) if truth is None else None
         if truth is not None and (not truth.strip() or len(truth) > _LONGEST_TRUTH):
             raise BadInput(f"the truth is the right answer to the task, in 1 to {_LONGEST_TRUTH} characters")
@@ -86,20 +87,20 @@ class Verdicts:
         """
         if self.truth:
             return self.right(answer) != self.recorded_right
-        return not same_answer(self._answer, answer, self._task)
+        return not same_answer(self._answer, answer, self._asked)
 
     def differs_in_wording(self, answer: str) -> bool:
         """Whether ``answer`` flips for its words alone: nobody knows what is right, nor are two values marked."""
         if self.truth or not self.flips(answer):
             return False
-        return likeness(self._answer, answer, self._task) == "differ in wording"
+        return likeness(self._answer, answer, self._asked) == "differ in wording"
 
     @property
     def compared_by(self) -> Literal["truth", "value", "text"]:
         """What a replay's answer is compared by, where it has as much."""
         if self.truth:
             return "truth"
-        return "text" if conclude(self._answer, self._task).kind == "text" else "value"
+        return "text" if conclude(self._answer, self._asked).kind == "text" else "value"
 
     @property
     def in_words(self) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from conductor_core.analysis.conclusion import conclude
+from conductor_core.analysis.concluded import concluded
 from conductor_core.blame import report
 from conductor_core.blame.experiments import (
     MOST_REPLAYS,
@@ -152,10 +152,11 @@ def _print(blame: Blame, why: str | None, *, as_json: bool) -> int:
 
 def _head(blame: Blame) -> Iterator[str]:
     source = blame.experiments.source
-    said = conclude(source.answer or "", source.task)
+    said = concluded(source)
     yield f"run {source.run_id} · {one_line(source.task)}"
-    what = "answer" if said.headline else "text"
-    yield f"{what}{' (simulated)' if source.simulated else ''}: {one_line(said.text)}"
+    if said is not None:
+        what = "answer" if said.headline else "text"
+        yield f"{what}{' (simulated)' if source.simulated else ''}: {one_line(said.text)}"
     yield one_line(blame.verdicts.in_words, 400)
     yield f"{blame.count} replays of each: {report.estimate_words(blame.estimate)}"
     if blame.left and len(blame.left) < len(blame.replays):

@@ -27,7 +27,7 @@ from conductor_core.analysis.compare_report import (
     plan_word,
     rounds_document,
 )
-from conductor_core.analysis.conclusion import conclude
+from conductor_core.analysis.concluded import concluded
 from conductor_core.analysis.text_diff import TextDifference, compare_texts, shortened
 from conductor_core.cli import inputs, options
 from conductor_core.cli.export import Redact, html_of_comparison
@@ -115,8 +115,8 @@ def _pair_lines(compared: RunsCompared) -> Iterator[str]:
         yield f"{name}  {_run_line(trace, compared)}"
     yield from ("", one_line(headline(compared), 1000), "")
     for name, trace in named:
-        marked = trace.answer is None or conclude(trace.answer, trace.task).headline
-        what = "answer" if marked else "text"
+        said = concluded(trace)
+        what = "answer" if said is None or said.headline else "text"
         yield f"{what} {name}{' (simulated)' if trace.simulated else ''}: {_conclusion(trace)}"
     sentences = plan_sentences(compared)
     yield from ("", f"plan: {count(len(sentences), 'change')}")
@@ -135,9 +135,8 @@ def _run_line(trace: RunTrace, compared: RunsCompared) -> str:
 
 
 def _conclusion(trace: RunTrace) -> str:
-    if trace.answer is None:
-        return f"none ({trace.status})"
-    return one_line(conclude(trace.answer, trace.task).text or "empty", 300)
+    said = concluded(trace)
+    return f"none ({trace.status})" if said is None else one_line(said.text or "empty", 300)
 
 
 def _step_lines(rounds: RoundsCompared, names: Names, indent: str = "  ") -> Iterator[str]:

@@ -24,7 +24,7 @@ from rich.progress import (
 )
 from rich.table import Column
 
-from conductor_core.analysis.conclusion import conclude
+from conductor_core.analysis.concluded import concluded
 from conductor_core.cli.text import duration, one_line
 from conductor_core.lab.records.evaluation import Outcome
 from conductor_core.run.costs import Cost, cost_so_far
@@ -219,9 +219,8 @@ class BatchProgress:
 
 def task_line(id_: str, trace: RunTrace) -> str:
     """Says on one line how a task ended, with its answer or the reason why there is none."""
-    what = trace.error
-    if trace.status == "completed" and trace.answer is not None:
-        what = conclude(trace.answer, trace.task).text
+    said = concluded(trace) if trace.status == "completed" else None
+    what = trace.error if said is None else said.text
     simulated = " · simulated" if trace.simulated else ""
     spent = f"{duration(trace.duration_ms)} · {cost_so_far(trace).in_line}{simulated}"
     return f"{one_line(id_, 60)} · {trace.status} · {spent} · {one_line(what or '', 160)}"

@@ -8,6 +8,7 @@ import secrets
 from collections.abc import Sequence
 from typing import Literal
 
+from conductor_core.analysis.concluded import asked
 from conductor_core.analysis.conclusion import Kind, answer_key, conclude
 from conductor_core.analysis.intervals import wilson
 from conductor_core.chat.messages import ConductorInfo, Usage, WorkerSpec, sum_of_costs
@@ -324,18 +325,18 @@ def _before(source: RunTrace, step: int, extent: Extent) -> tuple[Kind, str] | N
     text = source.answer
     if extent == "only":
         text = source.steps[step].output if step < len(source.steps) and source.steps[step].answered else None
-    return None if text is None else answer_key(text, source.task)
+    return None if text is None else answer_key(text, asked(source))
 
 
 def _tally(agent: str, runs: Sequence[RunTrace], before: tuple[Kind, str] | None) -> Tally:
     found: dict[tuple[Kind, str], list[RunTrace]] = {}
     whole = [run for run in runs if run.status == "completed" and run.answer is not None]
     for run in whole:
-        found.setdefault(answer_key(run.answer or "", run.task), []).append(run)
+        found.setdefault(answer_key(run.answer or "", asked(run)), []).append(run)
     costs = [cost_so_far(run) for run in runs]
     groups = [
         AnswerGroup(
-            conclusion=conclude(same[0].answer or "", same[0].task).text or "an empty answer",
+            conclusion=conclude(same[0].answer or "", asked(same[0])).text or "an empty answer",
             by=key[0],
             run_ids=tuple(run.run_id for run in same),
             as_before=key == before,

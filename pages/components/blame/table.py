@@ -5,6 +5,7 @@ from html import escape
 
 import streamlit as st
 
+from conductor_core.analysis.concluded import asked
 from conductor_core.analysis.conclusion import conclude
 from conductor_core.blame.experiments import Arm, Change, Effect, Experiment, Flips, Replay
 from conductor_core.blame.report import FINDINGS, change_words, finding_words, sentence, signed
@@ -108,7 +109,7 @@ def _cell(blame: Blame, arm: Arm, number: int) -> str:
 
 
 def _answer(run_id: str, answer: str, blame: Blame, *, flips: bool) -> str:
-    said = conclude(answer, blame.experiments.source.task).text or "an empty answer"
+    said = conclude(answer, asked(blame.experiments.source)).text or "an empty answer"
     shown = said if len(said) <= _SHOWN else f"{said[: _SHOWN - 1]}…"
     sign = "=" if not flips else "≈" if blame.verdicts.differs_in_wording(answer) else "↷"
     return f'<a href="{_address(run_id)}" target="_self" title="run {escape(run_id)}">{sign} {escape(shown)}</a>'

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 from conductor_core.analysis.compare import RunsCompared, compare_runs
 from conductor_core.analysis.compare_report import letter, plan_sentences
-from conductor_core.analysis.conclusion import Likeness, conclude, likeness
+from conductor_core.analysis.concluded import asked, concluded
+from conductor_core.analysis.conclusion import Likeness, likeness
 from conductor_core.run.costs import cost_so_far
 from conductor_core.run.trace import RunTrace
 from pages.components.style.formats import plural, run_status, seconds
@@ -45,11 +46,12 @@ def run_rows(traces: Sequence[RunTrace], compared: Sequence[RunsCompared] | None
 
 def _row(place: int, trace: RunTrace, compared: RunsCompared | None) -> RunRow:
     first = None if compared is None else compared.first_difference
+    said = concluded(trace)
     return RunRow(
         name=letter(place),
         run_id=trace.run_id,
         task=trace.task,
-        said="no answer" if trace.answer is None else conclude(trace.answer, trace.task).text or "empty",
+        said="no answer" if said is None else said.text or "empty",
         mark="" if compared is None else _MARKS[_likeness(compared)],
         status=trace.status,
         status_words=run_status(trace.status),
@@ -75,4 +77,4 @@ def _likeness(compared: RunsCompared) -> Likeness:
     a, b = compared.a.answer, compared.b.answer
     if a is None or b is None:
         return "same" if a == b else "differ"
-    return likeness(a, b, compared.b.task)
+    return likeness(a, b, asked(compared.b))

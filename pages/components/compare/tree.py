@@ -6,7 +6,7 @@ from html import escape
 
 import streamlit as st
 
-from conductor_core.analysis.conclusion import conclude
+from conductor_core.analysis.concluded import concluded
 from conductor_core.errors import InspectorError, StoreError
 from conductor_core.run.request import REPLAY_PURPOSE
 from conductor_core.run.trace import RunTrace
@@ -131,4 +131,5 @@ def _read(run: RunSummary) -> tuple[str, str]:
         edits = "takes up its parent"
     elif not edits:
         edits = "the plan as it was"
-    return edits, "" if trace.answer is None else conclude(trace.answer, trace.task).text
+    said = concluded(trace)
+    return edits, "" if said is None else said.text

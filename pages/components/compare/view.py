@@ -21,7 +21,7 @@ from typing import Any
 
 from conductor_core.analysis.compare import Names, RoundsCompared, RunsCompared, StepPair, outcome
 from conductor_core.analysis.compare_report import access, agents_of, headline, output_words, plan_word
-from conductor_core.analysis.conclusion import conclude
+from conductor_core.analysis.concluded import concluded
 from conductor_core.analysis.text_diff import beginning, compare_texts, shortened
 from conductor_core.run.costs import cost_so_far
 from conductor_core.run.graph_layout import RoundShape, lay_out
@@ -72,14 +72,14 @@ def _place(pair: StepPair, plans: TwoPlans) -> int:
 
 
 def _run(name: str, run: RunTrace) -> Json:
-    cost = cost_so_far(run)
+    cost, said = cost_so_far(run), concluded(run)
     return {
         "name": name,
         "run_id": run.run_id,
         "simulated": run.simulated,
         "status": run.status,
         "figures": [seconds(run.duration_ms), f"{run.usage.total_tokens:,} tok", cost.in_line],
-        "answer": None if run.answer is None else asdict(conclude(run.answer, run.task)),
+        "answer": None if said is None else asdict(said),
     }
 
 

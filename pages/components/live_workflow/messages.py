@@ -26,7 +26,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any, assert_never
 
-from conductor_core.analysis.conclusion import conclude
+from conductor_core.analysis.concluded import concluded
 from conductor_core.errors import ADVICE, OTHERWISE, InspectorError
 from conductor_core.run import events as ev
 from conductor_core.run.events import Event
@@ -238,7 +238,8 @@ def draft_steps(round_: RoundTrace, trace: RunTrace) -> tuple[DraftStep, ...]:
 
 def conclusion_of(trace: RunTrace) -> MessageJson | None:
     """Returns what the run's answer comes to, in a line; None: it has no answer."""
-    return None if trace.answer is None else asdict(conclude(trace.answer, trace.task))
+    found = concluded(trace)
+    return None if found is None else asdict(found)
 
 
 def shape_in_words(trace: RunTrace) -> str:

@@ -54,6 +54,15 @@ def test_a_run_says_what_its_answer_comes_to(answer: str | None, conclusion: dic
     assert comparison_document([trace, trace])["runs"][0]["conclusion"] == conclusion
 
 
+def test_an_echo_of_the_last_instruction_is_no_answer() -> None:
+    trace = fold(whole_run("r1"))
+    assert trace.last is not None
+    trace.last.instruction = "Combine the answers above into one."
+    trace.answer = "Combine the answers above into one."
+    found = run_document(trace)["conclusion"]
+    assert found["kind"] == "text"
+
+
 def test_the_exact_messages_are_in_the_whole_record_alone() -> None:
     trace = fold(whole_run("r1"))
     whole, short = run_document(trace, whole=True), run_document(trace)

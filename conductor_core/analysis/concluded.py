@@ -1,0 +1,16 @@
+"""What the answer of a run comes to, in view of all that its last step was asked: an echo of it is no answer."""
+
+from conductor_core.analysis.conclusion import Conclusion, conclude
+from conductor_core.run.trace import RunTrace
+
+
+def asked(trace: RunTrace) -> str:
+    """Returns the task, and below it the instruction of the step whose answer is the run's."""
+    if trace.last is None:
+        return trace.task
+    return f"{trace.task}\n{trace.last.instruction.replace('{question}', trace.task)}"
+
+
+def concluded(trace: RunTrace) -> Conclusion | None:
+    """Returns what a run's answer comes to; None: it has none."""
+    return None if trace.answer is None else conclude(trace.answer, asked(trace))
