@@ -100,7 +100,7 @@ def rerun_command(
                 return repeats.run(store, many, settings, dry_run=dry_run, as_json=as_json, quiet=quiet)
             rerun = Rerun(many.requests[0], many.forecast.each[0])
         if dry_run:
-            return print_preview(rerun.forecast, as_json=as_json)
+            return print_preview(rerun.forecast, as_json=as_json, max_usd=source.limits.max_usd)
         return _carry_out(store, rerun, settings, db, as_json=as_json, quiet=quiet)
 
 
@@ -243,7 +243,7 @@ def changed_workflow(source: RunTrace, agents: list[str], edit: Edit) -> Workflo
     return inputs.valid_workflow(edited, agents, source.limits, "")
 
 
-def print_preview(forecast: RerunPreview | None, *, as_json: bool) -> int:
+def print_preview(forecast: RerunPreview | None, *, as_json: bool, max_usd: float | None = None) -> int:
     """Prints what ``--dry-run`` shows. None: the run stopped before it had a plan, so all of it would run."""
     if forecast is None:
         forecast = RerunPreview(will_run=(), will_reuse=(), estimated_tokens=0, estimated_usd=None)
@@ -252,6 +252,9 @@ def print_preview(forecast: RerunPreview | None, *, as_json: bool) -> int:
         print_json(forecast.model_dump(mode="json"))
     else:
         print("\n".join(preview_lines(forecast)))
+        if max_usd is not None:
+            over = f"{forecast.most_usd:.6f} USD" if forecast.most_usd else "nothing that is known"
+            print(f"--max-usd {max_usd:g} may be exceeded by one call at most: {over}")
     return 0
 
 
@@ -263,7 +266,8 @@ def preview_lines(forecast: RerunPreview) -> list[str]:
         for step, what in sorted(steps, key=lambda pair: pair[0].index)
     ]
     total = f"about {forecast.estimated_tokens} tokens, {forecast.cost.in_line}"
-    return [*lines, f"{len(forecast.will_run)} to run, {len(forecast.will_reuse)} reused: {total}"]
+    on_top = f"; {forecast.on_top}" if forecast.on_top else ""
+    return [*lines, f"{len(forecast.will_run)} to run, {len(forecast.will_reuse)} reused: {total}{on_top}"]
 
 
 def _reused(step: StepForecast) -> str:

@@ -11,7 +11,8 @@ run that has its answer is never failed for what that answer cost. The limits:
 - Steps: ``max_steps`` bounds each workflow, and ``max_steps * (max_depth + 1)`` the calls to workers of the whole run:
   with one level of recursion twice the budget, as in the paper. Retries and reused steps do not count.
 - USD: what workers and Conductor cost. A call whose price is unknown is not counted, since nothing is known about it.
-  A limit of 0 allows free calls.
+  A limit of 0 allows free calls. A call begins once all that is under way would stay within the limit at its most: so
+  the limit is exceeded by no more than the most of one call.
 - Seconds: the whole run, planning included.
 """
 
@@ -226,11 +227,12 @@ def _limit(spec: WorkerSpec) -> int | None:
 
 @dataclass(slots=True)
 class LiveCall:
-    """A call that is going on, with estimated tokens. Price None: unknown."""
+    """A call that is going on, with estimated tokens. Price None: unknown. ``most_usd``: what it may cost at most."""
 
     price: Price | None
     input_tokens: int
     output_tokens: int = 0
+    most_usd: float = 0.0
 
     @property
     def usage(self) -> Usage:
@@ -254,6 +256,35 @@ class Budget:
         self._calls = sum(step.started_ms is not None for step in begun)
         self._known_usd = trace.known_usd
         self._live: dict[Path, LiveCall] = {}
+        self._admitted: dict[Path, float] = {}
+        self._settled = asyncio.Event()
+
+    async def room(self, path: Path, most_usd: float) -> None:
+        """Waits until what is spent, with all calls under way at their most, is within the budget in USD.
+
+        So a run exceeds its budget by no more than one call's most. ``most_usd``: of the call that is to begin.
+        Raises: LimitReached.
+        """
+        max_usd = self.limits.max_usd
+        if max_usd is None or not most_usd:
+            return
+        while self._under_way() and self._known_usd + self._under_way() >= max_usd:
+            await self._settled.wait()
+        self._check_before(most_usd)
+        self._admitted[path] = most_usd
+
+    def _check_before(self, most_usd: float) -> None:
+        """Raises: LimitReached, which says what the next call may cost."""
+        try:
+            self.check()
+        except LimitReached as error:
+            if error.limit != "usd" or not most_usd:
+                raise
+            raise LimitReached(f"{error}; the next call may cost up to {most_usd:.6f}", limit="usd") from error
+
+    def _under_way(self) -> float:
+        live = sum(max(call.most_usd, call.cost_usd or 0.0) for call in self._live.values())
+        return live + sum(self._admitted.values())
 
     def start_step(self) -> None:
         """Counts a step that is about to call its worker. Raises: LimitReached."""
@@ -267,15 +298,16 @@ class Budget:
             )
         self._calls += 1
 
-    def begin_call(self, path: Path, input_tokens: int, price: Price | None) -> LiveCall:
+    def begin_call(self, path: Path, input_tokens: int, price: Price | None, most_usd: float = 0.0) -> LiveCall:
         """Adds a call (of a step, or of the Conductor for a round). Its estimate counts until the call is settled.
 
         The caller raises its ``output_tokens`` as the answer streams, and checks. Raises: LimitReached; then the call
         must not be made, and does not count.
         """
-        call = self._live[path] = LiveCall(price, input_tokens)
+        self._admitted.pop(path, None)
+        call = self._live[path] = LiveCall(price, input_tokens, most_usd=most_usd)
         try:
-            self.check()
+            self._check_before(most_usd)
         except LimitReached:
             self.settle(path)
             raise
@@ -284,7 +316,10 @@ class Budget:
     def settle(self, path: Path, cost_usd: float | None = None) -> None:
         """Drops the estimate of a call that has ended, and counts its known cost."""
         self._live.pop(path, None)
+        self._admitted.pop(path, None)
         self._known_usd += cost_usd or 0.0
+        self._settled.set()
+        self._settled = asyncio.Event()
 
     def check(self) -> None:
         """Raises: LimitReached if tokens or USD are spent. Cheap: called for each piece of an answer."""

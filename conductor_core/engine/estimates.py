@@ -11,7 +11,7 @@ from typing import Literal, Protocol
 from conductor_core.chat.messages import ImagePart, Message, Usage, WorkerSpec, sum_of_costs
 from conductor_core.chat.usage import estimate_input_tokens, estimate_tokens
 from conductor_core.engine.prompts import Answer, build, expand, instruction_with_task
-from conductor_core.engine.rerun import RerunPreview, StepForecast
+from conductor_core.engine.rerun import RerunPreview, Rounds, StepForecast
 from conductor_core.engine.step import cost_of
 from conductor_core.run.costs import Cost
 from conductor_core.run.trace import RoundTrace, RunTrace, StepTrace
@@ -163,14 +163,16 @@ def forecast(
     give_question: bool = False,
     images: tuple[ImagePart, ...] = (),
     turns_before: tuple[Message, ...] = (),
+    rounds: Rounds = Rounds(),  # noqa: B008  frozen
 ) -> RerunPreview:
     """Predicts the tokens and the cost of a new run of ``workflow``, in which every step runs. Calls nothing.
 
     What a step reads is exact but for the answers in it. Each answer counts as ``answer_tokens``, or as the most that
-    its worker may write where that is less. An inner round of the Conductor counts as one answer, at an unknown cost.
+    its worker may write where that is less. An inner round of the Conductor counts as one answer, at an unknown cost;
+    it comes on top, as the preview says.
 
     Args:
-        workflow: valid for ``specs``.
+        workflow: valid for ``specs``. rounds: what recorded rounds spent.
     """
     workers = {spec.name: spec for spec in specs}
     answers: dict[int, Answer] = {}
@@ -199,6 +201,8 @@ def forecast(
         will_reuse=(),
         estimated_tokens=sum(step.estimated_tokens for step in steps),
         estimated_usd=sum_of_costs(step.estimated_usd for step in steps),
+        rounds_on_top=sum(step.agent == CONDUCTOR_AGENT for step in steps),
+        rounds=rounds,
     )
 
 

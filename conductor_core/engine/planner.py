@@ -386,11 +386,15 @@ class _Writing:
         """Streams the completion. Returns what it used, and its cost if the provider states one."""
         budget, name = self._state.budget, self._conductor.info.name
         messages = self._conductor.messages(self._request)
+        price = self._conductor.info.price
+        longest = longest_plan(messages, self._state.settings.plan_max_tokens)
+        most_usd = 0.0 if price is None else price.cost_usd(longest)
+        await budget.room(self._round, most_usd)
         self._started_ms = self._recorder.now_ms()
         if not again:
             await self._recorder.emit(self._started(messages))
         # Counted under the path of the step that opened the round, which makes no other call.
-        call = self._call = budget.begin_call(self._round, estimate_input_tokens(messages), self._conductor.info.price)
+        call = self._call = budget.begin_call(self._round, estimate_input_tokens(messages), price, most_usd)
         ended = False
         try:
             async with closing(self._conductor.write(self._request)) as stream:

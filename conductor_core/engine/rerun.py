@@ -1,16 +1,18 @@
 """Previews a re-run: which steps will run, which are reused, why, and the estimated cost."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
-from conductor_core.chat.messages import INCOMPLETE, ConductorInfo, Usage, WorkerSpec, sum_of_costs
+from conductor_core.chat.messages import INCOMPLETE, ConductorInfo, Message, Usage, WorkerSpec, sum_of_costs
 from conductor_core.chat.usage import estimate_tokens
-from conductor_core.engine.prompts import Answer, StepInputs, digest_text
+from conductor_core.engine.budgets import ASSUMED_OUTPUT_TOKENS, longest_answer, longest_question
+from conductor_core.engine.prompts import Answer, StepInputs, digest_text, expand
 from conductor_core.engine.request import carried
 from conductor_core.engine.reuse import EarlierAnswers, origin, whole
 from conductor_core.engine.step import cost_of
 from conductor_core.run.costs import Cost
 from conductor_core.run.request import GivenOutput, Overrides
+from conductor_core.run.spent import spent_on
 from conductor_core.run.trace import RoundTrace, RunTrace, StepTrace
 from conductor_core.run.values import Path, label
 from conductor_core.workflow.edits import Origins, compare, replace_step
@@ -41,10 +43,22 @@ class StepForecast(Frozen):
     estimated_usd: float | None = 0.0
 
 
+class Rounds(Frozen):
+    """The least and the most that recorded rounds spent; None: none is recorded.
+
+    ``usd`` is None also if a price is unknown.
+    """
+
+    tokens: tuple[int, int] | None = None
+    usd: tuple[float, float] | None = None
+
+
 class RerunPreview(Frozen):
     """The steps that will run and those that are reused, each ascending, and the sums of those that will run.
 
     A step whose output a person gives counts as reused. ``will_skip``: the run ends before these, or without them.
+    ``rounds_on_top``: how many steps that will run ask the Conductor, without a recorded round. These rounds are in no
+    sum; ``rounds`` says what others spent. ``most_usd``: what a single call may cost at most, where prices are known.
     """
 
     will_run: tuple[StepForecast, ...]
@@ -52,6 +66,26 @@ class RerunPreview(Frozen):
     will_skip: tuple[int, ...] = ()
     estimated_tokens: int
     estimated_usd: float | None
+    rounds_on_top: int = 0
+    rounds: Rounds = Rounds()
+    most_usd: float = 0.0
+
+    @property
+    def on_top(self) -> str:
+        """Says that the rounds of steps that ask the Conductor come on top of the estimate; empty: there are none."""
+        if not self.rounds_on_top:
+            return ""
+        what = "a round" if self.rounds_on_top == 1 else f"{self.rounds_on_top} rounds"
+        if self.rounds.tokens is None:
+            return f"{what} of the Conductor {'comes' if self.rounds_on_top == 1 else 'come'} on top: none is recorded"
+        least, most = self.rounds.tokens
+        tokens = f"{least:,}" if least == most else f"{least:,} to {most:,}"
+        usd = ""
+        if self.rounds.usd is not None:
+            low, high = (str(Cost(each, each)) for each in self.rounds.usd)
+            usd = f", {low}" if low == high else f", {low} to {high}"
+        comes = "comes" if self.rounds_on_top == 1 else "come"
+        return f"{what} of the Conductor {comes} on top, by the recorded ones {tokens} tokens{usd} each"
 
     @property
     def cost(self) -> Cost:
@@ -144,7 +178,22 @@ def preview(
         will_skip=tuple(index for index in range(len(workflow.steps)) if index not in needed),
         estimated_tokens=sum(forecast.estimated_tokens for forecast in will_run),
         estimated_usd=sum_of_costs(forecast.estimated_usd for forecast in will_run),
+        rounds_on_top=sum(
+            forecast.agent == CONDUCTOR_AGENT and not looked_up.has_round(forecast.index) for forecast in will_run
+        ),
+        rounds=recorded_rounds([source]),
+        most_usd=max((_most_usd(looked_up, forecast.index, answers, workers) for forecast in will_run), default=0.0),
     )
+
+
+def recorded_rounds(runs: Iterable[RunTrace]) -> Rounds:
+    """Returns what the rounds that steps of ``runs`` opened have spent."""
+    spent = [spent_on(run, step) for run in runs for step in run.walk() if step.round is not None and step.answered]
+    if not spent:
+        return Rounds()
+    tokens = [each.usage.total_tokens for each in spent]
+    usd = [each.cost_usd for each in spent if each.cost_usd is not None]
+    return Rounds(tokens=(min(tokens), max(tokens)), usd=(min(usd), max(usd)) if len(usd) == len(spent) else None)
 
 
 class _LookedUp:
@@ -155,6 +204,11 @@ class _LookedUp:
         self.recorded = EarlierAnswers(source)
         self.changes = compare(source.root.workflow or Workflow(steps=()), workflow, origins)
         self._asked = {(step.agent, step.instruction) for step in source.walk() if step.answered}
+
+    def has_round(self, index: int) -> bool:
+        """Whether the source's record has a round of this step of the Conductor, by which it is estimated."""
+        then = self.before(index)
+        return then is not None and then.answered and then.agent == CONDUCTOR_AGENT
 
     def before(self, index: int) -> StepTrace | None:
         """Returns the source's step that became step ``index``; None: the step is new."""
@@ -239,6 +293,29 @@ class _LookedUp:
         if any(self.changes.steps[earlier].changed for earlier in self.workflow.reads(index)):
             return "a step it reads changed"
         return "its agent's model or parameters changed"
+
+
+def _most_usd(
+    looked_up: _LookedUp, index: int, answers: Mapping[int, Answer], workers: Mapping[str, WorkerSpec]
+) -> float:
+    """Returns what the step's call may cost at most: no answer has more tokens than its worker may write."""
+    workflow, task = looked_up.workflow, looked_up.source.task
+    spec = workers.get(workflow.steps[index].agent)
+    if spec is None or spec.price is None:
+        return 0.0
+    told = [
+        *looked_up.source.conversation,
+        Message(role="user", content=expand(workflow.steps[index].instruction, task)),
+    ]
+    read = 0
+    for earlier in workflow.reads(index):
+        step = workflow.steps[earlier]
+        told.append(Message(role="user", content=expand(step.instruction, task)))
+        if earlier in answers:
+            told.append(Message(role="assistant", content=answers[earlier].turn))
+        else:
+            read += ASSUMED_OUTPUT_TOKENS if step.agent not in workers else longest_answer(workers[step.agent])
+    return spec.price.cost_usd(Usage(input_tokens=longest_question(told) + read, output_tokens=longest_answer(spec)))
 
 
 def _forecast(looked_up: _LookedUp, index: int, reason: str, workers: Mapping[str, WorkerSpec]) -> StepForecast:

@@ -16,7 +16,7 @@ from conductor_core.chat.messages import (
 )
 from conductor_core.chat.progress import Progress, watching
 from conductor_core.chat.usage import estimate_input_tokens, tokens_of
-from conductor_core.engine.budgets import LiveCall
+from conductor_core.engine.budgets import LiveCall, longest_usd
 from conductor_core.engine.prompts import Answer, StepInput, digest_text, loaded
 from conductor_core.engine.recorder import DeltaBuffer, Piece, closing
 from conductor_core.engine.retries import CallSequence, NextCall, name_the_limit
@@ -159,11 +159,14 @@ class StepCall:
     async def _call(self) -> Finished:
         """Makes one call, from its first byte to its last chunk. Raises: WorkerError."""
         self._asked = False
+        price, messages = self._spec.price, self._step_input.context.messages
+        most_usd = 0.0 if price is None else longest_usd(price, self._spec, messages)
+        await self._budget.room(self._path, most_usd)
         if self._calls == 1:
             await self._start()
         messages = await self._messages()
         self._begin_attempt()
-        self._live = self._budget.begin_call(self._path, self._input_tokens, self._spec.price)
+        self._live = self._budget.begin_call(self._path, self._input_tokens, price, most_usd)
         self._asked = True
         answer = self._sequence.worker.answer(messages)
         try:

@@ -4,6 +4,7 @@ The Run page shows it while no run is open. Nothing is sent before the person ru
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 
 import streamlit as st
 
@@ -11,11 +12,11 @@ from conductor_core.chat.messages import WorkerSpec, conversation_of, images_in
 from conductor_core.engine.estimates import ANSWER_TOKENS, forecast, usual_answer_tokens
 from conductor_core.engine.models import cast_of
 from conductor_core.engine.pools import pool_info
-from conductor_core.engine.rerun import RerunPreview
+from conductor_core.engine.rerun import RerunPreview, Rounds, recorded_rounds
 from conductor_core.errors import InspectorError
 from conductor_core.run.values import PoolInfo
 from conductor_core.workflow.edits import Origins, compare
-from conductor_core.workflow.model import Workflow
+from conductor_core.workflow.model import CONDUCTOR_AGENT, Workflow
 from conductor_core.workflow.templates import Cast
 from pages.components.app import address
 from pages.components.app.security import browser_id
@@ -37,6 +38,7 @@ APART = (
 _SHOWN, _READ, _WRITTEN, _FAULT = "new-plan-shown", "new-plan-read", "new-plan-written", "new-plan-fault"
 _PLACE, _NOTE = "new-plan-place", "new-plan-note"
 _RUNS_READ = 50
+_ROUNDS_READ = 20
 NO_TASK = "There is no task yet: type one above."
 
 
@@ -105,6 +107,7 @@ def plan_state(edited: Editing, specs: Sequence[WorkerSpec], pool: str) -> PlanS
             give_question=edited.give_question,
             images=tuple(images_in(asked.content)),
             turns_before=tuple(before),
+            rounds=_rounds() if _asks_again(workflow) else Rounds(),
         )
         return expected if edited.of == "new" else _with_changes(expected, edited.original, workflow, draft.origins)
 
@@ -192,6 +195,23 @@ def _answer_tokens(pool: str) -> int:
         return usual_answer_tokens(pool, current().store.runs(_RUNS_READ))
     except InspectorError:  # the database is damaged, which the page says
         return ANSWER_TOKENS
+
+
+def _asks_again(workflow: Workflow) -> bool:
+    return any(step.agent == CONDUCTOR_AGENT for step in workflow.steps)
+
+
+@st.cache_data(ttl=60, max_entries=1, show_spinner=False)
+def _rounds() -> Rounds:
+    """Returns what the rounds of the latest runs spent, as far as they can be read."""
+    store, traces = current().store, []
+    try:
+        for run in store.runs(_ROUNDS_READ):
+            with suppress(InspectorError):
+                traces.append(store.trace(run.run_id)[0])
+    except InspectorError:  # the database is damaged, which the page says
+        return Rounds()
+    return recorded_rounds(traces)
 
 
 def _draft() -> Draft | None:

@@ -200,9 +200,10 @@ def _in_words(forecast: RerunPreview | None, editing: Editing) -> str:
     if not runs:
         return f"↺ **{reused}** reused: nothing has changed, nothing to pay"
     cost = inert(forecast.cost.in_line)
+    on_top = f" · {inert(forecast.on_top)}" if forecast.on_top else ""
     kept = f" · ↺ **{reused}** reused" if reused else ""
     first = "nothing is sent yet · " if editing.of == "new" else ""
-    return f"{first}▶ **{runs}** will run{kept} · about {forecast.estimated_tokens:,} tokens, {cost}"
+    return f"{first}▶ **{runs}** will run{kept} · about {forecast.estimated_tokens:,} tokens, {cost}{on_top}"
 
 
 def _numbers(forecasts: tuple[StepForecast, ...]) -> str:

@@ -1,6 +1,8 @@
 """What a run costs with a Conductor on a server: counted, or said to be unknown; never nothing."""
 
 import dataclasses
+import json
+import re
 from pathlib import Path
 
 import pytest
@@ -80,3 +82,23 @@ def test_a_batch_says_what_is_known_of_its_cost(cli: CommandLine, where: list[st
     said = cli("run", "--tasks", str(file), *where)
     assert "· at least $0.000222" in said.err.splitlines()[-1]
     assert "at least $0.000111" in said.out.splitlines()[0], "a task of it"
+
+
+def test_a_budget_in_usd_is_exceeded_by_no_more_than_one_calls_most(
+    cli: CommandLine, provider: ScriptedProvider, where: list[str], tmp_path: Path
+) -> None:
+    """Four steps that could all begin at once; each of their calls may cost 0.02 USD, and does."""
+    pool = Path(where[1])
+    pool.write_text(pool.read_text().replace("timeout_s = 30", "timeout_s = 30\nparams = { max_tokens = 2000 }"))
+    plan, db = tmp_path / "wide.json", ["--db", tmp_path / "runs.sqlite3"]
+    steps = [{"agent": "alpha", "instruction": f"Write {number}.", "access_list": []} for number in range(4)]
+    plan.write_text(json.dumps({"steps": steps}))
+    provider.always(Answer("long", (10, 2000)))
+    most = 0.021
+    ran = cli("run", "x", "--workflow", plan, "--max-usd", 0.03, *where[:2], "--json", *db)
+    assert (ran.code, ran.document["error"]["code"]) == (1, "LimitReached")
+    assert 0.03 <= ran.document["cost_usd"] < 0.03 + most
+    assert len(provider.completions) == 2, "two calls at their most are all that begins within 0.03 USD"
+    assert re.search(r"0\.040020 of 0\.03 USD; the next call may cost up to 0\.02\d{4}", ran.err), ran.err
+    dry = cli("rerun", ran.document["run_id"], "--dry-run", "--max-usd", 0.05, *db)
+    assert re.search(r"--max-usd 0\.05 may be exceeded by one call at most: 0\.02\d{4} USD", dry.out), dry.out

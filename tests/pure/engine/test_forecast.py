@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from conductor_core.chat.messages import Price, Usage, WorkerSpec
 from conductor_core.engine.estimates import ANSWER_TOKENS, forecast, usual_answer_tokens
+from conductor_core.engine.rerun import Rounds
 from conductor_core.workflow.model import CONDUCTOR_AGENT, QUESTION, Step, Workflow
 
 PAID = WorkerSpec(name="paid", provider="openai", model="m", usd_per_mtok=Price(input=1, output=10))
@@ -43,6 +44,17 @@ def test_an_unknown_cost_stays_unknown_and_what_is_known_is_said(agent: str) -> 
     assert found.estimated_usd is None
     assert found.cost.usd is None
     assert found.cost.known_usd > 0
+
+
+def test_a_round_of_the_conductor_comes_on_top_with_a_range_from_recorded_ones() -> None:
+    assert forecast(chain("paid"), SPECS, "task").on_top == ""
+    one = forecast(chain("paid", CONDUCTOR_AGENT), SPECS, "task")
+    assert one.on_top == "a round of the Conductor comes on top: none is recorded"
+    rounds = Rounds(tokens=(800, 2100), usd=(0.5, 2.0))
+    two = forecast(chain(CONDUCTOR_AGENT, "paid", CONDUCTOR_AGENT), SPECS, "task", rounds=rounds)
+    assert two.on_top == (
+        "2 rounds of the Conductor come on top, by the recorded ones 800 to 2,100 tokens, $0.5000 to $2.00 each"
+    )
 
 
 @given(st.lists(st.sampled_from(["paid", "short", "unpriced"]), max_size=6))

@@ -1,3 +1,5 @@
+import asyncio
+
 import pytest
 
 from conductor_core.chat.messages import Message, Price, Usage
@@ -101,3 +103,23 @@ def test_calls_are_bounded_by_steps_and_depth() -> None:
 def test_time_is_told_in_seconds() -> None:
     budget, _ = budget_of(max_seconds=2.5)
     assert str(budget.out_of_time()) == "the time limit of this run is reached: 2.5 s, planning included"
+
+
+async def test_a_call_begins_once_all_under_way_stays_within_the_budget_at_its_most() -> None:
+    budget, _ = budget_of(max_usd=10.0)
+    await budget.room((0,), 8.0)
+    budget.begin_call((0,), 1, PRICE, 8.0)
+    await budget.room((1,), 9.0)
+    third = asyncio.create_task(budget.room((2,), 1.0))
+    await asyncio.sleep(0)
+    assert not third.done(), "8 and 9 USD may be spent already, of 10"
+    budget.begin_call((1,), 1, PRICE, 9.0)
+    await budget.room((3,), 0.0)  # what is free waits for nothing
+    budget.settle((0,), 2.0)
+    await asyncio.sleep(0)
+    assert not third.done()
+    budget.settle((1,), 3.0)
+    await third
+    budget.settle((9,), 5.0)
+    with pytest.raises(LimitReached, match=r"10\.000000 of 10 USD; the next call may cost up to 7\.500000"):
+        budget.begin_call((2,), 0, PRICE, 7.5)

@@ -389,6 +389,7 @@ async def test_what_a_new_recursion_will_cost_is_not_known() -> None:
     assert (recursion.index, recursion.reason) == (5, "new step")
     assert (recursion.estimated_usd, told.estimated_usd) == (None, None)
     assert recursion.estimated_tokens == 15
+    assert told.on_top == "a round of the Conductor comes on top: none is recorded"
 
 
 RECURSION = workflow_of(("a", "x", ()), (CONDUCTOR_AGENT, "again", (0,)))
