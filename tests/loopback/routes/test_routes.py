@@ -231,7 +231,7 @@ async def test_katex_is_served_from_here_and_nothing_beside_it(served: Served) -
 async def test_a_page_follows_an_overlong_plan_to_its_end_at_little_cost(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """65,536 of 1.9 million commas, twice: little is read and sent."""
+    """It is stopped at its limit of tokens, twice: little of 1.9 million commas is read and sent."""
     text = "model_id = [" + "," * 1_900_000
     read: list[int] = []
 
@@ -250,7 +250,7 @@ async def test_a_page_follows_an_overlong_plan_to_its_end_at_little_cost(
     assert sum(map(len, messages)) < 3_000_000
     last = json.loads(messages[-1])["run"]
     assert (last["status"], last["error_code"]) == ("failed", "PlanRejected")
-    assert "longer than 65,536 bytes" in last["error"]
+    assert "reached its limit of" in last["error"]
     assert 0 < sum(read) < 2 * 100 * 65_536, "a long text is read again only when it has grown by a share"
 
 
