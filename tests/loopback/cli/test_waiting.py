@@ -155,7 +155,7 @@ def test_an_edit_of_a_step_that_has_run_is_refused_and_nothing_goes_on(
 def test_bad_input_is_one_clear_line(
     capsys: pytest.CaptureFixture[str], db: str, plan: str, arguments: list[str], said: str
 ) -> None:
-    run_id = waiting_run(capsys, db, plan) if "RUN" in arguments else ""
+    run_id = waiting_run(capsys, db, plan) if arguments[0] != "run" else ""
     assert main([*(run_id if each == "RUN" else each for each in arguments), "--db", db]) == 2
     errors = capsys.readouterr().err.strip().splitlines()
     assert len(errors) == 1
