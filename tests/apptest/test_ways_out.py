@@ -68,7 +68,7 @@ def test_the_simulated_pool_leaves_a_dead_conductor_too(visit: Visit, monkeypatc
     state = {run_settings.POOL: "paper", run_settings.CONDUCTOR: DEAD.name}
     found: Future[Preflight] = Future()
     found.set_result(Preflight(parts=parts))
-    monkeypatch.setattr(preflight, "_look", lambda *_: found)
+    monkeypatch.setattr(preflight, "_begin_checks", lambda *_: found)
     app = visit(state=dict(state))
     app.button("use-simulated").click().run()
     assert app.session_state[run_settings.POOL] == "rehearsal"
