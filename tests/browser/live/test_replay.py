@@ -142,7 +142,7 @@ def test_a_link_carries_the_moment(kept: Callable[..., str], open_page: OpenPage
     for _ in range(2):
         expect(_clock(page)).to_have_text("0:05.0 / 0:07.0")
         expect(page.locator('.pane[data-step="1"] .prose')).to_have_text("42")
-        expect(page.locator('.pane[data-step="2"]')).to_have_attribute("data-status", "waiting")
+        expect(page.locator('.pane[data-step="2"]')).to_have_attribute("data-status", "slot")
         expect(page.get_by_role("button", name="Play", exact=True)).to_be_visible()
         page.reload()
     expect(_clock(page)).to_have_text("0:05.0 / 0:07.0")
@@ -166,7 +166,7 @@ def test_a_connection_that_ends_late_leaves_the_moment(kept: Callable[..., str],
     connections[0].close()
     page.wait_for_timeout(1_000)
     assert len(connections) == 1
-    expect(page.locator('.pane[data-step="2"]')).to_have_attribute("data-status", "waiting")
+    expect(page.locator('.pane[data-step="2"]')).to_have_attribute("data-status", "slot")
     page.keyboard.press("Escape")
     expect(page.locator('.pane[data-step="2"]')).to_have_attribute("data-status", "completed")
 

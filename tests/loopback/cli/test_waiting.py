@@ -146,7 +146,7 @@ def test_an_edit_of_a_step_that_has_run_is_refused_and_nothing_goes_on(
     [
         (["run", "x", "--gate", "sometimes"], "'sometimes' is no gate: give plan, steps, step:N, usd:X or provider"),
         (["run", "--tasks", "f.jsonl", "--gate", "plan"], "--gate is for one TASK"),
-        (["approve", "nobody"], "there is no database"),
+        (["approve", "nobody"], "there is no run 'nobody'"),
         (["approve", "RUN", "--step", "7"], "--step 7: that does not wait for an approval; step 0 of run"),
         (["approve", "RUN", "--step", "0", "--all"], "give --step, or --all or --workflow, not both"),
         (["deny", "RUN", "--step", "1"], "--step 1: that does not wait"),
