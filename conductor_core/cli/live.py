@@ -4,6 +4,7 @@ import asyncio
 import sys
 from collections.abc import Coroutine, Iterable, Iterator
 from contextlib import aclosing
+from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, assert_never
 
@@ -323,7 +324,7 @@ def _step_line(event: ev.StepEvent, trace: RunTrace) -> str | None:
             spent = spent_on(trace, step)
             whole = step.round is not None
             took, tokens = duration(event.duration_ms), (spent if whole else event).usage.output_tokens
-            cost = (spent.cost if whole else cost_of_call(event)).in_line
+            cost = (spent.cost if whole else replace(cost_of_call(event), at_most=spent.cost_at_most)).in_line
             how = f" · {ended}" if (ended := failed_calls.ended(step)) else ""
             word = "done" if step.ending == "completed" else step.ending
             return f"{head} {word} in {took} · {tokens} tokens out · {cost}{cut}{how}"

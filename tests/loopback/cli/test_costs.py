@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.command_line import CommandLine, conductor_and_workers
-from tests.support.provider import Answer, Call, Reply, ScriptedProvider
+from tests.support.provider import Answer, Call, Reply, ScriptedProvider, delta, sse
 
 STEPS_USD = 3 * (7 * 1.0 + 3 * 10.0) / 1e6
 """Of the three steps, by the provider's count and the pool's price."""
@@ -102,3 +102,17 @@ def test_a_budget_in_usd_is_exceeded_by_no_more_than_one_calls_most(
     assert re.search(r"0\.040020 of 0\.03 USD; the next call may cost up to 0\.02\d{4}", ran.err), ran.err
     dry = cli("rerun", ran.document["run_id"], "--dry-run", "--max-usd", 0.05, *db)
     assert re.search(r"--max-usd 0\.05 may be exceeded by one call at most: 0\.02\d{4} USD", dry.out), dry.out
+
+
+def test_what_a_cache_without_a_price_saved_is_not_known_so_a_cost_is_the_most(
+    cli: CommandLine, provider: ScriptedProvider, where: list[str], tmp_path: Path
+) -> None:
+    usage = {"prompt_tokens": 100, "completion_tokens": 5, "prompt_tokens_details": {"cached_tokens": 90}}
+    provider.always(Reply([sse(delta("42", finish="stop")), sse({"choices": [], "usage": usage}), sse("[DONE]")]))
+    plan = tmp_path / "one.json"
+    plan.write_text(json.dumps({"steps": [{"instruction": "{question}", "agent": "alpha", "access_list": []}]}))
+    step, run = cli("run", "What?", "--workflow", plan, *where).err.splitlines()[-2:]
+    assert step.endswith("5 tokens out · at most $0.000150")
+    assert "at most $0.000150 at list price; what the provider's cache saved is not known" in run
+    ended = cli("run", "What?", "--json", "--workflow", plan, *where).document
+    assert (ended["cost_basis"], ended["at_most"]) == ("at_most", True)

@@ -93,7 +93,8 @@ export class Strip {
 
   showCost(model) {
     const { total, known } = model.cost()
-    setText(this.cost, usdInLine(total, known))
+    const most = model.run.cost_at_most && total > 0 ? "at most " : ""
+    setText(this.cost, `${most}${usdInLine(total, known)}`)
     const how = basis(model.run)
     this.cost.title = `What this run itself spent, Conductor and workers${how ? `, ${how}` : ""}${total === null ? ": the price of a part is unknown" : ""}`
   }
