@@ -10,7 +10,7 @@ of the marked texts whose value is given. Exits with 1 if the kept half misses a
 import argparse
 
 from conductor_core.analysis.conclusion import conclude
-from tests.support.answers import Half, labelled_answers, score
+from tests.support.answers import Half, labelled_answers, of_second_reader, score
 
 PRECISION, RECALL = 0.98, 0.8
 HALVES: tuple[Half, ...] = ("developing", "kept")
@@ -29,6 +29,8 @@ def main() -> int:
             f"{half:<10} {len(of_half)} texts, {found.marked} marked, {tempting} tempting: given {found.given}, "
             f"right {found.right}, precision {found.precision:.3f}, recall {found.recall:.3f}"
         )
+        theirs = score(of_second_reader(of_half))
+        print(f"{'':<10} by the second reader's labels precision {theirs.precision:.3f}, recall {theirs.recall:.3f}")
         if wrong and half == "developing":
             for each in found.wrong:
                 said = conclude(each.text, each.prompt)

@@ -184,6 +184,7 @@ def plan_schema(shape: PlanShape) -> dict[str, Any]:
 
     A schema cannot say "earlier than this step", so validation checks that.
     """
+    earlier = list(range(max(1, shape.max_steps - 1)))
     step = {
         "type": "object",
         "properties": {
@@ -192,7 +193,8 @@ def plan_schema(shape: PlanShape) -> dict[str, Any]:
             "access_list": {
                 "anyOf": [
                     {"type": "string", "enum": ["all"]},
-                    {"type": "array", "items": {"type": "integer", "enum": list(range(max(1, shape.max_steps - 1)))}},
+                    # Without a bound a small model writes "0, 0, 0" up to its last token.
+                    {"type": "array", "items": {"type": "integer", "enum": earlier}, "maxItems": len(earlier)},
                 ]
             },
         },

@@ -251,7 +251,7 @@ class RemoteConductor:
             if self._constrained and self._server is None:
                 self._server = await self._identified()
             asked = self._client.ask(
-                messages, self._body(request, messages), unnamed=_UNNAMED, sorts=False, logprobs=logprobs
+                messages, self._body(request, messages), unnamed=_UNNAMED, retracts=False, logprobs=logprobs
             )
             async with aclosing(asked) as chunks:
                 async for chunk in chunks:

@@ -54,8 +54,6 @@ _SIGNS = frozenset("<[◁")
 """Every tag and token begins with one of these."""
 _MOST_KEPT = 65_536
 """Characters of what follows a turn token that the record keeps."""
-_OPEN, _CLOSE = "<think>", "</think>"
-"""Around reasoning that is passed on to later steps."""
 
 Delta = TextDelta | ReasoningDelta | TextWasReasoning
 
@@ -63,16 +61,17 @@ Delta = TextDelta | ReasoningDelta | TextWasReasoning
 class AnswerText:
     """Sorts the chunks of one answer. ``departures`` says, at its end, what was cut off and why."""
 
-    def __init__(self, messages: Sequence[Message] = (), *, passed: bool = False) -> None:
+    def __init__(self, messages: Sequence[Message] = (), *, passed: bool = False, retracts: bool = True) -> None:
         """Begins an answer.
 
         Args:
             messages: what the model was sent. A tag or token in them may be a part of the answer.
             passed: keeps reasoning, however it came, in the text between ``<think>`` tags, so that later steps see it.
+            retracts: whether a closing tag alone on its line makes what came before reasoning (``TextWasReasoning``).
         """
         asked = "\n".join(message.text for message in messages)
         self._thoughts = _Thoughts(passed=passed)
-        lone = () if passed else _LONE
+        lone = _LONE if retracts and not passed else ()
         self._body = _Body(tuple(token for token in (*TURN_TOKENS, *lone) if token not in asked))
 
     @property

@@ -552,7 +552,7 @@ class ModelClient:
         *,
         unnamed: Sequence[Sequence[str]] = (),
         passed: bool = False,
-        sorts: bool = True,
+        retracts: bool = True,
         logprobs: list[Any] | None = None,
     ) -> AsyncGenerator[Chunk]:
         """Streams an answer; the last chunk is ``Finished``.
@@ -562,7 +562,7 @@ class ModelClient:
         Args:
             messages: what ``body`` says, for what can only be told with it.
             unnamed: parameters of ours that are left out, in this order, if the server refuses without naming any.
-            passed: keeps reasoning in the text. sorts: whether reasoning and template tokens are taken off the text.
+            passed, retracts: see ``AnswerText``.
             logprobs: gets what the events told of the probabilities of tokens, as it came.
 
         Raises: ServerFault.
@@ -574,7 +574,7 @@ class ModelClient:
                 sent, departures = self.refusals.applied(body)
                 async with self._post(sent, key) as exchange:
                     if exchange.response.status_code == 200:
-                        reading = _Reading(self, exchange, AnswerText(messages, passed=passed) if sorts else None)
+                        reading = _Reading(self, exchange, AnswerText(messages, passed=passed, retracts=retracts))
                         async with aclosing(self._read(exchange, reading)) as chunks:
                             async for chunk in chunks:
                                 yield chunk
@@ -663,7 +663,7 @@ class ModelClient:
 class _Reading:
     """Reads one answer: what of it can be shown, and whether it is whole."""
 
-    def __init__(self, client: ModelClient, exchange: Exchange, answer: AnswerText | None) -> None:
+    def __init__(self, client: ModelClient, exchange: Exchange, answer: AnswerText) -> None:
         self._client, self._exchange, self._answer = client, exchange, answer
         self.reader = client.dialect.reader()
         self._masked = MaskedChunks(masking.known())
@@ -696,7 +696,7 @@ class _Reading:
                 if shown is None:
                     yield None
                 else:
-                    yield from self._sorted(shown)
+                    yield from self._answer.feed(shown)
         if self.reader.extras_size > self._allowed:
             raise self._client.too_large()
         self._exchange.marked = self._exchange.marked or self.reader.stopped
@@ -708,9 +708,8 @@ class _Reading:
     def rest(self) -> Iterator[Delta]:
         """Yields what was held back: nothing follows any more."""
         for rest in self._masked.end():
-            yield from self._sorted(rest)
-        if self._answer is not None:
-            yield from self._answer.rest()
+            yield from self._answer.feed(rest)
+        yield from self._answer.rest()
 
     def finished(self, prompt_tokens: int, departures: tuple[Departure, ...]) -> Finished:
         """Returns the end of the answer. Raises: ServerFault if it is not whole."""
@@ -722,11 +721,8 @@ class _Reading:
             words = "the stream ended without a finish reason, so the answer is not whole; try again"
             raise ServerFault("cut", f"{self._client.who}: {words}")
         finished = self.reader.finished(prompt_tokens)
-        found = (*departures, *finished.departures, *(self._answer.departures if self._answer is not None else ()))
+        found = (*departures, *finished.departures, *self._answer.departures)
         return hidden(finished.model_copy(update={"departures": found}), masking.known())
-
-    def _sorted(self, chunk: TextDelta | ReasoningDelta) -> Iterable[Delta]:
-        return (chunk,) if self._answer is None else self._answer.feed(chunk)
 
     def _unreadable(self, error: ValueError) -> ServerFault:
         return ServerFault("failed", f"{self._client.who}: sent {error}; check that base_url is such an API's")

@@ -110,6 +110,8 @@ async def _models_of(client: ModelClient) -> tuple[str, int | None]:
         raise WorkerRefused(f"worker {spec.name}: what answers at {url.host} is no model server; check base_url")
     names = sorted({name.removeprefix("models/") for name, _ in models})
     if {spec.model, f"{spec.model}:latest"}.isdisjoint(names):
+        if [owner for _, owner in models] == ["llamacpp"]:
+            return f"reached; llama.cpp answers any name with its one model, {names[0]}", None
         listed = one_line(", ".join(names), limit=200) or "none"
         raise WorkerModelUnknown(
             f"worker {spec.name}: {spec.model} is not among the server's models ({listed}); check model"

@@ -243,6 +243,24 @@ async def test_an_answer_ends_where_the_model_begins_to_talk_to_itself(token: st
     assert "chat template" in departure.in_words
 
 
+async def test_a_plan_ends_where_the_model_begins_to_talk_to_itself(provider: ScriptedProvider) -> None:
+    other = f"\n<|im_start|>user\nAnother task\n<|im_start|>assistant\n{PLAN.replace('one', 'other')}"
+    provider.then(Reply([sse(delta(f"{PLAN}<|im_end|>{other}"), delta(finish="stop"), "[DONE]")]))
+    got = await ask("conductor", provider)
+    assert got.text == PLAN
+    assert got.departures == (Departure(kind="turn_token", what="<|im_end|>", text=other),)
+
+
+@pytest.mark.parametrize("tag", ["<think>{}</think>", "<|channel|>analysis<|message|>{}<|end|><|start|>assistant"])
+async def test_what_a_conductor_thinks_in_its_text_is_told_apart_from_its_plan(
+    tag: str, provider: ScriptedProvider
+) -> None:
+    final = "<|channel|>final<|message|>" if "channel" in tag else ""
+    provider.then(Reply([sse(*parts(tag.format("hm"), final, PLAN), delta(finish="stop"), "[DONE]")]))
+    got = await ask("conductor", provider)
+    assert (got.text, got.reasoning.partition("<|")[0]) == (PLAN, "hm")
+
+
 def picky(*refused: str, named: bool = True) -> Any:
     """A server that refuses parameters, one at a time."""
 

@@ -6,7 +6,7 @@ labelled.
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -24,6 +24,7 @@ class LabelledAnswer:
     Attributes:
         prompt: all that the model was asked.
         want: the readings that count as right; empty: the text marks no value.
+        second: the same by another reader, who knew the rules of marks and nothing else.
         tempting: it marks none, but has words or signs that a rule could take for a mark.
     """
 
@@ -34,6 +35,7 @@ class LabelledAnswer:
     prompt: str
     text: str
     want: tuple[str, ...]
+    second: tuple[str, ...]
     tempting: bool
 
 
@@ -68,10 +70,16 @@ def labelled_answers() -> list[LabelledAnswer]:
                 prompt=row["prompt"],
                 text=row["text"],
                 want=tuple(row["want"]),
+                second=tuple(row["second"]),
                 tempting=row["tempting"],
             )
             for row in map(json.loads, lines)
         ]
+
+
+def of_second_reader(answers: Iterable[LabelledAnswer]) -> list[LabelledAnswer]:
+    """Returns ``answers`` with the second reader's labels as what is wanted."""
+    return [replace(each, want=each.second) for each in answers]
 
 
 def is_right(answer: LabelledAnswer) -> bool:

@@ -1,6 +1,8 @@
 """Three model servers that no one here wrote, started once for all tests of this folder."""
 
+import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -26,14 +28,13 @@ STARTS_WITHIN_S = 240
 KEY = "sk-Zq81bTtW0pLx7cVn2Rj5Ke9s"
 """The key of a server that lives as long as the tests, on loopback; LiteLLM does not start without one."""
 
-_LITELLM_CONFIG = """
-model_list:
-  - {model_name: solver, litellm_params: {model: openai/a, api_key: none, mock_response: "The answer is 42."}}
-  - {model_name: critic, litellm_params: {model: openai/b, api_key: none, mock_response: "Größe geprüft: 42 ✓"}}
-  - {model_name: busy, litellm_params: {model: openai/c, api_key: none, mock_response: "litellm.RateLimitError"}}
-  - {model_name: broken, litellm_params: {model: openai/d, api_key: none, mock_response: "litellm.InternalServerError"}}
-router_settings: {num_retries: 0, disable_cooldowns: true}
-"""
+_MOCKED = {
+    "solver": "The answer is 42.",
+    "critic": "Größe geprüft: 42 ✓",
+    "busy": "litellm.RateLimitError",
+    "broken": "litellm.InternalServerError",
+}
+"""What LiteLLM answers in a model's stead."""
 
 _LLAMA_CPP = """
 import sys, threading, xllamacpp
@@ -48,12 +49,13 @@ threading.Event().wait()
 
 @dataclass(frozen=True)
 class Servers:
-    """Attributes: model: the folder that ``transformers serve`` was given, which is its model's name."""
+    """Attributes: model, planner: folders, which are the names of models of ``transformers serve``."""
 
     litellm_port: int
     transformers_port: int
     llama_port: int
     model: str
+    planner: str
 
     @property
     def litellm_url(self) -> str:
@@ -76,9 +78,56 @@ class Servers:
         known = {"name": "smol", "provider": "openai", "model": "smol", "base_url": self.llama_url}
         return WorkerSpec(**(known | {"params": {"max_tokens": 200, "temperature": 0}, "timeout_s": 120} | fields))
 
+    def conductors_file(self, folder: Path) -> Path:
+        """Writes a conductors file: the shipped Conductor behind two servers, and a model that was never taught to."""
+        lines = [
+            _conductor("served", self.planner, self.transformers_url, prompt="short"),
+            _conductor("proxied", "planner", self.litellm_url, prompt="short", api_key_env="LITELLM_KEY"),
+            _conductor("untaught", "smol", self.llama_url),
+            _conductor("untaught_proxied", "smol", self.litellm_url, api_key_env="LITELLM_KEY"),
+        ]
+        file = folder / "conductors.toml"
+        file.write_text("\n".join(lines))
+        return file
+
     def random(self, **fields: Any) -> WorkerSpec:
         known = {"name": "random", "provider": "openai", "model": self.model, "base_url": self.transformers_url}
         return WorkerSpec(**(known | {"params": {"max_tokens": 12, "temperature": 0}, "timeout_s": 60} | fields))
+
+
+def _conductor(name: str, model: str, base_url: str, **fields: str) -> str:
+    known = {"name": name, "model": model, "base_url": base_url, **fields}
+    return "\n".join(["[[conductor]]", *(f'{key} = "{value}"' for key, value in known.items()), ""])
+
+
+def _servable_conductor(folder: Path) -> Path:
+    """Copies the shipped Conductor with what a chat server needs: its prompt is one turn, and its plan the answer."""
+    shutil.copytree(ROOT / "conductor_core" / "conductors" / "tiny", folder)
+    parts = "{% for part in m['content'] %}{{ part['text'] }}{% endfor %}"
+    turn = f"{{% if m['content'] is string %}}{{{{ m['content'] }}}}{{% else %}}{parts}{{% endif %}}"
+    (folder / "chat_template.jinja").write_text(f"{{% for m in messages %}}{turn}{{% endfor %}}")
+    file = folder / "tokenizer_config.json"
+    config = json.loads(file.read_text())
+    config["response_template"] = {
+        "start_anchor": "<|plan|>\n",
+        "fields": {"content": {"content": "text", "close": "<|end|>"}},
+    }
+    file.write_text(json.dumps(config))
+    return folder
+
+
+def _litellm_config(servers: Servers) -> str:
+    """Returns a configuration of its proxy with models that it makes up, and two that other servers have."""
+    models = [
+        {"model_name": name, "litellm_params": {"model": f"openai/{name}", "api_key": "none", "mock_response": said}}
+        for name, said in _MOCKED.items()
+    ]
+    behind = (("smol", "smol", servers.llama_url), ("planner", servers.planner, servers.transformers_url))
+    models += [
+        {"model_name": name, "litellm_params": {"model": f"openai/{model}", "api_key": "none", "api_base": url}}
+        for name, model, url in behind
+    ]
+    return json.dumps({"model_list": models, "router_settings": {"num_retries": 0, "disable_cooldowns": True}})
 
 
 def _free_port() -> int:
@@ -138,32 +187,33 @@ def _started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
         )
     folder = tmp_path_factory.mktemp("real_servers")
     config = folder / "litellm.yaml"
-    config.write_text(_LITELLM_CONFIG)
     model = random_vision_model(folder / "random-llava")
-    litellm_port, transformers_port, llama_port = _free_port(), _free_port(), _free_port()
+    planner = _servable_conductor(folder / "planner")
+    servers = Servers(_free_port(), _free_port(), _free_port(), str(model), str(planner))
+    config.write_text(_litellm_config(servers))  # YAML takes JSON
     at = ["--host", "127.0.0.1", "--port"]
     with ExitStack() as stack:
         logs = folder / "litellm.log", folder / "transformers.log", folder / "llama.log"
         litellm = _start(
             stack,
-            [str(LITELLM), "--config", str(config), *at, str(litellm_port)],
+            [str(LITELLM), "--config", str(config), *at, str(servers.litellm_port)],
             logs[0],
             # Its table of prices is otherwise fetched from the network.
             {"LITELLM_MASTER_KEY": KEY, "LITELLM_LOCAL_MODEL_COST_MAP": "True", "LITELLM_TELEMETRY": "False"},
         )
-        serve = [str(Path(sys.executable).with_name("transformers")), "serve", str(model), "--device", "cpu"]
+        serve = [str(Path(sys.executable).with_name("transformers")), "serve", "--device", "cpu"]
         transformers = _start(
             stack,
-            [*serve, *at, str(transformers_port)],
+            [*serve, *at, str(servers.transformers_port)],
             logs[1],
             {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"},
         )
-        smol = [str(PYTHON), "-c", _LLAMA_CPP, str(_smollm2(folder)), str(llama_port)]
+        smol = [str(PYTHON), "-c", _LLAMA_CPP, str(_smollm2(folder)), str(servers.llama_port)]
         llama = _start(stack, smol, logs[2], {})
-        _wait(litellm, f"http://127.0.0.1:{litellm_port}/health/liveliness", logs[0])
-        _wait(transformers, f"http://127.0.0.1:{transformers_port}/health", logs[1])
-        _wait(llama, f"http://127.0.0.1:{llama_port}/health", logs[2])
-        yield Servers(litellm_port, transformers_port, llama_port, str(model))
+        _wait(litellm, f"http://127.0.0.1:{servers.litellm_port}/health/liveliness", logs[0])
+        _wait(transformers, f"http://127.0.0.1:{servers.transformers_port}/health", logs[1])
+        _wait(llama, f"http://127.0.0.1:{servers.llama_port}/health", logs[2])
+        yield servers
 
 
 @pytest.fixture

@@ -1,6 +1,10 @@
-"""Workers and whole runs against servers that no one here wrote: LiteLLM's proxy and ``transformers serve``."""
+"""Workers, Conductors and whole runs against servers that no one here wrote.
+
+They are LiteLLM's proxy, ``transformers serve`` and llama.cpp's server.
+"""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,11 +21,13 @@ from conductor_core.chat.messages import (
 from conductor_core.engine.host import EngineHost
 from conductor_core.errors import WorkerError, WorkerFailed, WorkerModelUnknown, WorkerRateLimited, WorkerRefused
 from conductor_core.run.request import RunRequest
+from conductor_core.run.trace import RunTrace
 from conductor_core.settings import Settings
 from conductor_core.workers.discovery import discover_local_servers
 from conductor_core.workers.health import check_health
 from conductor_core.workers.pool import open_worker
 from conductor_core.workflow.model import Step, Workflow
+from conductor_core.workflow.parser import parse_completion
 from storage import open_store
 from tests.loopback.real_servers.conftest import KEY, Servers
 from tests.support.pictures import picture
@@ -133,28 +139,49 @@ async def test_llama_cpp_answers_and_says_where_it_was_cut(servers: Servers) -> 
     assert cut[-1].usage.output_tokens == 3
 
 
-def test_llama_cpp_plans_in_the_grammar_and_answers_the_plan(servers: Servers, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["served", "proxied"])
+def test_a_served_conductor_plans_and_real_workers_answer(name: str, servers: Servers, tmp_path: Path) -> None:
+    """The shipped Conductor behind ``transformers serve``, asked itself and through LiteLLM's proxy."""
+    trace = run(servers, tmp_path, name, Settings(), task="What is the capital of France?")
+    assert trace.status == "completed", trace.error
+    assert "model_id = [" in trace.root.raw
+    assert "<|" not in trace.root.raw
+    assert not trace.root.rejected
+    assert trace.root.usage.output_tokens > 0
+    assert not trace.root.usage.estimated
+    assert {step.agent for step in trace.root.steps} == {"smol"}
+    assert trace.answer is not None
+    assert "Paris" in trace.answer
+
+
+@pytest.mark.parametrize("name", ["untaught", "untaught_proxied"])
+def test_llama_cpp_holds_a_plan_to_the_grammar(name: str, servers: Servers, tmp_path: Path) -> None:
     """A model of 135 million parameters writes no good plan, but the server holds it to the grammar."""
-    pool = tmp_path / "pool.toml"
-    pool.write_text(_table(servers.smol()))
-    settings = Settings(constrained=True, max_steps=2)
-    store = open_store(f"sqlite:///{tmp_path / 'runs.sqlite3'}")
-    host = EngineHost(store.log, settings, store)
-    request = RunRequest(
-        task="What is 6 times 7?", conductor=f"{servers.llama_url}#smol", pool=str(pool), plan_only=True
+    trace = run(
+        servers, tmp_path, name, Settings(constrained=True, max_steps=2), task="What is 6 times 7?", plan_only=True
     )
+    assert trace.conductor is not None
+    assert trace.conductor.constrained
+    assert trace.usage.output_tokens > 0
+    assert parse_completion(trace.root.raw).steps
+
+
+def run(servers: Servers, folder: Path, conductor: str, settings: Settings, **fields: Any) -> RunTrace:
+    """Runs a task with a small real model as the only worker, and returns what the record says of it."""
+    pool = folder / "pool.toml"
+    pool.write_text(_table(servers.smol()))
+    store = open_store(f"sqlite:///{folder / 'runs.sqlite3'}")
+    host = EngineHost(store.log, settings, store)
+    named = f"{servers.conductors_file(folder)}#{conductor}"
     try:
-        run_id = host.start(request)
+        run_id = host.start(RunRequest(conductor=named, pool=str(pool), **fields))
         trace = host.wait(run_id, timeout_s=200)
     finally:
         host.close()
         kept, _ = store.trace(run_id)
         store.close()
     assert kept == trace
-    assert kept.conductor is not None
-    assert kept.conductor.constrained
-    assert kept.usage.output_tokens > 0
-    assert kept.root.raw
+    return kept
 
 
 async def test_the_health_of_litellm(servers: Servers) -> None:
@@ -216,5 +243,5 @@ def _table(spec: WorkerSpec) -> str:
     if spec.usd_per_mtok is not None:
         lines.append("usd_per_mtok = { input = 1, output = 10 }")
     if spec.params:
-        lines.append("params = { max_tokens = 12, temperature = 0 }")
+        lines.append(f"params = {{ max_tokens = {spec.params['max_tokens']}, temperature = 0 }}")
     return "\n".join([*lines, ""])

@@ -99,6 +99,15 @@ async def test_a_model_that_is_not_there_is_told_with_those_that_are(provider: _
     assert (health.ok, "gamma is not among the server's models (alpha, beta)" in health.detail) == (False, True)
 
 
+async def test_llama_cpp_is_asked_by_any_name(provider: _Listing) -> None:
+    """Its server has one model, and does not look at the name; several of them it tells apart."""
+    for files, ok in ((["/models/small.gguf"], True), (["small", "large"], False)):
+        listed = {"data": [{"id": file, "owned_by": "llamacpp"} for file in files]}
+        provider.listing = Reply([json.dumps(listed).encode()], headers={"content-type": "application/json"})
+        health = await check(provider.spec("mine"))
+        assert (health.ok, files[0] in health.detail) == (ok, True)
+
+
 async def test_a_missing_key_is_named_and_nobody_is_asked(provider: _Listing, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TEST_KEY", raising=False)
     health = await check(provider.spec("alpha", api_key_env="TEST_KEY"))

@@ -225,6 +225,8 @@ def test_the_schema_says_the_same_of_agents_and_lengths() -> None:
     steps = schema["properties"]["steps"]
     assert (steps["minItems"], steps["maxItems"]) == (1, 4)
     assert steps["items"]["properties"]["agent"]["enum"] == [0, 1, 2]
+    _, listed = steps["items"]["properties"]["access_list"]["anyOf"]
+    assert (listed["items"]["enum"], listed["maxItems"]) == ([0, 1, 2], 3)
     assert plan_schema(PlanShape(choices=(0, 1, 2), max_steps=4, may_stop=True))["properties"]["steps"]["minItems"] == 0
 
 
