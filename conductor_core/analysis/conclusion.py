@@ -265,7 +265,20 @@ def answer_key(text: str, task: str = "") -> tuple[Kind, str]:
         return found.kind, ""
     if found.kind == "text":
         return "text", normal(text)
-    return "value", normal(found.formula or found.text) or text.strip()
+    return "value", _written_alike(normal(found.formula or found.text)) or text.strip()
+
+
+_NUMBER = re.compile(r"([$€£]?)([-−]?)(\d{1,3}(?:,\d{3}){1,9}|\d{1,40})(\.\d{1,40})?(\s?%)?")
+
+
+def _written_alike(text: str) -> str:
+    """Returns a number without separators and idle zeros, so that 1,250.0 and 1250 are one value; else ``text``."""
+    found = _NUMBER.fullmatch(text)
+    if found is None:
+        return text
+    currency, sign, whole, fraction, percent = (part or "" for part in found.groups())
+    whole = whole.replace(",", "").lstrip("0") or "0"
+    return f"{currency}{sign and '-'}{whole}{fraction.rstrip('0').rstrip('.')}{percent.strip()}"
 
 
 def likeness(one: str, other: str, task: str = "") -> Likeness:

@@ -186,7 +186,7 @@ def _name() -> str:
 
 
 def _fail(arguments: Sequence[str], code: str, message: str, exit_code: int) -> int:
-    line = one_line(message, 2000)
+    line = one_line(masking.known_and_set().text(message), 2000)
     if "--json" in arguments:
         from conductor_core.analysis.documents import error_document  # it brings in the whole vocabulary of runs
 

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 from conductor_core.analysis import documents
 from conductor_core.cli.text import one_line
 from conductor_core.errors import BadInput
-from conductor_core.privacy.keys import environment_keys
-from conductor_core.privacy.masking import Mask, known
+from conductor_core.privacy.masking import Mask, known_and_set
 from conductor_core.run.trace import RunTrace
 from conductor_core.text import plain
 
@@ -26,11 +25,7 @@ def print_json(document: Any, indent: int | None = 2) -> None:
 
     Keys that this process knows are hidden, as they are in the record. ``indent``: None: on one line.
     """
-    print(json.dumps(_without_keys(document, _keys()), indent=indent), flush=True)
-
-
-def _keys() -> Mask:
-    return Mask({*known().keys, *environment_keys()})
+    print(json.dumps(_without_keys(document, known_and_set()), indent=indent), flush=True)
 
 
 def _without_keys(value: Any, mask: Mask) -> Any:
@@ -64,7 +59,7 @@ def print_outcome(trace: RunTrace, view: "ProgressView", *, as_json: bool) -> No
     """Prints what is left to print of a run that was watched: its document, or its answer if stdout lacks it."""
     if as_json:
         print_json(documents.run_document(trace))
-    elif trace.answer is not None and view.answer_shown != (answer := _keys().text(trace.answer)):
+    elif trace.answer is not None and view.answer_shown != (answer := known_and_set().text(trace.answer)):
         print(plain(answer))
 
 

@@ -83,7 +83,7 @@ def runs_lines(runs: "Sequence[RunSummary]") -> list[str]:
             run.status.replace("_", " ") + _origin(run),
             run.topology or "-",
             str(run.steps),
-            f"{run.cost} {IN_WORDS['estimated']}" if run.cost_estimated else str(run.cost),
+            f"≈ {run.cost}" if run.cost_estimated else str(run.cost),
             duration(run.duration_ms),
             one_line(run.pool, 20) + (" (simulated)" if run.simulated else ""),
         )

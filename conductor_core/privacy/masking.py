@@ -16,7 +16,7 @@ import unicodedata
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from conductor_core.privacy.keys import folded, normalize, pieces
+from conductor_core.privacy.keys import environment_keys, folded, normalize, pieces
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -238,6 +238,11 @@ def known() -> Mask:
 
 
 _hidden_in_logs: list[Callable[[str], str]] = []
+
+
+def known_and_set() -> Mask:
+    """Returns a mask of the keys that this process has used and of those that its environment holds."""
+    return Mask({*known().keys, *environment_keys()})
 
 
 def hide_in_logs(hide: Callable[[str], str]) -> Callable[[], None]:

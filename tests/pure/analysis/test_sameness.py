@@ -10,6 +10,8 @@ from conductor_core.analysis.conclusion import Likeness, answer_key, likeness
     [
         ("We add them. The answer is **42**.", "Hence \\boxed{42}"),
         ("The answer is Paris.", "the answer is  “paris”"),
+        ("The answer is $1,250.50.", "Answer: $1250.5"),
+        ("The answer is 3.0.", "#### 3"),
         ("I cannot help with that request.", "I'm sorry, but I can't answer this."),
         ("```python\ndef f():\n    return 1\n```", "Here it is:\n```python\ndef f():\n    return 1\n```\nDone."),
     ],
@@ -22,6 +24,8 @@ def test_the_same_conclusion(one: str, other: str) -> None:
     ("one", "other"),
     [
         ("The answer is 42.", "The answer is 41."),
+        ("The answer is 1,25.", "The answer is 125."),
+        ("The answer is 5%.", "The answer is 5."),
         ("```python\ndef f():\n    return 1\n```", "```python\ndef f():\n    return 2\n```"),
         ("", "The answer is 42."),
     ],

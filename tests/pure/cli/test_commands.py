@@ -454,3 +454,14 @@ def test_a_known_key_in_an_instruction_is_hidden_in_what_run_prints(
     )
     many = cli("run", "--tasks", rows, "--json")
     assert (many.code, key in many.out + many.err) == (0, False)
+
+
+def test_a_key_in_a_command_is_hidden_in_what_is_wrong_with_it(
+    cli: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = "sk-Aa81bTtW0pLx7cVn2Rj5Ke9s"
+    monkeypatch.setenv("OPENAI_API_KEY", key)
+    outcome = cli("run", "What is 6 times 7?", "--pool", key, "--json")
+    assert outcome.code == 2
+    assert outcome.document["error"]["code"] == "BadInput"
+    assert key not in outcome.out + outcome.err

@@ -45,7 +45,7 @@ def test_a_list_of_runs_says_which_cost_is_estimated(tmp_path: Path) -> None:
     _, guess, exact = runs_lines(store.runs())
     documents = [summary_document(run) for run in store.runs()]
     store.close()
-    assert "  $0.5000 estimated  " in guess
+    assert "  ≈ $0.5000  " in guess
     assert "estimated" not in exact
     assert [each["cost_estimated"] for each in documents] == [True, False]
 
