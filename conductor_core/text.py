@@ -55,6 +55,7 @@ def _character(found: re.Match[str]) -> str:
 _HIGH = range(0xD800, 0xDC00)
 _UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 """Control characters but tab and line feed, marks that reorder text, and halves of characters."""
+_FROM_THE_RIGHT = re.compile("[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc\U00010800-\U00010fff\U0001e900-\U0001e95f]")
 
 
 class Pieces:
@@ -84,6 +85,12 @@ def whole_characters(text: str) -> str:
 def plain(text: str) -> str:
     r"""Writes out every character that a terminal or a page would obey, as in ``\x1b``; lines and tabs stay."""
     return _UNSAFE.sub(_written_out, text.replace("\r\n", "\n"))
+
+
+def isolated(name: str) -> str:
+    """Returns ``plain(name)`` to be put into a line: one that is written from the right turns nothing around it."""
+    name = plain(name)
+    return f"\u2068{name}\u2069" if _FROM_THE_RIGHT.search(name) else name
 
 
 def _written_out(match: re.Match[str]) -> str:

@@ -8,7 +8,7 @@ from conductor_core.engine.estimates import what_if
 from conductor_core.errors import InspectorError, StoreError
 from conductor_core.run.context_flow import Cell, ContextFlow, RoundContext, context_flow
 from conductor_core.run.trace import RunTrace, RunUnreadable
-from conductor_core.run.values import label
+from conductor_core.run.values import label, round_name
 from pages.components.app.access_log import viewed
 from pages.components.app.session import current
 from pages.components.app.widgets import fault_box
@@ -88,7 +88,8 @@ def _choose_round(flow: ContextFlow) -> RoundContext:
 
 
 def _round_name(round_: RoundContext) -> str:
-    return f"Plan of step {label(round_.path)}" if round_.path else "Plan of the run"
+    name = round_name(round_.path).capitalize()
+    return f"{name} · step {label(round_.path)}" if round_.path else name
 
 
 def _matrix(

@@ -199,7 +199,7 @@ def _given(given: GivenPart) -> str:
 
 
 def _plan(plan: PlanPart) -> str:
-    name = f"<p><b>Plan of step {escape(plan.round)}</b></p>" if plan.round else ""
+    name = f"<p><b>Round {plan.round.count('.') + 2} · step {escape(plan.round)}</b></p>" if plan.round else ""
     rows = [
         (escape(step.label), escape(step.agent), escape(step.access), _shortened(step.instruction))
         for step in plan.steps

@@ -9,6 +9,7 @@ from conductor_core.blame.experiments import Change, Effect
 from conductor_core.blame.report import FINDINGS, change_words, signed
 from conductor_core.export.plan import shortened
 from conductor_core.run.graph_layout import Edge, GraphLayout, Node, RoundShape, lay_out
+from conductor_core.text import isolated
 from conductor_core.workflow.model import Workflow
 from pages.components.style.figures import PALETTE, agent_colour
 
@@ -152,7 +153,7 @@ def _card(drawing: _Drawing, node: Node) -> str:
         f'{outline}<rect x="{x}" y="{y:.0f}" width="{CARD_WIDTH}" height="{CARD_HEIGHT}" rx="10" fill="{surface}" '
         f'stroke="{colour}" stroke-width="{_width(effect):.1f}"/>'
         f'<circle cx="{x + 17}" cy="{y + 19:.0f}" r="4.5" fill="{colour}"/>'
-        + _text(x + 28, y + 23.5, f"{index} · {shortened(agent, 16)}", 13, ink, "600")
+        + _text(x + 28, y + 23.5, f"{index} · {isolated(shortened(agent, 16))}", 13, ink, "600")
         + _text(x + 13, y + 41, flips, 12, ink)
         + _text(x + 13, y + 56, points, 12, muted)
     )

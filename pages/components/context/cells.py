@@ -14,6 +14,7 @@ from conductor_core.run.context_flow import (
     source_name,
 )
 from conductor_core.run.values import Path, label
+from conductor_core.text import isolated
 from pages.components.context.labels import STATES, cell_key, server_name
 from pages.components.style.figures import agent_colour, agent_dot
 from pages.components.style.formats import step_status
@@ -81,11 +82,15 @@ def legend_html(states: set[CellState]) -> str:
     return f'<div class="context-legend muted">{"".join(each)}<span>figures are tokens</span></div>'
 
 
+def _named(agent: str, agents: Sequence[str]) -> str:
+    return f"{agent_dot(agent, agents)}{escape(isolated(agent))}"
+
+
 def server_table_html(servers: Sequence[ServerContext], agents: Sequence[str]) -> str:
     """Returns a table of what each server got: the question and the outputs against providers and hosts."""
     heads = "".join(
         f'<th scope="col"><b>{escape(server_name(server))}</b>'
-        f'<span class="muted">{", ".join(f"{agent_dot(name, agents)}{escape(name)}" for name in server.agents)}'
+        f'<span class="muted">{", ".join(_named(name, agents) for name in server.agents)}'
         f"{' · simulated' if server.simulated else ''}</span></th>"
         for server in servers
     )

@@ -6,6 +6,7 @@ from conductor_core.engine.prompts import Answer
 from conductor_core.run.context_flow import RoundContext, source_name
 from conductor_core.run.trace import RunTrace
 from conductor_core.run.values import Path, label
+from conductor_core.text import isolated
 from pages.components.style.figures import Figure, layout, plain
 
 ROW_PX, LEAST_PX, MOST_PX = 56, 220, 520
@@ -23,7 +24,7 @@ def sankey(round_: RoundContext, trace: RunTrace, agents: Sequence[str]) -> Figu
         for cell in round_.cells
         if cell.state in ("granted", "passed_on") and cell.source in places and cell.reader in places
     ]
-    names = ["the question", *(f"{label(step.path)} · {plain(step.agent)}" for step in begun)]
+    names = ["the question", *(f"{label(step.path)} · {plain(isolated(step.agent))}" for step in begun)]
     colours = ["@tone-1", *(f"@{_colour(step.agent, agents)}" for step in begun)]
     flows = [
         (source, target, tokens, _soft(agent_of.get(cell.source), agents)) for source, target, tokens, cell in links

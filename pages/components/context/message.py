@@ -9,6 +9,7 @@ from conductor_core.chat.messages import Message
 from conductor_core.run.context_flow import Cell, sent_messages, source_name
 from conductor_core.run.trace import RunTrace
 from conductor_core.run.values import label
+from conductor_core.text import isolated
 from conductor_core.workflow.model import CONDUCTOR_AGENT
 from pages.components.style.formats import plural
 
@@ -51,10 +52,10 @@ def message_view(trace: RunTrace, cell: Cell | None, *, by_server: bool) -> None
 def said_and_texts(trace: RunTrace, cell: Cell) -> tuple[str, list[tuple[str, str]]]:
     """Returns a sentence about a cell, and the texts that belong to it, each with a title."""
     step = trace.step_at(cell.reader)
-    reader, source, content = f"Step {label(cell.reader)} ({step.agent})", "the question", trace.task
+    reader, source, content = f"Step {label(cell.reader)} ({isolated(step.agent)})", "the question", trace.task
     if cell.source is not None:
         earlier = trace.step_at(cell.source)
-        source, content = f"the output of step {label(cell.source)} ({earlier.agent})", earlier.output
+        source, content = f"the output of step {label(cell.source)} ({isolated(earlier.agent)})", earlier.output
     match cell.state:
         case "granted" | "passed_on":
             sent = sent_messages(step)

@@ -7,6 +7,7 @@ from conductor_core.engine.estimates import Variant, WhatIf
 from conductor_core.run.context_flow import Part, RoundContext, StepContext
 from conductor_core.run.trace import RunTrace
 from conductor_core.run.values import label
+from conductor_core.text import isolated
 from pages.components.context.labels import LISTS, part_name
 from pages.components.style.figures import agent_colour, agent_dot
 from pages.components.style.formats import listed
@@ -23,7 +24,7 @@ def prompts_html(round_: RoundContext, agents: Sequence[str]) -> str:
 
 
 def _prompt(step: StepContext, longest: int, names: dict[tuple[int, ...], str], agents: Sequence[str]) -> str:
-    head = f"{agent_dot(step.agent, agents)}<b>{label(step.path)} · {escape(step.agent)}</b>"
+    head = f"{agent_dot(step.agent, agents)}<b>{label(step.path)} · {escape(isolated(step.agent))}</b>"
     if not step.parts:
         return f'<div class="context-prompt"><div>{head} <span class="muted">nothing was sent</span></div></div>'
     counted = "" if step.counted_tokens is None else f", {step.counted_tokens:,} by the provider's count"

@@ -3,7 +3,7 @@ from hypothesis import strategies as st
 
 from conductor_core.cli.text import duration, indented, labels, one_line
 from conductor_core.run.values import label
-from conductor_core.text import plain
+from conductor_core.text import isolated, plain
 
 
 def test_terminal_escapes_are_written_out() -> None:
@@ -50,3 +50,9 @@ def test_figures() -> None:
         "1 min 1 s",
     ]
     assert (label((2, 0)), labels(((0,), (2, 1))), labels(())) == ("2.0", "0, 2.1", "none")
+
+
+def test_a_name_written_from_the_right_stands_apart_in_a_line() -> None:
+    assert isolated("בודק") == "\u2068בודק\u2069"
+    assert isolated("solver") == "solver"
+    assert isolated("so\u202elver") == "so\\u202elver"
