@@ -78,10 +78,10 @@ def apply_choices_of(trace: RunTrace | None) -> None:
         if run_settings.conductor_available(trace.conductor.name):
             conductor = trace.conductor.name
         else:
-            missing.append(f"Conductor {trace.conductor.name}")
+            missing.append(f"Conductor “{trace.conductor.name}”")
     found = run_settings.pool_called(trace.pool.name)
     if found is None:
-        missing.append(f"pool {trace.pool.name}")
+        missing.append(f"pool “{trace.pool.name}”")
     else:
         pool = found
     run_settings.put(conductor, pool)
