@@ -6,10 +6,11 @@ from concurrent.futures import Future
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from conductor_core.chat.messages import ConductorInfo
+from conductor_core.chat.messages import ConductorInfo, WorkerSpec
 from conductor_core.engine.preflight import Part, Preflight
 from conductor_core.run import events as ev
 from conductor_core.run.trace import RunTrace
+from conductor_core.run.values import PoolInfo
 from pages.components.app.session import Session
 from pages.components.run import preflight
 from pages.components.run import settings as run_settings
@@ -40,6 +41,16 @@ def test_a_run_whose_conductor_is_dead_is_planned_by_tiny_in_one_press_and_stays
     assert (trace.conductor is not None and trace.conductor.name, trace.status) == ("tiny", "completed")
     again = visit(run=failed.run_id)
     assert again.session_state[run_settings.CONDUCTOR] == "tiny", "a look at the failed run does not bring it back"
+
+
+def test_a_pool_whose_worker_is_dead_is_not_chosen_by_a_look_at_the_failed_run(visit: Visit, retell: Retell) -> None:
+    workers = tuple(WorkerSpec(name=name, provider="rehearsal", model=name) for name in ("reasoner", "verifier"))
+    said = "worker reasoner: nobody answers there"
+    unreached = ev.StepFailed(run_id="r", path=(0,), error_code="WorkerUnreachable", error=said)
+    ended = ev.RunFailed(run_id="r", error_code="StepFailed", error=said)
+    for ending, chosen in (((unreached, ended), "rehearsal"), ((ended,), "paper")):
+        failed = retell(3, *ending, pool=PoolInfo(name="paper", workers=workers))
+        assert visit(run=failed.run_id).session_state[run_settings.POOL] == chosen
 
 
 def test_another_try_asks_whom_the_failed_run_asked(visit: Visit, session: Session, retell: Retell) -> None:

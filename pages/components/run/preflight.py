@@ -21,7 +21,7 @@ from conductor_core.chat.usage import estimate_tokens
 from conductor_core.engine.models import LargerConductor, discover_local_servers, is_away, larger_conductors
 from conductor_core.engine.pools import missing_keys
 from conductor_core.engine.preflight import Part, Preflight, preflight
-from conductor_core.errors import ConductorUnavailable, InspectorError, codes_of
+from conductor_core.errors import ConductorUnavailable, WorkerUnreachable, InspectorError, codes_of
 from conductor_core.run.trace import RunTrace
 from conductor_core.settings import Settings
 from pages.components.app import places
@@ -73,7 +73,7 @@ def apply_choices_of(trace: RunTrace | None) -> None:
     missing = []
     conductor, pool = before
     # What could not be reached is not chosen again by a look at the run that failed for it.
-    unreached = codes_of(ConductorUnavailable) if trace.status == "failed" else frozenset()
+    unreached = codes_of(ConductorUnavailable, WorkerUnreachable) if trace.status == "failed" else frozenset()
     if trace.conductor is not None and trace.error_code not in unreached:
         if run_settings.conductor_available(trace.conductor.name):
             conductor = trace.conductor.name
@@ -82,6 +82,8 @@ def apply_choices_of(trace: RunTrace | None) -> None:
     found = run_settings.pool_called(trace.pool.name)
     if found is None:
         missing.append(f"pool “{trace.pool.name}”")
+    elif any(step.error_code in unreached for step in trace.walk()):
+        found = None
     else:
         pool = found
     run_settings.put(conductor, pool)
