@@ -21,7 +21,7 @@ from conductor_core.chat.usage import estimate_tokens
 from conductor_core.engine.models import LargerConductor, discover_local_servers, is_away, larger_conductors
 from conductor_core.engine.pools import missing_keys
 from conductor_core.engine.preflight import Part, Preflight, preflight
-from conductor_core.errors import ConductorUnavailable, WorkerUnreachable, InspectorError, codes_of
+from conductor_core.errors import ConductorUnavailable, InspectorError, WorkerUnreachable, codes_of
 from conductor_core.run.trace import RunTrace
 from conductor_core.settings import Settings
 from pages.components.app import places

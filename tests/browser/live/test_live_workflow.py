@@ -15,12 +15,12 @@ from conductor_core.engine.host import EngineHost
 from conductor_core.errors import StoreFull
 from conductor_core.run.actor import local_caller
 from conductor_core.run.request import RunRequest
-from conductor_core.run.trace import fold
+from conductor_core.run.trace import StepTrace, fold
 from conductor_core.settings import Settings
 from conductor_core.workflow.model import Step, Workflow
 from pages.components.live_workflow.messages import LiveView
 from tests.browser.conftest import App
-from tests.support.provider import Answer, Part, Pause, Reply, ScriptedProvider, delta, sse
+from tests.support.provider import Answer, Hang, Part, Pause, Reply, ScriptedProvider, delta, sse
 
 OpenPage = Callable[..., Page]
 StartRun = Callable[..., str]
@@ -103,7 +103,30 @@ def test_the_inspector_says_what_a_step_saw_and_what_was_withheld(
     expect(inspector.locator(".message pre").last).to_have_text(trace.steps[4].messages[-1].text)
     inspector.get_by_role("tab", name="Cost").click()
     expect(inspector).to_contain_text(f"{trace.steps[4].usage.output_tokens} tok")
+    expect(inspector).to_contain_text(re.compile(rf"Speed{_speed(trace.steps[4])}"))
     expect(inspector).to_contain_text("simulated")
+
+
+def _speed(step: StepTrace) -> str:
+    """What the page says of a step's speed: its tokens over the time from its first one on."""
+    assert step.duration_ms is not None
+    assert step.first_token_ms is not None
+    streaming_ms = step.duration_ms - step.first_token_ms
+    return f"{round(step.usage.output_tokens / streaming_ms * 1000)} tokens/s" if streaming_ms > 300 else "–"
+
+
+def test_what_a_remote_conductor_writes_before_its_plan_is_seen_at_once(app: App, open_page: OpenPage) -> None:
+    prose = "First I weigh who is good at sums. "
+    with ScriptedProvider(("planner",)) as server, ThreadPoolExecutor(1) as aside:
+        server.then(Reply([sse(*map(delta, [prose] * 8)), Hang()]))
+        request = RunRequest(task="What is 6 times 7?", conductor=f"{server.url}#planner", door="page")
+        run_id = aside.submit(app.engine.start, request).result()
+        page = open_page(app.run_url(run_id))
+        expect(page.get_by_text("The Conductor writes before its plan, 70 tokens so far")).to_be_visible()
+        expect(page.get_by_text(prose.strip()).first).to_be_visible()
+        aside.submit(app.engine.cancel, run_id, local_caller("page")).result()
+        expect(page.locator(".strip .pill").first).to_contain_text("Cancelled")
+        expect(page.get_by_text("tokens so far")).to_have_count(0)
 
 
 def test_a_reload_and_a_second_browser_show_the_same_run_in_flight(

@@ -28,7 +28,8 @@ export function conductorDoing(model) {
   const { progress, reasoning, raw } = round
   if (raw && !progress)
     return `The Conductor writes before its plan, ${count(planTokens(round))} tokens so far: … ${visible(raw.slice(-SHOWN_OF_PROSE)).trim()}`
-  if (reasoning && !progress) return "The Conductor is thinking; its plan follows…"
+  if (reasoning && !progress)
+    return `The Conductor is thinking, ${count(planTokens(round))} tokens so far; its plan follows…`
   return progress ? `The Conductor: ${doing(progress)}…` : "The Conductor is reading the task…"
 }
 
