@@ -17,6 +17,32 @@ _SIGNS = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v":
 _JSON = re.compile(r'\\(?:[nrtbf"\\/]|u[0-9a-fA-F]{4})')
 
 
+REASONING_TAGS = {
+    "<think>": "</think>",  # DeepSeek, Qwen and most others
+    "<thinking>": "</thinking>",
+    "<think_intent>": "</think_intent>",
+    "<thought>": "</thought>",
+    "<reasoning>": "</reasoning>",
+    "<reasoning_scratchpad>": "</reasoning_scratchpad>",  # Hermes
+    "<seed:think>": "</seed:think>",  # Seed-OSS
+    "<mm:think>": "</mm:think>",  # MiniMax
+    "[think]": "[/think]",  # Mistral
+    "◁think▷": "◁/think▷",  # Kimi
+    "<|start_thinking|>": "<|end_thinking|>",  # Cohere
+    "<|begin_of_thought|>": "<|end_of_thought|>",  # OpenThinker
+    "<|channel>": "<channel|>",  # Gemma 4
+    "<|channel>thought": "<channel|>",
+}
+"""What stands around reasoning in a text, in small letters: models write it in any case."""
+HARMONY_FINAL = r"<\|channel\|>final[^<]{0,40}(?:<\|constrain\|>[^<]{0,20})?<\|message\|>"
+"""A pattern of where the answer begins in harmony, the format of gpt-oss, whose reasoning may be several messages.
+
+Source: https://cookbook.openai.com/articles/openai-harmony
+"""
+BARE_FINAL = "assistantfinal"
+"""What is left of it where a server drops special tokens: the reasoning stands between this and ``analysis``."""
+
+
 def without_escapes(text: str) -> str:
     """Returns a JSON text without its escapes, for a search by letters and digits."""
     return _JSON.sub("", text) if "\\" in text else text

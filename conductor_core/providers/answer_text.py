@@ -12,38 +12,39 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from conductor_core.chat.messages import Departure, Message, ReasoningDelta, TextDelta, TextWasReasoning
+from conductor_core.text import BARE_FINAL, HARMONY_FINAL, REASONING_TAGS
 
-_TAGS = {
-    "<think>": "</think>",  # DeepSeek, Qwen and most others
-    "<thinking>": "</thinking>",
-    "<thought>": "</thought>",
-    "<reasoning>": "</reasoning>",
-    "<seed:think>": "</seed:think>",  # Seed-OSS
-    "[THINK]": "[/THINK]",  # Mistral
-    "◁think▷": "◁/think▷",  # Kimi
-    "<|START_THINKING|>": "<|END_THINKING|>",  # Cohere
-    # Harmony, the format of gpt-oss (https://cookbook.openai.com/articles/openai-harmony); see ``_FINAL``.
-    "<|channel|>analysis<|message|>": "",
-    "<|channel|>commentary<|message|>": "",
-    "<|start|>assistant<|channel|>analysis<|message|>": "",
-}
 _OPEN, _CLOSE = "<think>", "</think>"
 """Around reasoning that is passed on to later steps."""
-_FINAL = re.compile(r"(?:<\|end\|>)?(?:<\|start\|>assistant)?<\|channel\|>final<\|message\|>")
-"""Where the answer begins in harmony, whose reasoning may be several messages."""
+_ANY_CASE = re.IGNORECASE | re.ASCII
+_HARMONY = r"(?:<\|start\|>assistant)?<\|channel\|>(?:analysis|commentary)"
+_HARMONY_BEGINS = ("<|channel|>analysis", "<|channel|>commentary", "<|start|>assistant<|channel|>analysis")
+_OPENING = re.compile(
+    "|".join(map(re.escape, sorted(REASONING_TAGS, key=len, reverse=True)))
+    # A tool that is called may be named, and its arguments' format.
+    + rf"|{_HARMONY}[^<]{{0,100}}(?:<\|constrain\|>[^<]{{0,20}})?<\|message\|>",
+    _ANY_CASE,
+)
+_LONGEST_OPENING = 200
+_FINAL = re.compile(rf"(?:<\|end\|>)?(?:<\|start\|>assistant)?{HARMONY_FINAL}")
+_LONGEST_FINAL = 160
 _HEADER = re.compile(
     r"\s*(?:<\|im_start\|>assistant|<\|start_header_id\|>assistant<\|end_header_id\|>|<start_of_turn>model"
-    r"|<\|assistant\|>|(?:<\|start\|>assistant)?<\|channel\|>final<\|message\|>)\s*"
+    r"|<\|assistant\|>|<｜begin▁of▁sentence｜>|<\|begin_of_text\|>|<\|begin_of_solution\|>"
+    rf"|(?:<\|start\|>assistant)?{HARMONY_FINAL})\s*"
 )
 """What opens the assistant's turn. At the beginning of an answer it says nothing."""
-_LONE = ("</think>", "</thinking>", "</thought>", "[/THINK]", "◁/think▷", "<|END_THINKING|>")
+_LONE = ("</think>", "</thinking>", "</thought>", "[/THINK]", "◁/think▷", "<|END_THINKING|>", "<channel|>")
+_BARE = "analysis"
+"""An answer that begins with it and a letter at once may be harmony without its marks: see ``BARE_FINAL``."""
 TURN_TOKENS = (
     "<|im_end|>", "<|im_start|>",  # ChatML
     "<|eot_id|>", "<|eom_id|>", "<|start_header_id|>", "<|end_of_text|>", "<|eot|>", "<|header_start|>",  # Llama 3, 4
     "<end_of_turn>", "<start_of_turn>",  # Gemma
     "<|end|>", "<|user|>", "<|assistant|>", "<|system|>", "<|endoftext|>",  # Phi, Zephyr, GPT-2 and its kin
     "<|return|>", "<|call|>", "<|start|>",  # harmony
-    "<｜end▁of▁sentence｜>", "<｜User｜>", "<｜Assistant｜>",  # DeepSeek
+    "<｜end▁of▁sentence｜>", "<｜begin▁of▁sentence｜>", "<｜User｜>", "<｜Assistant｜>",  # DeepSeek
+    "<|begin_of_text|>", "<|end_of_solution|>",  # Llama 3; OpenThinker
     "<|END_OF_TURN_TOKEN|>", "<|START_OF_TURN_TOKEN|>",  # Cohere
     "[INST]", "[/INST]", "</s>",  # Llama 2, Mistral
 )  # fmt: skip
@@ -71,7 +72,7 @@ class AnswerText:
         """
         asked = "\n".join(message.text for message in messages)
         self._thoughts = _Thoughts(passed=passed)
-        lone = _LONE if retracts and not passed else ()
+        lone = (*_LONE, BARE_FINAL) if retracts and not passed else ()
         self._body = _Body(tuple(token for token in (*TURN_TOKENS, *lone) if token not in asked))
 
     @property
@@ -100,8 +101,10 @@ class _Body:
     """Looks through the text of an answer for turn tokens, and for the end of reasoning that had no beginning."""
 
     def __init__(self, watched: Sequence[str]) -> None:
-        self._watched = watched
-        self._pattern = re.compile("|".join(map(re.escape, sorted(watched, key=len, reverse=True))) or r"(?!)")
+        self._may_be_bare = BARE_FINAL in watched
+        self._start = ""
+        self._signs = _SIGNS
+        self._watch([token for token in watched if token != BARE_FINAL])
         self._held = ""  # may yet turn out to be a token
         self._line = ""  # the line so far
         self._fenced = False
@@ -115,15 +118,23 @@ class _Body:
 
     def passes(self, text: str) -> bool:
         """Whether ``text`` can hold nothing of interest. Then it counts as read."""
-        if self._held or self._cut is not None or not self._begun or self._stripping or not _SIGNS.isdisjoint(text):
+        if self._held or self._cut is not None or not self._begun or self._stripping or self._may_be_bare:
+            return False
+        if not self._signs.isdisjoint(text):
             return False
         self._read(text)
         return True
+
+    def _watch(self, tokens: Sequence[str]) -> None:
+        self._watched = tokens
+        self._pattern = re.compile("|".join(map(re.escape, sorted(tokens, key=len, reverse=True))) or r"(?!)")
 
     def feed(self, text: str) -> Iterator[Delta]:
         if self._cut is not None:
             self._keep(text)
             return
+        if self._may_be_bare:
+            self._look_for_bare(text)
         text, self._held = self._held + text, ""
         if not self._begun:
             header = _HEADER.match(text)
@@ -145,6 +156,16 @@ class _Body:
             found.append(Departure(kind="turn_token", what=self._cut_at, text="".join(self._cut)))
         return tuple(found)
 
+    def _look_for_bare(self, text: str) -> None:
+        """Looks from now on for the end of harmony's reasoning if the answer begins with what is left of its marks."""
+        self._start += text
+        if len(self._start) <= len(_BARE):
+            return
+        self._may_be_bare = False
+        if self._start.startswith(_BARE) and self._start[len(_BARE)].isalpha():
+            self._watch((*self._watched, BARE_FINAL))
+            self._signs |= {BARE_FINAL[0]}
+
     def _scan(self, text: str, *, ended: bool = False) -> Iterator[Delta]:
         if self._stripping:
             text = text.lstrip()
@@ -153,6 +174,9 @@ class _Body:
         while (found := self._pattern.search(text, at)) is not None:
             before, token, after = text[at : found.start()], found[0], text[found.end() :]
             self._read(before)
+            if token == BARE_FINAL:
+                yield from self._was_reasoning(token, before, after, ended=ended)
+                return
             if token in _LONE:
                 follows = after.lstrip(" \t")
                 if not follows and not ended and not self._in_code and not self._opened:
@@ -161,12 +185,7 @@ class _Body:
                     self._held = text[found.start() :]
                     return
                 if self._ends_reasoning(follows):
-                    self._lone, self._opened, self._line, self._fenced = token, True, "", False
-                    yield TextWasReasoning()
-                    if before:
-                        yield ReasoningDelta(text=before)
-                    self._stripping = True
-                    yield from self._scan(after, ended=ended)
+                    yield from self._was_reasoning(token, before, after, ended=ended)
                     return
             elif not self._in_code and not (token == _STRUCK_OUT and self._opened):
                 if before:
@@ -184,11 +203,22 @@ class _Body:
             self._read(rest)
             yield TextDelta(text=rest)
 
+    def _was_reasoning(self, token: str, before: str, after: str, *, ended: bool) -> Iterator[Delta]:
+        """Says that all up to ``token`` was reasoning, and goes on with what follows."""
+        self._lone, self._opened, self._line, self._fenced = token, True, "", False
+        self._watch([each for each in self._watched if each != BARE_FINAL])
+        self._signs = _SIGNS
+        yield TextWasReasoning()
+        if before:
+            yield ReasoningDelta(text=before)
+        self._stripping = True
+        yield from self._scan(after, ended=ended)
+
     def _partial(self, text: str) -> int:
         """Returns how many characters at the end of ``text`` may begin a token."""
         longest = max(map(len, self._watched), default=0)
         for at in range(max(0, len(text) - longest + 1), len(text)):
-            if text[at] in _SIGNS and any(token.startswith(text[at:]) for token in self._watched):
+            if text[at] in self._signs and any(token.startswith(text[at:]) for token in self._watched):
                 return len(text) - at
         return 0
 
@@ -203,7 +233,7 @@ class _Body:
 
     def _read(self, text: str) -> None:
         near = self._line[-8:] + text
-        self._opened = self._opened or "<think" in near or "[THINK" in near or "<s>" in near
+        self._opened = self._opened or any(tag in near for tag in ("<think", "[THINK", "<|channel", "<s>"))
         *whole, last = text.split("\n")
         for number, line in enumerate(whole):
             line = self._line + line if number == 0 else line
@@ -215,6 +245,13 @@ class _Body:
         if self._cut is not None and self._kept < _MOST_KEPT:
             self._cut.append(text[: _MOST_KEPT - self._kept])
             self._kept += len(text)
+
+
+def _may_be_longer(start: str) -> bool:
+    """Whether what stands at the beginning of a text may yet become an opening of reasoning, or a longer one."""
+    if any(tag != start and tag.startswith(start) for tag in (*REASONING_TAGS, *_HARMONY_BEGINS)):
+        return True
+    return start.startswith(_HARMONY_BEGINS) and "<|message|>" not in start
 
 
 class _Thoughts:
@@ -263,12 +300,15 @@ class _Thoughts:
     def _sort(self) -> Iterator[TextDelta | ReasoningDelta]:
         if self._state == "begins":
             start = self._held.lstrip()
-            tag = next((tag for tag in _TAGS if start.startswith(tag)), None)
-            if tag is not None:
-                self._open, self._close = tag, _TAGS[tag]
-                self._held, self._state, self._depth = start.removeprefix(tag), "inside", 1
-            elif not any(tag.startswith(start) for tag in _TAGS):
+            opening = _OPENING.match(start)
+            if len(start) < _LONGEST_OPENING and _may_be_longer(start.lower()):
+                pass
+            elif opening is None:
                 self._state = "answer"
+            else:
+                self._open, self._state, self._depth = opening[0].lower(), "inside", 1
+                self._close = REASONING_TAGS.get(self._open, "")
+                self._held = start[opening.end() :]
         if self._state == "inside" and (thought := self._thought()):
             yield ReasoningDelta(text=thought)
         if self._state == "behind":
@@ -284,12 +324,12 @@ class _Thoughts:
             if (final := _FINAL.search(self._held)) is not None:
                 thought, self._held, self._state = self._held[: final.start()], self._held[final.end() :], "behind"
                 return thought
-            keep = self._held.find("<", max(0, len(self._held) - 60))  # the beginning of what ends it
+            keep = self._held.find("<", max(0, len(self._held) - _LONGEST_FINAL))  # the beginning of what ends it
             end = len(self._held) if keep < 0 else keep
             thought, self._held = self._held[:end], self._held[end:]
             return thought
-        for tag in re.finditer(f"{re.escape(self._open)}|{re.escape(self._close)}", self._held):
-            self._depth += 1 if tag[0] == self._open else -1
+        for tag in re.finditer(f"{re.escape(self._open)}|{re.escape(self._close)}", self._held, _ANY_CASE):
+            self._depth += 1 if tag[0].lower() == self._open else -1
             if self._depth == 0:
                 thought, self._held = self._held[: tag.start()], self._held[tag.end() :]
                 self._state = "behind"
@@ -301,7 +341,7 @@ class _Thoughts:
     def _possible_tag(self) -> int:
         """Returns how many characters at the end of the held text may begin a tag."""
         for size in range(len(self._close) - 1, 0, -1):
-            end = self._held[-size:] if size <= len(self._held) else ""
+            end = self._held[-size:].lower() if size <= len(self._held) else ""
             if end and (self._close.startswith(end) or (size < len(self._open) and self._open.startswith(end))):
                 return size
         return 0

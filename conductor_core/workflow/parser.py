@@ -21,6 +21,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from conductor_core.text import BARE_FINAL, HARMONY_FINAL, REASONING_TAGS
 from conductor_core.workflow.literals import TOO_MANY_PIECES, Allowance, Node, NotLiteral, Reader, Reading
 from conductor_core.workflow.model import AccessList, Place
 from conductor_core.workflow.source import (
@@ -221,9 +222,7 @@ _HEAD = re.compile(
 )
 _DECORATION = "\"'`*“‘"
 _REASONING_END = re.compile(
-    r"</(?:seed:)?(?:think|thinking|thought|reasoning)>|\[/THINK\]|◁/think▷|<\|END_THINKING\|>"
-    r"|<\|channel\|>final<\|message\|>",
-    re.IGNORECASE,
+    "|".join((*map(re.escape, {*REASONING_TAGS.values()}), HARMONY_FINAL, BARE_FINAL)), re.IGNORECASE
 )
 _COMMENT_AFTER = re.compile(r"[ \t;,]*#[^\r\n]*")
 _NOT_PROSE = re.compile(r"#[^\r\n]*|//[^\r\n]*|```\w{0,12}")
