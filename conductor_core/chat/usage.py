@@ -49,7 +49,8 @@ class ReportedUsage:
         self._read("total", usage, "total_tokens")
         # DeepSeek, Moonshot and Anthropic's names beside OpenAI's.
         self._read("cached", {**given, **usage}, "cached_tokens", "prompt_cache_hit_tokens", "cache_read_input_tokens")
-        self._read("written", {**given, **usage}, "cache_write_tokens", "cache_creation_input_tokens")
+        writes = "cache_write_tokens", "prompt_cache_write_tokens", "cache_creation_input_tokens"
+        self._read("written", {**given, **usage}, *writes)
         self._read("reasoning", {**made, **usage}, "reasoning_tokens")
         self._read("orchestration_input", given, "orchestration_input_tokens")
         self._read("orchestration_cached", given, "orchestration_input_cached_tokens")
@@ -79,7 +80,8 @@ class ReportedUsage:
             read, wrote = most["apart"] + (cached or 0) + (written or 0), most.get("output", 0)
         else:
             read = self._input(cached, written)
-            wrote = self._output(read)
+            # A total that comes alone holds the input, too.
+            wrote = self._output(read or min(prompt_tokens, most.get("total", 0)))
             if (more := self._on_top()) is not None:
                 read, wrote = read + more[0], wrote + more[1]
                 cached = cached if not more[2] else (cached or 0) + more[2]

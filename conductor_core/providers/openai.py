@@ -41,10 +41,12 @@ _REASONS: dict[str, FinishReason] = {
     "completed": "stop",
     "length": "length",
     "max_tokens": "length",
+    "model_context_window_exceeded": "length",
     "model_length": "length",
     "content_filter": "content_filter",
     "content-filter": "content_filter",
     "safety": "content_filter",
+    "sensitive": "content_filter",
     "recitation": "content_filter",
     "prohibited_content": "content_filter",
     "refusal": "refusal",
@@ -53,9 +55,21 @@ _REASONS: dict[str, FinishReason] = {
     "function_call": "tool_calls",
 }
 
+_FAILURES = frozenset({"error", "network_error", "insufficient_system_resource"})
+"""Finish reasons of OpenRouter, Z.ai and DeepSeek that say that the server failed in the middle of an answer."""
 
-REASONING_FIELDS = ("reasoning_content", "reasoning", "reasoning_details", "thinking", "reasoning_text", "thoughts")
-"""Where servers put reasoning: DeepSeek and vLLM, OpenRouter and Ollama, OpenRouter in parts, others."""
+REASONING_FIELDS = (
+    "reasoning_content",  # DeepSeek, vLLM
+    "reasoning",  # OpenRouter, Ollama
+    "reasoning_details",  # OpenRouter, in parts
+    "thinking_blocks",  # LiteLLM, beside the first
+    "thinking",
+    "thinking_content",
+    "reasoning_text",
+    "thought",
+    "thoughts",
+)
+"""Where servers put reasoning."""
 KNOWN_FIELDS = frozenset({"role", "content", "refusal", "tool_calls", "function_call", "name", *REASONING_FIELDS})
 MOST_UNKNOWN = 65_536
 """Characters that are kept of fields that are not known."""
@@ -162,17 +176,27 @@ class ChatReader:
     def feed(self, event: Mapping[str, Any]) -> list[TextDelta | ReasoningDelta]:
         if isinstance(model := event.get("model"), str) and model and model != self._model:
             self._model = whole_characters(model)
-        usage = event.get("usage")
-        if isinstance(usage, dict):
-            self._usage.read_chat(usage)
-            if (cost_usd := usd(usage.get("cost"))) is not None:
-                self._cost_usd = cost_usd
         choices = event.get("choices")
-        if choices is None and (isinstance(usage, dict) or event.get("object") == "chat.completion.chunk"):
+        has_usage = self._read_usage(event)
+        if choices is None and (has_usage or event.get("object") == "chat.completion.chunk"):
             return []
         if not isinstance(choices, list) or not all(isinstance(choice, dict) for choice in choices):
             raise NoPart("an event that is no part of a chat completion")
+        for choice in choices:
+            self._read_usage(choice)  # Moonshot
+        if (beside := event.get("x_groq")) is not None:
+            self._read_usage(beside)
         return [chunk for choice in choices if choice.get("index", 0) in (0, None) for chunk in self._choice(choice)]
+
+    def _read_usage(self, place: Any) -> bool:
+        """Reads the usage that stands in ``place``, if any. Returns whether there is one."""
+        usage = place.get("usage") if isinstance(place, dict) else None
+        if not isinstance(usage, dict):
+            return False
+        self._usage.read_chat(usage)
+        if (cost_usd := usd(usage.get("cost"))) is not None:
+            self._cost_usd = cost_usd
+        return True
 
     def ended(self) -> None:
         if self._reason is None:
@@ -213,8 +237,8 @@ class ChatReader:
 
     def _end(self, reason: Any) -> None:
         if isinstance(reason, str) and (word := reason.strip().lower()) not in NO_REASON:
-            if word == "error":
-                raise ValueError("the finish reason 'error' without saying which")
+            if word in _FAILURES:
+                raise ValueError(f"the finish reason '{word}' without saying which")
             self._reason = _REASONS.get(word, "other")
 
     def _thought(self, delta: Mapping[str, Any]) -> str:
