@@ -93,6 +93,7 @@ _STATUS_OF_CODE = {
     "content_policy_violation": 400,
     "rate_limit_error": 429,
     "rate_limit_exceeded": 429,
+    "ThrottlingException": 429,
     "api_error": 500,
     "server_error": 500,
     "timeout_error": 504,
@@ -115,7 +116,7 @@ _SAID: tuple[tuple[FaultKind, re.Pattern[str]], ...] = (
         "unpaid",  # Anthropic with 400, others with 403 or 429; LiteLLM's budgets with 400
         _words(
             r"\bcredit balance\b",
-            r"\binsufficient (?:credits?|balance|funds|quota)",
+            r"\binsufficient (?:account )?(?:credits?|balance|funds|quota)",
             r"\bmore credits\b",
             r"check your plan and billing",
             r"\bbudget has been exceeded\b|\bexceeded (?:your )?budget\b|\bbudget.{0,20}exceeded\b",
@@ -130,11 +131,19 @@ _SAID: tuple[tuple[FaultKind, re.Pattern[str]], ...] = (
         ),
     ),
     (
+        "rate",  # Bedrock, also with 400
+        _words(r"\btoo many (?:tokens|requests), please wait|throttlingexception"),
+    ),
+    (
+        "refused",  # OpenAI, vLLM: the limit on the answer is the one to be lowered, not the prompt
+        _words(r"max(?:_completion)?_tokens\b.{0,40}\bis too large"),
+    ),
+    (
         "too_long",  # vLLM, SGLang, llama.cpp (also with 500), Ollama, LM Studio, OpenAI, Anthropic, Google, Groq
         _words(
-            r"context[ _-]?(?:length|window|size)",
-            r"maximum (?:number of tokens|input|context)|too many (?:input )?tokens",
-            r"(?:prompt|input|request) is too (?:long|large)|request too large",
+            r"context[ _-]?(?:length|window|size|limit)",
+            r"maximum (?:number of tokens|(?:allowed )?input|context)|too many (?:input )?tokens",
+            r"(?:prompt|input|request)(?: is)? too (?:long|large)|prompt exceeds max|range of input length",
             r"exceeds? the (?:model's )?(?:maximum|available) (?:context|length|tokens|number of tokens)",
             r"token count.{0,40}exceeds",
             r"reduce (?:the length of (?:the|your) (?:messages|prompt)|your (?:message|prompt))",
@@ -146,6 +155,7 @@ _SAID: tuple[tuple[FaultKind, re.Pattern[str]], ...] = (
             r"image input is not supported|mmproj|multimodal",
             r"(?:does not|doesn't|do not|cannot|can't) (?:support|accept|handle|process|read|see) (?:image|vision)",
             r"no endpoints found that support image|image_url.{0,40}(?:not supported|unsupported|invalid)",
+            r"image_url is only supported by|unknown variant `?image_url",
             r"\b(?:images?|vision) (?:inputs? )?(?:is|are) not supported",
         ),
     ),
@@ -193,10 +203,30 @@ def read_error_reply(body: bytes, content_type: str = "") -> ErrorReply:
 def error_reply_of(document: Any) -> ErrorReply:
     """Returns the error reply in an error object that was already parsed."""
     said = _message_of(document) or ""
+    if behind := _behind(document):
+        said = f"{said}: {behind}"
     named = _field_of(document, "param")
-    return ErrorReply(
-        _quotable(said), _codes_of(document), named if isinstance(named, str) else "", said[:_MOST_SEARCHED]
-    )
+    parameter = named if named and isinstance(named, str) else _place_in(document)
+    return ErrorReply(_quotable(said), _codes_of(document), parameter, f"{parameter} {said}".strip()[:_MOST_SEARCHED])
+
+
+def _behind(document: Any) -> str:
+    """Returns what the provider behind OpenRouter said, whose own message is only that there was an error."""
+    metadata = _field_of(document, "metadata")
+    raw = metadata.get("raw") if isinstance(metadata, dict) else None
+    return read_error_reply(raw.encode(errors="replace")).text if isinstance(raw, str) else ""
+
+
+def _place_in(document: Any, levels: int = 8) -> str:
+    """Returns the parameter that a server did not expect. Where pydantic checks requests, only ``loc`` names it."""
+    if isinstance(document, dict):
+        match document.get("loc"):
+            case ["body", str(name), *_]:
+                return name
+        inside = [document.get(key) for key in ("error", "message", "detail")]
+    else:
+        inside = document[:3] if isinstance(document, list) else []
+    return next((found for item in inside if levels and (found := _place_in(item, levels - 1))), "")
 
 
 def _quotable(text: str) -> str:
@@ -232,14 +262,15 @@ def _codes_of(document: Any) -> tuple[str, ...]:
 
 
 def _message_of(document: Any, levels: int = 8) -> str | None:
-    """Returns the message for people in error objects of OpenAI, Anthropic, FastAPI, Ollama and llama.cpp."""
+    """Returns the message for people in error objects of OpenAI, Anthropic, FastAPI, Ollama, llama.cpp, MiniMax."""
     if isinstance(document, str):
         return document
     inside: list[Any] = []
     if isinstance(document, list):
         inside = document[:3]
     elif isinstance(document, dict):
-        inside = [document.get(key) for key in ("error", "message", "detail", "msg", "error_description")]
+        keys = ("error", "message", "detail", "msg", "error_description", "base_resp", "status_msg")
+        inside = [document.get(key) for key in keys]
     return next((found for item in inside if levels and (found := _message_of(item, levels - 1))), None)
 
 

@@ -155,6 +155,75 @@ REPLIES: list[tuple[int, object, FaultKind]] = [
 ]
 
 
+def said(message: object, **more: object) -> dict[str, object]:
+    return {"error": {"message": message, "type": "invalid_request_error"} | more}
+
+
+def _behind(message: str) -> dict[str, object]:
+    """What OpenRouter makes of another provider's reply."""
+    raw = json.dumps({"error": {"message": message, "type": "invalid_request_error", "code": None}}, indent=2)
+    return said("Provider returned error", code=400, metadata={"provider_name": "OpenAI", "raw": raw})
+
+
+_POOLSIDE = "Input length 131393 exceeds the maximum allowed input length of 131040 tokens."
+_THROTTLED = "Too many tokens, please wait before trying again."
+_MANY = "Too many requests, please wait before trying again."
+_EXPIRED = "Your authentication token has expired. Please try signing in again."
+_LIMIT = "input length and max_tokens exceed context limit: 170636 + 34048 > 200000, decrease input length"
+_CERTAIN = "Invalid content type. image_url is only supported by certain models."
+_VARIANT = "Failed to deserialize the JSON body: messages[0]: unknown variant `image_url`, expected `text`"
+_MEMORY = "model requires more system memory (7.5 GiB) than is available (5.2 GiB)"
+_NEXT = "This model's maximum context length is 262144 tokens. However, you requested 0 output tokens and your prompt"
+_MAX = "max_tokens is too large: 8192. This model supports at most 4096 completion tokens, whereas you provided 8192."
+REPORTED: list[tuple[str, int, object, FaultKind]] = [
+    ("MiniMax-AI/MiniMax-M2/issues/62", 500, said("insufficient balance (1008)", type="api_error"), "unpaid"),
+    ("modelscope/modelscope/issues/1691", 429, said("insufficient balance (1008)", http_code="429"), "unpaid"),
+    (
+        "Wei-Shaw/sub2api/issues/890",
+        403,
+        {"code": "INSUFFICIENT_BALANCE", "message": "Insufficient account balance"},
+        "unpaid",
+    ),
+    ("jin-bo/agentao/pull/88", 429, said(_THROTTLED, type="ThrottlingException"), "rate"),
+    ("aws/amazon-q-developer-cli/pull/2563", 400, said(_MANY, type="ThrottlingException"), "rate"),
+    ("lobehub/lobehub/issues/3994", 429, said(_MANY, type="ThrottlingException"), "rate"),
+    ("ztjhz/BetterChatGPT/issues/419", 401, said({"code": "token_expired", "message": _EXPIRED}), "key"),
+    ("0xBakeer/inference-atlas/pull/186", 400, said("Prompt too long: 5152 tokens exceeds max_seq_len"), "too_long"),
+    ("earendil-works/pi/issues/4943", 400, said(_POOLSIDE), "too_long"),
+    ("earendil-works/pi/issues/5677", 400, said("Input length (9) exceeds model's maximum context length"), "too_long"),
+    ("earendil-works/pi/pull/5929", 400, said(_NEXT), "too_long"),
+    ("openclaw/openclaw/pull/20539", 400, said(_LIMIT), "too_long"),
+    ("anomalyco/opencode/pull/45834", 400, said("Range of input length should be [1, 30720]"), "too_long"),
+    ("mangowhoiscloud/geode/pull/668", 400, said("Prompt exceeds max length", code="1261"), "too_long"),
+    ("algorithmicsuperintelligence/optillm/issues/4", 400, said(_MAX, param="max_tokens"), "refused"),
+    ("studio-dots-ai/dots.ocr/issues/61", 400, {"message": "facebook/opt-125m is not a multimodal model"}, "no_images"),
+    ("ollama/ollama/issues/17301", 400, said("this model does not support image input (ref: b8)"), "no_images"),
+    ("DayuanJiang/next-ai-draw-io/pull/55", 400, said(_VARIANT), "no_images"),
+    ("danny-avila/LibreChat/issues/6333", 400, _behind(_CERTAIN), "no_images"),
+    ("danny-avila/LibreChat/issues/6333", 400, _behind("Something else"), "refused"),
+    ("continuedev/continue/issues/12795", 500, {"error": _MEMORY}, "failed"),
+]
+
+
+@pytest.mark.parametrize(("source", "status", "document", "kind"), REPORTED)
+def test_what_servers_were_reported_to_say_is_understood_and_quoted(
+    source: str, status: int, document: object, kind: FaultKind
+) -> None:
+    reply = read_error_reply(json.dumps(document).encode(), "application/json")
+    told = fault(status, reply)
+    assert told.kind == kind, source
+    assert reply.text
+    assert reply.text[:40] in str(told)
+
+
+def test_what_stands_behind_openrouters_words_is_quoted() -> None:
+    told = fault(400, error_reply_of(_behind("It has no such option.")))
+    assert "(Provider returned error: It has no such option.)" in str(told)
+    for raw in ("", "{", "<html><h1>no</h1></html>", None, 5):
+        document = said("Provider returned error", metadata={"raw": raw})
+        assert "(Provider returned error)" in str(fault(400, error_reply_of(document)))
+
+
 @pytest.mark.parametrize(("status", "document", "kind"), REPLIES)
 def test_what_a_server_says_decides_before_its_status(status: int, document: object, kind: FaultKind) -> None:
     body = document if isinstance(document, str) else json.dumps(document)
