@@ -49,7 +49,7 @@ from conductor_core.providers.errors import (
     read_error_reply,
     retry_after_s,
 )
-from conductor_core.providers.sse import Body, async_stream
+from conductor_core.providers.sse import DOCUMENT, UNFINISHED, Body, async_stream
 from conductor_core.providers.transport import AiohttpTransport, tls
 
 CONNECT_TIMEOUT_S = 10.0
@@ -67,6 +67,8 @@ _WIRE_BYTES_PER_OUTPUT_BYTE = 128
 """An event carries a few characters in some hundred bytes of JSON; a stream beyond this ratio is not an answer."""
 NO_REASON = frozenset({"", "null", "none", "undefined"})
 """Finish reasons that are none: some servers write them into every event."""
+_END_MARK = re.compile(r"\s*(?:data:\s*)?\[DONE\]\s*\Z")
+"""Also behind the one document of a server that does not stream."""
 _RENAMED = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
 _TOGETHER = {"logprobs": ("top_logprobs",), "top_logprobs": ("logprobs",)}
 _FIXED = frozenset({"model", "messages", "stream"})
@@ -75,12 +77,12 @@ _NO_SYSTEM = re.compile(
     r"system (?:role|message|prompt)s?.{0,40}(?:not|un)[ -]?(?:supported|allowed|enabled)|unexpected role|invalid role"
     r"|(?:does not|doesn't) support (?:a )?(?:system|developer)|roles must alternate"
     r"|developer instruction is not enabled"
-    r"|only user(?:,| and)? ?(?:model|assistant)? roles? (?:is|are) (?:supported|allowed)",
+    r"|only (?:the )?user\b.{0,40}\broles? (?:is|are) (?:supported|allowed)",
     re.IGNORECASE | re.DOTALL,
 )
 """Words of chat templates without a system role (Gemma, Mistral 7B) behind llama.cpp, vLLM and Google."""
-_REFUSES = frozenset({400, 403, 404, 422, 500, 501})
-"""Statuses under which servers refuse a part of a request."""
+_REFUSES = frozenset({200, 400, 403, 404, 416, 422, 500, 501})
+"""Statuses under which servers refuse a part of a request; 200: in the first event of a stream."""
 
 _HEADERS = {"user-agent": f"conductor-inspector/{__version__}", "accept-encoding": "identity"}
 _ASKED_FOR = {
@@ -300,8 +302,8 @@ class Refusals:
 def _named(body: Mapping[str, Any], said: ErrorReply) -> str | None:
     """Returns the parameter of ``body`` that a refusal names; None: it names none."""
     names = [name for name in body if name not in _FIXED]
-    if said.parameter.partition(".")[0] in names:
-        return said.parameter.partition(".")[0]
+    if (named := re.split(r"\W", said.parameter, maxsplit=1)[0]) in names:
+        return named
     places = [(found.start(), name) for name in names if (found := re.search(rf"\b{re.escape(name)}\b", said.whole))]
     if places:
         return min(places)[1]
@@ -385,22 +387,22 @@ class Exchange:
                 f"{who}: sent a compressed answer ({encoding}) though asked not to; turn compression off there",
             )
         kind = headers.get("content-type", "").partition(";")[0].strip().lower()
-        if kind == "text/event-stream":
+        is_json = kind == "application/json" or kind.endswith("+json")
+        readable = False
+        if kind in ("text/event-stream", "text/plain", "") or is_json:  # the body tells more than these
             async with aclosing(self._body().events()) as source:
                 while (found := await self._next(source)) is not None:
                     if (event := self._parse(*found)) is not None:
+                        readable = True
                         yield event
-        elif kind == "application/json" or kind.endswith("+json"):
-            document = self._parse("", await self._whole_body())
-            if document is None:
-                raise ServerFault("failed", f"{who}: sent something that is not a JSON object; try again")
-            self.marked = True
-            yield document
-        else:
-            shown = one_line(kind, limit=60) or "no content type"
-            raise ServerFault(
-                "refused", f"{who}: answered with {shown} instead of an event stream; check that base_url is an API's"
-            )
+        if readable or self.marked or kind == "text/event-stream":
+            return
+        if is_json:
+            raise ServerFault("failed", f"{who}: sent something that is not a JSON object; try again")
+        shown = one_line(kind, limit=60) or "no content type"
+        raise ServerFault(
+            "refused", f"{who}: answered with {shown} instead of an event stream; check that base_url is an API's"
+        )
 
     async def _next(self, source: AsyncGenerator[tuple[str, str]]) -> tuple[str, str] | None:
         """Returns the next event's name and data; None at the end."""
@@ -433,21 +435,14 @@ class Exchange:
             invalid=lambda: ServerFault("failed", f"{client.who}: sent bytes that are not UTF-8; try again"),
         )
 
-    async def _whole_body(self) -> str:
-        parts: list[str] = []
-        size = 0
-        async with aclosing(self._body().texts()) as texts:
-            async for text in texts:
-                size += len(text)
-                if size > self._client.event_bytes:
-                    raise self._client.too_large()
-                parts.append(text)
-        return "".join(parts)
-
     def _parse(self, name: str, text: str) -> dict[str, Any] | None:
         """Parses an event; None for one that is no JSON object, such as a ping. Raises: ServerFault."""
+        if name == DOCUMENT:
+            self.marked, text = True, _END_MARK.sub("", text)
         parsed = _parsed(text)
         if not isinstance(parsed, dict):
+            if name == UNFINISHED:
+                return None
             if text.lstrip().startswith(("{", "[")):
                 raise ServerFault("failed", f"{self._client.who}: sent something that is not a JSON object; try again")
             if name == "error":
@@ -573,16 +568,24 @@ class ModelClient:
             while True:
                 sent, departures = self.refusals.applied(body)
                 async with self._post(sent, key) as exchange:
-                    if exchange.response.status_code == 200:
-                        reading = _Reading(self, exchange, AnswerText(messages, passed=passed, retracts=retracts))
+                    if exchange.response.status_code != 200:
+                        await self._learn_or_raise(exchange, sent, unnamed, tried)
+                        continue
+                    reading = _Reading(self, exchange, AnswerText(messages, passed=passed, retracts=retracts))
+                    begun = False
+                    try:
                         async with aclosing(self._read(exchange, reading)) as chunks:
                             async for chunk in chunks:
+                                begun = True
                                 yield chunk
-                        if logprobs is not None:
-                            logprobs += reading.reader.logprobs
-                        yield reading.finished(estimate_input_tokens(tuple(messages)), departures)
-                        return
-                    await self._learn_or_raise(exchange, sent, unnamed, tried)
+                    except ServerFault as fault:
+                        if begun or not self.refusals.learn(sent, 200, fault.reply, (), tried):
+                            raise
+                        continue
+                    if logprobs is not None:
+                        logprobs += reading.reader.logprobs
+                    yield reading.finished(estimate_input_tokens(tuple(messages)), departures)
+                    return
         except ServerFault as fault:
             fault.args = (masking.known().text(str(fault)),)
             raise
@@ -669,6 +672,7 @@ class _Reading:
         self._masked = MaskedChunks(masking.known())
         self._allowed = client.most_bytes
         self._odd: NoPart | None = None
+        self._complaint = ErrorReply()  # what the last event says, if it is no part of an answer
         self._read = False
         self._doubted = False  # text came after a finish reason: more may come after another
 
@@ -684,10 +688,11 @@ class _Reading:
             chunks = self.reader.feed(event)
         except NoPart as error:
             self._odd = self._odd or error
+            self._complaint = error_reply_of(event)
             return
         except ValueError as error:
             raise self._unreadable(error) from error
-        self._read = True
+        self._read, self._complaint = True, ErrorReply()
         for chunk in chunks:
             self._allowed -= len(chunk.text.encode())
             if self._allowed < 0:
@@ -716,6 +721,8 @@ class _Reading:
         if self._exchange.marked and self._read:
             self.reader.ended()
         if not self.reader.complete or (self._doubted and self._exchange.stopped_early):
+            if self._complaint.text:
+                raise self._client.fault_of(200, self._complaint)
             if self._odd is not None and not self._read:
                 raise self._unreadable(self._odd)
             words = "the stream ended without a finish reason, so the answer is not whole; try again"
@@ -725,4 +732,5 @@ class _Reading:
         return hidden(finished.model_copy(update={"departures": found}), masking.known())
 
     def _unreadable(self, error: ValueError) -> ServerFault:
-        return ServerFault("failed", f"{self._client.who}: sent {error}; check that base_url is such an API's")
+        hint = "try again" if self._read else "check that base_url is such an API's"
+        return ServerFault("failed", f"{self._client.who}: sent {error}; {hint}")

@@ -8,6 +8,10 @@ from dataclasses import dataclass
 
 import httpx2
 
+DOCUMENT, UNFINISHED = "document", "unfinished"
+"""Names of what is no server-sent event: a JSON document in place of events, and data at the end of the body without
+the empty line that ends an event. Such data may be cut off."""
+
 
 @dataclass(frozen=True)
 class Body:
@@ -52,23 +56,31 @@ class Body:
         """Yields name and data of each server-sent event that has data. Skips ids and comments.
 
         Format: https://html.spec.whatwg.org/multipage/server-sent-events.html#event-stream-interpretation
+        Besides, ``error:`` is read as data of an event of this name, as llama.cpp wrote it until 2025, and a body that
+        begins as JSON does is one ``DOCUMENT``: some servers do not stream, whatever content type they give.
         """
         data: list[str] = []
         name = ""
         line: list[str] = []
         held = 0
+        begun = whole = False
         async for text in self.texts():
+            if not begun and (begun := bool(start := text.strip())):
+                whole = start.startswith(("{", "["))
             first, *others = text.split("\n")
+            if whole:
+                first, others = text, []
             line.append(first)
             held += len(first)
             for other in others:
-                whole = "".join(line)
-                field, _, value = whole.partition(":")
-                if field == "data":
+                said = "".join(line)
+                field, _, value = said.partition(":")
+                if field in ("data", "error"):
                     data.append(value.removeprefix(" "))
-                elif whole:
+                    name = "error" if field == "error" else name
+                elif said:
                     name = value.removeprefix(" ")[:40] if field == "event" else name
-                    held -= len(whole)
+                    held -= len(said)
                 else:
                     if event := "\n".join(data):
                         yield name, event
@@ -77,6 +89,12 @@ class Body:
                 held += len(other)
             if held > self.most_held:
                 raise self.too_large()
+        if whole:
+            yield DOCUMENT, "".join(line)
+            return
+        field, _, value = "".join(line).partition(":")
+        if rest := "\n".join([*data, value.removeprefix(" ")] if field == "data" else data):
+            yield UNFINISHED, rest
 
 
 def async_stream(response: httpx2.Response) -> httpx2.AsyncByteStream:

@@ -9,7 +9,7 @@ from httpx2 import ByteStream, EventSource, Request, Response
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conductor_core.providers.sse import Body
+from conductor_core.providers.sse import DOCUMENT, UNFINISHED, Body
 
 
 class TooLarge(Exception):
@@ -29,7 +29,7 @@ def body(parts: Sequence[bytes], most_bytes: int = 10_000, most_held: int = 10_0
 
 
 async def events(parts: Sequence[bytes]) -> list[str]:
-    return [data async for _, data in body(parts).events()]
+    return [data async for name, data in body(parts).events() if name != UNFINISHED]
 
 
 _LINES = st.lists(
@@ -57,6 +57,29 @@ def test_any_stream_cut_anywhere_reads_as_httpx2_reads_it(lines: list[str], endi
 async def test_an_events_name_comes_with_its_data_and_a_byte_order_mark_is_no_part_of_it() -> None:
     parts = [b"\xef\xbb", b"\xbfevent: error\ndata: a\n\ndata: b\n\n"]
     assert [event async for event in body(parts).events()] == [("error", "a"), ("", "b")]
+
+
+@given(cuts=st.lists(st.integers(0, 40)), end=st.sampled_from(["", "\n"]))
+def test_data_without_the_empty_line_at_the_end_is_told_apart(cuts: list[int], end: str) -> None:
+    whole = f"data: a\n\ndata: b\ndata: c{end}".encode()
+    at = sorted({0, len(whole), *(min(cut, len(whole)) for cut in cuts)})
+
+    async def read() -> list[tuple[str, str]]:
+        return [event async for event in body([whole[a:b] for a, b in pairwise(at)]).events()]
+
+    assert asyncio.run(read()) == [("", "a"), (UNFINISHED, "b\nc")]
+
+
+@given(cuts=st.lists(st.integers(0, 40)))
+def test_a_body_that_is_json_is_one_document(cuts: list[int]) -> None:
+    whole = b'\n {"a":\n\n "data: b"}\n\ndata: [DONE]\n\n'
+    at = sorted({0, len(whole), *(min(cut, len(whole)) for cut in cuts)})
+
+    async def read() -> list[tuple[str, str]]:
+        return [event async for event in body([whole[a:b] for a, b in pairwise(at)]).events()]
+
+    ((name, data),) = asyncio.run(read())
+    assert (name, data.strip()) == (DOCUMENT, whole.decode().strip())
 
 
 async def test_what_comes_before_an_invalid_byte_is_given_first() -> None:
