@@ -26,14 +26,14 @@ REASONING_TAGS = {
     "<reasoning_scratchpad>": "</reasoning_scratchpad>",  # Hermes
     "<seed:think>": "</seed:think>",  # Seed-OSS
     "<mm:think>": "</mm:think>",  # MiniMax
-    "[think]": "[/think]",  # Mistral
+    "[THINK]": "[/THINK]",  # Mistral
     "◁think▷": "◁/think▷",  # Kimi
     "<|start_thinking|>": "<|end_thinking|>",  # Cohere
     "<|begin_of_thought|>": "<|end_of_thought|>",  # OpenThinker
     "<|channel>": "<channel|>",  # Gemma 4
     "<|channel>thought": "<channel|>",
 }
-"""What stands around reasoning in a text, in small letters: models write it in any case."""
+"""What stands around reasoning in a text. Models write those in angle brackets in any case."""
 HARMONY_FINAL = r"<\|channel\|>final[^<]{0,40}(?:<\|constrain\|>[^<]{0,20})?<\|message\|>"
 """A pattern of where the answer begins in harmony, the format of gpt-oss, whose reasoning may be several messages.
 

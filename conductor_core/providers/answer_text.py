@@ -20,10 +20,11 @@ _ANY_CASE = re.IGNORECASE | re.ASCII
 _HARMONY = r"(?:<\|start\|>assistant)?<\|channel\|>(?:analysis|commentary)"
 _HARMONY_BEGINS = ("<|channel|>analysis", "<|channel|>commentary", "<|start|>assistant<|channel|>analysis")
 _OPENING = re.compile(
-    "|".join(map(re.escape, sorted(REASONING_TAGS, key=len, reverse=True)))
+    # In square brackets, small letters are words of an answer.
+    "|".join(f"(?{'i' * (tag[0] == '<')}:{re.escape(tag)})" for tag in sorted(REASONING_TAGS, key=len, reverse=True))
     # A tool that is called may be named, and its arguments' format.
     + rf"|{_HARMONY}[^<]{{0,100}}(?:<\|constrain\|>[^<]{{0,20}})?<\|message\|>",
-    _ANY_CASE,
+    re.ASCII,
 )
 _LONGEST_OPENING = 200
 _FINAL = re.compile(rf"(?:<\|end\|>)?(?:<\|start\|>assistant)?{HARMONY_FINAL}")
@@ -301,13 +302,14 @@ class _Thoughts:
         if self._state == "begins":
             start = self._held.lstrip()
             opening = _OPENING.match(start)
-            if len(start) < _LONGEST_OPENING and _may_be_longer(start.lower()):
+            if len(start) < _LONGEST_OPENING and _may_be_longer(start if start[:1] != "<" else start.lower()):
                 pass
             elif opening is None:
                 self._state = "answer"
             else:
-                self._open, self._state, self._depth = opening[0].lower(), "inside", 1
+                self._open = opening[0] if opening[0] in REASONING_TAGS else opening[0].lower()
                 self._close = REASONING_TAGS.get(self._open, "")
+                self._state, self._depth = "inside", 1
                 self._held = start[opening.end() :]
         if self._state == "inside" and (thought := self._thought()):
             yield ReasoningDelta(text=thought)
@@ -329,7 +331,7 @@ class _Thoughts:
             thought, self._held = self._held[:end], self._held[end:]
             return thought
         for tag in re.finditer(f"{re.escape(self._open)}|{re.escape(self._close)}", self._held, _ANY_CASE):
-            self._depth += 1 if tag[0].lower() == self._open else -1
+            self._depth += 1 if tag[0].lower() == self._open.lower() else -1
             if self._depth == 0:
                 thought, self._held = self._held[: tag.start()], self._held[tag.end() :]
                 self._state = "behind"
@@ -342,6 +344,6 @@ class _Thoughts:
         """Returns how many characters at the end of the held text may begin a tag."""
         for size in range(len(self._close) - 1, 0, -1):
             end = self._held[-size:].lower() if size <= len(self._held) else ""
-            if end and (self._close.startswith(end) or (size < len(self._open) and self._open.startswith(end))):
+            if end and any(tag.lower().startswith(end) and size < len(tag) for tag in (self._close, self._open)):
                 return size
         return 0

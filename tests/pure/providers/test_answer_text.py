@@ -83,6 +83,8 @@ ANSWERS = [
     "<thin",
     "Gemma closes it with <channel|> before the answer.",
     "Gemma thinks between <|channel>thought and\n<channel|>\nand then answers.",
+    "[Think] twice before you answer.",
+    "[think](https://example.org) is a link",
     "analysisResult = 3  # no assistant",
     "analysis, then assistantfinal, is what is left of harmony",
     "The marks analysis and assistantfinal are left.",
