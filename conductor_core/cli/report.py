@@ -124,7 +124,8 @@ def run_lines(trace: RunTrace, fault: RunUnreadable | None = None) -> Iterator[s
     if trace.conductor is not None:
         info = trace.conductor
         where = f" {info.runs_in}" if info.device else ""
-        constrained = ", grammar-constrained" if info.constrained else ""
+        held = "grammar-constrained" if info.kind == "local" else "its server is asked to hold plans to a form"
+        constrained = f", {held}" if info.constrained else ""
         own = f", a prompt of its own ({info.prompt_sha256[:12]})" if info.prompt_sha256 else ""
         yield f"Conductor {one_line(info.name)}: {info.kind}{where}{constrained}{own}"
     workers = ", ".join(one_line(spec.name, 40) for spec in trace.pool.workers)

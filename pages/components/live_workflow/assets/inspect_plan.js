@@ -164,6 +164,10 @@ function prompt(body) {
   }
 }
 
+// A server may pass over what it is asked for, and does not tell.
+const decoding = ({ constrained, kind }) =>
+  constrained ? (kind === "remote" ? "its server is asked to hold the plan to a form" : "grammar-constrained") : "free"
+
 // Returns the tokens a second with which the Conductor wrote its plan, once its first token had come.
 function written(round) {
   const ms = (round?.duration_ms ?? 0) - (round?.first_token_ms ?? 0)
@@ -195,7 +199,7 @@ function cost(body) {
             : "the program’s"
           : "–",
       ],
-      ["Decoding", conductor ? (conductor.constrained ? "grammar-constrained" : "free") : "–"],
+      ["Decoding", conductor ? decoding(conductor) : "–"],
       ["Input", tokens(round?.usage.input_tokens ?? 0) + mark],
       ["Output", tokens(round?.usage.output_tokens ?? 0) + mark],
       ["First token", seconds(round?.first_token_ms)],
