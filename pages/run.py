@@ -43,7 +43,6 @@ LIVE = "live"
 OPEN_AT = "editing-step"
 GIVE = "editing-begins-with"
 RERUN_ERROR = "rerun-error"
-HAS_ENDED = "run-has-ended"
 
 
 def show() -> None:
@@ -106,9 +105,10 @@ def _workspace(trace: RunTrace | None, *, readable: bool, opened: bool) -> None:
             address.write("run", intent.run_id)
             st.rerun()
         return
-    drawn_ended = trace.ended
-    if not drawn_ended:
+    if not trace.ended:
         trace = _read(trace.run_id)[0] or trace  # it may have gone on since the page was drawn
+        if trace.ended:
+            st.rerun()  # what the page draws of ended runs can appear
     editing = _editing(trace)
     rebased = False
     if editing is not None:
@@ -126,7 +126,6 @@ def _workspace(trace: RunTrace | None, *, readable: bool, opened: bool) -> None:
         said="" if editing is None else editing.draft.note,
         ended=trace.ended,
         on_intent=_open_editor,
-        on_ended=_note_end,
     )
     if editing is not None and plan_state is not None:
 
@@ -148,8 +147,8 @@ def _workspace(trace: RunTrace | None, *, readable: bool, opened: bool) -> None:
             run_edits.offers(trace, _begin_to_edit)
     # These come last, because they may draw the whole page anew.
     _apply_intent(trace, intent)
-    if (st.session_state.pop(HAS_ENDED, False) and not drawn_ended) or (trace.ended and waits_for_end()):
-        st.rerun()  # reads the run anew: what the page draws of ended runs can appear
+    if trace.ended and waits_for_end():
+        st.rerun()
     real_workers_dialog(trace.run_id, trace.task)
     again_dialog(trace)
 
@@ -204,10 +203,6 @@ def _read(run_id: str) -> tuple[RunTrace | None, RunUnreadable | None]:
     except InspectorError as error:
         fault_box(error)
         return None, None
-
-
-def _note_end() -> None:
-    st.session_state[HAS_ENDED] = True
 
 
 def _open_editor() -> None:

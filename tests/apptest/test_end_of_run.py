@@ -25,7 +25,6 @@ def test_what_is_about_ended_runs_comes_with_the_end_of_the_run(
 
     app = visit()
     monkeypatch.setattr(session.store, "trace", trace)
-    app.session_state["run-has-ended"] = True
     app.query_params["run"] = going.run_id
     app.run()
     assert "What decided this answer?" in {link.proto.label for link in app.get("page_link")}

@@ -63,7 +63,6 @@ def live_workflow(
     said: str = "",
     ended: bool = True,
     on_intent: Callable[[], None] = _ignore,
-    on_ended: Callable[[], None] = _ignore,
 ) -> Intent | None:
     """Shows the run live or as it ended; None: the empty state. Call it with the same ``key`` at every rerun.
 
@@ -79,9 +78,9 @@ def live_workflow(
         recorded: what is shown while there is neither a run nor an edited plan; None: how the program works, in words.
         taken: the last change of the plan that was taken from the graph, as ``AppliedChanges.as_data`` makes it.
         said: what the last change of the plan was, for those who do not see it.
-        ended: whether the page is drawn as that of a run that has ended.
+        ended: whether the page is drawn as that of a run that has ended. If it is not, the component's sight of the end
+            brings a rerun.
         on_intent: called before the rerun in which an intent is returned.
-        on_ended: called before a rerun, once the component has seen the end of a run that is not drawn as ended.
     """
     data = {
         "run_id": run_id,
@@ -101,7 +100,7 @@ def live_workflow(
         # The end is a state, no trigger: of two triggers that wait for a busy server only the later one arrives, and
         # the end of a run must not displace what the person asks for at that moment. So are changes of the plan.
         default={"ended": None, "changes": None},
-        on_ended_change=on_ended,
+        on_ended_change=_ignore,
         on_changes_change=_ignore,
         width="stretch",
         height="content",
