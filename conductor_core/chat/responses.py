@@ -78,4 +78,8 @@ def hidden(finished: F, mask: Mask) -> F:
     calls = tuple(
         ToolCall(name=mask.text(each.name), arguments=mask.text(each.arguments)) for each in finished.tool_calls
     )
-    return finished.model_copy(update={**shown, "tool_calls": calls})
+    departures = tuple(
+        each.model_copy(update={"what": mask.text(each.what), "text": mask.text(each.text)})
+        for each in finished.departures
+    )
+    return finished.model_copy(update={**shown, "tool_calls": calls, "departures": departures})

@@ -404,7 +404,7 @@ def otlp_json(spans: Iterable[Span], *, at_utc: datetime) -> str:
     from opentelemetry.exporter.otlp.json.common.trace_encoder import encode_spans
 
     request = encode_spans(sdk_spans(spans, at_utc))
-    return json.dumps(request.to_dict(), ensure_ascii=False, indent=1) + "\n"
+    return json.dumps(request.to_dict(), indent=1) + "\n"
 
 
 def sdk_spans(spans: Iterable[Span], at_utc: datetime | None = None) -> "Sequence[ReadableSpan]":

@@ -27,6 +27,8 @@ _OPENING = re.compile(
     re.ASCII,
 )
 _LONGEST_OPENING = 200
+_MOST_BLANK = 4_096
+"""White space at the beginning after which no block of reasoning is looked for."""
 _FINAL = re.compile(rf"(?:<\|end\|>)?(?:<\|start\|>assistant)?{HARMONY_FINAL}")
 _LONGEST_FINAL = 160
 _HEADER = re.compile(
@@ -302,7 +304,9 @@ class _Thoughts:
         if self._state == "begins":
             start = self._held.lstrip()
             opening = _OPENING.match(start)
-            if len(start) < _LONGEST_OPENING and _may_be_longer(start if start[:1] != "<" else start.lower()):
+            if not start and len(self._held) > _MOST_BLANK:
+                self._state = "answer"
+            elif len(start) < _LONGEST_OPENING and _may_be_longer(start if start[:1] != "<" else start.lower()):
                 pass
             elif opening is None:
                 self._state = "answer"

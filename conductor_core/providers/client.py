@@ -71,7 +71,7 @@ _END_MARK = re.compile(r"\s*(?:data:\s*)?\[DONE\]\s*\Z")
 """Also behind the one document of a server that does not stream."""
 _RENAMED = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
 _TOGETHER = {"logprobs": ("top_logprobs",), "top_logprobs": ("logprobs",)}
-_FIXED = frozenset({"model", "messages", "stream"})
+_FIXED = frozenset({"model", "messages", "stream", "system"})
 """What a request cannot do without."""
 _NO_SYSTEM = re.compile(
     r"system (?:role|message|prompt)s?.{0,40}(?:not|un)[ -]?(?:supported|allowed|enabled)|unexpected role|invalid role"
@@ -81,6 +81,10 @@ _NO_SYSTEM = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 """Words of chat templates without a system role (Gemma, Mistral 7B) behind llama.cpp, vLLM and Google."""
+_REFUSAL = re.compile(
+    r"support|unknown|unrecogni[sz]ed|unexpected|invalid|not (?:allowed|permitted|valid)|\bextra\b|deprecated|\bmust\b",
+    re.IGNORECASE,
+)
 _REFUSES = frozenset({200, 400, 403, 404, 416, 422, 500, 501})
 """Statuses under which servers refuse a part of a request; 200: in the first event of a stream."""
 
@@ -268,7 +272,9 @@ class Refusals:
             return True
         if kind_of(status, said) not in ("refused", "failed", "key"):
             return False
-        if (name := _named(body, said)) is not None:
+        # What a server says when it breaks or closes its door may hold the name of a parameter by chance.
+        by_chance = status in (403, 500, 501) and not said.parameter and not _REFUSAL.search(said.whole)
+        if not by_chance and (name := _named(body, said)) is not None:
             other = _RENAMED.get(name)
             if other is not None and other not in self.left_out and other not in self.renamed:
                 self.renamed[name] = other
@@ -692,6 +698,8 @@ class _Reading:
             return
         except ValueError as error:
             raise self._unreadable(error) from error
+        except RecursionError as error:
+            raise self._unreadable(ValueError("a document that is nested too deeply")) from error
         self._read, self._complaint = True, ErrorReply()
         for chunk in chunks:
             self._allowed -= len(chunk.text.encode())

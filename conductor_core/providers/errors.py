@@ -409,15 +409,19 @@ def _why_unreachable(error: BaseException) -> str:
 def retry_after_s(headers: Mapping[str, str], now_s: float | None = None) -> float | None:
     """Returns the seconds that the provider asks us to wait: a number or an HTTP date (RFC 9110, 10.2.3)."""
     if (milliseconds := _number(headers.get("retry-after-ms", ""))) is not None:
-        return milliseconds / 1000
+        return min(milliseconds / 1000, _LONGEST_WAIT_S)
     value = headers.get("retry-after", "")
     if (seconds := _number(value)) is not None:
-        return seconds
+        return min(seconds, _LONGEST_WAIT_S)
     try:
         at_s = email.utils.parsedate_to_datetime(value).timestamp()
     except (ValueError, OverflowError, OSError):
         return None
-    return max(0.0, at_s - (time.time() if now_s is None else now_s))
+    return min(max(0.0, at_s - (time.time() if now_s is None else now_s)), _LONGEST_WAIT_S)
+
+
+_LONGEST_WAIT_S = 366 * 86_400.0
+"""No run waits for as long. What is longer is no time that a server means."""
 
 
 def _number(text: str) -> float | None:

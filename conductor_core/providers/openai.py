@@ -275,8 +275,10 @@ class ChatReader:
     def _keep_unknown(self, delta: Mapping[str, Any]) -> None:
         for name in delta.keys() - KNOWN_FIELDS:
             value = delta[name]
-            if value in (None, "", [], {}) or self._unknown_size > MOST_UNKNOWN or len(self._unknown) > 32:
+            left = MOST_UNKNOWN - self._unknown_size
+            if value in (None, "", [], {}) or left <= 0 or len(self._unknown) > 32:
                 continue
             text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+            text = text[:left]
             self._unknown_size += len(text)
             self._unknown.setdefault(whole_characters(name[:200]), []).append(text)

@@ -5,13 +5,17 @@ Each case is what a public report about another tool describes, or what such a s
 
 import json
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
-from conductor_core.chat.messages import Departure
+from conductor_core.chat.messages import Departure, Message
 from conductor_core.errors import ConductorError, ConductorStreamCut, WorkerError, WorkerStreamCut
+from conductor_core.privacy import masking
 from conductor_core.providers import client
+from conductor_core.settings import Settings
+from conductor_core.workers.pool import open_worker
 from conductor_core.workflow.parser import parse_completion
 from tests.support.asking_both import Who, ask, both, parts
 from tests.support.provider import Call, Cut, Hang, Pause, Reply, ScriptedProvider, delta, error, sse
@@ -265,3 +269,48 @@ async def test_a_connection_that_breaks_is_no_end(who: Who, provider: ScriptedPr
     provider.then(Reply([sse(*parts("One ", "two ", finish="")), Cut()]))
     with pytest.raises((WorkerStreamCut, ConductorStreamCut)):
         await ask(who, provider)
+
+
+async def test_of_what_is_not_known_only_so_much_is_kept(provider: ScriptedProvider) -> None:
+    odd = [delta("", odd="x" * 100_000), delta("4", odd="y"), delta("2", other="z")]
+    provider.then(Reply([sse(*odd, delta(finish="stop"), "[DONE]")]))
+    got = await ask("worker", provider)
+    assert got.text == "42"
+    assert sum(len(each.text) for each in got.departures) <= 65_536
+
+
+@both
+async def test_a_key_is_hidden_in_what_is_kept_beside_the_text(who: Who, provider: ScriptedProvider) -> None:
+    key = "sk-Zq81bTtW0pLx7cVn2Rj5Ke9s"
+    masking.remember(key)
+    provider.then(Reply([sse(delta("42", **{key: f"it is {key}"}), delta(finish="stop"), "[DONE]")]))
+    got = await ask(who, provider)
+    assert got.text == "42"
+    assert [each.kind for each in got.departures] == ["unknown_field"]
+    assert key not in str(got.departures)
+
+
+async def test_white_space_without_an_end_is_an_answer_like_any(provider: ScriptedProvider) -> None:
+    blank = " " * 5_000
+    provider.then(Reply([sse(*parts(*blank, "<think>42"), delta(finish="stop"), "[DONE]")]))
+    assert (await ask("worker", provider)).text == f"{blank}<think>42"
+
+
+@both
+async def test_words_of_a_server_that_breaks_refuse_no_parameter(who: Who, provider: ScriptedProvider) -> None:
+    provider.then(error(500, {"error": {"message": "The GPU's temperature is too high, stop"}}))
+    with pytest.raises((WorkerError, ConductorError), match="temperature is too high"):
+        await ask(who, provider, params={"temperature": 0.2})
+    assert len(provider.completions) == 1
+
+
+async def test_a_document_that_is_nested_too_deeply_is_a_fault_of_the_server(provider: ScriptedProvider) -> None:
+    worker = open_worker(provider.spec(provider="anthropic"), Settings())
+    for depth in range(300, 1_000, 20):
+        deep = "[" * depth + "]" * depth
+        block = f'{{"type": "tool_use", "id": "a", "name": "b", "input": [{deep}]}}'
+        said = f'{{"type": "message", "role": "assistant", "content": [{block}], "stop_reason": "tool_use"}}'
+        provider.then(Reply([said.encode()], content_type="application/json"))
+        with suppress(WorkerError):
+            assert [chunk async for chunk in worker.answer((Message(role="user", content="Hi"),))]
+    await worker.aclose()
