@@ -185,7 +185,7 @@ def task_box(trace: RunTrace | None, beside: Callable[[RunTrace | None], None]) 
             st.text_area(
                 "Task",
                 key=TASK,
-                height="content",
+                height=68,
                 label_visibility="collapsed",
                 placeholder="Type a task, or take an example. The Conductor writes a workflow for it.",
                 persist_state="session",
