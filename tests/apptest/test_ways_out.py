@@ -24,7 +24,7 @@ FAILED = ev.RunFailed(run_id="r", error_code="ConductorUnavailable", error="Cond
 
 def began(app: AppTest, session: Session) -> RunTrace:
     """The run that a press has just begun, once it is over."""
-    return session.host.wait(app.query_params["run"], 30)
+    return session.host.wait(app.query_params["run"], 120)
 
 
 def test_a_run_whose_conductor_is_dead_is_planned_by_tiny_in_one_press_and_stays_so_after_a_restart(
@@ -51,6 +51,20 @@ def test_a_pool_whose_worker_is_dead_is_not_chosen_by_a_look_at_the_failed_run(v
     for ending, chosen in (((unreached, ended), "rehearsal"), ((ended,), "paper")):
         failed = retell(3, *ending, pool=PoolInfo(name="paper", workers=workers))
         assert visit(run=failed.run_id).session_state[run_settings.POOL] == chosen
+
+
+def test_another_pool_of_this_machine_is_one_press_away(visit: Visit, session: Session, retell: Retell) -> None:
+    failed = retell(1, FAILED, conductor=ConductorInfo(name="tiny", kind="local", model="tiny"), workflow=None)
+    file = session.settings.pools_folder / "mine.toml"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text('[[worker]]\nname = "reasoner"\nprovider = "rehearsal"\nmodel = "rehearsal/reasoner"\n')
+    app = visit(run=failed.run_id)
+    (button,) = [each for each in app.button if each.label == "Use pool mine"]
+    button.click().run()
+    trace = began(app, session)
+    assert (trace.pool.name, trace.parent_run_id) == ("mine", failed.run_id)
+    assert app.session_state[run_settings.POOL] == str(file)
+    assert "✎ planned anew" in {each.value for each in app.markdown}
 
 
 def test_another_try_asks_whom_the_failed_run_asked(visit: Visit, session: Session, retell: Retell) -> None:

@@ -34,6 +34,7 @@ from pages.components.style.formats import inert, plural
 # Choices that an opened run brings.
 
 _BROUGHT = "choices-from-run"
+_FAILED = "failed-run-seen"
 _MAY_BE_ASKED = "addresses-that-may-be-asked"
 
 
@@ -57,6 +58,9 @@ class _Brought:
 
 def apply_choices_of(trace: RunTrace | None) -> None:
     """Takes the run's choices over. Call it before the fields are drawn."""
+    if trace is not None and trace.status == "failed" and st.session_state.get(_FAILED) != trace.run_id:
+        st.session_state[_FAILED] = trace.run_id
+        forget()  # its servers answered before, and may not now
     brought: _Brought | None = st.session_state.get(_BROUGHT)
     if trace is not None and brought is not None and brought.run_id == trace.run_id:
         return
@@ -226,23 +230,24 @@ def _words(
     if found.failing:
         first = found.failing[0]
         more = f" And {len(found.failing) - 1} more." if len(found.failing) > 1 else ""
-        return f":orange[:material/warning:] {inert(_capital(first.detail))}.{more}"
+        return f":orange[:material/warning:] {inert(_sentence(first.detail))}{more}"
     if found.budget_warning:
-        return f":orange[:material/money_off:] {inert(_capital(found.budget_warning))}."
+        return f":orange[:material/money_off:] {inert(_sentence(found.budget_warning))}"
     if unasked:
         return f":gray[:material/help: The Conductor {inert(unasked)} came with this run and was not asked.]"
     return ":green[:material/check_circle:] :gray[Ready to run.]"
 
 
-def _capital(text: str) -> str:
-    return (text[:1].upper() + text[1:]).rstrip(".")
+def _sentence(text: str) -> str:
+    text = (text[:1].upper() + text[1:]).rstrip(".")
+    return text if text.endswith("?") else f"{text}."
 
 
 def _list(found: Preflight) -> None:
     for part in found.parts:
         st.markdown(_row(part))
     if found.budget_warning:
-        st.markdown(f":orange[:material/money_off:] {inert(_capital(found.budget_warning))}.")
+        st.markdown(f":orange[:material/money_off:] {inert(_sentence(found.budget_warning))}")
 
 
 def _row(part: Part) -> str:

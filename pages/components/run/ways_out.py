@@ -1,5 +1,7 @@
 """What a failed run offers, in one press each: another try, another Conductor, another pool, the settings."""
 
+from pathlib import Path
+
 import streamlit as st
 
 from conductor_core.engine.request import asks_conductor, may_run_here, rerun_of, resume_of
@@ -11,9 +13,13 @@ from pages.components.app.session import current
 from pages.components.app.widgets import fault_box
 from pages.components.run import settings
 from pages.components.run.preflight import SIMULATED
+from pages.components.run.settings import BUILT_IN_POOLS
 from pages.components.run.task_box import open_run, start
+from pages.components.style.formats import inert
 
 _FAULT = "way-out-fault"
+_MOST_POOLS = 2
+_SIMULATED_HELP = "Simulated workers know only the example tasks. The Conductor writes another plan for them."
 
 
 def ways_out(trace: RunTrace) -> None:
@@ -27,11 +33,21 @@ def ways_out(trace: RunTrace) -> None:
         st.button("Try again", key="way-again", on_click=_begin, args=(trace, None, None))
         if asks_conductor(trace.root.workflow) and _conductor(trace) != settings.SHIPPED:
             st.button("Plan with tiny", key="way-conductor", on_click=_begin, args=(trace, settings.SHIPPED, None))
+        for number, pool in enumerate(_other_pools(trace)):
+            use = (trace, None, pool)
+            st.button(f"Use pool {inert(Path(pool).stem)}", key=f"way-pool-{number}", on_click=_begin, args=use)
         if trace.pool.name != SIMULATED:
             conductor = settings.SHIPPED if trace.root.workflow is None else None
             use = (trace, conductor, SIMULATED)
-            st.button("Use the simulated pool", key="way-pool", on_click=_begin, args=use)
+            label = "Simulate it, planned by tiny" if conductor else "Use the simulated pool"
+            st.button(label, key="way-pool", on_click=_begin, args=use, help=_SIMULATED_HELP)
         st.button("Settings", key="way-settings", on_click=settings.open_)
+
+
+def _other_pools(trace: RunTrace) -> list[str]:
+    """Returns pool files of this machine other than the run's, as many as there is room for."""
+    files = [ref for ref in settings.offered_pools() if ref not in BUILT_IN_POOLS]
+    return [ref for ref in files if Path(ref).stem != Path(trace.pool.name).stem][:_MOST_POOLS]
 
 
 def _conductor(trace: RunTrace) -> str | None:
