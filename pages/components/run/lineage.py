@@ -77,7 +77,8 @@ def _parent(trace: RunTrace, parent: str, beside: Callable[[RunTrace], None]) ->
             f"run {inert(parent)}", key="parent-run", type="tertiary", on_click=address.write, args=("run", parent)
         )
         edits = (*trace.root.edits, *trace.overrides.sentences)
-        if trace.workflow is None and not trace.resumed:
+        given = trace.workflow is not None or trace.root.source in ("file", "parent")
+        if not given and not trace.resumed:
             said = "planned anew"
         elif trace.root.before_edit is None and not edits:
             said = "the plan as it was"
