@@ -21,7 +21,7 @@ _PHRASE = re.compile(
 _HASHES = re.compile(r"^[^\S\n]*+####[ \t]*(?P<answer>[^\n]+)$", re.MULTILINE)
 _BOLD = re.compile(r"\*\*(?P<answer>[^*\n]{1,300})\*\*")
 _BOXED = re.compile(r"\\(?:boxed|framebox|fbox)\s*(?=\{)")
-_FENCE = re.compile(r"^[ \t]{0,12}(?P<ticks>`{3,}+|~{3,}+)[ \t]*+(?P<language>[^\n`]*+)$")
+_FENCE = re.compile(r"^[ \t]{0,12}(?P<ticks>`{3,}+|~{3,}+)[ \t]*+(?P<language>[^\n`]*+)$", re.MULTILINE)
 
 
 def tail(text: str) -> str:
@@ -100,6 +100,17 @@ def fenced_blocks(text: str) -> list[Block]:
     return blocks
 
 
+def open_fence(text: str) -> str:
+    """Returns the fence of the block that is open at the end of ``text``; "": there is none."""
+    fence = ""
+    for mark in _FENCE.finditer(text):
+        if not fence:
+            fence = mark["ticks"]
+        elif mark["ticks"].startswith(fence) and not mark["language"].strip():
+            fence = ""
+    return fence
+
+
 def last_paragraph(text: str) -> str:
     return re.split(r"\n\s*\n", text.strip())[-1]
 
@@ -125,7 +136,7 @@ _READ = 600
 _VERBS = (
     r"(?:answer|help|assist|comply|fulfil\w*|provide|offer|give|do (?:this|that|so)|complete|solve|determine|respond"
     r"|discuss|engage|create|generate|write|produce|share|support|process|access|browse|tell|know|say|plan|compute"
-    r"|check|weigh|word|put|verify|combine|continue|proceed|make)\b"
+    r"|check|weigh|word|put|verify|combine|continue|proceed|make(?! it\b))\b"
 )
 _UNABLE = r"(?:can(?:no|['’])t|can not|(?:am|['’]m) (?:unable|not able|not allowed)(?: to)?|won['’]t|will not)"
 _ENGLISH = (

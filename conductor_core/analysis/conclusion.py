@@ -11,11 +11,13 @@ import unicodedata
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Literal
 
-from conductor_core.analysis.answers import Block, fenced_blocks, refuses
-from conductor_core.analysis.marked import SHORT, alone, first_sentence, in_json, marked, opening, stated
+from conductor_core.analysis.answers import Block, fenced_blocks, open_fence, refuses
+from conductor_core.analysis.marked import SHORT, alone, first_sentence, in_json, marked, opening, said_itself, stated
 from conductor_core.analysis.plain_text import is_formula, plain, sentences
+from conductor_core.text import plain as written_out
 
 # Names that code defines.
 
@@ -110,6 +112,10 @@ _ONE_FORMULA = re.compile(
 )
 
 
+_NOTHING = re.compile(r"\W*(?:none|n/?a|nothing|unknown|not (?:known|available)|no answer)\W*", re.IGNORECASE)
+_LETTER = re.compile(r"\s*(?:Hi|Hello|Hey|Dear)(?: [^\W\da-z]\w*[.]?){1,4}[,!:]|\s*Subject:")
+_NO_WIDTH = re.compile("[\u00ad\u200b\u2060\ufeff]")
+
 Kind = Literal["value", "code", "text", "declined", "empty"]
 
 
@@ -143,15 +149,17 @@ def conclude(text: str, task: str = "") -> Conclusion:
     blocks = [block for block in fenced_blocks(body) if block.code.strip()]
     if not blocks and begins_as_code(body):
         return Conclusion("code", _line(defined_name([body], task), markup=False))
-    prose = _without(blocks, body)
-    found = marked(body, prose)
-    if found is None and (refusal := _refusal(prose)) is not None:
+    prose = said_itself(_without(blocks, body))
+    mark = marked(prose)
+    refusal = _refusal(prose) if mark is None or _NOTHING.fullmatch(mark[1]) else None
+    refusal = mark[1] if mark is not None and refuses(mark[1]) else refusal
+    if refusal is not None:
         return Conclusion("declined", _line(refusal))
     code = bool(blocks) and _is_code(body, blocks)
-    if found is None:
-        found = in_json([body, *(block.code for block in blocks)])
+    found = in_json([body, *(block.code for block in blocks)]) if mark is None else None
     if found is None and not code and not _ends_in_code(body, blocks):
-        found = stated(prose, task)
+        mark = max(filter(None, (mark, stated(prose, task))), key=itemgetter(0), default=None)
+    found = mark[1] if mark is not None else found
     if found is None and (written := _json([block.code for block in blocks] if code else [body])):
         short = written == body and written[0] == "[" and "\n" not in body and len(body) <= SHORT
         return Conclusion("value" if short else "code", _line(written, markup=False))
@@ -159,14 +167,14 @@ def conclude(text: str, task: str = "") -> Conclusion:
         return Conclusion("code", _line(defined_name([block.code for block in blocks], task), markup=False))
     if found is not None:
         return _of_value(found, _formula(found))
-    whole = None if blocks else alone(body, task)
+    whole = None if blocks else alone(prose.strip(), task)
     if whole is not None:
         return _of_value(whole, _formula(whole) if _ONE_FORMULA.fullmatch(whole) else "")
     return Conclusion("text", opening(body, LONGEST_CONCLUSION) or _line(body))
 
 
 def _of_value(found: str, formula: str) -> Conclusion:
-    text = plain(f"\\({formula}\\)") if formula else first_sentence(found)
+    text = plain(f"\\({formula}\\)", line=False) if formula else first_sentence(found)
     return Conclusion("value", _cut(text or _line(found)), formula)
 
 
@@ -180,12 +188,17 @@ def _formula(marked_text: str) -> str:
 
 
 def _both_ends(text: str) -> str:
-    """Returns both ends of a long ``text``, without thoughts and without a signature."""
+    """Returns both ends of a long ``text``, without thoughts at its start and without a signature."""
+    if text[:_READ_FROM_START].lstrip().startswith("<think>"):
+        text = text.partition("</think>")[2]
     if len(text) > _READ_FROM_START + _READ_FROM_END:
-        text = f"{text[:_READ_FROM_START]}\n\n{text[-_READ_FROM_END:]}"
-    _, closed, after = text.rpartition("</think>")
-    text = after if closed else text.partition("<think>")[0]
-    text = text.strip()
+        # Whole lines, and both ends with the fences of the blocks that are cut.
+        start = text[:_READ_FROM_START]
+        start = start.rpartition("\n")[0] or start
+        end = text[-_READ_FROM_END:].partition("\n")[2]
+        opened = open_fence(text[: len(text) - len(end)])
+        text = f"{start}\n{open_fence(start)}\n\n{opened}\n{end}"
+    text = _NO_WIDTH.sub("", written_out(re.sub(r"\r\n?", "\n", text))).strip()
     above, _, last = text.rpartition("\n")
     signed = last.startswith(("— ", "– ")) and len(last) <= 80 and not above.rpartition("\n")[2].strip()
     return above.strip() if signed else text
@@ -201,6 +214,8 @@ def _without(blocks: Sequence[Block], body: str) -> str:
 
 def _refusal(prose: str) -> str | None:
     """Returns which of the first two sentences says that the writer cannot answer."""
+    if _LETTER.match(prose):
+        return None
     first = list(sentences(" ".join(prose[:_LONGEST_REFUSAL].split())))[:2]
     long = len(prose.strip()) > _LONGEST_REFUSAL
     return next((said for said in first if refuses(said, simulated_only=long)), None)
@@ -268,7 +283,7 @@ def answer_key(text: str, task: str = "") -> tuple[Kind, str]:
     return "value", _written_alike(normal(found.formula or found.text)) or text.strip()
 
 
-_NUMBER = re.compile(r"([$€£]?)([-−]?)(\d{1,3}(?:,\d{3}){1,9}|\d{1,40})(\.\d{1,40})?(\s?%)?")
+_NUMBER = re.compile(r"([$€£]?)(?:([-−]) ?)?(\d{1,3}(?:,\d{3}){1,9}|\d{1,40})(\.\d{1,40})?(\s?%)?")
 
 
 def _written_alike(text: str) -> str:

@@ -1,15 +1,17 @@
 r"""Finds the value that a text itself marks as its answer, in any of many languages.
 
 A mark is a box (``\boxed{4}``), ``#### 4``, a labelled line ("Answer: 4"), a tag (``<answer>4</answer>``), JSON's key,
-or a last sentence "the answer is 4" with something short. A text that is one short sentence is its own value. Nothing
-is guessed, for a wrong headline is worse than none: "answer is" in the middle of prose, an echo of the task, a question
-or a request, a lead-in that ends in a colon, and a placeholder mark nothing.
+or a last sentence "the answer is 4" with something short. A text that is one short sentence is its own value. Of
+several the last in the text counts. Nothing is guessed, for a wrong headline is worse than none: "answer is" in the
+middle of prose, an echo of the task, a question or a request, a lead-in, a placeholder, and what is denied, struck out,
+quoted or hidden mark nothing.
 """
 
 import json
 import re
 from collections.abc import Iterator, Sequence
 from difflib import SequenceMatcher
+from operator import itemgetter
 
 from conductor_core.analysis.answers import boxed
 from conductor_core.analysis.plain_text import plain, sentences
@@ -33,13 +35,15 @@ _ANSWER_WORDS = "|".join(
     )
 )
 _RESULT_WORDS = r"(?:the )?(?:final )?result|endergebnis|ergebnis|resultado|résultat|risultato|результат|结果"
-_COLON = r"[*_]{0,3}[ \t\u00a0]?[:：=][ \t*_]{0,6}"
+_COLON = r"[*_]{0,3}[ \t\u00a0]?[:：=][*_]{0,3}[ \t]{0,6}"
 _LABEL = re.compile(
-    rf"^[ \t>]{{0,8}}(?:#{{1,6}} |[*_]{{1,3}})?(?:(?P<answer>{_ANSWER_WORDS})|(?P<result>{_RESULT_WORDS}))"
+    rf"^[ \t]{{0,8}}(?:#{{1,6}} |[*_]{{1,3}})?(?:(?P<answer>{_ANSWER_WORDS})|(?P<result>{_RESULT_WORDS}))"
     rf"(?:{_COLON}|(?<=\S)[*_]{{0,3}}[ \t]*$)",
     re.IGNORECASE | re.MULTILINE,
 )
-_INLINE_LABEL = re.compile(rf"^(?:\W{{0,3}}|.{{1,40}} \*\*)(?:{_ANSWER_WORDS}){_COLON}(?P<value>.+)$", re.IGNORECASE)
+_INLINE_LABEL = re.compile(
+    rf"^(?:[^\w`]{{0,3}}|.{{1,40}} \*\*)(?:{_ANSWER_WORDS}){_COLON}(?P<value>.+)$", re.IGNORECASE
+)
 _QUESTION = re.compile(
     r"^\W{0,6}(?:q|question|frage|pregunta|pergunta|вопрос|问题|質問)\W{0,3}\d{0,3}\W{0,3}[:：]|[?？]\s*$",
     re.IGNORECASE | re.MULTILINE,
@@ -66,7 +70,7 @@ _PHRASES = "|".join(
 )
 _STATES = re.compile(rf"^{_LEAD}(?:{_PHRASES})[*_]{{0,3}} ?[:：]? ?(?P<value>.+)$", re.IGNORECASE)
 _STATES_LATER = re.compile(
-    r"(?<!\bif)(?<!\bwhether)(?<!\bthat)(?<!\bwhen)(?<!\buntil)(?<!\bsure)"
+    r"(?:[,;:.!][*_]{0,2}|\b(?:so|thus|hence|therefore|which means)),?(?: (?:and|so|thus|hence|therefore|that))?"
     r" (?:the (?:final |correct )?answer is|answer:) (?P<value>[^,;]+?)[.!]?$",
     re.IGNORECASE,
 )
@@ -88,19 +92,45 @@ _PLACEHOLDER = re.compile(
     r"|\W*(?:(?:your|the|final|insert|short) ){0,3}(?:answer|result|value|number|letter|text)\W*",
     re.IGNORECASE,
 )
-_ASKS = re.compile(r"\b(?:please|por favor|bitte|s'il vous plaît|пожалуйста)\b|请提供|ください", re.IGNORECASE)
+_NO_OTHER_SAYS = re.compile(r" (?:which|until|unless) ")
+_ASKS = re.compile(
+    r"^(?:(?:ok|okay|sure|well|great|certainly|of course|so|first|next|then)[,.!]? )?"
+    r"(?:let me|let['’]s|let us|(?:i|we)(?:['’]ll| will|['’]m going to| am going to|['’]re going to| are going to)"
+    r"|now,|here(?: is| are|['’]s)) |\b(?:please|por favor|bitte|s'il vous plaît|пожалуйста)\b|请提供|ください",
+    re.IGNORECASE,
+)
+# Code in a line, comments, what is folded away, and what is struck out.
+_HIDDEN = re.compile(
+    r"(?P<code>(?P<ticks>(?<!`)`{1,3})[^`\n]{1,400}(?P=ticks)(?!`))|<!--(?:.*?-->|.*)|<details\b.*?(?:</details>|\Z)|~~[^~\n]{1,400}~~"
+    r"|<(?P<struck>s|del|strike)>[^<]{1,400}</(?P=struck)>",
+    re.IGNORECASE | re.DOTALL,
+)
+_QUOTED = re.compile(r"^ {0,3}>.*$", re.MULTILINE)
+_ITEM = re.compile(r"\s{0,12}(?:[-*+]|\d{1,3}[.)])\s")
+_DENIED = re.compile(
+    r"(?:\b(?:not|never|isn['’]t|wasn['’]t|cannot be|can['’]t be)(?: equal)?(?: to)?|≠| !=|\\neq?|\\not ?=)[\s$({\\\[:*]{0,6}$",
+    re.IGNORECASE,
+)
+_IS_WRONG = re.compile(
+    r"[\s$)\\\]*]{0,6}(?:(?:is|was) (?:not|wrong|incorrect|false)\b|(?:isn|wasn)['’]t\b)", re.IGNORECASE
+)
+_JOINED = re.compile(r"[\s$]{0,3}?(, ?(?:or|and)?| or| and)[\s$]{0,3}(?:[A-Za-z] ?= ?)?")
 _OPTION = re.compile(r"[(\[]?[A-Ha-h][).:\]]")
 
 
-def marked(text: str, prose: str) -> str | None:
-    """Returns what a box, a tag, hashes or a label marks, the last of its kind; None: there is no such mark.
+Mark = tuple[int, str]
+"""Where in a text a mark stands, and what it marks."""
 
-    ``prose``: ``text`` with the lines of its fenced blocks left empty.
-    """
-    for found in (_boxes(prose), _tags(prose), _hashes(prose), _labels(prose)):
-        if found is not None:
-            return found
-    return None
+
+def said_itself(text: str) -> str:
+    """Returns ``text`` without what it quotes, hides or strikes out. It keeps its lines."""
+    return _QUOTED.sub("", _indented_left_out(_HIDDEN.sub(_kept, text)))
+
+
+def marked(prose: str) -> Mark | None:
+    """Returns the last of what boxes, tags, hashes and labels mark; None: there is no such mark."""
+    found = (_boxes(prose), _tags(prose), _hashes(prose), _labels(prose))
+    return max((mark for mark in found if mark is not None), key=itemgetter(0), default=None)
 
 
 def in_json(texts: Sequence[str]) -> str | None:
@@ -109,17 +139,18 @@ def in_json(texts: Sequence[str]) -> str | None:
         if not text.lstrip().startswith("{"):
             continue
         try:
-            found = json.loads(text)
+            found = json.loads(text, parse_int=str, parse_float=str, parse_constant=str)
         except (ValueError, RecursionError):
             continue
         for name in ("final_answer", "answer", "result"):
             value = found.get(name)
-            if isinstance(value, str | int | float) and 0 < len(str(value).strip()) <= _LONGEST_LABELLED:
-                return str(value)
+            value = json.dumps(value) if isinstance(value, bool) else value
+            if isinstance(value, str) and 0 < len(value.strip()) <= _LONGEST_LABELLED:
+                return value
     return None
 
 
-def stated(prose: str, task: str) -> str | None:
+def stated(prose: str, task: str) -> Mark | None:
     """Returns X if the last sentence says "the answer is X", or labels X, and X is short; None: it does not."""
     line = prose.rstrip().rpartition("\n")[2][-_LONGEST_LINE:].strip()
     said = _last_sentence(line)
@@ -131,7 +162,8 @@ def stated(prose: str, task: str) -> str | None:
     if match is None or (_echoes(said, task) and not re.search(r"\d", match["value"])):
         return None
     value = _REASON.sub("", match["value"]).strip()
-    return value if _is_short(value) and (found or _NUMBER.match(plain(value))) else None
+    good = _is_short(value) and (found or _NUMBER.match(plain(value)))
+    return (prose.rfind(match["value"]), value) if good else None
 
 
 def alone(body: str, task: str) -> str | None:
@@ -142,12 +174,14 @@ def alone(body: str, task: str) -> str | None:
         return None
     if _PLACEHOLDER.fullmatch(body) or _ASKS.search(body):
         return None
-    return None if _echoes(body, task) else body
+    return None if _echoes(body, task) else re.sub(r"^#{1,6} +", "", body)
 
 
 def first_sentence(marked_text: str) -> str:
     """Returns a marked value alone, in a line and without an end mark."""
-    said = next(sentences(plain(marked_text[:_LONGEST_LINE])), "")
+    line = plain(marked_text[:_LONGEST_LINE], line=False)
+    said = next(sentences(line), "")
+    said = line if re.fullmatch(r"\S+[^\s.!?]|\d", line[len(said) :].strip()) else said
     return said.rstrip(".。।;,").strip() or said
 
 
@@ -156,26 +190,58 @@ def _usable(value: str) -> bool:
     return bool(said) and not _PLACEHOLDER.fullmatch(said) and not said.rstrip("*_ ").endswith((":", "：", "?", "？"))
 
 
-def _boxes(prose: str) -> str | None:
-    return next((content for _, content in reversed(boxed(prose)) if _usable(content)), None)
+def _kept(hidden: re.Match[str]) -> str:
+    """Returns the line feeds of what is hidden; all of a piece of code that has no mark in it."""
+    code = hidden["code"]
+    return code if code and not re.search(r"\\f?(?:box|framebox)|<answer", code) else "\n" * hidden[0].count("\n")
 
 
-def _tags(prose: str) -> str | None:
-    return next((str(content) for content in reversed(_TAG.findall(prose)) if _usable(content)), None)
+def _indented_left_out(text: str) -> str:
+    """Returns ``text`` without its blocks of indented code. Below the item of a list, indented lines belong to it."""
+    lines, code, blank, listed = text.split("\n"), False, True, False
+    for number, line in enumerate(lines):
+        indented = line.startswith(("    ", "\t"))
+        if line.strip():
+            code = indented and not listed and (code or blank)
+            listed = bool(_ITEM.match(line)) or (listed and (indented or not blank))
+            lines[number] = "" if code else line
+        blank = not line.strip()
+    return "\n".join(lines)
 
 
-def _hashes(prose: str) -> str | None:
+def _boxes(prose: str) -> Mark | None:
+    """Returns what is in the last box, together with the boxes that an "or", "and" or comma joins to it."""
+    found: Mark | None = None
+    joined_from = 0
+    for start, content in reversed(boxed(prose)):
+        end = prose.index(content, start) + len(content) + 1
+        if found is not None:
+            joined = _JOINED.fullmatch(prose[end:joined_from][:20])
+            if joined is None:
+                break
+            found = found[0], f"{content}\\text{{{joined[1]} }}{found[1]}"
+        elif _usable(content) and not _DENIED.search(prose[max(0, start - 40) : start]):
+            found = None if _IS_WRONG.match(prose[end : end + 40]) else (start, content)
+        joined_from = start
+    return found
+
+
+def _tags(prose: str) -> Mark | None:
+    return next(((tag.start(), tag[1]) for tag in reversed(list(_TAG.finditer(prose))) if _usable(tag[1])), None)
+
+
+def _hashes(prose: str) -> Mark | None:
     """Returns what follows the last ``####``: a number on any line, else what ends a text without headings."""
     lines = list(_HASHES.finditer(prose))
     for line in reversed(lines):
         if _NUMBER.fullmatch(line[1].strip()):
-            return line[1]
+            return line.start(), line[1]
     if len(lines) == 1 and len(_HEADING.findall(prose)) == 1 and lines[0].end() == len(prose.rstrip()):
-        return lines[0][1] if _usable(lines[0][1]) else None
+        return (lines[0].start(), lines[0][1]) if _usable(lines[0][1]) else None
     return None
 
 
-def _labels(prose: str) -> str | None:
+def _labels(prose: str) -> Mark | None:
     """Returns what the last labelled line says. The labels of a list of questions mark no answer of the text."""
     labels = list(_LABEL.finditer(prose))[-_MOST_LABELS:]
     if len(labels) > 1 and _QUESTION.search(prose):
@@ -185,7 +251,7 @@ def _labels(prose: str) -> str | None:
         if not _usable(value) or len(first_sentence(value)) > _LONGEST_LABELLED:
             continue
         if label["answer"] or re.search(r"\d", value):
-            return value
+            return label.start(), value
     return None
 
 
@@ -200,13 +266,13 @@ def _labelled(prose: str, end: int) -> str:
 
 def _last_sentence(line: str) -> str:
     said = [*sentences(line), ""][-2] if line else ""
-    return said.strip("*_ ") if said.count("**") != 2 else said.strip()
+    return said.strip() if said.count("**") in (2, 4) else said.strip("*_ ")
 
 
 def _is_short(value: str) -> bool:
     """Whether ``value`` is a value and not the beginning of an explanation."""
     said = first_sentence(value)
-    if not _usable(value) or len(said) > _LONGEST_STATED or _SAYS_NOTHING.match(said) or " which " in said:
+    if not _usable(value) or len(said) > _LONGEST_STATED or _SAYS_NOTHING.match(said) or _NO_OTHER_SAYS.search(said):
         return False
     words = said.split()
     if re.search(r"\d", said) or _EMPHASIS.match(value):

@@ -112,7 +112,14 @@ _COMMAND = re.compile(r"\\[A-Za-z]{2}")
 _STRAY = re.compile(r"\\[()\[\],;:! ]")
 _SHIELDED = {ord(mark): 0xE100 + ord(mark) for mark in "*_`~[]()#>+-$\\"}
 _UNSHIELDED = {shield: mark for mark, shield in _SHIELDED.items()}
-_LINK = re.compile(r"!?\[([^\[\]\n]{0,300})\]\([^()\s]{0,500}\)")
+# A place in square brackets is no link: f[0](x).
+_LINK = re.compile(
+    r"(?<![\w)\]])!?\[([^\[\]\n]{0,300})\]\((?=[/#.]|mailto:|[^()\s]{0,80}(?:://|\.[A-Za-z]{2}))[^()\s]{0,500}\)"
+)
+# What Python writes with stars and underscores: *args, **kwargs, __init__.
+_PYTHON = re.compile(
+    r"(?<!\w)(?:__[a-z]\w{0,60}__(?!\w)|(?<!\*)\*{1,2}[a-z_]\w{0,60}(?=[,)]|$)(?![^\n]{0,300}[^\s(*]\*))"
+)
 # A mark between two letters or digits opens nothing: 2*3*4 is a product, and x**2 a power.
 _EMPHASIS = re.compile(
     r"(?<![A-Za-z0-9)\]](?=[*_]{1,3}[A-Za-z0-9(]))(?<!\*)"
@@ -122,21 +129,27 @@ _CODE = re.compile(r"(`{1,3})([^`\n]{1,400})\1")
 _LEADING = re.compile(r"^\s*(?:(?:#{1,6}|>|[-*+•])\s+)+")
 _LEFT_OVER = re.compile(r"^[*_`]+|[*_`]+$|(?<![A-Za-z0-9)\]](?=\*\*[A-Za-z0-9(]))(?<!\s(?=\*\*\s))(?<!\*)\*\*")
 _ESCAPED = re.compile(r"\\([$%&#_{}*`\\])")
-_BOUNDARY = re.compile(r"(?<=[.!?؟۔।…])[\"'’”»)\]*_`]{0,4}\s+|(?<=[。！？])")
+_BOUNDARY = re.compile(r"(?<=[.!?؟۔।…])[\"'’”»)\]*_`]{0,4}\s+(?![a-z=<≤≥≠≈])|(?<=[。！？])")
 _ABBREVIATION = re.compile(
-    r"(?:^|[\s(\"'])(?:[A-Za-z]|[A-Za-z]\.[A-Za-z]|Dr|Mr|Mrs|Ms|Prof|St|vs|etc|approx|ca|No|Nr|bzw|ggf|usw|Inc|Fig|cf|\d{1,3})\.$"
+    r"(?:^|[\s(\"'])(?:[A-Za-z]|[A-Za-z]\.[A-Za-z]|Dr|Mr|Mrs|Ms|Prof|St|vs|etc|approx|ca|No|Nr|bzw|ggf|usw|Inc|Fig|cf|\d{1,3}"
+    r"|Mt|Ft|Sgt|Lt|Col|Capt|Gen|Maj|Rev|Hon|Gov|Sen|Jr|Sr|Vol|Ch|Sec|Op|pp|Ed|al|Co|Ltd|Corp|Bros|Dept|Univ|Ave)\.$"
 )
 _LIST_NUMBER = re.compile(r"^\s*\d{1,3}\.$")
 
 
-def plain(text: str) -> str:
-    """Returns ``text`` without markup and with single spaces. A formula keeps its meaning."""
+def plain(text: str, *, line: bool = True) -> str:
+    """Returns ``text`` without markup and with single spaces. A formula keeps its meaning.
+
+    Args:
+        line: False for part of a line: no list and no quotation begins there, so that ``- 5`` and ``> 5`` are numbers.
+    """
     text = _FORMULA.sub(_read, text.replace("\\$", "\ue000"))
     text = _ESCAPED.sub(r"\1", text)
     if _COMMAND.search(text):
         text = read_formula(_STRAY.sub(" ", text), raised=False)
     text = _CODE.sub(lambda code: code[2].translate(_SHIELDED), text)
-    text = _LINK.sub(r"\1", _LEADING.sub("", text))
+    text = _PYTHON.sub(lambda name: name[0].translate(_SHIELDED), text)
+    text = _LINK.sub(r"\1", _LEADING.sub("", text) if line else text)
     text = _EMPHASIS.sub(r"\2", _EMPHASIS.sub(r"\2", text))
     text = _LEFT_OVER.sub("", text.replace("$$", " ").strip()).replace("\ue000", "$")
     return " ".join(text.translate(_UNSHIELDED).split())

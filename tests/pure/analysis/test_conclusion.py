@@ -133,6 +133,44 @@ def test_a_doubt_or_an_apology_is_no_refusal(text: str) -> None:
     assert conclude(text).kind != "declined"
 
 
+@pytest.mark.parametrize("nothing", ["none", "N/A", "unknown", "**None**."])
+def test_a_refusal_that_fills_in_the_form_is_one(nothing: str) -> None:
+    said = "I'm sorry, but I cannot answer this question."
+    assert conclude(f"{said}\n\nAnswer: {nothing}") == Conclusion("declined", said)
+    assert conclude(f"Two of them are prime.\n\nAnswer: {nothing}").kind == "value"
+
+
+def test_a_label_before_a_refusal_makes_no_value_of_it() -> None:
+    said = "I cannot determine this from the text."
+    assert conclude(f"We look at both letters.\n\nAnswer: {said}") == Conclusion("declined", said)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Hi Sam, thank you for the invitation. I cannot make it on Friday, but I would love to come the week after.",
+        "Hi Sam,\n\nthanks for the invitation. I cannot make it on Friday, but I would love to.\n\nBest,\nJo",
+        "Dear Ms Li,\n\nI cannot give you an earlier date, as all of them are taken.\n\nBest,\nJo",
+    ],
+)
+def test_a_letter_that_refuses_something_is_an_answer(text: str) -> None:
+    assert conclude(text, "Draft a reply.").kind == "text"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("It is so.\n\nAnswer: \x1b[2J42", r"\x1b[2J42"),
+        ("It is so.\n\nAnswer: 4\u202e2", r"4\u202e2"),
+        ("It is so.\n\nAnswer: 4\u200b2", "42"),
+        ("It is \x1b[31mso.\n\nIt is long.", r"It is \x1b[31mso. It is long."),
+        ("I cannot answer \x1b[31mthis.", r"I cannot answer \x1b[31mthis."),
+    ],
+)
+def test_characters_that_a_terminal_or_a_page_would_obey_are_written_out(text: str, shown: str) -> None:
+    assert conclude(text).text == shown
+
+
 @pytest.mark.parametrize("text", ["", "  \n ", "<think>Hm.</think>\n", "— writer, simulated (00ff00)"])
 def test_nothing_said_is_nothing_concluded(text: str) -> None:
     assert conclude(text) == Conclusion("empty", "")
