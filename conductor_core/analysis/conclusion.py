@@ -167,7 +167,7 @@ def conclude(text: str, task: str = "") -> Conclusion:
         return Conclusion("code", _line(defined_name([block.code for block in blocks], task), markup=False))
     if found is not None:
         return _of_value(found, _formula(found))
-    whole = None if blocks else alone(prose.strip(), task)
+    whole = alone(body, task) if prose.strip() == body else None
     if whole is not None:
         return _of_value(whole, _formula(whole) if _ONE_FORMULA.fullmatch(whole) else "")
     return Conclusion("text", opening(body, LONGEST_CONCLUSION) or _line(body))

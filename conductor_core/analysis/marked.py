@@ -101,14 +101,16 @@ _ASKS = re.compile(
 )
 # Code in a line, comments, what is folded away, and what is struck out.
 _HIDDEN = re.compile(
-    r"(?P<code>(?P<ticks>(?<!`)`{1,3})[^`\n]{1,400}(?P=ticks)(?!`))|<!--(?:.*?-->|.*)|<details\b.*?(?:</details>|\Z)|~~[^~\n]{1,400}~~"
-    r"|<(?P<struck>s|del|strike)>[^<]{1,400}</(?P=struck)>",
+    r"(?P<code>(?P<ticks>(?<!`)`{1,3})[^`\n]{1,400}(?P=ticks)(?!`))"
+    r"|<!--(?:.*?-->|.*)|<details\b.*?(?:</details>|\Z)"
+    r"|~~[^~\n]{1,400}~~|<(?P<struck>s|del|strike)>[^<]{1,400}</(?P=struck)>",
     re.IGNORECASE | re.DOTALL,
 )
 _QUOTED = re.compile(r"^ {0,3}>.*$", re.MULTILINE)
 _ITEM = re.compile(r"\s{0,12}(?:[-*+]|\d{1,3}[.)])\s")
 _DENIED = re.compile(
-    r"(?:\b(?:not|never|isn['’]t|wasn['’]t|cannot be|can['’]t be)(?: equal)?(?: to)?|≠| !=|\\neq?|\\not ?=)[\s$({\\\[:*]{0,6}$",
+    r"(?:\b(?:not|never|(?:is|was)n['’]t|can(?:not|['’]t) be)(?: equal)?(?: to)?|≠| !=|\\neq?|\\not ?=)"
+    r"[\s$({\\\[:*]{0,6}$",
     re.IGNORECASE,
 )
 _IS_WRONG = re.compile(
@@ -214,7 +216,7 @@ def _boxes(prose: str) -> Mark | None:
     found: Mark | None = None
     joined_from = 0
     for start, content in reversed(boxed(prose)):
-        end = prose.index(content, start) + len(content) + 1
+        end = prose.index("{", start) + len(content) + 2
         if found is not None:
             joined = _JOINED.fullmatch(prose[end:joined_from][:20])
             if joined is None:

@@ -128,6 +128,7 @@ WORKING = "We add both of them, and then we look at what is left of it. It takes
         (f"{WORKING}The answer is **__init__**.", "__init__"),
         (f"{WORKING}**Check:** the answer is **42**", "42"),
         (f"{WORKING}So \\boxed{{3}} or \\boxed{{4}}.", "3 or 4"),
+        (f"{WORKING}So \\boxed{{x}}, or \\boxed{{d}}.", "x, or d"),
         (f"{WORKING}So $x=\\boxed{{3}}$, $y=\\boxed{{4}}$ and $z=\\boxed{{\\frac12}}$.", "3, 4 and 1/2"),
         (f"{WORKING}So it is $7! \\times 2!=\\boxed{{10080}}$.", "10080"),
         ('{"answer": true}', "true"),
@@ -204,14 +205,14 @@ def test_what_is_denied_struck_out_quoted_or_hidden_is_no_mark(last: str) -> Non
         "Okay, I'll add them first.",
         "Now, add them up.",
         "Sure, here is the answer",
-        "Use `</think>` to end it.",
+        "Write it as `\\boxed{42}`.",
         "<!-- 42 -->",
         "~~42~~",
         "> 42",
     ],
 )
 def test_a_line_that_says_nothing_of_its_own_is_no_value(text: str) -> None:
-    assert conclude(text).headline in ("", "Use </think> to end it")
+    assert conclude(text).kind == "text"
 
 
 @pytest.mark.parametrize("left_out", [20_000, 100_000])
