@@ -73,17 +73,27 @@ class PlanChanges(Frozen):
         return next((step.after for step in self.steps if step.before == before), None)
 
     def in_words(self, index: int) -> str:
-        """What became of step ``index`` of the later plan, as ``moved, lost access to step 0``; empty: nothing."""
+        """What became of step ``index`` of the later plan, as ``moved, no longer reads step 0``; empty: nothing."""
         return ", ".join(self._parts(self.steps[index]))
 
     def sentences(self, before: Workflow, after: Workflow) -> tuple[str, ...]:
-        """All changes, a sentence a step, numbers as in the later plan; of removed steps as in the earlier one."""
-        said = []
-        for step in self.steps:
-            if words := self.in_words(step.after):
-                was = f", was step {step.before}" if step.moved else ""
-                said.append(f"step {step.after} ({after.steps[step.after].agent}{was}): {words}")
-        return (*said, *(f"step {index} ({before.steps[index].agent}) was removed" for index in self.removed))
+        """Names all changes, one text a step: ``step 2: writer → coder``, ``step 3 also reads step 1``.
+
+        Numbers are those of the later plan; of removed steps, the earlier plan's.
+        """
+        named = [self._named(step, before, after) for step in self.steps if self.in_words(step.after)]
+        return (*named, *(f"step {index} ({before.steps[index].agent}) removed" for index in self.removed))
+
+    def _named(self, step: StepChange, before: Workflow, after: Workflow) -> str:
+        here, agent, sight = f"step {step.after}", after.steps[step.after].agent, list(self._sight(step))
+        if step.before is None:
+            return f"{here} ({agent}) added"
+        if step.instruction and not (step.moved or step.agent or sight):
+            return f"instruction of {here} edited"
+        parts = [f"moved (was step {step.before})"] if step.moved else []
+        parts += [f"{before.steps[step.before].agent} → {agent}"] if step.agent else []
+        parts += ["instruction edited"] if step.instruction else []
+        return f"{here}{':' if parts else ''} {', '.join((*parts, *sight))}"
 
     def _parts(self, step: StepChange) -> Iterator[str]:
         if step.new:
@@ -96,18 +106,18 @@ class PlanChanges(Frozen):
         yield from self._sight(step)
 
     def sight_in_words(self, index: int) -> str:
-        """What step ``index`` of the later plan sees now and saw before, as ``gained access to step 1``; or nothing."""
+        """What step ``index`` of the later plan sees now and saw before, as ``also reads step 1``; or nothing."""
         return ", ".join(self._sight(self.steps[index]))
 
     def _sight(self, step: StepChange) -> Iterator[str]:
         if step.gained:
-            yield f"gained access to {_steps(step.gained)}"
+            yield f"also reads {_steps(step.gained)}"
         if left := [now for now in map(self.number_now, step.lost) if now is not None]:
-            yield f"lost access to {_steps(sorted(left))}"
+            yield f"no longer reads {_steps(sorted(left))}"
         if gone := [index for index in step.lost if self.number_now(index) is None]:
-            yield f"lost access to the removed {_steps(gone)}"
+            yield f"no longer reads the removed {_steps(gone)}"
         if step.reordered:
-            yield "sees its steps in another order"
+            yield "reads its steps in another order"
 
 
 def compare(before: Workflow, after: Workflow, origins: Origins | None = None) -> PlanChanges:

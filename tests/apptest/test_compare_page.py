@@ -63,7 +63,7 @@ def test_two_runs_by_their_address(visit: Visit, session: Session, finished_run:
     assert view is not None
     assert [run["run_id"] for run in view["runs"]] == [finished_run.run_id, child.run_id]
     assert view["first"] == "2"
-    assert view["headline"].startswith("One change of the plan: step 2 (verifier): gained access to step 0.")
+    assert view["headline"].startswith("One change of the plan: step 2 also reads step 0.")
     assert [app.selectbox(f"compare-{name}").value for name in "ab"] == [finished_run.run_id, child.run_id]
     assert shared(app) == {"run_ids": [finished_run.run_id, child.run_id], "ended": True}
 
@@ -179,7 +179,7 @@ def test_history_draws_the_tree_of_a_run_with_what_was_edited(
     opened = [query for _, query in links(app) if query.startswith("run=")]
     assert opened == [f"run={run.run_id}" for run in (finished_run, child, grandchild)]
     said = [each.proto.body for each in app.get("html") if "tree-said" in each.proto.body]
-    assert ["the first run" in said[0], "gained access to step 0" in said[1], "instruction changed" in said[2]] == [
+    assert ["the first run" in said[0], "also reads step 0" in said[1], "instruction of step 2 edited" in said[2]] == [
         True
     ] * 3
     assert [query for label, query in links(app) if label == "Compare"] == [

@@ -94,7 +94,7 @@ def test_another_agent_runs_the_step(edit: Edit, session: Session) -> None:
 def test_a_changed_access_list_is_what_the_step_sees(edit: Edit, session: Session) -> None:
     editor = edit(2)
     editor.sees(2).set_value([0]).run()
-    assert editor.says("gained access to step 0, lost access to step 1")
+    assert editor.says("also reads step 0, no longer reads step 1")
     trace = editor.start(session)
     assert [shared.path for shared in trace.steps[2].granted] == [(0,)]
     assert [shared.path for shared in trace.steps[2].withheld] == [(1,)]
@@ -154,7 +154,7 @@ def test_each_button_of_a_step_is_named_with_its_step(edit: Edit) -> None:
 def test_moving_a_step_moves_what_reads_it_along(edit: Edit) -> None:
     editor = edit()
     editor.press(2, "up")
-    assert editor.says("moved, lost access to step 2")
+    assert editor.says("moved, no longer reads step 2")
     assert not editor.says("agent and instruction changed")
     assert [step.agent for step in editor.draft.workflow.steps] == ["planner", "verifier", "reasoner"]
     assert editor.says("step 2 reading step 1")

@@ -346,7 +346,7 @@ def test_a_rerun_says_what_was_changed_against_its_parent(
 ) -> None:
     child = rerun_with(session, finished_run, (1, "Solve it :red[briefly]: {question}"))
     app = visit(run=child.run_id)
-    assert says(app, "step 1 (reasoner): instruction changed")
+    assert says(app, "instruction of step 1 edited")
     assert not says(app, "step 0")
 
 
@@ -359,7 +359,7 @@ def test_many_changes_are_counted_and_all_are_told_on_request(
     monkeypatch.setattr(lineage, "MOST_CHANGES", 1)
     child = rerun_with(session, finished_run, (0, "other words"), (1, "yet other words"), (2, "third words"))
     app = visit(run=child.run_id)
-    assert says(app, "step 0 (planner): instruction changed · 2 more changes")
+    assert says(app, "instruction of step 0 edited · 2 more changes")
     (helped,) = (each.help for each in app.markdown if "more changes" in each.value)
     assert "step 2" in helped
 

@@ -98,10 +98,10 @@ def test_the_page_says_what_changed_in_words_in_the_graph_and_word_by_word(
     page.add_init_script(PAINTED)
     page.goto(f"{app.url}/compare?a={parent.run_id}&b={child.run_id}")
     expect(page.locator(".compared-headline")).to_contain_text(
-        "One change of the plan: step 4 (writer): instruction changed, gained access to step 2. One step ran again, "
+        "One change of the plan: step 4: instruction edited, also reads step 2. One step ran again, "
         "4 were reused."
     )
-    expect(row(page, "4")).to_contain_text("gained access to step 2")
+    expect(row(page, "4")).to_contain_text("also reads step 2")
     expect(row(page, "4").locator(".text.together ins").first).to_have_text("short")
     expect(row(page, "4").locator(".text.together del").first).to_have_text("[3]")
     expect(row(page, "3")).to_contain_text("identical, reused")
@@ -183,7 +183,7 @@ def test_by_keyboard_alone_through_the_tree_of_runs(
     tab_to(page, page.get_by_role("button", name="Tree of 2 runs"))
     page.keyboard.press("Enter")
     dialog = page.get_by_role("dialog")
-    expect(dialog).to_contain_text("step 4 (writer): instruction changed, gained access to step 2")
+    expect(dialog).to_contain_text("step 4: instruction edited, also reads step 2")
     expect(dialog).to_contain_text("this run")
     assert page.evaluate(SIDEWAYS) == []
     tab_to(page, dialog.get_by_test_id("stButton").get_by_role("button").first)

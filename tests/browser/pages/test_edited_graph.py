@@ -140,7 +140,7 @@ def test_access_that_is_gained_and_lost_is_drawn_and_told(page: Page) -> None:
     paints(page, "~ changed")
     draws(page, LOST, 1)
     draws(page, GAINED, 1)
-    said = "changed, runs, gained access to step 0, lost access to step 2, reads 0$"
+    said = "changed, runs, also reads step 0, no longer reads step 2, reads 0$"
     hears(page, "^Step 0", "^Step 1", "^Step 2", f"^Step 3, writer, {said}")
 
 

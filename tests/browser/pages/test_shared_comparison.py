@@ -36,7 +36,7 @@ def test_three_runs_are_a_table_and_each_is_compared_with_the_first(open_file: O
     expect(page.locator("body > header")).to_contain_text("An unsigned copy")
     with_b, with_c = (page.get_by_role("button", name=f"A with {name}") for name in "BC")
     expect(with_b).to_have_attribute("aria-pressed", "true")
-    expect(page.locator(".compared-headline")).to_contain_text("step 1 (checker): gained access to step 0")
+    expect(page.locator(".compared-headline")).to_contain_text("step 1 also reads step 0")
     changed = page.locator('.compared-row[data-step="1"] .text.together')
     expect(changed.last.locator("del")).to_have_text("42")
     expect(changed.last.locator("ins")).to_have_text("41")

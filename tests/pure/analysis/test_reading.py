@@ -114,7 +114,7 @@ def test_it_says_who_planned_who_changed_the_plan_and_who_approved() -> None:
     assert difference.before is not None
     assert difference.after is not None
     assert (difference.before.access_list, difference.after.access_list) == ("all", (0,))
-    assert any("lost access to step 1" in sentence for sentence in edit.changes)
+    assert any("no longer reads step 1" in sentence for sentence in edit.changes)
     assert [each.decision for each in record.approvals] == ["replaced by an edit", "approved"]
     assert record.approvals[1].by is not None
     assert (record.approvals[1].by.words, record.approvals[1].note) == ("Ada, page", "Now it is right.")

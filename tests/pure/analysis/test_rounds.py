@@ -59,7 +59,7 @@ def test_the_second_round_stands_beside_the_first_as_two_runs_do(trace: RunTrace
         "changed: the step was edited",
     ]
     said = headline(compared)
-    assert "One change of the plan: step 1 (checker): instruction changed." in said
+    assert "One change of the plan: instruction of step 1 edited." in said
     assert said.endswith("The answer changed.")
 
 

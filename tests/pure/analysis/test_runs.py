@@ -90,7 +90,7 @@ def test_an_edited_step_changes_those_that_read_it_and_no_other() -> None:
     assert causes(compared) == ["none", "none", "edited", "inputs"]
     assert compared.first_difference is compared.root.pairs[2]
     assert headline(compared) == (
-        "One change of the plan: step 2 (c): gained access to step 1. 2 outputs of 4 changed: "
+        "One change of the plan: step 2 also reads step 1. 2 outputs of 4 changed: "
         "step 2 because it was edited, step 3 because only its inputs changed. "
         "The answers differ in wording; compared by text, for they do not both mark a value."
     )
@@ -196,7 +196,7 @@ def test_inner_rounds_are_compared_and_the_first_difference_lies_inside() -> Non
     first = compared.first_difference
     assert first is not None
     assert first.label == "0.1"
-    assert plan_sentences(compared) == ("in the round of step 0, step 1 (b): instruction changed",)
+    assert plan_sentences(compared) == ("in the round of step 0, instruction of step 1 edited",)
     document = comparison_document([compared.a, compared.b])
     assert document["first_difference"] == {"a": "0.1", "b": "0.1"}
     assert document["steps"][0]["round"]["plan"][0]["fields"] == ["instruction"]

@@ -33,7 +33,7 @@ def test_two_runs_are_compared_in_detail(cli: CommandLine, runs: list[str]) -> N
     lines = outcome.out.splitlines()
     assert lines[0].startswith(f"A  {runs[0]} · completed")
     assert "re-run of the other" in lines[1]
-    assert "One change of the plan: step 2 (verifier): gained access to step 0." in lines[3]
+    assert "One change of the plan: step 2 also reads step 0." in lines[3]
     assert "  0  planner · plan same · output identical, reused" in lines
     assert any(line.startswith("  2  verifier · plan changed · output changed: the step was edited") for line in lines)
     assert "      access list: [{+0, +}1]" in lines

@@ -162,9 +162,9 @@ async def test_an_edit_keeps_which_step_is_which() -> None:
     edited = workflow_of(("a", "new words", ()), ("a", "others", ()))
     trace, _ = await run(ScriptedWorker("a"), workflow=edited, reuse_from=first, origins=(1, None))
     assert trace.root.edits == (
-        "step 0 (a): instruction changed, lost access to the removed step 0",
-        "step 1 (a): new",
-        "step 0 (a) was removed",
+        "step 0: instruction edited, no longer reads the removed step 0",
+        "step 1 (a) added",
+        "step 0 (a) removed",
     )
     with pytest.raises(BadInput, match="do not fit"):
         await run(ScriptedWorker("a"), workflow=edited, reuse_from=first, origins=(0, 2))

@@ -244,14 +244,14 @@ async def test_independent_attempts_stay_independent_when_moved() -> None:
     [
         (edit_step(DIAMOND, 3, instruction="x"), {3: "instruction changed"}),
         (edit_step(DIAMOND, 3, agent="b"), {3: "agent changed"}),
-        (edit_step(DIAMOND, 3, access=(0,)), {3: "gained access to step 0"}),
+        (edit_step(DIAMOND, 3, access=(0,)), {3: "also reads step 0"}),
         (edit_step(DIAMOND, 3, agent="b", instruction="x"), {3: "agent and instruction changed"}),
         (Workflow(steps=(*DIAMOND.steps, Step(instruction="x", agent="a"))), {5: "new step"}),
-        (edit_step(DIAMOND, 1, access=()), {1: "lost access to step 0"}),
+        (edit_step(DIAMOND, 1, access=()), {1: "no longer reads step 0"}),
         (add_step(DIAMOND, 1, Step(instruction="x", agent="a")), {1: "new step"}),
-        (remove_step(DIAMOND, 0)[0], {0: "lost access to the removed step 0", 1: "lost access to the removed step 0"}),
-        (move_step(DIAMOND, 1, 0)[0], {0: "moved, lost access to step 1"}),
-        (move_step(DIAMOND, 2, 1)[0], {4: "sees its steps in another order"}),
+        (remove_step(DIAMOND, 0)[0], {0: "no longer reads the removed step 0", 1: "no longer reads the removed step 0"}),
+        (move_step(DIAMOND, 1, 0)[0], {0: "moved, no longer reads step 1"}),
+        (move_step(DIAMOND, 2, 1)[0], {4: "reads its steps in another order"}),
     ],
 )
 async def test_each_step_that_runs_has_its_reason(after: Workflow, reasons: dict[int, str]) -> None:

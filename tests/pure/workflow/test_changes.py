@@ -28,14 +28,14 @@ def test_an_inserted_step_is_new_and_renumbers_the_others_without_changing_them(
 
 def test_a_removed_step_is_missed_by_its_readers_alone() -> None:
     after, _ = remove_step(CHAIN, 1)
-    assert words(after) == ["", "lost access to the removed step 1", ""]
+    assert words(after) == ["", "no longer reads the removed step 1", ""]
     assert compare(CHAIN, after).removed == (1,)
 
 
 def test_a_moved_step_has_moved_and_lost_what_is_not_before_it_any_more() -> None:
     after, _ = move_step(CHAIN, 2, 1)
-    assert words(after) == ["", "moved, lost access to step 2", "", ""]
-    assert compare(CHAIN, after).sentences(CHAIN, after) == ("step 1 (c, was step 2): moved, lost access to step 2",)
+    assert words(after) == ["", "moved, no longer reads step 2", "", ""]
+    assert compare(CHAIN, after).sentences(CHAIN, after) == ("step 1: moved (was step 2), no longer reads step 2",)
 
 
 @pytest.mark.parametrize(
@@ -43,11 +43,11 @@ def test_a_moved_step_has_moved_and_lost_what_is_not_before_it_any_more() -> Non
     [
         (Step(instruction="check", agent="b", access_list=(1,)), "agent changed"),
         (Step(instruction="check it", agent="c", access_list=(1,)), "instruction changed"),
-        (Step(instruction="check", agent="c", access_list=()), "lost access to step 1"),
-        (Step(instruction="check", agent="c", access_list="all"), "gained access to step 0"),
+        (Step(instruction="check", agent="c", access_list=()), "no longer reads step 1"),
+        (Step(instruction="check", agent="c", access_list="all"), "also reads step 0"),
         (
             Step(instruction="check it", agent="c", access_list=(0,)),
-            "instruction changed, gained access to step 0, lost access to step 1",
+            "instruction changed, also reads step 0, no longer reads step 1",
         ),
     ],
 )
@@ -57,7 +57,7 @@ def test_a_changed_step_says_what_of_it(step: Step, said: str) -> None:
 
 def test_a_step_that_saw_all_sees_a_new_one_too() -> None:
     before = replace_step(CHAIN, 3, Step(instruction="write it down", agent="a", access_list="all"))
-    assert words(add_step(before, 1, NEW), before)[4] == "gained access to step 1"
+    assert words(add_step(before, 1, NEW), before)[4] == "also reads step 1"
 
 
 def test_an_access_list_written_otherwise_that_means_the_same_is_no_change() -> None:
@@ -69,13 +69,13 @@ def test_an_access_list_written_otherwise_that_means_the_same_is_no_change() -> 
 def test_steps_that_are_seen_in_another_order_are_told() -> None:
     before = workflow_of(("a", "one", ()), ("b", "two", ()), ("c", "join", (0, 1)))
     after, _ = move_step(before, 1, 0)
-    assert words(after, before) == ["moved", "", "sees its steps in another order"]
+    assert words(after, before) == ["moved", "", "reads its steps in another order"]
 
 
 def test_what_is_known_of_the_steps_goes_before_what_they_look_like() -> None:
     after = Workflow(steps=(Step(instruction="quite other words", agent="c"), *CHAIN.steps[:3]))
     assert words(after)[0] == "new"
-    assert words(after, origins=(3, 0, 1, 2))[0] == "moved, agent and instruction changed, lost access to step 3"
+    assert words(after, origins=(3, 0, 1, 2))[0] == "moved, agent and instruction changed, no longer reads step 3"
 
 
 @pytest.mark.parametrize("origins", [(0, 1, 2), (0, 0, 1, 2), (0, 1, 2, 4), (-1, 0, 1, 2)])
@@ -89,7 +89,7 @@ def test_equal_steps_are_taken_in_place_and_in_order() -> None:
     assert match(before, before) == (0, 1, 2, 3)
     after, _ = remove_step(before, 1)
     assert match(before, after) == (0, 1, 3)
-    assert words(after, before) == ["", "", "lost access to the removed step 2"]
+    assert words(after, before) == ["", "", "no longer reads the removed step 2"]
 
 
 def test_a_step_is_known_by_its_words_then_by_where_it_stands() -> None:
@@ -138,4 +138,4 @@ def test_several_steps_are_told_as_several() -> None:
     after = CHAIN.model_copy(
         update={"steps": (*CHAIN.steps[:3], CHAIN.steps[3].model_copy(update={"access_list": (0, 1, 2)}))}
     )
-    assert words(after) == ["", "", "", "gained access to steps 0, 1"]
+    assert words(after) == ["", "", "", "also reads steps 0, 1"]

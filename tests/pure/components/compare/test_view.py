@@ -70,7 +70,7 @@ def test_edges_say_what_is_seen_now_and_no_more() -> None:
     edges = {(edge["from"], edge["to"]): edge["change"] for edge in shown["plan"]["layout"]["edges"]}
     assert edges == {("0", "1"): "lost", ("0", "2"): "gained", ("1", "2"): None}
     rows = {row["key"]: row["words"] for row in shown["rows"]}
-    assert rows == {"0": "", "1": "lost access to step 0", "2": "gained access to step 0"}
+    assert rows == {"0": "", "1": "no longer reads step 0", "2": "also reads step 0"}
 
 
 def test_a_removed_step_keeps_its_number_of_run_a() -> None:

@@ -45,7 +45,7 @@ def test_a_removed_step_stays_in_the_picture_with_what_went_with_it() -> None:
     steps = drawn(draft)
     assert (steps["1"]["change"], steps["1"]["number"], steps["1"]["was"]) == ("removed", None, 1)
     assert (steps["2"]["change"], steps["2"]["number"], steps["2"]["was"]) == ("changed", 1, 2)
-    assert steps["2"]["words"] == "lost access to the removed step 1"
+    assert steps["2"]["words"] == "no longer reads the removed step 1"
     assert edges(draft) == {("0", "1"): "lost", ("1", "2"): "lost"}
     assert columns(draft) == {"0": 0, "1": 1, "2": 2}, "nothing moves away"
 
@@ -72,7 +72,7 @@ def test_an_edge_that_was_turned_round_is_drawn_as_it_is_now() -> None:
     moved = drafts.move(drafts.begin(CHAIN), 1, 0)
     turned = drafts.change(moved, 1, Step(instruction="plan", agent="a", access_list=(0,)))
     assert edges(turned) == {("1", "0"): "gained", ("1", "2"): None}
-    assert drawn(turned)["1"]["words"] == "moved, lost access to step 1"
+    assert drawn(turned)["1"]["words"] == "moved, no longer reads step 1"
 
 
 def test_a_step_says_what_will_become_of_it() -> None:
