@@ -19,7 +19,7 @@ from pages.components.context.matrix import matrix
 from pages.components.context.message import message_view
 from pages.components.context.prompts import prompts_html, what_ifs_html
 from pages.components.figure.component import figure, title
-from pages.components.history.runs import damage
+from pages.components.history.notes import damage
 from pages.components.style.formats import inert, run_status
 
 FOLLOWED_S = 2.0

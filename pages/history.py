@@ -1,4 +1,4 @@
-"""History: every run in the database, newest first, a batch as one row; open one, export or delete several."""
+"""History: every run in the database by task or by time, a batch as one row; open one, export or delete several."""
 
 from contextlib import suppress
 from datetime import UTC, date, datetime, time, timedelta
@@ -10,9 +10,10 @@ from pages.components.app import address, places
 from pages.components.app.session import current
 from pages.components.app.widgets import chosen, fault_box, worded
 from pages.components.compare.tree import tree
-from pages.components.history import runs as history_rows
 from pages.components.history import selection as history_selection
-from pages.components.history.runs import Entry, notes
+from pages.components.history.notes import notes
+from pages.components.run_list.rows import Entry, by_task, by_time, counts
+from pages.components.run_list.table import columns_for, go_to_batch, known, table, with_ancestors
 from pages.components.style.formats import RUN_STATUSES, inert, plural, run_status
 from storage import RunSummary, Totals
 
@@ -20,6 +21,8 @@ PAGE_ROWS = 30
 CURSORS = "history-cursors"
 DAY = "history-day"
 STATUS = "history-status"
+ORDER = "history-order"
+BY_TASK, BY_TIME = "By task", "By time"
 FOLLOWED_S = 2.0  # between two looks whether runs have gone on: people read this list, which is no live view
 _UNREADABLE = ("damaged", "too_new", "key_away")  # only reading each run finds these: not counted beforehand
 _ANY = ""  # no status of a run; None would look as if nothing were chosen
@@ -28,7 +31,8 @@ _ANY = ""  # no status of a run; None would look as if nothing were chosen
 def _filters(totals: Totals | None) -> tuple[str | None, str | None]:
     options = [_ANY, *RUN_STATUSES]
     st.session_state[STATUS] = st.session_state.get(STATUS) or _ANY
-    with st.container(horizontal=True, vertical_alignment="bottom", key="history-filters"):
+    with st.container(horizontal=True, vertical_alignment="center", key="history-filters"):
+        st.title("History", anchor=False, width="content")
         search = st.text_input(
             "Search tasks",
             placeholder="Words in the task",
@@ -42,7 +46,7 @@ def _filters(totals: Totals | None) -> tuple[str | None, str | None]:
             options,
             format_func=worded(STATUS, {each: _status_label(each, totals) for each in options}),
             key=STATUS,
-            width=220,
+            width=190,
             label_visibility="collapsed",
             on_change=_first_page,
         )
@@ -55,6 +59,9 @@ def _filters(totals: Totals | None) -> tuple[str | None, str | None]:
             label_visibility="collapsed",
             help="Jump to a day (UTC): its runs and those before it.",
             on_change=_jump,
+        )
+        st.segmented_control(
+            "Order", [BY_TASK, BY_TIME], default=BY_TASK, required=True, key=ORDER, label_visibility="collapsed"
         )
         st.toggle("Select", key="history-select")
     return (search or "").strip() or None, status or None
@@ -130,19 +137,34 @@ def _older() -> None:
 def _rows(search: str | None, status: str | None, batch: str | None) -> list[Entry]:
     """Returns the rows of the page and the first of the next. Runs of batches stand alone if anything is chosen."""
     cursors: list[int] = st.session_state[CURSORS]
-    before = cursors[-1] if cursors else None
-    if not (search or status or batch):
-        return history_rows.entries(PAGE_ROWS + 1, before)
-    return [*current().store.runs(limit=PAGE_ROWS + 1, before=before, search=search, status=status, batch=batch)]
+    before, limit, store = cursors[-1] if cursors else None, PAGE_ROWS + 1, current().store
+    if search or status or batch:
+        asked = store.runs(limit=limit, before=before, search=search, status=status, batch=batch, answers=True)
+        return [*asked]
+    found: list[Entry] = [*store.runs(limit=limit, before=before, alone=True, answers=True)]
+    if store.fault is None:  # a damaged file lists only what can be read of its runs
+        found += store.batches(limit=limit, before=before)
+    return sorted(found, key=lambda each: each.sequence, reverse=True)[:limit]
+
+
+def _list(shown: list[Entry], *, filtered: bool) -> None:
+    """Draws the rows of the page. By task, a re-run hangs below the run that it came from, however old that is."""
+    picking, tasks = bool(st.session_state.get("history-select")), st.session_state.get(ORDER) != BY_TIME
+    rows = with_ancestors(shown) if tasks and not filtered else shown
+    if picking:
+        history_selection.bar(rows)
+    store, ids = current().store, [row.run_id for row in rows if isinstance(row, RunSummary)]
+    groups = (by_task if tasks else by_time)(rows, known(rows))
+    table(groups, columns_for(rows), held=store.held(ids) if store.fault is None else (), picking=picking)
 
 
 def _batch_head(batch_id: str) -> None:
     """Says which batch's runs these are, and offers the way back."""
     found = current().store.batches(limit=1, batch=batch_id)
     with st.container(horizontal=True, vertical_alignment="center", key="batch-head"):
-        back = history_rows.go_to_batch
+        back = go_to_batch
         st.button("All runs", key="all-runs", icon=":material/arrow_back:", on_click=back, args=(None,))
-        known = [f"**▤ {inert(batch.name)}** · {inert(history_rows.counts(batch))}" for batch in found]
+        known = [f"**▤ {inert(batch.name)}** · {inert(counts(batch))}" for batch in found]
         st.markdown(known[0] if known else f"There is no batch {inert(batch_id)}.")
 
 
@@ -158,9 +180,9 @@ def _tree(run_id: str) -> None:
 
 
 def show() -> None:
-    st.title("History", anchor=False)
     st.session_state.setdefault(CURSORS, [])
     if (of_run := address.read("tree")) is not None:
+        st.title("History", anchor=False)
         return _tree(of_run)
     batch = address.read("batch")
     newest = _newest()
@@ -184,13 +206,8 @@ def show() -> None:
         else:
             if totals is not None:
                 st.caption(_summary(totals, status))
-            picking = bool(st.session_state.get("history-select"))
-            if picking:
-                history_selection.bar(shown)
             st.session_state["history-last"] = shown[-1].sequence
-            whole = current().store.fault is None
-            held = current().store.held([run.run_id for run in runs]) if whole else set()
-            history_rows.table(shown, held, picking=picking)
+            _list(shown, filtered=bool(search or status or batch))
             _paging(more=len(rows) > PAGE_ROWS)
         if current().store.fault is None:
             history_selection.record()

@@ -21,7 +21,7 @@ from pages.components.app.access_log import viewed
 from pages.components.app.session import current
 from pages.components.app.widgets import fault_box
 from pages.components.compare.tree import tree_button
-from pages.components.history.runs import damage, notes
+from pages.components.history.notes import damage, notes
 from pages.components.live_workflow.component import Intent, Recorded, changes_of, intent_of, live_workflow
 from pages.components.models.workers import choose_for, real_workers_dialog
 from pages.components.run import graph_changes, new_plan, output_field, run_edits, settings

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
+from conductor_core.analysis.conclusion import Conclusion
 from conductor_core.chat.messages import Usage
 from conductor_core.run.actor import Caller
 from conductor_core.run.costs import Cost
@@ -57,6 +58,9 @@ class RunSummary(Frozen):
         batch_id, batch_row: its place in a file of tasks; None for a run that came alone.
         imported: whether it came as a file, and this database did not carry it out. imported_answers: whether it reuses
             answers of a run that did. recorded: whether the file is one of this program's own.
+        named: its plan, or what was changed since its parent (``analysis.changes``). conclusion: of its answer.
+            answer_key: equal for answers that say the same. These only where a list asks for them: no table has them,
+            so they go with the run's events.
     """
 
     run_id: str
@@ -90,6 +94,9 @@ class RunSummary(Frozen):
     imported: bool = False
     imported_answers: bool = False
     recorded: bool = False
+    named: str = ""
+    conclusion: Conclusion | None = None
+    answer_key: str = ""
 
     @property
     def cost(self) -> Cost:

@@ -1,8 +1,9 @@
 """The store as the pages and the command line see it, opened as the settings say, with its log's key and anchor."""
 
+import json
 import logging
 import sqlite3
-from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, aclosing, contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
@@ -146,6 +147,8 @@ class Store(Removing):
         tree: str | None = None,
         recorded: bool = False,
         without: str | None = None,
+        among: Collection[str] | None = None,
+        answers: bool = False,
     ) -> list[RunSummary]:
         """Returns runs, newest first.
 
@@ -160,8 +163,11 @@ class Store(Removing):
             tree: only this run, the runs that it came from, and whatever came from any of them.
             recorded: only runs that came with the program.
             without: leaves out runs of this purpose, such as the replays of a blame.
+            among: only runs of these ids.
+            answers: also says what each was named by and what its answer comes to, for which its events are read once.
         """
-        asked = Search(limit, before, search, status, parent, batch, alone, tree, recorded, without)
+        ids = None if among is None else json.dumps(list(among))
+        asked = Search(limit, before, search, status, parent, batch, alone, tree, recorded, without, ids, answers)
         with self._database.reading() as connection:
             return self._listing.read(connection, asked)
 

@@ -272,7 +272,11 @@ def answer_key(text: str, task: str = "") -> tuple[Kind, str]:
     Values are compared where they are marked; code as it is written: two functions of one name are two answers; else
     the whole text, whose other wording is not known to be another answer.
     """
-    found = conclude(text, task)
+    return key_of(text, conclude(text, task))
+
+
+def key_of(text: str, found: Conclusion) -> tuple[Kind, str]:
+    """Returns the ``answer_key`` of ``text``, which comes to ``found``."""
     if found.kind == "code":
         blocks = [block.code.strip() for block in fenced_blocks(text) if block.code.strip()]
         return "code", "\n".join(blocks) or text.strip()

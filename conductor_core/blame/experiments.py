@@ -255,9 +255,9 @@ def batch_row(source: RunTrace, batch_id: str, replay: Replay, size: int, max_us
 _NAME = "blame of run "
 
 
-def names_blame(batch_name: str) -> bool:
-    """Tells whether a batch of that name is one of replays. A file of tasks has a file's name."""
-    return batch_name.startswith(_NAME)
+def blamed_run(batch_name: str) -> str | None:
+    """Returns the run that a batch of that name replays; None: it replays none. A file of tasks has a file's name."""
+    return batch_name.removeprefix(_NAME).partition(":")[0] if batch_name.startswith(_NAME) else None
 
 
 def _below(reads: Sequence[Sequence[int]], index: int) -> frozenset[int]:

@@ -136,4 +136,6 @@ def runs(
 
 def summary_document(run: RunSummary) -> documents.Document:
     """Returns a run for a list."""
-    return run.model_dump(mode="json", exclude={"sequence"}) | documents.cost_document(run.cost)
+    return run.model_dump(
+        mode="json", exclude={"sequence", "named", "conclusion", "answer_key"}
+    ) | documents.cost_document(run.cost)

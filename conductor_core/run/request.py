@@ -273,6 +273,7 @@ MOST_TEMPERATURE = 2.0
 USUAL_TEMPERATURE = 0.7
 REPLAY_PURPOSE = "blame"
 """The purpose of a run that replays another to find what decided its answer. Lists of a person's runs leave it out."""
+TOUR_PURPOSE = "tour"
 LEAST_PLANS, USUAL_PLANS, MOST_PLANS = 2, 4, 8
 """How many plans can be asked for at once, for one task."""
 

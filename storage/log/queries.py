@@ -9,10 +9,14 @@ from collections.abc import Mapping, Set
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
+from hashlib import sha256
 from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
 
+from conductor_core.analysis.changes import name_of
+from conductor_core.analysis.concluded import concluded
+from conductor_core.analysis.conclusion import key_of
 from conductor_core.chat.messages import Usage
 from conductor_core.errors import StoreDamaged
 from conductor_core.run import trace as folding
@@ -27,7 +31,8 @@ from storage.log.reading import read_run, unknown_run
 from storage.privacy.vault import Vault
 from storage.records import ERASED, SEALED_COLUMNS, RunSummary
 
-_SUMMARY = [name for name in RunSummary.model_fields if name not in ("usage", "damage", "caller")]
+_FROM_EVENTS = ("damage", "named", "conclusion", "answer_key")
+_SUMMARY = [name for name in RunSummary.model_fields if name not in ("usage", "caller", *_FROM_EVENTS)]
 _SUMMARY += ["input_tokens", "output_tokens", "actor", "door"]
 
 
@@ -51,6 +56,7 @@ _FILTERS = {
     "batch": "batch_id = :batch",
     "alone": "batch_id IS NULL",
     "recorded": "recorded",
+    "among": "run_id IN (SELECT value FROM json_each(:among))",
 }
 _PAGE = {"before": "sequence < :before", "status": "status = :status"}
 _WAITING = {"status": "asked_for IS NOT NULL"}
@@ -70,7 +76,7 @@ def read_status(connection: sqlite3.Connection, run_id: str) -> str:
 
 @dataclass(frozen=True)
 class Search:
-    """Which runs to find: the arguments of ``Store.runs``."""
+    """Which runs to find: the arguments of ``Store.runs``. ``among``: ids as a JSON list."""
 
     limit: int
     before: int | None = None
@@ -82,6 +88,8 @@ class Search:
     tree: str | None = None
     recorded: bool = False
     without: str | None = None
+    among: str | None = None
+    answers: bool = False
 
     def finds(self, run: RunSummary) -> bool:
         """Whether the search finds ``run``, apart from the limit. Of a tree it finds the run and its re-runs alone."""
@@ -95,6 +103,7 @@ class Search:
             and (self.without is None or self.without != run.purpose)
             and not (self.alone and run.batch_id is not None)
             and not (self.recorded and not run.recorded)
+            and (self.among is None or run.run_id in json.loads(self.among))
         )
 
 
@@ -171,6 +180,8 @@ def summary(row: Mapping[str, Any]) -> RunSummary:
 # Lists.
 
 _PAGE_ROWS = 200
+_MOST_TOLD = 2000
+"""Runs of which the name and the conclusion stay in memory, and only there."""
 
 Row = Mapping[str, Any]
 
@@ -187,11 +198,13 @@ class Listing:
         self._path, self._vault = path, vault
         self._stopped = stopped
         self._whole: set[str] = set()
+        self._told: dict[str, dict[str, Any]] = {}
         self.fault: StoreDamaged | None = None
 
     def doubt(self, run_id: str) -> None:
         """Makes the next listing check the run again."""
         self._whole.discard(run_id)
+        self._told.pop(run_id, None)
 
     def read(self, connection: sqlite3.Connection, search: Search) -> list[RunSummary]:
         """Returns the runs that ``search`` finds, newest first. Raises: StoreError."""
@@ -201,32 +214,37 @@ class Listing:
                 return self._read(connection, search)
         except StoreDamaged as error:
             self.fault = error
-        return [run for run in self._salvaged(connection) if search.finds(run)][: search.limit]
+        return [run for run in self._salvaged(connection, search) if search.finds(run)][: search.limit]
 
     def _read(self, connection: sqlite3.Connection, search: Search) -> list[RunSummary]:
         if search.status not in UNREADABLE_STATUSES:
-            return [self._checked(connection, row) for row in read_rows(connection, search)]
+            return [self._checked(connection, row, search) for row in read_rows(connection, search)]
         found: list[RunSummary] = []
         page = replace(search, limit=_PAGE_ROWS, status=None)
         more = True
         while more and len(found) < search.limit:
             rows = read_rows(connection, page)
-            found += [run for row in rows if (run := self._checked(connection, row)).status == search.status]
+            found += [run for row in rows if (run := self._checked(connection, row, search)).status == search.status]
             more = len(rows) == _PAGE_ROWS
             if more:
                 page = replace(page, before=rows[-1]["sequence"])
         return found[: search.limit]
 
-    def _checked(self, connection: sqlite3.Connection, row: Row) -> RunSummary:
+    def _checked(self, connection: sqlite3.Connection, row: Row, search: Search) -> RunSummary:
         run_id = row["run_id"]
         filed: RunSummary | None = None
         with suppress(KeyError, ValueError, TypeError):  # the row is damaged; the run itself may be whole
             filed = summary(row)
         if filed is not None and filed.status == ERASED:
+            self.doubt(run_id)
             erasure = read_deletion(connection, run_id)
             return filed.model_copy(update={"damage": None if erasure is None else erasure.in_words})
-        if filed is not None and run_id in self._whole:
+        if filed is not None and row["task"] is None:  # its key is away
+            self.doubt(run_id)
+        if filed is not None and run_id in self._whole and not search.answers:
             return filed
+        if filed is not None and (told := self._told.get(run_id)) is not None:
+            return filed.model_copy(update=told)
         try:
             with errors.translated(self._path):
                 trace = read_run(connection, run_id, self._vault).trace
@@ -235,18 +253,26 @@ class Listing:
         if run_id in self._stopped:
             interrupt(trace)
         found = _summary_of(trace, row)
-        if trace.ended and filed == found:
+        whole = trace.ended and filed == found
+        if whole:
             self._whole.add(run_id)
+        if search.answers:
+            told = _told_of(trace)
+            found = found.model_copy(update=told)
+            if whole:
+                self._told[run_id] = told
+                for oldest in list(self._told)[: len(self._told) - _MOST_TOLD]:
+                    self._told.pop(oldest, None)
         return found
 
-    def _salvaged(self, connection: sqlite3.Connection) -> list[RunSummary]:
+    def _salvaged(self, connection: sqlite3.Connection, search: Search) -> list[RunSummary]:
         """Returns all runs of a file in which some rows cannot be read, newest first."""
         ids: dict[str, None] = {}
         # Each query reads only an index. If one index is broken, the other may be whole.
         for query in ("SELECT run_id FROM runs", "SELECT DISTINCT run_id FROM events"):
             with suppress(sqlite3.Error):
                 ids.update(dict.fromkeys(run_id for (run_id,) in connection.execute(query)))
-        found = [self._checked(connection, _row(connection, run_id)) for run_id in ids]
+        found = [self._checked(connection, _row(connection, run_id), search) for run_id in ids]
         return sorted(found, key=lambda run: run.sequence, reverse=True)
 
 
@@ -254,6 +280,13 @@ def interrupt(trace: RunTrace) -> None:
     """Ends the trace of a dead process's run as ``run.interrupted`` will once that can be written."""
     if not trace.ended:
         folding.apply(trace, interruption(trace))
+
+
+def _told_of(trace: RunTrace) -> dict[str, Any]:
+    """Returns the fields of a summary that only the events tell."""
+    said = concluded(trace) if trace.ended else None
+    key = "" if said is None else "\n".join(key_of(trace.answer or "", said))
+    return {"named": name_of(trace), "conclusion": said, "answer_key": key and sha256(key.encode()).hexdigest()}
 
 
 def _row(connection: sqlite3.Connection, run_id: str) -> Row:

@@ -5,6 +5,7 @@ from datetime import UTC, date, datetime
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from conductor_core.analysis.concluded import concluded
 from conductor_core.analysis.documents import run_document
 from conductor_core.chat.messages import Usage
 from conductor_core.errors import StoreLocked, StoreReadOnly
@@ -16,6 +17,7 @@ from conductor_core.run.values import BatchRow, Limits
 from conductor_core.workflow.model import Step, Workflow
 from pages.components.app.session import Session
 from pages.components.history import selection as history_selection
+from pages.components.run_list.table import with_ancestors
 from storage.access_log.queries import AccessQuery
 from tests.support.damaging import doctor
 from tests.support.run_events import created, created_otherwise, planned, step_completed, step_started, whole_run
@@ -25,12 +27,15 @@ ONE_SHOT = Workflow(steps=(Step(instruction="{question}", agent="writer"),))
 
 
 def links(app: AppTest) -> list[str]:
-    return [link.proto.label for link in app.get("page_link")]
+    """What the rows are called, without what tells a run from others of its task."""
+    return [
+        link.proto.label.partition(" :gray[")[0].removeprefix("**").removesuffix("**") for link in app.get("page_link")
+    ]
 
 
 def cells(app: AppTest) -> list[str]:
     """The HTML of each row's columns, without the head."""
-    return [each.proto.body for each in app.get("html") if '"cells runs"' in each.proto.body]
+    return [each.proto.body for each in app.get("html") if 'class="cells runs ' in each.proto.body]
 
 
 def test_without_runs_it_says_what_will_be_here(visit: Visit) -> None:
@@ -48,16 +53,57 @@ def test_where_all_runs_were_deleted_it_says_so_and_where_they_are_listed(
     assert f"“{expander.label}” below" in said
 
 
-def test_a_run_is_listed_with_its_shape_its_agents_and_that_it_is_simulated(
+def groups(app: AppTest) -> list[str]:
+    """The lines that say which task the rows below them have in common."""
+    return [each.proto.body for each in app.get("html") if "run-group" in each.proto.body]
+
+
+def test_a_run_is_listed_with_its_answer_its_steps_and_that_it_is_simulated(
     visit: Visit, finished_run: RunTrace
 ) -> None:
     app = visit("history")
     (row,) = cells(app)
-    for said in ("✓ completed", ">chain<", "planner, reasoner, verifier", "simulated"):
+    answer = concluded(finished_run)
+    assert answer is not None
+    for said in (f'title="{answer.text}"', "3 called, 0 reused", "simulated"):
         assert said in row
+    assert "✓" not in row, "that it completed is no mark"
     (link,) = app.get("page_link")
     assert link.proto.query_string == f"run={finished_run.run_id}"
     assert "A train leaves" in link.proto.label
+    assert "Plan by hand" in link.proto.label
+    assert "chain, 3 steps" in link.proto.help.replace("\\", "")
+
+
+def test_a_rerun_hangs_below_the_run_it_came_from_named_by_its_change_with_both_answers(
+    visit: Visit, session: Session
+) -> None:
+    def tell(run_id: str, answer: str, **of: object) -> None:
+        first, *rest = whole_run(run_id, answer=f"The answer is {answer}.")
+        session.store.log.append_and_wait(created_otherwise(first, **of), *rest)
+
+    for number in range(3):
+        tell(f"old-{number}", str(number), task="Another task")
+    tell("first", "42")
+    tell("other", "7", task="A third task")
+    tell("same", "42", parent_run_id="first")
+    tell("changed", "41", parent_run_id="first")
+    app = visit("history")
+    assert [link.proto.query_string for link in app.get("page_link")][:4] == [
+        "run=first", "run=same", "run=changed", "run=other",
+    ]  # fmt: skip
+    assert links(app)[:3] == ["Plan by tiny", "again", "again"]
+    assert ["6 times 7" in groups(app)[0], "42 2 times" in groups(app)[0], "3 runs" in groups(app)[0]] == [True] * 3
+    _first, same, changed = cells(app)[:3]
+    assert '42</b> <span class="muted">same</span>' in same
+    assert '<span class="muted">42 →</span> <b dir="auto">41</b>' in changed
+    app.segmented_control("history-order").set_value("By time").run()
+    assert links(app)[0].startswith("↻ again")
+    assert not groups(app)
+    newest = session.store.runs(limit=1)
+    assert {run.sequence for run in with_ancestors(newest)} == {
+        run.sequence for run in session.store.runs() if run.run_id in ("first", "changed")
+    }, "the run that it came from is there, however old it is"
 
 
 def test_an_estimated_cost_is_marked(visit: Visit, session: Session) -> None:
@@ -68,7 +114,7 @@ def test_an_estimated_cost_is_marked(visit: Visit, session: Session) -> None:
         step = step_completed(run_id, 0, "x", 40, 0.5).model_copy(update=call)
         end = RunFailed(run_id=run_id, error_code="X", error="why")
         session.store.log.append_and_wait(first, *planned(run_id), step_started(run_id, 0, 30), step, end)
-    of_batch, guess, said = cells(visit("history"))
+    of_batch, said, guess = cells(visit("history"))
     why = "no exact figure: not all tokens were counted, or a cache has no price"
     for row in (of_batch, guess):
         assert f'<span title="$0.5000, {why}">≈ $0.5000</span>' in row
@@ -142,8 +188,7 @@ def test_a_damaged_run_is_listed_as_such_with_what_to_do(
         run_id=finished_run.run_id,
     )
     app = visit("history")
-    whole, damaged = cells(app)
-    assert "✓ completed" in whole
+    _whole, damaged = cells(app)
     assert "⚠ damaged" in damaged
     [note] = app.warning
     assert "restore a copy of the database" in note.value

@@ -113,14 +113,14 @@ def run_completed(run_id: str, answer: str | None = "42", at_ms: float = 100.0) 
     return ev.RunCompleted(run_id=run_id, at_ms=at_ms, answer=answer, usage=Usage(), cost_usd=1.0, duration_ms=at_ms)
 
 
-def whole_run(run_id: str, task: str = "What is 6 times 7?") -> list[Event]:
+def whole_run(run_id: str, task: str = "What is 6 times 7?", answer: str = "42, checked") -> list[Event]:
     """A run of two steps from its creation to its answer."""
     return [
         created(run_id, task),
         *planned(run_id),
         *answered(run_id, 0, at_ms=30),
-        *answered(run_id, 1, "42, checked", at_ms=50),
-        run_completed(run_id, "42, checked"),
+        *answered(run_id, 1, answer, at_ms=50),
+        run_completed(run_id, answer),
     ]
 
 

@@ -32,7 +32,7 @@ from pages.components.audit.query import go
 from pages.components.audit.state import knows, last_words
 from pages.components.audit.tables import items, run_link, table
 from pages.components.figure.component import title
-from pages.components.history.runs import damage
+from pages.components.history.notes import damage
 from pages.components.style.formats import inert, moment, plural, run_status, seconds, step_status
 from storage.decision_records import record_of
 

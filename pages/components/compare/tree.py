@@ -1,53 +1,24 @@
 """The tree of runs: which run was made from which, and what was edited between them."""
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from html import escape
 
 import streamlit as st
 
-from conductor_core.analysis.concluded import concluded
-from conductor_core.errors import InspectorError, StoreError
+from conductor_core.errors import StoreError
 from conductor_core.run.request import REPLAY_PURPOSE
 from conductor_core.run.trace import RunTrace
 from pages.components.app import address, places
 from pages.components.app.access_log import viewed
 from pages.components.app.session import current
+from pages.components.run_list.rows import branches
+from pages.components.run_list.table import guide_html
 from pages.components.style.formats import ago, inert, plural, run_status, seconds
 from storage import RunSummary
 from storage.records import ERASED
 
 MOST = 60
 """Runs of a tree that are shown, the newest: of each, the record is read."""
-
-_GUIDES = {"│": "bar", "├": "tee", "└": "elbow", " ": "gap"}
-
-
-@dataclass(frozen=True)
-class Branch:
-    """A run in its tree. ``guide`` is the drawing that leads to it, a sign for each generation: such as ``│ └``."""
-
-    run: RunSummary
-    guide: str
-
-
-def branches(runs: Sequence[RunSummary]) -> list[Branch]:
-    """Returns the runs as a tree, each below the run that it came from, older ones first."""
-    below: dict[str | None, list[RunSummary]] = {}
-    known = {run.run_id for run in runs}
-    for run in sorted(runs, key=lambda run: run.sequence):
-        parent = run.parent_run_id if run.parent_run_id in known else None
-        below.setdefault(parent, []).append(run)
-
-    def under(parent: str | None, before: str) -> Iterator[Branch]:
-        children = below.get(parent, [])
-        for run in children:
-            last = run is children[-1]
-            yield Branch(run, "" if parent is None else f"{before}{'└' if last else '├'}")
-            deeper = "" if parent is None else f"{before}{' ' if last else '│'}"
-            yield from under(run.run_id, deeper)
-
-    return list(under(None, ""))
 
 
 def tree_button(trace: RunTrace) -> None:
@@ -79,7 +50,7 @@ def tree(run_id: str, opened: Callable[[str], None] | None = None) -> None:
     Args:
         opened: called with the run that a person chooses; None: the choices are links to the Run page.
     """
-    found = current().store.runs(limit=MOST, tree=run_id, without=REPLAY_PURPOSE)
+    found = current().store.runs(limit=MOST, tree=run_id, without=REPLAY_PURPOSE, answers=True)
     if not found:
         st.markdown(f"There is no run {inert(run_id)}.")
         return
@@ -89,17 +60,14 @@ def tree(run_id: str, opened: Callable[[str], None] | None = None) -> None:
     viewed([run.run_id for run in found if run.status != ERASED], "tree of runs")
     here = next((run for run in found if run.run_id == run_id), None)
     with st.container(key="tree"):
-        for number, branch in enumerate(branches(found)):
-            key = "tree-row-here" if branch.run.run_id == run_id else f"tree-row-{number}"
+        for number, (run, guide) in enumerate(branches(found)):
+            key = "tree-row-here" if run.run_id == run_id else f"tree-row-{number}"
             with st.container(key=key, horizontal=True, vertical_alignment="center", gap="small"):
-                _row(branch, here, opened)
+                st.html(guide_html(guide), width="content")
+                _row(run, here, opened)
 
 
-def _row(branch: Branch, here: RunSummary | None, opened: Callable[[str], None] | None) -> None:
-    run = branch.run
-    said, answer = _read(run)
-    guide = "".join(f'<i class="{_GUIDES[part]}"></i>' for part in branch.guide)
-    st.html(f'<span class="tree-guide">{guide}</span>', width="content")
+def _row(run: RunSummary, here: RunSummary | None, opened: Callable[[str], None] | None) -> None:
     label = inert(f"{run_status(run.status)} {ago(run.created_at_utc)}, {seconds(run.duration_ms)}")
     help_text = inert(f"Run {run.run_id}")
     if opened is not None and here is not None and run.run_id == here.run_id:
@@ -108,28 +76,13 @@ def _row(branch: Branch, here: RunSummary | None, opened: Callable[[str], None] 
         st.page_link(places.RUN, label=label, query_params={"run": run.run_id}, help=help_text)
     elif st.button(label, key=f"tree-{run.run_id}", type="tertiary", help=help_text):
         opened(run.run_id)
+    answer = "" if run.conclusion is None else run.conclusion.text
     cells = "".join(
-        f'<span class="ellipsis" dir="auto" title="{escape(each)}">{escape(each)}</span>' for each in (said, answer)
+        f'<span class="ellipsis" dir="auto" title="{escape(each)}">{escape(each)}</span>'
+        for each in (run.named or run.damage or "", answer)
     )
     st.html(f'<div class="tree-said">{cells}</div>', width="stretch")
     if here is not None and run.run_id != here.run_id:
         older, newer = sorted((here, run), key=lambda each: each.sequence)
         pair = {"a": older.run_id, "b": newer.run_id}
         st.page_link(places.COMPARE, label="Compare", icon=":material/compare_arrows:", query_params=pair)
-
-
-def _read(run: RunSummary) -> tuple[str, str]:
-    """Returns what was edited since the parent, and the conclusion of the answer."""
-    try:
-        trace = current().store.trace(run.run_id)[0]
-    except InspectorError as error:
-        return str(error), ""
-    edits = "; ".join(trace.root.edits)
-    if trace.parent_run_id is None:
-        edits = "the first run"
-    elif trace.resumed:
-        edits = "takes up its parent"
-    elif not edits:
-        edits = "the plan as it was"
-    said = concluded(trace)
-    return edits, "" if said is None else said.text

@@ -15,7 +15,8 @@ from conductor_core.run.trace import RunUnreadable
 from pages.components.app import address, places
 from pages.components.app.access_log import exported, this_browser
 from pages.components.app.session import current
-from pages.components.history.runs import Entry, pick_key
+from pages.components.run_list.rows import Entry
+from pages.components.run_list.table import pick_key
 from pages.components.style.formats import inert, moment, plural
 from storage import BatchSummary, Deleted
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from conductor_core.engine.request import rerun_of
-from conductor_core.run.request import Overrides, RunRequest
+from conductor_core.run.request import TOUR_PURPOSE, Overrides, RunRequest
 from conductor_core.run.trace import RunTrace
 from conductor_core.workflow.edits import replace_step
 from conductor_core.workflow.model import Step, Workflow
@@ -16,7 +16,7 @@ Kind = Literal["planned", "first", "second"]
 """The runs of the tour in their order: the plan alone, its run, and the re-run with the changed plan."""
 KINDS: tuple[Kind, ...] = ("planned", "first", "second")
 
-PURPOSE = "tour"
+PURPOSE = TOUR_PURPOSE
 SEED = 26
 TASK = (
     "A train leaves at 09:40 and covers 210 km at 84 km/h, waits 18 minutes, then covers 95 km at 76 km/h. When does "

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from conductor_core.blame.experiments import Change, Experiments, Replay, names_blame, seed_of
+from conductor_core.blame.experiments import Change, Experiments, Replay, blamed_run, seed_of
 from conductor_core.blame.report import change_words, notes
 from conductor_core.errors import BadInput
 from conductor_core.run.trace import RunTrace
@@ -127,5 +127,5 @@ def test_changes_and_batches_have_names() -> None:
     assert change_words(Change(kind="fresh", step=2), PLAN) == "step 2 (a) asked anew"
     assert change_words(Change(kind="cut", step=2, source=0), PLAN) == "step 2 does not see step 0"
     assert change_words(Change(kind="granted", step=3, source=1), PLAN) == "step 3 sees step 1"
-    assert names_blame("blame of run 1234: The task?")
-    assert not names_blame("tasks.jsonl")
+    assert blamed_run("blame of run 1234: The task: what?") == "1234"
+    assert blamed_run("tasks.jsonl") is None

@@ -249,7 +249,10 @@ async def test_independent_attempts_stay_independent_when_moved() -> None:
         (Workflow(steps=(*DIAMOND.steps, Step(instruction="x", agent="a"))), {5: "new step"}),
         (edit_step(DIAMOND, 1, access=()), {1: "no longer reads step 0"}),
         (add_step(DIAMOND, 1, Step(instruction="x", agent="a")), {1: "new step"}),
-        (remove_step(DIAMOND, 0)[0], {0: "no longer reads the removed step 0", 1: "no longer reads the removed step 0"}),
+        (
+            remove_step(DIAMOND, 0)[0],
+            {0: "no longer reads the removed step 0", 1: "no longer reads the removed step 0"},
+        ),
         (move_step(DIAMOND, 1, 0)[0], {0: "moved, no longer reads step 1"}),
         (move_step(DIAMOND, 2, 1)[0], {4: "reads its steps in another order"}),
     ],

@@ -49,6 +49,25 @@ def data(path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize("encrypt", [False, True], ids=["plain", "encrypted"])
+def test_a_list_says_the_answer_from_the_events_alone_and_forgets_it_with_them(
+    url: str, data: Path, encrypt: bool
+) -> None:
+    store = open_store(url, Privacy(encrypt=encrypt))
+    text_of("r", store)
+    (run,) = store.runs(answers=True)
+    assert run.conclusion is not None
+    assert (run.named, run.conclusion.text) == ("Plan by tiny", CANARIES[3])
+    assert store.runs(answers=True) == [run], "from memory, too"
+    assert store.runs()[0].conclusion is None, "only where a list asks for it"
+    with sqlite3.connect(store._database.path) as connection:
+        rows = repr(connection.execute("SELECT * FROM runs").fetchall())
+    assert CANARIES[3] not in rows
+    assert main(["erase", "r", "--db", str(url)]) == 0  # another process
+    assert [each.conclusion for each in store.runs(answers=True)] == [None]
+    assert store._listing._told == {}
+
+
+@pytest.mark.parametrize("encrypt", [False, True], ids=["plain", "encrypted"])
 def test_no_byte_of_an_erased_run_is_left_in_any_file(url: str, data: Path, encrypt: bool) -> None:
     store = open_store(url, Privacy(encrypt=encrypt))
     text_of("r", store)

@@ -111,6 +111,8 @@ def test_without_a_key_the_list_says_so_and_all_other_runs_open(url: str, path: 
     assert (listed["plain"].status, listed["sealed"].status) == ("completed", "key_away")
     assert listed["sealed"].created_at_utc is not None, "what stays in plain sight is listed"
     assert [run.run_id for run in store.runs(status="key_away")] == ["sealed"]
+    answers = {run.run_id: run.conclusion is not None for run in store.runs(answers=True)}
+    assert answers == {"plain": True, "sealed": False}
     with pytest.raises(RunKeyAway) as caught:
         store.read("sealed")
     why = said.format(path=path)

@@ -1,6 +1,8 @@
-"""The tree of runs, as lines that lead from each run to those that came from it."""
+"""Rows of a list of runs: the lines that lead from each run to those that came from it, and what a row says."""
 
-from pages.components.compare.tree import branches
+import pytest
+
+from pages.components.run_list.rows import branches, task_of
 from storage import RunSummary
 
 
@@ -9,7 +11,7 @@ def run(run_id: str, sequence: int, parent: str | None = None) -> RunSummary:
 
 
 def drawn(*runs: RunSummary) -> list[str]:
-    return [f"{branch.guide}{branch.run.run_id}" for branch in branches(runs)]
+    return [f"{guide}{run.run_id}" for run, guide in branches(runs)]
 
 
 def test_each_run_stands_below_the_one_it_came_from_older_ones_first() -> None:
@@ -24,3 +26,8 @@ def test_below_the_last_branch_the_line_ends() -> None:
 
 def test_runs_whose_parent_is_gone_begin_a_tree_of_their_own() -> None:
     assert drawn(run("b", 2, "gone"), run("c", 3, "b"), run("d", 4, "gone")) == ["b", "└c", "d"]
+
+
+@pytest.mark.parametrize(("status", "shown"), [("key_away", "encrypted"), ("erased", "erased"), ("damaged", "no task")])
+def test_a_row_without_a_task_says_why(status: str, shown: str) -> None:
+    assert task_of(RunSummary.model_validate({"run_id": "r", "sequence": 1, "status": status})) == shown
