@@ -36,7 +36,13 @@ def show() -> None:
         fault = error
     with st.container(horizontal=True, vertical_alignment="center", key="blame-choice"):
         st.title("Blame", anchor=False, width="content")
-        if trace is not None:
+        if trace is None:
+            placeholder = "Words in the task"
+            st.text_input(
+                "Search tasks", placeholder=placeholder, icon=":material/search:", key="blame-search",
+                label_visibility="collapsed",
+            )  # fmt: skip
+        else:
             label, where = "Open the run", {"run": trace.run_id}
             st.page_link(places.RUN, label=label, icon=":material/play_circle:", query_params=where)
     if fault is not None:
@@ -146,14 +152,16 @@ def _results(trace: RunTrace, experiments: Experiments, verdicts: Verdicts, coun
     else:
         blame = read_blame(current(), experiments, verdicts, count)
     ranking = effects(experiments, blame.answers(), count)
-    if not any(effect.pairs for effect in ranking):
-        if not running:
-            st.info("Nothing is measured yet: start it above. Nothing is called before.", icon=":material/info:")
-        return
+    measured = any(effect.pairs for effect in ranking)
+    if not measured:
+        # The places of what is coming are there from the start.
+        said = "The first pairs of replays are on their way." if running else "Nothing is called before you start it."
+        st.caption(f"Nothing is measured yet: each row below gets its share of flips. {said}")
     by_key = {effect.change.key: effect for effect in ranking}
     chosen = by_key.get(str(st.session_state.get(CHOSEN)), ranking[0])
     agents = [spec.name for spec in trace.pool.workers]
-    st.markdown(f"**{inert(why_first(ranking, experiments.plan))}**")
+    if measured:
+        st.markdown(f"**{inert(why_first(ranking, experiments.plan))}**")
     with st.container(border=True, key="blame-drawing", gap="xsmall"):
         title("On the graph")
         dark = st.context.theme.type == "dark"

@@ -22,8 +22,12 @@ from pages.components.compare.pickers import NAMES, compare, pickers
 from pages.components.compare.rounds import PARAMETER, rounds, rounds_head
 from pages.components.compare.table import table
 from pages.components.compare.view import compared_view
-from pages.components.style.formats import ago, inert
+from pages.components.run_list.pairs import pairs
+from pages.components.run_list.table import OFFERED, known
+from pages.components.run_list.table import table as run_table
 from pages.components.tour.drive import arrive_at_comparison, tour_card
+
+MOST_READ = 100
 
 
 def show() -> None:
@@ -132,25 +136,31 @@ def _export(traces: list[RunTrace]) -> None:
 
 
 def _empty() -> None:
-    with st.container(border=True, key="compare-empty"):
-        st.markdown(
-            "**Choose two runs above.** You see both plans in one graph, every output word by word, and for each "
-            "output that changed why: the step was edited, only its inputs changed, or it was chance."
+    """Draws what the page is for, and pairs of runs to choose from: first the re-runs that changed the answer."""
+    st.caption(
+        "Two plans in one graph, every output word by word, and for each difference its cause: an edit, a changed "
+        "input, or chance."
+    )
+    try:
+        # The answers of one step asked many times are beside each other on the page of their run.
+        runs = current().store.runs(limit=MOST_READ, without=REPLAY_PURPOSE, alone=True, answers=True)
+        groups = pairs(runs, known(runs))
+    except StoreError:
+        return  # the choices above say what is wrong
+    if groups:
+        first = {row.id: row.before.run_id for group in groups for row in group.rows if row.before is not None}
+        run_table(
+            groups, OFFERED, name="What was changed", opened=("offer-", lambda run_id: compare(first[run_id], run_id))
         )
-        try:
-            # The answers of one step asked many times are beside each other on the page of their run.
-            listed = current().store.runs(limit=50, without=REPLAY_PURPOSE, alone=True)
-            found = [run for run in listed if run.parent_run_id]
-        except StoreError:
-            return  # the choices above say what is wrong
-        if found:
-            st.caption("Or one of the last re-runs with the run that it came from:")
-        for run in found[:5]:
-            label = f"↻ {inert(run.task[:100]) or 'no task'} · {ago(run.created_at_utc)}"
-            pair = (run.parent_run_id, run.run_id)
-            st.button(label, key=f"offer-{run.run_id}", type="tertiary", on_click=compare, args=pair)
-        if not current().store.runs(limit=2, without=REPLAY_PURPOSE)[1:]:
-            st.page_link(places.RUN, label="Start a run first", icon=":material/play_circle:")
+        return
+    with st.container(border=True, key="compare-empty"):
+        if len(runs) > 1:
+            st.markdown("**Choose two runs above.** These have different tasks; re-runs of a run are offered here.")
+        else:
+            st.markdown(
+                "**Nothing to compare yet.** Start a run, change a step and re-run it: the pair is offered here."
+            )
+            st.page_link(places.RUN, label="Start a run", icon=":material/play_circle:")
 
 
 show()

@@ -1,6 +1,6 @@
 """What tells a run from the others of its task, in a few words: its plan, or what was changed since another run."""
 
-from conductor_core.run.request import TOUR_PURPOSE
+from conductor_core.run.request import REPLAY_PURPOSE, TOUR_PURPOSE
 from conductor_core.run.trace import RunTrace
 
 
@@ -20,4 +20,6 @@ def name_of(trace: RunTrace) -> str:
         missing = sum(step.reused_from is None for step in trace.steps)
         return f"the {missing} missing steps" if missing > 1 else "the missing step" if missing else "its missing steps"
     before = trace.root.before_edit
-    return ", ".join(changes_of(trace)) or ("again" if before is None else "the plan's text changed, but no step")
+    # What else a replay was told is the same in all of them.
+    changes = trace.root.edits if trace.purpose == REPLAY_PURPOSE else changes_of(trace)
+    return ", ".join(changes) or ("again" if before is None else "the plan's text changed, but no step")

@@ -87,8 +87,12 @@ def test_replays_are_no_reruns_and_one_row_of_history(visit: Visit, finished_run
     assert "What decided this answer?" in [link.proto.label for link in run_page.get("page_link")]
     history = visit("history")
     (row,) = [button.label for button in history.button if (button.key or "").startswith("open-batch-")]
-    assert "blame of run" in row.replace("\\", "")
-    assert "6 replays" in row
+    assert row == "▤ Blame · 6 replays"
+    assert [link.proto.label for link in history.get("page_link")] == [
+        link.proto.label for link in visit("history").get("page_link") if "Plan by hand" in link.proto.label
+    ], "no replay stands for itself"
+    decided = [each.proto.body for each in visit("blame").get("html") if "Decided" in each.proto.body]
+    assert any("flips in" in body or "nothing clearly flips it" in body for body in decided)
 
 
 def test_a_truth_that_is_given_decides_what_a_flip_is(visit: Visit, finished_run: RunTrace) -> None:

@@ -51,8 +51,8 @@ def links(app: AppTest) -> list[tuple[str, str]]:
 
 def test_without_runs_it_says_what_will_be_here_and_leads_to_a_first_run(visit: Visit) -> None:
     app = visit("compare")
-    assert "Choose two runs above" in markdown(app)
-    assert [label for label, _ in links(app)] == ["Start a run first"]
+    assert "Nothing to compare yet" in markdown(app)
+    assert [label for label, _ in links(app)] == ["Start a run"]
     assert not app.get("bidi_component")
 
 
@@ -90,7 +90,7 @@ def test_the_same_run_twice_and_unknown_runs_are_said(visit: Visit, finished_run
     assert "the same run twice" in app.warning[0].value
     app = visit("compare", a=finished_run.run_id, b="nothere")
     assert "nothere" in app.error[0].value
-    assert "Choose two runs above" in markdown(app)
+    assert "Nothing to compare yet" in markdown(app)
 
 
 def test_a_damaged_run_is_compared_as_far_as_it_can_be_read(
@@ -179,7 +179,7 @@ def test_history_draws_the_tree_of_a_run_with_what_was_edited(
     opened = [query for _, query in links(app) if query.startswith("run=")]
     assert opened == [f"run={run.run_id}" for run in (finished_run, child, grandchild)]
     said = [each.proto.body for each in app.get("html") if "tree-said" in each.proto.body]
-    assert ["the first run" in said[0], "also reads step 0" in said[1], "instruction of step 2 edited" in said[2]] == [
+    assert ["Plan by hand" in said[0], "also reads step 0" in said[1], "instruction of step 2 edited" in said[2]] == [
         True
     ] * 3
     assert [query for label, query in links(app) if label == "Compare"] == [

@@ -11,12 +11,16 @@ from typing import Any
 import streamlit as st
 
 from conductor_core.run.costs import Cost
+from conductor_core.run.request import REPLAY_PURPOSE
 from pages.components.app.access_log import searched, viewed
 from pages.components.app.session import current
 from pages.components.audit.export_menu import export_found
 from pages.components.audit.query import FOUND, AuditQuery, go
 from pages.components.audit.tables import paging, run_link, table
 from pages.components.figure.component import figure, title
+from pages.components.run_list.rows import Entry, by_task
+from pages.components.run_list.table import WITH_PEOPLE, known
+from pages.components.run_list.table import table as run_table
 from pages.components.style.figures import Figure, agent_dot, layout, plain
 from pages.components.style.formats import RUN_STATUSES, ago, inert, moment, plural, run_status
 from storage import RunSummary
@@ -156,7 +160,7 @@ def _failure(failure: Failure) -> None:
 
 # What a search finds.
 
-PAGE = 20
+PAGE, MOST_FOLDED = 20, 200
 _MOST_PLACES = 6
 
 
@@ -181,13 +185,31 @@ def found(asked: AuditQuery) -> None:
             _nothing(more=page.before is not None)
         paging(asked, page.before, "audit")
         return
-    runs = search.runs(asked.filters, asked.before, PAGE + 1)
-    with st.container(key="audit-runs", gap=None):
-        for run in runs[:PAGE]:
-            _run(run)
-    if not runs:
+    # The replays of a blame are one row where nothing is asked for, so more runs are read than rows drawn.
+    runs = search.runs(asked.filters, asked.before, (MOST_FOLDED if asked.blank else PAGE) + 1)
+    read = runs[:-1] if len(runs) > (MOST_FOLDED if asked.blank else PAGE) else runs
+    rows = _folded(read) if asked.blank else list[Entry](read)
+    shown = rows[:PAGE]
+    ids = [run.run_id for run in shown if isinstance(run, RunSummary)]
+    told = {run.run_id: run for run in current().store.runs(limit=PAGE, among=ids, answers=True)}
+    shown = [told.get(run.run_id, run) if isinstance(run, RunSummary) else run for run in shown]
+    if shown:
+        run_table(by_task(shown, known(shown)), WITH_PEOPLE, opened=("audit-open-", _open))
+    else:
         _nothing(more=False)
-    paging(asked, runs[PAGE - 1].sequence if len(runs) > PAGE else None, "audit")
+    more = len(rows) > PAGE or len(read) < len(runs)
+    paging(asked, (shown[-1] if len(rows) > PAGE else read[-1]).sequence if more else None, "audit")
+
+
+def _folded(runs: Sequence[RunSummary]) -> list[Entry]:
+    """Puts one row in the place of the replays of a blame, where the oldest of them stands."""
+    found: dict[str, Entry] = {}
+    for run in reversed(runs):
+        if run.purpose != REPLAY_PURPOSE or run.batch_id is None:
+            found[run.run_id] = run
+        elif run.batch_id not in found:
+            found |= {batch.batch_id: batch for batch in current().store.batches(limit=1, batch=run.batch_id)}
+    return sorted(found.values(), key=lambda entry: entry.sequence, reverse=True)
 
 
 def _nothing(*, more: bool) -> None:
@@ -244,15 +266,3 @@ def _facts(status: str, simulated: bool, when: str, title: str) -> str:
     return (
         f'<div class="audit-facts">{mark}{pill}<span class="muted" title="{escape(title)}">{escape(when)}</span></div>'
     )
-
-
-def _run(run: RunSummary) -> None:
-    with st.container(key=f"audit-run-{run.run_id}", horizontal=True, vertical_alignment="center"):
-        open_button(run.run_id, run.task, f"audit-open-{run.run_id}")
-        who = run.caller.in_words + (", says its file" if run.imported and not run.recorded else "")
-        who += f", for {run.purpose}" if run.purpose else ""
-        agents = ", ".join(run.agents) or "no step"
-        cost = "" if run.simulated else f" · {escape(str(run.cost))}"
-        words = f'<span class="muted ellipsis audit-who">{escape(who)} · {escape(agents)}{cost}</span>'
-        st.html(words)
-        st.html(_facts(run.status, run.simulated, ago(run.created_at_utc), moment(run.created_at_utc)), width="content")

@@ -7,16 +7,30 @@ import streamlit as st
 
 from conductor_core.analysis.concluded import asked
 from conductor_core.analysis.conclusion import conclude
-from conductor_core.blame.experiments import Arm, Change, Effect, Experiment, Flips, Replay
+from conductor_core.blame.experiments import (
+    PURPOSE,
+    USUAL_REPLAYS,
+    Arm,
+    Change,
+    Effect,
+    Experiment,
+    Experiments,
+    Flips,
+    Replay,
+    effects,
+)
 from conductor_core.blame.report import FINDINGS, change_words, finding_words, sentence, signed
-from conductor_core.blame.runs import Blame
+from conductor_core.blame.runs import Blame, Verdicts
 from conductor_core.engine.repeats import PURPOSE as OF_A_STEP
-from conductor_core.errors import StoreError
+from conductor_core.errors import InspectorError, StoreError
 from conductor_core.run.request import REPLAY_PURPOSE
 from conductor_core.workflow.model import Workflow
 from pages.components.app import address, places
 from pages.components.app.session import current
-from pages.components.style.formats import ago, inert, plural
+from pages.components.blame.work import MOST_CHILDREN, read_blame
+from pages.components.run_list.rows import by_task
+from pages.components.run_list.table import known, table
+from pages.components.style.formats import inert, plural
 
 CHOSEN = "blame-chosen"
 _SHOWN = 60
@@ -119,35 +133,61 @@ def _address(run_id: str) -> str:
     return f"{places.RUN.stem}?run={escape(run_id, quote=True)}"
 
 
-MOST_OFFERED, _MOST_RUNS_READ = 6, 60
+MOST_OFFERED, _MOST_RUNS_READ, _MOST_REPLAYS_READ = 12, 60, 300
+_DECIDED = "Decided by, or what asking takes"
 
 
 def offer_runs() -> None:
-    """Draws what the page is for, and a button for each of the newest completed runs."""
-    with st.container(border=True, key="blame-empty", horizontal_alignment="left"):
-        st.markdown(
-            "**What decided this answer?** This page replays a run with one step asked anew, or with one access cut or "
-            "granted, and counts how often the answer flips."
-        )
-        try:
-            runs = current().store.runs(limit=_MOST_RUNS_READ, status="completed", without=REPLAY_PURPOSE)
-        except StoreError as error:
-            st.error(inert(str(error)), icon=":material/error:")
-            return
+    """Draws what the page is for, and the newest completed runs, with what is known of each or what asking takes."""
+    words = str(st.session_state.get("blame-search") or "").strip() or None
+    try:
+        store = current().store
+        runs = store.runs(limit=_MOST_RUNS_READ, search=words, status="completed", without=REPLAY_PURPOSE, answers=True)
         # Of a step that was asked many times, the run that it belongs to is offered, not each of its answers.
         found = [run for run in runs if run.steps and run.purpose != OF_A_STEP][:MOST_OFFERED]
-        if not found:
-            st.markdown("No run has completed yet. Every completed run can be blamed here.")
-            st.page_link(places.RUN, label="Start one", icon=":material/play_circle:")
+        groups, decided = by_task(found, known(found)), {run.run_id: _decided(run.run_id) for run in found}
+    except StoreError as error:
+        st.error(inert(str(error)), icon=":material/error:")
+        return
+    if found or words:
+        st.caption(
+            "Choose a run. It is replayed with one step re-run, or with one access cut or granted, and the page "
+            "counts how often the answer flips."
+        )
+    if found:
+        opened = ("blame-of-", lambda run_id: address.write("run", run_id))
+        table(groups, ("Answer", "Steps", _DECIDED, "When"), opened=opened, extra=decided)
+        return
+    with st.container(border=True, key="blame-empty", horizontal_alignment="left"):
+        if words:
+            st.markdown("**No completed run matches.** Take a word out of the search.")
             return
-        st.caption("Choose one of the newest completed runs:")
-        for run in found:
-            task = " ".join(run.task.split())[:80] or "no task"
-            # A page link to this page would leave the browser's address as it is.
-            st.button(
-                inert(f"{task} · {plural(run.steps, 'step')} · {ago(run.created_at_utc)}"),
-                key=f"blame-of-{run.run_id}",
-                type="tertiary",
-                on_click=address.write,
-                args=("run", run.run_id),
-            )
+        st.markdown(
+            "**What decided this answer?** This page replays a run with one step re-run, or with one access cut or "
+            "granted, and counts how often the answer flips."
+        )
+        st.markdown("No run has completed yet. Every completed run can be blamed here.")
+        st.page_link(places.RUN, label="Start one", icon=":material/play_circle:")
+
+
+def _decided(run_id: str) -> str:
+    """Says what is known of a run, else what asking takes, as HTML."""
+    try:
+        trace = current().store.trace(run_id)[0]
+        experiments = Experiments(trace)
+        children = current().store.runs(limit=MOST_CHILDREN, parent=run_id)
+        replays = sum(child.purpose == PURPOSE for child in children)
+        if not replays:
+            estimate = experiments.estimate(list(experiments.replays(USUAL_REPLAYS)))
+            asks = f"{plural(estimate.calls, 'call')}, {estimate.cost.in_line}"
+            return f'<span class="muted">{escape(asks)}</span>'
+        if replays > _MOST_REPLAYS_READ:
+            return f"{replays:,} replays are recorded"
+        blame = read_blame(current(), experiments, Verdicts(trace), USUAL_REPLAYS)
+    except InspectorError as error:
+        return f'<span class="muted" title="{escape(str(error))}">cannot be replayed</span>'
+    first = effects(experiments, blame.answers(), USUAL_REPLAYS)[0]
+    if first.with_it is None or first.finding != "decides":
+        return "nothing clearly flips it"
+    what = f"step {first.change.step}" if first.change.source is None else change_words(first.change, experiments.plan)
+    return f"<b>{escape(what)}</b>: flips in {first.with_it.flipped} of {first.with_it.replays}"

@@ -63,7 +63,8 @@ def tree(run_id: str, opened: Callable[[str], None] | None = None) -> None:
         for number, (run, guide) in enumerate(branches(found)):
             key = "tree-row-here" if run.run_id == run_id else f"tree-row-{number}"
             with st.container(key=key, horizontal=True, vertical_alignment="center", gap="small"):
-                st.html(guide_html(guide), width="content")
+                if guide:
+                    st.html(guide_html(guide), width="content")
                 _row(run, here, opened)
 
 

@@ -7,11 +7,12 @@ from conductor_core.run.request import REPLAY_PURPOSE
 from pages.components.app import address, places
 from pages.components.app.session import current
 from pages.components.app.widgets import chosen, worded
+from pages.components.run_list.rows import by_task
+from pages.components.run_list.table import OFFERED, known, table
 from pages.components.style.formats import RUN_STATUSES, ago, inert, plural
 from storage import RunSummary
 
 MOST_RUNS = 30
-MOST_OFFERED = 6
 PICKED = "context-run"
 
 
@@ -21,7 +22,8 @@ def choose_run() -> str | None:
     with st.container(horizontal=True, vertical_alignment="center", key="context-choice"):
         st.title("Context", anchor=False, width="content")
         try:
-            recent = {run.run_id: run for run in current().store.runs(limit=MOST_RUNS, without=REPLAY_PURPOSE)}
+            runs = current().store.runs(limit=MOST_RUNS, without=REPLAY_PURPOSE, answers=run_id is None)
+            recent = {run.run_id: run for run in runs}
         except StoreError as error:
             st.error(inert(str(error)), icon=":material/error:")
             return run_id
@@ -41,7 +43,7 @@ def choose_run() -> str | None:
             label = "Open the run"
             st.page_link(places.RUN, label=label, icon=":material/play_circle:", query_params={"run": run_id})
     if run_id is None:
-        _offer(list(recent.values())[:MOST_OFFERED])
+        _offer(runs)
     return run_id
 
 
@@ -59,19 +61,12 @@ def _label(run_id: str, run: RunSummary | None) -> str:
 
 def _offer(recent: list[RunSummary]) -> None:
     """Draws the page without a run: what it is for, and the newest runs."""
+    if recent:
+        st.caption("Choose a run. You see who saw the task and each output, and what each prompt was made of.")
+        opened = ("context-of-", lambda run_id: address.write("run", run_id))
+        table(by_task(recent, known(recent)), OFFERED, opened=opened)
+        return
     with st.container(border=True, key="context-empty"):
-        st.markdown("**Where does the context go?** This page shows for one run who saw the question and each output.")
-        if not recent:
-            st.markdown("No runs yet. Every run can be opened here.")
-            st.page_link(places.RUN, label="Start one", icon=":material/play_circle:")
-            return
-        st.caption("Choose one of the newest runs:")
-        for run in recent:
-            # A page link to this page would leave the browser's address as it is.
-            st.button(
-                inert(_label(run.run_id, run)),
-                key=f"context-of-{run.run_id}",
-                type="tertiary",
-                on_click=address.write,
-                args=("run", run.run_id),
-            )
+        st.markdown("**Where does the context go?** This page shows for one run who saw the task and each output.")
+        st.markdown("No runs yet. Every run can be opened here.")
+        st.page_link(places.RUN, label="Start one", icon=":material/play_circle:")

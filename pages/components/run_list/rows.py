@@ -50,12 +50,13 @@ class Row:
 
 @dataclass(frozen=True)
 class Group:
-    """Rows below a line that says what they have in common; a ``lone`` row says that itself."""
+    """Rows below a line that says what they have in common. ``lone``: each row also tells its task."""
 
     title: str
     rows: tuple[Row, ...]
     note: str = ""
     lone: bool = False
+    of: str = "run"
 
 
 def task_of(run: RunSummary) -> str:
@@ -159,8 +160,9 @@ def _answer(row: Row, run: RunSummary) -> str:
     said = run.conclusion.text or "empty"
     tag = "span" if run.conclusion.kind in ("declined", "empty") else "b"
     shown = f'<{tag} dir="auto">{escape(said)}</{tag}>'
-    if row.same is None or row.before is None or row.before.conclusion is None:
-        lead, after = "", ""
+    if row.before is None or row.before.conclusion is None:
+        gone = row.before is not None and not row.before.plan_only
+        lead, after = ('<span class="muted">no answer →</span> ' if gone else ""), ""
     elif row.same:
         lead, after = "", ' <span class="muted">same</span>'
     elif {run.conclusion.kind, row.before.conclusion.kind} <= {"value"}:
@@ -224,10 +226,11 @@ def of_plans(batch: BatchSummary) -> bool:
 
 
 def batch_name(row: Row, batch: BatchSummary) -> str:
-    """Returns ``tasks.jsonl · 200 tasks``; of the replays of a run above it only how many there are."""
-    replays = blamed_run(batch.name) is not None
-    name = "Blame" if replays and row.guide else batch.name[:_LONGEST]
-    return name if of_plans(batch) else f"{name} · {plural(batch.size, 'replay' if replays else 'task')}"
+    """Returns ``tasks.jsonl · 200 tasks``, ``Blame · 39 replays``; of replays without their run also its task."""
+    if blamed_run(batch.name) is not None:
+        task = "" if row.guide else f" · {batch.name.partition(': ')[2][:_LONGEST]}"
+        return f"Blame · {plural(batch.size, 'replay')}{task}"
+    return batch.name[:_LONGEST] if of_plans(batch) else f"{batch.name[:_LONGEST]} · {plural(batch.size, 'task')}"
 
 
 def _batch(batch: BatchSummary) -> str:

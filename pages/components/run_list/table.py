@@ -91,7 +91,7 @@ def table(
             st.html(f'<div class="cells head {form}">{heads}</div>', width="content")
         for group in groups:
             if group.title:
-                count = f'<span class="muted">{plural(len(group.rows), "run")}</span>'
+                count = f'<span class="muted">{plural(len(group.rows), group.of)}</span>'
                 note = f'<span class="muted note">{escape(group.note)}</span>' if group.note else ""
                 st.html(f'<div class="run-group"><b dir="auto">{escape(group.title)}</b>{count}{note}</div>')
             for row in group.rows:
@@ -105,7 +105,8 @@ def table(
                         named = row.entry.name if isinstance(row.entry, BatchSummary) else task_of(row.entry)
                         label = f"Select {inert(named[:60])}"
                         st.checkbox(label, key=pick_key(row.entry), label_visibility="collapsed")
-                    shown = cells(row, columns, extra or {})
+                    # The line that leads to it is drawn with the columns: an element of its own costs the page more.
+                    shown = f"{guide_html(row.guide)}{cells(row, columns, extra or {})}"
                     st.html(f'<div class="cells {form}">{shown}</div>', width="content")
 
 
@@ -115,13 +116,15 @@ def _way(row: Row, group: Group) -> str:
 
 
 def _name(row: Row, opened: Opened | None, *, lone: bool, held: bool) -> None:
-    """Draws what opens the row, behind the line that leads to it from the run above."""
-    if row.guide:
-        st.html(guide_html(row.guide), width="content")
+    """Draws what opens the row."""
     run = row.entry
     if isinstance(run, BatchSummary):
         label = f"▤ {inert(batch_name(row, run))}"
         words = inert(f"Batch {run.batch_id}, {moment(run.created_at_utc)}, {plural(run.runs, 'run')}")
+        if opened is not None:
+            query = {"batch": run.batch_id}
+            st.page_link(places.HISTORY, label=label, query_params=query, width="stretch", help=words)
+            return
         # This is no page link: one to its own page would leave the browser's address as it was.
         key, batch = f"open-batch-{run.batch_id}", (run.batch_id,)
         st.button(label, key=key, type="tertiary", width="stretch", help=words, on_click=go_to_batch, args=batch)
@@ -142,14 +145,17 @@ def _label(row: Row, run: RunSummary, *, lone: bool) -> str:
     came = came or ("⇣ imported answers · " if run.imported_answers else "")
     if not lone:
         return came + inert(run.named or f"run {run.run_id}")
-    if run.parent_run_id is None:
-        return f"{came}**{inert(task_of(run))}** :gray[{inert(run.named)}]" if run.named else came + inert(task_of(run))
-    return f"↻ {came}{inert(run.named)} :gray[· {inert(task_of(run))}]"
+    if run.parent_run_id is not None:
+        return f"↻ {came}{inert(run.named)} :gray[· {inert(task_of(run))}]"
+    if row.before is not None:  # a pair of runs of one task
+        return f"{inert(row.before.named)} → {inert(run.named)} :gray[· {inert(task_of(run))}]"
+    return f"{came}**{inert(task_of(run))}** :gray[{inert(run.named)}]" if run.named else came + inert(task_of(run))
 
 
 def guide_html(guide: str) -> str:
+    """Draws the line that leads to a run from the one above it; nothing without a guide."""
     parts = "".join(f'<i class="{_GUIDES[part]}"></i>' for part in guide)
-    return f'<span class="tree-guide">{parts}</span>'
+    return parts and f'<span class="tree-guide deep-{len(guide)}">{parts}</span>'
 
 
 def go_to_batch(batch_id: str | None) -> None:
