@@ -61,7 +61,7 @@ def test_a_rerun_says_which_answers_are_of_an_imported_run(
     said = " ".join(each.value for each in visit(run=child.run_id).caption)
     assert "**Imported answers**: steps 0 and 1 are reused from an imported run" in said
     labels = [str(link.proto.label) for link in visit("history").get("page_link")]
-    assert [label for label in labels if label.startswith("↻ ⇣ imported answers · ")]
+    assert [label for label in labels if label.startswith("⇣ imported answers · ")]
 
 
 def test_history_marks_it(session: Session, visit: Visit) -> None:

@@ -5,6 +5,7 @@ from html import escape
 
 import streamlit as st
 
+from conductor_core.run.request import REPLAY_PURPOSE
 from pages.components.app import address, places
 from pages.components.app.access_log import viewed
 from pages.components.app.session import current
@@ -82,7 +83,8 @@ def table(
         picking: whether each row has a checkbox.
     """
     entries = [row.entry for group in groups for row in group.rows]
-    viewed([run.run_id for run in entries if isinstance(run, RunSummary) and run.conclusion], "list of runs")
+    told = [run for run in entries if isinstance(run, RunSummary) and run.conclusion is not None]
+    viewed([run.run_id for run in told if run.purpose != REPLAY_PURPOSE], "list of runs")
     form = f"runs {'-'.join(column.split()[0].lower() for column in columns)}"
     with st.container(key="runs"):
         with st.container(key="run-row-head", horizontal=True):

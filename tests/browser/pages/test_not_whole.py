@@ -71,7 +71,7 @@ def test_a_run_without_a_whole_answer_says_so_everywhere(
     if fields.get("tool_calls"):
         expect(page.locator("[data-step='1'].pane")).to_contain_text('it called the tool search with {"q": 1}')
     page.goto(f"{app.url}/history")
-    expect(page.locator(f".st-key-run-row-{run_id} .pill.{status}")).to_be_visible()
+    expect(page.locator(f".st-key-run-row-{run_id} .mark.{status}")).to_be_visible()
 
 
 def test_what_was_done_about_it_stands_at_the_step(app: App, open_page: OpenPage) -> None:
