@@ -14,6 +14,7 @@ from conductor_core.run import events as ev
 from conductor_core.run.trace import RunTrace
 from conductor_core.run.values import PoolInfo
 from pages.components.app.session import Session
+from pages.components.style.figures import agent_dot
 from storage.access_log.queries import AccessQuery
 from tests.support.damaging import doctor
 from tests.support.run_events import created, planned, run_completed, step_completed, whole_run
@@ -269,3 +270,10 @@ def test_a_look_that_cannot_be_kept_is_told_on_the_page_and_the_run_is_shown(
         "Looks at runs cannot be put on record: another program holds it. Everything is shown all the same."
     ]
     assert "The exact message" in "\n".join(each.value for each in app.markdown) + htmls(app)
+
+
+def test_an_agent_has_the_colour_that_it_has_on_the_page_of_its_run(visit: Visit, finished_run: RunTrace) -> None:
+    names = [spec.name for spec in finished_run.pool.workers]
+    drawn = " ".join(each.proto.body for each in visit("audit", view="cost").get("html"))
+    for step in finished_run.steps:
+        assert f"{agent_dot(step.agent, names)}{step.agent}" in drawn

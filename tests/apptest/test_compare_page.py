@@ -14,7 +14,7 @@ from conductor_core.workflow.model import CONDUCTOR_AGENT, Workflow
 from pages.components.app.session import Session
 from tests.support.damaging import doctor
 from tests.support.fakes import workflow_of
-from tests.support.run_events import recursive_run
+from tests.support.run_events import created_otherwise, recursive_run, whole_run
 
 ROUNDS_LINK = "Rounds beside each other"
 
@@ -133,6 +133,21 @@ def test_a_rerun_is_offered_with_its_parent(visit: Visit, session: Session, fini
     app = visit("compare")
     app.button(f"offer-{child.run_id}").click().run()
     assert (app.query_params["a"], app.query_params["b"]) == (finished_run.run_id, child.run_id)
+
+
+def test_it_opens_with_reruns_that_changed_the_answer(visit: Visit, session: Session) -> None:
+    told = [("first", "42", None), ("same", "42", "first"), ("changed", "41", "first"), ("other", "7", None)]
+    for run_id, answer, parent in told:
+        first, *rest = whole_run(run_id, answer=f"The answer is {answer}.")
+        session.store.log.append_and_wait(created_otherwise(first, parent_run_id=parent), *rest)
+    app = visit("compare")
+    heads = [each.proto.body for each in app.get("html") if "run-group" in each.proto.body]
+    titles = ["Re-runs that changed the answer", "Re-runs that kept it", "The same task by another plan"]
+    assert [title in head for title, head in zip(titles, heads, strict=True)] == [True] * 3
+    offers = [str(button.key) for button in app.button if str(button.key).startswith("offer-")]
+    assert offers == ["offer-changed", "offer-same", "offer-other"]
+    app.button("offer-other").click().run()
+    assert (app.query_params["a"], app.query_params["b"]) == ("first", "other")
 
 
 def test_a_step_asked_many_times_is_no_rerun_to_compare(

@@ -5,11 +5,13 @@ Cost is by day, agent and person. Every text is escaped.
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from html import escape
 from typing import Any
 
 import streamlit as st
 
+from conductor_core.errors import InspectorError
 from conductor_core.run.costs import Cost
 from conductor_core.run.request import REPLAY_PURPOSE
 from pages.components.app.access_log import searched, viewed
@@ -29,6 +31,7 @@ from storage.search.hits import Hit
 from storage.search.reading import FIELDS, Place
 
 HEIGHT_PX = 230
+_POOLS_READ = 20
 TOKENS, USD = "Tokens", "Cost"
 
 
@@ -38,7 +41,7 @@ def spending(asked: AuditQuery) -> None:
     if not rows:
         st.info("No model was called in these runs.", icon=":material/payments:")
         return
-    agents = sorted({row.agent for row in rows if row.agent != "conductor"})
+    agents = _agents(rows)
     with st.container(border=True, key="audit-days", gap="xsmall"):
         with st.container(horizontal=True, vertical_alignment="center", key="audit-days-head"):
             title("By day and agent")
@@ -62,6 +65,18 @@ def spending(asked: AuditQuery) -> None:
         "Sums of recorded calls. Calls that broke off have no cost of their own. Imported runs are left out, and so "
         "are erased ones: their calls are gone."
     )
+
+
+def _agents(rows: Sequence[Spending]) -> list[str]:
+    """Returns the agents in the order of the newest runs' pools, by which all pages choose their colours."""
+    wanted = {row.agent for row in rows if row.agent != "conductor"}
+    known: dict[str, None] = {}
+    for run in current().store.runs(limit=_POOLS_READ):
+        if wanted <= known.keys():
+            break
+        with suppress(InspectorError):  # an erased or damaged run tells no pool
+            known |= dict.fromkeys(spec.name for spec in current().store.created(run.run_id).pool.workers)
+    return [*known, *sorted(wanted - known.keys())]
 
 
 def days_figure(rows: Sequence[Spending], agents: Sequence[str], *, usd: bool) -> Figure:
