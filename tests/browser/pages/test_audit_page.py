@@ -69,7 +69,7 @@ def test_three_clicks_from_a_blank_page_to_who_changed_a_plan_what_and_who_saw_a
     page = open_page(f"{app.url}/audit", width=1280, height=720)
     clicks = Clicks(page, f"{app.url}/audit")
     clicks.on(page.get_by_role("button", name="Who changed a plan"))
-    clicks.on(page.locator(f".st-key-audit-open-{audited} button"))
+    clicks.on(page.locator(f".st-key-audit-open-{audited} button:visible"))
     changes = page.locator(".st-key-audit-part-changes")
     assert PAGE.actor is not None
     expect(changes).to_contain_text(f"The plan, by {PAGE.actor.name}")

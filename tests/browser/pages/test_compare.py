@@ -123,7 +123,7 @@ def test_runs_are_chosen_exchanged_and_shared_by_the_address(
         tell("It is eight.", task="Second of two to choose"),
     )
     page = open_page(f"{app.url}/compare", width=1280, height=720)
-    expect(page.get_by_text("Choose two runs above.")).to_be_visible()
+    expect(page.get_by_text("Two plans in one graph")).to_be_visible()
     choose(page.get_by_role("combobox", name="Run A"), "First of two to choose")
     page.wait_for_url(re.compile(f"a={one}"))
     choose(page.get_by_role("combobox", name="Run B"), "Second of two to choose")

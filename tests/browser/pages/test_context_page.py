@@ -88,5 +88,5 @@ def test_a_figure_that_part_of_the_library_draws_comes_after_one_that_needs_all(
     page.get_by_role("link", name="Training").click()
     expect(page.locator(".scatterlayer .trace").first).to_be_visible()
     page.get_by_role("link", name="Context").click()
-    page.get_by_role("button", name="A train leaves").first.click()
+    page.locator(f".st-key-context-of-{run.run_id} button:visible").click()
     expect(page.locator(".sankey-node").first).to_be_visible()
