@@ -12,7 +12,7 @@ from pages.components.app.widgets import chosen, fault_box, worded
 from pages.components.compare.tree import tree
 from pages.components.history import selection as history_selection
 from pages.components.history.notes import notes
-from pages.components.run_list.rows import Entry, by_task, by_time, counts
+from pages.components.run_list.rows import Entry, Row, batch_name, by_task, by_time, counts
 from pages.components.run_list.table import columns_for, go_to_batch, known, table, with_ancestors
 from pages.components.style.formats import RUN_STATUSES, inert, plural, run_status
 from storage import RunSummary, Totals
@@ -164,7 +164,7 @@ def _batch_head(batch_id: str) -> None:
     with st.container(horizontal=True, vertical_alignment="center", key="batch-head"):
         back = go_to_batch
         st.button("All runs", key="all-runs", icon=":material/arrow_back:", on_click=back, args=(None,))
-        known = [f"**▤ {inert(batch.name)}** · {inert(counts(batch))}" for batch in found]
+        known = [f"**▤ {inert(batch_name(Row(batch), batch))}** · {inert(counts(batch))}" for batch in found]
         st.markdown(known[0] if known else f"There is no batch {inert(batch_id)}.")
 
 

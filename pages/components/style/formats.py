@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 
 _MOST_NUMBERS = 6
+_ESCAPED = str.maketrans({sign: f"\\{sign}" for sign in "\\`*_{}[]<>#+-.!|:$~()\"'&=@/"})
 _ADDRESS = re.compile(r"https?(?=://)|www(?=\.)|@", re.IGNORECASE)
 
 
@@ -70,10 +71,7 @@ def inert(text: str) -> str:
     Streamlit looks for addresses after it has read the escapes, so an invisible character keeps each from being a link.
     """
     text = _ADDRESS.sub(lambda found: f"{found[0]}\u2060" if found[0] != "@" else "\u2060@", text)
-    shown = "".join(
-        f"\\{character}" if character in "\\`*_{}[]<>#+-.!|:$~()\"'&=@/" else character for character in text
-    )
-    return " ".join(shown.split())
+    return " ".join(text.translate(_ESCAPED).split())
 
 
 def is_text(name: str) -> bool:
