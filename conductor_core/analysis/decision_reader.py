@@ -391,7 +391,9 @@ def _spending(trace: RunTrace) -> Iterator[Spending]:
     for what, agent, part in parts:
         cost = cost_of_part(trace, part)
         yield Spending(what=what, agent=agent, usage=part.usage, cost=str(cost), basis=IN_WORDS[basis(part)])
-    if trace.broken_off.total_tokens:
+    told = sum(part.usage.total_tokens for _, _, part in parts)
+    if trace.broken_off.total_tokens and told < trace.usage.total_tokens:
+        # An older record does not say whose calls these were.
         usd = trace.broken_off_usd
         cost = Cost(None if trace.cost_usd is None else usd, usd)
         yield Spending(

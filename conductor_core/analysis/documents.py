@@ -184,7 +184,7 @@ def _step(trace: RunTrace, step: StepTrace, whole: bool) -> Document:
         "passed_on": step.passed_on,
         "model": step.model,
         "usage": _dump(step.usage),
-        **_cost(cost_of_part(trace, step), step),
+        **_cost(cost_of_part(trace, step), step, in_round=step.round is not None),
         "started_ms": step.started_ms,
         "first_token_ms": step.first_token_ms,
         "duration_ms": step.duration_ms,
@@ -243,8 +243,9 @@ def cost_document(cost: Cost) -> Document:
     }
 
 
-def _cost(cost: Cost, spent: Paid) -> Document:
-    found = basis(spent)
+def _cost(cost: Cost, spent: Paid, *, in_round: bool = False) -> Document:
+    """``in_round``: the step itself calls no model, and what it costs is in ``with_round``."""
+    found = "with_round" if in_round and not spent.usage.total_tokens else basis(spent)
     return {**cost_document(cost), "cost_basis": found, "cost_estimated": found == "estimated"}
 
 

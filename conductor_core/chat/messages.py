@@ -221,6 +221,22 @@ class Usage(Frozen):
     orchestration_output_tokens: NonNegativeInt | None = None
 
     @property
+    def in_words(self) -> str:
+        """Says the tokens, the parts of them that somebody told, and whether they are estimates."""
+        read = _parts_in_words(
+            (self.cached_input_tokens, "from the cache"),
+            (self.cache_write_tokens, "into the cache"),
+            (self.orchestration_input_tokens, "for its server's own workflow"),
+            (self.orchestration_cached_input_tokens, "for that from the cache"),
+        )
+        written = _parts_in_words(
+            (self.reasoning_tokens, "of reasoning"),
+            (self.orchestration_output_tokens, "for its server's own workflow"),
+        )
+        guessed = " (estimated)" if self.estimated else ""
+        return f"{self.input_tokens} tokens in{read}, {self.output_tokens} out{written}{guessed}"
+
+    @property
     def total_tokens(self) -> int:
         return self.input_tokens + self.output_tokens
 
@@ -232,6 +248,11 @@ class Usage(Frozen):
             estimated=self.estimated or other.estimated,
             **parts,
         )
+
+
+def _parts_in_words(*told: tuple[int | None, str]) -> str:
+    parts = ", ".join(f"{count} {what}" for count, what in told if count)
+    return f" ({parts})" if parts else ""
 
 
 _PARTS_OF_USAGE = tuple(name for name, field in Usage.model_fields.items() if field.default is None)
@@ -271,6 +292,13 @@ class Price(Frozen):
         reading += written * (price.input * 2 if price.cache_write is None else price.cache_write)
         return (reading + usage.output_tokens * price.output) / 1e6
 
+    @property
+    def in_words(self) -> str:
+        """Returns ``$1 in, $0.1 in from the cache, $10 out per million tokens``."""
+        long = self.long
+        more = "" if long is None else f"; for prompts of more than {long.above:,} tokens: {_prices(long)}"
+        return f"{_prices(self)} per million tokens{more}"
+
     def is_bound(self, usage: Usage) -> bool:
         """Whether ``cost_usd`` is only the most that the call may have cost: what a cache costs is not known."""
         price = self._of(usage)
@@ -280,6 +308,16 @@ class Price(Frozen):
 
     def _of(self, usage: Usage) -> "Price | LongPrompts":
         return self if self.long is None or usage.input_tokens <= self.long.above else self.long
+
+
+def _prices(price: Price | LongPrompts) -> str:
+    told = (
+        (price.input, "in"),
+        (price.cached_input, "in from the cache"),
+        (price.cache_write, "into the cache"),
+        (price.output, "out"),
+    )
+    return ", ".join(f"${usd:g} {what}" for usd, what in told if usd is not None)
 
 
 FREE = Price(input=0, output=0)

@@ -132,6 +132,7 @@ def run_lines(trace: RunTrace, fault: RunUnreadable | None = None) -> Iterator[s
     simulated = " (simulated)" if trace.simulated else ""
     out = ", ".join(one_line(name, 40) for name in trace.pool.excluded)
     yield f"pool {one_line(trace.pool.name)}{simulated}: {workers}{f'; left out: {out}' if out else ''}"
+    yield from _price_lines(trace)
     yield f"limits: {_limits(trace)}"
     yield f"incomplete answers: {trace.on_incomplete.replace('_', ' ')}"
     if trace.give_question:
@@ -152,6 +153,13 @@ def run_lines(trace: RunTrace, fault: RunUnreadable | None = None) -> Iterator[s
         yield from ("approvals", *(f"  {line}" for line in live.record_lines(trace)), "")
     if trace.answer is not None:
         yield from ("answer" + simulated, indented(trace.answer))
+
+
+def _price_lines(trace: RunTrace) -> Iterator[str]:
+    """Yields the price of each model that has one in its file."""
+    who = [] if trace.conductor is None else [("the Conductor", trace.conductor.usd_per_mtok)]
+    who += [(one_line(spec.name, 40), spec.usd_per_mtok) for spec in trace.pool.workers]
+    yield from (f"price of {name}: {price.in_words}" for name, price in who if price is not None)
 
 
 def _override_lines(overrides: Overrides) -> Iterator[str]:
@@ -176,13 +184,14 @@ def _limits(trace: RunTrace) -> str:
 
 def _round_lines(trace: RunTrace, round_: RoundTrace) -> Iterator[str]:
     of_step = f" of step {label(round_.path)} ({round_name(round_.path)})" if round_.path else ""
-    yield from (f"plan{of_step}: {failed_calls.plan_retried(retry)} ({retry.error_code})" for retry in round_.retries)
+    yield from (f"plan{of_step}: {failed_calls.plan_retried(retry)}" for retry in round_.retries)
     for plan in round_.rejected:
         yield f"plan{of_step}, attempt {plan.attempt}, rejected"
         yield from (f"    {one_line(fault.message, 400)}" for fault in plan.faults)
         yield indented(plan.raw, "    | ")
     took = f", {duration(round_.duration_ms)}, {_spent(trace, round_)}" if round_.duration_ms else ""
-    source = round_.source or ("nobody" if trace.ended else "nobody yet")
+    asked = "conductor" if round_.messages else "nobody" if trace.ended else "nobody yet"
+    source = round_.source or asked
     yield f"plan{of_step}: {round_.status}, {round_.topology or 'no topology'}, by {source}{took}"
     yield from (f"    repaired: {one_line(repair, 400)}" for repair in round_.repairs)
     yield from (f"    warning: {one_line(warning.message, 400)}" for warning in round_.warnings)
@@ -227,7 +236,7 @@ def _step_lines(trace: RunTrace, step: StepTrace) -> Iterator[str]:
     for message in step.messages:
         yield from (f"  message, {message.role}", indented(message.text, "    > "))
     for attempt in step.attempts:
-        yield f"  {failed_calls.retried(step, attempt)} ({attempt.error_code})"
+        yield f"  {failed_calls.retried(step, attempt)}"
         if attempt.partial:
             yield indented(attempt.partial, "    | ")
     if step.round is not None:
@@ -235,7 +244,7 @@ def _step_lines(trace: RunTrace, step: StepTrace) -> Iterator[str]:
     if step.reasoning:
         yield from ("  reasoning", indented(step.reasoning, "    | "))
     if step.error is not None:
-        yield f"  failed ({step.error_code}): {one_line(step.error, 1000)}"
+        yield f"  failed: {one_line(step.error, 1000)}"
     if ended := failed_calls.ended(step):
         yield f"  {ended}"
     yield from (f"  note: {one_line(departure.in_words, 400)}" for departure in step.departures)
@@ -280,9 +289,7 @@ def _spent(trace: RunTrace, round_: RoundTrace) -> str:
 
 def _in_words(spent: RoundTrace | Spent, cost: Cost) -> str:
     """Says the tokens and the cost, and whether they are estimates."""
-    guessed = " (estimated)" if spent.usage.estimated else ""
-    tokens = f"{spent.usage.input_tokens} tokens in, {spent.usage.output_tokens} out{guessed}"
-    return " ".join(filter(None, (f"{tokens} · {cost.in_line}", IN_WORDS[basis(spent)])))
+    return " ".join(filter(None, (f"{spent.usage.in_words} · {cost.in_line}", IN_WORDS[basis(spent)])))
 
 
 def _shared(outputs: Sequence[SharedOutput]) -> str:

@@ -25,6 +25,7 @@ from typing import Protocol
 from conductor_core.chat.messages import ConductorInfo, Message, Price, Usage, WorkerSpec, images_in
 from conductor_core.errors import BadInput, LimitReached
 from conductor_core.run.costs import Cost
+from conductor_core.run.events import BrokenOff
 from conductor_core.run.trace import RunTrace
 from conductor_core.run.values import Limits, Path
 
@@ -343,6 +344,12 @@ class Budget:
             usage += call.usage
             cost += Cost(call.cost_usd, call.cost_usd or 0.0)
         return usage, cost
+
+    def broken_off(self) -> tuple[BrokenOff, ...]:
+        """Returns the calls that break off if the run ends now."""
+        return tuple(
+            BrokenOff(path=path, usage=call.usage, cost_usd=call.cost_usd) for path, call in self._live.items()
+        )
 
     def out_of_time(self) -> LimitReached:
         """Returns the error of a run whose time is up."""

@@ -376,6 +376,8 @@ class Execution:
         usage, cost = self._state.budget.total()
         now_ms = self._recorder.now_ms()
         spent = {"usage": usage, "cost_usd": cost.usd, "known_usd": cost.known_usd}
+        if kind is not ev.RunCompleted:
+            fields["broken_off"] = self._state.budget.broken_off()
         return kind(run_id=self.run_id, at_ms=now_ms, duration_ms=now_ms, **spent, **fields)
 
 

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from conductor_core.chat.messages import FREE, Message, Price, Usage, sum_of_costs
+from conductor_core.chat.messages import FREE, Usage, sum_of_costs
 from conductor_core.chat.usage import estimate_input_tokens, estimate_tokens
-from conductor_core.run.events import PlanCompleted, PlanRejected, RunInterrupted, StepCompleted
+from conductor_core.run.events import BrokenOff, PlanCompleted, PlanRejected, RunInterrupted, StepCompleted
 from conductor_core.run.trace import RoundTrace, RunTrace, StepTrace
 
 Basis = Literal["unknown", "free", "provider", "list_price", "at_most", "estimated"]
@@ -122,13 +122,24 @@ def interruption(trace: RunTrace) -> RunInterrupted:
     """Returns the event that ends a run whose process is gone. ``trace`` is as the process left it."""
     usage, cost = with_calls_that_are_on(trace)
     return RunInterrupted(
-        run_id=trace.run_id, at_ms=trace.last_at_ms, usage=usage, cost_usd=cost.usd, known_usd=cost.known_usd
+        run_id=trace.run_id,
+        at_ms=trace.last_at_ms,
+        usage=usage,
+        cost_usd=cost.usd,
+        known_usd=cost.known_usd,
+        broken_off=tuple(_calls_that_are_on(trace)),
     )
 
 
 def with_calls_that_are_on(trace: RunTrace) -> tuple[Usage, Cost]:
     """What a run spent whose record breaks off: the calls that were on then count by estimate, by what was heard."""
     usage, cost = trace.usage, Cost(trace.cost_usd, trace.known_usd)
+    for call in _calls_that_are_on(trace):
+        usage, cost = usage + call.usage, cost + Cost(call.cost_usd, call.cost_usd or 0.0)
+    return usage, cost
+
+
+def _calls_that_are_on(trace: RunTrace) -> Iterator[BrokenOff]:
     prices = {spec.name: spec.price for spec in trace.pool.workers}
     for part in (trace.root, *_parts(trace)):
         if isinstance(part, RoundTrace):
@@ -139,16 +150,9 @@ def with_calls_that_are_on(trace: RunTrace) -> tuple[Usage, Cost]:
             on = part.status in ("running", "cancelled") and bool(part.messages)
             price, received = prices.get(part.asked, FREE), part.output + part.reasoning
         if on:
-            call = _estimated(price, part.messages, received)
-            usage, cost = usage + call[0], cost + call[1]
-    return usage, cost
-
-
-def _estimated(price: Price | None, messages: tuple[Message, ...], received: str) -> tuple[Usage, Cost]:
-    read, written = estimate_input_tokens(messages), estimate_tokens(received)
-    usage = Usage(input_tokens=read, output_tokens=written, estimated=True)
-    cost_usd = None if price is None else price.cost_usd(usage)
-    return usage, Cost(cost_usd, cost_usd or 0.0)
+            read, written = estimate_input_tokens(part.messages), estimate_tokens(received)
+            usage = Usage(input_tokens=read, output_tokens=written, estimated=True)
+            yield BrokenOff(path=part.path, usage=usage, cost_usd=None if price is None else price.cost_usd(usage))
 
 
 def _unknown_is_on(trace: RunTrace) -> bool:

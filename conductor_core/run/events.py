@@ -46,15 +46,28 @@ class RunEvent(Frozen):
     at_ms: NonNegativeFloat = 0.0
 
 
+class BrokenOff(Frozen):
+    """A call that the end of its run cut, by estimate. ``cost_usd`` None: its price is unknown.
+
+    ``path``: of its step; of a plan, that of the round, whose step makes no other call.
+    """
+
+    path: Path
+    usage: Usage
+    cost_usd: float | None = None
+
+
 class Spent(RunEvent):
     """The end of a run, with all that it spent. ``known_usd``: of what has a price; None in older records.
 
+    ``broken_off``: the calls that this end cut, which are in the totals; empty in older records.
     ``traces_fault``: why the receiver of OpenTelemetry traces did not take all spans that had ended; empty: it did.
     """
 
     usage: Usage = Usage()
     cost_usd: float | None = None
     known_usd: float | None = None
+    broken_off: tuple[BrokenOff, ...] = ()
     traces_fault: str = ""
 
 

@@ -198,6 +198,8 @@ class RoundTrace(Mutable):
         reasoning: of the Conductor; it is no part of ``raw``.
         considered: what else the Conductor could have chosen, in the plan as it wrote it, before any edit.
         usage, cost_usd, known_usd, at_list_price: of the Conductor in this round, including rejected attempts.
+        call_started_ms: of the Conductor's last call, since the run began. first_token_ms: since then.
+        duration_ms: of all its calls, without the waits between them.
         precision: how the Conductor's weights were packed when it wrote the plan; None: not at all.
     """
 
@@ -226,6 +228,7 @@ class RoundTrace(Mutable):
     at_list_price: bool = False
     cost_at_most: bool = False
     started_ms: float | None = None
+    call_started_ms: float | None = None
     first_token_ms: float | None = None
     duration_ms: float | None = None
     precision: Packed | None = None
@@ -310,6 +313,7 @@ class RunTrace(Mutable):
         redacted: how many passages were hidden before the record was stored, by what they were.
         traces_fault: why not all spans were sent, as known when the run ended; empty: they were, or none were to be.
         broken_off, broken_off_usd: the estimated share of ``usage`` and ``known_usd`` of calls that the run's end cut.
+            They are in the figures of their steps and plans, too, unless an older record does not say whose they are.
     """
 
     run_id: str
@@ -604,18 +608,20 @@ def _apply_plan(trace: RunTrace, event: ev.PlanEvent) -> None:
             round_.status, round_.messages = "planning", event.messages
             round_.raw, round_.reasoning = "", ""
             round_.agents = event.agents
+            round_.call_started_ms = event.at_ms
             if round_.started_ms is None:
                 round_.started_ms = event.at_ms
         case ev.PlanDelta():
             if event.reasoning:
                 round_.reasoning += event.text
                 return
-            if not round_.raw and not round_.rejected and round_.started_ms is not None:
-                round_.first_token_ms = event.at_ms - round_.started_ms
+            if not round_.raw and round_.call_started_ms is not None:
+                round_.first_token_ms = event.at_ms - round_.call_started_ms
             round_.raw += event.text
         case ev.PlanRetried():
             round_.retries.append(PlanAttempt(**_fields_of(event, PlanAttempt)))
-            round_.raw, round_.reasoning = "", ""
+            round_.raw, round_.reasoning, round_.first_token_ms = "", "", None
+            round_.call_started_ms = event.at_ms + event.wait_ms
             _spend_on_plan(trace, round_, event)
         case ev.PlanRejected():
             round_.status = "rejected"
@@ -747,7 +753,7 @@ def _apply_step(trace: RunTrace, event: ev.StepEvent) -> None:
             step.messages, step.granted, step.withheld = event.messages, event.granted, event.withheld
         case ev.StepRetried():
             step.attempts.append(Attempt(**_fields_of(event, Attempt)))
-            step.output, step.reasoning = "", ""
+            step.output, step.reasoning, step.first_token_ms = "", "", None
             _spend_on_step(trace, step, event.agent, event.usage, event.cost_usd, at_list_price=bool(event.cost_usd))
         case ev.StepCompleted():
             step.status = event.ending
@@ -814,18 +820,50 @@ def _names_in_both(event: type[BaseModel], kind: type[Mutable]) -> tuple[str, ..
     return tuple(name for name in kind.model_fields if name in event.model_fields or hasattr(event, name))
 
 
+def _parts_with_a_call(trace: RunTrace) -> dict[Path, RoundTrace | StepTrace]:
+    """Returns the steps and plans, by path, one of whose calls is on."""
+    on: dict[Path, RoundTrace | StepTrace] = {
+        step.path: step for step in trace.walk() if step.status == "running" and step.round is None and step.messages
+    }
+    plans = {round_.path: round_ for round_ in trace.root.rounds() if round_.status == "planning" and round_.messages}
+    return on | plans
+
+
+def _has_price(trace: RunTrace, part: RoundTrace | StepTrace) -> bool:
+    """Whether the price of the model that a step or a plan asked last is known."""
+    if isinstance(part, RoundTrace):
+        return trace.conductor is not None and trace.conductor.price is not None
+    return any(spec.name == part.asked and spec.price is not None for spec in trace.pool.workers)
+
+
+def _count_broken_off(trace: RunTrace, event: ev.FinalEvent) -> None:
+    """Adds the calls that the end cut, by estimate, to the run's figures and to those of their steps and plans."""
+    if event.usage.total_tokens <= trace.usage.total_tokens:
+        return
+    read = event.usage.input_tokens - trace.usage.input_tokens
+    written = event.usage.output_tokens - trace.usage.output_tokens
+    trace.broken_off = Usage(input_tokens=read, output_tokens=written, estimated=True)
+    trace.usage, trace.cost_usd = event.usage, event.cost_usd
+    known_usd = event.cost_usd if event.known_usd is None else event.known_usd
+    if known_usd is not None:
+        trace.at_list_price |= known_usd > trace.known_usd
+        trace.broken_off_usd = known_usd - trace.known_usd
+        trace.known_usd = known_usd
+    parts = _parts_with_a_call(trace)
+    calls = event.broken_off if isinstance(event, ev.Spent) else ()
+    if not calls and len(parts) == 1:
+        # An older record says only what they come to, and one call alone makes up all of it.
+        [(path, only)] = parts.items()
+        usd = trace.broken_off_usd if _has_price(trace, only) else None
+        calls = (ev.BrokenOff(path=path, usage=trace.broken_off, cost_usd=usd),)
+    for call in calls:
+        if (part := parts.get(call.path)) is not None:
+            _spend(part, call.usage, call.cost_usd, None, at_list_price=bool(call.cost_usd))
+
+
 def _apply_end(trace: RunTrace, event: ev.FinalEvent) -> None:
-    if event.usage.total_tokens > trace.usage.total_tokens:
-        # Calls that were broken off have no event. Their estimated cost is only in the totals.
-        read = event.usage.input_tokens - trace.usage.input_tokens
-        written = event.usage.output_tokens - trace.usage.output_tokens
-        trace.broken_off = Usage(input_tokens=read, output_tokens=written, estimated=True)
-        trace.usage, trace.cost_usd = event.usage, event.cost_usd
-        known_usd = event.cost_usd if event.known_usd is None else event.known_usd
-        if known_usd is not None:
-            trace.at_list_price |= known_usd > trace.known_usd
-            trace.broken_off_usd = known_usd - trace.known_usd
-            trace.known_usd = known_usd
+    trace.last_at_ms = max(trace.last_at_ms, event.at_ms)
+    _count_broken_off(trace, event)
     trace.waiting_since_utc, trace.traces_fault = None, event.traces_fault
     match event:
         case ev.RunCompleted():
@@ -848,9 +886,14 @@ def _apply_end(trace: RunTrace, event: ev.FinalEvent) -> None:
         round_.progress = None
         if round_.status == "planning":
             round_.status = "unfinished"
+            if round_.call_started_ms is not None:
+                last_ms = max(0.0, trace.last_at_ms - round_.call_started_ms)
+                round_.duration_ms = (round_.duration_ms or 0.0) + last_ms
     for step in trace.walk():
         step.progress = None
         if step.status == "running":
             step.status, step.incomplete = "cancelled", True
+            if step.started_ms is not None:
+                step.duration_ms = max(0.0, trace.last_at_ms - step.started_ms)
         elif step.status == "waiting" and not trace.plan_only:
             step.status = "skipped"

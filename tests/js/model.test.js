@@ -82,7 +82,7 @@ test("a step of the Conductor spends what its round does, wherever that is shown
     round: { ...inner, steps: below },
   })
   const model = run([stepAt([0], { usage: usage(7) }), opener])
-  const spent = { usage: usage(15), cost_usd: null, known_usd: 0.25, at_list_price: true }
+  const spent = { usage: usage(15), cost_usd: null, known_usd: 0.25, at_list_price: true, cost_at_most: false }
   assert.deepEqual(model.spentOn(model.step("1")), spent)
   assert.deepEqual(
     ["0", "1", "1.0"].map((key) => model.stepTokens(model.step(key))),
@@ -90,12 +90,13 @@ test("a step of the Conductor spends what its round does, wherever that is shown
   )
 })
 
-test("what the Conductor writes before its plan counts while it comes", () => {
+test("what the Conductor reads, and writes before its plan, counts while it comes", () => {
   const model = new RunModel()
-  const started = snapshot({ usage: usage(0), approvals: [] }, round({ raw: "", reasoning: "" }))
+  const messages = [{ role: "user", content: "four".repeat(6) }]
+  const started = snapshot({ usage: usage(0), approvals: [] }, round({ raw: "", reasoning: "", messages }))
   model.apply({ ...started, drafts: [] })
   const delta = { type: "plan_delta", round: [], draft: null, text: "four".repeat(10) }
   model.apply({ ...delta, sequence: 2, reasoning: true })
   model.apply({ ...delta, sequence: 3, reasoning: false })
-  assert.equal(model.totalTokens(), 20)
+  assert.equal(model.totalTokens(), 10 + 20, "as its cost does")
 })

@@ -29,7 +29,7 @@ def test_a_round_below_is_indented_below_its_step() -> None:
         ]
     )
     lines = "\n".join(run_lines(trace)).split("\n")
-    begin, end = lines.index("  saw: no earlier output"), lines.index("  failed (X): why")
+    begin, end = lines.index("  saw: no earlier output"), lines.index("  failed: why")
     below = lines[begin + 2 : end]
     assert "    step 0.0 · checker (simulated) · completed" in "\n".join(below)
     assert all(line == "" or line.startswith("    ") for line in below)

@@ -2,6 +2,7 @@
 
 import { drawEdgeMark, edgeStyle } from "./draw_marks.js"
 import { ARROW, edgePath, onCurve, pullOf } from "./edge_path.js"
+import { speed } from "./figures.js"
 import { pathKey, seconds, tokens } from "./format.js"
 import { STEP_STATUS, ended, notWhole, shownStatus } from "./status.js"
 import { isolated, personOf, rightToLeft, visible } from "./text.js"
@@ -184,7 +185,7 @@ function footer(step, status, model) {
     case "written":
       return `written by ${personOf(step.given)}`
     default:
-      return `${seconds(ms)} · ${tokens(model.stepTokens(step))}${status === "completed" ? "" : ` · ${STEP_STATUS[status].word}`}${step.answered_by ? ` · by ${isolated(step.answered_by)}` : ""}`
+      return `${seconds(ms)} · ${model.stepTokensSaid(step)}${status === "completed" ? "" : ` · ${STEP_STATUS[status].word}`}${step.answered_by ? ` · by ${isolated(step.answered_by)}` : ""}`
   }
 }
 
@@ -199,15 +200,6 @@ function unfinished(step, model) {
   return step.reads.filter((index) => {
     return !ended(model.steps.get(pathKey([...prefix, index]))?.status)
   })
-}
-
-export function speed(step, model) {
-  const ms = model.stepMs(step)
-  if (step.first_token_ms === null || step.first_token_ms === undefined || ms === null) {
-    return ms > 500 ? Math.round((model.stepTokens(step) / ms) * 1000) : 0
-  }
-  const streaming = ms - step.first_token_ms
-  return streaming > 300 ? Math.round((model.stepTokens(step) / streaming) * 1000) : 0
 }
 
 // `at(layer)` gives the middle of a column; `granted`: whether this edge is one of the selected step's inputs.

@@ -41,7 +41,23 @@ export function basis({ cost_usd, at_list_price, cost_at_most, usage }) {
   return cost_at_most ? "at most; what the provider's cache saved is not known" : "at list price"
 }
 
-export const perMillion = (price) => (price ? `$${price.input} in, $${price.output} out per million` : "none given")
+// Says a price in USD. Mirrors ``Price.in_words``.
+export function perMillion(price) {
+  if (!price) return "none given"
+  const { long } = price
+  const more = long ? `; for prompts of more than ${tokens(long.above)}: ${ofTokens(long)}` : ""
+  return `${ofTokens(price)} per million${more}`
+}
+
+const ofTokens = ({ input, output, cached_input: cached, cache_write: write }) =>
+  [
+    `$${input} in`,
+    (cached ?? null) !== null && `$${cached} in from the cache`,
+    (write ?? null) !== null && `$${write} into the cache`,
+    `$${output} out`,
+  ]
+    .filter(Boolean)
+    .join(", ")
 
 // Says what a model in the inspector's own process is doing, from a Progress of conductor_core.
 export function doing({ phase, done, total, per_s: rate, left_s: left }) {

@@ -4,9 +4,9 @@ import { consideredRows } from "./considered.js"
 import { decisionLines, decisionState, isOfFile, saidBy } from "./decisions.js"
 import { departureLines } from "./departures.js"
 import { copyButton, el, setText } from "./dom.js"
-import { basis, caller, count, doing, pathKey, perMillion, plural, seconds, shortHash, tokens, usd } from "./format.js"
+import { planRows } from "./figures.js"
+import { caller, doing, pathKey, plural, seconds } from "./format.js"
 import { messageList, once } from "./inspect_step.js"
-import { priceOf } from "./model.js"
 import { visible } from "./text.js"
 
 export const planTabs = { Plan: plan, Prompt: prompt, Cost: cost }
@@ -96,7 +96,7 @@ function planState(model, round) {
               : "Reading the task…",
       ),
     )
-  for (const retry of round.retries ?? []) lines.push(el("p", { class: "warn" }, retryLine(retry)))
+  for (const line of retryLines(round)) lines.push(el("p", { class: "warn" }, line))
   if (round.source === "conductor")
     lines.push(
       el(
@@ -121,9 +121,15 @@ function planState(model, round) {
   return lines
 }
 
-function retryLine({ loading, error, error_code: code, attempt, wait_ms: wait }) {
-  if (loading) return `◷ the server is loading its model and is asked again until it answers: ${visible(error)}`
-  return `↻ a call for attempt ${attempt} failed, ${code}: ${visible(error)}; asked again after ${seconds(wait)}`
+// Says of each failed call that another followed what was wrong. An attempt at a plan may take several calls.
+export function retryLines({ retries = [] }) {
+  const calls = new Map()
+  return retries.map(({ loading, error, attempt, wait_ms: wait }) => {
+    if (loading) return `◷ the server is loading its model and is asked again until it answers: ${visible(error)}`
+    calls.set(attempt, (calls.get(attempt) ?? 0) + 1)
+    const of = attempt > 1 ? ` of attempt ${attempt}` : ""
+    return `↻ call ${calls.get(attempt)}${of} failed: ${visible(error)}; asked again after ${seconds(wait)}`
+  })
 }
 
 function rejectedAttempt({ attempt, raw, reasoning, faults }) {
@@ -164,48 +170,11 @@ function prompt(body) {
   }
 }
 
-// A server may pass over what it is asked for, and does not tell.
-const decoding = ({ constrained, kind }) =>
-  constrained ? (kind === "remote" ? "its server is asked to hold the plan to a form" : "grammar-constrained") : "free"
-
-// Returns the tokens a second with which the Conductor wrote its plan, once its first token had come.
-function written(round) {
-  const ms = (round?.duration_ms ?? 0) - (round?.first_token_ms ?? 0)
-  const alone = round?.first_token_ms && !round.rejected.length && !round.retries?.length
-  return alone && ms > 300 ? `${count((1000 * round.usage.output_tokens) / ms)} tokens/s` : "–"
-}
-
 function cost(body) {
   const table = el("dl", { class: "figures-list" })
   body.append(table)
   return (model, step) => {
-    const round = roundOf(model, step)
-    const conductor = model.run?.conductor
-    const price = conductor ? priceOf(conductor) : null
-    const begun = ["planning", "unfinished"].includes(round?.status)
-    const open = begun && (model.ended ? round.raw : round.messages.length) && !price
-    const how = round ? [usd(open ? null : round.cost_usd, round.known_usd), basis(round)] : ["–"]
-    const mark = round?.usage.estimated ? " (estimated)" : ""
-    const rows = [
-      ["Cost", how.filter(Boolean).join(" · ")],
-      ["Price", conductor ? perMillion(price) : "–"],
-      ["Model", conductor?.model ?? "–"],
-      ["Runs on", conductor ? [conductor.kind, conductor.device, conductor.dtype].filter(Boolean).join(" · ") : "–"],
-      [
-        "Prompt",
-        conductor
-          ? conductor.prompt_sha256
-            ? `of its own, ${shortHash(conductor.prompt_sha256)}`
-            : "the program’s"
-          : "–",
-      ],
-      ["Decoding", conductor ? decoding(conductor) : "–"],
-      ["Input", tokens(round?.usage.input_tokens ?? 0) + mark],
-      ["Output", tokens(round?.usage.output_tokens ?? 0) + mark],
-      ["First token", seconds(round?.first_token_ms)],
-      ["Duration", seconds(round?.duration_ms)],
-      ["Speed", written(round)],
-    ]
+    const rows = planRows(model, roundOf(model, step))
     once(table, JSON.stringify(rows), () =>
       rows.flatMap(([name, value]) => [el("dt", {}, name), el("dd", { class: "number" }, visible(value))]),
     )

@@ -3,22 +3,9 @@
 import { PACKED } from "./base.js"
 import { aboutStep, decisionLines, decisionState } from "./decisions.js"
 import { copyButton, el, readButton, setText } from "./dom.js"
-import { speed } from "./draw.js"
-import {
-  accessList,
-  basis,
-  count,
-  pathKey,
-  perMillion,
-  plural,
-  roundName,
-  seconds,
-  shortHash,
-  tokens,
-  usd,
-} from "./format.js"
+import { stepRows } from "./figures.js"
+import { accessList, count, pathKey, plural, roundName, shortHash, tokens } from "./format.js"
 import { imagesIn, inWords } from "./message_parts.js"
-import { priceOf } from "./model.js"
 import { beginning, cutNotice, notices } from "./panes.js"
 import { partElements, picture } from "./pictures.js"
 import { StreamedMarkdown, isolated, visible } from "./text.js"
@@ -233,50 +220,14 @@ function cost(body) {
   const table = el("dl", { class: "figures-list" })
   body.append(table)
   return (model, step) => {
-    const rows = costRows(model, step)
+    const rows = stepRows(model, step)
     while (table.children.length > rows.length * 2) table.lastChild.remove()
     rows.forEach(([name, value], index) => {
       if (!table.children[index * 2]) table.append(el("dt"), el("dd", { class: "number" }))
       setText(table.children[index * 2], name)
-      setText(table.children[index * 2 + 1], value)
+      setText(table.children[index * 2 + 1], visible(value))
     })
   }
-}
-
-function costRows(model, step) {
-  const inner = model.rounds.has(pathKey(step.path))
-  const spent = inner ? model.spentOn(step) : step
-  const { usage } = spent
-  const mark = usage.estimated ? " (estimated)" : ""
-  const worker = model.worker(step.agent)
-  const price = worker ? priceOf(worker) : null
-  const open = step.status === "running" && worker && !price
-  const how = [usd(open ? null : spent.cost_usd, spent.known_usd), step.simulated ? "simulated" : "", basis(spent)]
-  const rate = speed(step, model)
-  const rows = [
-    ["Cost", [...how, inner ? `with ${roundName(step.path)}` : ""].filter(Boolean).join(" · ")],
-    ["Input", `${tokens(usage.input_tokens)}${mark}`],
-    ["Output", `${tokens(model.stepTokens(step))}${step.status === "running" ? " so far" : mark}`],
-    ["Price", perMillion(price)],
-    ["Started", step.started_ms === null ? "not yet" : `${seconds(step.started_ms)} into the run`],
-    ["First token", seconds(step.first_token_ms)],
-    ["Duration", seconds(model.stepMs(step))],
-    ["Speed", rate && !inner && !step.given && !step.reused_from ? `${count(rate)} tokens/s` : "–"],
-    [
-      "Attempts",
-      step.started_ms === null
-        ? "none"
-        : String(
-            step.attempts.filter((attempt) => !attempt.loading).length +
-              (step.attempts.at(-1)?.then === "kept" ? 0 : 1),
-          ),
-    ],
-    ["Finish reason", step.finish_reason ?? "–"],
-    ["Model", visible(step.model ?? worker?.model ?? "–")],
-  ]
-  if (step.given) return [["Cost", "nothing: a person gave this output, and no model was asked"]]
-  if (step.reused_from) rows.unshift(["Reused", "nothing was paid in this run; figures are from where it ran"])
-  return rows
 }
 
 function edit(body, { onEdit, onAsk }) {

@@ -1,6 +1,6 @@
 // The page's model of one run. It folds the messages of the live route into steps and rounds by path.
 
-import { estimateTokens, pathKey } from "./format.js"
+import { estimateTokens, pathKey, tokens } from "./format.js"
 import { contentTokens } from "./message_parts.js"
 import { takeAdvice } from "./status.js"
 
@@ -303,15 +303,20 @@ export class RunModel {
     )
     const parts = [...own, ...rounds]
     const sum = (of) => parts.reduce((total, part) => total + (of(part) ?? 0), 0)
+    // What nobody has told of any part stays unknown.
+    const told = (name) =>
+      parts.some(({ usage }) => (usage[name] ?? null) !== null) ? sum(({ usage }) => usage[name]) : null
+    const names = new Set(parts.flatMap(({ usage }) => Object.keys(usage)))
+    names.delete("estimated")
     return {
       usage: {
-        input_tokens: sum(({ usage }) => usage.input_tokens),
-        output_tokens: sum(({ usage }) => usage.output_tokens),
+        ...Object.fromEntries([...names].map((name) => [name, told(name)])),
         estimated: parts.some(({ usage }) => usage.estimated),
       },
       cost_usd: parts.some((part) => part.cost_usd === null) ? null : sum((part) => part.cost_usd),
       known_usd: sum((part) => part.known_usd),
       at_list_price: parts.some((part) => part.at_list_price),
+      cost_at_most: parts.some((part) => part.cost_at_most),
     }
   }
 
@@ -321,21 +326,24 @@ export class RunModel {
     return step.usage.output_tokens || estimateTokens(step.output)
   }
 
-  // Returns the tokens so far: those that are counted, and estimates for active calls.
+  // Returns the tokens of a step in words, with a sign if they are estimated.
+  stepTokensSaid(step) {
+    const { usage } = this.rounds.has(pathKey(step.path)) ? this.spentOn(step) : step
+    const guessed = step.status !== "running" && (usage.estimated || !usage.output_tokens)
+    const written = this.stepTokens(step)
+    return `${guessed && written ? "≈ " : ""}${tokens(written)}`
+  }
+
+  // Returns the tokens so far: those that are counted, and estimates for what active calls have read and written.
   totalTokens() {
     const spent = this.run.usage.input_tokens + this.run.usage.output_tokens
-    let arriving = 0
-    for (const step of this.steps.values())
-      if (step.status === "running" && !this.rounds.has(pathKey(step.path))) arriving += this.stepTokens(step)
-    for (const round of this.ended ? [] : this.rounds.values()) arriving += planTokens(round)
-    return spent + arriving
+    return (this.ended ? [] : this.calls()).reduce((sum, { read, written }) => sum + read + written, spent)
   }
 
   // Returns USD so far in the form for ``usd`` of format.js: what is counted, and estimates for active calls.
   cost() {
     let { cost_usd: total, known_usd: known } = this.run
-    for (const { price, messages, written } of this.ended ? [] : this.calls()) {
-      const read = messages.reduce((sum, { content }) => sum + contentTokens(content), 0)
+    for (const { price, read, written } of this.ended ? [] : this.calls()) {
       const live = price ? (read * price.input + written * price.output) / 1e6 : null
       total = total === null || live === null ? null : total + live
       known += live ?? 0
@@ -347,15 +355,17 @@ export class RunModel {
   calls() {
     const planning = [...this.rounds.values()].filter((round) => round.status === "planning" && round.messages.length)
     const running = [...this.steps.values()].filter((step) => step.status === "running" && this.worker(asked(step)))
+    // As the engine estimates them: each message has a role and separators.
+    const tokensOf = (messages) => messages.reduce((sum, { content }) => sum + contentTokens(content) + 4, 0)
     return [
       ...planning.map(({ messages, raw, reasoning }) => ({
         price: this.conductorPrice(),
-        messages,
+        read: tokensOf(messages),
         written: estimateTokens(raw) + estimateTokens(reasoning),
       })),
       ...running.map((step) => ({
         price: priceOf(this.worker(asked(step))),
-        messages: step.messages,
+        read: tokensOf(step.messages),
         written: this.stepTokens(step),
       })),
     ]

@@ -4,8 +4,8 @@ import { PACKED } from "./base.js"
 import { isOfFile } from "./decisions.js"
 import { departureLines } from "./departures.js"
 import { copyButton, el, readButton, setClass, setText } from "./dom.js"
-import { speed } from "./draw.js"
-import { count, doing, pathKey, roundName, seconds, tokens } from "./format.js"
+import { speed } from "./figures.js"
+import { count, doing, pathKey, roundName, seconds } from "./format.js"
 import { STEP_STATUS, advice, notWhole, shownStatus } from "./status.js"
 import { StreamedMarkdown, isolated, personOf, visible } from "./text.js"
 
@@ -143,8 +143,7 @@ class Pane {
     const index = model.agentIndex(step.agent)
     this.dot.style.setProperty("--agent", `var(--agent-${index === null ? "none" : index % 8})`)
     const rate = status === "running" ? (step.progress?.per_s?.toFixed(1) ?? speed(step, model)) : 0
-    const written = model.stepTokens(step)
-    setText(this.figures, written ? `${tokens(written)}${rate ? ` · ${rate}/s` : ""}` : "")
+    setText(this.figures, model.stepTokens(step) ? `${model.stepTokensSaid(step)}${rate ? ` · ${rate}/s` : ""}` : "")
   }
 
   // Returns where to scroll the pane: to its end while it grows and to its beginning once it is whole, unless somebody
@@ -331,7 +330,7 @@ function attemptLine(step, attempt) {
     kept: "; what came before stands",
   }[attempt.then]
   const said = attempt.refusal ? ` (${visible(attempt.refusal)})` : ""
-  return `↻ ${who}attempt ${attempt.attempt}${attempt.error_code.startsWith("Answer") ? "" : ` failed, ${attempt.error_code}`}: ${visible(attempt.error)}${said}${then}`
+  return `↻ ${who}attempt ${attempt.attempt}${attempt.error_code.startsWith("Answer") ? "" : " failed"}: ${visible(attempt.error)}${said}${then}`
 }
 
 // Describes an incomplete answer: how it ended, who said so, and whether other steps get it.
