@@ -293,8 +293,7 @@ ADVICE: Mapping[str, str] = MappingProxyType(
         "WorkerFailed": "The provider reported a fault of its own. Re-run later, or give the step to another worker.",
         "WorkerLoading": f"The server was still loading its model. Re-run when it has: {_REUSED}.",
         "WorkerStreamCut": f"The answer broke off; what arrived is kept. Re-run: {_REUSED}.",
-        "WorkerKeyRefused": "Check the key in the environment variable that the pool file names: the Workers page "
-        "shows which are set.",
+        "WorkerKeyRefused": f"When the key is right, re-run: {_REUSED}. The Workers page shows which keys are set.",
         "WorkerModelUnknown": "Check the worker's model and base_url in the pool file. A local model must be on "
         "this machine: the Models page downloads it.",
         "WorkerContextOverflow": "Let the step read fewer steps, shorten its instruction, or give it to a worker with "
@@ -320,7 +319,7 @@ ADVICE: Mapping[str, str] = MappingProxyType(
         "ConductorUnpaid": "Add credit to the provider's account, or choose another Conductor.",
         "ConductorFailed": "The Conductor's server reported a fault of its own: run again later, or choose another.",
         "ConductorLoading": "The Conductor's server was still loading its model: run again when it has.",
-        "ConductorKeyRefused": "Check the Conductor's key in its environment variable, then run again.",
+        "ConductorKeyRefused": "When the key is right, run again.",
         "ConductorModelUnknown": "Check the Conductor's model name and address: its server does not have this one.",
         "PromptOverflows": "Shorten the task, leave out some workers, or choose a Conductor with a longer context.",
         "PlanRejected": "Run again, choose another Conductor, or give a plan of your own in the terminal: conductor "
@@ -341,7 +340,7 @@ _IN_TERMINAL: Mapping[str, str] = MappingProxyType(
     {
         "WorkerModelUnknown": "Check the worker's model and base_url in the pool file. A local model must be on this "
         "machine: conductor models pull OWNER/NAME downloads it.",
-        "WorkerKeyRefused": "Check the key in the environment variable that the pool file names.",
+        "WorkerKeyRefused": f"When the key is right, run it again: conductor rerun RUN_ID ({_REUSED}).",
         "WorkerContextOverflow": "Let the step read fewer steps (conductor rerun RUN_ID --step N --access LIST), "
         "shorten its instruction (--instruction TEXT), or give it to a worker with a longer context (--agent NAME).",
         "WorkerFiltered": _OTHER_WORDS,
@@ -360,9 +359,16 @@ _IN_TERMINAL: Mapping[str, str] = MappingProxyType(
 """Advice that names a command where ``ADVICE`` names a part of the page."""
 
 
-def advice(code: str | None, run_id: str) -> str:
+_OPTIONS = {"cost": "--max-usd USD", "token": "--max-tokens N", "time": "--max-seconds S", "step": "--max-steps N"}
+"""The option that raises a limit, by the name of the limit in the sentence of ``LimitReached``."""
+
+
+def advice(code: str | None, run_id: str, error: str = "") -> str:
     """Says, for the terminal, what can be done about the failure ``code`` of a run. An unknown code gets what always
-    can be done."""
+    can be done. ``error``: what the run says of it."""
     otherwise = f"Run it again: conductor rerun RUN_ID ({_REUSED})."
+    for limit, option in _OPTIONS.items():
+        if code == "LimitReached" and f"the {limit} limit" in error:
+            return f"Raise the limit: conductor rerun {run_id} {option} ({_REUSED})."
     said = _IN_TERMINAL.get(code or "") or ADVICE.get(code or "", otherwise)
     return said.replace("RUN_ID", run_id)

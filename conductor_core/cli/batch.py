@@ -2,7 +2,7 @@
 
 import asyncio
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -24,7 +24,7 @@ from conductor_core.engine.pools import pool_info
 from conductor_core.engine.request import asks_conductor
 from conductor_core.errors import BadInput, StoreError
 from conductor_core.run.actor import local_caller
-from conductor_core.run.costs import Cost, cost_so_far
+from conductor_core.run.costs import Cost, cost_so_far, in_list, is_estimated
 from conductor_core.run.request import RunRequest, new_run_id
 from conductor_core.run.trace import RunTrace
 from conductor_core.run.values import BatchRow, PoolInfo
@@ -205,7 +205,12 @@ class _Batch:
         self._room = None if given.max_usd is None else Room(given.max_usd, spent.usd, costs)
         self._before = sum(map(cost_so_far, earlier.traces), Cost())
         self._progress = BatchProgress(
-            len(tasks), len(self._done), self._before, quiet=given.quiet, answers=not given.as_json
+            len(tasks),
+            len(self._done),
+            self._before,
+            estimated=self._guessed(earlier.traces),
+            quiet=given.quiet,
+            answers=not given.as_json,
         )
         self._ended: dict[str, RunTrace] = {}
         self._running: dict[str, str] = {}
@@ -317,6 +322,10 @@ class _Batch:
         document = {"id": id_, "from_store": from_store, "earlier": earlier, **documents.run_document(trace)}
         print_json(document, indent=None)
 
+    @staticmethod
+    def _guessed(traces: Iterable[RunTrace]) -> bool:
+        return any(is_estimated(trace) for trace in traces)
+
     def _summary(self) -> list[str]:
         statuses = [trace.status for trace in self._ended.values()]
         completed = statuses.count("completed")
@@ -326,9 +335,12 @@ class _Batch:
         not_begun = len(self._tasks) - len(self._done) - len(self._ended)
         parts += [f"{not_begun} not begun"] if not_begun else []
         now = sum(map(cost_so_far, self._ended.values()), Cost())
-        cost = now.in_line
+        before, ended = self._guessed(self._earlier.traces), self._guessed(self._ended.values())
+        cost = in_list(now, estimated=ended)
         if self._earlier.runs:
-            cost = f"{(self._before + now).in_line} in all: {self._before} before, {now} now"
+            both = in_list(self._before + now, estimated=before or ended)
+            cost = f"{both} in all: {in_list(self._before, estimated=before)} before, "
+            cost += f"{in_list(now, estimated=ended)} now"
         simulated = " · simulated" if any(trace.simulated for trace in self._ended.values()) else ""
         name = one_line(self._given.file.name, 80)
         head = f"batch {self._earlier.batch_id} · {name} · {len(self._tasks)} tasks: {', '.join(parts)}"

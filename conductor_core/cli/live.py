@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, assert_never
 
-from conductor_core.chat.messages import INCOMPLETE
+from conductor_core.chat.messages import INCOMPLETE, Departure
 from conductor_core.chat.progress import Progress, time_left
 from conductor_core.cli import failed_calls
 from conductor_core.cli.inputs import named_again
@@ -170,11 +170,13 @@ class ProgressView:
         elif isinstance(event, ev.StepEvent):
             if line := _step_line(event, trace):
                 self._say(line)
+            if isinstance(event, ev.StepCompleted):
+                self._say_each(_notes(event.departures))
         elif isinstance(event, ev.FinalEvent):
             self._say(summary(trace))
             if trace.error_code is not None or trace.status in INCOMPLETE:
                 code = trace.error_code or f"Answer{trace.status.capitalize()}"
-                self._say(f"  {advice(code, named_again(trace.run_id, self._db))}")
+                self._say(f"  {advice(code, named_again(trace.run_id, self._db), trace.error or '')}")
         elif isinstance(event, ev.RunCreated):
             self._say(_created(event))
         elif isinstance(event, ev.RunTaken):
@@ -227,10 +229,12 @@ class ProgressView:
                 self._say_each(f"  repaired: {one_line(repair, 400)}" for repair in event.repairs)
                 self._say_each(workflow_lines(event.workflow))
                 self._say_each(f"  warning: {one_line(warning.message, 400)}" for warning in event.warnings)
+                self._say_each(_notes(event.departures))
             case ev.PlanRejected():
                 again = ", the Conductor is asked again" if event.will_retry else ""
                 self._say(f"plan{of_step} · rejected{again} · {_plan_spent(event)}")
                 self._say_each(f"  {one_line(fault.message, 400)}" for fault in event.faults)
+                self._say_each(_notes(event.departures))
             case ev.PlanRetried():
                 self._say(f"plan{of_step} · {failed_calls.plan_retried(event)}")
             case ev.PlanEdited():
@@ -280,6 +284,11 @@ def summary(trace: RunTrace) -> str:
     elif trace.status in INCOMPLETE:
         why = f": {failed_calls.why_no_answer(trace)}"
     return f"run {trace.run_id} · {trace.status}{why} · {duration(trace.duration_ms)} · {spent}{simulated}"
+
+
+def _notes(departures: Iterable[Departure]) -> Iterator[str]:
+    """Yields how a call departed from what was configured, or its answer from what its protocol says."""
+    return (f"  note: {one_line(departure.in_words, 400)}" for departure in departures)
 
 
 def _plan_spent(event: ev.PlanCompleted | ev.PlanRejected) -> str:

@@ -27,7 +27,7 @@ from rich.table import Column
 from conductor_core.analysis.concluded import concluded
 from conductor_core.cli.text import duration, one_line
 from conductor_core.lab.records.evaluation import Outcome
-from conductor_core.run.costs import Cost, cost_so_far
+from conductor_core.run.costs import Cost, cost_so_far, in_list, is_estimated
 from conductor_core.run.trace import RunTrace
 
 LINE_EVERY_S = 10.0
@@ -131,12 +131,12 @@ class BatchProgress:
     """Counts tasks as they begin and end; a context manager. Safe to use from any thread.
 
     Args:
-        total: tasks of the batch; ``completed`` of them had completed before, at this ``cost``.
+        total: tasks of the batch; ``completed`` of them had completed before, at this ``cost``, ``estimated`` or not.
         quiet: show nothing. answers: also print a line on stdout for each task that ends.
     """
 
-    def __init__(self, total: int, completed: int, cost: Cost, *, quiet: bool, answers: bool) -> None:
-        self._total, self._before, self._cost = total, completed, cost
+    def __init__(self, total: int, completed: int, cost: Cost, *, estimated: bool, quiet: bool, answers: bool) -> None:
+        self._total, self._before, self._cost, self._estimated = total, completed, cost, estimated
         self._quiet, self._answers = quiet, answers
         self._lock = Lock()
         self._running = 0
@@ -180,6 +180,7 @@ class BatchProgress:
             self._ended[trace.status] += 1
             self._ends_s.append(time.monotonic())
             self._cost += cost_so_far(trace)
+            self._estimated |= is_estimated(trace)
             if self._answers:
                 print(task_line(id_, trace), flush=True)
             self._show()
@@ -190,7 +191,7 @@ class BatchProgress:
         done = self._before + self._ended["completed"]
         failed = self._ended.total() - self._ended["completed"]
         parts = [f"{done} done", f"{self._running} running", f"{failed} failed", self._rate()]
-        return " · ".join([*parts, self._cost.in_line, *self._left()])
+        return " · ".join([*parts, in_list(self._cost, estimated=self._estimated), *self._left()])
 
     def _show(self) -> None:
         if self._bar is not None:
@@ -222,7 +223,7 @@ def task_line(id_: str, trace: RunTrace) -> str:
     said = concluded(trace) if trace.status == "completed" else None
     what = trace.error if said is None else said.text
     simulated = " · simulated" if trace.simulated else ""
-    spent = f"{duration(trace.duration_ms)} · {cost_so_far(trace).in_line}{simulated}"
+    spent = f"{duration(trace.duration_ms)} · {in_list(cost_so_far(trace), estimated=is_estimated(trace))}{simulated}"
     return f"{one_line(id_, 60)} · {trace.status} · {spent} · {one_line(what or '', 160)}"
 
 

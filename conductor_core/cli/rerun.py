@@ -261,8 +261,11 @@ def print_preview(forecast: RerunPreview | None, *, as_json: bool, max_usd: floa
 def preview_lines(forecast: RerunPreview) -> list[str]:
     """Says which steps will run and which are reused, each with its reason."""
     steps = [(step, "run") for step in forecast.will_run] + [(step, "reuse") for step in forecast.will_reuse]
+    width = max((len(one_line(step.agent, 40)) for step, _ in steps), default=0)
+    last = max((len(str(step.index)) for step, _ in steps), default=0)
     lines = [
-        f"  {step.index}  {what:<5}  {one_line(step.agent, 40)}  {one_line(step.reason, 300)}{_reused(step)}"
+        f"  {step.index:>{last}}  {what:<5}  {one_line(step.agent, 40):<{width}}  "
+        f"{one_line(step.reason, 300)}{_reused(step)}"
         for step, what in sorted(steps, key=lambda pair: pair[0].index)
     ]
     total = f"about {forecast.estimated_tokens} tokens, {forecast.cost.in_line}"

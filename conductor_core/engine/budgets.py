@@ -281,7 +281,10 @@ class Budget:
         except LimitReached as error:
             if error.limit != "usd" or not most_usd:
                 raise
-            raise LimitReached(f"{error}; the next call may cost up to {most_usd:.6f}", limit="usd") from error
+            enough = f"a limit of {self._known_usd + most_usd:.6f} would leave room for it"
+            raise LimitReached(
+                f"{error}; the next call may cost up to {most_usd:.6f}, and {enough}", limit="usd"
+            ) from error
 
     def _under_way(self) -> float:
         live = sum(max(call.most_usd, call.cost_usd or 0.0) for call in self._live.values())
@@ -335,7 +338,10 @@ class Budget:
         if max_usd is not None:
             usd = self._known_usd + sum(call.cost_usd or 0.0 for call in self._live.values())
             if 0 < usd >= max_usd:
-                raise LimitReached(f"the cost limit of this run is reached: {usd:.6f} of {max_usd:g} USD", limit="usd")
+                most = "at most " if self._trace.cost_at_most else ""
+                raise LimitReached(
+                    f"the cost limit of this run is reached: {most}{usd:.6f} of {max_usd:g} USD", limit="usd"
+                )
 
     def total(self) -> tuple[Usage, Cost]:
         """Returns what was spent so far. Broken-off calls count by estimate."""

@@ -67,8 +67,8 @@ def _why(text: str, finished: PlanFinished, most_tokens: int) -> tuple[str, str]
         )
     if finished.finish_reason == "length":
         return "plan_cut", (
-            f"The completion reached its limit of {most_tokens:,} tokens before there was a plan: raise "
-            "CONDUCTOR_PLAN_MAX_TOKENS, or choose a Conductor that thinks less."
+            f"The completion reached its limit of tokens before there was a plan: {_raise(most_tokens)}, or choose a "
+            "Conductor that thinks less."
         )
     if finished.reasoning.strip():
         return "plan_in_reasoning", (
@@ -80,8 +80,15 @@ def _why(text: str, finished: PlanFinished, most_tokens: int) -> tuple[str, str]
 
 def _past_limit(most_tokens: int) -> str:
     return (
-        f"The completion reached its limit of {most_tokens:,} tokens before the plan was whole: raise "
-        "CONDUCTOR_PLAN_MAX_TOKENS, or choose a Conductor that writes less before its plan."
+        f"The completion reached its limit of tokens before the plan was whole: {_raise(most_tokens)}, or choose a "
+        "Conductor that writes less before its plan."
+    )
+
+
+def _raise(most_tokens: int) -> str:
+    return (
+        "raise max_tokens of the Conductor if the conductors file gives one, else CONDUCTOR_PLAN_MAX_TOKENS "
+        f"(now {most_tokens:,})"
     )
 
 
@@ -135,7 +142,9 @@ async def ask_conductor(state: RunState, round_path: Path, parent: ParentPlan | 
             return checked.workflow
         request = request.model_copy(update={"rejected": _faults_to_send(checked)})
     times = "once" if attempts == 1 else f"{attempts} times"
-    raise PlanRejected(sentence(f"{conductor.info.name} was asked {times} and wrote no usable workflow", checked))
+    raise PlanRejected(
+        sentence(f"Conductor {conductor.info.name} was asked {times} and wrote no usable workflow", checked)
+    )
 
 
 def use_given(
@@ -285,7 +294,8 @@ class _Writing:
         if self._finished is not None:
             instead = not_a_plan(text, self._finished, self._state.settings.plan_max_tokens)
         parsed = instead or (self._broken_off(text) if self._overlong else parse_completion(text))
-        if parsed.steps is None and self._finished is not None and self._finished.finish_reason == "length":
+        cut = self._finished is not None and self._finished.finish_reason == "length"
+        if cut and (parsed.steps is None or parsed.faults):
             notes = Notes(SourceText(text))
             notes.fault("plan_cut", _past_limit(self._state.settings.plan_max_tokens), len(text))
             parsed = notes.parsed(None)
@@ -391,10 +401,14 @@ class _Writing:
         most_usd = 0.0 if price is None else price.cost_usd(longest)
         await budget.room(self._round, most_usd)
         self._started_ms = self._recorder.now_ms()
-        if not again:
-            await self._recorder.emit(self._started(messages))
         # Counted under the path of the step that opened the round, which makes no other call.
         call = self._call = budget.begin_call(self._round, estimate_input_tokens(messages), price, most_usd)
+        if not again:
+            try:
+                await self._recorder.emit(self._started(messages))
+            except BaseException:
+                budget.settle(self._round)  # nothing was sent
+                raise
         ended = False
         try:
             async with closing(self._conductor.write(self._request)) as stream:

@@ -152,7 +152,8 @@ class RepeatsForecast(Frozen):
     @property
     def cost(self) -> Cost:
         known = sum(preview.cost.known_usd for preview in self.each)
-        return Cost(self.estimated_usd, known * (self.runs // len(self.each)))
+        at_most = any(preview.cost.at_most for preview in self.each)
+        return Cost(self.estimated_usd, known * (self.runs // len(self.each)), at_most)
 
 
 def forecast_repeats(

@@ -28,6 +28,7 @@ class StepForecast(Frozen):
         reused_run_id, reused_path: where the reused answer came from. reused_imported: whether that run was imported.
         given: whether a person wrote or pinned its output; empty: nobody did.
         estimated_tokens, estimated_usd: of running it, from the source's figures; 0 if it is reused; USD None: unknown.
+        at_most: whether those figures were only a bound, as in ``StepTrace``.
     """
 
     index: int
@@ -41,6 +42,7 @@ class StepForecast(Frozen):
     given: Literal["", "written", "pinned"] = ""
     estimated_tokens: int = 0
     estimated_usd: float | None = 0.0
+    at_most: bool = False
 
 
 class Rounds(Frozen):
@@ -91,7 +93,7 @@ class RerunPreview(Frozen):
     def cost(self) -> Cost:
         """The estimated cost of the steps that will run."""
         known = sum(step.estimated_usd or 0.0 for step in self.will_run)
-        return Cost(self.estimated_usd, known)
+        return Cost(self.estimated_usd, known, any(step.at_most for step in self.will_run))
 
 
 def edit_step(
@@ -322,7 +324,7 @@ def _forecast(looked_up: _LookedUp, index: int, reason: str, workers: Mapping[st
     """Estimates from the source's step if the same agent answered it there, else from the average step."""
     step, then = looked_up.workflow.steps[index], looked_up.before(index)
     if then is not None and then.answered and then.agent == step.agent:
-        usage, cost_usd = _spent(then)
+        usage, cost_usd, at_most = _spent(then)
     else:
         finished = [each.usage for each in looked_up.source.walk() if each.answered and each.round is None]
         count = max(1, len(finished))
@@ -332,6 +334,7 @@ def _forecast(looked_up: _LookedUp, index: int, reason: str, workers: Mapping[st
             estimated=True,
         )
         cost_usd = None if step.agent == CONDUCTOR_AGENT else cost_of(workers[step.agent], usage)
+        at_most = False
     return StepForecast(
         index=index,
         agent=step.agent,
@@ -340,12 +343,14 @@ def _forecast(looked_up: _LookedUp, index: int, reason: str, workers: Mapping[st
         reason=reason,
         estimated_tokens=usage.total_tokens,
         estimated_usd=cost_usd,
+        at_most=at_most,
     )
 
 
-def _spent(step: StepTrace) -> tuple[Usage, float | None]:
-    """Returns what a step used, with all that its inner round used."""
+def _spent(step: StepTrace) -> tuple[Usage, float | None, bool]:
+    """Returns what a step used, with all that its inner round used, and whether the cost is only a bound."""
     parts: list[StepTrace | RoundTrace] = [step]
     if step.round is not None:
         parts += [*step.round.rounds(), *step.round.walk()]
-    return sum((part.usage for part in parts), Usage()), sum_of_costs(part.cost_usd for part in parts)
+    usage = sum((part.usage for part in parts), Usage())
+    return usage, sum_of_costs(part.cost_usd for part in parts), any(part.cost_at_most for part in parts)

@@ -102,10 +102,20 @@ def basis(spent: Paid) -> Basis:
     return "at_most" if spent.cost_at_most else "list_price"
 
 
+def is_estimated(trace: RunTrace) -> bool:
+    """Whether a part of the run's known cost is computed from estimated tokens."""
+    return trace.known_usd > 0 and trace.at_list_price and trace.usage.estimated
+
+
 def cost_so_far(trace: RunTrace) -> Cost:
     """Returns the cost of all calls that ended; unknown if one of them, or a running call, has no price."""
     usd = None if not trace.ended and _unknown_is_on(trace) else trace.cost_usd
     return Cost(usd, trace.known_usd, trace.cost_at_most)
+
+
+def in_list(cost: Cost, *, estimated: bool) -> str:
+    """The cost for a line or a cell, with a sign if it is computed from estimated tokens."""
+    return f"≈ {cost.in_line}" if estimated and cost.known_usd > 0 else cost.in_line
 
 
 def cost_of_part(trace: RunTrace, part: RoundTrace | StepTrace) -> Cost:

@@ -181,7 +181,7 @@ class _Check:
             matches = difflib.get_close_matches(agent[:80].casefold(), list(names), n=1)
             close = f"; did you mean {names[matches[0]]}?" if matches else ""
         own = agent in (CONDUCTOR_AGENT, len(self._agents)) and not self._allow_recursion
-        off = " (the Conductor itself cannot be asked here: recursion is off)" if own else ""
+        off = " (the Conductor itself cannot be asked here: recursion is off at this depth)" if own else ""
         offered = [f"{ordinal} {name}" for ordinal, name in enumerate(self._agents) if name is not None]
         more = [f"and {len(offered) - _MOST_NAMES} more"] if len(offered) > _MOST_NAMES else []
         listed = offered[:_MOST_NAMES] + more

@@ -3,6 +3,8 @@ import { test } from "node:test"
 
 import { live } from "./assets.js"
 
+const { retryLines } = await live("departures.js")
+const { roundLine } = await live("format.js")
 const { planRows, speed, stepRows } = await live("figures.js")
 const { RunModel } = await live("model.js")
 
@@ -76,4 +78,22 @@ test("a count that nobody told but us is marked", () => {
   assert.equal(run([guess]).stepTokensSaid(guess), "≈ 23 tok")
   const exact = stepAt([0])
   assert.equal(run([exact]).stepTokensSaid(exact), "20 tok")
+})
+
+test("each failed call of a plan has its own number", () => {
+  const retry = { attempt: 1, loading: false, error: "gone", error_code: "ConductorStreamCut", wait_ms: 500 }
+  const lines = retryLines({ retries: [retry, retry, { ...retry, attempt: 2 }] }, (text) => text)
+  assert.deepEqual(
+    lines.map((line) => line.slice(0, line.indexOf(" failed"))),
+    ["↻ call 1", "↻ call 2", "↻ call 1 of attempt 2"],
+  )
+  assert.ok(
+    lines.every((line) => !line.includes("Conductor")),
+    "no name of a class",
+  )
+})
+
+test("a round that failed has not answered", () => {
+  assert.equal(roundLine({ path: [1], status: "completed" }), "answered by round 2, opened by step 1")
+  assert.equal(roundLine({ path: [1], status: "failed" }), "round 2, opened by step 1, failed")
 })

@@ -25,8 +25,9 @@ from tests.support.provider import Answer, Call, Hang, Reply, ScriptedProvider, 
 PLAN = workflow_of(("a", "plan {question}", ()), ("b", "solve", (0,)))
 COMMAS = "model_id = [" + "," * 1_900_000
 PAST_LIMIT = (
-    "The completion reached its limit of 1,024 tokens before the plan was whole: raise CONDUCTOR_PLAN_MAX_TOKENS, or "
-    "choose a Conductor that writes less before its plan."
+    "The completion reached its limit of tokens before the plan was whole: raise max_tokens of the Conductor if the "
+    "conductors file gives one, else CONDUCTOR_PLAN_MAX_TOKENS (now 1,024), or choose a Conductor that writes less "
+    "before its plan."
 )
 MUCH = 10_000
 """Characters of a completion. No real plan is so long."""

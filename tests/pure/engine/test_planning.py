@@ -93,7 +93,7 @@ async def test_a_rejected_plan_is_kept_and_the_next_attempt_is_told_why() -> Non
 async def test_a_conductor_that_is_asked_once_is_said_to_be_asked_once() -> None:
     once = quick_settings(plan_attempts=1)
     trace, _ = await run(ScriptedWorker("a"), conductor=ScriptedConductor("no lists here"), settings=once)
-    assert (trace.error or "").startswith("scripted was asked once and wrote no usable workflow: ")
+    assert (trace.error or "").startswith("Conductor scripted was asked once and wrote no usable workflow: ")
 
 
 async def test_after_all_attempts_the_run_fails_and_nothing_is_lost() -> None:
@@ -105,7 +105,7 @@ async def test_after_all_attempts_the_run_fails_and_nothing_is_lost() -> None:
     assert (trace.status, trace.error_code, worker.calls) == ("failed", "PlanRejected", [])
     assert trace.error is not None
     why = trace.root.rejected[-1].faults[0].message
-    assert trace.error == f"scripted was asked 3 times and wrote no usable workflow: {why}"
+    assert trace.error == f"Conductor scripted was asked 3 times and wrote no usable workflow: {why}"
     assert trace.usage.total_tokens == 3 * (20 + len("no lists here") // 4)
     assert len(trace.root.rejected) == 3
 

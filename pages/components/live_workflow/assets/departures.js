@@ -1,5 +1,6 @@
-// Says how the call of a step or a plan, or its answer, departed from what was asked for.
+// Says how the calls of a step or a plan went: how one, or its answer, departed from what was asked for, and failures.
 
+import { seconds } from "./format.js"
 import { count } from "./format.js"
 
 const DEPARTED = {
@@ -31,5 +32,16 @@ export function departureLines({ departures = [] }, visible) {
       text: departure.kind === "renamed" ? visible(departure.text) : departure.text,
     })
     return { kind, text: `↳ ${text}` }
+  })
+}
+
+// Says of each failed call that another followed what was wrong. An attempt at a plan may take several calls.
+export function retryLines({ retries = [] }, visible) {
+  const calls = new Map()
+  return retries.map(({ loading, error, attempt, wait_ms: wait }) => {
+    if (loading) return `◷ the server is loading its model and is asked again until it answers: ${visible(error)}`
+    calls.set(attempt, (calls.get(attempt) ?? 0) + 1)
+    const of = attempt > 1 ? ` of attempt ${attempt}` : ""
+    return `↻ call ${calls.get(attempt)}${of} failed: ${visible(error)}; asked again after ${seconds(wait)}`
   })
 }

@@ -108,6 +108,13 @@ export function caller({ actor, door }) {
 // Names the round that the step at `path` opened, as the command line does: "round 2" for one of the first plan.
 export const roundName = (path) => `round ${path.length + 1}`
 
+// Says how the round went that a step opened. Only a round that came to an end has answered.
+export function roundLine({ path, status }) {
+  const [round, opened] = [roundName(path), `opened by step ${pathKey(path)}`]
+  const otherwise = { failed: "failed", cancelled: "was cut off", running: "goes on" }[status]
+  return otherwise ? `${round}, ${opened}, ${otherwise}` : `answered by ${round}, ${opened}`
+}
+
 export const FROM_THE_RIGHT =
   /[\p{Script=Arabic}\p{Script=Hebrew}\p{Script=Syriac}\p{Script=Thaana}\p{Script=Nko}\p{Script=Adlam}]/u
 

@@ -2,7 +2,7 @@
 
 import { consideredRows } from "./considered.js"
 import { decisionLines, decisionState, isOfFile, saidBy } from "./decisions.js"
-import { departureLines } from "./departures.js"
+import { departureLines, retryLines } from "./departures.js"
 import { copyButton, el, setText } from "./dom.js"
 import { planRows } from "./figures.js"
 import { caller, doing, pathKey, plural, seconds } from "./format.js"
@@ -96,7 +96,7 @@ function planState(model, round) {
               : "Reading the task…",
       ),
     )
-  for (const line of retryLines(round)) lines.push(el("p", { class: "warn" }, line))
+  for (const line of retryLines(round, visible)) lines.push(el("p", { class: "warn" }, line))
   if (round.source === "conductor")
     lines.push(
       el(
@@ -119,17 +119,6 @@ function planState(model, round) {
     lines.push(el("p", { class: "muted" }, "The run ended before this plan was finished."))
   if (round.status === "rejected") lines.push(el("p", { class: "bad" }, "✕ This plan could not be used."))
   return lines
-}
-
-// Says of each failed call that another followed what was wrong. An attempt at a plan may take several calls.
-export function retryLines({ retries = [] }) {
-  const calls = new Map()
-  return retries.map(({ loading, error, attempt, wait_ms: wait }) => {
-    if (loading) return `◷ the server is loading its model and is asked again until it answers: ${visible(error)}`
-    calls.set(attempt, (calls.get(attempt) ?? 0) + 1)
-    const of = attempt > 1 ? ` of attempt ${attempt}` : ""
-    return `↻ call ${calls.get(attempt)}${of} failed: ${visible(error)}; asked again after ${seconds(wait)}`
-  })
 }
 
 function rejectedAttempt({ attempt, raw, reasoning, faults }) {

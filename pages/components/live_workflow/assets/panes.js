@@ -5,7 +5,7 @@ import { isOfFile } from "./decisions.js"
 import { departureLines } from "./departures.js"
 import { copyButton, el, readButton, setClass, setText } from "./dom.js"
 import { speed } from "./figures.js"
-import { count, doing, pathKey, roundName, seconds } from "./format.js"
+import { count, doing, pathKey, roundLine, roundName, seconds } from "./format.js"
 import { STEP_STATUS, advice, notWhole, shownStatus } from "./status.js"
 import { StreamedMarkdown, isolated, personOf, visible } from "./text.js"
 
@@ -312,8 +312,7 @@ export function notices(model, step) {
   if (step.given) lines.push(givenLine(step))
   if (step.reused_from) lines.push(reusedLine(step, isOfFile(model.run)))
   const inner = model.rounds.get(pathKey(step.path))
-  if (inner)
-    lines.push({ kind: "muted", text: `⤵ answered by ${roundName(step.path)}, opened by step ${pathKey(step.path)}` })
+  if (inner) lines.push({ kind: "muted", text: `⤵ ${roundLine(step)}` })
   return lines
 }
 
