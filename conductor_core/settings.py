@@ -169,10 +169,10 @@ class Settings(BaseSettings):
     on_incomplete: OnIncomplete = Field(
         "allow",
         description="What happens to a step whose answer is refused, filtered, cut or empty. `allow`: later steps read "
-        "the partial output, marked as such. `stop`: the steps that would read it are skipped. `more_tokens`: a cut "
-        "answer is requested again with four times the tokens. `fallback`: the worker's `fallback` is asked. If the "
-        "answer is still incomplete, `more_tokens` and `fallback` act as `stop`. A pool file and a run take precedence "
-        "over this.",
+        "the partial output as it is; page and `show` mark it. `stop`: the steps that would read it are skipped. "
+        "`more_tokens`: a cut answer is requested again with four times the tokens. `fallback`: the worker's "
+        "`fallback` is asked. If the answer is still incomplete, `more_tokens` and `fallback` act as `stop`. A pool "
+        "file and a run take precedence over this.",
     )
     give_question: bool = Field(
         False,

@@ -10,7 +10,7 @@ from conductor_core.run.actor import Caller
 from conductor_core.run.costs import Cost
 from conductor_core.run.events import Event
 from conductor_core.run.trace import RunStatus, UnreadableStatus
-from conductor_core.workflow.model import Frozen
+from conductor_core.workflow.model import CONDUCTOR_AGENT, Frozen
 
 ErasedStatus = Literal["erased"]
 ERASED: ErasedStatus = "erased"
@@ -101,6 +101,11 @@ class RunSummary(Frozen):
     @property
     def cost(self) -> Cost:
         return Cost(self.cost_usd, self.known_usd)
+
+    @property
+    def steps_in_words(self) -> str:
+        """The number of steps. Where one asks the Conductor, it says that its round's steps are counted, too."""
+        return f"{self.steps} with rounds" if CONDUCTOR_AGENT in self.agents else str(self.steps)
 
 
 class BatchSummary(Frozen):

@@ -82,7 +82,7 @@ def runs_lines(runs: "Sequence[RunSummary]") -> list[str]:
             "-" if run.created_at_utc is None else f"{run.created_at_utc:%Y-%m-%d %H:%M}",
             run.status.replace("_", " ") + _origin(run),
             run.topology or "-",
-            str(run.steps),
+            run.steps_in_words,
             f"≈ {run.cost}" if run.cost_estimated else str(run.cost),
             duration(run.duration_ms),
             one_line(run.pool, 20) + (" (simulated)" if run.simulated else ""),
@@ -156,10 +156,11 @@ def run_lines(trace: RunTrace, fault: RunUnreadable | None = None) -> Iterator[s
 
 
 def _price_lines(trace: RunTrace) -> Iterator[str]:
-    """Yields the price of each model that has one in its file."""
+    """Yields each price that a file gave, with the models that have it."""
     who = [] if trace.conductor is None else [("the Conductor", trace.conductor.usd_per_mtok)]
     who += [(one_line(spec.name, 40), spec.usd_per_mtok) for spec in trace.pool.workers]
-    yield from (f"price of {name}: {price.in_words}" for name, price in who if price is not None)
+    for price in dict.fromkeys(price for _, price in who if price is not None):
+        yield f"price of {', '.join(name for name, its in who if its == price)}: {price.in_words}"
 
 
 def _override_lines(overrides: Overrides) -> Iterator[str]:
@@ -227,6 +228,7 @@ def _step_lines(trace: RunTrace, step: StepTrace) -> Iterator[str]:
     yield from _instead_lines(trace, step)
     if step.identity is not None:
         yield f"  saw: {_shared(step.granted)}"
+        yield from (f"    {said}" for said in _not_whole(trace, step))
         withheld = [output for output in step.withheld if output.there]
         absent = [_output_name(output) for output in step.withheld if not output.there]
         if withheld or not absent:
@@ -295,6 +297,15 @@ def _in_words(spent: RoundTrace | Spent, cost: Cost) -> str:
 def _shared(outputs: Sequence[SharedOutput]) -> str:
     each = (f"{_output_name(output)} ({output.characters} characters)" for output in outputs)
     return ", ".join(each) or "no earlier output"
+
+
+def _not_whole(trace: RunTrace, step: StepTrace) -> Iterator[str]:
+    """Yields which outputs that the step saw are not whole. The messages themselves do not say so."""
+    for shared in step.granted:
+        read = trace.step_at(shared.path)
+        if read.incomplete or read.ending != "completed":
+            sent = "was sent as it is, without a mark" if read.output.strip() else "a note that there is none was sent"
+            yield f"the output of step {label(shared.path)} is not whole ({read.status}): {sent}"
 
 
 def _output_name(output: SharedOutput) -> str:

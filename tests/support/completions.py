@@ -242,7 +242,7 @@ the pool file, and the pool file over the variable.
 
 | `on_incomplete` | what happens |
 |---|---|
-| `allow` (default) | later steps read what there is, marked as such; a step is told when what it reads is empty |
+| `allow` (default) | later steps read what there is, or a note if it is empty; page and `show` mark it, prompts not |
 | `stop` | the steps that would read it are skipped; the others run |
 | `more_tokens` | a cut answer is requested again with four times the tokens, within `CONDUCTOR_STEP_ATTEMPTS` calls |
 | `fallback` | the worker's `fallback`, another worker of the pool, is asked, and then that worker's own fallback |

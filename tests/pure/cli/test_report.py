@@ -10,7 +10,7 @@ from conductor_core.run.trace import fold
 from conductor_core.run.values import SharedOutput
 from conductor_core.workflow.model import CONDUCTOR_AGENT, Step, Workflow
 from storage import open_store
-from tests.support.run_events import created, planned, step_completed, step_started
+from tests.support.run_events import created, planned, recursive_run, step_completed, step_started, whole_run
 
 
 def test_a_round_below_is_indented_below_its_step() -> None:
@@ -65,3 +65,26 @@ def test_what_was_withheld_and_what_was_not_there_yet_are_told_apart() -> None:
     ]
     assert said(absent) == ["was not there yet when it started: step 1 of scientist"]
     assert said() == ["was not shown: no earlier output"]
+
+
+def test_what_a_step_read_of_an_answer_that_was_cut_is_told() -> None:
+    cut = step_completed("r1", 0, "The first reason is", 40).model_copy(
+        update={"ending": "cut", "incomplete": True, "finish_reason": "length"}
+    )
+    read = SharedOutput(path=(0,), agent="solver", sha256="ab" * 32, characters=19, tokens=5)
+    begun = step_started("r1", 1, 50).model_copy(update={"granted": (read,)})
+    events = [created("r1"), *planned("r1"), step_started("r1", 0, 30), cut, begun]
+    said = [line.strip() for line in run_lines(fold(events))]
+    assert "the output of step 0 is not whole (cut): was sent as it is, without a mark" in said
+
+
+def test_a_list_of_runs_says_where_it_counts_the_steps_of_rounds(tmp_path: Path) -> None:
+    store = open_store(f"sqlite:///{tmp_path / 'runs.sqlite3'}")
+    first = Workflow(steps=(Step(instruction="Begin.", agent=CONDUCTOR_AGENT),))
+    store.log.append_and_wait(*recursive_run("deep", first, Workflow(steps=(Step(instruction="x", agent="solver"),))))
+    store.log.append_and_wait(*whole_run("flat"))
+    steps = {run.run_id: run.steps_in_words for run in store.runs()}
+    table = "\n".join(runs_lines(store.runs()))
+    store.close()
+    assert steps == {"deep": "2 with rounds", "flat": "2"}
+    assert "2 with rounds" in table

@@ -8,6 +8,7 @@ import { accessList, count, pathKey, plural, roundName, shortHash, tokens } from
 import { imagesIn, inWords } from "./message_parts.js"
 import { beginning, cutNotice, notices } from "./panes.js"
 import { partElements, picture } from "./pictures.js"
+import { notWholeNote } from "./status.js"
 import { StreamedMarkdown, isolated, visible } from "./text.js"
 
 const GIVEN = "A person gave this output. Nothing was sent, so this step saw nothing."
@@ -144,6 +145,8 @@ function sharedCard(model, part, onSelect) {
   const title = el("div", {}, el("b", {}, `from ${key} · ${isolated(part.agent)} `))
   if (part.given) title.append(el("span", { class: "given" }, givenWord(part.given)), " ")
   if (part.tokens !== null) title.append(size(part))
+  const said = part.tokens === null ? "" : notWholeNote(model.step(key))
+  if (said) title.append(el("div", { class: "warn" }, said))
   const line = el("div", { class: "preview", dir: "auto" }, firstLine(model, part.path))
   const card = el(
     "button",

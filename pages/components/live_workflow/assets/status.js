@@ -72,3 +72,10 @@ export function takeAdvice(told) {
 }
 
 export const advice = (code) => table[code] ?? otherwise
+
+// Says of an output that a later step reads that it is not whole. The messages themselves do not say so.
+export function notWholeNote(step) {
+  if (!step || (!step.incomplete && !notWhole(step.status))) return ""
+  const sent = step.output.trim() ? "sent as it is, without a mark" : "a note that there is none was sent"
+  return `not whole (${STEP_STATUS[shownStatus(step)].word}): ${sent}`
+}
