@@ -97,7 +97,7 @@ def measure(browser: Browser, url: str) -> dict[str, float]:
     page = browser.new_context(viewport={"width": 1440, "height": 900}).new_page()
     page.add_init_script(WATCH)
     page.goto(f"{url}/run?run=r")
-    page.get_by_role("button", name="Edit plan").click(timeout=120_000)
+    page.get_by_role("button", name="Change a step").click(timeout=120_000)
     page.locator(f".st-key-edit-row-{STEPS - 1}").wait_for(timeout=120_000)
     page.wait_for_timeout(2500)
     person = Person(page)

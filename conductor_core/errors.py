@@ -280,7 +280,7 @@ class EventOutOfOrder(StoreError): ...
 
 OTHERWISE = "Edit the plan or re-run: finished steps are reused."
 _REUSED = "finished steps are reused"
-_ASK_OTHERWISE = f"Ask in other words, or give the step to another worker under Edit plan: {_REUSED}."
+_ASK_OTHERWISE = f"Ask in other words, or give the step to another worker under Change a step: {_REUSED}."
 
 ADVICE: Mapping[str, str] = MappingProxyType(
     {
@@ -297,7 +297,7 @@ ADVICE: Mapping[str, str] = MappingProxyType(
         "WorkerModelUnknown": "Check the worker's model and base_url in the pool file. A local model must be on "
         "this machine: the Models page downloads it.",
         "WorkerContextOverflow": "Let the step read fewer steps, shorten its instruction, or give it to a worker with "
-        "a longer context, under Edit plan.",
+        "a longer context, under Change a step.",
         "WorkerNoImages": 'Remove "image" from accepts of this worker in the pool file, or load its projector file '
         f"(mmproj) at the server. Then re-run: {_REUSED}.",
         "WorkerFiltered": _ASK_OTHERWISE,
@@ -307,8 +307,8 @@ ADVICE: Mapping[str, str] = MappingProxyType(
         "AnswerRefused": _ASK_OTHERWISE,
         "AnswerFiltered": _ASK_OTHERWISE,
         "AnswerCut": "Raise max_tokens of this worker in the pool file, or ask for a shorter answer.",
-        "AnswerEmpty": "Ask again, or give the step to another worker under Edit plan. A model that thinks may need a "
-        "higher max_tokens.",
+        "AnswerEmpty": "Ask again, or give the step to another worker under Change a step. A model that thinks may "
+        "need a higher max_tokens.",
         "ConductorError": "Choose another Conductor, or look into the program's log.",
         "ConductorUnavailable": "Choose another Conductor, or check that its files or its server are there.",
         "ConductorCertificate": "Check the Conductor's https address. For a certificate of your own, name its "
@@ -324,7 +324,7 @@ ADVICE: Mapping[str, str] = MappingProxyType(
         "PromptOverflows": "Shorten the task, leave out some workers, or choose a Conductor with a longer context.",
         "PlanRejected": "Run again, choose another Conductor, or give a plan of your own in the terminal: conductor "
         "run TASK --workflow FILE.",
-        "NothingToReturn": "Give the step that asks the Conductor an access list, under Edit plan.",
+        "NothingToReturn": "Give the step that asks the Conductor an access list, under Change a step.",
         "LimitReached": f"Raise the limit under Limits and re-run: {_REUSED}.",
         "StoreError": "Look into the program's log, then start it again: the run can be resumed.",
         "StoreFull": "Free some space on the disk that holds the database, then re-run.",

@@ -3,7 +3,6 @@
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from conductor_core.analysis.compare import opened_rounds
 from conductor_core.chat.messages import INCOMPLETE
 from conductor_core.engine.pools import pool_info
 from conductor_core.engine.request import carried, may_run_here, rerun_of, resume_of
@@ -24,7 +23,7 @@ from pages.components.compare.tree import tree_button
 from pages.components.history.notes import damage, notes
 from pages.components.live_workflow.component import Intent, Recorded, changes_of, intent_of, live_workflow
 from pages.components.models.workers import choose_for, real_workers_dialog
-from pages.components.run import graph_changes, new_plan, output_field, run_edits, settings
+from pages.components.run import graph_changes, new_plan, output_field, run_edits, settings, ways_out
 from pages.components.run.choose_plan import plan_choices
 from pages.components.run.draft import Draft
 from pages.components.run.editing import EDITING, Editing
@@ -33,12 +32,10 @@ from pages.components.run.plan_editor import PlanState, plan_editor, read_plan
 from pages.components.run.samples import again_dialog, again_results, ask_again
 from pages.components.run.start_from import plans_dialog
 from pages.components.run.task_box import TASK, start, task_box
-from pages.components.run.ways_out import ways_out
 from pages.components.tour.drive import adopted, arrive, tour_button, tour_card, waits_for_end
 
-CONTEXT_LINK = "Who saw what in this run"
-BLAME_LINK = "What decided this answer?"
-ROUNDS_LINK = "Rounds beside each other"
+# The page that an intent leads to, and the name of the run in its address.
+PAGE_OF = {"blame": (places.BLAME, "run"), "context": (places.CONTEXT, "run"), "rounds": (places.COMPARE, "rounds")}
 LIVE = "live"
 OPEN_AT = "editing-step"
 GIVE = "editing-begins-with"
@@ -63,7 +60,8 @@ def show() -> None:
         if trace is not None and fault is None:
             if message := st.session_state.pop(RERUN_ERROR, None):
                 fault_box(message)
-            ways_out(trace)
+            if message := ways_out.fault():
+                fault_box(message)
             lineage(trace, tree_button)
             plan_choices(trace, _edit_plan)
             again_results(trace)
@@ -73,15 +71,6 @@ def show() -> None:
     plans_dialog()
     if trace is not None and fault is not None:
         damage(fault)
-    if trace is not None:
-        where = {"run": trace.run_id}
-        with st.container(horizontal=True, key="beyond"):
-            st.page_link(places.CONTEXT, label=CONTEXT_LINK, icon=":material/account_tree:", query_params=where)
-            if trace.status == "completed":
-                st.page_link(places.BLAME, label=BLAME_LINK, icon=":material/troubleshoot:", query_params=where)
-            if opened_rounds(trace):
-                rounds = {"rounds": trace.run_id}
-                st.page_link(places.COMPARE, label=ROUNDS_LINK, icon=":material/compare_arrows:", query_params=rounds)
     if trace is not None and stop is not None:
         tour_card(stop, trace if trace.ended else _read(trace.run_id)[0] or trace)  # it may have ended meanwhile
 
@@ -120,12 +109,13 @@ def _workspace(trace: RunTrace | None, *, readable: bool, opened: bool) -> None:
         key=LIVE,
         editable=may_run_here(trace),
         go_on=_go_on_label(trace),
+        ways=ways_out.ways_out(trace),
         open_steps=None if plan_state is None else plan_state.open_steps,
         edited=None if plan_state is None else plan_state.drawn,
         taken=None if editing is None else editing.applied.as_data(),
         said="" if editing is None else editing.draft.note,
         ended=trace.ended,
-        on_intent=_open_editor,
+        on_intent=_before_drawing,
     )
     if editing is not None and plan_state is not None:
 
@@ -205,6 +195,14 @@ def _read(run_id: str) -> tuple[RunTrace | None, RunUnreadable | None]:
         return None, None
 
 
+def _before_drawing() -> None:
+    """Does what must be done before the page is drawn."""
+    _open_editor()
+    intent = intent_of(LIVE)
+    if intent is not None and intent.kind.startswith("way-") and (trace := _read(intent.run_id or "")[0]) is not None:
+        ways_out.take(trace, intent.kind)
+
+
 def _open_editor() -> None:
     """Opens the editor before the page is drawn, so that it is above the graph at once."""
     intent = intent_of(LIVE)
@@ -241,6 +239,9 @@ def _editing(trace: RunTrace) -> Editing | None:
 def _apply_intent(trace: RunTrace, intent: Intent | None) -> None:
     if intent is None or intent.run_id != trace.run_id:
         return
+    if intent.kind in PAGE_OF:
+        page, name = PAGE_OF[intent.kind]
+        st.switch_page(page, query_params={name: trace.run_id})
     if intent.kind == "workers":
         choose_for(trace.run_id)
     elif intent.kind == "again" and intent.path:
@@ -248,7 +249,9 @@ def _apply_intent(trace: RunTrace, intent: Intent | None) -> None:
     elif intent.kind in ("edit", "write", "pin") and not _editable(trace):
         st.rerun()  # reads the run anew: it may have ended meanwhile
     elif intent.kind == "go-on" and _go_on_label(trace) is not None:
-        if trace.status in ("planned", "completed") or trace.status in INCOMPLETE:
+        if trace.root.workflow is None:
+            _begin(trace, ways_out.try_again(trace))
+        elif trace.status in ("planned", "completed") or trace.status in INCOMPLETE:
             _begin(trace, rerun_of(trace, door="page"))
         else:
             _begin(trace, resume_of(trace, *current().store.resumed_from(trace), door="page"))
@@ -256,8 +259,10 @@ def _apply_intent(trace: RunTrace, intent: Intent | None) -> None:
 
 def _go_on_label(trace: RunTrace) -> str | None:
     """Returns what a run that stopped or was only planned offers. Nobody pays for finished steps again."""
-    if not trace.ended or trace.root.workflow is None or not may_run_here(trace):
+    if not trace.ended or not may_run_here(trace):
         return None
+    if trace.root.workflow is None:
+        return "Try again" if trace.status == "failed" else None
     if trace.status == "completed":
         return None if trace.overrides.last_step is None else "Run the rest"
     if trace.status == "planned":

@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 from conductor_core.run.values import Path
 from conductor_core.workflow.topology import layers
 
-CARD_HEIGHT_PX = 92
-ROW_PITCH_PX = 112
+CARD_HEIGHT_PX = 88
+ROW_PITCH_PX = 106
 LANE_GAP_PX = 16
 LANE_CLEARANCE_PX = 20
 PORT_GAP_PX = 13

@@ -3,7 +3,7 @@
 Python gives it a run's id and hears back what the person chose. Tokens never pass through a Streamlit rerun.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
 
@@ -11,14 +11,29 @@ import streamlit as st
 
 from conductor_core.run.values import Path
 
-# This element holds the place until the script has loaded, so that nothing below jumps. Its height is that of `--room`
-# and of what stands above it in the stylesheet that the script brings.
-_RESERVED = '<div class="reserved" style="min-height: calc(max(420px, 100vh - 249px) + 116px)"></div>'
+# This element holds the place until the script has loaded, so that nothing below jumps. Its height is that of the bar
+# and of `--room` in the stylesheet that the script brings.
+_RESERVED = '<div class="reserved" style="min-height: calc(max(420px, 100vh - 11.5rem) + 5.4rem)"></div>'
 _component = st.components.v2.component(
     "conductor-inspector.live_workflow", html=_RESERVED, js="index.js", isolate_styles=True
 )
 
-_Kind = Literal["edit", "write", "pin", "again", "go-on", "workers", "open"]
+_Kind = Literal[
+    "edit",
+    "write",
+    "pin",
+    "again",
+    "go-on",
+    "workers",
+    "open",
+    "blame",
+    "context",
+    "rounds",
+    "way-conductor",
+    "way-pool",
+    "way-other-pool",
+    "way-settings",
+]
 
 
 @dataclass(frozen=True)
@@ -38,7 +53,8 @@ class Intent:
 
     ``edit``: change the plan, at ``path`` if a step was selected. ``write``, ``pin``: open the editor with an output of
     that step written by hand, or pinned. ``again``: ask that step afresh. ``go-on``: do what ``go_on`` offered.
-    ``workers``: choose other workers. ``open``: show the recorded run. ``run_id`` is None for a plan that no run has.
+    ``workers``: choose other workers. ``open``: show the recorded run. ``blame``, ``context``, ``rounds``: show the
+    page about that. ``way-...``: take that way out of a failure. ``run_id`` is None for a plan that no run has.
     """
 
     kind: _Kind
@@ -56,6 +72,7 @@ def live_workflow(
     key: str,
     editable: bool = False,
     go_on: str | None = None,
+    ways: Mapping[str, str] | None = None,
     open_steps: tuple[int, ...] | None = None,
     edited: dict[str, Any] | None = None,
     recorded: Recorded | None = None,
@@ -70,7 +87,8 @@ def live_workflow(
 
     Args:
         editable: whether the page has an editor to open; the component then offers it.
-        go_on: what a button beside the outcome offers, in a word or two; None: nothing.
+        go_on: what a button in the bar offers, in a word or two; None: nothing.
+        ways: what else a failed run offers there, in words, by the kind of the intent.
         open_steps: the numbers of the steps whose fields the open editor shows, the last opened last; None: it is
             closed. The graph stands right below the open editor, and the step opened last comes into view.
         edited: what the graph draws in place of the run's plan, as ``edited_plan`` makes it, or without a run, as
@@ -86,6 +104,7 @@ def live_workflow(
         "run_id": run_id,
         "editable": editable,
         "go_on": go_on,
+        "ways": list((ways or {}).items()),
         "open": open_steps,
         "edited": edited,
         "recorded": None if recorded is None else asdict(recorded),

@@ -310,8 +310,6 @@ def expander(shown: PoolInfo | None = None) -> Sequence[WorkerSpec]:
     except InspectorError as error:
         fault = str(error)
     names = [spec.name for spec in specs]
-    if message := st.session_state.get(KEPT_ERROR):
-        st.warning(inert(message), icon=":material/warning:")
     key = f"settings-{st.session_state.get(_CLOSED, 0)}"
     at = st.container(key="settings")
     opened = bool(fault) or st.session_state.pop(_OPENED, False)

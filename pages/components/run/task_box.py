@@ -6,6 +6,7 @@ page or a look at another page loses none.
 
 import time
 from collections.abc import Callable, Sequence
+from typing import Literal
 
 import streamlit as st
 
@@ -168,6 +169,7 @@ PLANS_ASKED = "plans-asked-for"  # whether the dialog about plans is open
 PLANS_HELP = "Start from a plan of your own, or have several written and choose"
 MOST_CHARACTERS = 20_000
 """A longer task is not put into the box: a browser takes minutes to lay out megabytes in a field."""
+_CHOSEN = "run-menu-chosen"  # how often something of the menu was chosen
 _FROM_RUN = "task-from-run"  # the run whose task was put into the box, and the box's text then
 
 
@@ -181,7 +183,7 @@ def task_box(trace: RunTrace | None, beside: Callable[[RunTrace | None], None]) 
     _fill_task_of(trace)
     apply_choices_of(trace)
     with st.container(border=True, key="task-box"):
-        with st.container(horizontal=True, vertical_alignment="top", key="task-row", wrap=False):
+        with st.container(horizontal=True, vertical_alignment="center", key="task-row", wrap=False, gap="xsmall"):
             st.text_area(
                 "Task",
                 key=TASK,
@@ -190,31 +192,44 @@ def task_box(trace: RunTrace | None, beside: Callable[[RunTrace | None], None]) 
                 placeholder="Type a task, or take an example. The Conductor writes a workflow for it.",
                 persist_state="session",
             )
-            with st.container(horizontal=True, width="content", key="task-actions", wrap=False):
-                image_field()
-                st.button("Plans…", key="plans", type="tertiary", help=PLANS_HELP, on_click=_ask_for_plans)
-                st.button("Plan only", key="plan-only", on_click=_start, args=(True,))
-                st.button("Run", key="run", type="primary", on_click=_start, args=(False,), shortcut="Mod+Enter")
+            image_field()
+            specs = settings.expander(trace.pool if trace is not None else None)
+            if trace is not None:
+                beside(trace)
+            _run_buttons(is_new=trace is None or st.session_state.get(TASK, "").strip() != trace.task.strip())
         if message := st.session_state.pop(ERROR, None):
             fault_box(message)
-        with st.container(key="settings-row"):
-            specs = settings.expander(trace.pool if trace is not None else None)
+        if message := st.session_state.get(settings.KEPT_ERROR):
+            st.warning(inert(message), icon=":material/warning:")
+        images_row([spec for spec in specs if spec.name not in settings.excluded()])
+        if note := missing_note():
+            st.warning(note, icon=":material/warning:")
+        preflight_notice(specs, st.session_state.get(TASK, ""))
+        propose_larger_conductor()
+    if trace is None:
         with st.container(key="examples", horizontal=True, gap="xsmall", vertical_alignment="center", wrap=False):
             st.caption("Try", width="content")
             for number, example in enumerate(EXAMPLES):
                 take, label = (example.task,), f"{example.title} · {example.shows}"
                 st.button(label, key=f"example-{number}", type="tertiary", on_click=_fill_example, args=take)
             beside(trace)
-        images_row([spec for spec in specs if spec.name not in settings.excluded()])
-        if note := missing_note():
-            st.warning(note, icon=":material/warning:")
-        preflight_notice(specs, st.session_state.get(TASK, ""))
-        propose_larger_conductor()
     if trace is not None and st.session_state.get(TASK, "").strip() != trace.task.strip():
         st.caption(_task_below(trace.task))
     if trace is not None and trace.turns_before:
         turns = plural(len(trace.turns_before), "turn")
         st.caption(f"The run below came after {turns} of a conversation. A new run of this task is without them.")
+
+
+def _run_buttons(*, is_new: bool) -> None:
+    """Draws Run, and beside it what else can be begun. Only a new task has the filled button."""
+    with st.container(horizontal=True, width="content", key="run-buttons", wrap=False, gap=None):
+        kind: Literal["primary", "secondary"] = "primary" if is_new else "secondary"
+        st.button("Run", key="run", type=kind, on_click=_start, args=(False,), shortcut="Mod+Enter")
+        # Another key is another menu, which is closed.
+        menu = f"run-menu-{st.session_state.get(_CHOSEN, 0)}"
+        with st.popover("More ways to begin", icon=":material/arrow_drop_down:", key=menu, type=kind):
+            st.button("Plan only", key="plan-only", type="tertiary", on_click=_start, args=(True,))
+            st.button("Plans…", key="plans", type="tertiary", help=PLANS_HELP, on_click=_ask_for_plans)
 
 
 def _fill_task_of(trace: RunTrace | None) -> None:
@@ -241,11 +256,17 @@ def _fill_example(task: str) -> None:
 
 
 def _ask_for_plans() -> None:
+    _close_menu()
     st.session_state[PLANS_ASKED] = True
+
+
+def _close_menu() -> None:
+    st.session_state[_CHOSEN] = st.session_state.get(_CHOSEN, 0) + 1
 
 
 def _start(plan_only: bool) -> None:
     """Starts a run with what is chosen now, because a field may have changed with the click."""
+    _close_menu()
     task = st.session_state.get(TASK, "").strip()
     if not task:
         st.session_state[ERROR] = "There is no task yet: type one, or take an example."

@@ -1,4 +1,7 @@
-"""What a failed run offers, in one press each: another try, another Conductor, another pool, the settings."""
+"""What a failed run offers, in one press each: another try, another Conductor, another pool, the settings.
+
+The component shows it in its bar.
+"""
 
 from pathlib import Path
 
@@ -10,44 +13,58 @@ from conductor_core.run.request import RunRequest
 from conductor_core.run.trace import RunTrace
 from pages.components.app import address
 from pages.components.app.session import current
-from pages.components.app.widgets import fault_box
 from pages.components.run import settings
 from pages.components.run.preflight import SIMULATED
 from pages.components.run.settings import BUILT_IN_POOLS
 from pages.components.run.task_box import open_run, start
-from pages.components.style.formats import inert
 
 _FAULT = "way-out-fault"
-_MOST_POOLS = 2
-_SIMULATED_HELP = "Simulated workers know only the example tasks. The Conductor writes another plan for them."
 
 
-def ways_out(trace: RunTrace) -> None:
-    """Draws the buttons below the task of a run that failed. What is recorded of finished steps is reused."""
+def ways_out(trace: RunTrace) -> dict[str, str]:
+    """Returns what a run that failed offers beside another try, by the kind of the intent."""
     if trace.status != "failed" or not may_run_here(trace):
+        return {}
+    offers = {}
+    if asks_conductor(trace.root.workflow) and _conductor(trace) != settings.SHIPPED:
+        offers["way-conductor"] = "Plan with tiny"
+    if (pool := _other_pool(trace)) is not None:
+        offers["way-other-pool"] = f"Use pool {Path(pool).stem}"
+    if trace.pool.name != SIMULATED:
+        planned = trace.root.workflow is not None
+        offers["way-pool"] = "Use the simulated pool" if planned else "Simulate it, planned by tiny"
+    return {**offers, "way-settings": "Settings"}
+
+
+def take(trace: RunTrace, way: str) -> None:
+    """Does what ``ways_out`` offered. What is recorded of finished steps is reused. Call it before a drawing."""
+    if way not in ways_out(trace):
         return
-    if message := st.session_state.pop(_FAULT, None):
-        fault_box(message)
-    with st.container(horizontal=True, vertical_alignment="center", gap="xsmall", key="ways-out"):
-        st.caption("This run failed", width="content")
-        st.button("Try again", key="way-again", on_click=_begin, args=(trace, None, None))
-        if asks_conductor(trace.root.workflow) and _conductor(trace) != settings.SHIPPED:
-            st.button("Plan with tiny", key="way-conductor", on_click=_begin, args=(trace, settings.SHIPPED, None))
-        for number, pool in enumerate(_other_pools(trace)):
-            use = (trace, None, pool)
-            st.button(f"Use pool {inert(Path(pool).stem)}", key=f"way-pool-{number}", on_click=_begin, args=use)
-        if trace.pool.name != SIMULATED:
-            conductor = settings.SHIPPED if trace.root.workflow is None else None
-            use = (trace, conductor, SIMULATED)
-            label = "Simulate it, planned by tiny" if conductor else "Use the simulated pool"
-            st.button(label, key="way-pool", on_click=_begin, args=use, help=_SIMULATED_HELP)
-        st.button("Settings", key="way-settings", on_click=settings.open_)
+    if way == "way-settings":
+        settings.open_()
+    elif way == "way-conductor":
+        _begin(trace, settings.SHIPPED, None)
+    elif way == "way-other-pool":
+        _begin(trace, None, _other_pool(trace))
+    else:
+        _begin(trace, settings.SHIPPED if trace.root.workflow is None else None, SIMULATED)
 
 
-def _other_pools(trace: RunTrace) -> list[str]:
-    """Returns pool files of this machine other than the run's, as many as there is room for."""
+def fault() -> str | None:
+    """Returns why the last way out led nowhere, once."""
+    message: str | None = st.session_state.pop(_FAULT, None)
+    return message
+
+
+def try_again(trace: RunTrace) -> RunRequest:
+    """Returns the request of another try of a run that has no plan."""
+    return _request(trace, None, None)
+
+
+def _other_pool(trace: RunTrace) -> str | None:
+    """Returns the first pool file of this machine that is not the run's; None: there is none."""
     files = [ref for ref in settings.offered_pools() if ref not in BUILT_IN_POOLS]
-    return [ref for ref in files if Path(ref).stem != Path(trace.pool.name).stem][:_MOST_POOLS]
+    return next((ref for ref in files if Path(ref).stem != Path(trace.pool.name).stem), None)
 
 
 def _conductor(trace: RunTrace) -> str | None:

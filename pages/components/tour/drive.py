@@ -77,10 +77,12 @@ _MOST_RUNS_READ = 20
 
 
 def tour_button(trace: RunTrace | None) -> None:
-    """Draws what begins the tour, or goes on with it where it was left."""
+    """Draws what begins the tour where no run is shown, or goes on with it where it was left."""
     if st.session_state.get(_AT) is not None:
         return
     left = st.session_state.get(_LEFT) or _place_of(trace)
+    if trace is not None and left is None:
+        return
     label = "Take the tour" if left is None else "Resume tour"
     help_ = "One minute with simulated workers: a wrong answer, why it is wrong, and how it becomes right"
     icon = ":material/tour:"

@@ -106,7 +106,7 @@ STOPS = (
         "The answer is wrong",
         f"The train arrives at {RIGHT}, not at {WRONG}: the reasoner took 2.5 h for 2 h 50 min. Step {CHECK} was there "
         "to check it, and let it pass.",
-        (_LIVE, ".outcome"),
+        (_LIVE, ".bar"),
         5,
     ),
     Stop(
@@ -151,7 +151,7 @@ STOPS = (
         "second",
         "The right answer",
         f"The check now saw both solutions, recomputed them and corrected the mistake: {RIGHT}.",
-        (_LIVE, ".outcome"),
+        (_LIVE, ".bar"),
         5,
     ),
     Stop(

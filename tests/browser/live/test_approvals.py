@@ -46,7 +46,7 @@ def approve(page: Page, what: str) -> None:
 
 
 def status(page: Page) -> Locator:
-    return page.locator(".strip .pill").first
+    return page.locator(".bar .status")
 
 
 def test_the_plan_is_approved_with_a_note(app: App, open_page: OpenPage) -> None:
@@ -108,7 +108,7 @@ def test_denied_with_a_reason(app: App, open_page: OpenPage) -> None:
 def test_an_edited_step_is_approved_in_a_second_browser(app: App, open_page: OpenPage) -> None:
     run_id = gated(app, "step:1")
     first, second = open_page(app.run_url(run_id)), open_page(app.run_url(run_id))
-    first.get_by_role("button", name="Edit plan").click()
+    first.get_by_role("button", name="Change a step").click()
     field = first.get_by_role("textbox", name="Instruction of step 1")
     field.fill("Solve it twice.")
     field.press("Control+Enter")

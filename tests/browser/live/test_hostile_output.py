@@ -87,12 +87,12 @@ def test_hostile_output_is_shown_and_does_nothing(app: App, open_page: Callable[
     page.goto(app.run_url("hostile"))
     expect(page.locator('.pane[data-step="0"] .prose')).to_contain_text("<script>window.pwned = 1</script>")
     _append(app, events[-3:])
-    expect(page.locator(".outcome")).to_contain_text("Title <script>")
-    for tab in ("Output", "Saw", "Messages", "Cost", "Edit"):
-        page.locator(".inspector").get_by_role("tab", name=tab).click()
+    expect(page.locator(".bar")).to_contain_text("Title <script>")
+    for tab in ("Output", "What it saw", "Messages", "Cost", "Edit"):
+        page.locator(".inspector").get_by_role("tab", name=tab, exact=True).click()
     page.locator(".plan-button").click()
     for tab in ("Plan", "Prompt", "Cost"):
-        page.locator(".inspector").get_by_role("tab", name=tab).click()
+        page.locator(".inspector").get_by_role("tab", name=tab, exact=True).click()
     prose = page.locator('.pane[data-step="0"] .prose')
     expect(prose).to_contain_text("⟨U+001B⟩[31mred")
     expect(prose).to_contain_text("⟨U+202E⟩gnp.exe")

@@ -46,14 +46,14 @@ def test_a_run_streams_and_ends_with_its_answer(app: App, open_page: OpenPage, s
     expect(page.locator(".pane")).to_have_count(5)
     expect(page.get_by_text("Simulated workers")).to_be_visible()
     expect(page.locator('.pane[data-status="running"] .prose.streaming').first).to_be_visible()
-    expect(page.locator(".strip .pill").first).to_contain_text("Completed 5 of 5")
-    expect(page.locator(".outcome")).to_contain_text("13:37")
+    expect(page.locator(".bar .status")).to_contain_text("Completed 5 of 5")
+    expect(page.locator(".bar")).to_contain_text("13:37")
     assert page.evaluate(CARD_CENTRES)["painted"] > 10_000
 
 
 def test_a_node_of_the_canvas_opens_its_step(app: App, open_page: OpenPage, start_run: StartRun) -> None:
     page = open_page(app.run_url(start_run()))
-    expect(page.locator(".strip .pill").first).to_contain_text("Completed")
+    expect(page.locator(".bar .status")).to_contain_text("Completed")
     canvas = page.locator(".graph-canvas canvas")
     box = canvas.bounding_box()
     assert box is not None
@@ -65,7 +65,7 @@ def test_a_node_of_the_canvas_opens_its_step(app: App, open_page: OpenPage, star
 
 def test_the_keyboard_goes_where_the_mouse_can(app: App, open_page: OpenPage, start_run: StartRun) -> None:
     page = open_page(app.run_url(start_run()))
-    expect(page.locator(".strip .pill").first).to_contain_text("Completed")
+    expect(page.locator(".bar .status")).to_contain_text("Completed")
     page.get_by_label("Step 0, planner, done, reads nothing").focus()
     page.keyboard.press("ArrowRight")
     page.keyboard.press("ArrowRight")
@@ -74,7 +74,7 @@ def test_the_keyboard_goes_where_the_mouse_can(app: App, open_page: OpenPage, st
     page.keyboard.press("Enter")
     expect(page.locator(".inspector h3")).to_have_text("Step 3 · verifier")
     expect(page.locator(".inspector h3")).to_be_focused()
-    page.get_by_role("tab", name="Saw").focus()
+    page.get_by_role("tab", name="What it saw").focus()
     page.keyboard.press("End")
     expect(page.get_by_role("tab", name="Edit")).to_be_focused()
     assert (
@@ -86,20 +86,34 @@ def test_the_inspector_says_what_a_step_saw_and_what_was_withheld(
     app: App, open_page: OpenPage, start_run: StartRun
 ) -> None:
     page = open_page(app.run_url(start_run()))
-    expect(page.locator(".strip .pill").first).to_contain_text("Completed")
+    expect(page.locator(".bar .status")).to_contain_text("Completed")
     page.get_by_label(re.compile("Step 4, writer")).click()
     inspector = page.locator(".inspector")
-    expect(inspector.locator(".shared")).to_have_count(1)
-    expect(inspector.locator(".shared")).to_contain_text("from 3 · verifier")
-    expect(inspector.locator(".withheld")).to_contain_text("Withheld: 3 outputs")
+    read, held = inspector.locator(".got"), inspector.locator(".held:not(.absent)")
+    expect(read).to_have_count(1)
+    expect(read).to_contain_text("3 · verifier")
+    trace = app.store.trace(page.url.split("run=")[1])[0]
+    # All of it can be read here, and a press on it stays here.
+    read.get_by_text("Answer: 13:37").click()
+    expect(inspector.locator("h3")).to_have_text("Step 4 · writer")
+    expect(held).to_have_count(3)
+    held.first.get_by_role("button", name="Show what it missed").click()
+    expect(held.first.locator(".prose")).to_contain_text(trace.steps[0].output.splitlines()[-1].strip("*` "))
+    held.first.get_by_role("button", name="Fold").click()
+    expect(held.first.locator(".prose")).to_be_hidden()
     expect(inspector.locator(".absent")).to_have_count(0)
+    read.get_by_role("button", name="3 · verifier").click()
+    expect(inspector.locator("h3")).to_have_text("Step 3 · verifier")
     # Step 2 ran beside step 1, which its access list does not grant either: nothing was kept from it.
     page.get_by_label(re.compile("Step 2, calculator")).click()
-    expect(inspector.locator(".withheld")).to_have_text(re.compile("^Withheld: nothing. (\\d+) of \\1 earlier tokens"))
-    expect(inspector.locator(".absent")).to_have_text("Not there yet when it started: 1 · reasoner")
+    expect(inspector.locator(".section").first).to_have_text(
+        re.compile("^It read1 of 1 earlier output · (\\d+) of \\1 tok")
+    )
+    expect(held).to_have_count(0)
+    expect(inspector.locator(".section").last).to_have_text("Not there yet when it started")
+    expect(inspector.locator(".absent")).to_contain_text("1 · reasoner")
     page.get_by_label(re.compile("Step 4, writer")).click()
     inspector.get_by_role("tab", name="Messages").click()
-    trace = app.store.trace(page.url.split("run=")[1])[0]
     expect(inspector.locator(".message pre").last).to_have_text(trace.steps[4].messages[-1].text)
     inspector.get_by_role("tab", name="Cost").click()
     expect(inspector).to_contain_text(f"{trace.steps[4].usage.output_tokens} tok")
@@ -125,7 +139,7 @@ def test_what_a_remote_conductor_writes_before_its_plan_is_seen_at_once(app: App
         expect(page.get_by_text("The Conductor writes before its plan, 70 tokens so far")).to_be_visible()
         expect(page.get_by_text(prose.strip()).first).to_be_visible()
         aside.submit(app.engine.cancel, run_id, local_caller("page")).result()
-        expect(page.locator(".strip .pill").first).to_contain_text("Cancelled")
+        expect(page.locator(".bar .status")).to_contain_text("Cancelled")
         expect(page.get_by_text("tokens so far")).to_have_count(0)
 
 
@@ -141,7 +155,7 @@ def test_a_reload_and_a_second_browser_show_the_same_run_in_flight(
         expect(each.locator(".pane")).to_have_count(5)
     trace = app.engine.wait(url.split("run=")[1], 60)
     for each in (page, second):
-        expect(each.locator(".strip .pill").first).to_contain_text("Completed 5 of 5")
+        expect(each.locator(".bar .status")).to_contain_text("Completed 5 of 5")
         for key, step in enumerate(trace.steps):
             shown = each.locator(f'.pane[data-step="{key}"] .prose')
             expect(shown).to_contain_text(step.output.splitlines()[-1].replace("**", "").replace("`", "").strip())
@@ -155,7 +169,7 @@ PLACES = """
     const { offsetLeft, offsetTop, offsetWidth, offsetHeight } = each
     return [part, offsetLeft, offsetTop, offsetWidth, offsetHeight]
   })
-  const parts = [".strip", ".outcome", ".map", ".graph-canvas", ".graph-footer", ".panes", ".pane", ".inspector"]
+  const parts = [".bar", ".map", ".graph-canvas", ".graph-footer", ".lower-line", ".panes", ".pane", ".inspector"]
   return [host.getBoundingClientRect().top, ...parts.flatMap(places)]
 }
 """
@@ -168,7 +182,7 @@ def test_live_updates_and_the_end_move_nothing(
     page = open_page(app.run_url(start_run()), width=width, height=height)
     expect(page.locator('.pane[data-status="running"]').first).to_be_visible()
     before = page.evaluate(PLACES)
-    expect(page.locator(".strip .pill").first).to_contain_text("Completed")
+    expect(page.locator(".bar .status")).to_contain_text("Completed")
     expect(page.locator(".conclusion")).to_have_text("13:37")
     assert page.evaluate(PLACES) == before
 
@@ -180,7 +194,7 @@ def test_a_run_of_another_engine_can_be_cancelled_from_the_page(
     slow = EngineHost(app.store.log, Settings(rehearsal_tokens_per_s=4), app.store)
     page = open_page(app.run_url(start_run(host=slow)))
     page.get_by_role("button", name="Cancel", exact=True).click()
-    expect(page.locator(".strip .pill").first).to_contain_text("Cancelled")
+    expect(page.locator(".bar .status")).to_contain_text("Cancelled")
     expect(page.get_by_text("Cancelled from this page")).to_be_visible()
     with ThreadPoolExecutor(1) as aside:
         aside.submit(slow.close).result()
@@ -193,9 +207,9 @@ def test_a_cancellation_that_is_refused_is_told(app: App, open_page: OpenPage, s
     page.route("**/api/runs/*/cancel", lambda route: route.fulfill(status=404, body="{}"))
     page.get_by_role("button", name="Cancel", exact=True).click()
     expect(page.locator(".notice-line")).to_contain_text("could not be cancelled")
-    expect(page.locator(".strip .pill").first).to_contain_text("Running")
+    expect(page.locator(".bar .status")).to_contain_text("Running")
     slow.cancel(run_id, local_caller("cli"))
-    expect(page.locator(".strip .pill").first).to_contain_text("Cancelled")
+    expect(page.locator(".bar .status")).to_contain_text("Cancelled")
     with ThreadPoolExecutor(1) as aside:
         aside.submit(slow.close).result()
 
@@ -217,7 +231,7 @@ def test_light_and_dark_take_the_pages_colours(app: App, open_page: OpenPage, st
         page = open_page(url, dark=dark)
         root = page.locator(".live-workflow")
         expect(root).to_have_attribute("data-theme", "dark" if dark else "light")
-        expect(page.locator(".strip .pill").first).to_contain_text("Completed")
+        expect(page.locator(".bar .status")).to_contain_text("Completed")
         ratio = page.evaluate(CONTRAST)
         assert min(ratio.values()) >= 4.5, ratio
 
@@ -282,10 +296,10 @@ def test_a_broken_connection_comes_back_with_nothing_lost_or_doubled(
     page.route_web_socket(re.compile("/live$"), break_after_a_while)
     run_id = start_run()
     page.goto(app.run_url(run_id))
-    expect(page.locator(".strip .pill").first).to_contain_text("Completed 5 of 5")
+    expect(page.locator(".bar .status")).to_contain_text("Completed 5 of 5")
     trace = app.store.trace(run_id)[0]
     whole = open_page(app.run_url(run_id))
-    expect(whole.locator(".strip .pill").first).to_contain_text("Completed 5 of 5")
+    expect(whole.locator(".bar .status")).to_contain_text("Completed 5 of 5")
     for key in range(len(trace.steps)):
         prose = f'.pane[data-step="{key}"] .prose'
         expect(page.locator(prose)).to_have_text(whole.locator(prose).inner_text(), use_inner_text=True)
@@ -309,11 +323,11 @@ def test_a_run_whose_end_could_not_be_written_is_shown_as_failed(
     page = open_page("about:blank")
     page.route_web_socket(re.compile("/live$"), stop)
     page.goto(app.run_url(run_id))
-    expect(page.locator(".strip .pill").first).to_have_text("✕ Failed 1 of 5")
+    expect(page.locator(".bar .status")).to_have_text("✕ Failed 1 of 5")
     expect(page.get_by_role("button", name="Cancel", exact=True)).to_be_hidden()
-    expect(page.get_by_role("button", name="Edit plan")).to_be_disabled()
-    expect(page.locator(".outcome")).to_contain_text("no space left for the database")
-    expect(page.locator(".outcome")).to_contain_text("then resume the run")
+    expect(page.get_by_role("button", name="Change a step")).to_be_disabled()
+    expect(page.locator(".bar")).to_contain_text("no space left for the database")
+    expect(page.locator(".bar")).to_contain_text("then resume the run")
 
 
 def test_another_run_takes_the_place_of_the_first(app: App, open_page: OpenPage, start_run: StartRun) -> None:
@@ -327,7 +341,7 @@ def test_another_run_takes_the_place_of_the_first(app: App, open_page: OpenPage,
     expect(page.locator(".pane")).to_have_count(5)
     page.goto(app.run_url(second))
     expect(page.locator(".pane")).to_have_count(1)
-    expect(page.locator(".outcome")).to_contain_text("W")
+    expect(page.locator(".bar")).to_contain_text("W")
 
 
 PATIENCE_S = 90.0
@@ -376,7 +390,7 @@ def test_a_pane_follows_its_text_and_then_shows_its_beginning_unless_one_reads_e
             line.evaluate("line => { line.tabIndex = -1; line.focus() }")
         _grows(page, body)
         app.engine.cancel(run_id, local_caller("page"))
-        expect(page.locator(".strip .pill").first).to_contain_text("Cancelled")
+        expect(page.locator(".bar .status")).to_contain_text("Cancelled")
         expect(page.locator(".pane .notice")).to_contain_text("what had arrived is kept")
     if moved in ("nowhere", "by itself"):
         expect(page.locator(".pane-body")).to_have_js_property("scrollTop", 0)

@@ -36,7 +36,7 @@ def test_loading_reading_and_writing_are_told_where_their_text_will_stand(
     _append(app, ev.PlanProgress(run_id=RUN, progress=reading))
     expect(graph).to_have_text("The Conductor: Reading the prompt, 380 of 1,520 tok · 26/s · about 45 s left…")
     expect(page.locator(".inspector")).to_contain_text("Reading the prompt, 380 of 1,520 tok · 26/s · about 45 s left…")
-    expect(page.locator(".strip")).to_contain_text("the Conductor is reading its prompt")
+    expect(page.locator(".bar")).to_contain_text("the Conductor is reading its prompt")
     thinking = Progress(phase="thinking", done=20, total=1024, per_s=1.52, left_s=85.5)
     thought = ev.PlanDelta(run_id=RUN, text="This is one sum.")
     _append(app, thought, ev.PlanProgress(run_id=RUN, progress=thinking))

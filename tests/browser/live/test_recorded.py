@@ -58,7 +58,7 @@ def test_from_the_first_page_to_the_answer_of_the_first_run(first_start: App, op
     page.reload()
     expect(label).to_have_text(f"{SAID}stopped")
     assert stood != _clock(page), "it shows the end, not where it was stopped"
-    expect(page.locator(".outcome-title")).to_have_text("Answer")
+    expect(page.locator(".bar .title")).to_have_text("Answer")
     page.get_by_role("button", name="Play", exact=True).click()
     expect(label).to_have_text(f"{SAID}replaying")
 
@@ -75,9 +75,9 @@ def test_from_the_first_page_to_the_answer_of_the_first_run(first_start: App, op
     assert _graph(page) == place
     expect(page.locator(".recorded")).to_be_hidden()
     expect(status(page)).to_contain_text("Completed")
-    expect(page.locator(".timeline")).to_be_visible()
+    expect(page.locator(".timeline-row").first).to_be_attached()
     # The answer comes first: its conclusion in letters of its own, before the graph and the working.
-    order = ".outcome .conclusion, .outcome-body, .map, .pane"
+    order = ".bar .conclusion, .bar .sentence, .map, .pane"
     first, *_ = page.locator(order).evaluate_all("parts => parts.map((part) => part.className)")
     assert "conclusion" in first
     assert _graph(page) == place, "neither the run nor its answer moves it"
@@ -88,12 +88,12 @@ def test_who_asked_for_less_motion_sees_the_end_and_opens_the_run(first_start: A
     page.emulate_media(reduced_motion="reduce")
     page.goto(f"{first_start.url}/run")
     expect(page.locator(".recorded .pill")).to_have_text(f"{SAID}stopped")
-    expect(page.locator(".outcome-title")).to_have_text("Answer")
+    expect(page.locator(".bar .title")).to_have_text("Answer")
     page.get_by_role("button", name="Open this run").click()
     page.wait_for_url(re.compile("run="))
     expect(status(page)).to_contain_text("Completed")
-    expect(page.locator(".strip").get_by_text("Recorded", exact=True)).to_be_visible()
-    expect(page.locator(".strip").get_by_text("Simulated workers")).to_be_visible()
-    expect(page.get_by_role("button", name="Edit plan")).to_be_enabled()
+    expect(page.locator(".bar").get_by_text("Recorded", exact=True)).to_be_visible()
+    expect(page.locator(".bar").get_by_text("Simulated workers")).to_be_visible()
+    expect(page.get_by_role("button", name="Change a step")).to_be_enabled()
     page.get_by_role("link", name="History").click()
     expect(page.get_by_role("link", name="recorded · ")).to_have_count(3)

@@ -95,7 +95,7 @@ def test_by_keyboard_alone_a_person_reaches_a_moment_and_comes_back(
 ) -> None:
     page = open_page(kept())
     expect(status(page)).to_contain_text("Completed 3 of 3")
-    before = page.locator(".outcome").inner_text()
+    before = page.locator(".bar").inner_text()
     _opened(page)
     expect(status(page)).to_contain_text("Running · planning")
     expect(page.locator(".pane")).to_have_count(0)
@@ -105,8 +105,8 @@ def test_by_keyboard_alone_a_person_reaches_a_moment_and_comes_back(
     page.keyboard.press("ArrowRight")
     expect(page.locator('.pane[data-step="0"] .prose')).to_have_text("forty-two")
     expect(page.locator('.pane[data-step="2"]')).to_have_attribute("data-status", "waiting")
-    expect(page.locator(".strip .tokens")).to_have_text("25 tokens")
-    expect(page.locator(".strip .cost")).to_have_text("$0.5000")
+    expect(page.locator(".bar .tokens")).to_have_text("25 tokens")
+    expect(page.locator(".bar .cost")).to_have_text("$0.5000")
     page.keyboard.press("ArrowLeft")
     expect(page.locator('.pane[data-step="0"]')).to_have_attribute("data-status", "running")
     page.keyboard.press("End")
@@ -115,7 +115,7 @@ def test_by_keyboard_alone_a_person_reaches_a_moment_and_comes_back(
     page.keyboard.press("Escape")
     expect(page.get_by_role("group", name="Replay")).to_be_hidden()
     expect(page.get_by_role("button", name=re.compile("^▶ Replay"))).to_be_focused()
-    assert page.locator(".outcome").inner_text() == before
+    assert page.locator(".bar").inner_text() == before
     assert "at=" not in page.url
 
 
@@ -194,7 +194,7 @@ def test_a_replay_offers_nothing_that_would_change_the_run_and_moves_nothing(
     place = page.locator(".map").bounding_box()
     height = page.locator(".live-workflow").bounding_box()
     _opened(page)
-    for name in ("Edit plan", "Share", "Cancel"):
+    for name in ("Change a step", "Share", "Cancel"):
         expect(page.get_by_role("button", name=name, exact=True)).to_be_hidden()
     for key in ("Home", *["ArrowRight"] * 9):
         page.keyboard.press(key)
@@ -204,7 +204,7 @@ def test_a_replay_offers_nothing_that_would_change_the_run_and_moves_nothing(
         assert page.locator(".map").bounding_box() == place
     assert page.locator(".live-workflow").bounding_box() == height
     page.keyboard.press("Escape")
-    expect(page.get_by_role("button", name="Edit plan")).to_be_visible()
+    expect(page.get_by_role("button", name="Change a step")).to_be_visible()
     assert page.evaluate("window.shift") < 0.02
 
 

@@ -70,8 +70,8 @@ def test_the_file_shows_and_plays_the_run_and_asks_for_nothing(open_file: OpenFi
     expect(page.get_by_role("heading", name="What is 6 times 7?")).to_be_visible()
     expect(page.locator("body > header")).to_contain_text("An unsigned copy")
     expect(page.locator("body > header")).to_contain_text("Its workers are simulated.")
-    expect(page.locator(".strip .pill").first).to_contain_text("Completed 3 of 3")
-    for name in ("Edit plan", "Share", "Cancel"):
+    expect(page.locator(".bar .status")).to_contain_text("Completed 3 of 3")
+    for name in ("Change a step", "Share", "Cancel"):
         expect(page.get_by_role("button", name=name, exact=True)).to_be_hidden()
     page.get_by_role("button", name="▶ Replay").focus()
     page.keyboard.press("Enter")
@@ -83,7 +83,7 @@ def test_the_file_shows_and_plays_the_run_and_asks_for_nothing(open_file: OpenFi
     page.keyboard.press("Home")
     expect(page.locator(".pane")).to_have_count(0)
     page.keyboard.press("Escape")
-    expect(page.locator(".strip .pill").first).to_contain_text("Completed 3 of 3")
+    expect(page.locator(".bar .status")).to_contain_text("Completed 3 of 3")
     assert asked == []
 
 
@@ -100,8 +100,8 @@ def test_a_hundred_hostile_strings_do_nothing(open_file: OpenFile) -> None:
     expect(page.locator(".pane")).to_have_count(10)
     for at in range(10):
         page.locator(f'.twin [data-step="{at}"]').click()
-        for tab in ("Output", "Saw", "Messages"):
-            page.locator(".inspector").get_by_role("tab", name=tab).click()
+        for tab in ("Output", "What it saw", "Messages"):
+            page.locator(".inspector").get_by_role("tab", name=tab, exact=True).click()
     page.locator(".plan-button").click()
     page.get_by_role("button", name="▶ Replay").click()
     page.locator(".speed").select_option("20")

@@ -143,7 +143,13 @@ def choose(field: Locator, name: str) -> None:
 
 def status(page: Page) -> Locator:
     """The pill that says how the run stands."""
-    return page.locator(".strip .pill").first
+    return page.locator(".bar .status")
+
+
+def begin_by_menu(page: Page, name: str) -> None:
+    """Presses what stands in the menu beside Run."""
+    page.get_by_role("button", name="More ways to begin").click()
+    page.get_by_role("button", name=name, exact=True).click()
 
 
 def run_of(page: Page, app: App) -> RunTrace:

@@ -35,14 +35,14 @@ def test_an_unknown_cost_is_unknown_while_the_run_goes_on_and_what_is_known_is_a
 ) -> None:
     run_id, rest = begun(app, REMOTE)
     page = open_page(app.run_url(run_id))
-    cost = page.locator(".strip .cost")
+    cost = page.locator(".bar .cost")
     expect(cost).to_have_text("cost unknown")
     ended = rest[-1].model_copy(update={"cost_usd": None, "at_list_price": False})
     append(app, *rest[:-1], ended, step_started(run_id, 0, 30), step_completed(run_id, 0, "42", 40, cost_usd=0.0123))
     expect(cost).to_have_text("at least $0.0123")
     append(app, step_started(run_id, 1, 50), step_completed(run_id, 1, "42", 60, cost_usd=0.0))
     append(app, run_completed(run_id, "42", 100).model_copy(update={"cost_usd": None}))
-    expect(page.locator(".strip .pill").first).to_contain_text("Completed")
+    expect(page.locator(".bar .status")).to_contain_text("Completed")
     expect(cost).to_have_text("at least $0.0123")
     expect(cost).to_have_attribute(
         "title", "What this run itself spent, Conductor and workers: the price of a part is unknown"
@@ -58,7 +58,7 @@ def test_an_unknown_cost_is_unknown_while_the_run_goes_on_and_what_is_known_is_a
 def test_a_priced_conductor_is_counted_as_it_writes_and_stands_in_its_own_tab(app: App, open_page: OpenPage) -> None:
     run_id, rest = begun(app, REMOTE.model_copy(update={"usd_per_mtok": Price(input=1000.0, output=10_000.0)}))
     page = open_page(app.run_url(run_id))
-    cost = page.locator(".strip .cost")
+    cost = page.locator(".bar .cost")
     expect(cost).to_have_text("$0.0310")  # 1 token read and 3 written, by estimate
     usage = Usage(input_tokens=10, output_tokens=5)
     ended = rest[-1].model_copy(update={"usage": usage, "cost_usd": 0.06, "at_list_price": True})

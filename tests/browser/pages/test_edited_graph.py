@@ -64,7 +64,7 @@ def page(app: App, open_page: OpenPage, source: RunTrace) -> Page:
     page.goto(app.run_url(source.run_id))
     expect(status(page)).to_contain_text("Completed 4 of 4")
     page.get_by_label(re.compile("Step 1, reasoner")).click()
-    page.get_by_role("button", name="Edit plan").click()
+    page.get_by_role("button", name="Change a step").click()
     expect(instruction(page, 1)).to_be_visible()
     paints(page, "1 · reasoner", without="~ changed")
     return page
@@ -193,7 +193,7 @@ def test_who_takes_all_back_or_leaves_sees_the_run_again(page: Page) -> None:
             expect(instruction(page, 1)).to_have_value(PLAN[1][1])
     expect(page.locator(".st-key-plan-editor")).to_have_count(0)
     # The draft is kept, and so is its drawing.
-    page.get_by_role("button", name="Edit plan").click()
+    page.get_by_role("button", name="Change a step").click()
     paints(page, "~ changed")
 
 

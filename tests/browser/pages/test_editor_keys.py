@@ -28,7 +28,7 @@ def page(app: App, open_page: OpenPage, source: RunTrace) -> Page:
     page = open_page(app.run_url(source.run_id))
     expect(status(page)).to_contain_text("Completed 2 of 2")
     page.get_by_label(re.compile("Step 1, reasoner")).click()
-    page.get_by_role("button", name="Edit plan").click()
+    page.get_by_role("button", name="Change a step").click()
     expect(instruction(page)).to_be_visible()
     return page
 

@@ -42,7 +42,7 @@ def source(make_run: Make) -> RunTrace:
 def open_editor(page: Page) -> None:
     """Opens the editor by keyboard."""
     expect(status(page)).to_contain_text("Completed 4 of 4")
-    edit = page.get_by_role("button", name="Edit plan")
+    edit = page.get_by_role("button", name="Change a step")
     expect(edit).to_be_enabled()
     edit.focus()
     page.keyboard.press("Enter")
@@ -84,7 +84,7 @@ def test_by_keyboard_alone_access_and_order_are_edited_undone_redone_and_run(
     close = page.get_by_role("button", name="Close", exact=True)
     close.focus()
     page.keyboard.press("Enter")
-    expect(page.get_by_role("button", name="Edit plan")).to_be_focused()
+    expect(page.get_by_role("button", name="Change a step")).to_be_focused()
     open_editor(page)
     choose_step(page, 3)
     page.keyboard.press("g")

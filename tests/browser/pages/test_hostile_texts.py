@@ -81,8 +81,8 @@ def test_ten_thousand_hostile_strings_do_nothing_on_any_page(
         page.goto(f"{app.url}/{address}")
         expect(page.get_by_text("evil.example").or_(page.get_by_text("pwned")).first).to_be_attached()
         if where == "a finished run":
-            for tab in ("Output", "Saw", "Messages", "Cost", "Edit"):
-                page.locator(".inspector").get_by_role("tab", name=tab).click()
+            for tab in ("Output", "What it saw", "Messages", "Cost", "Edit"):
+                page.locator(".inspector").get_by_role("tab", name=tab, exact=True).click()
         if where == "a run that waits":
             expect(page.get_by_text("Waits for your approval").first).to_be_attached()
         nothing_happened(page, foreign, where)

@@ -98,11 +98,13 @@ def test_an_image_is_brought_seen_by_its_step_and_shown(
     is_drawn(shown(page))
     page.get_by_role("textbox", name="Task", exact=True).fill("What is it?")
     page.locator(".st-key-run button").click()
-    expect(page.locator(".strip .pill").first).to_contain_text("Completed")
+    expect(page.locator(".bar .status")).to_contain_text("Completed")
     (call,) = [each for each in provider.calls[before:] if each.model == "eye" and each.body]
     assert [part["type"] for part in call.messages[-1]["content"]] == ["image_url", "text"]
-    page.get_by_role("tab", name="Saw").or_(page.get_by_role("button", name=re.compile("^Step 0"))).first.click()
-    page.get_by_role("tab", name="Saw").click()
+    page.get_by_role("tab", name="What it saw").or_(
+        page.get_by_role("button", name=re.compile("^Step 0"))
+    ).first.click()
+    page.get_by_role("tab", name="What it saw").click()
     is_drawn(page.locator(".pictures img"))
     expect(page.locator(".pictures figcaption")).to_contain_text("PNG · 400 × 300")
     page.get_by_role("tab", name="Messages").click()

@@ -62,11 +62,11 @@ def test_a_run_without_a_whole_answer_says_so_everywhere(
 ) -> None:
     run_id = ended(app, status, output, **fields)
     page = open_page(app.run_url(run_id), width=1280, height=720)
-    expect(page.locator(".strip .pill").first).to_contain_text(pill)
-    expect(page.locator(".outcome")).to_have_class("card outcome declined")
-    expect(page.locator(".outcome-title")).to_have_text(title)
+    expect(page.locator(".bar .status")).to_contain_text(pill)
+    expect(page.locator(".bar")).to_have_class("card bar declined")
+    expect(page.locator(".bar .title")).to_have_text(title)
     expect(page.locator(".conclusion")).to_have_text(conclusion)
-    expect(page.locator(".outcome .hint")).to_contain_text(hint)
+    expect(page.locator(".bar .hint")).to_contain_text(hint)
     expect(page.locator(".go-on")).to_have_text("▶ Ask again")
     if fields.get("tool_calls"):
         expect(page.locator("[data-step='1'].pane")).to_contain_text('it called the tool search with {"q": 1}')
@@ -104,7 +104,7 @@ def test_a_model_that_is_being_loaded_is_said_to_be_at_step_and_plan(app: App, o
     waits = PlanRetried(run_id=run_id, at_ms=7, error_code="ConductorLoading", error="(503): Loading model", **loading)
     append(app, created(run_id), first, waits)
     page = open_page(app.run_url(run_id), width=1280, height=720)
-    expect(page.locator(".strip")).to_contain_text("the Conductor’s server is loading its model")
+    expect(page.locator(".bar")).to_contain_text("the Conductor’s server is loading its model")
     again = StepRetried(
         run_id=run_id, at_ms=35, path=(0,), error_code="WorkerLoading", error="503 (Loading model)", **loading
     )
@@ -121,7 +121,7 @@ def test_a_wait_that_a_server_asks_for_is_said_at_step_and_plan(app: App, open_p
     append(app, created(run_id), first)
     append(app, PlanRetried(run_id=run_id, at_ms=7, error_code="ConductorRateLimited", **busy))
     page = open_page(app.run_url(run_id), width=1280, height=720)
-    expect(page.locator(".strip")).to_contain_text("the Conductor’s server failed and is asked again after 20.0 s")
+    expect(page.locator(".bar")).to_contain_text("the Conductor’s server failed and is asked again after 20.0 s")
     expect(page.locator(".inspector")).to_contain_text("it limits requests, 429; asked again after 20.0 s")
     again = StepRetried(run_id=run_id, at_ms=35, path=(0,), error_code="WorkerRateLimited", **busy)
     append(app, *rest, step_started(run_id, 0, 30), again)
@@ -135,6 +135,6 @@ def test_the_advice_is_about_what_went_wrong(app: App, open_page: OpenPage) -> N
     end = RunFailed(run_id=run_id, at_ms=50, error_code=code, error=error, duration_ms=50)
     append(app, created(run_id), *planned(run_id), step_started(run_id, 0, 30), failed, end)
     page = open_page(app.run_url(run_id), width=1280, height=720)
-    for part in (page.locator(".outcome .hint"), page.locator("[data-step='0'].pane")):
+    for part in (page.locator(".bar .hint"), page.locator("[data-step='0'].pane")):
         expect(part).to_contain_text("longer context")
-    expect(page.locator(".outcome .hint")).not_to_contain_text("environment variable")
+    expect(page.locator(".bar .hint")).not_to_contain_text("environment variable")

@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Page, Route, expect
 
 from tests.browser.conftest import App
-from tests.browser.pages.conftest import TASK, Make, run_of, status
+from tests.browser.pages.conftest import TASK, Make, begin_by_menu, run_of, status
 from tests.support.provider import ScriptedProvider
 
 OpenPage = Callable[..., Page]
@@ -79,7 +79,7 @@ def test_a_worker_left_out_is_in_no_plan(app: App, open_page: OpenPage) -> None:
     expect(page.get_by_text("6 of 7 workers, without planner")).to_be_visible()
     page.get_by_role("button", name="Symbol of tungsten").click()
     expect(page.get_by_label("Task", exact=True)).to_have_value(re.compile("tungsten"))
-    page.get_by_role("button", name="Plan only").click()
+    begin_by_menu(page, "Plan only")
     page.wait_for_url(re.compile("run="))
     expect(status(page)).to_contain_text("Plan")
     pool = run_of(page, app).pool
@@ -103,9 +103,9 @@ def test_every_page_fits_1280_px_and_follows_the_theme(
 ) -> None:
     run = make_run()
     page = open_page(app.run_url(run.run_id), dark=dark, width=1280)
-    expect(page.locator(".timeline-row").last).to_be_visible()
+    expect(page.locator(".timeline-row").last).to_be_attached()
     _fits(page, dark)
-    page.get_by_role("button", name="Edit plan").click()
+    page.get_by_role("button", name="Change a step").click()
     expect(page.locator(".st-key-plan-editor")).to_be_visible()
     _fits(page, dark)
     for link, shown in (
@@ -171,7 +171,7 @@ def test_hostile_text_does_nothing_on_any_page(app: App, open_page: OpenPage, ma
     page.get_by_label("Task", exact=True).fill(TASK)
     page.get_by_label("Task", exact=True).blur()
     expect(page.get_by_text("The task of the run below")).to_contain_text("<script>window.pwned=1</script>")
-    page.get_by_role("button", name="Edit plan").click()
+    page.get_by_role("button", name="Change a step").click()
     page.locator('[class*="st-key-edit-row-0"] button').first.click()
     expect(page.locator('[class*="st-key-edit-row-0"]')).to_contain_text("<script>window.pwned=1</script>")
     assert page.evaluate("window.pwned") is None

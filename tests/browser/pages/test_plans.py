@@ -44,6 +44,7 @@ def press(page: Page, button: Locator, key: str = "Enter") -> None:
 
 
 def ask_for_plans(page: Page, kind: str) -> None:
+    press(page, page.get_by_role("button", name="More ways to begin"))
     press(page, page.get_by_role("button", name="Plans…"))
     expect(dialog(page)).to_be_visible()
     press(page, dialog(page).get_by_role("radio", name=kind), "Space")

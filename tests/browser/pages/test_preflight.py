@@ -83,5 +83,5 @@ def test_a_conductor_that_does_not_answer_and_a_blind_budget_are_said(
 
 def test_simulated_workers_need_no_pre_flight(app: App, open_page: OpenPage) -> None:
     page = open_page(app.url)
-    expect(page.get_by_role("button", name="Plan only")).to_be_visible()
+    expect(page.get_by_role("button", name="More ways to begin")).to_be_visible()
     expect(page.locator(".st-key-key-notice")).to_have_count(0)

@@ -47,7 +47,7 @@ def test_task_and_outputs_read_from_the_right(
     pane = page.locator(".pane .prose")
     assert [direction(paragraph) for paragraph in pane.locator("p").all()] == ["rtl", "ltr", "rtl"]
     assert direction(pane.locator("ul")) == "rtl", "bullets stand on the right"
-    page.get_by_role("tab", name="Output").click()
+    page.get_by_role("tab", name="Output", exact=True).click()
     inspector = page.locator(".inspector .prose")
     assert direction(inspector.locator("p").first) == "rtl"
     box = page.get_by_label("Task", exact=True)

@@ -14,7 +14,7 @@ from conductor_core.settings import Settings
 from conductor_core.workflow.parser import parse_workflow_file
 from storage import open_store
 from tests.browser.conftest import App
-from tests.browser.pages.conftest import TASK, Make, begin_here, choose, run_of, runs_in, status
+from tests.browser.pages.conftest import TASK, Make, begin_by_menu, begin_here, choose, run_of, runs_in, status
 
 OpenPage = Callable[..., Page]
 TASK_FIELD = "Task"
@@ -48,7 +48,7 @@ def test_a_typed_task_is_planned_drawn_streamed_and_answered(app: App, open_page
     assert trace.conductor is not None
     assert trace.conductor.name == "tiny"
     expect(page.locator(".pane")).to_have_count(len(list(trace.walk())))
-    expect(page.locator(".outcome-title")).to_have_text("Answer")
+    expect(page.locator(".bar .title")).to_have_text("Answer")
     expect(page.get_by_text("critical path").first).to_be_visible()
     expect(page.locator(".timeline-row")).to_have_count(len(list(trace.walk())) + 1)
     expect(page.get_by_label(TASK_FIELD)).to_have_value(OFFERS)
@@ -61,12 +61,12 @@ def test_an_example_is_planned_only_then_changed_then_run(app: App, open_page: O
     page = open_page(app.url)
     page.get_by_role("button", name="Symbol of tungsten").click()
     expect(page.get_by_label(TASK_FIELD)).to_have_value(re.compile("tungsten"))
-    page.get_by_role("button", name="Plan only").click()
+    begin_by_menu(page, "Plan only")
     expect(status(page)).to_contain_text("Plan")
     planned = run_of(page, app)
     # The editor opens at the step that is selected.
     page.get_by_label(re.compile("Step 0, ")).click()
-    page.get_by_role("button", name="Edit plan").click()
+    page.get_by_role("button", name="Change a step").click()
     page.get_by_role("textbox", name="Instruction of step 0").fill("Answer in one word: {question}")
     page.get_by_role("textbox", name="Instruction of step 0").blur()
     expect(page.locator('[class*="st-key-edit-row-0"]')).to_contain_text("instruction changed")
@@ -123,7 +123,7 @@ def test_faults_stand_at_their_field_and_the_keyboard_takes_them_back(
     app: App, open_page: OpenPage, make_run: Make
 ) -> None:
     page = open_page(app.run_url(make_run().run_id))
-    page.get_by_role("button", name="Edit plan").click()
+    page.get_by_role("button", name="Change a step").click()
     page.locator('[class*="st-key-edit-row-2"] button').first.click()
     page.get_by_role("textbox", name="Instruction of step 2").fill(" ")
     page.get_by_role("textbox", name="Instruction of step 2").blur()
@@ -138,7 +138,7 @@ def test_buttons_that_show_an_icon_alone_have_a_name_with_their_step(
     app: App, open_page: OpenPage, make_run: Make
 ) -> None:
     page = open_page(app.run_url(make_run(*PAIR).run_id))
-    page.get_by_role("button", name="Edit plan").click()
+    page.get_by_role("button", name="Change a step").click()
     remove = page.get_by_role("button", name="Remove step 1", exact=True)
     expect(remove).to_be_visible()
     expect(page.locator(".st-key-plan-editor").get_by_role("button", name=re.compile(" icon$"))).to_have_count(0)
@@ -154,7 +154,7 @@ def test_buttons_that_show_an_icon_alone_have_a_name_with_their_step(
 def test_an_agent_changes_while_a_step_that_reads_it_is_open(app: App, open_page: OpenPage, make_run: Make) -> None:
     page = open_page(app.run_url(make_run(*PAIR).run_id))
     page.get_by_label(re.compile("Step 1, reasoner")).click()
-    page.get_by_role("button", name="Edit plan").click()
+    page.get_by_role("button", name="Change a step").click()
     page.locator('[class*="st-key-edit-row-0"] button').first.click()
     for agent in ("coder", "writer"):
         choose(page.get_by_role("combobox", name="Agent of step 0"), agent)
@@ -172,9 +172,9 @@ def test_a_run_is_cancelled_and_taken_up_again(app: App, open_page: OpenPage, ma
     expect(status(page)).to_contain_text("Cancelled")
     cancelled = run_of(page, app)
     assert cancelled.steps[0].status == "completed"
-    expect(page.locator(".outcome")).to_contain_text("Cancelled from this page")
+    expect(page.locator(".bar")).to_contain_text("Cancelled from this page")
     elsewhere = open_page(app.run_url(cancelled.run_id))
-    expect(elsewhere.locator(".outcome")).to_contain_text("Cancelled from a page of the inspector")
+    expect(elsewhere.locator(".bar")).to_contain_text("Cancelled from a page of the inspector")
     resume = page.get_by_role("button", name="Resume")
     expect(resume).to_be_visible()
     now = page.locator(".live-workflow").bounding_box()
@@ -242,7 +242,7 @@ def test_a_link_opens_its_run_as_the_first_thing_a_fresh_server_shows(
         page = open_page(fresh.run_url(source.run_id))
         expect(status(page)).to_contain_text("Completed 5 of 5")
         expect(page.locator(".pane")).to_have_count(5)
-        expect(page.locator(".outcome")).to_contain_text("13:37")
+        expect(page.locator(".bar")).to_contain_text("13:37")
         expect(page.get_by_label(TASK_FIELD)).to_have_value(TASK)
         expect(page.get_by_role("link", name="History")).to_be_visible()
 

@@ -54,10 +54,10 @@ def test_the_status_line_is_whole_while_a_run_goes_on_and_after_it(
 ) -> None:
     page = zoomed("about:blank")
     begin_here(page, app, make_run(plan_only=True))
-    is_whole(page, page.locator(".strip .pill, .strip .number, .strip button"))
+    is_whole(page, page.locator(".bar .status, .bar .pill, .bar .number, .bar button"))
     expect(status(page)).to_contain_text("Completed 5 of 5")
-    is_whole(page, page.locator(".strip .pill, .strip .number, .strip button"))
-    is_whole(page, page.locator(".outcome .conclusion, .outcome button"))
+    is_whole(page, page.locator(".bar .status, .bar .pill, .bar .number, .bar button"))
+    is_whole(page, page.locator(".bar .conclusion, .bar button"))
     is_whole(page, page.locator(".graph-footer > button, .twin button"))
 
 
@@ -89,7 +89,7 @@ def test_the_panes_and_the_inspector_are_apart(app: App, zoomed: Callable[[str],
 def test_the_task_box_is_whole(app: App, zoomed: Callable[[str], Page], make_run: Make) -> None:
     page = zoomed(app.run_url(make_run().run_id))
     expect(page.locator(".conclusion")).to_have_text("13:37")
-    expect(page.get_by_role("button", name="The train")).to_be_visible()
+    expect(page.get_by_role("button", name="More ways to begin")).to_be_visible()
     is_whole(page, page.locator(".st-key-task-box button, .st-key-task-box textarea, .st-key-task-box summary"))
 
 
@@ -97,7 +97,7 @@ def test_every_part_can_be_scrolled_to_in_one_column(app: App, zoomed: Callable[
     page = zoomed(app.run_url(make_run().run_id))
     expect(page.locator(".conclusion")).to_have_text("13:37")
     lefts = set()
-    for part in (".outcome", ".map", ".panes", ".inspector", ".timeline"):
+    for part in (".bar", ".map", ".panes", ".inspector"):
         page.locator(part).scroll_into_view_if_needed()
         box = page.locator(part).bounding_box()
         assert box is not None

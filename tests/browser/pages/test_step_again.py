@@ -79,5 +79,5 @@ def test_a_written_output_is_marked_in_the_graph_and_where_it_was_read(
     trace = run_of(page, app)
     assert trace.steps[1].output == "<b>The answer is 7.</b>"
     press(page, page.get_by_label(re.compile("^Step 2, ")))
-    press(page, page.get_by_role("tab", name="Saw"))
+    press(page, page.get_by_role("tab", name="What it saw"))
     expect(page.get_by_text("✎ written by a person")).to_be_visible()

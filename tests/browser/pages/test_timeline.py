@@ -1,4 +1,4 @@
-"""The timeline below a run that is over: a way to its steps, drawn without a library that would block the page."""
+"""The timeline of a run that is over, in its tab: a way to its steps, drawn without a library that blocks the page."""
 
 import re
 from collections.abc import Callable
@@ -19,6 +19,7 @@ def test_a_click_in_the_timeline_selects_its_step_in_graph_and_inspector(
     page = open_page(app.run_url(make_run().run_id), dark=dark)
     rows = page.locator(".timeline-row")
     expect(rows).to_have_count(5)
+    page.get_by_role("tab", name="Timeline").click()
     expect(rows.nth(4)).to_have_attribute("aria-pressed", "true")
     rows.nth(1).click()
     _selected(page, 1, "reasoner")
@@ -40,7 +41,9 @@ def test_the_timeline_comes_with_the_end_of_the_run_and_moves_nothing(
     page.on("request", lambda request: asked.append(request.url))
     begin_here(page, app, make_run(*PAIR, plan_only=True))
     expect(page.locator('.pane[data-status="running"]').first).to_be_visible()
+    page.get_by_role("tab", name="Timeline").click()
     expect(page.locator(".timeline")).to_be_hidden()
+    expect(page.get_by_text("It appears here when the run ends.")).to_be_visible()
     place = page.locator(".map").bounding_box()
     expect(status(page)).to_contain_text("Completed 2 of 2")
     expect(page.locator(".timeline-row")).to_have_count(2)

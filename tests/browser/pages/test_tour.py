@@ -66,11 +66,11 @@ def test_by_keyboard_alone_from_the_empty_page_to_the_comparison(app: App, open_
     first = run_of(page, app)
     page.keyboard.press("ArrowRight")
     at(page, "wrong")
-    expect(page.locator(".outcome .conclusion")).to_contain_text(WRONG)
+    expect(page.locator(".bar .conclusion")).to_contain_text(WRONG)
     page.keyboard.press("ArrowRight")
     at(page, "saw")
     expect(page.locator(".inspector")).to_contain_text("Step 3 · verifier")
-    expect(page.locator(".inspector .withheld")).to_contain_text("1 · calculator")
+    expect(page.locator(".inspector .held")).to_contain_text("1 · calculator")
 
     page.keyboard.press("ArrowRight")
     at(page, "change")
@@ -88,7 +88,7 @@ def test_by_keyboard_alone_from_the_empty_page_to_the_comparison(app: App, open_
     assert second.parent_run_id == first.run_id
     page.keyboard.press("ArrowRight")
     at(page, "right")
-    expect(page.locator(".outcome .conclusion")).to_contain_text(RIGHT)
+    expect(page.locator(".bar .conclusion")).to_contain_text(RIGHT)
     page.keyboard.press("ArrowRight")
     page.wait_for_url(re.compile(f"/compare.*a={first.run_id}.*b={second.run_id}"))
     at(page, "compare")
@@ -141,4 +141,4 @@ def test_played_then_left_at_a_stop_then_tried_by_hand_then_taken_up_again(app: 
     assert (second.parent_run_id, second.purpose) == (first.run_id, "tour")
     card(page).get_by_role("button", name="Next").click()
     at(page, "right")
-    expect(page.locator(".outcome .conclusion")).to_contain_text(RIGHT)
+    expect(page.locator(".bar .conclusion")).to_contain_text(RIGHT)

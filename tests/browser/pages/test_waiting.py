@@ -67,7 +67,7 @@ def test_a_run_waits_as_chosen_and_every_page_says_so(own_app: App, open_page: O
     history.get_by_role("button", name="‖ 1 run waits for an approval").click()
     expect(history.get_by_role("combobox", name="Status")).to_have_value("‖ waits · 1")
     page.get_by_role("button", name="Approve the rest").click()
-    expect(page.locator(".strip .pill").first).to_contain_text("Completed")
+    expect(page.locator(".bar .status")).to_contain_text("Completed")
     for each in (page, history):
         expect(each).not_to_have_title(re.compile("‖"))
     assert history.evaluate(BADGE) == ""

@@ -1,4 +1,4 @@
-// What a run waits for, in the place of its answer: what would be sent to whom at what cost, and the decision.
+// What a run waits for, in the bar: what would be sent to whom at what cost, and the decision.
 
 import { el, setText } from "./dom.js"
 import { pathKey, plural, usdInLine } from "./format.js"
@@ -15,7 +15,7 @@ export class Approval {
       class: "quiet what",
       onclick: () => this.first && onSelect(pathKey(this.first.path)),
     })
-    this.hint = el("p", { class: "muted asks-hint" })
+    this.hint = el("span", { class: "asks-hint" })
     this.note = el("input", {
       type: "text",
       class: "note",
@@ -48,18 +48,13 @@ export class Approval {
       { type: "button", class: "deny", title: "End this run. Finished steps are kept.", onclick: () => this.refuse() },
       "Deny",
     )
-    this.element = el(
-      "section",
-      { class: "card asks", "aria-label": "Approval", hidden: true },
-      el(
-        "div",
-        { class: "asks-head", role: "status", "aria-live": "polite" },
-        el("div", { class: "asks-line" }, this.title),
-        this.what,
-        this.hint,
-      ),
-      (this.actions = el("div", { class: "asks-actions" }, this.note, this.approve, this.all, this.rest, this.deny)),
+    this.lines = el(
+      "div",
+      { class: "asks", role: "status", "aria-live": "polite" },
+      this.what,
+      el("p", { class: "muted asks-line" }, this.title, this.hint),
     )
+    this.actions = el("div", { class: "asks-actions" }, this.note, this.approve, this.all, this.rest, this.deny)
     this.keys = (event) => this.key(event)
     document.addEventListener("keydown", this.keys)
   }
@@ -68,12 +63,13 @@ export class Approval {
     document.removeEventListener("keydown", this.keys)
   }
 
-  // Returns whether it is shown. `selected`: the key of the step that a person looks at.
+  // Returns whether a run waits for one. `selected`: the key of the step that a person looks at.
   show(model, selected) {
     const asked = model.askedFor
     this.runId = model.run?.run_id
-    this.element.hidden = asked.length === 0 || model.ended
-    if (this.element.hidden) return false
+    this.lines.hidden = asked.length === 0 || model.ended
+    this.actions.hidden = this.lines.hidden || model.replayed
+    if (this.lines.hidden) return false
     const chosen = asked.find((each) => each.of !== "plan" && pathKey(each.path) === selected)
     this.asked = asked
     this.first = chosen ?? asked[0]
@@ -89,7 +85,6 @@ export class Approval {
     const hint = [gates(asked), most(asked), receivers(model, asked)].filter(Boolean).join(" · ")
     setText(this.hint, hint)
     this.hint.title = hint
-    this.actions.hidden = model.replayed
     if (!model.replayed) this.kept.show(this.runId)
     const numbers = asked.map((each) => each.number).join()
     if (this.sent && this.sent !== numbers) this.sent = null
@@ -147,15 +142,7 @@ export class Approval {
 
   // "A" leads to the button, from anywhere but a field; Enter then approves.
   key(event) {
-    if (
-      this.element.hidden ||
-      this.actions.hidden ||
-      event.key.toLowerCase() !== "a" ||
-      event.ctrlKey ||
-      event.metaKey ||
-      event.altKey
-    )
-      return
+    if (this.actions.hidden || event.key.toLowerCase() !== "a" || event.ctrlKey || event.metaKey || event.altKey) return
     const at = event.composedPath()[0]
     if (at.isContentEditable || /^(INPUT|TEXTAREA|SELECT)$/.test(at.tagName ?? "")) return
     event.preventDefault()

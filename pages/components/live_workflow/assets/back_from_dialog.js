@@ -14,7 +14,7 @@ export function isNewest(view) {
 // `root`: of the view whose button, which has the focus, opens a dialog.
 export function backFromDialog(root) {
   const words = root.getRootNode().activeElement?.textContent
-  returnAfter(DIALOG, () => button(newest.root, words) ?? newest.strip.stop())
+  returnAfter(DIALOG, () => button(newest.root, words) ?? newest.bar.stop())
 }
 
 // Returns the button with these words that can be seen.

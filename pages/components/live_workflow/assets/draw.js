@@ -7,9 +7,9 @@ import { pathKey, seconds, tokens } from "./format.js"
 import { STEP_STATUS, ended, notWhole, shownStatus } from "./status.js"
 import { isolated, personOf, rightToLeft, visible } from "./text.js"
 
-export const CARD_HEIGHT = 92
+export const CARD_HEIGHT = 88
 const RADIUS = 10
-const PADDING = 13
+const PADDING = 11
 
 export const BOXED = {
   completed: "done",
@@ -61,13 +61,13 @@ export function drawCard(ctx, { x, y, width, step, agentIndex, selected, hover, 
   ctx.save()
   frame(ctx, { left, top, width, selected, hover, theme, lineWidth: 1.4, dashed: !box, ...colours })
   drawTitle(ctx, { left, top, width, step, agentIndex, theme })
-  drawGlyph(ctx, left + width - PADDING - 6, top + 20, status, box ? box.stroke : theme.muted, phase, theme)
-  ctx.font = `400 12.5px ${theme.font}`
+  drawGlyph(ctx, left + width - PADDING - 6, top + 18, status, box ? box.stroke : theme.muted, phase, theme)
+  ctx.font = `400 13px ${theme.font}`
   ctx.fillStyle = theme.text
   drawInstruction(ctx, { left, top, width, instruction: step.instruction })
-  ctx.font = `400 11.5px ${theme.font}`
+  ctx.font = `400 12px ${theme.font}`
   ctx.fillStyle = theme.muted
-  ctx.fillText(fit(ctx, footer(step, status, model), width - 2 * PADDING), left + PADDING, top + CARD_HEIGHT - 11)
+  ctx.fillText(fit(ctx, footer(step, status, model), width - 2 * PADDING), left + PADDING, top + CARD_HEIGHT - 12)
   ctx.restore()
 }
 
@@ -80,7 +80,7 @@ export function drawInstruction(ctx, { left, top, width, instruction, struck = f
   ctx.textAlign = "start"
   const x = fromRight ? left + width - PADDING : left + PADDING
   wrap(ctx, text, width - 2 * PADDING, 2).forEach((line, index) => {
-    const y = top + 41 + index * 16
+    const y = top + 38 + index * 16.5
     const length = ctx.measureText(line).width
     ctx.fillText(line, x, y)
     if (struck) ctx.fillRect(fromRight ? x - length : x, y - 0.5, length, 1)
@@ -117,13 +117,13 @@ export function agentDot(ctx, x, y, colour) {
 }
 
 function drawTitle(ctx, { left, top, width, step, agentIndex, theme }) {
-  agentDot(ctx, left + PADDING + 4.5, top + 20, theme.agent(agentIndex))
+  agentDot(ctx, left + PADDING + 4.5, top + 18, theme.agent(agentIndex))
   ctx.textAlign = "left"
   ctx.textBaseline = "middle"
-  ctx.font = `600 13.5px ${theme.font}`
+  ctx.font = `600 14px ${theme.font}`
   ctx.fillStyle = theme.text
   const title = `${pathKey(step.path)} · ${isolated(step.agent)}`
-  ctx.fillText(fit(ctx, title, width - 2 * PADDING - 32), left + PADDING + 16, top + 20.5)
+  ctx.fillText(fit(ctx, title, width - 2 * PADDING - 32), left + PADDING + 16, top + 18.5)
 }
 
 function drawGlyph(ctx, x, y, status, colour, phase, theme) {
@@ -203,13 +203,12 @@ function unfinished(step, model) {
 }
 
 // `at(layer)` gives the middle of a column; `granted`: whether this edge is one of the selected step's inputs.
-export function drawEdge(ctx, { edge, from, to, at, width, granted, dimmed, theme }) {
+export function drawEdge(ctx, { edge, from, to, at, width, granted, theme }) {
   const { start, enter, bend, tip, end } = edgePath({ edge, from, to, at, width })
   ctx.save()
   const style = edge.change ? edgeStyle(edge.change, theme) : { colour: theme.edge, width: 1.3, dash: [] }
   ctx.strokeStyle = ctx.fillStyle = granted ? theme.accent : style.colour
   ctx.lineWidth = Math.max(style.width, granted ? 2.2 : 0)
-  ctx.globalAlpha = dimmed ? 0.62 : 1
   ctx.setLineDash(style.dash)
   ctx.beginPath()
   ctx.moveTo(start.x, start.y)
@@ -252,7 +251,7 @@ export function drawBand(ctx, { left, right, band, label, opener, theme }) {
   ctx.globalAlpha = 0.55
   ctx.stroke()
   ctx.globalAlpha = 1
-  ctx.font = `600 11.5px ${theme.font}`
+  ctx.font = `600 12px ${theme.font}`
   ctx.fillStyle = theme.muted
   ctx.textBaseline = "middle"
   ctx.fillText(fit(ctx, label, right - left - 24), left + 14, band.top + 15)

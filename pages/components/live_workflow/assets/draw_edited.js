@@ -46,18 +46,18 @@ export function drawEditedCard(ctx, { x, y, width, step, agentIndex, selected, h
     fill: box ? box.fill : theme.surface,
     dashed: gone,
   })
-  agentDot(ctx, left + PADDING + 4.5, top + 20, theme.agent(agentIndex))
+  agentDot(ctx, left + PADDING + 4.5, top + 18, theme.agent(agentIndex))
   ctx.textBaseline = "middle"
   ctx.textAlign = "left"
   ctx.fillStyle = gone ? theme.muted : theme.text
-  ctx.font = `600 13.5px ${theme.font}`
+  ctx.font = `600 14px ${theme.font}`
   const title = fit(ctx, `${step.number ?? step.was} · ${isolated(step.agent)}`, width - 2 * PADDING - 16)
-  ctx.fillText(title, left + PADDING + 16, top + 20.5)
-  ctx.font = `400 12.5px ${theme.font}`
+  ctx.fillText(title, left + PADDING + 16, top + 18.5)
+  ctx.font = `400 13px ${theme.font}`
   drawInstruction(ctx, { left, top, width, instruction: step.instruction, struck: gone })
-  ctx.font = `400 11.5px ${theme.font}`
+  ctx.font = `400 12px ${theme.font}`
   ctx.fillStyle = box && step.fate === "fault" ? box.stroke : theme.muted
-  ctx.fillText(fit(ctx, footer(step), width - 2 * PADDING), left + PADDING, top + CARD_HEIGHT - 11)
+  ctx.fillText(fit(ctx, footer(step), width - 2 * PADDING), left + PADDING, top + CARD_HEIGHT - 12)
   if (step.change) drawTag(ctx, { right: left + width - PADDING, y: top, change: step.change, theme })
   ctx.restore()
 }
@@ -66,7 +66,7 @@ export function drawEditedCard(ctx, { x, y, width, step, agentIndex, selected, h
 function drawTag(ctx, { right, y, change, theme }) {
   const said = `${CHANGE[change].glyph} ${CHANGE[change].word}`
   const light = LIGHT.has(change)
-  ctx.font = `600 11.5px ${theme.font}`
+  ctx.font = `600 12px ${theme.font}`
   const width = ctx.measureText(said).width + 14
   ctx.beginPath()
   ctx.roundRect(right - width, y - TAG_HEIGHT / 2, width, TAG_HEIGHT, TAG_HEIGHT / 2)

@@ -7,15 +7,17 @@ import { drawEditedCard } from "./draw_edited.js"
 import { pathKey, roundName } from "./format.js"
 import { DataSet, Network } from "./vendor/vis-network.min.js"
 
+// In the drawing's own pixels, which grow with the page's text.
+const BASE_TEXT_PX = 14
 const WIDEST_CARD = 214
-const NARROWEST_CARD = 166
-const NARROWEST_GAP = 46
+const NARROWEST_CARD = 162
+const NARROWEST_GAP = 26
 const WIDEST_GAP = 130
-const MARGIN = 26
+const MARGIN = 14
 const MARGIN_Y = 16
 // A graph has so much from the beginning, and a share of what a window has more, as in style.css. A plan that needs more
 // moves what is below it.
-const LEAST_HEIGHT = 264
+const LEAST_HEIGHT = 238
 const LEAST_GROWS = 0.25
 const USUAL_WINDOW_PX = 720
 const MOST_HEIGHT = 456
@@ -29,8 +31,10 @@ const STILL = "(prefers-reduced-motion: reduce)"
 // The pointer may move this far during a click; more is a drag.
 const SLIP_PX = 8
 
+const unit = () => parseFloat(getComputedStyle(document.documentElement).fontSize) / BASE_TEXT_PX
+
 function leastHeight() {
-  return Math.min(MOST_HEIGHT, LEAST_HEIGHT + Math.max(0, innerHeight - USUAL_WINDOW_PX) * LEAST_GROWS)
+  return Math.min(MOST_HEIGHT, LEAST_HEIGHT * unit() + Math.max(0, innerHeight - USUAL_WINDOW_PX) * LEAST_GROWS)
 }
 
 export class Graph {
@@ -119,14 +123,15 @@ export class Graph {
     if (!width || !this.layout) return
     this.placedWidth = width
     const { layers, top, bottom } = this.layout
-    const room = width - 2 * MARGIN
+    const grown = unit()
+    const room = width / grown - 2 * MARGIN
     const fitting = layers ? (room - (layers - 1) * NARROWEST_GAP) / layers : WIDEST_CARD
     this.cardWidth = Math.max(NARROWEST_CARD, Math.min(WIDEST_CARD, fitting))
     const gap = layers > 1 ? (room - layers * this.cardWidth) / (layers - 1) : 0
     this.pitch = this.cardWidth + Math.max(NARROWEST_GAP, Math.min(WIDEST_GAP, gap))
     const content = { width: Math.max(layers - 1, 0) * this.pitch + this.cardWidth, height: bottom - top }
-    const scale = Math.min(1, room / content.width)
-    const readable = content.height * Math.min(scale, LEAST_SCALE) + 2 * MARGIN_Y
+    const scale = grown * Math.min(1, room / content.width)
+    const readable = content.height * Math.min(scale, grown * LEAST_SCALE) + 2 * MARGIN_Y
     const most = Math.min(MOST_HEIGHT, Math.max((innerHeight - REST_PX) * MOST_SHARE, readable))
     // A plan that is being written may need more room for a moment: what is below it moves only to keep it readable.
     const { planning } = this.model
@@ -314,13 +319,11 @@ export class Graph {
       drawBand(ctx, { left, right, band, label, opener, theme: this.theme })
     }
     const granted = (edge) => edge.to === this.selected && edge.change !== "lost"
-    const focused = this.layout.edges.some(granted)
     // The selected step's inputs are painted last, over the other edges.
     for (const edge of this.layout.edges.toSorted((a, b) => granted(a) - granted(b))) {
       const from = this.places.get(edge.from)
       const to = this.places.get(edge.to)
-      const dimmed = focused && !granted(edge) && !edge.change
-      const marks = { granted: granted(edge), dimmed, theme: this.theme }
+      const marks = { granted: granted(edge), theme: this.theme }
       if (from && to) drawEdge(ctx, { edge, from, to, at, width, ...marks })
     }
   }

@@ -344,7 +344,7 @@ export class GraphEdit {
     const edge = this.edgeOf({ read, reader })
     const [from, to] = [this.graph.places.get(read), this.graph.places.get(reader)]
     if (!from || !to) return
-    if (edge) drawEdge(ctx, { edge, from, to, ...this.graph.grid(), granted: true, dimmed: false, theme })
+    if (edge) drawEdge(ctx, { edge, from, to, ...this.graph.grid(), granted: true, theme })
     else
       drawRope(ctx, { from: { x: from.x + width / 2, y: from.y }, to: { x: to.x - width / 2, y: to.y }, scale, theme })
   }

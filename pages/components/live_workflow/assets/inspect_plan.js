@@ -24,7 +24,7 @@ function plan(body) {
   const lists = el("pre", { class: "raw plan-text" })
   const bar = el(
     "div",
-    { class: "bar" },
+    { class: "tools" },
     el("b", {}, "As written"),
     el("span", { class: "spring" }),
     copyButton("Copy what the Conductor wrote", () => raw),

@@ -8,13 +8,13 @@ import { accessList, count, pathKey, plural, roundName, shortHash, tokens } from
 import { imagesIn, inWords } from "./message_parts.js"
 import { beginning, cutNotice, notices } from "./panes.js"
 import { partElements, picture } from "./pictures.js"
-import { notWholeNote } from "./status.js"
-import { StreamedMarkdown, isolated, visible } from "./text.js"
+import { STEP_STATUS, notWholeNote, shownStatus } from "./status.js"
+import { StreamedMarkdown, isolated, renderMarkdown, visible } from "./text.js"
 
 const GIVEN = "A person gave this output. Nothing was sent, so this step saw nothing."
 const WOULD_SEND = "If you approve, exactly this is sent"
 
-export const stepTabs = { Saw: saw, Output: output, Messages: messages, Cost: cost, Edit: edit }
+export const stepTabs = { "What it saw": saw, Output: output, Messages: messages, Cost: cost, Edit: edit }
 
 function output(body, { onRead }) {
   let current = null
@@ -24,7 +24,7 @@ function output(body, { onRead }) {
   )
   const bar = el(
     "div",
-    { class: "bar" },
+    { class: "tools" },
     all,
     copyButton("Copy the output", () => current.output),
   )
@@ -55,119 +55,181 @@ function partialText(attempt) {
   return el("details", {}, title, el("pre", { class: "raw", dir: "auto" }, visible(attempt.partial)))
 }
 
-// Shows which outputs this step saw, and which were withheld from it.
-function saw(body, { onSelect }) {
-  const parts = el("div", { class: "shared-list" })
+// Shows which outputs this step read, which were withheld from it, and which were not there yet: each with its text.
+function saw(body, { onSelect, onRead }) {
+  const parts = el("div", { class: "read-list" })
   const decisions = el("div", { class: "decisions" })
-  const facts = el("p", { class: "muted small facts-line" })
-  body.append(parts, decisions, facts)
+  body.append(parts, decisions)
+  const open = new Map() // what a person has unfolded or folded, by the step's key
   return (model, step) => {
     const begun = step.given || step.messages.length > 0 || step.granted.length > 0 || step.withheld.length > 0
-    const state = `${step.status}|${begun}|${step.identity}|${step.granted.length}|${step.withheld.length}|${preview(model, step)}|${step.asked?.number}`
-    once(parts, state, () => sawParts(model, step, begun, onSelect))
+    const lengths = [...step.granted, ...step.withheld].map((part) => {
+      const earlier = model.step(pathKey(part.path))
+      return `${earlier?.status}${part.sha256 ? earlier?.output.length : ""}`
+    })
+    const state = `${step.status}|${begun}|${step.identity}|${lengths}|${step.asked?.number}`
+    once(parts, state, () => sawParts(model, step, begun, { onSelect, onRead, open }))
+    foldWhatDoesNotFit(parts, body.parentElement)
     const decided = aboutStep(model, step).filter((each) => each.status !== "open")
     once(decisions, decisionState(decided), () => decisionLines(decided, model.run))
-    once(facts, `${step.identity}|${accessList(step.access_list)}`, () => [
-      "Access list ",
-      el("code", {}, accessList(step.access_list)),
-      ...(step.identity ? [" · identity ", hash(step.identity)] : []),
-      ` · ${providerOf(model, step)}`,
-    ])
   }
 }
 
-const preview = (model, step) =>
-  step.reads.map((index) => firstLine(model, [...step.path.slice(0, -1), index])).join("|")
-
-function sawParts(model, step, begun, onSelect) {
+function sawParts(model, step, begun, given) {
   if (step.given) return [el("p", { class: "muted" }, GIVEN)]
-  if (!begun) return [...planned(model, step, onSelect), ...asked(step)]
-  const granted = step.granted.map((part) => sharedCard(model, part, onSelect))
+  if (!begun) return [...planned(model, step, given), ...asked(step)]
   // Only an existing output can be withheld. An output that was withheld has a digest.
   const withheld = step.withheld.filter((part) => part.sha256)
   const absent = step.withheld.filter((part) => !part.sha256)
-  const seen = granted.length
-    ? granted
-    : [el("p", { class: "muted" }, "This step saw its instruction and no earlier output.")]
   const images = step.messages.flatMap(({ content }) => imagesIn(content))
-  const shown = images.length
-    ? el("div", { class: "pictures" }, el("p", { class: "muted" }, "With the task:"), ...images.map(picture))
-    : null
-  return [shown, ...seen, withheldBox(step.granted, withheld, absent), absent.length ? absentBox(absent) : null].filter(
-    Boolean,
+  const earlier = step.granted.length + withheld.length
+  const sum = (list) => list.reduce((total, part) => total + part.tokens, 0)
+  const all = sum(step.granted) + sum(withheld)
+  const ratio = `${step.granted.length} of ${plural(earlier, "earlier output")} · ${count(sum(step.granted))} of ${plural(all, "token")}`
+  const fits = step.granted.reduce((total, part) => total + textOf(model, part).length, 0) <= FITS
+  const read = step.granted.map((part, index) =>
+    outputBox(model, part, { ...given, of: all, shown: fits || index === 0 }),
   )
+  return [
+    images.length
+      ? el("div", { class: "pictures" }, el("p", { class: "muted" }, "With the task:"), ...images.map(picture))
+      : null,
+    section(step.status === "running" ? "It reads" : "It read", earlier ? ratio : ""),
+    ...(read.length ? read : [el("p", { class: "muted" }, "Its instruction and no earlier output.")]),
+    section("Withheld from it"),
+    ...(withheld.length
+      ? withheld.map((part) => outputBox(model, part, { ...given, of: all, shown: false, held: true }))
+      : [el("p", { class: "muted" }, earlier || absent.length ? "Nothing." : "Nothing: no step came before.")]),
+    ...(absent.length
+      ? [section("Not there yet when it started"), ...absent.map((part) => absentBox(model, part, given))]
+      : []),
+  ].filter(Boolean)
 }
 
-function withheldBox(granted, withheld, absent) {
-  const sum = (parts) => parts.reduce((total, part) => total + part.tokens, 0)
-  const earlier = sum(granted) + sum(withheld)
-  const ratio = earlier ? ` ${count(sum(granted))} of ${count(earlier)} earlier tokens granted.` : ""
-  const none = granted.length || absent.length ? "" : " No step came before."
-  const head = withheld.length ? `Withheld: ${plural(withheld.length, "output")}.` : `Withheld: nothing.${none}`
-  const names = withheld.map((part) =>
+// So many characters of text are open at once; of a longer first one, its beginning.
+const FITS = 1_600
+const WHOLE = 40_000
+
+// The first output stays open; a person's own choice stays, too.
+function foldWhatDoesNotFit(parts, scroller) {
+  const boxes = [...parts.querySelectorAll(".got")].slice(1).filter((box) => box.byItself)
+  if (boxes.length && scroller.scrollHeight > scroller.clientHeight) for (const box of boxes) box.toLine()
+}
+
+const textOf = (model, part) => model.step(pathKey(part.path))?.output ?? ""
+const section = (words, aside = "") =>
+  el("h4", { class: "section" }, words, aside && el("span", { class: "number" }, aside))
+
+// Draws who wrote an output; a press on the name leads to that step.
+function source(model, part, { onSelect }, ...more) {
+  const key = pathKey(part.path)
+  const index = model.agentIndex(part.agent)
+  const header = el(
+    "header",
+    {},
+    el("span", { class: "dot", "aria-hidden": "true" }),
     el(
-      "div",
-      { class: "withheld-part" },
-      `✕ ${pathKey(part.path)} · ${isolated(part.agent)} `,
-      part.given ? `${givenWord(part.given)} ` : "",
-      size(part),
+      "button",
+      { type: "button", class: "name", title: `Go to step ${key}`, onclick: () => onSelect(key) },
+      `${key} · ${isolated(part.agent)}`,
     ),
+    part.given ? el("span", { class: "given" }, givenWord(part.given)) : null,
+    ...more,
   )
-  return el("div", { class: "withheld" }, el("div", {}, head, ratio), names)
+  header.style.setProperty("--agent", `var(--agent-${index === null ? "none" : index % 8})`)
+  return header
 }
 
-function absentBox(absent) {
-  const names = absent.map((part) => `${pathKey(part.path)} · ${isolated(part.agent)}`).join(", ")
-  const title = "Its access list does not grant them either; they had no output that could have been withheld."
-  return el("div", { class: "absent", title }, `Not there yet when it started: ${names}`)
+// An output: its source, its size, and its text, which unfolds in place. `held`: it was withheld.
+function outputBox(model, part, { onSelect, onRead, open, of, shown, held = false }) {
+  const key = pathKey(part.path)
+  const text = textOf(model, part)
+  const lines = text.split("\n").filter((line) => line.trim()).length
+  const share = of ? ` · ${Math.round((100 * part.tokens) / of)} %` : ""
+  const size = el("span", { class: "muted number" }, `${plural(part.tokens, "token")}${share}`)
+  const fold = el("button", { type: "button", class: "quiet fold" })
+  const prose = el("div", { class: "prose", dir: "auto" })
+  const more = el("button", { type: "button", class: "more" })
+  const lacking = held ? "" : notWholeNote(model.step(key))
+  const box = el(
+    "div",
+    { class: held ? "held" : "got" },
+    source(model, part, { onSelect }, size, el("span", { class: "spring" }), fold),
+    ...(lacking ? [el("p", { class: "warn" }, lacking)] : []),
+    prose,
+    more,
+  )
+  box.style.setProperty("--agent", box.firstChild.style.getPropertyValue("--agent"))
+  const whole = text.length > WHOLE
+  const draw = (to) => {
+    box.dataset.shown = to
+    setText(fold, to === "none" ? "Show what it missed" : "Fold")
+    fold.hidden = to === "line" || (to === "none" ? !text : !held && lines < 2)
+    fold.setAttribute("aria-expanded", to === "whole" ? "true" : "false")
+    setText(
+      more,
+      whole && to === "whole" ? "Read all of it" : lines > 1 ? `Show all ${count(lines)} lines` : "Show all",
+    )
+    more.hidden = to === "none" || (to === "whole" ? !whole : lines < 2 && text.length < LINE)
+    if (to === "none") prose.replaceChildren()
+    else if (to === "line") prose.replaceChildren(visible(text.slice(0, LINE)).replace(/\s+/g, " ").trim() || "…")
+    else prose.replaceChildren(renderMarkdown(text.slice(0, to === "whole" ? WHOLE : FITS)))
+  }
+  const choose = (to) => {
+    open.set(key, to)
+    draw(to)
+  }
+  fold.addEventListener("click", () => choose(box.dataset.shown === "none" ? "whole" : held ? "none" : "line"))
+  more.addEventListener("click", () => {
+    if (box.dataset.shown === "whole")
+      onRead({ title: `Step ${key} · ${isolated(part.agent)}`, text, name: `step-${key}` })
+    else choose("whole")
+  })
+  box.byItself = !held && !open.has(key)
+  box.toLine = () => draw("line")
+  draw(open.get(key) ?? (held ? "none" : !shown ? "line" : text.length > FITS ? "part" : "whole"))
+  return box
+}
+
+const LINE = 160
+
+function absentBox(model, part, given) {
+  const key = pathKey(part.path)
+  const running = model.step(key)?.status === "running"
+  const look = el(
+    "button",
+    { type: "button", class: "more", onclick: () => given.onSelect(key) },
+    running ? "Watch it" : "Go to it",
+  )
+  const how = el("span", { class: "muted" }, running ? "still writing" : "")
+  const title = "Its access list does not grant it either; there was no output that could have been withheld."
+  return el(
+    "div",
+    { class: "held absent", title },
+    source(model, part, given, how, el("span", { class: "spring" }), look),
+  )
 }
 
 // Whoever approves a step first sees what would be sent.
 const asked = (step) => (step.asked?.messages.length ? messageList(step.asked.messages, WOULD_SEND) : [])
 
-// Before the step starts, the plan says what it will see.
-function planned(model, step, onSelect) {
+// Before the step starts, the plan says what it will read.
+function planned(model, step, given) {
   const prefix = step.path.slice(0, -1)
   if (!step.reads.length) return [el("p", { class: "muted" }, "Its access list grants no earlier output.")]
-  const rows = step.reads.map((index) => {
-    const source = model.step(pathKey([...prefix, index]))
-    return source && sharedCard(model, { path: source.path, agent: source.agent, tokens: null, sha256: null }, onSelect)
-  })
   const never = model.ended && model.run.status !== "planned"
-  const later = step.asked ? "Will see:" : "Will see, as soon as they are done:"
-  const when = never ? "Was not run. It would have seen:" : later
-  return [el("p", { class: "muted" }, when), ...rows.filter(Boolean)]
-}
-
-function sharedCard(model, part, onSelect) {
-  const key = pathKey(part.path)
-  const index = model.agentIndex(part.agent)
-  const title = el("div", {}, el("b", {}, `from ${key} · ${isolated(part.agent)} `))
-  if (part.given) title.append(el("span", { class: "given" }, givenWord(part.given)), " ")
-  if (part.tokens !== null) title.append(size(part))
-  const said = part.tokens === null ? "" : notWholeNote(model.step(key))
-  if (said) title.append(el("div", { class: "warn" }, said))
-  const line = el("div", { class: "preview", dir: "auto" }, firstLine(model, part.path))
-  const card = el(
-    "button",
-    { type: "button", class: "shared", title: `Open step ${key}`, onclick: () => onSelect(key) },
-    title,
-    line,
-  )
-  card.style.setProperty("--agent", `var(--agent-${index === null ? "none" : index % 8})`)
-  return card
+  const coming = step.asked ? "It will read" : "It will read, as soon as they are done"
+  const rows = step.reads.map((index) => model.step(pathKey([...prefix, index]))).filter(Boolean)
+  return [
+    section(never ? "It did not run. It would have read" : coming),
+    ...rows.map((row) => {
+      const { glyph, word } = STEP_STATUS[shownStatus(row)]
+      return el("div", { class: "got" }, source(model, row, given, el("span", { class: "muted" }, `${glyph} ${word}`)))
+    }),
+  ]
 }
 
 const givenWord = (how) => (how === "written" ? "✎ written by a person" : "⚲ pinned by a person")
-
-function size({ tokens: length, sha256 }) {
-  return el("span", { class: "muted number" }, `${tokens(length)} · `, hash(sha256))
-}
-
-function firstLine(model, path) {
-  const text = model.step(pathKey(path))?.output ?? ""
-  return visible(text.slice(0, 160)).replace(/\s+/g, " ").trim() || "…"
-}
 
 function providerOf(model, step) {
   const worker = model.worker(step.agent)
@@ -178,14 +240,46 @@ function providerOf(model, step) {
 // Shows exactly what was sent, message by message, as text.
 function messages(body) {
   const list = el("div", { class: "messages" })
-  body.append(list)
-  return (model, step) =>
+  const facts = el("div", { class: "muted small" })
+  body.append(list, facts)
+  return (model, step) => {
+    once(facts, `${step.identity}|${accessList(step.access_list)}|${step.granted.length}|${step.withheld.length}`, () =>
+      factsOf(model, step),
+    )
     once(list, `${step.identity}|${step.messages.length}|${step.status === "waiting"}|${step.asked?.number}`, () => {
       if (step.asked?.messages.length) return messageList(step.asked.messages, WOULD_SEND)
       return step.messages.length
         ? messageList(step.messages)
         : [el("p", { class: "muted" }, emptyMessages(model, step))]
     })
+  }
+}
+
+// Who was asked, and the digests of all that it read and did not read.
+function factsOf(model, step) {
+  const digests = (words, parts) =>
+    parts
+      .filter((part) => part.sha256)
+      .map((part) =>
+        el(
+          "p",
+          { class: "facts-line" },
+          `${words} ${pathKey(part.path)} · ${isolated(part.agent)}: `,
+          hash(part.sha256),
+        ),
+      )
+  return [
+    el(
+      "p",
+      { class: "facts-line" },
+      "Access list ",
+      el("code", {}, accessList(step.access_list)),
+      ...(step.identity ? [" · identity ", hash(step.identity)] : []),
+      ` · ${providerOf(model, step)}`,
+    ),
+    ...digests("Read", step.granted),
+    ...digests("Withheld", step.withheld),
+  ]
 }
 
 export function messageList(sent, title = "Exactly as sent") {

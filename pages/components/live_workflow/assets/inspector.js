@@ -29,7 +29,7 @@ export class Inspector {
     )
     this.scroller = el("div", { class: "inspector-scroll" }, head, this.subtitle, this.body)
     this.element = el("aside", { class: "card inspector", "aria-label": "Inspector" }, this.tabs, this.scroller)
-    this.wanted = { step: "Saw", plan: "Plan" }
+    this.wanted = { step: "What it saw", plan: "Plan" }
     this.shown = null
   }
 

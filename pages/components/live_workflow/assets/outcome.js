@@ -1,130 +1,16 @@
-// The run's outcome in its reserved place: the conclusion of the answer and its text, or why there is no answer and
-// what to do. The place keeps its height, so that nothing below moves when the run ends.
+// What the page says about a run: its answer, or why there is none and what to do.
 
-import { PACKED } from "./base.js"
-import { copyButton, el, setClass, setText } from "./dom.js"
-import { formulaElement } from "./draw_formulas.js"
-import { pathKey, seconds } from "./format.js"
+import { seconds } from "./format.js"
 import { NOT_WHOLE } from "./panes.js"
 import { STEP_STATUS, advice, notWhole } from "./status.js"
-import { StreamedMarkdown, isolated, visible } from "./text.js"
-
-// Largest numbers of characters of a conclusion in the largest letters, and of one in a single line.
-const LARGE = 16
-const MEDIUM = 40
-// How much of an answer is rendered while only its first lines are visible.
-const GLIMPSE = 1_500
+import { visible } from "./text.js"
 
 // Ids of runs that were cancelled on this page since it was loaded.
 export const cancelledHere = new Set()
 
-export class Outcome {
-  constructor({ onSelect, onGoOn, onWorkers, onRead }) {
-    this.onRead = onRead
-    this.title = el("span", { class: "outcome-title" })
-    this.source = el("button", {
-      type: "button",
-      class: "quiet source",
-      onclick: () => this.from && onSelect(this.from),
-    })
-    this.conclusion = el("p", { class: "conclusion", dir: "auto" })
-    this.hint = el("p", { class: "muted hint" })
-    this.copy = copyButton("Copy the answer", () => this.answer ?? "")
-    this.more = el("button", { type: "button", class: "more", onclick: () => this.read() }, "Show all")
-    this.goOn = el("button", { type: "button", class: "go-on", onclick: onGoOn, hidden: true })
-    this.workers = el(
-      "button",
-      { type: "button", class: "to-workers", onclick: onWorkers, hidden: true },
-      "Choose real workers",
-    )
-    this.body = el("div", { class: "prose outcome-body", dir: "auto" })
-    this.markdown = new StreamedMarkdown(this.body)
-    // The line that is being written stands elsewhere than the answer will.
-    this.stream = el("div", { class: "prose outcome-stream", dir: "auto" })
-    this.streamed = new StreamedMarkdown(this.stream)
-    const line = el("div", { class: "outcome-line" }, this.title, this.source)
-    this.head = el(
-      "div",
-      { class: "outcome-head", "aria-live": "polite" },
-      line,
-      this.stream,
-      this.conclusion,
-      this.hint,
-    )
-    const actions = el("div", { class: "outcome-actions" }, this.workers, this.goOn, this.more, this.copy)
-    this.element = el("section", { class: "card outcome", "aria-label": "Answer" }, this.head, this.body, actions)
-    this.resizing = new ResizeObserver(() => this.measure())
-    this.resizing.observe(this.element)
-    this.resizing.observe(this.body)
-  }
-
-  destroy() {
-    this.resizing.disconnect()
-  }
-
-  // Whether a change is read aloud.
-  announce(on) {
-    this.head.setAttribute("aria-live", on ? "polite" : "off")
-  }
-
-  read() {
-    const { conclusion, hint } = this.shown
-    const text = this.answer ?? this.shown.text ?? [conclusion, hint].filter(Boolean).join("\n\n")
-    this.onRead({ title: this.title.textContent || "Answer", text, name: `answer-${this.runId}` })
-  }
-
-  // Offers the whole answer if it does not fit.
-  measure() {
-    const cut = (part) => part.scrollHeight > part.clientHeight + 2 || part.scrollWidth > part.clientWidth + 2
-    this.more.hidden = !cut(this.body) && !cut(this.conclusion) && !cut(this.hint)
-  }
-
-  // ``goOn``: what the page offers for a run with this end, if anything.
-  show(model, goOn) {
-    const { run } = model
-    this.runId = run?.run_id
-    const last = run && model.lastStep()
-    this.from = last ? pathKey(last.path) : null
-    this.answer = run?.answer ?? null
-    this.goOn.hidden = !goOn || !model.editable
-    setText(this.goOn, `▶ ${goOn}`)
-    const shown = outcomeOf(model, run, last)
-    this.shown = shown
-    setClass(this.element, `card outcome ${shown.kind}`)
-    setText(this.title, shown.title)
-    this.title.hidden = !shown.title
-    this.source.hidden = !last || !shown.sourced
-    setText(this.source, last ? `step ${this.from} · ${isolated(last.agent)}` : "")
-    const conclusion = visible(shown.conclusion ?? "")
-    this.conclusion.hidden = !conclusion
-    this.showConclusion(conclusion, shown.formula)
-    setClass(this.conclusion, `conclusion ${sized(conclusion, shown.code)}`)
-    this.hint.hidden = !shown.hint
-    setText(this.hint, shown.hint ?? "")
-    this.workers.hidden = !shown.workers || PACKED !== null
-    this.copy.hidden = !this.answer
-    this.body.hidden = shown.text === undefined || !shown.done
-    this.stream.hidden = shown.text === undefined || shown.done
-    if (shown.text !== undefined) this.write(shown.text, shown.done)
-    this.measure()
-  }
-
-  // A conclusion that one line cannot show as written is rendered.
-  showConclusion(text, tex) {
-    if (!tex) return setText(this.conclusion, text)
-    if (this.conclusion.firstChild?.dataset?.source === tex) return
-    this.conclusion.replaceChildren(formulaElement({ source: tex, tex, instead: text, display: false, drawn: true }))
-  }
-
-  write(text, done) {
-    if (done) this.markdown.show(text.slice(0, GLIMPSE), true)
-    else this.streamed.show(text.slice(-GLIMPSE).trimEnd().split("\n").at(-1), false)
-  }
-}
-
-// Returns what the page says about a run: {title, kind, conclusion, hint, text, done, sourced, workers, code}.
-function outcomeOf(model, run, last) {
-  if (run === null) return { title: "The answer appears here when this plan has run", kind: "quiet" }
+// Returns {title, kind, conclusion, hint, sourced, workers, code, formula, sentence, text}. `sentence` is the line of the
+// answer that the bar shows beside its value; `text` is all of the answer, and `whole` says that it is to be read whole.
+export function outcomeOf(model, run, last) {
   if (["damaged", "too_new", "key_away"].includes(run.status)) {
     const kind = run.status === "damaged" ? "failed" : "cancelled"
     const hint = run.status === "key_away" ? undefined : READ
@@ -149,20 +35,29 @@ function outcomeOf(model, run, last) {
     case "planned":
       return {
         title: "Plan only",
-        kind: "quiet",
+        kind: "planned",
         conclusion: "The plan is written and nothing has run.",
-        hint: "Edit it, or run it as it stands.",
+        hint: "Edit it, or run it as it is.",
       }
   }
-  const quiet = {
-    kind: "quiet",
-    sourced: Boolean(last),
-    title: last ? "Answer will come from" : "Answer will come from the plan’s last step",
-    hint: "What it comes to stands here when the run is over.",
-  }
-  if (last?.status !== "running" || !last.output) return quiet
-  return { ...quiet, title: "Answer, being written by", hint: undefined, text: last.output, done: false }
+  return { kind: "quiet" }
 }
+
+// Returns what a run of the edited plan would do, in the same form.
+export function outcomeOfEdit({ steps, fault }) {
+  const those = (...fates) => numbers(steps.filter(({ fate }) => fates.includes(fate)).map(({ number }) => number))
+  const [runs, kept, given] = [those("runs"), those("reused"), those("written", "pinned")]
+  const edited = { title: "Edited, not run", kind: "edited" }
+  if (fault) return { ...edited, conclusion: `✕ ${sentence(fault)}`, hint: "Correct it to see what would run." }
+  const said = [kept && `↺ ${kept} reused, not paid again`, given && `✎ ${given} given by a person`]
+  return {
+    ...edited,
+    conclusion: runs ? `↻ ${runs} run again` : "Nothing runs again",
+    hint: said.filter(Boolean).join("    "),
+  }
+}
+
+const numbers = (list) => (list.length > 1 ? `${list.slice(0, -1).join(", ")} and ${list.at(-1)}` : `${list[0] ?? ""}`)
 
 function answered(model, run, last) {
   const { kind, text, formula } = model.conclusion
@@ -173,12 +68,12 @@ function answered(model, run, last) {
     sourced: true,
     conclusion: text,
     text: run.answer,
-    done: true,
     formula,
     code: kind === "code",
+    whole: kind !== "value" && run.answer.length > ONE_LINE,
   }
   const amber = { ...answer, title: "No answer", kind: "declined" }
-  if (kind === "empty") return { ...amber, text: undefined, conclusion: "The last step wrote nothing.", hint: EMPTY }
+  if (kind === "empty") return { ...amber, conclusion: "The last step wrote nothing.", hint: EMPTY }
   if (kind === "declined" && last?.simulated) {
     return {
       ...amber,
@@ -189,9 +84,26 @@ function answered(model, run, last) {
   }
   if (kind === "declined") return { ...amber, hint: DECLINED }
   if (last?.incomplete) return { ...answer, title: "Answer, cut off", kind: "declined", hint: CUT }
-  // A text that marks no value stands for itself, from its beginning.
-  if (kind === "text") return { ...answer, title: "", conclusion: undefined }
-  return text === visible(run.answer).trim() ? { ...answer, text: undefined } : answer
+  // A text that marks no value has no label: its first line says what it is.
+  if (kind === "text") return { ...answer, title: "", conclusion: undefined, sentence: firstLine(run.answer) }
+  return kind === "code" ? answer : { ...answer, sentence: sentenceWith(text, run.answer) }
+}
+
+const ONE_LINE = 100
+const LEAST_WORDS = 4
+const LOOKED_AT = 20_000
+
+const firstLine = (answer) =>
+  answer
+    .slice(0, LOOKED_AT)
+    .split("\n")
+    .find((line) => /[\p{L}\p{N}]/u.test(line)) ?? answer
+
+// Returns the last line of the answer that says more than `value`; none where every line has the value alone.
+function sentenceWith(value, answer) {
+  const words = (line) => line.replace(value, "").split(/\s+/).length
+  const lines = answer.slice(-LOOKED_AT).split("\n")
+  return lines.findLast((line) => line.includes(value) && words(line) >= LEAST_WORDS) ?? ""
 }
 
 // Describes a run whose last step has an incomplete answer: how it ended, who said so, and what there is of it.
@@ -209,16 +121,10 @@ function endedShort(model, run, last) {
     conclusion: said || (written ? model.conclusion.text : whole),
     hint: !said && written ? `${whole} ${what}` : what,
     text: written ? run.answer : undefined,
-    done: true,
   }
 }
 
 const sentence = (text) => text.charAt(0).toUpperCase() + text.slice(1)
-
-function sized(conclusion, code) {
-  const size = conclusion.length <= LARGE ? "large" : conclusion.length <= MEDIUM ? "medium" : "long"
-  return code ? `${size} code` : size
-}
 
 function cancelled(run) {
   // The record does not say on which page it was cancelled; only that page knows.
@@ -229,11 +135,12 @@ function cancelled(run) {
   return `Cancelled ${door === "page" ? page : `by ${actor?.name ?? "someone"}`} ${after}`
 }
 
-const STOPPED = "What was written is kept below. Fix the storage error, restart the program, then resume the run."
-const READ = "Everything up to that place is shown below. What happened after it is not known."
-const KEPT = "What the steps wrote until then is kept below; a re-run pays only for what is missing."
+const STOPPED = "What was written is kept. Fix the storage error, restart the program, then resume the run."
+const READ = "Everything up to that place is shown. What happened after it is not known."
+const KEPT = "What the steps wrote is kept; a re-run pays only for what is missing."
 const NO_PLAN = "No step had begun. Press Run for a new plan."
 const SIMULATED = "Take one of the examples above, or choose real workers for this task."
-const DECLINED = "Ask in other words, or give the step to another worker under Edit plan: finished steps are reused."
-const EMPTY = "Give the step to another worker under Edit plan, or ask in other words: finished steps are reused."
+const DECLINED =
+  "Ask in other words, or give the step to another worker under Change a step: finished steps are reused."
+const EMPTY = "Give the step to another worker under Change a step, or ask in other words: finished steps are reused."
 const CUT = "The provider stopped before the end. Raise max_tokens of this worker, or ask for a shorter answer."

@@ -57,12 +57,17 @@ export class Panes {
     if (keys === null) this.bring(selected, model)
   }
 
+  // Whether somebody has scrolled in one of them and is there still.
+  isRead() {
+    return [...this.panes.values()].some((pane) => pane.isRead())
+  }
+
   // Scrolls the panes, never the page, and only when another step is chosen or begins: people may look elsewhere. Never
   // away from a pane that somebody reads.
   bring(selected, model) {
     const running = [...this.panes.keys()].filter((key) => model.step(key)?.status === "running")
     const wanted = [...running, selected].filter((key) => this.panes.has(key))
-    if ([...this.panes.values()].some((pane) => pane.isRead())) return
+    if (this.isRead()) return
     if (!wanted.length || wanted.join() === this.brought) return
     this.brought = wanted.join()
     const { scrollLeft, clientWidth } = this.element

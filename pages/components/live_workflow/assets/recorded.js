@@ -89,7 +89,7 @@ export class Recorded {
     setText(this.task, visible(run.task))
     this.task.title = visible(run.task)
     this.controls.hidden = false
-    view.outcome.announce(false)
+    view.bar.announce(false)
     view.showModel(this.player.model)
     view.render()
     view.graph.held = true
@@ -117,7 +117,7 @@ export class Recorded {
     const { view } = this
     view.graph.held = false
     view.root.removeAttribute("data-replay")
-    view.outcome.announce(true)
+    view.bar.announce(true)
     view.reset()
     view.queue()
   }

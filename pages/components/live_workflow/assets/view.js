@@ -2,6 +2,8 @@
 
 import { Approval } from "./approval.js"
 import { backFromDialog, isNewest } from "./back_from_dialog.js"
+import { Bar } from "./bar.js"
+import { PACKED } from "./base.js"
 import { bringFields } from "./bring_fields.js"
 import { el, setText } from "./dom.js"
 import { EDITOR, EditorKeys } from "./editor_keys.js"
@@ -9,15 +11,15 @@ import { pathKey } from "./format.js"
 import { Graph } from "./graph.js"
 import { Inspector } from "./inspector.js"
 import { FIELDS_MS, byKeyboard, leadInto, returnAfter } from "./keep_focus.js"
+import { Lower } from "./lower.js"
 import { RunModel } from "./model.js"
-import { Outcome, cancelledHere } from "./outcome.js"
+import { cancelledHere } from "./outcome.js"
 import { Panes } from "./panes.js"
 import { PlanEditing } from "./plan_editing.js"
 import { Reader } from "./reader.js"
 import { Recorded } from "./recorded.js"
 import { Replay } from "./replay.js"
 import { RunSocket, runUrl } from "./socket.js"
-import { Strip } from "./strip.js"
 import { visible } from "./text.js"
 import { themeOf } from "./theme.js"
 import { Timeline } from "./timeline.js"
@@ -40,26 +42,27 @@ export class LiveWorkflow {
     this.connect = connect
     this.replay = new Replay(this, { record, place })
     this.recorded = new Recorded(this, { onOpen: (runId) => this.intend("open", null, runId) })
-    this.strip = new Strip({
-      replay: this.replay,
-      recorded: this.recorded,
-      onCancel: () => this.cancel(),
-      onEdit: () => this.edit(this.selectedPath()),
-    })
     this.reader = new Reader()
     const onRead = (what) => this.reader.open(what)
-    this.outcome = new Outcome({
-      onRead,
-      onSelect: (key) => this.select(key),
-      onGoOn: () => this.intend("go-on"),
-      onWorkers: () => this.ask("workers"),
-    })
     this.approval = new Approval({
       onSelect: (key) => this.select(key),
       onFault: (fault) => {
         this.unknown = fault || null
         this.queue()
       },
+    })
+    this.bar = new Bar({
+      replay: this.replay,
+      recorded: this.recorded,
+      approval: this.approval,
+      onCancel: () => this.cancel(),
+      onEdit: () => this.edit(this.selectedPath()),
+      onSelect: (key) => this.select(key),
+      onGoOn: () => this.intend("go-on"),
+      onWay: (name) => this.intend(name),
+      onWorkers: () => this.ask("workers"),
+      onWhy: () => this.intend("blame"),
+      onAll: () => this.lower.choose("Answer"),
     })
     this.graph = new Graph({ onSelect: (key) => this.select(key) })
     this.twin = new Twin({ onSelect: (key) => this.select(key), onOpen: (key) => this.open(key) })
@@ -82,7 +85,7 @@ export class LiveWorkflow {
     this.empty = el("div", { class: "graph-empty" })
     this.how = el("section", { class: "how", "aria-label": "How it works", hidden: true }, howItWorks())
     this.statuses = el("span", { class: "statuses" })
-    this.granted = el("span", { class: "granted-key" }, "━ what the selected step may see")
+    this.granted = el("span", { class: "granted-key" }, "━ what the selected step may read")
     this.legend = el("div", { class: "legend", "aria-hidden": "true" }, this.statuses, this.granted)
     this.fault = el("span", { class: "plan-fault bad", role: "status" })
     const keys = el("span", { class: "keys", "aria-hidden": "true" }, "←/→ select · Enter open")
@@ -105,22 +108,21 @@ export class LiveWorkflow {
       footer,
       this.planEditing.menu.element,
     )
-    const main = el("div", { class: "main" }, map, this.panes.element)
+    this.links = ["context", "rounds"].map((kind) => this.linkTo(kind))
+    this.lower = new Lower({ panes: this.panes, timeline: this.timeline, links: this.links, onRead })
+    const main = el("div", { class: "main" }, map, this.lower.element)
     const stage = el("div", { class: "stage" }, main, el("div", { class: "side" }, this.inspector.element))
     this.root = el(
       "div",
       { class: "live-workflow", "data-status": "opening" },
-      this.strip.element,
+      this.bar.element,
       this.notice,
       this.how,
-      this.outcome.element,
-      this.approval.element,
       stage,
       this.reader.element,
     )
     parent.querySelector(".reserved")?.remove()
     parent.append(this.root)
-    this.root.append(this.timeline.element)
     // The parts above (the task box, the origin of a re-run) reduce the room in the window.
     this.watching = new ResizeObserver(() => this.measure())
     this.watching.observe(parent.host.closest(PAGE) ?? document.body)
@@ -139,7 +141,6 @@ export class LiveWorkflow {
     this.editorKeys.destroy()
     this.planEditing.destroy()
     this.graph.destroy()
-    this.outcome.destroy()
     this.approval.destroy()
     this.reader.destroy()
     this.root.remove()
@@ -167,6 +168,7 @@ export class LiveWorkflow {
     this.wasLost = false
     this.touched = { whole: true, steps: new Set() }
     this.stale = false
+    this.lower.reset()
   }
 
   // Called at mount and at each change of data or theme.
@@ -175,13 +177,14 @@ export class LiveWorkflow {
     this.setTriggerValue = setTriggerValue
     this.editable = data.editable
     this.goOn = data.go_on
+    this.ways = data.ways
     this.drawnEnded = data.ended
     const recorded = data.run_id === null && data.edited === null ? (data.recorded ?? null) : null
     if (recorded === null) this.recorded.leave()
     if (data.run_id !== this.runId) this.openRun(data)
     if (data.open !== null) this.replay.leave()
     if (data.open === null && this.root.hasAttribute("data-editing"))
-      returnAfter(EDITOR, () => this.strip.stop(), document, FIELDS_MS)
+      returnAfter(EDITOR, () => this.bar.stop(), document, FIELDS_MS)
     this.root.toggleAttribute("data-editing", data.open !== null)
     this.takeEdited(data.edited)
     this.takeOpen(data.open ?? [])
@@ -347,6 +350,9 @@ export class LiveWorkflow {
     this.planEditing.show(model)
     this.notice.hidden = this.unknown === null
     setText(this.notice, this.unknown ?? "")
+    this.links[0].hidden = PACKED !== null || model.run === null || this.recorded.active
+    this.links[1].hidden = this.links[0].hidden || model.rounds.size < 2
+    for (const link of this.links) link.href = link.dataset.to + encodeURIComponent(this.runId ?? "")
     const status = this.recorded.active ? undefined : model.run?.status
     this.root.dataset.status = status ?? (this.opening ? "opening" : "none")
   }
@@ -354,9 +360,8 @@ export class LiveWorkflow {
   // Updates what changes with every token or second.
   showFigures() {
     this.stale = false
-    this.strip.show(this.model, this)
-    this.outcome.show(this.model, this.goOn)
-    this.outcome.element.hidden = this.approval.show(this.model, this.selected)
+    const outcome = this.bar.show(this.model, this)
+    this.lower.show(this.model, outcome, this.panes.isRead())
     this.replay.show()
     this.inspector.show(this.model, this.selected, this)
   }
@@ -365,7 +370,7 @@ export class LiveWorkflow {
     if (this.model.run === null || document.hidden || (this.model.ended && !this.stale)) return
     if (this.model.replayed && !this.replay.playing && !this.recorded.playing && !this.stale) return
     if (this.stale) this.showFigures()
-    else this.strip.show(this.model, this)
+    else this.bar.show(this.model, this)
     this.panes.tick(this.model)
     this.graph.repaint()
   }
@@ -404,6 +409,17 @@ export class LiveWorkflow {
     this.setTriggerValue("intent", { kind, path, run_id: runId })
   }
 
+  // Makes a link to another page about this run, which Streamlit opens without loading it anew.
+  linkTo(kind) {
+    const onclick = (event) => {
+      if (event.ctrlKey || event.metaKey || event.shiftKey) return
+      event.preventDefault()
+      this.intend(kind)
+    }
+    const [words, to] = LINKS[kind]
+    return el("a", { class: "quiet", "data-to": to, target: "_self", onclick }, words)
+  }
+
   // Opens a dialog of the page.
   ask(kind, path = null) {
     backFromDialog(this.root)
@@ -430,6 +446,11 @@ export class LiveWorkflow {
       this.queue()
     }
   }
+}
+
+const LINKS = {
+  context: ["Who saw what in this run", "context?run="],
+  rounds: ["Rounds beside each other", "compare?rounds="],
 }
 
 const fromServer = (runId, told) => new RunSocket(runId, told)

@@ -44,7 +44,7 @@ def test_an_edge_that_skips_a_column_goes_around_its_cards() -> None:
     lane = edge(layout, 0, 3).lane
     assert lane is not None
     assert (lane.first, lane.last) == (1, 1)
-    assert lane.y < -56 - CARD_HEIGHT_PX / 2
+    assert lane.y < -53 - CARD_HEIGHT_PX / 2
     assert edge(layout, 1, 3).lane is None
 
 

@@ -1,0 +1,280 @@
+// The bar above the graph: how the run is going, its answer or why there is none, its figures, and what can be done. It
+// keeps its height and its place whatever it says. Its lower edge has a segment for each step.
+
+import { PACKED } from "./base.js"
+import { el, setAttributes, setClass, setText } from "./dom.js"
+import { formulaElement } from "./draw_formulas.js"
+import { basis, count, pathKey, plural, seconds, usdInLine } from "./format.js"
+import { outcomeOf, outcomeOfEdit } from "./outcome.js"
+import { Share } from "./share.js"
+import { RUN_STATUS, STEP_STATUS, shownStatus } from "./status.js"
+import { StreamedMarkdown, isolated, visible } from "./text.js"
+
+// Largest numbers of characters of a conclusion that stands beside its sentence, and of one in larger letters.
+const LARGE = 16
+const MEDIUM = 40
+// How much of a text is read for one line of it.
+const GLIMPSE = 1_500
+const FATES = { runs: "running", pinned: "written", fault: "failed" }
+const WHY = "Replay the run with one step asked again, or one access changed"
+
+export class Bar {
+  constructor({ replay, recorded, approval, onCancel, onEdit, onSelect, onGoOn, onWay, onWorkers, onWhy, onAll }) {
+    Object.assign(this, { replay, recorded, approval })
+    const button = (words, onclick, more = {}) => el("button", { type: "button", onclick, ...more }, words)
+    this.title = el("span", { class: "title" })
+    this.source = button("", () => this.from && onSelect(this.from), { class: "quiet source" })
+    this.label = el("div", { class: "label" }, this.title, this.source)
+    this.conclusion = el("p", { class: "conclusion", dir: "auto" })
+    this.sentence = el("div", { class: "prose sentence", dir: "auto" })
+    this.sentenceText = new StreamedMarkdown(this.sentence)
+    this.status = el("span", { class: "status", role: "status", "aria-live": "polite" })
+    this.time = el("span", { class: "number time", title: "Time since the run began" })
+    this.tokens = el("span", { class: "number tokens", title: "Input and output tokens of Conductor and workers" })
+    this.cost = el("span", { class: "number cost", title: "What this run itself spent" })
+    this.simulated = el(
+      "span",
+      { class: "pill simulated", title: "No real model answers in this run" },
+      "Simulated workers",
+    )
+    this.came = el("span", { class: "pill replayed", title: "It came with the program" }, "Recorded")
+    this.hint = el("span", { class: "hint" })
+    this.link = el("span", { class: "link-state" })
+    const { status, time, tokens, cost, simulated, came, hint, link } = this
+    this.aboutRun = [time, tokens, cost, simulated]
+    this.figures = el("div", { class: "figures" }, status, time, tokens, cost, simulated, came, hint, link)
+    this.lead = el("div", { class: "lead", "aria-live": "polite" })
+    this.said = el("div", { class: "said", "aria-live": "polite" }, this.label, this.conclusion, this.sentence)
+    this.lines = el("div", { class: "lines" }, this.said, approval.lines, this.figures)
+    this.coming = button("", () => this.from && onSelect(this.from), { class: "quiet source" })
+    this.comingWords = el("span")
+    this.stream = el("div", { class: "prose stream", dir: "auto" })
+    this.streamed = new StreamedMarkdown(this.stream)
+    this.aside = el("div", { class: "aside" }, el("div", {}, this.comingWords, this.coming), this.stream)
+    this.goOn = button("", onGoOn, { class: "go-on primary" })
+    this.ways = el("div", { class: "menu", popover: "auto" })
+    this.way = (name) => onWay(name)
+    this.others = button("Other ways ▾", () => this.openWays(), { "aria-haspopup": "true" })
+    this.workers = button("Choose real workers", onWorkers, { class: "to-workers" })
+    this.edit = button("Change a step", onEdit, { class: "change" })
+    this.why = button("Why this answer?", onWhy, { title: WHY })
+    this.cancel = button("Cancel", onCancel)
+    this.sharing = new Share()
+    this.own = [
+      this.goOn,
+      this.others,
+      this.workers,
+      this.edit,
+      replay.opener,
+      this.why,
+      this.cancel,
+      this.sharing.opener,
+    ]
+    this.actions = el("div", { class: "actions" }, approval.actions, this.own)
+    this.segments = el("div", { class: "segments", "aria-hidden": "true" })
+    this.element = el(
+      "section",
+      { class: "card bar", "aria-label": "The run" },
+      this.lead,
+      this.lines,
+      this.aside,
+      recorded.element,
+      replay.element,
+      this.actions,
+      this.segments,
+      this.ways,
+    )
+    // The words can be chosen and copied; a press on them leads to all of the answer.
+    this.said.addEventListener("click", ({ target }) => target.closest("button, a") === null && onAll())
+  }
+
+  // Whether a change is read aloud.
+  announce(on) {
+    for (const part of [this.lead, this.said, this.status]) part.setAttribute("aria-live", on ? "polite" : "off")
+  }
+
+  // Returns where the focus can stay after something on the page has closed: on no button that a hasty Enter could press
+  // by mistake.
+  stop() {
+    const { edit, element } = this
+    if (edit.checkVisibility() && !edit.disabled) return edit
+    element.tabIndex = -1
+    return element
+  }
+
+  // Returns what it says about the answer, as `outcomeOf` does.
+  show(model, view) {
+    const { run } = model
+    const last = run && model.lastStep()
+    const waits = this.approval.show(model, view.selected)
+    const outcome = whatIsSaid(model, view, last)
+    this.from = last ? pathKey(last.path) : null
+    this.showStatus(model, view)
+    this.showFigures(model)
+    this.showSaid(outcome, last, waits)
+    this.showComing(model, last, outcome.kind === "quiet" && !waits && run !== null)
+    this.showActions(model, view, outcome, waits)
+    this.showSegments(model)
+    setAttributes(this.element, { "aria-label": waits ? "Approval" : "The run" })
+    setClass(this.element, `card bar ${waits ? "waits" : outcome.kind}`)
+    return outcome
+  }
+
+  showStatus(model, { connection, cancelling, opening }) {
+    const { run } = model
+    for (const part of this.aboutRun) part.hidden = run === null
+    setText(this.link, { connecting: "connecting…", reconnecting: "connection lost, reconnecting…" }[connection] ?? "")
+    this.came.hidden = !run?.imported?.recorded || model.replayed
+    if (run === null) {
+      setText(this.status, model.edited ? "○ Not run yet" : opening ? "○ Opening the run" : "○ No run yet")
+      return setClass(this.status, "status idle")
+    }
+    const stops = cancelling && !model.ended
+    const { glyph, word } = stops ? { glyph: "■", word: "Cancelling" } : RUN_STATUS[run.status]
+    setText(this.status, `${glyph} ${word}${progress(model)}`)
+    setClass(this.status, `status ${stops ? "cancelled" : run.status}`)
+    this.status.title = model.shape
+  }
+
+  showFigures(model) {
+    const { run } = model
+    if (run === null) return
+    this.simulated.hidden = !run.simulated
+    setText(this.time, seconds(model.elapsedMs()))
+    setText(this.tokens, `${count(model.totalTokens())} tokens`)
+    const { total, known } = model.cost()
+    const most = run.cost_at_most && total > 0 ? "at most " : ""
+    setText(this.cost, `${most}${usdInLine(total, known)}`)
+    const how = basis(run)
+    this.cost.title = `What this run itself spent, Conductor and workers${how ? `, ${how}` : ""}${total === null ? ": the price of a part is unknown" : ""}`
+  }
+
+  showSaid({ title, sourced, conclusion, sentence, formula, code, hint }, last, waits) {
+    const said = visible(conclusion ?? "")
+    const size = said.length <= LARGE ? "large" : said.length <= MEDIUM ? "medium" : "long"
+    const large = size === "large" && said !== "" && sentence !== undefined
+    const to = large ? this.lead : this.said
+    if (this.conclusion.parentElement !== to) to.prepend(this.label, this.conclusion)
+    this.lead.hidden = !large || waits
+    this.said.hidden = waits
+    setText(this.title, title ?? "")
+    this.title.hidden = !title
+    this.source.hidden = !last || !sourced
+    setText(this.source, last ? `${title ? "" : "step "}${this.from} · ${isolated(last.agent)}` : "")
+    this.label.hidden = this.title.hidden && this.source.hidden
+    this.conclusion.hidden = !said
+    this.showConclusion(said, formula)
+    setClass(this.conclusion, `conclusion ${large || size !== "large" ? size : "medium"}${code ? " code" : ""}`)
+    this.sentence.hidden = !sentence || (said !== "" && !large)
+    if (!this.sentence.hidden) this.sentenceText.show(sentence.slice(0, GLIMPSE), true)
+    setText(this.hint, waits ? "" : (hint ?? ""))
+    this.hint.title = hint ?? ""
+  }
+
+  // A conclusion that one line cannot show as written is rendered.
+  showConclusion(text, tex) {
+    if (!tex) return setText(this.conclusion, text)
+    if (this.conclusion.firstChild?.dataset?.source === tex) return
+    this.conclusion.replaceChildren(formulaElement({ source: tex, tex, instead: text, display: false, drawn: true }))
+  }
+
+  // Says where the answer will come from; below it, the line of it that is being written, or what the Conductor does.
+  showComing(model, last, coming) {
+    this.aside.hidden = !coming
+    if (!coming) return
+    const writes = last?.status === "running" && last.output
+    setText(this.comingWords, writes ? "The answer is being written by " : "The answer will come from ")
+    setText(this.coming, last ? `${this.from} · ${isolated(last.agent)}` : "the plan’s last step")
+    const planning = model.planning ? planningNow(model) : ""
+    if (writes) this.streamed.show(last.output.slice(-GLIMPSE).trimEnd().split("\n").at(-1), false)
+    else {
+      this.streamed.reset()
+      setText(this.streamed.tail, planning)
+    }
+  }
+
+  showActions(model, { editable, cancelling, goOn, ways }, { kind, workers }, waits) {
+    const { run } = model
+    const elsewhere = model.replayed || this.recorded.active
+    this.recorded.element.hidden = !this.recorded.active
+    this.actions.hidden = elsewhere || run === null
+    if (run === null) return
+    this.sharing.show(run, model.ended && !model.stopped)
+    this.sharing.opener.hidden = PACKED !== null
+    this.goOn.hidden = !goOn || !model.editable
+    setText(this.goOn, `▶ ${goOn}`)
+    this.others.hidden = !ways?.length || !model.editable
+    this.offered = ways
+    this.workers.hidden = !workers || PACKED !== null
+    this.cancel.disabled = model.ended || cancelling
+    this.cancel.hidden = model.ended
+    this.why.hidden = kind !== "answered" || run.status !== "completed" || PACKED !== null
+    this.edit.hidden = PACKED !== null || (!model.ended && !waits)
+    this.edit.disabled = !editable || !model.changeable || model.steps.size === 0
+    this.edit.title = model.ended ? "Change the plan and run what changed" : "Change the steps that have not run"
+  }
+
+  // What else a failed run offers, in a menu below its button.
+  openWays() {
+    const choose = (name) => () => {
+      this.ways.hidePopover()
+      this.way(name)
+    }
+    this.ways.replaceChildren(
+      ...this.offered.map(([name, words]) => el("button", { type: "button", onclick: choose(name) }, words)),
+    )
+    this.ways.showPopover()
+    const { left, bottom } = this.others.getBoundingClientRect()
+    Object.assign(this.ways.style, { left: `${left}px`, top: `${bottom + 4}px` })
+    this.ways.firstChild.focus()
+  }
+
+  showSegments(model) {
+    const planned = model.edited?.steps.filter(({ number }) => number !== null).map(({ fate }) => FATES[fate] ?? fate)
+    const steps = model.ordered().filter((step) => step.path.length === 1)
+    const classes = planned ?? (steps.length ? steps.map(shownStatus) : ["waiting"])
+    while (this.segments.children.length > classes.length) this.segments.lastChild.remove()
+    while (this.segments.children.length < classes.length) this.segments.append(el("i"))
+    classes.forEach((name, index) => setClass(this.segments.children[index], name))
+  }
+}
+
+function whatIsSaid(model, view, last) {
+  if (model.run === null) return { kind: "quiet", hint: beforeRuns(model, view) }
+  return model.edited ? outcomeOfEdit(model.edited) : outcomeOf(model, model.run, last)
+}
+
+function beforeRuns(model, { opening }) {
+  if (model.edited) return "Nothing is sent before you run this plan."
+  return opening ? "" : "Type a task or take an example, then press Run."
+}
+
+function progress(model) {
+  const steps = [...model.steps.values()].filter((step) => step.path.length === 1)
+  const { status } = model.run
+  if (status === "running" && !steps.length) return " · planning"
+  if (!steps.length) return ""
+  if (status === "planned") return ` · ${plural(steps.length, "step")}`
+  const done = steps.filter((step) => ["completed", "reused", "written"].includes(step.status)).length
+  // A count of one step is left out if the run has the same status.
+  const others = ["refused", "filtered", "cut", "empty", "failed"].map((name) => {
+    const number = steps.filter((step) => step.status === name).length
+    return number > (name === status && name !== "failed" ? 1 : 0) ? ` · ${number} ${STEP_STATUS[name].word}` : ""
+  })
+  return ` ${done} of ${steps.length}${others.join("")}`
+}
+
+function planningNow(model) {
+  const round = model.rounds.get("")
+  const failed = round?.raw ? undefined : round?.retries?.at(-1)
+  if (failed?.loading) return "the Conductor’s server is loading its model, and is asked again until it answers"
+  if (failed) return `the Conductor’s server failed and is asked again after ${seconds(failed.wait_ms)}`
+  return PLANNING[round?.progress?.phase] ?? "the Conductor is writing the plan"
+}
+
+const PLANNING = {
+  loading: "the Conductor’s model is being loaded",
+  converting: "the Conductor’s model is being converted",
+  reading: "the Conductor is reading its prompt",
+  thinking: "the Conductor is thinking about the plan",
+}

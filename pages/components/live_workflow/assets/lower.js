@@ -1,0 +1,118 @@
+// What is below the graph: the outputs of the steps, the answer, and the timeline, one at a time.
+
+import { copyButton, el, readButton, setText } from "./dom.js"
+import { count, estimateTokens } from "./format.js"
+import { StreamedMarkdown, visible } from "./text.js"
+
+const NAMES = ["Outputs", "Answer", "Timeline"]
+// More of an answer is shown by the reader.
+const SHOWN = 40_000
+const LATER = "It appears here when the run ends."
+
+export class Lower {
+  constructor({ panes, timeline, links, onRead }) {
+    this.tabs = el("div", { class: "lower-tabs", role: "tablist", "aria-label": "Below the graph" })
+    this.tabs.addEventListener("keydown", (event) => this.key(event))
+    this.buttons = NAMES.map((name) =>
+      el("button", { type: "button", role: "tab", onclick: () => this.choose(name) }, name),
+    )
+    this.tabs.append(...this.buttons)
+    this.answer = new Answer({ onRead })
+    this.later = el("p", { class: "muted later" }, LATER)
+    const when = el(
+      "div",
+      { class: "card when", role: "tabpanel", "aria-label": "Timeline" },
+      this.later,
+      timeline.element,
+    )
+    this.panels = { Outputs: panes.element, Answer: this.answer.element, Timeline: when }
+    panes.element.setAttribute("role", "tabpanel")
+    panes.element.setAttribute("aria-label", "Outputs")
+    const line = el("div", { class: "lower-line" }, this.tabs, el("span", { class: "spring" }), links)
+    this.element = el("div", { class: "lower" }, line, Object.values(this.panels))
+    this.timeline = timeline
+    this.reset()
+  }
+
+  // Another run: its answer opens by itself, unless somebody chooses otherwise.
+  reset() {
+    this.chosen = null
+    this.set("Outputs")
+  }
+
+  set(name) {
+    this.name = name
+    for (const button of this.buttons) {
+      const on = button.textContent === name
+      button.setAttribute("aria-selected", on ? "true" : "false")
+      button.tabIndex = on ? 0 : -1
+    }
+    for (const [each, panel] of Object.entries(this.panels)) panel.hidden = each !== name
+  }
+
+  choose(name) {
+    this.chosen = name
+    this.set(name)
+  }
+
+  // `reads`: whether somebody reads in an output. What has no value in a line is opened in whole.
+  show(model, outcome, reads) {
+    this.later.hidden = model.timeline !== null
+    this.answer.show(model, outcome)
+    const opens = model.ended && outcome.whole ? "Answer" : "Outputs"
+    if (this.chosen === null && opens !== this.name && !reads) this.set(opens)
+  }
+
+  key(event) {
+    const at = NAMES.indexOf(this.name)
+    const to = { ArrowRight: at + 1, ArrowLeft: at - 1, Home: 0, End: NAMES.length - 1 }[event.key]
+    if (to === undefined) return
+    event.preventDefault()
+    const next = (to + NAMES.length) % NAMES.length
+    this.choose(NAMES[next])
+    this.buttons[next].focus()
+  }
+}
+
+// All of the answer, or all that is said in its place.
+class Answer {
+  constructor({ onRead }) {
+    this.title = el("b")
+    this.size = el("span", { class: "muted number" })
+    this.read = readButton("Read all of the answer in full width", () => onRead(this.whole))
+    setText(this.read, "Read in full width")
+    this.copy = copyButton("Copy the answer", () => this.whole.text)
+    this.said = el("p", { class: "answer-said", dir: "auto" })
+    this.hint = el("p", { class: "muted" })
+    this.prose = el("div", { class: "prose", dir: "auto" })
+    this.markdown = new StreamedMarkdown(this.prose)
+    const head = el("header", {}, this.title, this.size, el("span", { class: "spring" }), this.copy, this.read)
+    const body = el(
+      "div",
+      { class: "answer-body", tabindex: "0", "aria-label": "All of the answer" },
+      this.said,
+      this.hint,
+      this.prose,
+    )
+    this.element = el("div", { class: "card answer", role: "tabpanel", "aria-label": "Answer" }, head, body)
+  }
+
+  show(model, { title, conclusion, hint, text, kind }) {
+    const state = `${model.run?.run_id} ${model.run?.status} ${kind} ${text?.length} ${conclusion}`
+    if (state === this.state) return
+    this.state = state
+    const written = text?.trim() ? text : ""
+    const name = `answer-${model.run?.run_id}`
+    this.whole = { title: title || "Answer", text: written || [conclusion, hint].filter(Boolean).join("\n\n"), name }
+    setText(this.title, title || "Answer")
+    setText(this.size, written ? `${count(estimateTokens(written))} tokens` : "")
+    const told = kind !== "answered"
+    this.said.hidden = !told
+    setText(this.said, kind === "quiet" ? LATER : visible(conclusion ?? ""))
+    this.hint.hidden = !told || !hint
+    setText(this.hint, hint ?? "")
+    this.copy.hidden = this.read.hidden = !this.whole.text
+    this.prose.hidden = !written
+    this.markdown.show(written.slice(0, SHOWN), true)
+  }
+}
