@@ -123,13 +123,6 @@ def test_by_provider_it_says_who_got_what(visit: Visit, finished_run: RunTrace) 
     assert "Choose “By step”, then a cell." in said
 
 
-def test_the_run_page_leads_here(visit: Visit, finished_run: RunTrace) -> None:
-    links = [link.proto for link in visit("run", run=finished_run.run_id).get("page_link")]
-    assert ("Who saw what in this run", f"run={finished_run.run_id}") in [
-        (each.label, each.query_string) for each in links
-    ]
-
-
 def test_what_the_browser_draws_has_a_cell_for_each_earlier_source(finished_run: RunTrace) -> None:
     (round_,) = context_flow(finished_run).rounds
     data = matrix_data(round_, ["planner", "reasoner", "verifier"])

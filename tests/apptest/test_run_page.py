@@ -4,6 +4,7 @@ from concurrent.futures import Future
 from dataclasses import replace
 
 import pytest
+import streamlit as st
 from streamlit.testing.v1 import AppTest
 
 from conductor_core.chat.messages import Usage
@@ -302,6 +303,23 @@ def test_an_interrupted_run_is_resumed_and_pays_no_finished_step_again(
     assert [step.status for step in trace.steps] == ["reused", "reused", "completed"]
     assert trace.answer == finished_run.answer
     assert session.store.trace(stopped.run_id)[0] == stopped
+
+
+@pytest.mark.parametrize(
+    ("kind", "page", "name"),
+    [("blame", "blame", "run"), ("context", "context", "run"), ("rounds", "compare", "rounds")],
+)
+def test_the_bar_and_the_line_below_the_graph_lead_to_other_pages_about_the_run(
+    visit: Visit, finished_run: RunTrace, monkeypatch: pytest.MonkeyPatch, kind: str, page: str, name: str
+) -> None:
+    app = visit(run=finished_run.run_id)
+    from pages.components.live_workflow import component
+
+    led: list[tuple[str, dict[str, str]]] = []
+    monkeypatch.setattr(st, "switch_page", lambda to, query_params: led.append((to.stem, query_params)))
+    monkeypatch.setattr(component, "live_workflow", lambda run_id, **_: component.Intent(kind, run_id))  # type: ignore[arg-type]
+    app.run()
+    assert led == [(page, {name: finished_run.run_id})]
 
 
 def test_a_plan_is_run_as_it_stands_with_one_click(visit: Visit, session: Session, retell: Retell, go_on: GoOn) -> None:

@@ -87,9 +87,9 @@ def test_a_simulated_worker_that_cannot_answer_is_amber_and_leads_to_real_ones(
     page = open_page(app.run_url(run.run_id), width=1280, height=720)
     card = page.locator(".bar")
     expect(card).to_have_class("card bar declined")
-    expect(card.locator(".bar .title")).to_have_text("No answer")
+    expect(card.locator(".title")).to_have_text("No answer")
     expect(card.locator(".conclusion")).to_have_text("This worker is simulated and knows only the example tasks.")
-    expect(card.locator(".hint")).to_contain_text("examples above")
+    expect(card.locator(".hint")).to_contain_text("Take an example")
     amber = "part => getComputedStyle(part).borderTopColor === getComputedStyle(part.querySelector('.title')).color"
     assert card.evaluate(amber)
     expect(status(page)).to_contain_text("Completed")

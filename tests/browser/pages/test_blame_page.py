@@ -20,7 +20,7 @@ def run(make_run: Make) -> RunTrace:
 
 def test_from_the_run_to_what_decided_it_and_into_a_replay(app: App, open_page: OpenPage, run: RunTrace) -> None:
     page = open_page(app.run_url(run.run_id), width=1280, height=720)
-    page.get_by_role("link", name="What decided this answer?").click()
+    page.get_by_role("button", name="Why this answer?").click()
     count = page.get_by_role("spinbutton", name="Replays of each")
     expect(page.get_by_text("Nothing is measured yet")).to_be_visible()
     count.fill("1")

@@ -55,7 +55,7 @@ export class Bar {
     this.ways = el("div", { class: "menu", popover: "auto" })
     this.way = (name) => onWay(name)
     this.others = button("Other ways ▾", () => this.openWays(), { "aria-haspopup": "true" })
-    this.workers = button("Choose real workers", onWorkers, { class: "to-workers" })
+    this.workers = button("Choose real workers", onWorkers, { class: "to-workers primary" })
     this.edit = button("Change a step", onEdit, { class: "change" })
     this.why = button("Why this answer?", onWhy, { title: WHY })
     this.cancel = button("Cancel", onCancel)
@@ -185,11 +185,12 @@ export class Bar {
     const writes = last?.status === "running" && last.output
     setText(this.comingWords, writes ? "The answer is being written by " : "The answer will come from ")
     setText(this.coming, last ? `${this.from} · ${isolated(last.agent)}` : "the plan’s last step")
-    const planning = model.planning ? planningNow(model) : ""
+    const { glyph, word } = STEP_STATUS[last ? shownStatus(last) : "waiting"]
+    const now = model.planning ? planningNow(model) : `${glyph} ${word}`
     if (writes) this.streamed.show(last.output.slice(-GLIMPSE).trimEnd().split("\n").at(-1), false)
     else {
       this.streamed.reset()
-      setText(this.streamed.tail, planning)
+      setText(this.streamed.tail, now)
     }
   }
 

@@ -36,7 +36,7 @@ export class Lower {
 
   // Another run: its answer opens by itself, unless somebody chooses otherwise.
   reset() {
-    this.chosen = null
+    this.chosen = this.showAnswer = null
     this.set("Outputs")
   }
 
@@ -48,6 +48,7 @@ export class Lower {
       button.tabIndex = on ? 0 : -1
     }
     for (const [each, panel] of Object.entries(this.panels)) panel.hidden = each !== name
+    this.showAnswer?.()
   }
 
   choose(name) {
@@ -58,9 +59,10 @@ export class Lower {
   // `reads`: whether somebody reads in an output. What has no value in a line is opened in whole.
   show(model, outcome, reads) {
     this.later.hidden = model.timeline !== null
-    this.answer.show(model, outcome)
     const opens = model.ended && outcome.whole ? "Answer" : "Outputs"
     if (this.chosen === null && opens !== this.name && !reads) this.set(opens)
+    this.showAnswer = () => this.name === "Answer" && this.answer.show(model, outcome)
+    this.showAnswer()
   }
 
   key(event) {

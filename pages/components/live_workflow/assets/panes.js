@@ -12,6 +12,7 @@ import { StreamedMarkdown, isolated, personOf, visible } from "./text.js"
 const SHOWN_WHILE_RUNNING = 24_000
 const SHOWN_WHEN_DONE = 40_000
 const NEAR_THE_END_PX = 40
+const ROUNDED_PX = 3 // what the widths of panes that fit exactly may add up to
 const BY_HAND_MS = 1000 // for how long a gesture may go on scrolling
 
 export class Panes {
@@ -23,9 +24,11 @@ export class Panes {
     this.element = el("div", { class: "panes" }, this.ghosts)
   }
 
-  // Puts panes in the order of the steps. It keeps existing panes, so that their scroll position and selection stay.
+  // Puts panes in the order of the graph's columns, so that steps that run at once are neighbours. It keeps existing panes, so that their scroll position and selection stay.
   arrange(model) {
-    const steps = model.ordered()
+    const column = new Map(model.layout?.nodes.map(({ path, layer }) => [pathKey(path), layer]))
+    const of = (step) => column.get(String(step.path[0])) ?? 0
+    const steps = model.ordered().toSorted((one, other) => of(one) - of(other))
     const keys = steps.map((step) => pathKey(step.path))
     for (const [key, pane] of this.panes) {
       if (!keys.includes(key)) {
@@ -79,7 +82,7 @@ export class Panes {
       ]
     }
     let [left, right] = span(wanted)
-    if (right - left > clientWidth) [left, right] = span(wanted.slice(-1))
+    if (right - left > clientWidth + ROUNDED_PX) [left, right] = span(wanted.slice(-1))
     if (left < scrollLeft) this.element.scrollLeft = left
     else if (right > scrollLeft + clientWidth) this.element.scrollLeft = right - clientWidth
   }
