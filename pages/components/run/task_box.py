@@ -214,7 +214,8 @@ def task_box(trace: RunTrace | None, beside: Callable[[RunTrace | None], None]) 
                 st.button(label, key=f"example-{number}", type="tertiary", on_click=_fill_example, args=take)
             beside(trace)
     if trace is not None and st.session_state.get(TASK, "").strip() != trace.task.strip():
-        st.caption(_task_below(trace.task))
+        with st.container(key="task-below"):
+            st.caption(_task_below(trace.task))
     if trace is not None and trace.turns_before:
         turns = plural(len(trace.turns_before), "turn")
         st.caption(f"The run below came after {turns} of a conversation. A new run of this task is without them.")

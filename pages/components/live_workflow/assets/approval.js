@@ -48,12 +48,7 @@ export class Approval {
       { type: "button", class: "deny", title: "End this run. Finished steps are kept.", onclick: () => this.refuse() },
       "Deny",
     )
-    this.lines = el(
-      "div",
-      { class: "asks", role: "status", "aria-live": "polite" },
-      this.what,
-      el("p", { class: "muted asks-line" }, this.title, this.hint),
-    )
+    this.lines = el("div", { class: "asks" }, this.what, el("p", { class: "muted asks-line" }, this.title, this.hint))
     this.actions = el("div", { class: "asks-actions" }, this.note, this.approve, this.all, this.rest, this.deny)
     this.keys = (event) => this.key(event)
     document.addEventListener("keydown", this.keys)

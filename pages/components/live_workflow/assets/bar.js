@@ -28,7 +28,7 @@ export class Bar {
     this.conclusion = el("p", { class: "conclusion", dir: "auto" })
     this.sentence = el("div", { class: "prose sentence", dir: "auto" })
     this.sentenceText = new StreamedMarkdown(this.sentence)
-    this.status = el("span", { class: "status", role: "status", "aria-live": "polite" })
+    this.status = el("span", { class: "status" })
     this.time = el("span", { class: "number time", title: "Time since the run began" })
     this.tokens = el("span", { class: "number tokens", title: "Input and output tokens of Conductor and workers" })
     this.cost = el("span", { class: "number cost", title: "What this run itself spent" })
@@ -43,8 +43,8 @@ export class Bar {
     const { status, time, tokens, cost, simulated, came, hint, link } = this
     this.aboutRun = [time, tokens, cost, simulated]
     this.figures = el("div", { class: "figures" }, status, time, tokens, cost, simulated, came, hint, link)
-    this.lead = el("div", { class: "lead", "aria-live": "polite" })
-    this.said = el("div", { class: "said", "aria-live": "polite" }, this.label, this.conclusion, this.sentence)
+    this.lead = el("div", { class: "lead" })
+    this.said = el("div", { class: "said" }, this.label, this.conclusion, this.sentence)
     this.lines = el("div", { class: "lines" }, this.said, approval.lines, this.figures)
     this.coming = button("", () => this.from && onSelect(this.from), { class: "quiet source" })
     this.comingWords = el("span")
@@ -71,6 +71,8 @@ export class Bar {
       this.sharing.opener,
     ]
     this.actions = el("div", { class: "actions" }, approval.actions, this.own)
+    // What is read aloud. It stays where it is; what is seen is drawn anew where the bar says something of another kind.
+    this.aloud = el("p", { class: "aloud", role: "status", "aria-live": "polite" })
     this.segments = el("div", { class: "segments", "aria-hidden": "true" })
     this.element = el(
       "section",
@@ -83,6 +85,8 @@ export class Bar {
       this.actions,
       this.segments,
       this.ways,
+      this.aloud,
+      this.sharing.element,
     )
     // The words can be chosen and copied; a press on them leads to all of the answer.
     this.said.addEventListener("click", ({ target }) => target.closest("button, a") === null && onAll())
@@ -90,7 +94,7 @@ export class Bar {
 
   // Whether a change is read aloud.
   announce(on) {
-    for (const part of [this.lead, this.said, this.status]) part.setAttribute("aria-live", on ? "polite" : "off")
+    this.aloud.setAttribute("aria-live", on ? "polite" : "off")
   }
 
   // Returns where the focus can stay after something on the page has closed: on no button that a hasty Enter could press
@@ -115,9 +119,21 @@ export class Bar {
     this.showComing(model, last, outcome.kind === "quiet" && !waits && run !== null)
     this.showActions(model, view, outcome, waits)
     this.showSegments(model)
-    setAttributes(this.element, { "aria-label": waits ? "Approval" : "The run" })
-    setClass(this.element, `card bar ${waits ? "waits" : outcome.kind}`)
+    const words = waits
+      ? this.approval.lines.textContent
+      : [outcome.title, outcome.conclusion].filter(Boolean).join(": ")
+    setText(this.aloud, `${this.status.textContent}. ${visible(words)}`)
+    this.showKind(waits ? "waits" : outcome.kind, waits)
     return outcome
+  }
+
+  // Another kind has other places. Parts that are put in anew appear there, and no one's eye follows them.
+  showKind(kind, waits) {
+    if (kind === this.kind) return
+    this.kind = kind
+    setAttributes(this.element, { "aria-label": waits ? "Approval" : "The run" })
+    setClass(this.element, `card bar ${kind}`)
+    this.element.prepend(this.lead, this.lines, this.aside)
   }
 
   showStatus(model, { connection, cancelling, opening }) {

@@ -35,7 +35,7 @@ def edge(layout: GraphLayout, source: int, target: int) -> Edge:
 def test_plan_of_two_solvers_and_a_check_stands_in_four_columns() -> None:
     layout = of((), (0,), (0,), (0, 1, 2), (3,))
     assert [node.layer for node in layout.nodes] == [0, 1, 1, 2, 3]
-    assert [node.y for node in layout.nodes] == [0, -56, 56, 0, 0]
+    assert [node.y for node in layout.nodes] == [0, -53, 53, 0, 0]
     assert layout.layers == 4
 
 
