@@ -116,7 +116,7 @@ export class Bar {
     this.showStatus(model, view)
     this.showFigures(model)
     this.showSaid(outcome, last, waits)
-    this.showComing(model, last, outcome.kind === "quiet" && !waits && run !== null)
+    this.showComing(model, last, outcome.kind === "quiet" && !waits && run !== null && !this.recorded.active)
     this.showActions(model, view, outcome, waits)
     this.showSegments(model)
     const words = waits

@@ -18,7 +18,6 @@ export class Recorded {
     this.runId = null
     this.player = null
     this.pill = el("span", { class: "pill replayed" }, "Recorded run, simulated")
-    this.task = el("span", { class: "recorded-task", dir: "auto" })
     this.clock = el("span", { class: "number recorded-clock", "aria-hidden": "true" })
     this.bar = el("span", { class: "recorded-bar", "aria-hidden": "true" }, el("i"))
     this.play = el("button", { type: "button", class: "recorded-play", onclick: () => this.toggle() })
@@ -32,7 +31,6 @@ export class Recorded {
       "div",
       { class: "recorded", role: "group", "aria-label": "Recorded run", hidden: true },
       this.pill,
-      this.task,
       this.controls,
     )
   }
@@ -86,8 +84,7 @@ export class Recorded {
     this.player.go(recording.lengthMs)
     const { run, timeline } = this.player.model
     this.player.timeline = timeline
-    setText(this.task, visible(run.task))
-    this.task.title = visible(run.task)
+    this.pill.title = visible(run.task)
     this.controls.hidden = false
     view.bar.announce(false)
     view.showModel(this.player.model)
