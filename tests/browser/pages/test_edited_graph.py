@@ -117,6 +117,8 @@ def test_a_step_told_otherwise_is_marked_while_one_types_and_the_graph_stays_in_
     place = page.evaluate(PLACE)
     instruction(page, 1).fill("Solve it in another way: {question}")
     paints(page, "~ changed", "▶ runs · instruction changed", "↺ reused · unchanged", "Solve it in another")
+    expect(page.locator(".bar .conclusion")).to_have_text("↻ step 1 runs again")
+    expect(page.locator(".bar .hint")).to_have_text("↺ steps 0, 2 and 3 reused, not paid again")
     hears(
         page, "^Step 0, planner, reused", "^Step 1, reasoner, changed, runs", "^Step 2, calc", "^Step 3, writer, reused"
     )

@@ -70,7 +70,7 @@ def test_by_keyboard_alone_from_the_empty_page_to_the_comparison(app: App, open_
     page.keyboard.press("ArrowRight")
     at(page, "saw")
     expect(page.locator(".inspector")).to_contain_text("Step 3 · verifier")
-    expect(page.locator(".inspector .held")).to_contain_text("1 · calculator")
+    expect(page.locator(".inspector .held", has_text="1 · calculator")).to_be_visible()
 
     page.keyboard.press("ArrowRight")
     at(page, "change")
