@@ -190,4 +190,4 @@ def _more(run: RunSummary) -> str:
         lines.append(f"Waits for an approval of {run.asked_for}")
     if run.error:
         lines.append(run.error)
-    return "  \n".join(inert(line) for line in lines)
+    return inert("\0".join(lines)).replace("\0", "  \n")
