@@ -283,7 +283,8 @@ async def test_of_what_is_not_known_only_so_much_is_kept(provider: ScriptedProvi
 async def test_a_key_is_hidden_in_what_is_kept_beside_the_text(who: Who, provider: ScriptedProvider) -> None:
     key = "sk-Zq81bTtW0pLx7cVn2Rj5Ke9s"
     masking.remember(key)
-    provider.then(Reply([sse(delta("42", **{key: f"it is {key}"}), delta(finish="stop"), "[DONE]")]))
+    odd = {"choices": [{"index": 0, "delta": {"content": "42", key: f"it is {key}"}}]}
+    provider.then(Reply([sse(odd, delta(finish="stop"), "[DONE]")]))
     got = await ask(who, provider)
     assert got.text == "42"
     assert [each.kind for each in got.departures] == ["unknown_field"]
