@@ -363,12 +363,14 @@ _OPTIONS = {"cost": "--max-usd USD", "token": "--max-tokens N", "time": "--max-s
 """The option that raises a limit, by the name of the limit in the sentence of ``LimitReached``."""
 
 
-def advice(code: str | None, run_id: str, error: str = "") -> str:
+def advice(code: str | None, run_id: str, error: str = "", *, planned: bool = True) -> str:
     """Says, for the terminal, what can be done about the failure ``code`` of a run. An unknown code gets what always
-    can be done. ``error``: what the run says of it."""
+    can be done. ``error``: what the run says of it. ``planned``: whether it has a plan that can be run again."""
     otherwise = f"Run it again: conductor rerun RUN_ID ({_REUSED})."
     for limit, option in _OPTIONS.items():
         if code == "LimitReached" and f"the {limit} limit" in error:
+            if not planned:
+                return f"Raise the limit: run the task again with {option}."
             return f"Raise the limit: conductor rerun {run_id} {option} ({_REUSED})."
     said = _IN_TERMINAL.get(code or "") or ADVICE.get(code or "", otherwise)
     return said.replace("RUN_ID", run_id)

@@ -176,7 +176,9 @@ class ProgressView:
             self._say(summary(trace))
             if trace.error_code is not None or trace.status in INCOMPLETE:
                 code = trace.error_code or f"Answer{trace.status.capitalize()}"
-                self._say(f"  {advice(code, named_again(trace.run_id, self._db), trace.error or '')}")
+                planned = trace.root.workflow is not None
+                again = named_again(trace.run_id, self._db)
+                self._say(f"  {advice(code, again, trace.error or '', planned=planned)}")
         elif isinstance(event, ev.RunCreated):
             self._say(_created(event))
         elif isinstance(event, ev.RunTaken):

@@ -83,6 +83,7 @@ async def test_a_call_that_a_budget_refuses_has_not_begun_and_the_advice_names_t
     assert trace.usage.total_tokens == 0
     said = advice("LimitReached", trace.run_id, trace.error or "")
     assert said.startswith(f"Raise the limit: conductor rerun {trace.run_id} --max-usd USD")
+    assert advice("LimitReached", "r", trace.error or "", planned=False).endswith("again with --max-usd USD.")
 
 
 def test_advice_on_a_refused_key_does_not_repeat_or_deny_what_the_error_says() -> None:
