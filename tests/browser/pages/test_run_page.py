@@ -49,7 +49,7 @@ def test_a_typed_task_is_planned_drawn_streamed_and_answered(app: App, open_page
     assert trace.conductor.name == "tiny"
     expect(page.locator(".pane")).to_have_count(len(list(trace.walk())))
     expect(page.locator(".bar .title")).to_have_text("Answer")
-    expect(page.get_by_text("critical path").first).to_be_visible()
+    expect(page.get_by_text("critical path").first).to_be_attached()
     expect(page.locator(".timeline-row")).to_have_count(len(list(trace.walk())) + 1)
     expect(page.get_by_label(TASK_FIELD)).to_have_value(OFFERS)
     assert len(trace.root.steps) == 4, "three steps side by side need more height than the graph has before the plan"
