@@ -119,9 +119,7 @@ export class Bar {
     this.showComing(model, last, outcome.kind === "quiet" && !waits && run !== null && !this.recorded.active)
     this.showActions(model, view, outcome, waits)
     this.showSegments(model)
-    const words = waits
-      ? this.approval.lines.textContent
-      : [outcome.title, outcome.conclusion].filter(Boolean).join(": ")
+    const words = waits ? this.approval.lines.textContent : saidOf(outcome)
     setText(this.aloud, `${this.status.textContent}. ${visible(words)}`)
     this.showKind(waits ? "waits" : outcome.kind, waits)
     return outcome
@@ -255,6 +253,10 @@ export class Bar {
     classes.forEach((name, index) => setClass(this.segments.children[index], name))
   }
 }
+
+// What an edit would do is told by the editor.
+const saidOf = ({ kind, title, conclusion }) =>
+  kind === "edited" ? "" : [title, conclusion].filter(Boolean).join(": ")
 
 function whatIsSaid(model, view, last) {
   if (model.run === null) return { kind: "quiet", hint: beforeRuns(model, view) }
