@@ -125,7 +125,7 @@ COMPLETIONS = (
     Completion("reasoning alone, then `length`", chat(delta(reasoning_content="hm"), delta(finish="length")), "cut"),
     Completion(
         "text, then an end whose name is unknown",
-        chat(delta("The legs"), delta(finish="insufficient_system_resource")),
+        chat(delta("The legs"), delta(finish="out_of_ink")),
         "cut",
         output="The legs",
     ),

@@ -59,7 +59,7 @@ def test_a_priced_conductor_is_counted_as_it_writes_and_stands_in_its_own_tab(ap
     run_id, rest = begun(app, REMOTE.model_copy(update={"usd_per_mtok": Price(input=1000.0, output=10_000.0)}))
     page = open_page(app.run_url(run_id))
     cost = page.locator(".bar .cost")
-    expect(cost).to_have_text("$0.0310")  # 1 token read and 3 written, by estimate
+    expect(cost).to_have_text("$0.0350")  # 5 tokens read and 3 written, by estimate
     usage = Usage(input_tokens=10, output_tokens=5)
     ended = rest[-1].model_copy(update={"usage": usage, "cost_usd": 0.06, "at_list_price": True})
     append(app, *rest[:-1], ended)
