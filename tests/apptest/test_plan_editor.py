@@ -171,7 +171,7 @@ def test_a_new_step_opens_and_runs(edit: Edit, session: Session) -> None:
     trace = editor.start(session)
     assert [step.status for step in trace.steps] == ["reused", "reused", "reused", "completed"]
     assert trace.steps[3].access_list == (2,)
-    assert trace.root.edits == ("step 3 (verifier): new",)
+    assert trace.root.edits == ("step 3 (verifier) added",)
 
 
 def test_a_step_that_is_inserted_changes_no_other_one(edit: Edit, session: Session) -> None:

@@ -27,7 +27,7 @@ def test_no_advice_is_of_a_code_that_is_none() -> None:
         ("WorkerContextOverflow", "longer context", "environment"),
         ("WorkerUnpaid", "credit", "environment"),
         ("WorkerModelUnknown", "models pull", "environment"),
-        ("WorkerKeyRefused", "environment variable", "credit"),
+        ("WorkerKeyRefused", "key is right", "credit"),
         ("WorkerRateLimited", "max_concurrency", "key"),
         ("WorkerTimedOut", "timeout_s", "key"),
         ("WorkerCertificate", "SSL_CERT_FILE", "key"),

@@ -100,7 +100,7 @@ def test_denied_with_a_reason(app: App, open_page: OpenPage) -> None:
     expect(page.get_by_label("Note for the record")).to_have_value("too dear")
     page.get_by_role("button", name="Deny").click()
     expect(status(page)).to_contain_text("Denied")
-    expect(page.get_by_text(re.compile("step 1 was denied by .*, page: too dear"))).to_be_visible()
+    expect(page.get_by_text(re.compile("step 1 was denied by .*, page: too dear")).first).to_be_visible()
     expect(page.locator(".pane .chip").nth(1)).to_contain_text("denied")
     expect(page.get_by_text("skipped because step 1 was denied").first).to_be_visible()
 

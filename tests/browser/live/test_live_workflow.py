@@ -41,7 +41,7 @@ CARD_CENTRES = """
 def test_a_run_streams_and_ends_with_its_answer(app: App, open_page: OpenPage, start_run: StartRun) -> None:
     page = open_page(app.url)
     # The app's first page takes longest; the run shall not be over before it is there.
-    expect(page.get_by_text("No run yet")).to_be_visible()
+    expect(page.get_by_text("No run yet").first).to_be_visible()
     page.goto(app.run_url(start_run()))
     expect(page.locator(".pane")).to_have_count(5)
     expect(page.get_by_text("Simulated workers")).to_be_visible()
@@ -195,7 +195,7 @@ def test_a_run_of_another_engine_can_be_cancelled_from_the_page(
     page = open_page(app.run_url(start_run(host=slow)))
     page.get_by_role("button", name="Cancel", exact=True).click()
     expect(page.locator(".bar .status")).to_contain_text("Cancelled")
-    expect(page.get_by_text("Cancelled from this page")).to_be_visible()
+    expect(page.get_by_text("Cancelled from this page").first).to_be_visible()
     with ThreadPoolExecutor(1) as aside:
         aside.submit(slow.close).result()
 

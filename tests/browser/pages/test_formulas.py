@@ -90,6 +90,7 @@ def test_the_copy_button_gives_the_answer_byte_for_byte(app: App, open_page: Ope
     page = open_page("about:blank")
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     page.goto(app.run_url(tell(answer)))
+    page.get_by_role("tab", name="Answer").click()
     page.get_by_role("button", name="Copy the answer").click()
     assert becomes(page, "() => navigator.clipboard.readText()") == answer
 

@@ -27,7 +27,8 @@ def focused(page: Page) -> str | None:
 
 
 def open_reader(page: Page) -> Locator:
-    page.get_by_role("button", name="Show all", exact=True).first.click()
+    page.get_by_role("tab", name="Answer").click()
+    page.get_by_role("button", name="Read all of the answer in full width").click()
     reader = page.locator("dialog.reader")
     expect(reader).to_be_visible()
     return reader

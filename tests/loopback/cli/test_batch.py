@@ -230,7 +230,7 @@ def test_what_was_paid_before_a_kill_is_in_line_summary_and_history(
     assert store.batches()[0].cost_usd == pytest.approx(line["cost_usd"] + before_usd)
     store.close()
     all_usd, now_usd = Cost(line["cost_usd"] + before_usd), Cost(line["cost_usd"])
-    assert f"{all_usd} in all: {Cost(before_usd)} before, {now_usd} now" in second.err
+    assert f"≈ {all_usd} in all: ≈ {Cost(before_usd)} before, {now_usd} now" in second.err
 
 
 def test_ctrl_c_ends_cleanly_and_the_rest_can_be_resumed(
