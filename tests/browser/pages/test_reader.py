@@ -72,7 +72,7 @@ def test_a_long_answer_is_searched_copied_and_kept(app: App, open_page: OpenPage
         assert (tmp_path / kind).read_bytes() == LONG.encode()
     page.keyboard.press("Escape")
     expect(reader).to_be_hidden()
-    assert focused(page) == "Show all"
+    assert focused(page) == "Read all of the answer in full width"
 
 
 WORDS = "a sentence that goes on and on, " * 40
