@@ -202,6 +202,7 @@ def test_what_was_indexed_is_shown_though_the_rest_cannot_be(
     visit: Visit, session: Session, real_run: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     session.store.search.catch_up()
+    session.store.search.close()  # nobody else takes in what follows
     session.store.log.append_and_wait(*whole_run("later"))
 
     def fails() -> int:

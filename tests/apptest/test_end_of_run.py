@@ -25,11 +25,11 @@ def test_what_is_about_ended_runs_comes_with_the_end_of_the_run(
 
     app = visit()
     # Streamlit declares a component only where an app has run.
-    from pages.components.live_workflow import component
+    from pages.components.run import lineage
 
     drawn: list[bool] = []
-    monkeypatch.setattr(component, "live_workflow", lambda *_, ended, **__: drawn.append(ended))
+    monkeypatch.setattr(lineage, "lineage", lambda trace, _: drawn.append(trace.ended))
     monkeypatch.setattr(session.store, "trace", trace)
     app.query_params["run"] = going.run_id
     app.run()
-    assert drawn == [True, True], "the page is drawn anew"
+    assert drawn == [False, True], "the page is drawn anew"

@@ -52,6 +52,7 @@ class Reply:
         finish_reason: None: the stream ends without one, as a cut one does.
         error: raised after the text has been sent.
         wait_s: before the first piece; ``hang``: after the last piece, for ever.
+        meets: it waits, before the first piece, until so many calls were on at the same time.
     """
 
     text: str = ""
@@ -62,6 +63,7 @@ class Reply:
     error: Exception | None = None
     wait_s: float = 0.0
     hang: bool = False
+    meets: int = 0
 
 
 Script = str | Reply | Exception
@@ -124,6 +126,8 @@ class ScriptedWorker:
                 raise script
             reply = Reply(text=script) if isinstance(script, str) else script
             await asyncio.sleep(reply.wait_s)
+            while self.most_at_once < reply.meets:
+                await asyncio.sleep(0.001)
             if reply.reasoning:
                 yield ReasoningDelta(text=reply.reasoning)
             half = len(reply.text) // 2

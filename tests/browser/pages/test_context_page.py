@@ -77,7 +77,7 @@ def test_one_click_leads_from_the_run_page_here_and_back(app: App, open_page: Op
     expect(page.locator(".context-cell").first).to_be_visible()
     assert page.url == f"{app.url}/context?run={run.run_id}"
     page.get_by_role("link", name="Open the run").click()
-    expect(page.get_by_text("Completed 5 of 5")).to_be_visible()
+    expect(page.locator(".bar .status")).to_contain_text("Completed 5 of 5")
     assert page.url == app.run_url(run.run_id)
 
 

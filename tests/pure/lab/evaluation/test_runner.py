@@ -75,7 +75,7 @@ async def test_what_is_there_is_not_run_again(tmp_path: Path) -> None:
 
 
 async def test_concurrency_is_bounded(tmp_path: Path) -> None:
-    worker = ScriptedWorker("alpha", lambda messages: Reply(text="1", wait_s=0.01))
+    worker = ScriptedWorker("alpha", lambda messages: Reply(text="1", meets=3))
     await evaluation(tmp_path, [task(number) for number in range(12)], [alone("alpha")], worker, concurrency=3).run(
         engine().run
     )
@@ -249,7 +249,8 @@ async def test_with_a_cap_the_first_run_of_each_is_alone(tmp_path: Path) -> None
 
 
 async def test_with_the_first_known_the_others_run_at_once(tmp_path: Path) -> None:
-    worker = ScriptedWorker("alpha", lambda messages: Reply(text="1", wait_s=0.01))
+    # The first call is alone.
+    worker = ScriptedWorker("alpha", lambda messages: Reply(text="1", meets=8 if len(worker.calls) > 1 else 1))
     many = [task(number) for number in range(20)]
     done, stopped = await evaluation(
         tmp_path, many, [alone("alpha")], worker, concurrency=8, spending=spent(Caps(max_tokens=10_000))
