@@ -87,7 +87,7 @@ class Verdicts:
         """
         if self.truth:
             return self.right(answer) != self.recorded_right
-        return not same_answer(self._answer, answer, self._asked)
+        return answer_key(self._answer, self._asked) != answer_key(answer, self._asked)
 
     def differs_in_wording(self, answer: str) -> bool:
         """Whether ``answer`` flips for its words alone: nobody knows what is right, nor are two values marked."""
@@ -113,16 +113,6 @@ class Verdicts:
         was, becomes = ("right", "wrong") if self.recorded_right else ("wrong", "right")
         by = "" if self.known_by == "you" else f", as the {self.known_by} knows"
         return f"The answer is {was}{by}: it flips if it becomes {becomes}."
-
-
-def same_answer(one: str, other: str, task: str) -> bool:
-    """Tells whether two answers are the same: by values, a number in any form, where both mark one; else by text."""
-    ours, theirs = conclude(one, task), conclude(other, task)
-    if not ours.kind == theirs.kind == "value":
-        return answer_key(one, task) == answer_key(other, task)
-    if _is_number(ours.text) != _is_number(theirs.text):
-        return False
-    return grade(_graded_by(ours.text), theirs.text).right
 
 
 def _graded_by(truth: str) -> Task:

@@ -1,6 +1,7 @@
 """Reads and checks what the user gave. Everything here raises BadInput with one clear line."""
 
 import shlex
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
@@ -49,6 +50,16 @@ def given_text(text: str, what: str) -> str:
     if not text.strip():
         raise BadInput(f"the {what} is empty")
     return text
+
+
+def task_text(task: str) -> str:
+    """Returns the task, read from stdin where it is ``-``. Raises: BadInput."""
+    if task == "-":
+        raw = sys.stdin.buffer.read(_MOST_BYTES + 1)
+        if len(raw) > _MOST_BYTES:
+            raise BadInput(f"the task on stdin is longer than {_MOST_BYTES >> 20} MB")
+        task = raw.decode(errors="surrogateescape")
+    return given_text(task, "task")
 
 
 def named(option: typer.CallbackParam, given: str | None) -> str | None:

@@ -139,7 +139,7 @@ def plan(
         raise BadInput("give a TASK, or --tasks FILE.jsonl" if task is None else "give a TASK or --tasks, not both")
     if count is not None and task is None:
         raise BadInput("--n is for one TASK: leave --n or --tasks out")
-    texts = [inputs.given_text(task, "task")] if task is not None else read_tasks(tasks or Path())
+    texts = [inputs.task_text(task)] if task is not None else read_tasks(tasks or Path())
     budget = options.limits(settings, max_steps=max_steps, max_depth=max_depth)
     traces: list[RunTrace] = []
     code = 0

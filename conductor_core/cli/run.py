@@ -103,7 +103,7 @@ def run(
     as_json: options.AsJson = False,
     quiet: options.Quiet = False,
 ) -> int:
-    """Run TASK: the Conductor plans, workers answer. The answer goes to stdout, progress to stderr."""
+    """Run TASK (-: stdin): the Conductor plans, workers answer. The answer goes to stdout, progress to stderr."""
     settings = inputs.read_settings(precision)
     if tasks is not None or resume:
         _refuse_for_a_file(gate, image, conversation)
@@ -182,5 +182,5 @@ def _of_one_task(request: RunRequest, task: str | None, file: Path | None, setti
     if task is None:
         raise BadInput("give a TASK" + (": the workflow file holds none" if file is not None else ""))
     asked = request.conductor if asks_conductor(given) else None
-    update = {"task": inputs.given_text(task, "task"), "workflow": given, "conductor": asked}
+    update = {"task": inputs.task_text(task), "workflow": given, "conductor": asked}
     return request.model_copy(update=update)

@@ -1,5 +1,7 @@
 """Every bad argument gives one clear line."""
 
+import io
+import sys
 from pathlib import Path
 
 import pytest
@@ -77,6 +79,14 @@ def test_text_from_the_command_line() -> None:
         inputs.given_text("caf\udce9", "task")
     with pytest.raises(BadInput, match="the instruction is empty"):
         inputs.given_text(" \n", "instruction")
+
+
+def test_a_task_may_come_on_stdin(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO("Grüße".encode())))
+    assert inputs.task_text("-") == "Grüße"
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"\xff")))
+    with pytest.raises(BadInput, match="the task is not valid UTF-8 text"):
+        inputs.task_text("-")
 
 
 @pytest.mark.parametrize("url", ["sqlite:////tmp/a.sqlite3", "sqlite:///a.sqlite3", "postgresql://host/name"])
