@@ -74,6 +74,9 @@ _STATES_LATER = re.compile(
     r" (?:the (?:final |correct )?answer is|answer:) (?P<value>[^,;]+?)[.!]?$",
     re.IGNORECASE,
 )
+_UNSURE = re.compile(
+    r"^(?:if|when|unless|assuming|suppose|supposing|were)\b|\b(?:doubts?|unsure|not sure|unlikely)\b", re.IGNORECASE
+)
 _REASON = re.compile(r",? (?:because|since|given that|weil|porque|parce que) .*$", re.IGNORECASE | re.DOTALL)
 _SAYS_NOTHING = re.compile(
     r"(?:not|no longer|as|the following|below|above|given|shown|unknown|unclear|undefined|that|based|still|in|on|to|at"
@@ -160,6 +163,8 @@ def stated(prose: str, task: str) -> Mark | None:
     if found is None and not _LABEL.match(line):
         found = _INLINE_LABEL.match(said)
     later = None if found else _STATES_LATER.search(said)
+    if later is not None and _UNSURE.search(said[: later.start()]):
+        return None
     match = found or later
     if match is None or (_echoes(said, task) and not re.search(r"\d", match["value"])):
         return None

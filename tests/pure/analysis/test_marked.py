@@ -165,6 +165,8 @@ def test_of_several_marks_the_last_that_still_holds_counts(text: str, expected: 
     [
         "Nobody believes the answer is 5.",
         "I doubt the answer is 5.",
+        "I doubt, though, the answer is 5.",
+        "If so, the answer is 5.",
         "It is false to say the answer is 5.",
         "Do not think the answer is 5.",
         "Only one in ten students says the answer is 5.",
