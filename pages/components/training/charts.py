@@ -124,7 +124,7 @@ class _Axis:
                 "xanchor": "left",
                 "yanchor": "bottom",
                 "showarrow": False,
-                "font": {"size": 11, "color": "@muted"},
+                "font": {"size": 12, "color": "@muted"},
             }
             for span in self.spans
         ]

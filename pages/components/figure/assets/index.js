@@ -8,6 +8,7 @@ import { enter, leave, pause } from "./turns.js"
 
 // Streamlit serves this file below the app's base path, whatever that is.
 const BASE = import.meta.url.slice(0, import.meta.url.indexOf("/_stcore/") + 1)
+const BASE_TEXT_PX = 14
 const CONFIG = { displayModeBar: false, responsive: true, doubleClick: "reset" }
 
 const charts = new WeakMap()
@@ -52,7 +53,7 @@ class Chart {
   }
 
   update(data) {
-    const wanted = JSON.stringify([data.figure, isDark(this.parent)])
+    const wanted = JSON.stringify([data.figure, isDark(this.parent), scale()])
     if (wanted === this.wanted) return
     this.wanted = wanted
     this.data = data
@@ -75,6 +76,7 @@ class Chart {
     const Plotly = window.Plotly
     const font = getComputedStyle(this.parent).fontFamily
     const { data, layout, labels, path } = coloured(figure, { ...palette[isDark(this.parent) ? 1 : 0], font })
+    for (const part of [layout, ...data.map((trace) => trace.textfont)]) enlarge(part, scale())
     this.labels = labels
     this.path = path ?? []
     await Plotly.react(this.element, data, layout, CONFIG)
@@ -91,7 +93,9 @@ class Chart {
       const size = JSON.stringify([width, height, this.shown])
       if (this.gone || size === this.named) return
       this.named = size
-      await Plotly.relayout(this.element, { annotations: placeLabels(this.element, this.labels, this.path, font) })
+      await Plotly.relayout(this.element, {
+        annotations: placeLabels(this.element, this.labels, this.path, font, scale()),
+      })
     }
     if (this.gone) return
     if (!this.named) this.element.on("plotly_afterplot", place)
@@ -124,6 +128,21 @@ class Chart {
     window.Plotly?.purge(this.element)
     this.element.remove()
   }
+}
+
+// How much larger text is than where figures are drawn in pixels: it grows with the window.
+function scale() {
+  return parseFloat(getComputedStyle(document.documentElement).fontSize) / BASE_TEXT_PX
+}
+
+// Heights stay: names are placed by them.
+const IN_PIXELS = new Set(["size", "l", "r", "xshift"])
+
+function enlarge(part, by) {
+  if (part === null || typeof part !== "object") return
+  for (const [name, value] of Object.entries(part))
+    if (IN_PIXELS.has(name) && typeof value === "number") part[name] = value * by
+    else enlarge(value, by)
 }
 
 function coloured(value, colours) {

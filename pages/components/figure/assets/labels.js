@@ -8,10 +8,11 @@ const FAR = 24
 const context = document.createElement("canvas").getContext("2d")
 
 // Returns the names as Plotly annotations. `labels`: [{ name, x, y, low, high, colour }] in the axes' own numbers;
-// `path`: [[x, y], ...] of a line that names should not cover.
-export function placeLabels(element, labels, path, font) {
+// `path`: [[x, y], ...] of a line that names should not cover; `scale`: of the text.
+export function placeLabels(element, labels, path, font, scale) {
   const { xaxis, yaxis } = element._fullLayout
-  context.font = `12px ${font}`
+  const size = 12 * scale
+  context.font = `${size}px ${font}`
   const points = labels.map((label) => ({
     x: xaxis.d2p(label.x),
     y: yaxis.d2p(label.y),
@@ -29,7 +30,7 @@ export function placeLabels(element, labels, path, font) {
   const order = points.map((_, index) => index).toSorted((one, other) => crowd(points, other) - crowd(points, one))
   const places = []
   for (const index of order) {
-    const best = candidates(points[index])
+    const best = candidates(points[index], HEIGHT * scale)
       .map((place) => ({ ...place, cost: cost(place, taken, room) }))
       .reduce((one, other) => (other.cost < one.cost ? other : one))
     taken.push(best.box)
@@ -48,7 +49,7 @@ export function placeLabels(element, labels, path, font) {
     arrowwidth: 0.6,
     standoff: 5,
     arrowcolor: places[index].ring > FAR ? label.colour : "rgba(0,0,0,0)",
-    font: { size: 12, color: label.colour },
+    font: { size, color: label.colour },
   }))
 }
 
@@ -71,7 +72,7 @@ function crowd(points, index) {
   return points.filter(({ x, y }) => Math.abs(x - own.x) < 90 && Math.abs(y - own.y) < 40).length
 }
 
-function candidates({ x, y, width }) {
+function candidates({ x, y, width }, height) {
   const found = []
   for (const ring of RINGS) {
     const side = width / 2 + ring
@@ -82,7 +83,7 @@ function candidates({ x, y, width }) {
     dx,
     dy,
     ring,
-    box: { left: x + dx - width / 2, right: x + dx + width / 2, top: y + dy - HEIGHT / 2, bottom: y + dy + HEIGHT / 2 },
+    box: { left: x + dx - width / 2, right: x + dx + width / 2, top: y + dy - height / 2, bottom: y + dy + height / 2 },
   }))
 }
 
