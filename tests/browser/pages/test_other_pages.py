@@ -137,6 +137,46 @@ SIDEWAYS = """
 """
 
 
+# What is smaller than ``least`` px, in its words..
+SMALL = """
+least => {
+  const found = []
+  const look = (root) => {
+    for (const each of root.querySelectorAll("*")) {
+      if (each.shadowRoot) look(each.shadowRoot)
+      const { width, height } = each.getBoundingClientRect()
+      const said = [...each.childNodes].filter((node) => node.nodeType === 3).map((node) => node.textContent.trim())
+      if (!said.join("") || Math.min(width, height) < 2 || each.closest("#js-plotly-tester, .katex")) continue
+      const style = getComputedStyle(each)
+      if (style.visibility !== "hidden" && parseFloat(style.fontSize) < least - 0.05) found.push(said.join(" "))
+    }
+  }
+  look(document)
+  return found
+}
+"""
+
+
+@pytest.mark.parametrize(("width", "height", "least"), [(1280, 720, 12), (1920, 1080, 14)])
+def test_no_text_is_small(app: App, open_page: OpenPage, make_run: Make, width: int, height: int, least: float) -> None:
+    run_id = make_run().run_id
+    page = open_page("about:blank", width=width, height=height)
+    for address, shown in (
+        ("", ".st-key-task"),
+        (f"run?run={run_id}", ".timeline-row"),
+        (f"context?run={run_id}", ".sankey-node"),
+        (f"audit?run={run_id}", ".stHtml"),
+        ("training", ".js-plotly-plot .annotation-text"),
+        ("evaluate", ".js-plotly-plot .annotation-text"),
+        ("history", ".cells.runs"),
+        ("workers", ".cells.workers"),
+        ("models", ".cells.machine-model"),
+    ):
+        page.goto(f"{app.url}/{address}")
+        expect(page.locator(shown).first).to_be_attached()
+        assert page.evaluate(SMALL, least) == [], address
+
+
 @pytest.mark.parametrize(
     "address",
     ["", "run", "history", "compare", "context", "blame", "audit", "workers", "models", "evaluate", "training"],
