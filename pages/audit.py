@@ -3,6 +3,7 @@
 import streamlit as st
 
 from conductor_core.errors import InspectorError, StoreError
+from conductor_core.run.trace import RunTrace
 from pages.components.app import places
 from pages.components.app.session import current
 from pages.components.audit import query
@@ -14,6 +15,7 @@ from pages.components.audit.query import ACCESS, COST, FAILURES, FOUND, INTEGRIT
 from pages.components.audit.record_view import record_page
 from pages.components.audit.results import failures, found, spending
 from pages.components.style.formats import inert
+from pages.components.tour.drive import TOUR, arrive_elsewhere, tour_strip
 from storage.search.filters import ANY
 
 # So many ended runs are indexed before the page is drawn; more come in while it shows how far that is.
@@ -58,13 +60,27 @@ def show() -> None:
 
 
 def _record(asked: AuditQuery, run_id: str) -> None:
+    trace = _toured(run_id)
+    stop = arrive_elsewhere(trace, "record")
     # The head is at the same place as above a search: otherwise its field is made anew, and loses what is typed.
     try:
         head(asked)
     except StoreError as error:
         st.warning(inert(str(error)), icon=":material/warning:")
+    if stop is not None and trace is not None:
+        tour_strip(stop, trace)
     integrity_line(asked)
     record_page(run_id)
+
+
+def _toured(run_id: str) -> RunTrace | None:
+    """Returns the run of a tour that stops here."""
+    if TOUR not in st.query_params:
+        return None
+    try:
+        return current().store.trace(run_id)[0]
+    except InspectorError:
+        return None  # the record says what is wrong
 
 
 def _catch_up() -> None:

@@ -25,7 +25,7 @@ from pages.components.compare.view import compared_view
 from pages.components.run_list.pairs import pairs
 from pages.components.run_list.table import OFFERED, known
 from pages.components.run_list.table import table as run_table
-from pages.components.tour.drive import arrive_at_comparison, tour_card
+from pages.components.tour.drive import arrive_elsewhere, tour_strip
 
 MOST_READ = 100
 
@@ -39,7 +39,7 @@ def show() -> None:
     more = [run_id for run_id in (address.read("more") or "").split(",") if run_id]
     faults: list[InspectorError | str] = []
     traces = {name: _read(run_id, faults) if run_id else None for name, run_id in runs.items()}
-    stop, second = arrive_at_comparison(traces["b"]), traces["b"]
+    stop, second = arrive_elsewhere(traces["b"], "compare"), traces["b"]
     with st.container(horizontal=True, vertical_alignment="center", key="compare-head"):
         st.title("Compare", anchor=False, width="content")
         try:
@@ -57,6 +57,8 @@ def show() -> None:
             compared = [*shown, *others]
             share([trace.run_id for trace in compared], ended=all(trace.ended for trace in compared))
             _export(compared)
+    if stop is not None and second is not None:
+        tour_strip(stop, second)
     for fault in faults:
         fault_box(fault)
     if len(more) > MOST_RUNS - 2:
@@ -69,8 +71,6 @@ def show() -> None:
         st.warning("This is the same run twice. Choose another one as A or B.", icon=":material/warning:")
     else:
         _pair(*shown)
-    if stop is not None and second is not None:
-        tour_card(stop, second)
 
 
 def _rounds(run_id: str, named: str | None) -> None:

@@ -32,7 +32,7 @@ from pages.components.run.plan_editor import PlanState, plan_editor, read_plan
 from pages.components.run.samples import again_dialog, again_results, ask_again
 from pages.components.run.start_from import plans_dialog
 from pages.components.run.task_box import TASK, start, task_box
-from pages.components.tour.drive import adopted, arrive, tour_button, tour_card, waits_for_end
+from pages.components.tour.drive import adopted, arrive, on_tour, tour_button, tour_strip, waits_for_end
 
 # The page that an intent leads to, and the name of the run in its address.
 PAGE_OF = {"blame": (places.BLAME, "run"), "context": (places.CONTEXT, "run"), "rounds": (places.COMPARE, "rounds")}
@@ -56,23 +56,25 @@ def show() -> None:
     # What follows keeps its place on the page, and so its state, because this is one container whatever it holds.
     with st.container(gap="xsmall"):
         notes()
-        task_box(trace, tour_button)
+        if stop is None:
+            task_box(trace, tour_button)
         if trace is not None and fault is None:
             if message := st.session_state.pop(RERUN_ERROR, None):
                 fault_box(message)
             if message := ways_out.fault():
                 fault_box(message)
-            lineage(trace, tree_button)
-            plan_choices(trace, _edit_plan)
-            again_results(trace)
+            if stop is None:
+                lineage(trace, tree_button)
+                plan_choices(trace, _edit_plan)
+                again_results(trace)
+            else:
+                tour_strip(stop, trace)  # in the task box's place
         if trace is None and fault is not None:
             damage(fault)
     _workspace(trace, readable=fault is None, opened=run_id is not None)
     plans_dialog()
     if trace is not None and fault is not None:
         damage(fault)
-    if trace is not None and stop is not None:
-        tour_card(stop, trace if trace.ended else _read(trace.run_id)[0] or trace)  # it may have ended meanwhile
 
 
 @st.fragment
@@ -108,7 +110,7 @@ def _workspace(trace: RunTrace | None, *, readable: bool, opened: bool) -> None:
         trace.run_id,
         key=LIVE,
         editable=may_run_here(trace),
-        go_on=_go_on_label(trace),
+        go_on=None if on_tour() else _go_on_label(trace),
         ways=ways_out.ways_out(trace),
         open_steps=None if plan_state is None else plan_state.open_steps,
         edited=None if plan_state is None else plan_state.drawn,
@@ -129,11 +131,12 @@ def _workspace(trace: RunTrace | None, *, readable: bool, opened: bool) -> None:
             else:
                 _edit(trace, workflow, draft.origins)
 
-        with editor_at:
-            plan_editor(editing, plan_state, start, _close_editor)
+        if not on_tour():  # its strip says what is changed, and the graph shows it
+            with editor_at:
+                plan_editor(editing, plan_state, start, _close_editor)
     with editor_at:
         run_edits.note()
-        if editing is None and _editable(trace):
+        if editing is None and _editable(trace) and not on_tour():
             run_edits.offers(trace, _begin_to_edit)
     # These come last, because they may draw the whole page anew.
     _apply_intent(trace, intent)

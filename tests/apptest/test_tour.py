@@ -6,6 +6,7 @@ from streamlit.testing.v1 import AppTest
 
 from conductor_core.run.trace import RunTrace
 from pages.components.app.session import Session
+from pages.components.run.editing import EDITING
 from pages.components.tour import story
 
 Visit = Callable[..., AppTest]
@@ -33,25 +34,29 @@ def test_it_begins_with_a_plan_of_which_nothing_has_run(visit: Visit, session: S
     trace = session.host.wait(app.query_params["run"], 30)
     assert app.query_params["tour"] == "plan"
     assert (story.kind_of(trace), trace.status) == ("planned", "planned")
-    assert app.text_area("task").value == story.TASK
     assert not labels(app) & {"Take the tour", "Resume tour"}
 
 
 def test_a_link_to_a_stop_arranges_the_page_for_it(visit: Visit, session: Session) -> None:
     _, first, second = begun(session)
-    app = visit(run=first.run_id, tour="preview")
-    assert any("**3, 4** will run" in each.value for each in app.markdown)
-    app = visit(run=second.run_id, tour="preview")
+    app = visit(run=first.run_id, tour="change")
+    assert app.session_state[EDITING] == first.run_id
+    app = visit(run=first.run_id, tour="saw")
+    assert EDITING not in app.session_state
+    app = visit(run=second.run_id, tour="change")
     assert app.query_params["tour"] == "rerun"
     app = visit(run=second.run_id, tour="compare")
     assert (app.query_params["a"], app.query_params["b"]) == (first.run_id, second.run_id)
     assert app.query_params["tour"] == "compare"
+    app = visit(run=second.run_id, tour="record")
+    assert app.query_params["run"] == second.run_id
+    assert any("A person changed the plan" in each.body for each in app.get("html"))
 
 
 def test_another_run_has_no_tour_and_a_run_of_a_tour_leads_back_to_it(
     visit: Visit, session: Session, finished_run: RunTrace
 ) -> None:
-    app = visit(run=finished_run.run_id, tour="preview")
+    app = visit(run=finished_run.run_id, tour="change")
     assert "tour" not in app.query_params
     assert not labels(app) & {"Take the tour", "Resume tour"}
     _, first, _ = begun(session)

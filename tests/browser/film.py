@@ -65,8 +65,7 @@ def _play(page: Page, film: Film) -> bool:
     page.wait_for_timeout(SETTLED_MS)
     film.take_for(page, BEFORE_S)
     button.click()
-    page.get_by_role("button", name="Play the tour by itself").click()
-    last = page.locator(f'.st-key-tour-card .card[data-stop="{STOPS[-1].name}"]')
+    last = page.locator(f'.st-key-tour-strip .strip[data-stop="{STOPS[-1].name}"]')
     until = time.monotonic() + MOST_S
     while time.monotonic() < until:
         film.take(page)

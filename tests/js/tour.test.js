@@ -3,55 +3,71 @@ import { test } from "node:test"
 
 import { tour } from "./assets.js"
 
-const { inTheWay, place } = await tour("place.js")
+const { lineTo, ringOf } = await tour("lead.js")
 
-const CARD = { width: 372, height: 190 }
-const ROOM = { width: 1280, height: 720 }
-const EVERYTHING = { left: 0, top: 0, width: 1280, height: 720 }
+const STRIP = { left: 94, top: 88, width: 1168, height: 66 }
+const BAR = { left: 95, top: 13, width: 1156, height: 65 }
+const MAP = { left: 95, top: 165, width: 763, height: 274 }
+const OUTPUTS = { left: 95, top: 450, width: 763, height: 258 }
+const INSPECTOR = { left: 867, top: 165, width: 384, height: 544 }
+const CARDS = [BAR, MAP, OUTPUTS, INSPECTOR]
 
-const apart = (target, card) =>
-  card.left + CARD.width <= target.left ||
-  card.left >= target.left + target.width ||
-  card.top + CARD.height <= target.top ||
-  card.top >= target.top + target.height
+// The points of a path of M, H, V and Q.
+function points(path) {
+  let at = { x: 0, y: 0 }
+  return [...path.matchAll(/([MHVQ])([-\d. ]+)/g)].map(([, kind, text]) => {
+    const numbers = text.trim().split(" ").map(Number)
+    if (kind === "H") at = { ...at, x: numbers[0] }
+    else if (kind === "V") at = { ...at, y: numbers[0] }
+    else at = { x: numbers.at(-2), y: numbers.at(-1) }
+    return at
+  })
+}
 
-const inside = ({ left, top }) =>
-  left >= 0 && top >= 0 && left + CARD.width <= ROOM.width && top + CARD.height <= ROOM.height
+const inside = ({ x, y }, box) => x > box.left && x < box.left + box.width && y > box.top && y < box.top + box.height
 
-test("the card stands whole in the window and covers no part of what it explains where there is room", () => {
-  for (let left = 0; left <= 1200; left += 40) {
-    for (let top = 0; top <= 680; top += 40) {
-      for (const [width, height] of [
-        [80, 40],
-        [840, 66],
-        [300, 600],
-        [780, 460],
-      ]) {
-        const target = { left, top, width: Math.min(width, 1280 - left), height: Math.min(height, 720 - top) }
-        const room =
-          Math.max(target.left, 1280 - target.left - target.width) >= CARD.width + 26 ||
-          Math.max(target.top, 720 - target.top - target.height) >= CARD.height + 26
-        const card = place(target, CARD, ROOM)
-        assert.ok(inside(card), JSON.stringify({ target, card }))
-        if (room) assert.ok(apart(target, card), JSON.stringify({ target, card }))
-      }
-    }
+// Whether the line from one point to the next is anywhere within the box.
+function crosses(path, box) {
+  const all = points(path)
+  return all.slice(1).some((to, index) => {
+    const from = all[index]
+    return Array.from({ length: 101 }, (_, n) => n / 100).some((share) =>
+      inside({ x: from.x + share * (to.x - from.x), y: from.y + share * (to.y - from.y) }, box),
+    )
+  })
+}
+
+test("a line comes to the ring and crosses no card on its way", () => {
+  const withheld = { left: 882, top: 480, width: 354, height: 200 }
+  const below = { left: 94, top: 260, width: 1158, height: 350 }
+  for (const [target, card] of [BAR, MAP, OUTPUTS, INSPECTOR, below]
+    .map((box) => [box, box])
+    .concat([[withheld, INSPECTOR]])) {
+    const ring = ringOf(target, card)
+    const { path, end } = lineTo(ring, card, STRIP)
+    const others = CARDS.filter((each) => each !== card && card !== below)
+    assert.ok(!others.some((each) => crosses(path, each)), path)
+    assert.ok(end.x >= ring.left && end.x <= ring.left + ring.width, path)
+    assert.ok(end.y >= ring.top && end.y <= ring.top + ring.height, path)
+    assert.deepEqual(points(path).at(-1), end)
   }
 })
 
-test("without anything to point at, and over everything, the card is in the window", () => {
-  assert.ok(inside(place(null, CARD, ROOM)))
-  assert.ok(inside(place(EVERYTHING, CARD, ROOM)))
-  assert.deepEqual(place(null, CARD, { width: 300, height: 150 }), { left: 12, top: 12 })
+test("what is beside the strip is reached at once, and a part of the panel through the gap before it", () => {
+  assert.match(lineTo(ringOf(MAP, MAP), MAP, STRIP).path, /^M\S+ 154 V163$/)
+  assert.match(lineTo(ringOf(BAR, BAR), BAR, STRIP).path, /^M\S+ 88 V80$/)
+  const withheld = { left: 882, top: 480, width: 354, height: 200 }
+  const { path, end } = lineTo(ringOf(withheld, INSPECTOR), INSPECTOR, STRIP)
+  assert.match(path, /^M862 154 V573 /)
+  assert.equal(end.y, 580)
 })
 
-test("what the card would cover is brought to the end of the window, where both have room", () => {
-  const map = { left: 95, width: 833, height: 420 }
-  assert.ok(inTheWay({ ...map, top: 150 }, CARD, ROOM))
-  const end = { ...map, top: 720 - 420 }
-  assert.ok(!inTheWay(end, CARD, ROOM))
-  assert.ok(apart(end, place(end, CARD, ROOM)))
-  // Nothing helps what fills the window, and nothing lies over what has room beside it.
-  assert.ok(!inTheWay({ ...map, top: 0, height: 600 }, CARD, ROOM))
-  assert.ok(!inTheWay({ left: 0, width: 800, top: 150, height: 420 }, CARD, ROOM))
+test("the ring around a part that is scrolled stays in its card", () => {
+  const ring = ringOf({ left: 882, top: 100, width: 354, height: 900 }, INSPECTOR)
+  assert.ok(ring.top >= INSPECTOR.top && ring.top + ring.height <= INSPECTOR.top + INSPECTOR.height)
+  assert.ok(ring.left >= INSPECTOR.left && ring.left + ring.width <= INSPECTOR.left + INSPECTOR.width)
+})
+
+test("a target that has scrolled to the height of the strip has no line", () => {
+  assert.equal(lineTo({ left: 100, top: 100, width: 20, height: 20 }, MAP, STRIP), null)
 })

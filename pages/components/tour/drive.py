@@ -1,7 +1,7 @@
 """Where a person is in the tour, and what each move does, by the page's own means: requests, drafts, addresses.
 
-The address says the stop (``?run=ID&tour=STOP``), so a reload keeps it. The browser places the card beside the element
-that it explains.
+The address says the stop (``?run=ID&tour=STOP``), so a reload keeps it. The browser draws a line from the strip to a
+ring around what it is about.
 """
 
 from collections.abc import Callable
@@ -19,9 +19,9 @@ from pages.components.run import draft as drafts
 from pages.components.run import task_box
 from pages.components.run.editing import EDITING, Editing
 from pages.components.tour import story
-from pages.components.tour.story import EDITOR, STOPS, Kind, Stop
+from pages.components.tour.story import STOPS, Kind, Stop, Where
 
-KEY = "tour-card"
+KEY = "tour-strip"
 _component = st.components.v2.component("conductor-inspector.tour", js="index.js", isolate_styles=True)
 
 _To = Literal["next", "back", "leave"]
@@ -29,34 +29,36 @@ _To = Literal["next", "back", "leave"]
 
 @dataclass(frozen=True)
 class Move:
-    """What the person asked for on the card of the stop ``stop``."""
+    """What the person asked for on the strip at the stop ``stop``."""
 
     stop: str
     to: _To
 
 
-def card(stop: Stop, *, ready: bool, on_move: Callable[[], None]) -> None:
-    """Draws the card of a stop.
+def _strip(stop: Stop, *, ready: bool, fault: str | None, begun: str | None, on_move: Callable[[], None]) -> None:
+    """Draws the strip of a stop.
 
     Args:
         ready: whether the story can go on.
+        fault: why it could not go on.
+        begun: the run with which a tour was begun on this page, which plays by itself; None: it was opened at a stop.
         on_move: called before the rerun in which ``move`` returns what was asked for.
     """
-    place = STOPS.index(stop)
     data = {
         "stop": stop.name,
-        "n": place + 1,
+        "n": STOPS.index(stop) + 1,
         "of": len(STOPS),
         "title": stop.title,
         "text": stop.text,
+        "fault": fault,
+        "onward": stop.onward,
         "at": stop.at,
         "press": stop.press,
-        # An editor that is on its way out would take what is pressed for itself.
-        "without": None if stop.editor else EDITOR,
         "seconds": stop.seconds,
         "ready": ready,
+        "begun": begun,
     }
-    _component(key=KEY, data=data, on_move_change=on_move, width="content", height="content")
+    _component(key=KEY, data=data, on_move_change=on_move, width="stretch", height="content")
 
 
 def move() -> Move | None:
@@ -71,14 +73,17 @@ def move() -> Move | None:
 TOUR = "tour"
 _AT = "tour-at"  # the run and the stop on the page, until a move is made
 _LEFT = "tour-left"  # the run and the stop where the tour was left
+_BEGUN = "tour-begun"  # the run with which it was begun on this page
+_OVER = "tour-over"  # whether it has just been gone through to its end
+_FAULT = "tour-fault"  # why it could not go on
 _ARRANGED = "tour-arranged"  # the run and the stop for which the page was arranged last
-_WAITS = "tour-waits"  # whether the card waits for the end of the run
+_WAITS = "tour-waits"  # whether the strip waits for the end of the run
 _MOST_RUNS_READ = 20
 
 
 def tour_button(trace: RunTrace | None) -> None:
     """Draws what begins the tour where no run is shown, or goes on with it where it was left."""
-    if st.session_state.get(_AT) is not None:
+    if on_tour():
         return
     left = st.session_state.get(_LEFT) or _place_of(trace)
     if trace is not None and left is None:
@@ -101,6 +106,8 @@ def _begin(left: tuple[str, str] | None) -> None:
     except InspectorError as error:
         st.session_state[task_box.ERROR] = str(error)
         return
+    if left is None:
+        st.session_state[_BEGUN] = run_id
     st.session_state.pop(_LEFT, None)
     address.write("run", run_id)
     address.write(TOUR, stop)
@@ -109,7 +116,7 @@ def _begin(left: tuple[str, str] | None) -> None:
 def arrive(trace: RunTrace | None) -> Stop | None:
     """Returns the stop on the Run page, which is arranged for it; None: there is no tour. Call it once, early.
 
-    Leads to the Compare page if the stop is there. Whoever opened another run has left the tour.
+    Leads to another page if the stop is there. Whoever opened another run has left the tour.
     """
     name = address.read(TOUR)
     st.session_state.pop(_WAITS, None)
@@ -120,9 +127,7 @@ def arrive(trace: RunTrace | None) -> Stop | None:
         _leave()
         return None
     stop = story.stop_at(name, kind)
-    if stop.page == "compare":
-        where = {"a": trace.parent_run_id or "", "b": trace.run_id, TOUR: stop.name}
-        st.switch_page(places.COMPARE, query_params=where)
+    _lead(stop, trace, "run")
     if stop.name != name:
         st.query_params[TOUR] = stop.name
     _note(trace, stop)
@@ -132,27 +137,46 @@ def arrive(trace: RunTrace | None) -> Stop | None:
     return stop
 
 
-def arrive_at_comparison(second: RunTrace | None) -> Stop | None:
-    """Returns the stop on the Compare page, whose run B is ``second``; None: there is no tour. Call it once, early.
+def arrive_elsewhere(second: RunTrace | None, page: Where) -> Stop | None:
+    """Returns the stop on another page, which shows the last run; None: there is no tour. Call it once, early.
 
-    Leads back to the Run page if the stop is there.
+    Leads to the Run page or another one if the stop is there, and to an empty Run page from the end of the tour.
     """
+    if st.session_state.pop(_OVER, False):
+        st.switch_page(places.RUN)
     name = address.read(TOUR)
     if name is None or second is None or story.kind_of(second) != "second":
         _leave()
         return None
     stop = story.stop_at(name, "second")
-    if stop.page == "run":
-        st.switch_page(places.RUN, query_params={"run": second.run_id, TOUR: stop.name})
+    _lead(stop, second, page)
     _note(second, stop)
     return stop
 
 
-def tour_card(stop: Stop, trace: RunTrace) -> None:
-    """Draws the card of the stop; ``trace``: the run as it is now."""
+def _lead(stop: Stop, trace: RunTrace, page: Where) -> None:
+    """Leads to the page of the stop, from ``page``, unless it is there."""
+    if stop.page == page:
+        return
+    if stop.page == "compare":
+        st.switch_page(
+            places.COMPARE, query_params={"a": trace.parent_run_id or "", "b": trace.run_id, TOUR: stop.name}
+        )
+    place = places.RUN if stop.page == "run" else places.AUDIT
+    st.switch_page(place, query_params={"run": trace.run_id, TOUR: stop.name})
+
+
+def tour_strip(stop: Stop, trace: RunTrace) -> None:
+    """Draws the strip of the stop; ``trace``: the run as it is now."""
     ready = trace.ended or not stop.until_end
     st.session_state[_WAITS] = not ready
-    card(stop, ready=ready, on_move=_move)
+    state = st.session_state
+    _strip(stop, ready=ready, fault=state.pop(_FAULT, None), begun=state.get(_BEGUN), on_move=_move)
+
+
+def on_tour() -> bool:
+    """Tells whether there is a stop on the page."""
+    return st.session_state.get(_AT) is not None
 
 
 def waits_for_end() -> bool:
@@ -162,8 +186,7 @@ def waits_for_end() -> bool:
 
 def adopted(trace: RunTrace, request: RunRequest) -> RunRequest:
     """Returns a request that a person made by the page's own means, as the tour's if it is the tour's next run."""
-    on_tour = st.session_state.get(_AT) is not None
-    return story.of_tour(request) if on_tour and story.goes_on(trace, request) else request
+    return story.of_tour(request) if on_tour() and story.goes_on(trace, request) else request
 
 
 def _note(trace: RunTrace, stop: Stop) -> None:
@@ -179,8 +202,8 @@ def _leave() -> None:
 
 
 def _arrange(trace: RunTrace, stop: Stop) -> None:
-    """Opens or closes the plan editor, with the change of the story made in it."""
-    if not stop.editor:
+    """Begins or ends to edit the plan, with the change of the story made."""
+    if not stop.edited:
         st.session_state.pop(EDITING, None)
         return
     st.session_state[EDITING] = trace.run_id
@@ -188,11 +211,11 @@ def _arrange(trace: RunTrace, stop: Stop) -> None:
     if editing.draft.workflow != story.CHANGED:
         changed = drafts.change(drafts.reset(editing.draft), story.CHECK, story.CHANGED.steps[story.CHECK])
         editing.keep(changed)
-    editing.open_only(*(() if stop.fields is None else (editing.draft.now.ids[stop.fields],)))
+    editing.open_only(editing.draft.now.ids[story.CHECK])
 
 
 def _move() -> None:
-    """Does what the card was asked for, before the page is drawn."""
+    """Does what the strip was asked for, before the page is drawn."""
     asked, at = move(), st.session_state.get(_AT)
     if asked is None or at is None or at[1] != asked.stop:  # a second press of the same button
         return
@@ -203,12 +226,13 @@ def _move() -> None:
         address.write(TOUR, None)
         if asked.to == "next":  # the tour is over: the next one begins anew
             st.session_state.pop(_AT, None)
+            st.session_state[_OVER] = True
         return
     try:
         trace = current().store.trace(run_id)[0]
         found = _run_of(target.run, trace)
     except InspectorError as error:
-        st.session_state[task_box.ERROR] = str(error)
+        st.session_state[_FAULT] = str(error)
         return
     if found is None:
         return

@@ -40,7 +40,9 @@ Path = tuple[str, ...]
 """CSS selectors to an element. Each but the first looks into the shadow trees below the element before it."""
 _LIVE = ".st-key-live"
 _COMPARED = ".st-key-compared"
-EDITOR = ".st-key-plan-editor"
+
+Where = Literal["run", "compare", "record"]
+"""The pages of the tour."""
 
 
 @dataclass(frozen=True)
@@ -50,12 +52,13 @@ class Stop:
     Attributes:
         name: in the address.
         run: which run of the tour is on the page.
-        title, text: what the card says.
-        at: the element that the card points at.
-        seconds: how long the stop stands while the tour plays by itself.
-        page: the Run page, or that of the comparison.
-        press: elements that are pressed when a person arrives here.
-        editor: whether the plan editor is open, with the change made. fields: the step whose fields are open in it.
+        title, text: what the strip says, a line each.
+        onward: what the button says that goes on from here.
+        at: the element that has the ring.
+        seconds: how long the stop is shown while the tour plays by itself, once it is ready.
+        page: where it is shown.
+        press: elements that are pressed, one after the other, when a person arrives here.
+        edited: whether the plan is being edited, with the change made.
         until_end: whether the story goes on only after the run has ended.
     """
 
@@ -63,12 +66,12 @@ class Stop:
     run: Kind
     title: str
     text: str
+    onward: str
     at: Path
     seconds: float
-    page: Literal["run", "compare"] = "run"
+    page: Where = "run"
     press: tuple[Path, ...] = ()
-    editor: bool = False
-    fields: int | None = None
+    edited: bool = False
     until_end: bool = False
 
 
@@ -76,18 +79,9 @@ STOPS = (
     Stop(
         "plan",
         "planned",
-        "A task and a plan",
-        "A Conductor does not answer a task: it writes a plan for other models. This plan was written for the tour, "
-        "and its workers are simulated.",
-        (".st-key-task-box",),
-        6,
-    ),
-    Stop(
-        "graph",
-        "planned",
-        "The plan as a graph",
-        "Each box is a step and the agent that does it. An arrow says whose output a step may read; nothing else of "
-        "the others reaches it.",
+        "A plan for a task: when does the train arrive?",
+        "A Conductor writes such plans. A box is a step; an arrow says whose output it may read.",
+        "Next: run it",
         (_LIVE, ".map"),
         6,
     ),
@@ -95,74 +89,74 @@ STOPS = (
         "streaming",
         "first",
         "The steps run",
-        "A step starts as soon as the outputs that it may read are there. Every word appears as it is written.",
-        (_LIVE, ".main"),
-        5,
+        "Each starts when the outputs that it may read are there. Every word appears as it is written.",
+        "Next: the answer",
+        (_LIVE, ".lower"),
+        1.5,
         until_end=True,
     ),
     Stop(
         "wrong",
         "first",
         "The answer is wrong",
-        f"The train arrives at {RIGHT}, not at {WRONG}: the reasoner took 2.5 h for 2 h 50 min. Step {CHECK} was there "
-        "to check it, and let it pass.",
+        f"The train arrives at {RIGHT}, not {WRONG}: step 2 took 2.5 h for 2 h 50 min. Step {CHECK} let it pass.",
+        "Next: why",
         (_LIVE, ".bar"),
-        5,
+        5.5,
     ),
     Stop(
         "saw",
         "first",
         "What the check did not see",
-        f"Step {CHECK} saw the wrong solution alone. Step 1 had the right one, but the access list withheld it.",
-        (_LIVE, ".inspector"),
-        6,
-        press=((_LIVE, f'.twin [data-step="{CHECK}"]'),),
+        f"Step {CHECK} saw only the wrong solution. Step 1 had the right one, but the access list withheld it.",
+        "Next: change it",
+        (_LIVE, ".inspector .withheld"),
+        7,
+        press=(
+            (_LIVE, f'.twin [data-step="{CHECK}"]'),
+            (_LIVE, ".inspector .tabs button"),
+            (_LIVE, f'.inspector[data-step="{CHECK}"] .withheld [data-step="1"] .fold'),
+        ),
     ),
     Stop(
         "change",
         "first",
         "One access list changed",
-        f"Step {CHECK} may now read step 1 as well. Nothing else in the plan is changed.",
-        (f".st-key-edit-fields-{CHECK}",),
-        5,
-        editor=True,
-        fields=CHECK,
-    ),
-    Stop(
-        "preview",
-        "first",
-        "What will run again",
-        "Only the changed step and the step that reads it. The other three outputs are reused and cost nothing.",
-        (EDITOR,),
+        f"Step {CHECK} may now read step 1, too. Only steps {CHECK} and {CHECK + 1} would run again.",
+        "Next: run them",
+        (_LIVE, ".map"),
         6,
-        editor=True,
+        edited=True,
     ),
     Stop(
         "rerun",
         "second",
-        "Two steps run again",
-        "This is a new run; the first one stays as it was. Reused steps say so.",
-        (_LIVE, ".main"),
-        4,
+        "Only what changed runs again",
+        f"The other three outputs are reused and cost nothing. Now the check sees both solutions: {RIGHT}.",
+        "Next: compare",
+        (_LIVE, ".map"),
+        3,
         until_end=True,
-    ),
-    Stop(
-        "right",
-        "second",
-        "The right answer",
-        f"The check now saw both solutions, recomputed them and corrected the mistake: {RIGHT}.",
-        (_LIVE, ".bar"),
-        5,
     ),
     Stop(
         "compare",
         "second",
-        "The two runs compared",
-        "Every difference and its reason: one access list was changed, so two outputs are new. "
-        "Now try a task of your own on the Run page.",
+        "Both runs compared",
+        "One change in the plan, two new outputs, another answer: each difference has its cause.",
+        "Next: the record",
         (_COMPARED, ".compared-summary"),
-        8,
+        5.5,
         page="compare",
+    ),
+    Stop(
+        "record",
+        "second",
+        "The record",
+        "Who asked, what a person changed, what each step was told: all is kept, and a later change would show.",
+        "Now your own task",
+        (".st-key-audit-top",),
+        5,
+        page="record",
     ),
 )
 _BY_NAME = {stop.name: stop for stop in STOPS}

@@ -132,6 +132,8 @@ def test_a_person_saves_the_file_and_hides_words_in_it(
     page = open_page(app.run_url(run_id))
     page.get_by_role("button", name="Share", exact=True).focus()
     page.keyboard.press("Enter")
+    expect(page.get_by_role("button", name="Link or file…")).to_be_focused()
+    page.keyboard.press("Enter")
     dialog = page.get_by_role("dialog", name="Share this run")
     dialog.get_by_label("Hide these words").fill("FORTY-TWO\n\n")
     with page.expect_download() as saving:

@@ -1,4 +1,4 @@
-"""The tour in a real browser: by keyboard alone to the right answer, and left, tried by hand and taken up again."""
+"""The tour in a real browser: by keyboard alone from the empty page to the record, played, left and taken up again."""
 
 import re
 from collections.abc import Callable
@@ -11,83 +11,97 @@ from tests.browser.pages.conftest import becomes, run_of, status
 from tests.browser.pages.test_compare import tab_to
 
 OpenPage = Callable[..., Page]
-# Whether the card covers nothing of what it points at, and both are in the window.
-BESIDE = """
+# Whether the ring is in the window, and the strip over no part of it.
+APART = """
 () => {
-  const roots = [...document.querySelectorAll(".st-key-tour-card *")].map((each) => each.shadowRoot).filter(Boolean)
-  const [card, spot] = [".card", ".spot"].map((name) => roots[0]?.querySelector(name)?.getBoundingClientRect())
-  if (!card || !spot?.width) return false
-  const apart = card.right <= spot.left || card.left >= spot.right || card.bottom <= spot.top || card.top >= spot.bottom
-  const shown = spot.top >= -1 && spot.top < innerHeight && card.top >= 0 && card.bottom <= innerHeight
-  return apart && shown
+  const root = [...document.querySelectorAll(".st-key-tour-strip *")].map((each) => each.shadowRoot).find(Boolean)
+  const [strip, ring] = [".strip", ".lead rect"].map((name) => root?.querySelector(name)?.getBoundingClientRect())
+  if (!strip || !ring?.width) return false
+  return (strip.bottom <= ring.top || strip.top >= ring.bottom) && strip.top >= 0 && ring.bottom <= innerHeight
+}
+"""
+WATCH_SHIFTS = """
+() => {
+  window.shift = 0
+  new PerformanceObserver((list) => {
+    for (const { value } of list.getEntries()) window.shift += value
+  }).observe({ type: "layout-shift" })
 }
 """
 
 
-def card(page: Page) -> Locator:
-    return page.locator(".st-key-tour-card .card")
+def button(page: Page) -> Locator:
+    """What begins the tour, or takes it up."""
+    return page.get_by_role("button", name=re.compile("^(Take the|Resume)"))
+
+
+def strip(page: Page) -> Locator:
+    return page.locator(".st-key-tour-strip .strip")
 
 
 def at(page: Page, name: str) -> None:
-    """Waits until the stop ``name`` is shown beside what it explains, and can be left for the next one."""
+    """Waits until the stop ``name`` is shown, with a ring around what it is about, and can be left for the next one."""
     place, stop = next((place, stop) for place, stop in enumerate(STOPS) if stop.name == name)
-    expect(card(page)).to_have_attribute("data-stop", name)
-    expect(card(page)).to_contain_text(f"{place + 1} of {len(STOPS)}")
-    expect(card(page)).to_contain_text(stop.title)
-    becomes(page, BESIDE)
-    expect(card(page).locator(".next")).to_have_attribute("aria-disabled", "false")
+    expect(strip(page)).to_have_attribute("data-stop", name)
+    expect(strip(page)).to_contain_text(f"{place + 1}of {len(STOPS)}")
+    expect(strip(page)).to_contain_text(stop.title)
+    expect(strip(page).locator(".next")).to_have_attribute("aria-disabled", "false")
+    becomes(page, APART)
 
 
 def go_on_to(page: Page, name: str) -> None:
     """Presses Next until the stop ``name`` is there."""
-    while (shown := card(page).get_attribute("data-stop") or "") != name:
-        card(page).locator('.next[aria-disabled="false"]').click()
-        expect(card(page)).not_to_have_attribute("data-stop", shown)
+    while (shown := strip(page).get_attribute("data-stop") or "") != name:
+        strip(page).locator('.next[aria-disabled="false"]').click()
+        expect(strip(page)).not_to_have_attribute("data-stop", shown)
     at(page, name)
 
 
-def test_by_keyboard_alone_from_the_empty_page_to_the_comparison(app: App, open_page: OpenPage) -> None:
+def test_by_keyboard_alone_from_the_empty_page_to_a_task_of_ones_own(app: App, open_page: OpenPage) -> None:
     page = open_page(app.url, width=1280, height=720)
-    tab_to(page, page.get_by_role("button", name="Take the tour"))
+    tab_to(page, button(page))
     page.keyboard.press("Enter")
+    expect(strip(page).get_by_role("button", name="Pause the tour")).to_be_visible()
+    expect(strip(page)).to_be_focused()
+    page.keyboard.press("Space")
     at(page, "plan")
-    expect(card(page)).to_be_focused()
-    page.keyboard.press("ArrowRight")
-    at(page, "graph")
     expect(status(page)).to_contain_text("5 steps")
-    page.keyboard.press("ArrowLeft")
-    at(page, "plan")
-    page.keyboard.press("Enter")
-    at(page, "graph")
+    height = strip(page).bounding_box()
+    page.evaluate(WATCH_SHIFTS)
 
-    page.keyboard.press("Enter")
+    page.keyboard.press("ArrowRight")
     expect(page.locator('.pane[data-status="running"] .prose.streaming').first).to_be_visible()
     at(page, "streaming")
     first = run_of(page, app)
+    page.keyboard.press("ArrowLeft")
+    at(page, "plan")
+    page.keyboard.press("Enter")
+    at(page, "streaming")
     page.keyboard.press("ArrowRight")
     at(page, "wrong")
     expect(page.locator(".bar .conclusion")).to_contain_text(WRONG)
     page.keyboard.press("ArrowRight")
     at(page, "saw")
-    expect(page.locator(".inspector")).to_contain_text("Step 3 · verifier")
-    expect(page.locator(".inspector .held", has_text="1 · calculator")).to_be_visible()
-
+    expect(page.locator(".inspector")).to_contain_text("verifier")
+    expect(page.locator(".inspector .withheld")).to_contain_text(f"Answer: {RIGHT}")
     page.keyboard.press("ArrowRight")
     at(page, "change")
-    expect(page.locator(".st-key-edit-fields-3")).to_contain_text("1 · calculator")
+    expect(page.locator(".bar")).to_contain_text("3 and 4 run again")
+    assert strip(page).bounding_box() == height
+    assert page.evaluate("window.shift") < 0.02 * STOPS.index(next(stop for stop in STOPS if stop.name == "change"))
+
     page.reload()
     at(page, "change")
-    expect(page.locator(".st-key-edit-fields-3")).to_contain_text("1 · calculator")
+    expect(page.locator(".bar")).to_contain_text("3 and 4 run again")
+    expect(strip(page).get_by_role("button", name="Play the tour by itself")).to_be_visible()
+    page.go_back()
+    at(page, "saw")
     page.keyboard.press("ArrowRight")
-    at(page, "preview")
-    expect(page.locator(".st-key-plan-editor")).to_contain_text("3, 4 will run")
-
+    at(page, "change")
     page.keyboard.press("ArrowRight")
     at(page, "rerun")
     second = run_of(page, app)
     assert second.parent_run_id == first.run_id
-    page.keyboard.press("ArrowRight")
-    at(page, "right")
     expect(page.locator(".bar .conclusion")).to_contain_text(RIGHT)
     page.keyboard.press("ArrowRight")
     page.wait_for_url(re.compile(f"/compare.*a={first.run_id}.*b={second.run_id}"))
@@ -95,50 +109,65 @@ def test_by_keyboard_alone_from_the_empty_page_to_the_comparison(app: App, open_
     answers = page.locator(".compared-answer")
     expect(answers.first).to_contain_text(WRONG)
     expect(answers.last).to_contain_text(RIGHT)
-    page.keyboard.press("ArrowLeft")
-    at(page, "right")
     page.keyboard.press("ArrowRight")
+    page.wait_for_url(re.compile(f"/audit.*run={second.run_id}"))
+    at(page, "record")
+    expect(page.locator(".st-key-audit-top")).to_contain_text("A person changed the plan")
+    page.keyboard.press("ArrowLeft")
     at(page, "compare")
+    page.keyboard.press("ArrowRight")
+    at(page, "record")
+
     page.keyboard.press("Enter")
-    expect(card(page)).to_have_count(0)
-    expect(answers.last).to_contain_text(RIGHT)
-    expect(page.get_by_test_id("stMain")).to_be_focused()
+    page.wait_for_url(lambda url: url.endswith("/run"))
+    expect(page.get_by_role("textbox", name="Task")).to_be_focused()
+    expect(strip(page)).to_have_count(0)
 
 
-def test_played_then_left_at_a_stop_then_tried_by_hand_then_taken_up_again(app: App, open_page: OpenPage) -> None:
+def test_it_plays_by_itself_until_paused_and_outlives_an_edit_and_being_left(app: App, open_page: OpenPage) -> None:
     page = open_page(app.url, width=1280, height=720)
-    page.get_by_role("button", name="Take the tour").click()
-    at(page, "plan")
-    page.keyboard.press("Space")
-    expect(card(page)).not_to_have_attribute("data-stop", "plan")
-    card(page).get_by_role("button", name="Pause the tour").click()
-    expect(card(page).get_by_role("button", name="Play the tour by itself")).to_be_visible()
+    button(page).click()
+    expect(strip(page)).to_have_attribute("data-stop", "plan")
+    expect(strip(page)).to_have_attribute("data-stop", "streaming")
+    strip(page).get_by_role("button", name="Pause the tour").click()
     go_on_to(page, "change")
-    page.keyboard.press("Escape")
-    expect(card(page)).to_have_count(0)
-    expect(page.get_by_role("button", name="Resume tour")).to_be_focused()
     first = run_of(page, app)
+    # The plan is edited by hand. The tour is still there, and arranges its stop again when it is taken up.
+    step = page.locator('.twin [data-step="3"]')
+    step.focus()
+    page.keyboard.press("g")
+    page.locator('.access-menu [data-read="1"][data-reader="3"]').click()
+    expect(step).to_have_attribute("aria-label", re.compile("reads 2$"))
+    expect(strip(page)).to_have_attribute("data-stop", "change")
+    strip(page).get_by_role("button", name="Leave").click()
+    expect(strip(page)).to_have_count(0)
+    expect(button(page)).to_be_focused()
+    expect(page.get_by_role("textbox", name="Task")).to_be_visible()
 
-    # By hand the writer is told otherwise as well, so this is no run of the tour.
-    page.locator(".st-key-plan-editor").get_by_role("button", name="4 · writer").click()
-    page.get_by_role("textbox", name="Instruction of step 4").fill("State the arrival time in one word.")
-    page.get_by_role("textbox", name="Instruction of step 4").blur()
-    expect(page.locator(".st-key-edit-row-4")).to_contain_text("instruction changed")
-    page.locator(".st-key-start-edited").get_by_role("button").click()
-    page.wait_for_url(lambda url: first.run_id not in url)
-    expect(status(page)).to_contain_text("Completed")
-    own = run_of(page, app)
-    assert (own.parent_run_id, own.purpose) == (first.run_id, "")
-
-    page.get_by_role("button", name="Resume tour").click()
+    button(page).click()
     at(page, "change")
     assert run_of(page, app).run_id == first.run_id
-    go_on_to(page, "preview")
-    # The page's own button goes on with the tour, because it runs the same plan.
-    page.locator(".st-key-start-edited").get_by_role("button").click()
-    at(page, "rerun")
+    expect(step).to_have_attribute("aria-label", re.compile("reads 1, 2$"))
+    go_on_to(page, "rerun")
     second = run_of(page, app)
     assert (second.parent_run_id, second.purpose) == (first.run_id, "tour")
-    card(page).get_by_role("button", name="Next").click()
-    at(page, "right")
     expect(page.locator(".bar .conclusion")).to_contain_text(RIGHT)
+
+    # Another tab goes its own way, with the same runs.
+    other = open_page(page.url, width=1280, height=720)
+    at(other, "rerun")
+    strip(other).get_by_role("button", name="Back").click()
+    at(other, "change")
+    go_on_to(other, "rerun")
+    assert run_of(other, app).run_id == second.run_id
+    expect(strip(page)).to_have_attribute("data-stop", "rerun")
+
+
+def test_who_wants_no_motion_goes_from_stop_to_stop_by_hand(app: App, open_page: OpenPage) -> None:
+    page = open_page(app.url, width=1280, height=720)
+    page.emulate_media(reduced_motion="reduce")
+    button(page).click()
+    at(page, "plan")
+    expect(strip(page).get_by_role("button", name="Play the tour by itself")).to_be_visible()
+    go_on_to(page, "streaming")
+    page.emulate_media(reduced_motion="no-preference")

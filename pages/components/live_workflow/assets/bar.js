@@ -5,6 +5,7 @@ import { PACKED } from "./base.js"
 import { el, setAttributes, setClass, setText } from "./dom.js"
 import { formulaElement } from "./draw_formulas.js"
 import { basis, count, pathKey, plural, seconds, usdInLine } from "./format.js"
+import { Menu } from "./menu.js"
 import { outcomeOf, outcomeOfEdit } from "./outcome.js"
 import { Share } from "./share.js"
 import { RUN_STATUS, STEP_STATUS, shownStatus } from "./status.js"
@@ -19,7 +20,20 @@ const FATES = { runs: "running", pinned: "written", fault: "failed" }
 const WHY = "Replay the run with one step asked again, or one access changed"
 
 export class Bar {
-  constructor({ replay, recorded, approval, onCancel, onEdit, onSelect, onGoOn, onWay, onWorkers, onWhy, onAll }) {
+  constructor({
+    replay,
+    recorded,
+    approval,
+    onCancel,
+    onEdit,
+    onSelect,
+    onGoOn,
+    onWay,
+    onWorkers,
+    onWhy,
+    onAll,
+    onPresent,
+  }) {
     Object.assign(this, { replay, recorded, approval })
     const button = (words, onclick, more = {}) => el("button", { type: "button", onclick, ...more }, words)
     this.title = el("span", { class: "title" })
@@ -57,19 +71,14 @@ export class Bar {
     this.others = button("Other ways ▾", () => this.openWays(), { "aria-haspopup": "true" })
     this.workers = button("Choose real workers", onWorkers, { class: "to-workers primary" })
     this.edit = button("Change a step", onEdit, { class: "change" })
-    this.why = button("Why this answer?", onWhy, { title: WHY })
+    this.why = button("Why this answer?", onWhy, { class: "why", title: WHY })
     this.cancel = button("Cancel", onCancel)
-    this.sharing = new Share()
-    this.own = [
-      this.goOn,
-      this.others,
-      this.workers,
-      this.edit,
-      replay.opener,
-      this.why,
-      this.cancel,
-      this.sharing.opener,
-    ]
+    this.menu = new Menu("Share", "The address of this run, the run as a file, or the run alone in larger type", [
+      ["Link or file…", () => this.sharing.open()],
+      ["Present", onPresent, "P"],
+    ])
+    this.sharing = new Share(undefined, this.menu.opener)
+    this.own = [this.goOn, this.others, this.workers, this.edit, replay.opener, this.why, this.cancel, this.menu.opener]
     this.actions = el("div", { class: "actions" }, approval.actions, this.own)
     // What is read aloud. It stays where it is; what is seen is drawn anew where the bar says something of another kind.
     this.aloud = el("p", { class: "aloud", role: "status", "aria-live": "polite" })
@@ -87,6 +96,7 @@ export class Bar {
       this.ways,
       this.aloud,
       this.sharing.element,
+      this.menu.element,
     )
     // The words can be chosen and copied; a press on them leads to all of the answer.
     this.said.addEventListener("click", ({ target }) => target.closest("button, a") === null && onAll())
@@ -215,7 +225,7 @@ export class Bar {
     this.actions.hidden = elsewhere || run === null
     if (run === null) return
     this.sharing.show(run, model.ended && !model.stopped)
-    this.sharing.opener.hidden = PACKED !== null
+    this.menu.opener.hidden = PACKED !== null
     this.goOn.hidden = !goOn || !model.editable
     setText(this.goOn, `▶ ${goOn}`)
     this.others.hidden = !ways?.length || !model.editable

@@ -31,7 +31,13 @@ const STILL = "(prefers-reduced-motion: reduce)"
 // The pointer may move this far during a click; more is a drag.
 const SLIP_PX = 8
 
-const unit = () => parseFloat(getComputedStyle(document.documentElement).fontSize) / BASE_TEXT_PX
+// Presented, four columns are whole at 1280 px beside the panel.
+const PRESENTED_TEXT_PX = 15
+const unit = () => {
+  const { dataset } = document.documentElement
+  const base = dataset.presenting === undefined ? BASE_TEXT_PX : PRESENTED_TEXT_PX
+  return parseFloat(getComputedStyle(document.documentElement).fontSize) / base
+}
 
 function leastHeight() {
   return Math.min(MOST_HEIGHT, LEAST_HEIGHT * unit() + Math.max(0, innerHeight - USUAL_WINDOW_PX) * LEAST_GROWS)

@@ -96,10 +96,14 @@ function sawParts(model, step, begun, given) {
       : null,
     section(step.status === "running" ? "It reads" : "It read", earlier ? ratio : ""),
     ...(read.length ? read : [el("p", { class: "muted" }, "Its instruction and no earlier output.")]),
-    section("Withheld from it"),
-    ...(withheld.length
-      ? withheld.map((part) => outputBox(model, part, { ...given, of: all, shown: false, held: true }))
-      : [el("p", { class: "muted" }, earlier || absent.length ? "Nothing." : "Nothing: no step came before.")]),
+    el(
+      "div",
+      { class: "withheld" },
+      section("Withheld from it"),
+      ...(withheld.length
+        ? withheld.map((part) => outputBox(model, part, { ...given, of: all, shown: false, held: true }))
+        : [el("p", { class: "muted" }, earlier || absent.length ? "Nothing." : "Nothing: no step came before.")]),
+    ),
     ...(absent.length
       ? [section("Not there yet when it started"), ...absent.map((part) => absentBox(model, part, given))]
       : []),
@@ -153,7 +157,7 @@ function outputBox(model, part, { onSelect, onRead, open, of, shown, held = fals
   const lacking = held ? "" : notWholeNote(model.step(key))
   const box = el(
     "div",
-    { class: held ? "held" : "got" },
+    { class: held ? "held" : "got", "data-step": key },
     source(model, part, { onSelect }, size, el("span", { class: "spring" }), fold),
     ...(lacking ? [el("p", { class: "warn" }, lacking)] : []),
     prose,

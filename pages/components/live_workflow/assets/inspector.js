@@ -37,6 +37,7 @@ export class Inspector {
   show(model, selected, { following, editable }) {
     this.model = model
     this.selected = selected
+    this.element.dataset.step = selected ?? ""
     this.editable = editable
     const step = selected === null ? null : model.step(selected)
     const added = step ? null : model.editedStep(selected)

@@ -6,25 +6,18 @@ import { runUrl } from "./socket.js"
 const SAID_MS = 1500
 const RUN = {
   title: "Share this run",
-  hint: "Copy the address of this run, or save it as a file",
   address: "The address opens this run for whoever can reach this inspector.",
   holds: "The file holds the whole run, with its replay.",
   wait: "The run goes on. The file can be saved when it is over.",
 }
 
 export class Share {
-  constructor(words = RUN) {
+  // `opener`: what has the focus again when the dialog has closed; else a button of its own.
+  constructor(words = RUN, opener = null) {
     this.wait = words.wait
-    this.opener = el(
-      "button",
-      {
-        type: "button",
-        class: "share-open",
-        title: words.hint,
-        onclick: () => this.open(),
-      },
-      "Share",
-    )
+    this.opener =
+      opener ??
+      el("button", { type: "button", class: "share-open", title: words.hint, onclick: () => this.open() }, "Share")
     this.link = el("button", { type: "button", onclick: () => this.copy() }, "Copy link")
     this.words = el("textarea", { rows: "3", dir: "auto", maxlength: "20000", spellcheck: "false" })
     this.save = el("button", { type: "button", class: "primary", onclick: () => this.download() }, "Download")

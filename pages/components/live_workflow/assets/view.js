@@ -16,6 +16,7 @@ import { RunModel } from "./model.js"
 import { cancelledHere } from "./outcome.js"
 import { Panes } from "./panes.js"
 import { PlanEditing } from "./plan_editing.js"
+import { Presenting } from "./presenting.js"
 import { Reader } from "./reader.js"
 import { Recorded } from "./recorded.js"
 import { Replay } from "./replay.js"
@@ -63,6 +64,7 @@ export class LiveWorkflow {
       onWorkers: () => this.ask("workers"),
       onWhy: () => this.intend("blame"),
       onAll: () => this.lower.choose("Answer"),
+      onPresent: () => this.presenting.set(true),
     })
     this.graph = new Graph({ onSelect: (key) => this.select(key) })
     this.twin = new Twin({ onSelect: (key) => this.select(key), onOpen: (key) => this.open(key) })
@@ -112,15 +114,13 @@ export class LiveWorkflow {
     this.lower = new Lower({ panes: this.panes, timeline: this.timeline, links: this.links, onRead })
     const main = el("div", { class: "main" }, map, this.lower.element)
     const stage = el("div", { class: "stage" }, main, el("div", { class: "side" }, this.inspector.element))
-    this.root = el(
-      "div",
-      { class: "live-workflow", "data-status": "opening" },
-      this.bar.element,
-      this.notice,
-      this.how,
-      stage,
-      this.reader.element,
-    )
+    this.root = el("div", { class: "live-workflow", "data-status": "opening" })
+    this.presenting = new Presenting({
+      root: this.root,
+      may: () => Boolean(this.runId) && PACKED === null,
+      onChange: () => this.queue(),
+    })
+    this.root.append(this.presenting.element, this.bar.element, this.notice, this.how, stage, this.reader.element)
     parent.querySelector(".reserved")?.remove()
     parent.append(this.root)
     // The parts above (the task box, the origin of a re-run) reduce the room in the window.
@@ -134,6 +134,7 @@ export class LiveWorkflow {
   destroy() {
     clearInterval(this.timer)
     clearTimeout(this.telling)
+    this.presenting.destroy()
     this.replay.destroy()
     this.recorded.destroy()
     this.watching.disconnect()
@@ -329,6 +330,7 @@ export class LiveWorkflow {
     this.root.toggleAttribute("data-empty", nothing)
     this.how.hidden = !nothing
     this.root.toggleAttribute("data-loading", this.recorded.loading)
+    this.presenting.show(model)
     this.panes.arrange(model)
     this.panes.show(model, null, selected)
     this.graph.show(model, selected)

@@ -1,30 +1,36 @@
-// The card of the tour: it stands beside the element that it explains, and tells Python where the person wants to go.
-// The page below stays usable. All text is data and is set as text.
+// The tour: a strip in the page that says what there is to see, a line from it to a ring around that, and the way on. It
+// covers nothing, and the page stays usable. Python is told where the person wants to go. All text is set as text.
 
-import { inTheWay, place } from "./place.js"
+import { lineTo, ringOf } from "./lead.js"
 
 const LOOK_MS = 150
-// When a move brought no other stop (Python could not begin a run), the card can be used again.
+// When a move brought no other stop (Python could not begin a run), the strip can be used again.
 const AGAIN_MS = 3000
-// The button that goes on with a tour that was left.
+// Where the focus goes on: after the last stop the task box; where the tour was left, the button that takes it up; else
+// the page, which keys scroll.
+const TASK = ".st-key-task-box textarea"
 const RESUME = ".st-key-take-tour button"
-// Where it ends there is no such button: the page has the focus, and its keys scroll it.
 const PAGE = '[data-testid="stMain"]'
+// How long the next page may take to come.
+const COMES_MS = 8000
+const DIALOG = '[role="dialog"]'
+const STILL = "(prefers-reduced-motion: reduce)"
 const KEYS = { ArrowRight: "next", ArrowLeft: "back", Enter: "next", Escape: "leave" }
 
-// Part of the script, so that the card is never measured without its styles.
-const styles = await fetch(new URL("card.css", import.meta.url)).then((response) => response.text())
+// Part of the script, so that the strip is never shown without its styles.
+const styles = await fetch(new URL("strip.css", import.meta.url)).then((response) => response.text())
 const own = await new CSSStyleSheet().replace(styles)
 
 const views = new WeakMap()
-// The tour plays on when it comes to another page, where the card is mounted anew.
+// The tour plays on when it comes to another page, where the strip is mounted anew.
 let playing = false
+let begun = null
 
 export default function mount({ parentElement, data, setTriggerValue }) {
   let view = views.get(parentElement)
   if (!view) {
     parentElement.adoptedStyleSheets = [own]
-    view = new Card(parentElement)
+    view = new Strip(parentElement)
     views.set(parentElement, view)
   }
   const call = (view.lastCall = {})
@@ -36,38 +42,39 @@ export default function mount({ parentElement, data, setTriggerValue }) {
   }
 }
 
-class Card {
+class Strip {
   constructor(parent) {
-    this.count = el("span", { class: "count" })
-    this.progress = el("i")
-    this.leave = el("button", { type: "button", class: "leave", title: "Leave the tour (Escape)" }, "✕ Leave")
+    const button = (name, words, title) => el("button", { type: "button", class: name, title }, words)
+    this.number = el("b")
+    this.of = el("span")
     this.title = el("h2", { id: "title" })
     this.text = el("p", { id: "text" })
-    this.play = el("button", { type: "button", class: "play" })
-    this.back = el("button", { type: "button", class: "back" }, "Back")
-    this.next = el("button", { type: "button", class: "next" })
+    this.leave = button("leave", "Leave", "Leave the tour (Escape)")
+    this.play = button("play", "", "")
+    this.back = button("back", "Back", "The stop before (←)")
+    this.onward = el("span")
+    this.next = el("button", { type: "button", class: "next" }, this.onward, el("kbd", { "aria-hidden": "true" }, "→"))
     this.leave.addEventListener("click", () => this.go("leave"))
     this.play.addEventListener("click", () => this.toggle())
     this.back.addEventListener("click", () => this.go("back"))
     this.next.addEventListener("click", () => this.go("next"))
-    const bar = el("span", { class: "bar", "aria-hidden": "true" }, this.progress)
-    const keys = el("p", { class: "keys", "aria-hidden": "true" }, "← → step · Space plays · Esc leaves")
-    this.card = el(
+    this.strip = el(
       "section",
-      { class: "card", role: "dialog", "aria-labelledby": "title", "aria-describedby": "text", tabindex: "-1" },
-      el("div", { class: "head" }, this.count, bar, this.leave),
-      this.title,
-      this.text,
-      el("div", { class: "actions" }, this.play, el("span", { class: "spring" }), this.back, this.next),
-      keys,
+      { class: "strip", "aria-labelledby": "title", "aria-describedby": "text", tabindex: "-1" },
+      el("div", { class: "count" }, this.number, this.of),
+      el("div", { class: "words" }, this.title, this.text),
+      el("div", { class: "actions" }, this.leave, this.play, this.back, this.next),
     )
-    // The focus stays in the card from stop to stop, so only this tells a screen reader of the next one.
-    this.aloud = el("p", { class: "aloud", role: "status" })
-    this.spot = el("div", { class: "spot", hidden: "" })
-    this.layer = el("div", { class: "tour", popover: "manual" }, this.spot, this.card, this.aloud)
-    parent.append(this.layer)
-    // The top layer: nothing of the page can lie over it, cut it off or move it.
-    this.layer.showPopover()
+    // The focus stays in the strip from stop to stop, so only this tells a screen reader of the next one.
+    this.aloud = el("div", { class: "aloud", role: "status" })
+    this.ring = svg("rect", { rx: "13" })
+    this.line = svg("path")
+    this.dot = svg("circle")
+    const drawn = svg("svg", {}, this.line, this.dot, this.ring)
+    this.lead = el("div", { class: "lead", popover: "manual", "aria-hidden": "true" }, drawn)
+    parent.append(this.strip, this.aloud, this.lead)
+    // The top layer: nothing of the page can cut the line off or move it.
+    this.lead.showPopover()
     this.host = parent.host
     this.listening = new AbortController()
     const { signal } = this.listening
@@ -79,18 +86,20 @@ class Card {
       window.addEventListener(kind, () => this.show(), { signal, capture: true, passive: true })
     }
     this.timer = setInterval(() => this.look(), LOOK_MS)
-    this.card.style.visibility = "hidden"
   }
 
   destroy() {
     clearInterval(this.timer)
     this.listening.abort()
     const ours = this.ours()
-    this.layer.remove()
-    // Whoever left by key goes on from here, and not from the top of the page. A card that comes next has the focus.
-    const lost = () => document.activeElement === document.body || document.activeElement === null
-    const next = () => document.querySelector(RESUME) ?? document.querySelector(PAGE)
-    if (ours) setTimeout(() => lost() && next()?.focus({ preventScroll: true }), LOOK_MS)
+    for (const part of [this.strip, this.aloud, this.lead]) part.remove()
+    if (this.over) focusWhenThere(TASK)
+    // Whoever left by key goes on from here, and not from the top of the page. A strip that comes next has the focus.
+    else if (ours)
+      setTimeout(
+        () => lost() && (document.querySelector(RESUME) ?? document.querySelector(PAGE))?.focus(QUIETLY),
+        LOOK_MS,
+      )
   }
 
   update(data, setTriggerValue) {
@@ -98,40 +107,45 @@ class Card {
     const another = this.data?.stop !== data.stop
     this.data = data
     this.setTriggerValue = setTriggerValue
-    this.count.textContent = `${data.n} of ${data.of}`
-    this.progress.style.width = `${(100 * data.n) / data.of}%`
+    this.number.textContent = data.n
+    this.of.textContent = `of ${data.of}`
     this.title.textContent = data.title
-    this.text.textContent = data.text
+    this.text.textContent = data.fault ?? data.text
+    this.text.classList.toggle("fault", data.fault !== null)
     this.back.hidden = data.n === 1
     this.next.setAttribute("aria-disabled", data.ready ? "false" : "true")
-    this.next.textContent = !data.ready ? "Running…" : data.n === data.of ? "Finish" : "Next"
+    this.onward.textContent = data.ready ? data.onward : "Running…"
+    // Whoever has begun the tour on this page sees it play; whoever opens it at a stop, or wants no motion, does not.
+    if (data.begun !== begun) {
+      begun = data.begun
+      if (begun !== null && data.n === 1) playing = !matchMedia(STILL).matches
+    }
     this.showPlaying()
-    // What is not visible takes no focus.
-    this.show()
     if (another) this.arrive(first)
+    this.show()
   }
 
   arrive(first) {
     this.stood = 0
     this.moving = 0
-    this.pressed = false
-    this.scrolled = false
-    this.card.dataset.stop = this.data.stop
+    this.pressed = 0
+    this.touchedPage = false
+    this.strip.dataset.stop = this.data.stop
     const { n, of, title, text } = this.data
     if (!first) this.aloud.textContent = `Tour, ${n} of ${of}. ${title}. ${text}`
-    if (first || this.ours()) this.card.focus({ preventScroll: true })
+    if (first || this.ours()) this.strip.focus(QUIETLY)
   }
 
   // Whether keys are the tour's: nothing else has the focus.
   ours() {
     const active = document.activeElement
-    return !active || active === document.body || active === this.host || this.host.contains(active)
+    return lost() || active === this.host || this.host.contains(active)
   }
 
   key(event) {
     if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || !this.ours()) return
-    const inside = this.layer.getRootNode().activeElement
-    const onButton = inside instanceof HTMLButtonElement && this.card.contains(inside)
+    const inside = this.strip.getRootNode().activeElement
+    const onButton = inside instanceof HTMLButtonElement && this.strip.contains(inside)
     // A button that has the focus is pressed by the browser.
     if (onButton && (event.key === "Enter" || event.key === " ")) return
     if (event.key === " ") this.toggle()
@@ -142,8 +156,8 @@ class Card {
 
   // Whoever does something by hand on the page does it at a pace of their own.
   touched(event) {
-    if (event.composedPath().includes(this.card)) return
-    this.scrolled = true
+    if (event.composedPath().includes(this.strip)) return
+    this.touchedPage = true
     this.setPlaying(false)
   }
 
@@ -158,8 +172,10 @@ class Card {
   }
 
   showPlaying() {
-    this.play.textContent = playing ? "‖ Pause" : "▶ Play"
-    this.play.setAttribute("aria-label", playing ? "Pause the tour" : "Play the tour by itself")
+    const words = playing ? "Pause the tour" : "Play the tour by itself"
+    this.play.textContent = playing ? "‖" : "▶"
+    this.play.setAttribute("aria-label", words)
+    this.play.title = `${words} (Space)`
     this.play.hidden = this.data?.n === this.data?.of
   }
 
@@ -167,7 +183,8 @@ class Card {
     const { data } = this
     if (performance.now() - this.moving < AGAIN_MS && this.moving) return
     if ((to === "next" && !data.ready) || (to === "back" && data.n === 1)) return
-    if (to !== "next" || data.n === data.of) this.setPlaying(false)
+    this.over = to === "next" && data.n === data.of
+    if (to !== "next" || this.over) this.setPlaying(false)
     this.moving = performance.now()
     this.setTriggerValue("move", { stop: data.stop, to })
   }
@@ -175,61 +192,64 @@ class Card {
   look() {
     if (document.hidden || !this.data) return
     const target = find(this.data.at)
-    const here = target !== null && this.isHere(target)
-    if (here && !this.pressed) this.press()
+    const here = target !== null && isShown(target)
+    this.press()
     // However slowly the page is drawn, the target is in view until the person uses the page.
-    if (here && !this.scrolled) bring(target, this.card.getBoundingClientRect())
+    if (here && !this.touchedPage) target.scrollIntoView({ block: "nearest" })
     this.show()
-    if (!here || !playing || !this.data.ready) return
+    if (!here || !playing || !this.data.ready || this.data.n === this.data.of) return
     this.stood += LOOK_MS
     if (this.stood >= this.data.seconds * 1000) this.go("next")
   }
 
-  isHere(target) {
-    const { without } = this.data
-    const { width, height } = target.getBoundingClientRect()
-    return width > 0 && height > 0 && (without === null || document.querySelector(without) === null)
-  }
-
+  // Presses one after the other, as each appears. What is unfolded already stays so.
   press() {
-    const wanted = this.data.press.map(find)
-    if (wanted.includes(null)) return
-    this.pressed = true
+    const wanted = this.data.press[this.pressed]
+    const element = wanted && find(wanted)
+    if (!element) return
+    this.pressed += 1
     const ours = this.ours()
-    for (const element of wanted) element.click()
-    if (wanted.length && ours) this.card.focus({ preventScroll: true })
+    if (element.getAttribute("aria-expanded") !== "true") element.click()
+    if (ours) this.strip.focus(QUIETLY)
   }
 
   show() {
     if (!this.data) return
     const target = find(this.data.at)
-    const box = target?.getBoundingClientRect()
-    const there = box !== undefined && box.width > 0 && box.height > 0
-    this.spot.hidden = !there
-    const room = { width: window.innerWidth, height: window.innerHeight }
-    const { width, height } = this.card.getBoundingClientRect()
-    const found = place(there ? box : null, { width, height }, room)
-    move(this.card, { left: found.left, top: found.top })
-    if (there) move(this.spot, { left: box.left, top: box.top, width: box.width, height: box.height })
-    this.card.style.visibility = "visible"
+    const there = target !== null && isShown(target) && document.querySelector(DIALOG) === null
+    this.lead.hidden = !there
+    if (!there) return
+    const box = target.getBoundingClientRect()
+    const card = cardOf(target).getBoundingClientRect()
+    const ring = ringOf(box, card)
+    const { left, top, width, height } = ring
+    setAttributes(this.ring, { x: left, y: top, width, height })
+    const line = lineTo(ring, card, this.strip.getBoundingClientRect())
+    this.line.setAttribute("d", line?.path ?? "")
+    setAttributes(this.dot, { r: line === null ? 0 : 4, cx: line?.end.x ?? 0, cy: line?.end.y ?? 0 })
   }
 }
 
-function move(element, box) {
-  for (const [name, value] of Object.entries(box)) {
-    const text = `${Math.round(value)}px`
-    if (element.style[name] !== text) element.style[name] = text
-  }
+const QUIETLY = { preventScroll: true }
+const lost = () => document.activeElement === document.body || document.activeElement === null
+
+function isShown(element) {
+  const { width, height } = element.getBoundingClientRect()
+  return width > 0 && height > 0
 }
 
-function bring(target, { width, height }) {
-  const box = target.getBoundingClientRect()
-  const room = { width: window.innerWidth, height: window.innerHeight }
-  const tall = box.height > room.height * 0.7
-  // The page scrolls by whole pixels.
-  const inView = box.top >= -1 && (box.bottom <= room.height + 1 || (tall && box.top < 80))
-  if (inTheWay(box, { width, height }, room)) target.scrollIntoView({ block: "end" })
-  else if (!inView) target.scrollIntoView({ block: tall ? "start" : "center" })
+function focusWhenThere(selector, until = performance.now() + COMES_MS) {
+  const found = document.querySelector(selector)
+  if (found) found.focus()
+  else if (performance.now() < until) setTimeout(() => focusWhenThere(selector, until), LOOK_MS)
+}
+
+// The nearest element around a target, or the target, that has a border: lines keep off it.
+function cardOf(target) {
+  for (let each = target; each; each = each.parentElement ?? each.getRootNode().host) {
+    if (parseFloat(getComputedStyle(each).borderLeftWidth) > 0) return each
+  }
+  return target
 }
 
 // Follows a path of selectors, each but the first through the shadow trees below the element before.
@@ -245,7 +265,20 @@ function find([first, ...rest]) {
 
 function el(tag, attributes = {}, ...children) {
   const element = document.createElement(tag)
-  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value)
+  setAttributes(element, attributes)
   element.append(...children)
   return element
+}
+
+function svg(tag, attributes = {}, ...children) {
+  const element = document.createElementNS("http://www.w3.org/2000/svg", tag)
+  setAttributes(element, attributes)
+  element.append(...children)
+  return element
+}
+
+function setAttributes(element, attributes) {
+  for (const [name, value] of Object.entries(attributes)) {
+    if (element.getAttribute(name) !== String(value)) element.setAttribute(name, value)
+  }
 }

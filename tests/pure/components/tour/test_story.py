@@ -1,6 +1,5 @@
 """The story of the tour against the real engine: each stop tells what its run did."""
 
-import re
 from collections.abc import Iterator
 
 import pytest
@@ -68,18 +67,20 @@ def test_with_one_access_more_two_steps_run_again_and_the_answer_is_right(runs: 
     assert RIGHT in second.answer
 
 
-def test_the_stops_are_in_the_order_of_the_runs_and_each_says_two_short_sentences() -> None:
+def test_the_stops_are_in_the_order_of_the_runs_and_are_over_in_a_minute(runs: Runs) -> None:
     assert [stop.run for stop in STOPS] == sorted((stop.run for stop in STOPS), key=story.KINDS.index)
     assert len({stop.name for stop in STOPS}) == len(STOPS)
-    for stop in STOPS:
-        assert len(re.findall(r"[.:?!](?:\s|$)", stop.text)) <= 3, stop.name
-        assert len(stop.text) <= 180, stop.name
-    assert sum(stop.seconds for stop in STOPS) < 60
+    # At two of them one sees a run first, whose longest path takes as long as its words do at the usual pace.
+    longest = [*(runs["first"].steps[at] for at in (0, 2, 3, 4)), *(runs["second"].steps[at] for at in (3, 4))]
+    words_s = (
+        sum(step.usage.output_tokens for step in longest) / Settings.model_fields["rehearsal_tokens_per_s"].default
+    )
+    assert sum(stop.seconds for stop in STOPS) + words_s < 60
 
 
 def test_a_stop_of_another_run_gives_way_to_the_first_stop_of_the_run_on_the_page() -> None:
-    assert story.stop_at("preview", "first").name == "preview"
-    assert story.stop_at("preview", "second").name == "rerun"
+    assert story.stop_at("change", "first").name == "change"
+    assert story.stop_at("change", "second").name == "rerun"
     assert story.stop_at("nowhere", "planned").name == "plan"
     assert story.beside(STOPS[0], -1) is None
     assert story.beside(STOPS[-1], 1) is None
