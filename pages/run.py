@@ -246,6 +246,8 @@ def _apply_intent(trace: RunTrace, intent: Intent | None) -> None:
         choose_for(trace.run_id)
     elif intent.kind == "again" and intent.path:
         ask_again(trace, intent.path[0])
+    elif intent.kind.startswith("way-"):
+        st.rerun()  # its run, or the settings, are drawn by the whole page
     elif intent.kind in ("edit", "write", "pin") and not _editable(trace):
         st.rerun()  # reads the run anew: it may have ended meanwhile
     elif intent.kind == "go-on" and _go_on_label(trace) is not None:

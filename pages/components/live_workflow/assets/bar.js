@@ -52,25 +52,17 @@ export class Bar {
     this.streamed = new StreamedMarkdown(this.stream)
     this.aside = el("div", { class: "aside" }, el("div", {}, this.comingWords, this.coming), this.stream)
     this.goOn = button("", onGoOn, { class: "go-on primary" })
-    this.ways = el("div", { class: "menu", popover: "auto" })
-    this.way = (name) => onWay(name)
-    this.others = button("Other ways ▾", () => this.openWays(), { "aria-haspopup": "true" })
+    this.ways = el("div", { class: "ways", role: "group", "aria-label": "Other ways" })
+    this.onWay = onWay
     this.workers = button("Choose real workers", onWorkers, { class: "to-workers primary" })
     this.edit = button("Change a step", onEdit, { class: "change" })
     this.why = button("Why this answer?", onWhy, { title: WHY })
     this.cancel = button("Cancel", onCancel)
     this.sharing = new Share()
-    this.own = [
-      this.goOn,
-      this.others,
-      this.workers,
-      this.edit,
-      replay.opener,
-      this.why,
-      this.cancel,
-      this.sharing.opener,
-    ]
+    this.own = [this.goOn, this.workers, this.edit, replay.opener, this.why, this.cancel, this.sharing.opener]
     this.actions = el("div", { class: "actions" }, approval.actions, this.own)
+    // What can be done: the main things are buttons, the other ways out of a failure stand below them.
+    this.offers = el("div", { class: "offers" }, this.actions, this.ways)
     // What is read aloud. It stays where it is; what is seen is drawn anew where the bar says something of another kind.
     this.aloud = el("p", { class: "aloud", role: "status", "aria-live": "polite" })
     this.segments = el("div", { class: "segments", "aria-hidden": "true" })
@@ -82,9 +74,8 @@ export class Bar {
       this.aside,
       recorded.element,
       replay.element,
-      this.actions,
+      this.offers,
       this.segments,
-      this.ways,
       this.aloud,
       this.sharing.element,
     )
@@ -212,14 +203,13 @@ export class Bar {
     const { run } = model
     const elsewhere = model.replayed || this.recorded.active
     this.recorded.element.hidden = !this.recorded.active
-    this.actions.hidden = elsewhere || run === null
+    this.offers.hidden = elsewhere || run === null
     if (run === null) return
     this.sharing.show(run, model.ended && !model.stopped)
     this.sharing.opener.hidden = PACKED !== null
     this.goOn.hidden = !goOn || !model.editable
     setText(this.goOn, `▶ ${goOn}`)
-    this.others.hidden = !ways?.length || !model.editable
-    this.offered = ways
+    this.showWays((model.editable && ways) || [])
     this.workers.hidden = !workers || PACKED !== null
     this.cancel.disabled = model.ended || cancelling
     this.cancel.hidden = model.ended
@@ -229,19 +219,14 @@ export class Bar {
     this.edit.title = model.ended ? "Change the plan and run what changed" : "Change the steps that have not run"
   }
 
-  // What else a failed run offers, in a menu below its button.
-  openWays() {
-    const choose = (name) => () => {
-      this.ways.hidePopover()
-      this.way(name)
-    }
-    this.ways.replaceChildren(
-      ...this.offered.map(([name, words]) => el("button", { type: "button", onclick: choose(name) }, words)),
-    )
-    this.ways.showPopover()
-    const { left, bottom } = this.others.getBoundingClientRect()
-    Object.assign(this.ways.style, { left: `${left}px`, top: `${bottom + 4}px` })
-    this.ways.firstChild.focus()
+  // What else a failed run offers, each by one press.
+  showWays(ways) {
+    this.ways.hidden = ways.length === 0
+    const offered = JSON.stringify(ways)
+    if (offered === this.offered) return
+    this.offered = offered
+    const way = ([name, words]) => el("button", { type: "button", onclick: () => this.onWay(name) }, words)
+    this.ways.replaceChildren(...ways.map(way))
   }
 
   showSegments(model) {
