@@ -40,7 +40,8 @@ Path = tuple[str, ...]
 """CSS selectors to an element. Each but the first looks into the shadow trees below the element before it."""
 _LIVE = ".st-key-live"
 _COMPARED = ".st-key-compared"
-EDITOR = ".st-key-plan-editor"
+EDITOR = "[data-plan-editing]"
+"""An element that the page has while a plan is edited."""
 
 
 @dataclass(frozen=True)
@@ -123,7 +124,7 @@ STOPS = (
         "first",
         "One access list changed",
         f"Step {CHECK} may now read step 1 as well. Nothing else in the plan is changed.",
-        (f".st-key-edit-fields-{CHECK}",),
+        (_LIVE, ".access-list"),
         5,
         editor=True,
         fields=CHECK,
@@ -133,7 +134,7 @@ STOPS = (
         "first",
         "What will run again",
         "Only the changed step and the step that reads it. The other three outputs are reused and cost nothing.",
-        (EDITOR,),
+        (_LIVE, ".bar"),
         6,
         editor=True,
     ),
