@@ -74,13 +74,13 @@ def test_by_keyboard_alone_from_the_empty_page_to_the_comparison(app: App, open_
 
     page.keyboard.press("ArrowRight")
     at(page, "change")
-    expect(page.locator(".st-key-edit-fields-3")).to_contain_text("1 · calculator")
+    expect(page.locator(".access-list")).to_contain_text("1 · calculator")
     page.reload()
     at(page, "change")
-    expect(page.locator(".st-key-edit-fields-3")).to_contain_text("1 · calculator")
+    expect(page.locator(".access-list")).to_contain_text("1 · calculator")
     page.keyboard.press("ArrowRight")
     at(page, "preview")
-    expect(page.locator(".st-key-plan-editor")).to_contain_text("3, 4 will run")
+    expect(page.locator(".edit-says")).to_contain_text("3 and 4 run again")
 
     page.keyboard.press("ArrowRight")
     at(page, "rerun")
@@ -120,11 +120,11 @@ def test_played_then_left_at_a_stop_then_tried_by_hand_then_taken_up_again(app: 
     first = run_of(page, app)
 
     # By hand the writer is told otherwise as well, so this is no run of the tour.
-    page.locator(".st-key-plan-editor").get_by_role("button", name="4 · writer").click()
+    page.locator(".plan-rows li").nth(4).click()
     page.get_by_role("textbox", name="Instruction of step 4").fill("State the arrival time in one word.")
     page.get_by_role("textbox", name="Instruction of step 4").blur()
-    expect(page.locator(".st-key-edit-row-4")).to_contain_text("instruction changed")
-    page.locator(".st-key-start-edited").get_by_role("button").click()
+    expect(page.locator(".edit-title:visible")).to_contain_text("2 changes")
+    page.locator(".start-edited").click()
     page.wait_for_url(lambda url: first.run_id not in url)
     expect(status(page)).to_contain_text("Completed")
     own = run_of(page, app)
@@ -135,7 +135,7 @@ def test_played_then_left_at_a_stop_then_tried_by_hand_then_taken_up_again(app: 
     assert run_of(page, app).run_id == first.run_id
     go_on_to(page, "preview")
     # The page's own button goes on with the tour, because it runs the same plan.
-    page.locator(".st-key-start-edited").get_by_role("button").click()
+    page.locator(".start-edited").click()
     at(page, "rerun")
     second = run_of(page, app)
     assert (second.parent_run_id, second.purpose) == (first.run_id, "tour")

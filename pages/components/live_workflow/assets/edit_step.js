@@ -91,7 +91,7 @@ class StepFields {
     this.about = el("p", { class: "muted small" })
     this.all = el("button", { type: "button", onclick: () => this.make("all") }, "All earlier")
     this.only = el("button", { type: "button", onclick: () => this.make("only") }, "Only these")
-    const which = el("span", { class: "either", role: "group", "aria-label": "May read" }, this.all, this.only)
+    this.which = el("span", { class: "either", role: "group", "aria-label": "May read" }, this.all, this.only)
     this.access = el("div", { class: "access-list", role: "group" })
     this.rows = new Map()
     this.sum = el("p", { class: "muted small" })
@@ -120,7 +120,7 @@ class StepFields {
       this.agent,
       this.about,
       this.notes.get("agent"),
-      section("May read", which),
+      section("May read", this.which),
       this.access,
       this.notes.get("access_list"),
       this.notes.get("workflow"),
@@ -168,7 +168,7 @@ class StepFields {
     const all = meant.access === "all"
     const reads = all ? earlier.map(({ key }) => key) : meant.access
     this.access.setAttribute("aria-label", `Step ${own.number} may read`)
-    for (const button of [this.all, this.only]) button.hidden = earlier.length === 0
+    this.which.hidden = earlier.length === 0
     this.all.setAttribute("aria-pressed", all ? "true" : "false")
     this.only.setAttribute("aria-pressed", all ? "false" : "true")
     for (const [key, row] of this.rows) {

@@ -5,7 +5,7 @@
 export const EDITING = "data-plan-editing"
 const EDITOR = `[${EDITING}]`
 const TASK_BOX = ".st-key-task-box"
-// In a dialog Ctrl+Enter is for its own fields.
+// In a dialog Ctrl+Enter is for its own fields, and starts nothing either.
 const DIALOG = '[role="dialog"]'
 // Streamlit applies the text of a field when it loses the focus or at Ctrl+Enter; that of these also after a pause.
 const APPLIES = ".st-key-plans-given"
@@ -45,14 +45,15 @@ export class EditorKeys {
 
   key(event) {
     if (!(event.ctrlKey || event.metaKey)) return
-    if (event.target.closest?.(DIALOG) || !document.querySelector(EDITOR)) return
+    const dialog = event.target.closest?.(DIALOG)
+    if (!dialog && !document.querySelector(EDITOR)) return
     const enter = event.key === "Enter"
-    const kind = enter && event.shiftKey ? "start" : undoing(event)
+    const kind = dialog ? null : enter && event.shiftKey ? "start" : undoing(event)
     if (kind) {
       event.preventDefault()
       event.stopPropagation()
       this.onKey(kind)
-    } else if (enter && !event.target.closest?.(TASK_BOX)) event.stopPropagation()
+    } else if (enter && !event.shiftKey && !event.target.closest?.(TASK_BOX)) event.stopPropagation()
   }
 
   typed(event) {

@@ -108,7 +108,8 @@ export class Inspector {
     const { model, selected, editable, editor, waiting } = this
     this.show(model, selected, { following: this.follow.hidden, editable, editor, waiting })
     const { path } = model.step(selected) ?? {}
-    if (name === "Edit" && editor === null && editable && model.changeable && path?.length === 1) this.onEdit(path)
+    if (name === "Edit" && editor === null && editable && model.changeable && path?.length === 1)
+      this.onEdit(path, false)
   }
 
   // Shows the fields of the chosen step from now on; false: what was shown before.

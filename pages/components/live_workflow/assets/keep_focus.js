@@ -4,7 +4,7 @@
 const LOOK_MS = 75
 // How long a busy server may take to draw what was asked for, and how long it may go on drawing.
 const COMES_MS = 15_000
-const DRAWN_MS = 1_500
+export const DRAWN_MS = 1_500
 
 const lost = (page) => page.activeElement === null || page.activeElement === page.body
 

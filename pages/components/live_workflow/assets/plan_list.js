@@ -86,7 +86,7 @@ export class PlanList {
       const row = {
         name: el("b"),
         told: el("span", { class: "told" }),
-        reads: el("span", { class: "number" }),
+        reads: el("span", { class: "reads number" }),
         fate: el("span"),
       }
       const choose = () => this.onSelect(key)

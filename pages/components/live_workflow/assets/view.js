@@ -9,7 +9,7 @@ import { EDITING, EditorKeys } from "./editor_keys.js"
 import { pathKey } from "./format.js"
 import { Graph } from "./graph.js"
 import { Inspector } from "./inspector.js"
-import { byKeyboard } from "./keep_focus.js"
+import { DRAWN_MS, byKeyboard, returnAfter } from "./keep_focus.js"
 import { Lower } from "./lower.js"
 import { RunModel } from "./model.js"
 import { cancelledHere } from "./outcome.js"
@@ -73,7 +73,7 @@ export class LiveWorkflow {
       onRead,
       onChange: (change) => this.change(change),
       onType: (change) => this.planEditing.type(change),
-      onEdit: (path) => this.edit(path),
+      onEdit: (path, leads) => this.edit(path, leads),
       onAsk: (kind, path) => this.ask(kind, path),
       onSelect: (key) => this.select(key),
       onFollow: () => this.followRun(),
@@ -217,8 +217,8 @@ export class LiveWorkflow {
     this.root.getRootNode().host.toggleAttribute(EDITING, editor !== null)
     if ((editor === null) !== (before === null)) this.inspector.edits(editor !== null)
     if (editor === null) {
-      // What had the focus may be gone.
-      if (before !== null) this.afterwards = () => this.bar.stop()
+      // What had the focus is gone.
+      if (before !== null) returnAfter(`[${EDITING}]`, () => this.bar.stop(), document, DRAWN_MS)
       return
     }
     this.replay.leave()
@@ -402,7 +402,7 @@ export class LiveWorkflow {
     this.root.dataset.status = status ?? (this.opening ? "opening" : "none")
     const { afterwards } = this
     this.afterwards = null
-    if (afterwards && document.activeElement === document.body) afterwards()?.focus({ preventScroll: true })
+    afterwards?.()?.focus({ preventScroll: true })
   }
 
   // Updates what changes with every token or second.
@@ -467,9 +467,9 @@ export class LiveWorkflow {
     this.intend(kind, path)
   }
 
-  // Opens the editor of the plan at a step.
-  edit(path) {
-    this.leads = byKeyboard(this.root)
+  // Opens the editor of the plan at a step. `leads`: the focus goes into its fields.
+  edit(path, leads = byKeyboard(this.root)) {
+    this.leads = leads
     if (path?.length === 1) this.select(pathKey(path))
     this.intend("edit", path)
   }
