@@ -1,7 +1,6 @@
 """Run: takes a task, draws its workflow and runs it live, edits and re-runs it."""
 
 import streamlit as st
-from streamlit.delta_generator import DeltaGenerator
 
 from conductor_core.chat.messages import INCOMPLETE
 from conductor_core.engine.pools import pool_info
@@ -23,12 +22,14 @@ from pages.components.compare.tree import tree_button
 from pages.components.history.notes import damage, notes
 from pages.components.live_workflow.component import Intent, Recorded, changes_of, intent_of, live_workflow
 from pages.components.models.workers import choose_for, real_workers_dialog
-from pages.components.run import graph_changes, new_plan, output_field, run_edits, settings, ways_out
+from pages.components.run import new_plan, plan_changes, run_edits, settings, ways_out
 from pages.components.run.choose_plan import plan_choices
 from pages.components.run.draft import Draft
-from pages.components.run.editing import EDITING, Editing
+from pages.components.run.editing import EDITING, Editing, applied
+from pages.components.run.export_menu import export_dialog
 from pages.components.run.lineage import lineage
-from pages.components.run.plan_editor import PlanState, plan_editor, read_plan
+from pages.components.run.plan_changes import Sent
+from pages.components.run.plan_state import PlanState, as_data, read_plan
 from pages.components.run.samples import again_dialog, again_results, ask_again
 from pages.components.run.start_from import plans_dialog
 from pages.components.run.task_box import TASK, start, task_box
@@ -37,8 +38,6 @@ from pages.components.tour.drive import adopted, arrive, on_tour, tour_button, t
 # The page that an intent leads to, and the name of the run in its address.
 PAGE_OF = {"blame": (places.BLAME, "run"), "context": (places.CONTEXT, "run"), "rounds": (places.COMPARE, "rounds")}
 LIVE = "live"
-OPEN_AT = "editing-step"
-GIVE = "editing-begins-with"
 RERUN_ERROR = "rerun-error"
 
 
@@ -79,14 +78,13 @@ def show() -> None:
 
 @st.fragment
 def _workspace(trace: RunTrace | None, *, readable: bool, opened: bool) -> None:
-    """Draws the editor and, below it, what it changes. Typing draws this fragment and nothing else of the page.
+    """Draws the run or the plan, and what is edited of it. An edit draws this fragment and nothing else of the page.
 
     ``opened``: whether the address names a run.
     """
-    editor_at = st.container()
     plan = None if opened else new_plan.editing()
     if plan is not None:
-        _new_plan(plan, editor_at)
+        _new_plan(plan)
         return
     if trace is None or not readable:
         intent = live_workflow(
@@ -100,45 +98,36 @@ def _workspace(trace: RunTrace | None, *, readable: bool, opened: bool) -> None:
         trace = _read(trace.run_id)[0] or trace  # it may have gone on since the page was drawn
         if trace.ended:
             st.rerun()  # what the page draws of ended runs can appear
-    editing = _editing(trace)
-    rebased = False
+    sent, left, rebased = plan_changes.read(changes_of(LIVE)), None, False
+    editing = _editing(trace, sent)
     if editing is not None:
         rebased = editing.rebase()
-        editing.apply_changes(graph_changes.read(changes_of(LIVE)))
+        left = editing.apply_changes(sent)
+        if left == "close":
+            _close_editor()
+            editing = None
     plan_state = None if editing is None else _read_plan(trace, editing)
+    run_edits.note()
     intent = live_workflow(
         trace.run_id,
         key=LIVE,
         editable=may_run_here(trace),
         go_on=None if on_tour() else _go_on_label(trace),
         ways=ways_out.ways_out(trace),
-        open_steps=None if plan_state is None else plan_state.open_steps,
+        kept=run_edits.offered(trace) if editing is None and _editable(trace) and not on_tour() else (),
+        editor=None if editing is None or plan_state is None else as_data(editing, plan_state),
         edited=None if plan_state is None else plan_state.drawn,
-        taken=None if editing is None else editing.applied.as_data(),
+        taken=applied().as_data(),
         said="" if editing is None else editing.draft.note,
         ended=trace.ended,
         on_intent=_before_drawing,
     )
-    if editing is not None and plan_state is not None:
-
-        def start(workflow: Workflow, draft: Draft) -> None:
-            if rebased:  # the person has not seen yet what they would run
-                return
-            if trace.ended:
-                given = _overrides(trace, workflow, draft)
-                request = rerun_of(trace, workflow, door="page", origins=draft.origins, overrides=given)
-                _begin(trace, request, edited=True)
-            else:
-                _edit(trace, workflow, draft.origins)
-
-        if not on_tour():  # its strip says what is changed, and the graph shows it
-            with editor_at:
-                plan_editor(editing, plan_state, start, _close_editor)
-    with editor_at:
-        run_edits.note()
-        if editing is None and _editable(trace) and not on_tour():
-            run_edits.offers(trace, _begin_to_edit)
     # These come last, because they may draw the whole page anew.
+    if left == "start" and editing is not None and plan_state is not None and not rebased:
+        _start(trace, plan_state.checked.workflow, editing.draft)
+    if intent is not None and intent.kind == "export" and editing is not None and plan_state is not None:
+        export_dialog(editing, plan_state.checked.workflow)
+        return
     _apply_intent(trace, intent)
     if trace.ended and waits_for_end():
         st.rerun()
@@ -146,29 +135,41 @@ def _workspace(trace: RunTrace | None, *, readable: bool, opened: bool) -> None:
     again_dialog(trace)
 
 
-def _new_plan(plan: Editing, editor_at: DeltaGenerator) -> None:
-    """Draws the editor of a plan that no run has, and the graph of it."""
-    plan.open_at(st.session_state.pop(OPEN_AT, None))
-    plan.apply_changes(graph_changes.read(changes_of(LIVE)))
+def _new_plan(plan: Editing) -> None:
+    """Draws a plan that no run has, with its editor."""
+    left = plan.apply_changes(plan_changes.read(changes_of(LIVE)))
+    if left == "close":
+        new_plan.close()
+        st.rerun()
     plan_state = new_plan.plan_state(plan, plan.specs, new_plan.pool_name())
     new_plan.keep_task()
-    live_workflow(
+    new_plan.fault_note()
+    intent = live_workflow(
         None,
         key=LIVE,
-        open_steps=plan_state.open_steps,
+        editor=as_data(plan, plan_state),
         edited=plan_state.drawn,
         taken=plan.applied.as_data(),
         said=plan.draft.note,
-        on_intent=_open_editor,
     )
-
-    def start(workflow: Workflow, _: Draft) -> None:
+    workflow = plan_state.checked.workflow
+    if left == "start" and workflow is not None and not plan.missing:
         new_plan.run(workflow)
         st.rerun()
+    if intent is not None and intent.kind == "export":
+        export_dialog(plan, workflow)
 
-    with editor_at:
-        new_plan.fault_note()
-        plan_editor(plan, plan_state, start, new_plan.close)
+
+def _start(trace: RunTrace, workflow: Workflow | None, draft: Draft) -> None:
+    """Runs the edited plan, or changes the run that waits; None: it has faults, which the page says."""
+    if workflow is None:
+        return
+    if trace.ended:
+        given = _overrides(trace, workflow, draft)
+        request = rerun_of(trace, workflow, door="page", origins=draft.origins, overrides=given)
+        _begin(trace, request, edited=True)
+    else:
+        _edit(trace, workflow, draft.origins)
 
 
 def _recorded() -> Recorded | None:
@@ -200,18 +201,15 @@ def _read(run_id: str) -> tuple[RunTrace | None, RunUnreadable | None]:
 
 def _before_drawing() -> None:
     """Does what must be done before the page is drawn."""
-    _open_editor()
     intent = intent_of(LIVE)
-    if intent is not None and intent.kind.startswith("way-") and (trace := _read(intent.run_id or "")[0]) is not None:
+    if intent is None or intent.run_id is None:
+        return
+    if intent.kind == "edit" or (intent.kind == "kept-edit" and run_edits.go_on(intent.run_id, intent.name)):
+        _begin_to_edit(intent.run_id)
+    elif intent.kind == "throw-edit":
+        run_edits.throw_away(intent.run_id, intent.name)
+    elif intent.kind.startswith("way-") and (trace := _read(intent.run_id)[0]) is not None:
         ways_out.take(trace, intent.kind)
-
-
-def _open_editor() -> None:
-    """Opens the editor before the page is drawn, so that it is above the graph at once."""
-    intent = intent_of(LIVE)
-    if intent is not None and intent.kind in ("edit", "write", "pin"):
-        st.session_state[EDITING], st.session_state[OPEN_AT] = intent.run_id, intent.path
-        st.session_state[GIVE] = intent.kind
 
 
 def _begin_to_edit(run_id: str) -> None:
@@ -224,19 +222,18 @@ def _edit_plan(run_id: str) -> None:
     address.write("run", run_id)
 
 
-def _editing(trace: RunTrace) -> Editing | None:
-    """Returns the open editor, at the step asked for; None: it is closed, or the run goes on and has no whole plan."""
-    if not _editable(trace) or st.session_state.get(EDITING) != trace.run_id:
+def _editing(trace: RunTrace, sent: Sent | None) -> Editing | None:
+    """Returns the open editor; None: it is closed, or the run goes on and has no whole plan.
+
+    A change of the plan opens it.
+    """
+    if not _editable(trace):
         return None
-    editing = Editing.of_run(trace, on_change=lambda draft: run_edits.keep(trace.run_id, draft))
-    path, give = st.session_state.pop(OPEN_AT, None), st.session_state.pop(GIVE, "edit")
-    editing.open_at(path)
-    if path and editing.of == "ended" and path[0] in editing.draft.now.ids:
-        if give == "write":
-            output_field.write(editing, path[0])
-        elif give == "pin" and (fault := output_field.pin(editing, path[0])):
-            st.session_state[RERUN_ERROR] = fault
-    return editing
+    if sent is not None and sent.run_id == trace.run_id and applied().brings_more(sent):
+        _begin_to_edit(trace.run_id)
+    if st.session_state.get(EDITING) != trace.run_id:
+        return None
+    return Editing.of_run(trace, on_change=lambda draft: run_edits.keep(trace.run_id, draft))
 
 
 def _apply_intent(trace: RunTrace, intent: Intent | None) -> None:
@@ -249,7 +246,9 @@ def _apply_intent(trace: RunTrace, intent: Intent | None) -> None:
         choose_for(trace.run_id)
     elif intent.kind == "again" and intent.path:
         ask_again(trace, intent.path[0])
-    elif intent.kind in ("edit", "write", "pin") and not _editable(trace):
+    elif intent.kind.startswith("way-"):
+        st.rerun()  # its run, or the settings, are drawn by the whole page
+    elif intent.kind == "edit" and not _editable(trace):
         st.rerun()  # reads the run anew: it may have ended meanwhile
     elif intent.kind == "go-on" and _go_on_label(trace) is not None:
         if trace.root.workflow is None:

@@ -13,6 +13,7 @@ from conductor_core.settings import Settings
 from conductor_core.workflow.model import Step, Workflow
 from pages.components.app import session as runtime
 from pages.components.app.session import Session
+from tests.support.plan_edits import Edits
 from tests.support.run_events import created_otherwise
 
 FRAME = Path(__file__).resolve().parents[2] / "pages" / "components" / "app" / "frame.py"
@@ -77,3 +78,16 @@ def visit(session: Session) -> Callable[..., AppTest]:
         return app
 
     return open_page
+
+
+@pytest.fixture
+def edits(visit: Callable[..., AppTest], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Edits]:
+    """Opens the editor of a run's plan, or of the new plan on the page of ``app``."""
+
+    def open_editor(run: RunTrace | None = None, app: AppTest | None = None) -> Edits:
+        if run is None:
+            assert app is not None
+            return Edits(app, None, monkeypatch)
+        return Edits(visit(run=run.run_id, state={"editing-run": run.run_id}), run.run_id, monkeypatch)
+
+    return open_editor

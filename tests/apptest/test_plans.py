@@ -11,8 +11,10 @@ from conductor_core.workflow.templates import TEMPLATES, Template
 from pages.components.app.session import Session
 from pages.components.run import new_plan
 from pages.components.run.draft import Draft
+from tests.support.plan_edits import Edits
 
 Visit = Callable[..., AppTest]
+Open = Callable[..., Edits]
 TASK = "How much is 17 % of 2400?"
 
 
@@ -42,47 +44,52 @@ def says(app: AppTest, text: str) -> bool:
 
 
 @pytest.mark.parametrize("template", TEMPLATES, ids=lambda template: str(template.name))
-def test_a_template_opens_valid_and_nothing_is_sent(template: Template, dialog: AppTest, session: Session) -> None:
+def test_a_template_opens_valid_and_nothing_is_sent(
+    template: Template, dialog: AppTest, edits: Open, session: Session
+) -> None:
     dialog.radio("plans-template").set_value(template.name).run()
     dialog.button("plans-open").click().run()
     assert not dialog.exception
-    assert says(dialog, "A plan of your own")
-    assert says(dialog, "nothing is sent yet")
-    assert not dialog.button("start-edited").disabled
+    editing = edits(app=dialog)
+    assert editing.editor["title"].startswith("A plan of your own")
+    assert editing.said.startswith("Nothing is sent yet")
+    assert editing.editor["starts"]
     assert session.store.runs() == []
 
 
-def test_a_template_runs_as_it_was_edited(dialog: AppTest, session: Session) -> None:
+def test_a_template_runs_as_it_was_edited(dialog: AppTest, edits: Open, session: Session) -> None:
     dialog.radio("plans-template").set_value("One shot").run()
     dialog.button("plans-open").click().run()
-    key = f"draft:new:{draft(dialog).generation}:0:"
-    dialog.button("draft:new:0:open").click().run()
-    assert any("once a run of this plan has ended" in each.value for each in dialog.markdown), "why none is offered"
-    dialog.text_area(f"{key}instruction").set_value("Compute this: {question}").run()
-    dialog.selectbox(f"{key}agent").set_value("calculator").run()
-    dialog.button("start-edited").click().run()
-    trace = session.host.wait(dialog.query_params["run"], 30)
+    editing = edits(app=dialog)
+    assert "once a run of this plan has ended" in editing.editor["not_yet"], "why no output can be given"
+    editing.do("instruct", 0, text="Compute this: {question}")
+    editing.do("assign", 0, agent="calculator")
+    trace = editing.start(session)
     assert trace.status == "completed"
     assert (trace.task, trace.conductor, trace.root.source) == (TASK, None, "file")
     assert [(step.agent, step.instruction) for step in trace.steps] == [("calculator", "Compute this: {question}")]
     assert new_plan.KEY not in dialog.session_state, "the run has the plan now"
 
 
-def test_a_blank_plan_says_what_it_lacks_until_it_has_a_step(dialog: AppTest) -> None:
+def test_a_blank_plan_says_what_it_lacks_until_it_has_a_step(dialog: AppTest, edits: Open) -> None:
     dialog.radio("plans-template").set_value("Blank").run()
     dialog.button("plans-open").click().run()
-    assert says(dialog, "The workflow has no steps.")
-    assert dialog.button("start-edited").disabled
-    dialog.button("add-first").click().run()
-    assert not dialog.button("start-edited").disabled
+    editing = edits(app=dialog)
+    assert "The workflow has no steps." in editing.notes()
+    assert not editing.editor["starts"]
+    editing.do("first")
+    assert editing.editor["starts"]
 
 
-def test_a_plan_without_a_task_does_not_start(visit: Visit) -> None:
+def test_a_plan_without_a_task_does_not_start(visit: Visit, edits: Open, session: Session) -> None:
     app = visit()
     app.button("plans").click().run()
     app.button("plans-open").click().run()
-    assert app.button("start-edited").disabled
-    assert says(app, "There is no task yet")
+    editing = edits(app=app)
+    assert not editing.editor["starts"]
+    assert "There is no task yet" in editing.said
+    editing.do("start")
+    assert session.store.runs() == []
 
 
 def test_a_pasted_plan_brings_its_task_into_an_empty_box(visit: Visit) -> None:
@@ -104,28 +111,32 @@ def test_a_pasted_text_that_is_no_plan_says_why_and_where(dialog: AppTest) -> No
     assert not [each for each in dialog.button if each.key == "plans-open"]
 
 
-def test_a_pasted_plan_with_a_broken_rule_shows_the_fault_at_its_step(dialog: AppTest) -> None:
+def test_a_pasted_plan_with_a_broken_rule_shows_the_fault_at_its_step(dialog: AppTest, edits: Open) -> None:
     kind(dialog, "A text or file")
     dialog.text_area("plans-given").set_value(
         "model_id = [0, 9]\nsubtasks = ['{question}', 'x']\naccess_list = [[], [0]]"
     ).run()
     dialog.button("plans-open").click().run()
-    assert says(dialog, "Step 1: the pool has no agent 9")
-    assert dialog.button("start-edited").disabled
+    editing = edits(app=dialog)
+    (fault,) = editing.editor["faults"]
+    assert (fault["key"], fault["field"]) == ("1", "agent")
+    assert "the pool has no agent 9" in fault["message"]
+    assert not editing.editor["starts"]
 
 
-def test_access_that_no_field_shows_is_cut_with_one_click(dialog: AppTest) -> None:
+def test_access_that_no_field_shows_is_cut_with_one_click(dialog: AppTest, edits: Open) -> None:
     kind(dialog, "A text or file")
     steps = [("planner", [7]), ("writer", [0, 0, 1])]
     told = [{"instruction": "{question}", "agent": agent, "access_list": access} for agent, access in steps]
     dialog.text_area("plans-given").set_value(json.dumps({"steps": told})).run()
     dialog.button("plans-open").click().run()
-    assert says(dialog, "Step 0 reads step 7")
+    editing = edits(app=dialog)
+    assert "Step 0 reads step 7" in editing.notes()
+    assert [step["beyond"] for step in editing.editor["steps"]] == [True, True]
     for step in (0, 1):
-        dialog.button(f"draft:new:{step}:cut").click().run()
-        assert not dialog.exception
-    assert [step.access_list for step in draft(dialog).workflow.steps] == [(), (0,)]
-    assert not dialog.button("start-edited").disabled
+        editing.do("only", step)
+    assert [step.access_list for step in editing.draft.workflow.steps] == [(), (0,)]
+    assert editing.editor["starts"]
 
 
 def test_the_plan_of_an_earlier_run_can_be_taken(visit: Visit, finished_run: RunTrace) -> None:
@@ -138,36 +149,39 @@ def test_the_plan_of_an_earlier_run_can_be_taken(visit: Visit, finished_run: Run
     assert app.text_area("task").value == finished_run.task
 
 
-def test_another_start_takes_the_place_of_the_plan_and_undo_brings_it_back(dialog: AppTest) -> None:
+def test_another_start_takes_the_place_of_the_plan_and_undo_brings_it_back(dialog: AppTest, edits: Open) -> None:
     for name in ("Debate", "One shot"):
         if name == "One shot":
             dialog.button("plans").click().run()
         dialog.radio("plans-template").set_value(name).run()
         dialog.button("plans-open").click().run()
     assert len(draft(dialog).workflow.steps) == 1
-    dialog.button("undo").click().run()
+    editing = edits(app=dialog)
+    editing.do("undo")
     assert len(draft(dialog).workflow.steps) == 5
-    dialog.button("redo").click().run()
+    editing.do("redo")
     assert len(draft(dialog).workflow.steps) == 1
 
 
-def test_a_closed_plan_is_offered_again(dialog: AppTest) -> None:
+def test_a_closed_plan_is_offered_again(dialog: AppTest, edits: Open) -> None:
     dialog.button("plans-open").click().run()
-    dialog.button("close-editor").click().run()
-    assert not says(dialog, "A plan of your own")
+    editing = edits(app=dialog)
+    editing.do("close")
+    assert "editor" not in editing.data
     dialog.button("plans").click().run()
     assert dialog.button("plans-go-on").label == "Go on with your plan of 3 steps"
     dialog.button("plans-go-on").click().run()
-    assert says(dialog, "A plan of your own")
+    assert editing.editor["of"] == "new"
 
 
 def test_a_run_on_the_page_hides_the_plan_and_leaving_it_shows_the_plan_again(
-    dialog: AppTest, finished_run: RunTrace
+    dialog: AppTest, edits: Open, finished_run: RunTrace
 ) -> None:
     dialog.button("plans-open").click().run()
+    editing = edits(app=dialog)
     dialog.query_params["run"] = finished_run.run_id
     dialog.run()
-    assert not says(dialog, "A plan of your own")
+    assert editing.data["editor"] is None
     del dialog.query_params["run"]
     dialog.run()
-    assert says(dialog, "A plan of your own")
+    assert editing.editor["of"] == "new"

@@ -11,9 +11,10 @@ from conductor_core.errors import StoreError
 from conductor_core.run.request import RunRequest
 from conductor_core.run.trace import RunTrace
 from pages.components.app.session import Session
-from pages.components.run.draft import Draft
+from tests.support.plan_edits import Edits
 
 Visit = Callable[..., AppTest]
+Open = Callable[..., Edits]
 
 
 def says(app: AppTest, text: str) -> bool:
@@ -94,44 +95,29 @@ def test_the_answers_stand_also_where_the_parent_is_gone(
     assert says(visit(run=ids[0]), "**Step 0 alone, 2 times**")
 
 
-def test_an_output_is_written_undone_redone_and_run(visit: Visit, session: Session, finished_run: RunTrace) -> None:
-    run_id = finished_run.run_id
-    key = f"draft:{run_id}"
-    app = visit(run=run_id, state={"editing-run": run_id, f"{key}:open": (1,)})
-
-    def draft() -> Draft:
-        kept: Draft = app.session_state[key]
-        return kept
-
-    def field(name: str) -> str:
-        return f"{key}:{draft().generation}:1:{name}"
-
-    app.button(f"{key}:1:write").click().run()
-    assert app.text_area(field("output")).value == finished_run.steps[1].output, "it begins with what is recorded"
-    app.text_area(field("output")).set_value("The answer is 12:00.").run()
-    assert says(app, "✎ by a person")
-    app.button("undo").click().run()
-    app.button("undo").click().run()
-    assert not draft().outputs
-    app.button("redo").click().run()
-    app.button("redo").click().run()
-    assert draft().outputs[0].text == "The answer is 12:00."
-    app.button("start-edited").click().run()
-    trace = session.host.wait(app.query_params["run"], 30)
+def test_an_output_is_written_undone_redone_and_run(edits: Open, session: Session, finished_run: RunTrace) -> None:
+    editing = edits(finished_run)
+    editing.do("write", 1, text=finished_run.steps[1].output)
+    editing.do("write", 1, text="The answer is 12:00.")
+    assert "by a person" in editing.said
+    assert editing.editor["steps"][1]["given"]["text"] == "The answer is 12:00."
+    editing.do("undo")
+    editing.do("undo")
+    assert not editing.draft.outputs
+    editing.do("redo")
+    editing.do("redo")
+    assert editing.draft.outputs[0].text == "The answer is 12:00."
+    trace = editing.start(session)
     assert [step.status for step in trace.steps] == ["reused", "written", "completed"]
     assert trace.steps[1].given is not None
     assert trace.steps[1].given.door == "page"
     assert trace.steps[2].granted[0].given == "written"
 
 
-def test_a_pinned_output_is_let_go_again(visit: Visit, finished_run: RunTrace) -> None:
-    run_id = finished_run.run_id
-    key = f"draft:{run_id}"
-    app = visit(run=run_id, state={"editing-run": run_id, f"{key}:open": (1,)})
-    app.button(f"{key}:1:pin").click().run()
-    assert says(app, "⚲ pinned")
-    kept: Draft = app.session_state[key]
-    assert kept.outputs[0].text == finished_run.steps[1].output
-    app.button(f"{key}:1:release").click().run()
-    kept = app.session_state[key]
-    assert not kept.changed
+def test_a_pinned_output_is_let_go_again(edits: Open, finished_run: RunTrace) -> None:
+    editing = edits(finished_run)
+    editing.do("pin", 1)
+    assert editing.editor["steps"][1]["given"]["how"] == "pinned"
+    assert editing.draft.outputs[0].text == finished_run.steps[1].output
+    editing.do("release", 1)
+    assert not editing.draft.changed

@@ -3,8 +3,8 @@ import { test } from "node:test"
 
 import { live } from "./assets.js"
 
-const { leadInto, returnAfter } = await live("keep_focus.js")
-const EDITOR = ".editor"
+const { returnAfter } = await live("keep_focus.js")
+const EDITOR = "dialog"
 
 // A page of named parts; what has the focus loses it to the body when its part is taken away.
 function pageOf(...names) {
@@ -83,7 +83,7 @@ test("what a person has brought the focus to meanwhile keeps it", (context) => {
   assert.equal(focused(), "field")
 })
 
-test("a button that comes after the editor went, or is drawn once more, gets the focus", (context) => {
+test("a button that comes after the dialog went, or is drawn once more, gets the focus", (context) => {
   context.mock.timers.enable({ apis: ["setTimeout"] })
   const { page, put, take, focused } = pageOf(EDITOR)
   page.parts.get(EDITOR).focus()
@@ -97,17 +97,4 @@ test("a button that comes after the editor went, or is drawn once more, gets the
   put("button")
   wait(context)
   assert.equal(focused(), "button")
-})
-
-test("the editor that is opened by key has the focus in the field that it is about", (context) => {
-  context.mock.timers.enable({ apis: ["setTimeout"] })
-  const { page, put, focused } = pageOf()
-  leadInto(EDITOR, [".output", ".instruction"], page)
-  wait(context)
-  put(EDITOR)
-  wait(context)
-  assert.equal(focused(), "body")
-  put(`${EDITOR} .instruction`)
-  wait(context)
-  assert.equal(focused(), `${EDITOR} .instruction`)
 })

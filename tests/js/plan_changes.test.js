@@ -3,7 +3,8 @@ import { test } from "node:test"
 
 import { live } from "./assets.js"
 
-const { PlanChanges, droppedAt, expected, lostByMove, refusal } = await live("plan_changes.js")
+const { PlanChanges, droppedAt, expected, fieldsAsMeant, lostByMove, refusal, textAsMeant } =
+  await live("plan_changes.js")
 const { distanceTo, edgePath } = await live("edge_path.js")
 const { handleRadius } = await live("handle.js")
 
@@ -124,4 +125,55 @@ test("a handle keeps its size on the screen, and in a graph drawn very small it 
     assert.ok(handleRadius(true, scale, height) <= height / 4, `${scale}`)
     assert.ok(handleRadius(true, scale, height) > handleRadius(false, scale, height), `${scale}`)
   }
+})
+
+const FIELDS = [
+  { key: "0", number: 0, agent: "a", access: [] },
+  { key: "1", number: 1, agent: "a", access: ["0"] },
+  { key: "2", number: 2, agent: "a", access: "all" },
+]
+
+test("fields show at once what Python has not made yet", () => {
+  const waiting = [
+    { kind: "assign", step: 1, agent: "b" },
+    { kind: "cut", step: 2, read: 0 },
+    { kind: "give", step: 1, read: 0 },
+    { kind: "cut", step: 7, read: 0 },
+  ]
+  const meant = fieldsAsMeant(FIELDS, waiting)
+  assert.deepEqual([meant[1].agent, meant[1].access, meant[2].access], ["b", ["0"], ["1"]])
+  const turns = [{ kind: "only", step: 2 }, { kind: "all", step: 1 }, { kind: "undo" }, { kind: "all", step: 2 }]
+  assert.deepEqual(
+    fieldsAsMeant(FIELDS, turns).map(({ access }) => access),
+    [[], "all", ["0", "1"]],
+    "what an undo leads to only Python knows",
+  )
+  assert.deepEqual(FIELDS[2].access, "all")
+})
+
+test("a text that Python answers late is never taken back", () => {
+  const typed = (step, text) => ({ kind: "instruct", step, text })
+  assert.equal(textAsMeant("1", "instruct", "old", []), "old")
+  assert.equal(textAsMeant("1", "instruct", "old", [typed(1, "new"), typed(2, "other")]), "new")
+  assert.equal(textAsMeant("1", "instruct", "old", [typed(1, "new"), { kind: "undo" }]), null)
+  assert.equal(textAsMeant("1", "instruct", "old", [{ kind: "undo" }, typed(1, "newer")]), "newer")
+})
+
+test("a text that is typed on while the page is busy is sent once, as it is by then", () => {
+  const sent = []
+  const changes = new PlanChanges(
+    (value) => sent.push(value),
+    () => false,
+  )
+  changes.make({ kind: "instruct", step: 1, text: "a" })
+  changes.make({ kind: "instruct", step: 1, text: "ab" })
+  changes.make({ kind: "instruct", step: 2, text: "c" })
+  assert.deepEqual(
+    sent.at(-1).changes.map(({ number, text }) => [number, text]),
+    [
+      [2, "ab"],
+      [3, "c"],
+    ],
+  )
+  changes.destroy()
 })

@@ -100,6 +100,7 @@ class ScriptedWorker:
         self._answer = answer or pure_answer(name)
         self._queue: deque[Script] = deque()
         self._at_once = 0
+        self._met = asyncio.Event()
         self.calls: list[tuple[Message, ...]] = []
         self.closed = 0
         self.most_at_once = 0
@@ -126,8 +127,10 @@ class ScriptedWorker:
                 raise script
             reply = Reply(text=script) if isinstance(script, str) else script
             await asyncio.sleep(reply.wait_s)
-            while self.most_at_once < reply.meets:
-                await asyncio.sleep(0.001)
+            if reply.meets:
+                if self.most_at_once >= reply.meets:
+                    self._met.set()
+                await self._met.wait()
             if reply.reasoning:
                 yield ReasoningDelta(text=reply.reasoning)
             half = len(reply.text) // 2

@@ -3,7 +3,7 @@
 Python gives it a run's id and hears back what the person chose. Tokens never pass through a Streamlit rerun.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
 
@@ -20,8 +20,9 @@ _component = st.components.v2.component(
 
 _Kind = Literal[
     "edit",
-    "write",
-    "pin",
+    "kept-edit",
+    "throw-edit",
+    "export",
     "again",
     "go-on",
     "workers",
@@ -51,15 +52,17 @@ class Recorded:
 class Intent:
     """What the person asked for in the component. A selection alone stays in the browser and costs no rerun.
 
-    ``edit``: change the plan, at ``path`` if a step was selected. ``write``, ``pin``: open the editor with an output of
-    that step written by hand, or pinned. ``again``: ask that step afresh. ``go-on``: do what ``go_on`` offered.
-    ``workers``: choose other workers. ``open``: show the recorded run. ``blame``, ``context``, ``rounds``: show the
-    page about that. ``way-...``: take that way out of a failure. ``run_id`` is None for a plan that no run has.
+    ``edit``: open the plan's editor. ``kept-edit``, ``throw-edit``: go on with the edit called ``name``, or forget it.
+    ``export``: save the edited plan as a file. ``again``: ask the step at ``path`` afresh. ``go-on``: do what ``go_on``
+    offered. ``workers``: choose other workers. ``open``: show the recorded run. ``blame``, ``context``, ``rounds``:
+    show the page about that. ``way-...``: take that way out of a failure. ``run_id`` is None for a plan that no run
+    has.
     """
 
     kind: _Kind
     run_id: str | None
     path: Path | None = None
+    name: str = ""
 
 
 def _ignore() -> None:
@@ -73,7 +76,8 @@ def live_workflow(
     editable: bool = False,
     go_on: str | None = None,
     ways: Mapping[str, str] | None = None,
-    open_steps: tuple[int, ...] | None = None,
+    kept: Sequence[Mapping[str, str]] = (),
+    editor: dict[str, Any] | None = None,
     edited: dict[str, Any] | None = None,
     recorded: Recorded | None = None,
     taken: dict[str, Any] | None = None,
@@ -89,12 +93,12 @@ def live_workflow(
         editable: whether the page has an editor to open; the component then offers it.
         go_on: what a button in the bar offers, in a word or two; None: nothing.
         ways: what else a failed run offers there, in words, by the kind of the intent.
-        open_steps: the numbers of the steps whose fields the open editor shows, the last opened last; None: it is
-            closed. The graph stands right below the open editor, and the step opened last comes into view.
+        kept: the edits of this run that were not run, as ``run_edits.offered`` makes them.
+        editor: the open plan editor, as ``plan_state.as_data`` makes it; None: it is closed.
         edited: what the graph draws in place of the run's plan, as ``edited_plan`` makes it, or without a run, as
             ``new_plan`` does; None: the run's.
         recorded: what is shown while there is neither a run nor an edited plan; None: how the program works, in words.
-        taken: the last change of the plan that was taken from the graph, as ``AppliedChanges.as_data`` makes it.
+        taken: the last change of the plan that was taken, as ``AppliedChanges.as_data`` makes it.
         said: what the last change of the plan was, for those who do not see it.
         ended: whether the page is drawn as that of a run that has ended. If it is not, the component's sight of the end
             brings a rerun.
@@ -105,7 +109,8 @@ def live_workflow(
         "editable": editable,
         "go_on": go_on,
         "ways": list((ways or {}).items()),
-        "open": open_steps,
+        "kept": list(kept),
+        "editor": editor,
         "edited": edited,
         "recorded": None if recorded is None else asdict(recorded),
         "taken": taken,
@@ -134,7 +139,7 @@ def intent_of(key: str) -> Intent | None:
 
 
 def changes_of(key: str) -> object:
-    """Returns what the component ``key`` last sent of changes in the graph, in whatever shape; None: nothing."""
+    """Returns what the component ``key`` last sent of changes of the plan, in whatever shape; None: nothing."""
     state = st.session_state.get(key)
     return None if state is None else state.changes
 
@@ -145,7 +150,8 @@ def _intent(value: Any) -> Intent | None:
         return None
     if not isinstance(value.get("run_id"), str | None):
         return None
-    path = value.get("path")
+    path, name = value.get("path"), value.get("name")
+    name = name if isinstance(name, str) else ""
     if not isinstance(path, list) or not all(isinstance(index, int) for index in path):
-        return Intent(value["kind"], value["run_id"])
-    return Intent(value["kind"], value["run_id"], tuple(path))
+        return Intent(value["kind"], value["run_id"], name=name)
+    return Intent(value["kind"], value["run_id"], tuple(path), name)

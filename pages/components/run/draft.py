@@ -28,7 +28,6 @@ class Draft:
     Attributes:
         now: the steps of ``original`` have their indices there as ids; new steps have higher ids.
         note: what else the last change removed, in one sentence; empty: nothing.
-        generation: grows whenever fields must show text that the person did not type (undo, redo, reset).
         original_given: what a person gave before, as in ``Version``.
     """
 
@@ -38,7 +37,6 @@ class Draft:
     future: tuple[Version, ...] = ()
     next_id: int = 0
     note: str = ""
-    generation: int = 0
     original_given: tuple[tuple[int, str, Given], ...] = ()
 
     @property
@@ -99,11 +97,11 @@ def release(draft: Draft, step_id: int) -> Draft:
 
 
 def add_task(draft: Draft, index: int) -> Draft:
-    """Adds the task to what step ``index`` is told. Its field then shows more than the person typed."""
+    """Adds the task to what step ``index`` is told."""
     step = draft.workflow.steps[index]
     instruction = step.instruction.rstrip()
     with_task = step.model_copy(update={"instruction": f"{instruction}\n\n{QUESTION}" if instruction else QUESTION})
-    return replace(change(draft, index, with_task), generation=draft.generation + 1)
+    return change(draft, index, with_task)
 
 
 def give_access(draft: Draft, index: int, read: int) -> Draft:
@@ -126,9 +124,8 @@ def cut_access(draft: Draft, index: int, read: int) -> Draft:
 
 
 def _with_access(draft: Draft, index: int, access_list: AccessList, note: str) -> Draft:
-    """The field of the access list must show what was not chosen in it."""
     step = draft.workflow.steps[index].model_copy(update={"access_list": access_list})
-    return replace(change(draft, index, step), note=note, generation=draft.generation + 1)
+    return replace(change(draft, index, step), note=note)
 
 
 def insert(draft: Draft, index: int, step: Step) -> Draft:
@@ -168,13 +165,13 @@ def redo(draft: Draft) -> Draft:
 
 
 def _shown(draft: Draft, now: Version, past: tuple[Version, ...], future: tuple[Version, ...]) -> Draft:
-    return replace(draft, now=now, past=past, future=future, note="", generation=draft.generation + 1)
+    return replace(draft, now=now, past=past, future=future, note="")
 
 
 def reset(draft: Draft) -> Draft:
     """Returns to the original, as one more change that can be undone."""
     start = Version(draft.original, tuple(range(len(draft.original.steps))), draft.original_given)
-    return replace(_step_on(draft, start, "All changes are taken back."), generation=draft.generation + 1)
+    return _step_on(draft, start, "All changes are taken back.")
 
 
 def restart(draft: Draft, workflow: Workflow) -> Draft:
@@ -182,7 +179,7 @@ def restart(draft: Draft, workflow: Workflow) -> Draft:
     count = len(workflow.steps)
     now = Version(workflow, tuple(range(draft.next_id, draft.next_id + count)))
     begun = _step_on(draft, now, "This plan takes the place of the earlier one.")
-    return replace(begun, next_id=draft.next_id + count, generation=draft.generation + 1)
+    return replace(begun, next_id=draft.next_id + count)
 
 
 def rebase(draft: Draft, original: Workflow) -> Draft:
@@ -191,7 +188,7 @@ def rebase(draft: Draft, original: Workflow) -> Draft:
     begun = begin(original)
     begun = replace(begun, now=replace(begun.now, given=given), original_given=given)
     if not draft.changed or (draft.workflow == original and draft.now.given == given):
-        return replace(begun, generation=draft.generation + 1)
+        return begun
     next_id = max(draft.next_id, begun.next_id)
     ids: list[int] = []
     for origin in match(original, draft.workflow):
@@ -201,7 +198,7 @@ def rebase(draft: Draft, original: Workflow) -> Draft:
     outputs = tuple((new_ids[each], text, how) for each, text, how in draft.now.given if each in new_ids)
     note = "The plan of this run was changed meanwhile. Your edit stands beside that plan now, which Undo shows alone."
     now = Version(draft.workflow, tuple(ids), outputs)
-    return replace(begun, now=now, past=(begun.now,), next_id=next_id, note=note, generation=draft.generation + 1)
+    return replace(begun, now=now, past=(begun.now,), next_id=next_id, note=note)
 
 
 def last_readable(draft: Draft, faults: Callable[[Workflow], Sequence[Fault]]) -> Draft:

@@ -3,14 +3,14 @@
 The component gets:
 
     {"steps": [{"key", "number", "was", "agent", "instruction", "reads", "change", "fate", "words"}], "layout": ...,
-     "fault": ..., "stale": ...}
+     "stale": ...}
 
 ``key`` is the editor's id of the step. A step of the run has its index there as key, so that the graph recognises it; a
 new step has a number that no step of the run has. ``number`` is its index in the edited plan, null for a removed step;
 ``was`` is that in the run, null for a new one. ``reads`` are numbers of the edited plan (for a removed step, of the
 run's). ``change`` is new, changed, moved, removed or null, ``fate`` is runs, reused, written, pinned, fault or null. An
-edge's ``change`` is gained, lost or null. ``fault`` says the first fault, and whether the plan is drawn as it was
-before (``stale``); it is empty where there is none.
+edge's ``change`` is gained, lost or null. ``stale``: the plan is drawn as it was
+before a fault.
 """
 
 from collections.abc import Mapping, Sequence
@@ -33,8 +33,7 @@ def edited_plan(draft: Draft, shown: Draft, forecast: RerunPreview | None, fault
         shown: the draft, or its last version whose steps could be read. This is drawn, with the faults on its cards.
         forecast: what ``shown`` would call and reuse; None: it cannot run.
     """
-    faulty, said = _said(draft, shown, faults)
-    return {**_drawn(shown, forecast, faulty), "fault": said, "stale": shown != draft}
+    return {**_drawn(shown, forecast, _faulty(draft, faults)), "stale": shown != draft}
 
 
 def new_plan(
@@ -44,7 +43,7 @@ def new_plan(
 
     ``agents`` are the names of the pool's workers, which say the colours of the agents.
     """
-    faulty, said = _said(draft, shown, faults)
+    faulty = _faulty(draft, faults)
     workflow, ids = shown.workflow, shown.now.ids
     runs = {} if forecast is None else {step.index: step.reason for step in forecast.will_run}
     steps: list[dict[str, Any]] = []
@@ -57,14 +56,12 @@ def new_plan(
     data = network_data(_named(lay_out([RoundShape((), workflow.all_reads)]), ids))
     for edge in data["edges"]:
         edge["change"] = None
-    return {"steps": steps, "layout": data, "fault": said, "stale": shown != draft, "agents": list(agents)}
+    return {"steps": steps, "layout": data, "stale": shown != draft, "agents": list(agents)}
 
 
-def _said(draft: Draft, shown: Draft, faults: Sequence[Fault]) -> tuple[dict[int, str], str]:
-    """Returns what is wrong with each faulty step, by the editor's id, and what the graph says of the whole."""
-    faulty = {draft.now.ids[fault.step]: fault.message for fault in reversed(faults) if fault.step is not None}
-    said = [fault.message for fault in faults[:1]] + (["Drawn as it was before."] if shown != draft else [])
-    return faulty, " ".join(said)
+def _faulty(draft: Draft, faults: Sequence[Fault]) -> dict[int, str]:
+    """Returns what is wrong with each faulty step, by the editor's id."""
+    return {draft.now.ids[fault.step]: fault.message for fault in reversed(faults) if fault.step is not None}
 
 
 def _drawn(draft: Draft, forecast: RerunPreview | None, faulty: Mapping[int, str]) -> dict[str, Any]:

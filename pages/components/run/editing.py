@@ -10,6 +10,7 @@ from conductor_core.chat.messages import Message, WorkerSpec
 from conductor_core.engine.pools import images_given
 from conductor_core.engine.request import overrides_from
 from conductor_core.export.plan import inner_plans, source_of
+from conductor_core.run.actor import local_caller
 from conductor_core.run.request import GivenOutput
 from conductor_core.run.trace import RunTrace
 from conductor_core.run.values import Path
@@ -17,12 +18,10 @@ from conductor_core.workflow.model import CONDUCTOR_AGENT, Workflow
 from conductor_core.workflow.validation import Checked, validate
 from pages.components.run import draft as drafts
 from pages.components.run.draft import Draft
-from pages.components.run.graph_changes import NOTHING_APPLIED, AppliedChanges, Sent, apply_changes
+from pages.components.run.plan_changes import NOTHING_APPLIED, AppliedChanges, Author, Sent, apply_changes
 from pages.components.run.run_edits import draft_key
 
-MOST_LINES, LINES_OF_A_PART = 12, 10
-"""A plan of more steps is listed in parts."""
-_APPLIED = "graph-changes-taken"
+_APPLIED = "plan-changes-taken"
 
 EDITING = "editing-run"
 """The key of the run whose plan is open in the editor, in the page's state."""
@@ -105,8 +104,6 @@ class Editing:
         return kept
 
     def keep(self, draft: Draft) -> None:
-        if draft is self.draft:  # a field that was drawn anew says what it says
-            return
         st.session_state[self.key] = draft
         if self.on_change is not None:
             self.on_change(draft)
@@ -127,36 +124,29 @@ class Editing:
 
     @property
     def applied(self) -> AppliedChanges:
-        """What was taken from the graph so far. It outlives the draft, which a browser's next value may still name."""
-        kept: AppliedChanges = st.session_state.get(_APPLIED, NOTHING_APPLIED)
-        return kept
+        return applied()
 
-    def apply_changes(self, sent: Sent | None) -> None:
-        """Makes the changes that the browser sent of this plan and that were not made yet."""
+    def apply_changes(self, sent: Sent | None) -> Literal["start", "close"] | None:
+        """Makes the changes that the browser sent of this plan and that were not made yet.
+
+        Returns how the person left the editor, if they did.
+        """
         if sent is None or sent.run_id != self.run_id:
-            return
-        draft, st.session_state[_APPLIED] = apply_changes(self.draft, sent, self.applied)
+            return None
+        author = Author(local_caller("page"), self.run if self.of == "ended" else None, next(iter(self.agents), ""))
+        draft, st.session_state[_APPLIED], left = apply_changes(self.draft, sent, self.applied, author)
         if draft != self.draft:
             self.keep(draft)
+        return left
 
     @property
     def open_ids(self) -> tuple[int, ...]:
-        """Returns the ids of the steps whose fields are shown, the last opened last."""
+        """Returns the ids of the steps whose fields the page asked the component to show, the last one last."""
         kept: tuple[int, ...] = st.session_state.get(f"{self.key}:open", ())
         return kept
 
     def open_only(self, *step_ids: int) -> None:
         st.session_state[f"{self.key}:open"] = step_ids
-
-    def open_at(self, chosen: Path | None) -> None:
-        """Opens the step ``chosen`` in the graph, which has the ids as keys."""
-        if chosen and chosen[0] in self.draft.now.ids:
-            self.open_only(chosen[0])
-            self.show_step(chosen[0])
-
-    def toggle(self, step_id: int) -> None:
-        others = tuple(each for each in self.open_ids if each != step_id)
-        self.open_only(*others, *(() if step_id in self.open_ids else (step_id,)))
 
     def check(self, workflow: Workflow) -> Checked:
         task = None if self.give_question else self.task
@@ -172,31 +162,8 @@ class Editing:
             images=images,
         )
 
-    @property
-    def parts_key(self) -> str:
-        """The key of the choice which part of a long plan the list of steps shows."""
-        return f"{self.key}:part"
 
-    def shown_steps(self) -> range:
-        """Returns the steps that the list shows. Streamlit draws every line anew at every change, so not all of many.
-
-        Call it before the choice of the part is drawn.
-        """
-        count = len(self.draft.workflow.steps)
-        if count <= MOST_LINES:
-            return range(count)
-        part = min(st.session_state.get(self.parts_key) or 0, (count - 1) // LINES_OF_A_PART)
-        st.session_state[self.parts_key] = part
-        return range(part * LINES_OF_A_PART, min(count, (part + 1) * LINES_OF_A_PART))
-
-    def show_step(self, step_id: int) -> None:
-        """Shows the part of a long plan in which the step is."""
-        if step_id in self.draft.now.ids:
-            st.session_state[self.parts_key] = self.draft.now.ids.index(step_id) // LINES_OF_A_PART
-
-    def button_key(self, step_id: int, name: str) -> str:
-        """Returns a key that stays: a button shows nothing that an undo changes, and a new one takes time to draw."""
-        return f"{self.key}:{step_id}:{name}"
-
-    def field_key(self, step_id: int, field: str) -> str:
-        return f"{self.key}:{self.draft.generation}:{step_id}:{field}"
+def applied() -> AppliedChanges:
+    """Returns what was taken from the browser so far. It outlives the draft, which its next value may still name."""
+    kept: AppliedChanges = st.session_state.get(_APPLIED, NOTHING_APPLIED)
+    return kept

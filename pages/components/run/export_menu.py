@@ -16,8 +16,9 @@ from pages.components.run.editing import Editing
 from pages.components.style.formats import inert
 
 
-def export_menu(editing: Editing, valid: Workflow | None) -> None:
-    """Draws a button that opens to the forms. ``valid``: the workflow of the draft; None: it has faults.
+@st.dialog("Export the plan", width="small")
+def export_dialog(editing: Editing, valid: Workflow | None) -> None:
+    """Draws the forms. ``valid``: the workflow of the draft; None: it has faults.
 
     A draft with faults can be saved as a workflow file alone, which can keep it as it is.
     """
@@ -41,10 +42,7 @@ def export_menu(editing: Editing, valid: Workflow | None) -> None:
         exported(run_ids, f"plan as {name}", browser)
         return form.write(plan)
 
-    with (
-        st.popover("Export", icon=":material/download:", type="tertiary", key="export-plan", help="Save as a file"),
-        st.container(width=270, gap=None, key="export-forms"),
-    ):
+    with st.container(gap=None, key="export-forms"):
         for name, form in PLAN_FORMATS.items():
             blocked = fault is not None if name in FRAMEWORKS else valid is None and name != "json"
             _button(name, form, partial(written, name, form), blocked)

@@ -26,7 +26,7 @@ from pages.components.run import draft_file, settings, task_box
 from pages.components.run.draft import Draft
 from pages.components.run.draft_file import NewPlan
 from pages.components.run.editing import Editing
-from pages.components.run.plan_editor import PlanState, read_plan
+from pages.components.run.plan_state import PlanState, read_plan
 from pages.components.style.formats import inert
 
 KEY = "draft:new"

@@ -4,7 +4,6 @@ The address names the edit (``?run=ID&edit=ID``) from its first change on. Witho
 browser keeps.
 """
 
-from collections.abc import Callable
 from pathlib import Path
 
 import streamlit as st
@@ -91,43 +90,46 @@ def note() -> None:
         st.warning(inert(message), icon=":material/warning:")
 
 
-def offers(trace: RunTrace, opened: Callable[[str], None]) -> None:
-    """Draws a line for each edit of this run that was not run. ``opened`` opens the editor of a run."""
+def offered(trace: RunTrace) -> list[dict[str, str]]:
+    """Returns the edits of this run that were not run: {"id", "words", "title": all that is changed}."""
     browser = browser_id()
     if browser is None:
-        return
+        return []
     kept, faults = kept_edits.of_run(_folder(), browser, trace.run_id, MOST_OFFERED)
     for fault in faults:
         st.warning(
             inert(f"{fault}. Mend or remove the file; your other edits are not touched."), icon=":material/warning:"
         )
-    for edit in kept:
-        if edit.draft.changed:
-            _offer(trace.run_id, edit, opened)
+    return [_offer(edit) for edit in kept if edit.draft.changed]
 
 
-def _offer(run_id: str, edit: KeptEdit, opened: Callable[[str], None]) -> None:
-    draft, edit_id = edit.draft, edit.place.edit_id
+def _offer(edit: KeptEdit) -> dict[str, str]:
+    draft = edit.draft
     sentences = compare(draft.original, draft.workflow, draft.origins).sentences(draft.original, draft.workflow)
+    said = sentences[0] if len(sentences) == 1 else plural(len(sentences), "change")
+    said = said if sentences else "an output given by a person, or the text of the plan"
+    words = f"{said}, {ago(edit.place.written_at_utc)}"
+    return {"id": edit.place.edit_id, "words": words, "title": "\n".join(sentences)}
 
-    def go_on() -> None:
-        _restore(run_id, edit)
-        opened(run_id)
 
-    def throw_away() -> None:
-        own = _place(run_id)
-        if own is not None and own.edit_id == edit_id:
-            st.session_state.pop(draft_key(run_id), None)
-        forget(run_id, edit_id)
+def go_on(run_id: str, edit_id: str) -> bool:
+    """Takes up a kept edit. Returns whether it is still there."""
+    browser = browser_id()
+    try:
+        found = None if browser is None else kept_edits.read(_folder(), browser, run_id, edit_id)
+    except InspectorError as error:
+        st.session_state[_NOTE] = str(error)
+        return False
+    if found is not None:
+        _restore(run_id, found)
+    return found is not None
 
-    with st.container(horizontal=True, vertical_alignment="center", gap="small", key=f"kept-edit-{edit_id}"):
-        st.caption("Edit that was not run", width="content")
-        said = sentences[0] if len(sentences) == 1 else plural(len(sentences), "change")
-        said = said if sentences else "an output given by a person, or the text of the plan"
-        every = "  \n".join(map(inert, sentences)) if len(sentences) > 1 else None
-        st.markdown(f"✎ {inert(said)}, {ago(edit.place.written_at_utc)}", help=every)
-        st.button("Go on with it", key=f"go-on-edit-{edit_id}", type="tertiary", on_click=go_on)
-        st.button("Throw away", key=f"throw-edit-{edit_id}", type="tertiary", on_click=throw_away)
+
+def throw_away(run_id: str, edit_id: str) -> None:
+    own = _place(run_id)
+    if own is not None and own.edit_id == edit_id:
+        st.session_state.pop(draft_key(run_id), None)
+    forget(run_id, edit_id)
 
 
 def _restore(run_id: str, edit: KeptEdit) -> None:

@@ -124,7 +124,7 @@ STOPS = (
         "One access list changed",
         f"Step {CHECK} may now read step 1, too. Only steps {CHECK} and {CHECK + 1} would run again.",
         "Next: run them",
-        (_LIVE, ".map"),
+        (_LIVE, ".inspector .access-list"),
         6,
         edited=True,
     ),

@@ -141,6 +141,30 @@ def choose(field: Locator, name: str) -> None:
     raise AssertionError(f"{name} could not be chosen")
 
 
+def lines(page: Page) -> Locator:
+    """The steps of the edited plan, as a list."""
+    return page.locator(".plan-rows li")
+
+
+def line(page: Page, index: int) -> Locator:
+    return lines(page).nth(index)
+
+
+def reads(page: Page, index: int) -> Locator:
+    """What the list says that a step of the edited plan may read."""
+    return line(page, index).locator(".reads")
+
+
+def start(page: Page) -> Locator:
+    """The button that runs the edited plan."""
+    return page.locator(".start-edited")
+
+
+def of_edit(page: Page, name: str) -> Locator:
+    """A button of the bar while a plan is edited: Undo, Redo, Discard, Close."""
+    return page.locator(".edit-actions").get_by_role("button", name=name, exact=True)
+
+
 def status(page: Page) -> Locator:
     """The pill that says how the run stands."""
     return page.locator(".bar .status")

@@ -106,7 +106,7 @@ def test_every_page_fits_1280_px_and_follows_the_theme(
     expect(page.locator(".timeline-row").last).to_be_attached()
     _fits(page, dark)
     page.get_by_role("button", name="Change a step").click()
-    expect(page.locator(".st-key-plan-editor")).to_be_visible()
+    expect(page.locator(".plan-list")).to_be_visible()
     _fits(page, dark)
     for link, shown in (
         ("History", ".cells.runs"),
@@ -212,8 +212,9 @@ def test_hostile_text_does_nothing_on_any_page(app: App, open_page: OpenPage, ma
     page.get_by_label("Task", exact=True).blur()
     expect(page.get_by_text("The task of the run below")).to_contain_text("<script>window.pwned=1</script>")
     page.get_by_role("button", name="Change a step").click()
-    page.locator('[class*="st-key-edit-row-0"] button').first.click()
-    expect(page.locator('[class*="st-key-edit-row-0"]')).to_contain_text("<script>window.pwned=1</script>")
+    page.locator(".plan-rows li").first.click()
+    expect(page.locator(".plan-rows li").first).to_contain_text("<script>window.pwned=1</script>")
+    expect(page.get_by_role("textbox", name="Instruction of step 0")).to_be_visible()
     assert page.evaluate("window.pwned") is None
     assert page.locator('.stMain img[src*="evil"], .stMain a[href*="javascript"]').count() == 0
     assert foreign == []

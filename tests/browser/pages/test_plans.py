@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import FilePayload, Locator, Page, expect
 
 from tests.browser.conftest import App
-from tests.browser.pages.conftest import run_of, status
+from tests.browser.pages.conftest import line, lines, of_edit, run_of, start, status
 
 OpenPage = Callable[..., Page]
 TASK = "How much is 17 % of 2400?"
@@ -26,10 +26,6 @@ def page(app: App, open_page: OpenPage) -> Page:
 
 def task(page: Page) -> Locator:
     return page.get_by_role("textbox", name="Task")
-
-
-def editor(page: Page) -> Locator:
-    return page.locator(".st-key-plan-editor")
 
 
 def dialog(page: Page) -> Locator:
@@ -50,10 +46,6 @@ def ask_for_plans(page: Page, kind: str) -> None:
     press(page, dialog(page).get_by_role("radio", name=kind), "Space")
 
 
-def rows(page: Page) -> Locator:
-    return editor(page).locator('[class*="st-key-edit-row-"]')
-
-
 def runs(app: App) -> int:
     return len(app.store.runs(limit=1000))
 
@@ -66,55 +58,55 @@ def test_a_template_is_chosen_edited_undone_and_run_by_keyboard(app: App, page: 
     expect(dialog(page).get_by_role("radio", name="Fan-out")).to_be_checked()
     expect(dialog(page).get_by_text("4 steps · fan-out")).to_be_visible()
     press(page, page.get_by_role("button", name="Open in the editor"))
-    expect(rows(page)).to_have_count(4)
-    expect(status(page)).to_contain_text("Not run yet")
+    expect(lines(page)).to_have_count(4)
+    expect(page.locator(".edit-title:visible")).to_contain_text("A plan of your own")
     for index in range(4):
         expect(page.get_by_label(re.compile(f"^Step {index}, .*, runs, "))).to_be_visible()
-    press(page, page.get_by_role("button", name="Remove step 2"))
-    expect(rows(page)).to_have_count(3)
-    page.get_by_role("button", name="Close").focus()
+    press(page, line(page, 2).get_by_role("button", name="Remove step 2"))
+    expect(lines(page)).to_have_count(3)
+    of_edit(page, "Close").focus()
     page.keyboard.press("Control+z")
-    expect(rows(page)).to_have_count(4)
+    expect(lines(page)).to_have_count(4)
     page.keyboard.press("Control+Shift+z")
-    expect(rows(page)).to_have_count(3)
+    expect(lines(page)).to_have_count(3)
     page.keyboard.press("Control+z")
-    expect(rows(page)).to_have_count(4)
+    expect(lines(page)).to_have_count(4)
     assert runs(app) == before, "nothing is sent before the plan is run"
     page.keyboard.press("Control+Shift+Enter")
     expect(status(page)).to_contain_text("Completed 4 of 4")
     trace = run_of(page, app)
     assert (trace.task, trace.root.source, trace.root.topology) == (TASK, "file", "fan-out")
-    expect(editor(page)).to_have_count(0)
+    expect(of_edit(page, "Close")).to_be_hidden()
 
 
 def test_undo_in_a_field_is_the_fields_own(page: Page) -> None:
     ask_for_plans(page, "A template")
     press(page, page.get_by_role("button", name="Open in the editor"))
-    expect(rows(page)).to_have_count(3)
-    press(page, page.get_by_role("button", name="Remove step 2"))
-    expect(rows(page)).to_have_count(2)
+    expect(lines(page)).to_have_count(3)
+    press(page, line(page, 2).get_by_role("button", name="Remove step 2"))
+    expect(lines(page)).to_have_count(2)
     task(page).focus()
     page.keyboard.type("x")
     page.keyboard.press("Control+z")
     expect(task(page)).to_have_value(TASK)
-    expect(rows(page)).to_have_count(2)
+    expect(lines(page)).to_have_count(2)
 
 
 def test_a_reload_and_another_page_lose_nothing(page: Page) -> None:
     ask_for_plans(page, "A template")
     press(page, page.get_by_role("button", name="Open in the editor"))
-    expect(rows(page)).to_have_count(3)
-    press(page, page.get_by_role("button", name="Remove step 1"))
-    expect(rows(page)).to_have_count(2)
+    expect(lines(page)).to_have_count(3)
+    press(page, line(page, 1).get_by_role("button", name="Remove step 1"))
+    expect(lines(page)).to_have_count(2)
     page.get_by_role("link", name="History").click()
     expect(page.get_by_role("heading", name="History")).to_be_visible()
     page.get_by_role("link", name="Run", exact=True).click()
-    expect(rows(page)).to_have_count(2)
+    expect(lines(page)).to_have_count(2)
     page.reload()
-    expect(rows(page)).to_have_count(2)
+    expect(lines(page)).to_have_count(2)
     expect(task(page)).to_have_value(TASK)
-    page.locator(".st-key-undo").get_by_role("button").click()
-    expect(rows(page)).to_have_count(3)
+    of_edit(page, "Undo").click()
+    expect(lines(page)).to_have_count(3)
 
 
 def test_a_dropped_file_opens_and_shows_its_fault_at_the_step(page: Page) -> None:
@@ -127,8 +119,8 @@ def test_a_dropped_file_opens_and_shows_its_fault_at_the_step(page: Page) -> Non
     dialog(page).locator('input[type="file"]').set_input_files(file)
     expect(dialog(page).get_by_text("Plan <b>it</b>: {question}", exact=True)).to_be_visible()
     press(page, page.get_by_role("button", name="Open in the editor"))
-    expect(editor(page).get_by_text("did you mean coder?").first).to_be_visible()
-    expect(page.locator(".st-key-start-edited").get_by_role("button")).to_be_disabled()
+    expect(page.locator(".edit-title:visible")).to_contain_text("did you mean coder?")
+    expect(start(page)).to_be_disabled()
     expect(page.get_by_label(re.compile("^Step 1, codr, fault, "))).to_be_visible()
 
 

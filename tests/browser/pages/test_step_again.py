@@ -72,7 +72,7 @@ def test_a_written_output_is_marked_in_the_graph_and_where_it_was_read(
     field.fill("<b>The answer is 7.</b>")
     expect(page.get_by_label(re.compile("^Step 1, calculator, by a person"))).to_be_visible()
     page.keyboard.press("Control+Shift+Enter")
-    expect(page.locator(".st-key-plan-editor")).to_have_count(0)
+    expect(page.locator(".edit-fields:visible")).to_have_count(0)
     expect(page).not_to_have_url(app.run_url(ran.run_id))
     expect(page.get_by_label(re.compile("^Step 1, calculator, by a person"))).to_be_visible()
     expect(status(page)).to_contain_text("Completed 3 of 3")

@@ -4,9 +4,10 @@
 import { PACKED } from "./base.js"
 import { el, setAttributes, setClass, setText } from "./dom.js"
 import { formulaElement } from "./draw_formulas.js"
+import { EditBar } from "./edit_bar.js"
 import { basis, count, pathKey, plural, seconds, usdInLine } from "./format.js"
 import { Menu } from "./menu.js"
-import { outcomeOf, outcomeOfEdit } from "./outcome.js"
+import { outcomeOf } from "./outcome.js"
 import { Share } from "./share.js"
 import { RUN_STATUS, STEP_STATUS, shownStatus } from "./status.js"
 import { StreamedMarkdown, isolated, visible } from "./text.js"
@@ -25,7 +26,9 @@ export class Bar {
     recorded,
     approval,
     onCancel,
+    onChange,
     onEdit,
+    onKept,
     onSelect,
     onGoOn,
     onWay,
@@ -34,7 +37,7 @@ export class Bar {
     onAll,
     onPresent,
   }) {
-    Object.assign(this, { replay, recorded, approval })
+    Object.assign(this, { replay, recorded, approval, onKept })
     const button = (words, onclick, more = {}) => el("button", { type: "button", onclick, ...more }, words)
     this.title = el("span", { class: "title" })
     this.source = button("", () => this.from && onSelect(this.from), { class: "quiet source" })
@@ -57,18 +60,18 @@ export class Bar {
     const { status, time, tokens, cost, simulated, came, hint, link } = this
     this.aboutRun = [time, tokens, cost, simulated]
     this.figures = el("div", { class: "figures" }, status, time, tokens, cost, simulated, came, hint, link)
+    this.editing = new EditBar({ onChange, onSelect })
     this.lead = el("div", { class: "lead" })
     this.said = el("div", { class: "said" }, this.label, this.conclusion, this.sentence)
-    this.lines = el("div", { class: "lines" }, this.said, approval.lines, this.figures)
+    this.lines = el("div", { class: "lines" }, this.said, approval.lines, this.figures, this.editing.lines)
     this.coming = button("", () => this.from && onSelect(this.from), { class: "quiet source" })
     this.comingWords = el("span")
     this.stream = el("div", { class: "prose stream", dir: "auto" })
     this.streamed = new StreamedMarkdown(this.stream)
     this.aside = el("div", { class: "aside" }, el("div", {}, this.comingWords, this.coming), this.stream)
     this.goOn = button("", onGoOn, { class: "go-on primary" })
-    this.ways = el("div", { class: "menu", popover: "auto" })
-    this.way = (name) => onWay(name)
-    this.others = button("Other ways ▾", () => this.openWays(), { "aria-haspopup": "true" })
+    this.ways = el("div", { class: "ways", role: "group", "aria-label": "Other ways" })
+    this.onWay = onWay
     this.workers = button("Choose real workers", onWorkers, { class: "to-workers primary" })
     this.edit = button("Change a step", onEdit, { class: "change" })
     this.why = button("Why this answer?", onWhy, { class: "why", title: WHY })
@@ -78,8 +81,10 @@ export class Bar {
       ["Present", onPresent, "P"],
     ])
     this.sharing = new Share(undefined, this.menu.opener)
-    this.own = [this.goOn, this.others, this.workers, this.edit, replay.opener, this.why, this.cancel, this.menu.opener]
-    this.actions = el("div", { class: "actions" }, approval.actions, this.own)
+    this.own = [this.goOn, this.workers, this.edit, replay.opener, this.why, this.cancel, this.menu.opener]
+    this.actions = el("div", { class: "actions" }, approval.actions, this.own, this.editing.actions)
+    // What can be done: the main things are buttons, the other ways out of a failure are below them.
+    this.offers = el("div", { class: "offers" }, this.actions, this.ways)
     // What is read aloud. It stays where it is; what is seen is drawn anew where the bar says something of another kind.
     this.aloud = el("p", { class: "aloud", role: "status", "aria-live": "polite" })
     this.segments = el("div", { class: "segments", "aria-hidden": "true" })
@@ -91,9 +96,8 @@ export class Bar {
       this.aside,
       recorded.element,
       replay.element,
-      this.actions,
+      this.offers,
       this.segments,
-      this.ways,
       this.aloud,
       this.sharing.element,
       this.menu.element,
@@ -120,8 +124,9 @@ export class Bar {
   show(model, view) {
     const { run } = model
     const last = run && model.lastStep()
-    const waits = this.approval.show(model, view.selected)
     const outcome = whatIsSaid(model, view, last)
+    if (this.showEdit(model, view)) return outcome
+    const waits = this.approval.show(model, view.selected)
     this.from = last ? pathKey(last.path) : null
     this.showStatus(model, view)
     this.showFigures(model)
@@ -133,6 +138,25 @@ export class Bar {
     setText(this.aloud, `${this.status.textContent}. ${visible(words)}`)
     this.showKind(waits ? "waits" : outcome.kind, waits)
     return outcome
+  }
+
+  // While a plan is edited, the bar says what that would run. Returns whether it does.
+  showEdit(model, { editor }) {
+    const previews = this.editing.show(model.replayed ? null : editor)
+    const { approval, said, lead, figures, aside, own, ways, editing } = this
+    if (!previews) {
+      figures.hidden = false
+      return false
+    }
+    for (const part of [approval.lines, approval.actions, said, lead, figures, aside, ...own, ways]) part.hidden = true
+    this.recorded.element.hidden = true
+    this.offers.hidden = false
+    this.showSegments(model)
+    setText(this.aloud, editing.words)
+    this.kind = "edited"
+    setAttributes(this.element, { "aria-label": "The edited plan" })
+    editing.showKind(this.element)
+    return true
   }
 
   // Another kind has other places. Parts that are put in anew appear there, and no one's eye follows them.
@@ -150,7 +174,7 @@ export class Bar {
     setText(this.link, { connecting: "connecting…", reconnecting: "connection lost, reconnecting…" }[connection] ?? "")
     this.came.hidden = !run?.imported?.recorded || model.replayed
     if (run === null) {
-      setText(this.status, model.edited ? "○ Not run yet" : opening ? "○ Opening the run" : "○ No run yet")
+      setText(this.status, opening ? "○ Opening the run" : "○ No run yet")
       return setClass(this.status, "status idle")
     }
     const stops = cancelling && !model.ended
@@ -218,40 +242,42 @@ export class Bar {
     }
   }
 
-  showActions(model, { editable, cancelling, goOn, ways }, { kind, workers }, waits) {
+  showActions(model, { editable, cancelling, goOn, ways, kept, editor }, { kind, workers }, waits) {
     const { run } = model
     const elsewhere = model.replayed || this.recorded.active
     this.recorded.element.hidden = !this.recorded.active
-    this.actions.hidden = elsewhere || run === null
+    this.offers.hidden = elsewhere || run === null
     if (run === null) return
     this.sharing.show(run, model.ended && !model.stopped)
     this.menu.opener.hidden = PACKED !== null
     this.goOn.hidden = !goOn || !model.editable
     setText(this.goOn, `▶ ${goOn}`)
-    this.others.hidden = !ways?.length || !model.editable
-    this.offered = ways
+    this.showWays((model.editable && ways) || [], (editor === null && model.changeable && kept) || [])
     this.workers.hidden = !workers || PACKED !== null
     this.cancel.disabled = model.ended || cancelling
     this.cancel.hidden = model.ended
     this.why.hidden = kind !== "answered" || run.status !== "completed" || PACKED !== null
-    this.edit.hidden = PACKED !== null || (!model.ended && !waits)
+    this.edit.hidden = PACKED !== null || (!model.ended && !waits) || editor !== null
     this.edit.disabled = !editable || !model.changeable || model.steps.size === 0
     this.edit.title = model.ended ? "Change the plan and run what changed" : "Change the steps that have not run"
   }
 
-  // What else a failed run offers, in a menu below its button.
-  openWays() {
-    const choose = (name) => () => {
-      this.ways.hidePopover()
-      this.way(name)
-    }
-    this.ways.replaceChildren(
-      ...this.offered.map(([name, words]) => el("button", { type: "button", onclick: choose(name) }, words)),
-    )
-    this.ways.showPopover()
-    const { left, bottom } = this.others.getBoundingClientRect()
-    Object.assign(this.ways.style, { left: `${left}px`, top: `${bottom + 4}px` })
-    this.ways.firstChild.focus()
+  // What else a failed run offers, and edits of it that were not run, each by one press.
+  showWays(ways, kept) {
+    this.ways.hidden = ways.length + kept.length === 0
+    const offered = JSON.stringify([ways, kept])
+    if (offered === this.offered) return
+    this.offered = offered
+    const way = ([name, words]) => el("button", { type: "button", onclick: () => this.onWay(name) }, words)
+    this.ways.replaceChildren(...ways.map(way), ...kept.flatMap((edit) => this.keptEdit(edit)))
+  }
+
+  keptEdit({ id, words, title }) {
+    const go = el("button", { type: "button", class: "kept-edit", onclick: () => this.onKept("kept-edit", id) })
+    go.append(`✎ Go on with your edit: ${visible(words)}`)
+    go.title = visible(title)
+    const away = el("button", { type: "button", onclick: () => this.onKept("throw-edit", id) }, "Throw away")
+    return [go, away]
   }
 
   showSegments(model) {
@@ -264,17 +290,14 @@ export class Bar {
   }
 }
 
-// What an edit would do is told by the editor.
-const saidOf = ({ kind, title, conclusion }) =>
-  kind === "edited" ? "" : [title, conclusion].filter(Boolean).join(": ")
+const saidOf = ({ title, conclusion }) => [title, conclusion].filter(Boolean).join(": ")
 
 function whatIsSaid(model, view, last) {
-  if (model.run === null) return { kind: "quiet", hint: beforeRuns(model, view) }
-  return model.edited ? outcomeOfEdit(model.edited) : outcomeOf(model, model.run, last)
+  if (model.run === null) return { kind: "quiet", hint: beforeRuns(view) }
+  return outcomeOf(model, model.run, last)
 }
 
-function beforeRuns(model, { opening }) {
-  if (model.edited) return "Nothing is sent before you run this plan."
+function beforeRuns({ opening }) {
   return opening ? "" : "Type a task or take an example, then press Run."
 }
 

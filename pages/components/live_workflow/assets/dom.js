@@ -24,6 +24,13 @@ export function setClass(element, name) {
   if (element.className !== name) element.className = name
 }
 
+// Rebuilds a part only when what it shows has changed.
+export function once(element, state, build) {
+  if (element.shownState === state) return
+  element.shownState = state
+  element.replaceChildren(...build())
+}
+
 export function copyButton(label, read) {
   const button = el("button", { type: "button", class: "quiet copy", "aria-label": label, title: label }, "Copy")
   button.addEventListener("click", async (event) => {

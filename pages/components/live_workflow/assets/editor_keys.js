@@ -1,20 +1,21 @@
-// The keyboard of the page's plan editor, which consists of Streamlit's fields. These apply typed text when they lose
-// focus or at Ctrl+Enter; here it also applies after a pause. While the editor is open, Ctrl+Enter starts a run only in
-// the task box: elsewhere it would start a run that has nothing to do with the edited plan.
+// The keyboard while a plan is edited. Ctrl+Enter starts a run only in the task box then: elsewhere it would start one
+// that has nothing to do with the edited plan. And Streamlit's field of a plan in words: its text applies after a pause.
 
-export const EDITOR = ".st-key-plan-editor"
+// Set on our element in the page while a plan is edited.
+export const EDITING = "data-plan-editing"
+const EDITOR = `[${EDITING}]`
 const TASK_BOX = ".st-key-task-box"
-// In a dialog Ctrl+Enter is for its own fields.
+// In a dialog Ctrl+Enter is for its own fields, and starts nothing either.
 const DIALOG = '[role="dialog"]'
-// The fields whose text applies after a pause: those of the editor, and that of a plan in words.
-const APPLIES = `${EDITOR}, .st-key-plans-given`
+// Streamlit applies the text of a field when it loses the focus or at Ctrl+Enter; that of these also after a pause.
+const APPLIES = ".st-key-plans-given"
 const PAUSE_MS = 400
 
 const TEXT = 'textarea, input:not([type="radio"], [type="checkbox"]), [contenteditable="true"]'
 
-// Returns "undo" or "redo" where the keys mean that of the plan. In a field they are the field's own.
+// Returns "undo" or "redo" where the keys mean that of the plan. In a field they are the field's own, but with Alt.
 function undoing(event) {
-  if (event.altKey || event.composedPath()[0].matches?.(TEXT)) return null
+  if (!event.altKey && event.composedPath()[0].matches?.(TEXT)) return null
   const key = event.key.toLowerCase()
   if (key === "z") return event.shiftKey ? "redo" : "undo"
   return key === "y" && !event.shiftKey ? "redo" : null
@@ -22,9 +23,9 @@ function undoing(event) {
 
 export class EditorKeys {
   // Streamlit's fields listen at the page's root, its shortcuts at the document. The body lies between them: an event
-  // that is stopped there reaches the field and no shortcut.
-  constructor({ onUndo, body = document.body }) {
-    this.onUndo = onUndo
+  // that is stopped there reaches the field and no shortcut. `onKey` is given "undo", "redo" or "start".
+  constructor({ onKey, body = document.body }) {
+    this.onKey = onKey
     this.body = body
     this.listeners = {
       keydown: (event) => this.key(event),
@@ -46,14 +47,13 @@ export class EditorKeys {
     if (!(event.ctrlKey || event.metaKey)) return
     const dialog = event.target.closest?.(DIALOG)
     if (!dialog && !document.querySelector(EDITOR)) return
-    const undoes = dialog ? null : undoing(event)
-    if (undoes) {
+    const enter = event.key === "Enter"
+    const kind = dialog ? null : enter && event.shiftKey ? "start" : undoing(event)
+    if (kind) {
       event.preventDefault()
       event.stopPropagation()
-      this.onUndo(undoes)
-    } else if (event.key === "Enter" && !event.shiftKey && !event.target.closest?.(TASK_BOX)) event.stopPropagation()
-    // A shortcut that undoes or re-runs must use the text that is now in the field.
-    else if (event.altKey || event.shiftKey) this.apply()
+      this.onKey(kind)
+    } else if (enter && !event.shiftKey && !event.target.closest?.(TASK_BOX)) event.stopPropagation()
   }
 
   typed(event) {

@@ -3,10 +3,10 @@
 import { consideredRows } from "./considered.js"
 import { decisionLines, decisionState, isOfFile, saidBy } from "./decisions.js"
 import { departureLines, retryLines } from "./departures.js"
-import { copyButton, el, setText } from "./dom.js"
+import { copyButton, el, once, setText } from "./dom.js"
 import { planRows } from "./figures.js"
 import { caller, doing, pathKey, plural, seconds } from "./format.js"
-import { messageList, once } from "./inspect_step.js"
+import { messageList } from "./inspect_step.js"
 import { visible } from "./text.js"
 
 export const planTabs = { Plan: plan, Prompt: prompt, Cost: cost }

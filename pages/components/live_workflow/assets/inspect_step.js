@@ -1,8 +1,8 @@
 // The tabs about a step. Each builds its parts once and returns the function that brings them up to date.
 
-import { PACKED } from "./base.js"
 import { aboutStep, decisionLines, decisionState } from "./decisions.js"
-import { copyButton, el, readButton, setText } from "./dom.js"
+import { copyButton, el, once, readButton, setText } from "./dom.js"
+import { edit } from "./edit_step.js"
 import { stepRows } from "./figures.js"
 import { accessList, count, pathKey, plural, roundName, shortHash } from "./format.js"
 import { imagesIn, inWords } from "./message_parts.js"
@@ -331,61 +331,6 @@ function cost(body) {
   }
 }
 
-function edit(body, { onEdit, onAsk }) {
-  const list = el("dl", { class: "figures-list" })
-  const button = el("button", { type: "button", class: "primary" }, "Edit this step")
-  const hint = el("p", { class: "muted small" })
-  let path = null
-  button.addEventListener("click", () => onEdit(path))
-  const ask = (kind, text, title) => el("button", { type: "button", title, onclick: () => onAsk(kind, path) }, text)
-  const again = ask(
-    "again",
-    "Run this step again…",
-    "Alone or from here on, once or many times, with this or other workers",
-  )
-  const write = ask("write", "Write output…", "Write what this step answers; no model is asked")
-  const pin = ask("pin", "Pin output", "Keep this output, whatever the step would see")
-  body.append(list, el("div", { class: "actions" }, button, again, write, pin), hint)
-  return (model, step, { editable }) => {
-    path = step.path
-    once(list, `${step.instruction}|${step.agent}|${accessList(step.access_list)}`, () => [
-      el("dt", {}, "Agent"),
-      el("dd", {}, isolated(step.agent)),
-      el("dt", {}, "Access list"),
-      el("dd", {}, el("code", {}, accessList(step.access_list))),
-      el("dt", {}, "Instruction"),
-      el("dd", { dir: "auto" }, visible(step.instruction)),
-    ])
-    const inner = step.path.length > 1
-    const possible = editable && model.changeable && (model.ended || step.status === "waiting")
-    button.disabled = !possible || inner
-    again.disabled = write.disabled = button.disabled || !model.ended
-    pin.disabled = write.disabled || Boolean(step.given) || !step.output || step.incomplete
-    setText(hint, editHint(model, possible, inner))
-  }
-}
-
-function editHint(model, possible, inner) {
-  if (PACKED) return "This is a copy of a run. Import the file into an inspector to change its plan."
-  if (inner)
-    return "This step belongs to a plan that the Conductor wrote while the run went on; edit the step that opened it."
-  if (model.ended || !model.changeable)
-    return possible
-      ? "A re-run is a new run; steps whose input stays the same are reused."
-      : "The plan can be edited when the run is over, or waits."
-  const later = "Once the run has ended, a step can be asked again and its output written or pinned."
-  return possible
-    ? `This run goes on with the changed step as soon as somebody approves it. ${later}`
-    : `This step has begun; change the steps that have not. ${later}`
-}
-
 export function hash(value) {
   return el("code", { class: "hash", title: value ?? "" }, shortHash(value))
-}
-
-// Rebuilds a part only when what it shows has changed.
-export function once(element, state, build) {
-  if (element.shownState === state) return
-  element.shownState = state
-  element.replaceChildren(...build())
 }

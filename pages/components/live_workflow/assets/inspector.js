@@ -4,10 +4,13 @@ import { el, setText } from "./dom.js"
 import { pathKey } from "./format.js"
 import { innerPlanTabs, planTabs } from "./inspect_plan.js"
 import { stepTabs } from "./inspect_step.js"
+import { structureButtons } from "./plan_list.js"
 import { isolated, visible } from "./text.js"
 
 export class Inspector {
-  constructor({ onEdit, onAsk, onSelect, onFollow, onRead }) {
+  constructor({ onChange, onType, onEdit, onAsk, onSelect, onFollow, onRead }) {
+    this.onChange = onChange
+    this.onType = onType
     this.onRead = onRead
     this.onAsk = onAsk
     this.onEdit = onEdit
@@ -19,6 +22,7 @@ export class Inspector {
     this.follow = el("button", { type: "button", class: "quiet", onclick: onFollow }, "Follow the run")
     this.subtitle = el("p", { class: "muted instruction", dir: "auto" })
     this.body = el("div", { class: "inspector-body", role: "tabpanel", tabindex: "0" })
+    this.structure = structureButtons(onChange, () => ({ key: this.selected }))
     const head = el(
       "div",
       { class: "inspector-head" },
@@ -26,6 +30,7 @@ export class Inspector {
       this.heading,
       el("span", { class: "spring" }),
       this.follow,
+      this.structure.element,
     )
     this.scroller = el("div", { class: "inspector-scroll" }, head, this.subtitle, this.body)
     this.element = el("aside", { class: "card inspector", "aria-label": "Inspector" }, this.tabs, this.scroller)
@@ -33,54 +38,48 @@ export class Inspector {
     this.shown = null
   }
 
-  // `selected`: a step's key, or null for the Conductor's own work.
-  show(model, selected, { following, editable }) {
-    this.model = model
-    this.selected = selected
+  // `selected`: a step's key, or null for the Conductor's own work. `editor`: the open editor of the plan, or null.
+  show(model, selected, { following, editable, editor, waiting }) {
+    Object.assign(this, { model, selected, editable, editor, waiting })
     this.element.dataset.step = selected ?? ""
-    this.editable = editable
     const step = selected === null ? null : model.step(selected)
-    const added = step ? null : model.editedStep(selected)
-    if (added) return this.showAdded(added)
-    this.element.classList.remove("added")
-    this.kind = step ? "step" : "plan"
+    const own = editor?.steps.find(({ key }) => key === selected)
+    this.kind = step || own ? "step" : "plan"
     const opened = step && model.rounds.has(pathKey(step.path))
-    const tabs = step ? { ...stepTabs, ...(opened ? innerPlanTabs : {}) } : planTabs
+    // A step that has not run, because it is added or there is no run yet, saw nothing.
+    const tabs = step ? { ...stepTabs, ...(opened ? innerPlanTabs : {}) } : own ? { Edit: stepTabs.Edit } : planTabs
     // If this step lacks the chosen tab, the choice is kept for the next step that has it.
     const tab = this.wanted[this.kind] in tabs ? this.wanted[this.kind] : Object.keys(tabs)[0]
     this.tab = tab
     this.follow.hidden = following || model.ended || model.run === null
     this.showTabs(Object.keys(tabs))
-    this.showHead(model, step)
+    this.showHead(model, step, tab === "Edit" ? own : undefined)
+    this.structure.element.hidden = tab !== "Edit" || !own
+    if (own) this.structure.show(own.number, editor.steps.length)
     const identity = `${model.run?.run_id}/${selected}/${tab}`
     if (identity !== this.shown) {
       this.shown = identity
       this.scroller.scrollTop = 0
       this.body.replaceChildren()
-      const { onEdit, onAsk, onSelect, onRead } = this
-      this.update = tabs[tab](this.body, { onEdit, onAsk, onSelect, onRead })
+      const { onChange, onType, onEdit, onAsk, onSelect, onRead } = this
+      this.update = tabs[tab](this.body, { onChange, onType, onEdit, onAsk, onSelect, onRead })
     }
     this.body.setAttribute("aria-label", tab)
     this.update(model, step, this)
   }
 
-  // Shows a step that is not in the run, because it is being added to the plan, or because there is no run yet.
-  showAdded({ number, agent, instruction, change }) {
-    const index = this.model.agentIndex(agent)
-    this.shown = null
-    this.element.classList.add("added")
+  // `own`: the step as it is edited.
+  showHead(model, step, own) {
+    const agent = own?.agent ?? step?.agent
+    const index = agent === undefined ? null : model.agentIndex(agent)
     this.dot.style.setProperty("--agent", `var(--agent-${index === null ? "none" : index % 8})`)
-    setText(this.heading, `Step ${number} · ${isolated(agent)}${change === "new" ? ", new" : ""}`)
-    setText(this.subtitle, visible(instruction))
-    this.body.replaceChildren(
-      el("p", { class: "muted" }, "It has not run, so it saw nothing yet. Its fields are in the editor above."),
-    )
-  }
-
-  showHead(model, step) {
-    const index = step ? model.agentIndex(step.agent) : null
-    this.dot.style.setProperty("--agent", `var(--agent-${index === null ? "none" : index % 8})`)
-    if (step) {
+    this.subtitle.hidden = own !== undefined
+    if (own)
+      setText(
+        this.heading,
+        `Step ${own.number} · ${isolated(own.agent)}${own.before === null && model.run ? ", new" : ""}`,
+      )
+    else if (step) {
       const then = model.edited ? ", as it ran" : ""
       setText(this.heading, `Step ${pathKey(step.path)} · ${isolated(step.agent)}${then}`)
       setText(this.subtitle, visible(step.instruction))
@@ -107,7 +106,22 @@ export class Inspector {
 
   choose(name) {
     this.wanted[this.kind] = name
-    this.show(this.model, this.selected, { following: this.follow.hidden, editable: this.editable })
+    const { model, selected, editable, editor, waiting } = this
+    this.show(model, selected, { following: this.follow.hidden, editable, editor, waiting })
+    const { path } = model.step(selected) ?? {}
+    if (name === "Edit" && editor === null && editable && model.changeable && path?.length === 1)
+      this.onEdit(path, false)
+  }
+
+  // Shows the fields of the chosen step from now on; false: what was shown before.
+  edits(on) {
+    const { wanted } = this
+    if (on && wanted.step !== "Edit") this.before = wanted.step
+    if (on || wanted.step === "Edit") wanted.step = on ? "Edit" : (this.before ?? "What it saw")
+  }
+
+  get field() {
+    return this.body.querySelector('[data-field="instruction"]')
   }
 
   key(event) {

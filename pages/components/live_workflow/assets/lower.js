@@ -4,13 +4,14 @@ import { copyButton, el, readButton, setText } from "./dom.js"
 import { count, estimateTokens } from "./format.js"
 import { StreamedMarkdown, visible } from "./text.js"
 
-const NAMES = ["Outputs", "Answer", "Timeline"]
+const NAMES = ["Plan", "Outputs", "Answer", "Timeline"]
 // More of an answer is shown by the reader.
 const SHOWN = 40_000
 const LATER = "It appears here when the run ends."
 
 export class Lower {
-  constructor({ panes, timeline, links, onRead }) {
+  constructor({ panes, plan, timeline, links, onRead }) {
+    this.plan = plan
     this.tabs = el("div", { class: "lower-tabs", role: "tablist", "aria-label": "Below the graph" })
     this.tabs.addEventListener("keydown", (event) => this.key(event))
     this.buttons = NAMES.map((name) =>
@@ -25,10 +26,10 @@ export class Lower {
       this.later,
       timeline.element,
     )
-    this.panels = { Outputs: panes.element, Answer: this.answer.element, Timeline: when }
+    this.panels = { Plan: plan.element, Outputs: panes.element, Answer: this.answer.element, Timeline: when }
     panes.element.setAttribute("role", "tabpanel")
     panes.element.setAttribute("aria-label", "Outputs")
-    const line = el("div", { class: "lower-line" }, this.tabs, el("span", { class: "spring" }), links)
+    const line = el("div", { class: "lower-line" }, this.tabs, el("span", { class: "spring" }), plan.actions, links)
     this.element = el("div", { class: "lower" }, line, Object.values(this.panels))
     this.timeline = timeline
     this.reset()
@@ -37,6 +38,7 @@ export class Lower {
   // Another run: its answer opens by itself, unless somebody chooses otherwise.
   reset() {
     this.chosen = this.showAnswer = null
+    this.edits(false)
     this.set("Outputs")
   }
 
@@ -51,28 +53,41 @@ export class Lower {
     this.showAnswer?.()
   }
 
+  // While a plan is edited, it takes the place of the outputs.
+  edits(on) {
+    if (on === this.editing) return
+    this.editing = on
+    this.buttons[0].hidden = !on
+    if (on) this.set("Plan")
+    else if (this.name === "Plan") this.set(this.chosen ?? "Outputs")
+  }
+
   choose(name) {
-    this.chosen = name
+    if (name !== "Plan") this.chosen = name
     this.set(name)
   }
 
   // `reads`: whether somebody reads in an output. What has no value in a line is opened in whole.
-  show(model, outcome, reads) {
+  show(model, outcome, reads, { editor, selected }) {
+    this.edits(editor !== null)
+    this.plan.actions.hidden = this.name !== "Plan"
+    if (editor !== null) this.plan.show(model, selected, editor)
     this.later.hidden = model.timeline !== null
     const opens = model.ended && outcome.whole ? "Answer" : "Outputs"
-    if (this.chosen === null && opens !== this.name && !reads) this.set(opens)
+    if (this.chosen === null && this.name !== "Plan" && opens !== this.name && !reads) this.set(opens)
     this.showAnswer = () => this.name === "Answer" && this.answer.show(model, outcome)
     this.showAnswer()
   }
 
   key(event) {
-    const at = NAMES.indexOf(this.name)
-    const to = { ArrowRight: at + 1, ArrowLeft: at - 1, Home: 0, End: NAMES.length - 1 }[event.key]
+    const there = this.buttons.filter((button) => !button.hidden)
+    const at = there.findIndex((button) => button.textContent === this.name)
+    const to = { ArrowRight: at + 1, ArrowLeft: at - 1, Home: 0, End: there.length - 1 }[event.key]
     if (to === undefined) return
     event.preventDefault()
-    const next = (to + NAMES.length) % NAMES.length
-    this.choose(NAMES[next])
-    this.buttons[next].focus()
+    const next = there[(to + there.length) % there.length]
+    this.choose(next.textContent)
+    next.focus()
   }
 }
 

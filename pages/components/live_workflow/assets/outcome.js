@@ -43,24 +43,6 @@ export function outcomeOf(model, run, last) {
   return { kind: "quiet" }
 }
 
-// Returns what a run of the edited plan would do, in the same form.
-export function outcomeOfEdit({ steps, fault }) {
-  const those = (...fates) => steps.filter(({ fate }) => fates.includes(fate)).map(({ number }) => number)
-  const [runs, kept, given] = [those("runs"), those("reused"), those("written", "pinned")]
-  const edited = { title: "Edited, not run", kind: "edited" }
-  if (fault) return { ...edited, conclusion: `✕ ${sentence(fault)}`, hint: "Correct it to see what would run." }
-  const hint = [
-    kept.length > 0 && `↺ ${inWords(kept)} reused, not paid again`,
-    given.length > 0 && `✎ ${inWords(given)} given by a person`,
-  ]
-  const again = runs.length ? `↻ ${inWords(runs)} ${runs.length > 1 ? "run" : "runs"} again` : "Nothing runs again"
-  return { ...edited, conclusion: again, hint: hint.filter(Boolean).join(" · ") }
-}
-
-function inWords(steps) {
-  return steps.length > 1 ? `steps ${steps.slice(0, -1).join(", ")} and ${steps.at(-1)}` : `step ${steps[0]}`
-}
-
 function answered(model, run, last) {
   const { kind, text, formula } = model.conclusion
   if (notWhole(run.status)) return endedShort(model, run, last)

@@ -1,6 +1,9 @@
-// What a person changes of the edited plan in the graph, and what the plan allows. Steps are named by the editor's keys.
+// What a person changes of the edited plan, and what the plan allows. Steps are named by the editor's keys.
 
 const AGAIN_MS = 4000
+const TEXTS = new Set(["instruct", "write"])
+// Which plan they lead to only Python knows.
+const TURNS = new Set(["undo", "redo", "reset"])
 const LOOK_MS = 40
 
 // Whether Streamlit draws the page. A message at that moment would make it begin again, and take our element away for a
@@ -27,9 +30,13 @@ export class PlanChanges {
     this.waiting = []
   }
 
+  // A text that is typed on takes the place of the one that waits.
   make(change) {
     this.last += 1
-    this.waiting = [...this.waiting, { number: this.last, ...change }]
+    const before = this.waiting.at(-1)
+    const typedOn = TEXTS.has(change.kind) && before?.kind === change.kind && before.step === change.step
+    const others = typedOn ? this.waiting.slice(0, -1) : this.waiting
+    this.waiting = [...others, { number: this.last, ...change }]
     this.tell()
   }
 
@@ -119,4 +126,31 @@ export function droppedAt(from, at, after) {
 export function lostByMove(steps, from, to) {
   const count = (all) => all.reduce((sum, { reads }) => sum + reads.length, 0)
   return count(steps) - count(moved(steps, from, to))
+}
+
+// Returns the fields of the steps as they will be once Python has made the changes that wait: [{key, agent, access}].
+export function fieldsAsMeant(steps, waiting) {
+  const meant = new Map(steps.map((step) => [step.key, { ...step }]))
+  const earlier = ({ number }) => steps.slice(0, number).map(({ key }) => key)
+  for (const { kind, step, read, agent } of waiting) {
+    if (TURNS.has(kind)) break
+    const own = meant.get(String(step))
+    if (!own) continue
+    const reads = own.access === "all" ? earlier(own) : own.access
+    if (kind === "assign") own.agent = agent
+    else if (kind === "all") own.access = "all"
+    else if (kind === "only") own.access = reads
+    else if (kind === "cut") own.access = reads.filter((key) => key !== String(read))
+    else if (kind === "give" && !reads.includes(String(read))) own.access = [...reads, String(read)]
+  }
+  return [...meant.values()]
+}
+
+// Returns the text of a field as the person left it; null: what stands there stays, because it will be another one.
+export function textAsMeant(key, kind, known, waiting) {
+  const last = waiting.findLast(
+    (change) => TURNS.has(change.kind) || (change.kind === kind && String(change.step) === key),
+  )
+  if (!last) return known
+  return last.kind === kind ? last.text : null
 }

@@ -1,4 +1,4 @@
-// What the view adds while the plan's editor is open: editing in the graph, its menu, its keys, and words about it.
+// What the view adds while the plan is edited: changes on their way to Python, editing in the graph, its menu and keys.
 
 import { AccessMenu } from "./access_menu.js"
 import { el, setText } from "./dom.js"
@@ -6,16 +6,19 @@ import { GraphEdit } from "./graph_edit.js"
 import { PlanChanges } from "./plan_changes.js"
 import { visible } from "./text.js"
 
-const HINT =
-  "✎ Drag ○ to a later step: it sees the output · drag a card: reorder · click a line: cut · keys: G access, Alt+↑/↓ order"
-const STALE = "✎ Drawn as it was before: correct the fault to edit here."
+const HINT = "Drag ○: grant · click line: cut"
+const KEYS =
+  "Drag ○ to a later step: it reads the output · drag a card: reorder · click a line: cut · keys: G access, Alt+↑/↓ order"
+const STALE = "Drawn as it was before the fault"
 const MENU_PX = 340
+const PAUSE_MS = 400
 
-// Streamlit may take the element away and put it back while somebody edits, however slowly: what was not sent and the
-// focus stay. `held` is what a person has brought the focus to and has not left since: the button of a step, {step}, or
-// an item of its menu, {step, item}, by their keys.
+// Streamlit may take the element away and put it back while somebody edits, however slowly: what was not sent, the step
+// that is open and the focus stay. `held` is what a person has brought the focus to and has not left since: the button
+// of a step, {step}, an item of its menu, {step, item}, or a field, {step, field, from, to}.
 let kept = null
 let held = null
+let opened = { runId: null, step: null }
 addEventListener("pointerdown", () => (held = null), { capture: true })
 
 // Notes in `held` what `of` returns for the element in `parent` that has the focus.
@@ -34,10 +37,12 @@ function changesOf(send) {
 }
 
 export class PlanEditing {
-  // `send` is given what Python shall hear.
-  constructor({ graph, twin, send }) {
-    Object.assign(this, { graph, twin })
+  // `fields` is the element that holds those of the chosen step. `send` is given what Python shall hear, `onChange` is
+  // called when something waits to be heard.
+  constructor({ graph, twin, fields, send, onChange }) {
+    Object.assign(this, { graph, twin, fields, onChange })
     this.active = false
+    this.typed = null
     this.changes = changesOf(send)
     this.edit = graph.editing = new GraphEdit(graph, {
       onChange: (change) => this.make(change),
@@ -54,21 +59,29 @@ export class PlanEditing {
     twin.onMove = (key, by) => this.move(key, by)
     hold(twin.element, ({ step }) => (step === undefined ? null : { step }))
     hold(this.menu.element, (item) => ({ step: this.menu.key, item }))
+    hold(fields, ({ field }) => (field === undefined ? null : { step: this.selected, field }))
     graph.element.append(this.edit.bar)
-    this.words = el("b", { role: "status" })
-    this.hint = el("span", { id: "edit-hint" })
-    this.element = el("p", { class: "edit-hint", hidden: true }, this.words, this.hint)
+    this.words = el("b", { class: "edit-note", role: "status" })
+    this.hint = el("span", { class: "edit-hint", id: "edit-hint", hidden: true })
   }
 
   destroy() {
+    this.flush()
+    const field = this.heldField()
+    if (field?.matches(":focus") && field.selectionStart !== null)
+      Object.assign(held, { from: field.selectionStart, to: field.selectionEnd })
     this.edit.destroy()
     this.changes.destroy()
   }
 
-  // `open`: whether the page's editor is open. `taken`, `said`: see `live_workflow` in component.py.
-  update({ run_id: runId, open, taken, said }) {
-    const active = open !== null
-    if ((this.active && !active) || runId !== this.changes.runId) this.changes.of(runId)
+  // `editor`: the page's open editor, or null. `taken`, `said`: see `live_workflow` in component.py.
+  update({ run_id: runId, editor, taken, said }) {
+    const active = editor !== null
+    if ((this.active && !active) || runId !== this.changes.runId) {
+      this.typed = null
+      clearTimeout(this.pause)
+      this.changes.of(runId)
+    }
     this.changes.taken(taken)
     if (active && !this.active) this.changes.tell(true)
     this.active = active
@@ -77,17 +90,27 @@ export class PlanEditing {
     this.said = said
   }
 
+  // All that Python has not made yet, with what is being typed.
+  get waiting() {
+    return this.typed ? [...this.changes.waiting, this.typed] : this.changes.waiting
+  }
+
   say(words) {
     setText(this.words, visible(words))
   }
 
-  show(model) {
+  // `selected`: the step whose fields are shown. It is shown again should the element be taken away and put back.
+  show(model, selected) {
     const { changes } = this
     // A plan that is drawn as it was before is not the one that would change.
     const active = this.active && !model.edited?.stale
     this.model = model
-    this.element.hidden = !this.active
+    this.selected = selected
+    if (this.active) opened = { runId: changes.runId, step: selected }
+    this.hint.hidden = !this.active
+    this.words.hidden = !this.active || !this.words.textContent
     setText(this.hint, model.edited?.stale ? STALE : HINT)
+    this.hint.title = KEYS
     this.twin.editing = active
     if (active) this.twin.element.setAttribute("aria-describedby", "edit-hint")
     else this.twin.element.removeAttribute("aria-describedby")
@@ -96,17 +119,48 @@ export class PlanEditing {
     this.bringFocus()
   }
 
+  // The step that was open before the element was taken away; null: none.
+  openedIn(runId) {
+    return opened.runId === runId ? opened.step : null
+  }
+
+  heldField() {
+    return held?.field ? this.fields.querySelector(`[data-field="${CSS.escape(held.field)}"]`) : null
+  }
+
   bringFocus() {
-    if (held === null || !this.edit.stepOf(held.step) || document.activeElement !== document.body) return
-    if (held.item) this.open(held.step, held.item)
+    if (held === null || document.activeElement !== document.body) return
+    const field = held.step === this.selected ? this.heldField() : null
+    if (field) {
+      field.focus({ preventScroll: true })
+      if (held.from !== undefined) field.setSelectionRange(held.from, held.to)
+    } else if (held.field || !this.edit.stepOf(held.step)) return
+    else if (held.item) this.open(held.step, held.item)
     else this.twin.focus(held.step)
   }
 
   make(change) {
+    this.flush()
     this.say("")
     this.changes.make(change)
-    this.show(this.model)
+    this.onChange()
+    if (this.model) this.show(this.model, this.selected)
     this.graph.repaint()
+  }
+
+  // A text counts as a change once its typing rests.
+  type(change) {
+    if (this.typed && (this.typed.step !== change.step || this.typed.kind !== change.kind)) this.flush()
+    this.typed = change
+    clearTimeout(this.pause)
+    this.pause = setTimeout(() => this.flush(), PAUSE_MS)
+  }
+
+  flush() {
+    clearTimeout(this.pause)
+    const { typed } = this
+    this.typed = null
+    if (typed) this.changes.make(typed)
   }
 
   open(key, at = null) {

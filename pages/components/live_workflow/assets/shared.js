@@ -30,7 +30,7 @@ async function show() {
     return { close() {} }
   }
   const view = new LiveWorkflow(parent, { connect, record: async () => recording, place })
-  const data = { run_id: finished.run.run_id, editable: false, go_on: null, open: null, edited: null, ended: true }
+  const data = { run_id: finished.run.run_id, editable: false, go_on: null, editor: null, edited: null, ended: true }
   view.update({ data, setStateValue() {}, setTriggerValue() {} })
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => view.restyle())
   addEventListener("hashchange", () => {

@@ -4,24 +4,23 @@ import { Approval } from "./approval.js"
 import { backFromDialog, isNewest } from "./back_from_dialog.js"
 import { Bar } from "./bar.js"
 import { PACKED } from "./base.js"
-import { bringFields } from "./bring_fields.js"
 import { el, setText } from "./dom.js"
-import { EDITOR, EditorKeys } from "./editor_keys.js"
+import { EDITING, EditorKeys } from "./editor_keys.js"
 import { pathKey } from "./format.js"
 import { Graph } from "./graph.js"
 import { Inspector } from "./inspector.js"
-import { FIELDS_MS, byKeyboard, leadInto, returnAfter } from "./keep_focus.js"
+import { DRAWN_MS, byKeyboard, returnAfter } from "./keep_focus.js"
 import { Lower } from "./lower.js"
 import { RunModel } from "./model.js"
 import { cancelledHere } from "./outcome.js"
 import { Panes } from "./panes.js"
 import { PlanEditing } from "./plan_editing.js"
+import { PlanList } from "./plan_list.js"
 import { Presenting } from "./presenting.js"
 import { Reader } from "./reader.js"
 import { Recorded } from "./recorded.js"
 import { Replay } from "./replay.js"
 import { RunSocket, runUrl } from "./socket.js"
-import { visible } from "./text.js"
 import { themeOf } from "./theme.js"
 import { Timeline } from "./timeline.js"
 import { Twin } from "./twin.js"
@@ -33,7 +32,7 @@ const MOST_TELLS = 2
 const TASK_FIELD = ".st-key-task-box textarea"
 const PAGE = '[data-testid="stMainBlockContainer"]'
 const SCROLLER = '[data-testid="stMain"]'
-// With an open editor the rest scrolls away instead of being squeezed.
+// With much above it the rest scrolls away instead of being squeezed.
 const MOST_ABOVE_PX = 170
 
 export class LiveWorkflow {
@@ -57,6 +56,8 @@ export class LiveWorkflow {
       recorded: this.recorded,
       approval: this.approval,
       onCancel: () => this.cancel(),
+      onChange: (change) => this.change(change),
+      onKept: (kind, name) => this.intend(kind, null, this.runId, name),
       onEdit: () => this.edit(this.selectedPath()),
       onSelect: (key) => this.select(key),
       onGoOn: () => this.intend("go-on"),
@@ -68,19 +69,23 @@ export class LiveWorkflow {
     })
     this.graph = new Graph({ onSelect: (key) => this.select(key) })
     this.twin = new Twin({ onSelect: (key) => this.select(key), onOpen: (key) => this.open(key) })
-    this.planEditing = new PlanEditing({
-      graph: this.graph,
-      twin: this.twin,
-      send: (changes) => this.setStateValue("changes", changes),
-    })
     this.panes = new Panes({ onSelect: (key) => this.select(key), onRead })
     this.timeline = new Timeline({ onSelect: (key) => this.select(key) })
     this.inspector = new Inspector({
       onRead,
-      onEdit: (path) => this.edit(path),
-      onAsk: (kind, path) => (kind === "again" ? this.ask(kind, path) : this.edit(path, kind)),
+      onChange: (change) => this.change(change),
+      onType: (change) => this.planEditing.type(change),
+      onEdit: (path, leads) => this.edit(path, leads),
+      onAsk: (kind, path) => this.ask(kind, path),
       onSelect: (key) => this.select(key),
       onFollow: () => this.followRun(),
+    })
+    this.planEditing = new PlanEditing({
+      graph: this.graph,
+      twin: this.twin,
+      fields: this.inspector.body,
+      send: (changes) => this.setStateValue("changes", changes),
+      onChange: () => this.queue(),
     })
     this.planButton = el("button", { type: "button", class: "quiet plan-button", onclick: () => this.select(null) })
     this.notice = el("div", { class: "notice-line", role: "alert", hidden: true })
@@ -89,29 +94,33 @@ export class LiveWorkflow {
     this.statuses = el("span", { class: "statuses" })
     this.granted = el("span", { class: "granted-key" }, "━ what the selected step may read")
     this.legend = el("div", { class: "legend", "aria-hidden": "true" }, this.statuses, this.granted)
-    this.fault = el("span", { class: "plan-fault bad", role: "status" })
-    const keys = el("span", { class: "keys", "aria-hidden": "true" }, "←/→ select · Enter open")
+    this.keys = el("span", { class: "keys", "aria-hidden": "true" }, "←/→ select · Enter open")
     const footer = el(
       "div",
       { class: "graph-footer" },
       this.planButton,
       this.legend,
-      this.fault,
+      this.planEditing.words,
       el("span", { class: "spring" }),
       this.twin.element,
-      keys,
+      this.keys,
+      this.planEditing.hint,
     )
     const map = el(
       "section",
       { class: "card map", "aria-label": "Workflow graph" },
-      this.planEditing.element,
       this.graph.element,
       this.empty,
       footer,
       this.planEditing.menu.element,
     )
     this.links = ["context", "rounds"].map((kind) => this.linkTo(kind))
-    this.lower = new Lower({ panes: this.panes, timeline: this.timeline, links: this.links, onRead })
+    const plan = new PlanList({
+      onChange: (change) => this.change(change),
+      onSelect: (key) => this.select(key),
+      onExport: () => this.ask("export"),
+    })
+    this.lower = new Lower({ panes: this.panes, plan, timeline: this.timeline, links: this.links, onRead })
     const main = el("div", { class: "main" }, map, this.lower.element)
     const stage = el("div", { class: "stage" }, main, el("div", { class: "side" }, this.inspector.element))
     this.root = el("div", { class: "live-workflow", "data-status": "opening" })
@@ -127,7 +136,7 @@ export class LiveWorkflow {
     this.watching = new ResizeObserver(() => this.measure())
     this.watching.observe(parent.host.closest(PAGE) ?? document.body)
     this.reset()
-    this.editorKeys = new EditorKeys({ onUndo: (kind) => this.planEditing.make({ kind }) })
+    this.editorKeys = new EditorKeys({ onKey: (kind) => this.change({ kind }) })
     this.timer = setInterval(() => this.tick(), TICK_MS)
   }
 
@@ -159,8 +168,9 @@ export class LiveWorkflow {
     // The run itself as the server tells it, and what is shown: that, or a moment of it that is played again.
     this.model = this.live = new RunModel()
     this.editedText = ""
-    this.fieldsOpen = []
-    this.chosenFields = null
+    this.editor = null
+    this.asked = ""
+    this.awaited = null
     this.selected = null
     this.following = true
     this.cancelling = false
@@ -179,16 +189,13 @@ export class LiveWorkflow {
     this.editable = data.editable
     this.goOn = data.go_on
     this.ways = data.ways
+    this.kept = data.kept
     this.drawnEnded = data.ended
     const recorded = data.run_id === null && data.edited === null ? (data.recorded ?? null) : null
     if (recorded === null) this.recorded.leave()
     if (data.run_id !== this.runId) this.openRun(data)
-    if (data.open !== null) this.replay.leave()
-    if (data.open === null && this.root.hasAttribute("data-editing"))
-      returnAfter(EDITOR, () => this.bar.stop(), document, FIELDS_MS)
-    this.root.toggleAttribute("data-editing", data.open !== null)
     this.takeEdited(data.edited)
-    this.takeOpen(data.open ?? [])
+    this.takeEditor(data.editor ?? null)
     if (recorded !== null) this.recorded.update(recorded)
     this.planEditing.update(data)
     this.restyle()
@@ -203,16 +210,56 @@ export class LiveWorkflow {
     this.model.edited = edited ?? null
   }
 
-  // Takes the steps of the editor whose fields are open, the last opened one last. Several may come at once, if the
-  // page draws two clicks as one; the last one is brought into view. A step that was chosen in the graph may have been
-  // open before, and moves when the others close.
-  takeOpen(numbers) {
-    const chosen = numbers.find((number) => number === this.chosenFields)
-    const opened = chosen ?? numbers.findLast((number) => !this.fieldsOpen.includes(number))
-    if (numbers.join() === this.fieldsOpen.join()) return
-    this.fieldsOpen = numbers
-    if (chosen !== undefined) this.chosenFields = null
-    if (opened !== undefined) bringFields(opened)
+  // Takes what the open editor of the plan holds, and keeps the choice of the step at what the person does.
+  takeEditor(editor) {
+    const before = this.editor
+    this.editor = editor
+    this.root.toggleAttribute("data-editing", editor !== null)
+    this.root.getRootNode().host.toggleAttribute(EDITING, editor !== null)
+    if ((editor === null) !== (before === null)) this.inspector.edits(editor !== null)
+    if (editor === null) {
+      // What had the focus is gone.
+      if (before !== null) returnAfter(`[${EDITING}]`, () => this.bar.stop(), document, DRAWN_MS)
+      return
+    }
+    this.replay.leave()
+    const chosen = this.chosenIn(editor, before)
+    if (chosen === undefined) return
+    this.following = false
+    this.selected = chosen
+  }
+
+  // Returns the step whose fields are shown from now on; undefined: as before.
+  chosenIn({ steps, show }, before) {
+    const there = (key) => steps.some((step) => step.key === key)
+    const asked = show.join()
+    if (asked !== this.asked) {
+      this.asked = asked
+      if (there(show.at(-1))) return show.at(-1)
+    }
+    if (before === null) {
+      const opened = this.planEditing.openedIn(this.runId)
+      if (this.leads) this.afterwards = () => this.inspector.field
+      this.leads = false
+      return there(opened) ? opened : there(this.selected) ? undefined : steps[0]?.key
+    }
+    const added = steps.find(({ key }) => !before.steps.some((step) => step.key === key))
+    if (added && this.awaited === "added") {
+      this.awaited = null
+      this.afterwards = () => this.inspector.field
+      return added.key
+    }
+    const gone = before.steps.findIndex(({ key }) => key === this.selected)
+    return gone < 0 || there(this.selected) ? undefined : steps[Math.min(gone, steps.length - 1)]?.key
+  }
+
+  get waiting() {
+    return this.planEditing.waiting
+  }
+
+  change(change) {
+    if (ADDS.has(change.kind)) this.awaited = "added"
+    this.planEditing.make(change)
   }
 
   // Called when a run was requested and has not begun yet, or a recorded one comes.
@@ -336,10 +383,6 @@ export class LiveWorkflow {
     this.graph.show(model, selected)
     this.timeline.show(model, selected)
     setText(this.statuses, model.edited ? editedLegend(model.edited) : legendText(model))
-    const fault = model.edited?.fault ?? ""
-    setText(this.fault, fault && `✕ ${visible(fault)}`)
-    this.fault.title = fault
-    this.legend.hidden = fault !== ""
     this.showFigures()
     this.empty.hidden = model.run === null || model.ordered().length > 0
     setText(this.empty, model.ended ? "No workflow came out of this run." : conductorDoing(model))
@@ -349,7 +392,9 @@ export class LiveWorkflow {
     this.planButton.setAttribute("aria-pressed", selected === null ? "true" : "false")
     // Beside these parts its row has the width that it keeps.
     this.twin.show(model, selected)
-    this.planEditing.show(model)
+    this.planEditing.show(model, this.selected)
+    this.legend.hidden = !this.planEditing.words.hidden
+    this.keys.hidden = this.editor !== null
     this.notice.hidden = this.unknown === null
     setText(this.notice, this.unknown ?? "")
     this.links[0].hidden = PACKED !== null || model.run === null || this.recorded.active
@@ -357,13 +402,16 @@ export class LiveWorkflow {
     for (const link of this.links) link.href = link.dataset.to + encodeURIComponent(this.runId ?? "")
     const status = this.recorded.active ? undefined : model.run?.status
     this.root.dataset.status = status ?? (this.opening ? "opening" : "none")
+    const { afterwards } = this
+    this.afterwards = null
+    afterwards?.()?.focus({ preventScroll: true })
   }
 
   // Updates what changes with every token or second.
   showFigures() {
     this.stale = false
     const outcome = this.bar.show(this.model, this)
-    this.lower.show(this.model, outcome, this.panes.isRead())
+    this.lower.show(this.model, outcome, this.panes.isRead(), this)
     this.replay.show()
     this.inspector.show(this.model, this.selected, this)
   }
@@ -382,13 +430,6 @@ export class LiveWorkflow {
     if (key === this.selected) return
     this.selected = key
     this.queue()
-    // While the page's editor is open, it opens the step that is chosen here.
-    if (key === null || !document.querySelector(EDITOR)) return
-    this.intend("edit", this.selectedPath())
-    const { number } = this.model.editedStep(key) ?? { number: Number(key) }
-    if (number === null) return
-    this.chosenFields = number
-    bringFields(number)
   }
 
   selectedPath() {
@@ -407,8 +448,8 @@ export class LiveWorkflow {
     this.queue()
   }
 
-  intend(kind, path = null, runId = this.runId) {
-    this.setTriggerValue("intent", { kind, path, run_id: runId })
+  intend(kind, path = null, runId = this.runId, name = "") {
+    this.setTriggerValue("intent", { kind, path, run_id: runId, name })
   }
 
   // Makes a link to another page about this run, which Streamlit opens without loading it anew.
@@ -428,11 +469,11 @@ export class LiveWorkflow {
     this.intend(kind, path)
   }
 
-  // Opens the page's editor; `kind` says what it begins with: "edit", "write" or "pin".
-  edit(path, kind = "edit") {
-    if (byKeyboard(this.root)) leadInto(EDITOR, fieldsOf(path?.[0], kind))
-    this.intend(kind, path)
-    whenThere(EDITOR, (editor) => editor.scrollIntoView({ block: "start", behavior: "smooth" }))
+  // Opens the editor of the plan at a step. `leads`: the focus goes into its fields.
+  edit(path, leads = byKeyboard(this.root)) {
+    this.leads = leads
+    if (path?.length === 1) this.select(pathKey(path))
+    this.intend("edit", path)
   }
 
   async cancel() {
@@ -450,22 +491,12 @@ export class LiveWorkflow {
   }
 }
 
+// Changes that bring another step.
+const ADDS = new Set(["add", "copy", "first"])
+
 const LINKS = {
   context: ["Who saw what in this run", "context?run="],
   rounds: ["Rounds beside each other", "compare?rounds="],
 }
 
 const fromServer = (runId, told) => new RunSocket(runId, told)
-
-// Returns where the fields of step `number` are, those first that `kind` of editing is about.
-function fieldsOf(number, kind) {
-  const given = `.st-key-output-of-${number} :is(textarea:enabled, [class*="-release"] button)`
-  return [...(kind === "edit" ? [] : [given]), `.st-key-edit-fields-${number} textarea`]
-}
-
-// Waits until the part that `selector` finds is there, because Python draws the editor at its own pace.
-function whenThere(selector, show, tries = 40) {
-  const found = document.querySelector(selector)
-  if (found) show(found)
-  else if (tries > 0) setTimeout(() => whenThere(selector, show, tries - 1), 75)
-}

@@ -38,11 +38,6 @@ def test_reset_can_be_undone() -> None:
     assert drafts.undo(back).workflow == edited.workflow
 
 
-def test_undo_shows_fields_anew() -> None:
-    edited = drafts.change(drafts.begin(CHAIN), 0, NEW)
-    assert drafts.undo(edited).generation > edited.generation
-
-
 ACTS = st.lists(
     st.tuples(st.sampled_from(["insert", "remove", "move", "change"]), st.integers(0, 9), st.integers(0, 9))
 )

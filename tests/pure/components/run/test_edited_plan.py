@@ -99,7 +99,7 @@ def test_a_plan_with_a_fault_is_drawn_as_it_last_could_be_read_and_says_so() -> 
     shown = drafts.last_readable(draft, faults)
     assert shown.workflow == good.workflow
     plan = edited_plan(draft, shown, None, [fault])
-    assert plan["fault"] == "Step 1 has an empty instruction. Drawn as it was before."
+    assert plan["stale"]
     (mended,) = (each for each in plan["steps"] if each["fate"] == "fault")
     assert (mended["key"], mended["instruction"], mended["words"]) == ("2", "check twice", fault.message)
 
@@ -110,7 +110,7 @@ def test_a_plan_that_is_too_long_is_drawn_all_the_same() -> None:
     shown = drafts.last_readable(draft, lambda workflow: [fault] if len(workflow.steps) > 3 else [])
     assert shown == draft
     plan = edited_plan(draft, shown, None, [fault])
-    assert plan["fault"] == fault.message
+    assert not plan["stale"]
     assert [each["fate"] for each in plan["steps"]] == [None, None, None, "fault"]
 
 

@@ -250,7 +250,7 @@ async def test_with_a_cap_the_first_run_of_each_is_alone(tmp_path: Path) -> None
 
 async def test_with_the_first_known_the_others_run_at_once(tmp_path: Path) -> None:
     # The first call is alone.
-    worker = ScriptedWorker("alpha", lambda messages: Reply(text="1", meets=8 if len(worker.calls) > 1 else 1))
+    worker = ScriptedWorker("alpha", lambda messages: Reply(text="1", meets=8 if len(worker.calls) > 1 else 0))
     many = [task(number) for number in range(20)]
     done, stopped = await evaluation(
         tmp_path, many, [alone("alpha")], worker, concurrency=8, spending=spent(Caps(max_tokens=10_000))

@@ -1,15 +1,17 @@
-"""What a person changes in the graph goes into the same draft as what is changed in the fields."""
+"""What a person changes in the fields, in the graph and by keys goes into one draft, in that order and once."""
 
 from hypothesis import given
 from hypothesis import strategies as st
 
+from conductor_core.run.actor import local_caller
 from conductor_core.workflow.model import Step, Workflow
 from conductor_core.workflow.validation import validate
 from pages.components.run import draft as drafts
-from pages.components.run import graph_changes
-from pages.components.run.graph_changes import NOTHING_APPLIED, Sent
+from pages.components.run import plan_changes
+from pages.components.run.plan_changes import NOTHING_APPLIED, AppliedChanges, Author, Sent
 
 AGENT = "solver"
+AUTHOR = Author(local_caller("page"), agent=AGENT)
 PLAN = Workflow(
     steps=(
         Step(instruction="a {question}", agent=AGENT),
@@ -21,7 +23,7 @@ PLAN = Workflow(
 
 def sent(*changes: dict[str, object], first: int = 1) -> Sent:
     numbered = [{"number": number, **change} for number, change in enumerate(changes, first)]
-    found = graph_changes.read({"page": "p", "run_id": "r", "changes": numbered})
+    found = plan_changes.read({"page": "p", "run_id": "r", "changes": numbered})
     assert found is not None
     return found
 
@@ -38,8 +40,12 @@ def move(step: int, to: int) -> dict[str, object]:
     return {"kind": "move", "step": step, "to": to}
 
 
+def apply(draft: drafts.Draft, changes: Sent, applied: AppliedChanges) -> tuple[drafts.Draft, AppliedChanges]:
+    return plan_changes.apply_changes(draft, changes, applied, AUTHOR)[:2]
+
+
 def made(*changes: dict[str, object]) -> drafts.Draft:
-    return graph_changes.apply_changes(drafts.begin(PLAN), sent(*changes), NOTHING_APPLIED)[0]
+    return apply(drafts.begin(PLAN), sent(*changes), NOTHING_APPLIED)[0]
 
 
 def lists(draft: drafts.Draft) -> list[object]:
@@ -61,8 +67,50 @@ def test_cutting_one_of_all_leaves_the_others() -> None:
     assert lists(made(cut(2, 0))) == [(), (0,), (1,)]
 
 
-def test_fields_show_what_was_changed_elsewhere() -> None:
-    assert made(cut(2, 0)).generation > drafts.begin(PLAN).generation
+def test_the_fields_of_a_step_are_changed_each_by_itself() -> None:
+    draft = made(
+        {"kind": "instruct", "step": 1, "text": "other {question}"},
+        {"kind": "assign", "step": 1, "agent": "checker"},
+        {"kind": "only", "step": 2},
+        {"kind": "all", "step": 1},
+    )
+    assert [step.instruction[0] for step in draft.workflow.steps] == ["a", "o", "c"]
+    assert draft.workflow.steps[1].agent == "checker"
+    assert lists(draft) == [(), "all", (0, 1)]
+    assert len(draft.past) == 4
+
+
+def test_only_these_leaves_out_what_a_step_cannot_read() -> None:
+    steps = (*PLAN.steps[:2], PLAN.steps[2].model_copy(update={"access_list": (2, 1, 1, 9)}))
+    draft, _ = apply(drafts.begin(Workflow(steps=steps)), sent({"kind": "only", "step": 2}), NOTHING_APPLIED)
+    assert lists(draft)[2] == (1,)
+
+
+def test_steps_are_added_copied_and_removed() -> None:
+    draft = made({"kind": "add", "step": 0}, {"kind": "copy", "step": 1}, {"kind": "remove", "step": 0})
+    assert draft.now.ids == (3, 1, 4, 2)
+    assert [step.agent for step in draft.workflow.steps] == [AGENT] * 4
+    first, _ = apply(drafts.begin(Workflow(steps=())), sent({"kind": "first"}), NOTHING_APPLIED)
+    assert first.workflow.steps[0].agent == AGENT
+
+
+def test_what_is_typed_before_the_plan_is_run_is_in_it_and_what_comes_after_is_not() -> None:
+    text: dict[str, object] = {"kind": "instruct", "step": 0, "text": "typed"}
+    changes = sent(text, {"kind": "start"}, {**text, "text": "too late"})
+    draft, applied, left = plan_changes.apply_changes(drafts.begin(PLAN), changes, NOTHING_APPLIED, AUTHOR)
+    assert (draft.workflow.steps[0].instruction, left) == ("typed", "start")
+    again = plan_changes.apply_changes(draft, changes, applied, AUTHOR)
+    assert again == (draft, applied, None), "it runs once, however often it is sent"
+
+
+def test_only_a_change_of_the_plan_opens_its_editor() -> None:
+    assert not NOTHING_APPLIED.brings_more(sent({"kind": "close"}))
+    assert NOTHING_APPLIED.brings_more(sent(cut(1, 0)))
+    assert not AppliedChanges({"p": 1}).brings_more(sent(cut(1, 0)))
+
+
+def test_an_output_is_given_only_to_the_step_of_a_run() -> None:
+    assert not made({"kind": "write", "step": 1, "text": "42"}, {"kind": "pin", "step": 1}).changed
 
 
 def test_only_earlier_steps_can_be_given() -> None:
@@ -71,11 +119,11 @@ def test_only_earlier_steps_can_be_given() -> None:
 
 
 def test_a_change_is_made_once_however_often_it_is_sent() -> None:
-    draft, applied = graph_changes.apply_changes(drafts.begin(PLAN), sent(cut(1, 0)), NOTHING_APPLIED)
+    draft, applied = apply(drafts.begin(PLAN), sent(cut(1, 0)), NOTHING_APPLIED)
     assert applied.as_data() == {"page": "p", "number": 1}
-    again, applied = graph_changes.apply_changes(drafts.undo(draft), sent(cut(1, 0)), applied)
+    again, applied = apply(drafts.undo(draft), sent(cut(1, 0)), applied)
     assert not again.changed
-    draft, applied = graph_changes.apply_changes(again, sent(cut(1, 0), move(2, 1)), applied)
+    draft, applied = apply(again, sent(cut(1, 0), move(2, 1)), applied)
     assert [step.instruction[0] for step in draft.workflow.steps] == ["a", "c", "b"]
     assert lists(draft) == [(), "all", (0,)]
     assert applied.as_data() == {"page": "p", "number": 2}
@@ -95,9 +143,9 @@ def test_a_step_that_is_shifted_by_key_counts_from_where_it_is_by_then() -> None
 
 
 def test_another_page_counts_from_one() -> None:
-    _, applied = graph_changes.apply_changes(drafts.begin(PLAN), sent(cut(1, 0)), NOTHING_APPLIED)
+    _, applied = apply(drafts.begin(PLAN), sent(cut(1, 0)), NOTHING_APPLIED)
     other = sent(cut(2, 1)).model_copy(update={"page": "q"})
-    draft, applied = graph_changes.apply_changes(drafts.begin(PLAN), other, applied)
+    draft, applied = apply(drafts.begin(PLAN), other, applied)
     assert lists(draft) == [(), (0,), (0,)]
     assert applied.numbers == {"p": 1, "q": 1}
 
@@ -105,7 +153,7 @@ def test_another_page_counts_from_one() -> None:
 def test_what_a_browser_should_not_send_is_no_change() -> None:
     change: dict[str, object] = {"number": 1, **cut(1, 0)}
     good: dict[str, object] = {"page": "p", "run_id": None, "changes": [change]}
-    assert graph_changes.read(good) is not None
+    assert plan_changes.read(good) is not None
     values: tuple[object, ...] = (
         None,
         [],
@@ -117,7 +165,7 @@ def test_what_a_browser_should_not_send_is_no_change() -> None:
         good | {"changes": [change] * 1000},
     )
     for value in values:
-        assert graph_changes.read(value) is None
+        assert plan_changes.read(value) is None
 
 
 CHANGES = st.lists(
@@ -138,7 +186,7 @@ def test_no_change_in_the_graph_makes_a_plan_faulty_and_each_can_be_undone(
         Step(instruction=f"{n} {{question}}", agent=AGENT, access_list=(n - 1,) if n else ()) for n in range(size)
     )
     begun = drafts.begin(Workflow(steps=steps))
-    draft, _ = graph_changes.apply_changes(begun, sent(*changes), NOTHING_APPLIED)
+    draft, _ = apply(begun, sent(*changes), NOTHING_APPLIED)
     assert validate(draft.workflow, [AGENT], max_steps=size).faults == ()
     for _ in draft.past:
         draft = drafts.undo(draft)
