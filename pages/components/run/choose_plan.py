@@ -332,7 +332,7 @@ def _run(traces: Sequence[RunTrace], run_ids: Sequence[str]) -> None:
     try:
         for run_id in run_ids:
             request = run_of(plans[run_id], door="page", seed=current().settings.seed)
-            begun.append(current().host.start(request))
+            begun.append(current().host.start(request, keys=mine()))
     except InspectorError as error:
         st.session_state[ERROR] = str(error)
     if len(run_ids) == 1 and begun:

@@ -337,7 +337,7 @@ def _begin(trace: RunTrace, again: Again, forecast: RepeatsForecast, max_usd: fl
     try:
         left = _left(trace, again, max_usd) or _asked_for(trace, again, forecast, max_usd)
         for request in left.requests:
-            started.append(current().host.start(request, left.cap))
+            started.append(current().host.start(request, left.cap, keys=mine()))
     except InspectorError as error:
         st.session_state[_ERROR] = str(error)
         if started:

@@ -27,6 +27,7 @@ from pages.components.app.widgets import fault_box
 from pages.components.run import gate_choice, policies, settings_kept
 from pages.components.run.policies import Policies
 from pages.components.run.settings_kept import Choice, Kept
+from pages.components.run.typed_keys import mine
 from pages.components.style.formats import inert, is_text, listed, plural
 
 _REF = "to-models"
@@ -63,19 +64,24 @@ _HUB_ID = re.compile(r"[\w.-]{1,96}/[\w.-]{1,96}", re.ASCII)
 T = TypeVar("T")
 
 
-def request(task: str, *, plan_only: bool) -> RunRequest:
-    """Returns the request for a run of ``task`` with what is chosen at this moment. Raises: PoolInvalid, BadInput."""
-    names = [spec.name for spec in read_specs(pool(), current().settings)]
+def request(task: str, *, plan_only: bool, answering: tuple[str, str] | None = None) -> RunRequest:
+    """Returns the request for a run of ``task`` with what is chosen at this moment.
+
+    ``answering``: Conductor and pool of this run alone, instead of the chosen ones. Raises: PoolInvalid, BadInput.
+    """
+    conductor_ref, pool_ref = answering or (conductor(), pool())
+    names = [spec.name for spec in read_specs(pool_ref, current().settings)]
+    out = () if pool_ref != pool() else excluded()
     chosen = chosen_policies()
     return RunRequest(
         task=task,
-        conductor=conductor(),
-        pool=pool(),
+        conductor=conductor_ref,
+        pool=pool_ref,
         limits=limits(),
         seed=current().settings.seed,
         door="page",
         plan_only=plan_only,
-        excluded=tuple(name for name in excluded() if name in names),
+        excluded=tuple(name for name in out if name in names),
         on_incomplete=chosen.on_incomplete,
         give_question=chosen.give_question,
         gates=tuple(map(read_gate, gates())),
@@ -283,7 +289,7 @@ def pool_name() -> str:
 def keys_set(specs: Sequence[WorkerSpec]) -> str:
     """Says how many of the workers that need a key have it, as ``0 of 7 keys``; empty if all have."""
     need = [spec for spec in specs if spec.api_key_env is not None]
-    without = sum(len(names) for names in missing_keys(need).values())
+    without = sum(len(names) for names in missing_keys(need, mine()).values())
     return f"{len(need) - without} of {plural(len(need), 'key')}" if without else ""
 
 
