@@ -22,8 +22,7 @@ from pages.components.app.widgets import fault_box
 from pages.components.compare.tree import tree_button
 from pages.components.history.notes import damage, notes
 from pages.components.live_workflow.component import Intent, Recorded, changes_of, intent_of, live_workflow
-from pages.components.models.workers import choose_for, real_workers_dialog
-from pages.components.run import graph_changes, new_plan, output_field, run_edits, settings, ways_out
+from pages.components.run import graph_changes, new_plan, output_field, run_edits, settings, ways_out, who_answers
 from pages.components.run.choose_plan import plan_choices
 from pages.components.run.draft import Draft
 from pages.components.run.editing import EDITING, Editing
@@ -56,7 +55,7 @@ def show() -> None:
     # What follows keeps its place on the page, and so its state, because this is one container whatever it holds.
     with st.container(gap="xsmall"):
         notes()
-        task_box(trace, tour_button)
+        asks = task_box(trace, tour_button)
         if trace is not None and fault is None:
             if message := st.session_state.pop(RERUN_ERROR, None):
                 fault_box(message)
@@ -67,7 +66,8 @@ def show() -> None:
             again_results(trace)
         if trace is None and fault is not None:
             damage(fault)
-    _workspace(trace, readable=fault is None, opened=run_id is not None)
+    if run_id is not None or not asks:
+        _workspace(trace, readable=fault is None, opened=run_id is not None)
     plans_dialog()
     if trace is not None and fault is not None:
         damage(fault)
@@ -139,7 +139,6 @@ def _workspace(trace: RunTrace | None, *, readable: bool, opened: bool) -> None:
     _apply_intent(trace, intent)
     if trace.ended and waits_for_end():
         st.rerun()
-    real_workers_dialog(trace.run_id, trace.task)
     again_dialog(trace)
 
 
@@ -199,7 +198,14 @@ def _before_drawing() -> None:
     """Does what must be done before the page is drawn."""
     _open_editor()
     intent = intent_of(LIVE)
-    if intent is not None and intent.kind.startswith("way-") and (trace := _read(intent.run_id or "")[0]) is not None:
+    if intent is None or not (intent.kind == "workers" or intent.kind.startswith("way-")):
+        return
+    if (trace := _read(intent.run_id or "")[0]) is None:
+        return
+    if intent.kind == "workers":
+        st.session_state[TASK] = trace.task
+        who_answers.ask_for(trace.task)
+    else:
         ways_out.take(trace, intent.kind)
 
 
@@ -243,7 +249,7 @@ def _apply_intent(trace: RunTrace, intent: Intent | None) -> None:
         page, name = PAGE_OF[intent.kind]
         st.switch_page(page, query_params={name: trace.run_id})
     if intent.kind == "workers":
-        choose_for(trace.run_id)
+        st.rerun()  # the page asks above who should answer
     elif intent.kind == "again" and intent.path:
         ask_again(trace, intent.path[0])
     elif intent.kind in ("edit", "write", "pin") and not _editable(trace):

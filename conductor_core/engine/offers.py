@@ -183,7 +183,9 @@ def providers(servers: Iterable[FoundServer] = ()) -> tuple[Provider, ...]:
     paper: dict[str, list[WorkerSpec]] = {}
     for spec in read_specs("paper"):
         paper.setdefault(str(spec.base_url), []).append(spec.model_copy(update={"api_key_env": TYPED_KEY}))
-    return (*locked, *(Provider(url, _title(specs[0]), tuple(specs)) for url, specs in paper.items()))
+    known = [Provider(url, _title(specs[0]), tuple(specs)) for url, specs in paper.items()]
+    order = list(_PROVIDERS.values())
+    return (*locked, *sorted(known, key=lambda provider: order.index(provider.title)))
 
 
 def from_typed_key(provider: Provider) -> Offer:

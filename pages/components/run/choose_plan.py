@@ -22,6 +22,7 @@ from pages.components.app import address, places
 from pages.components.app.access_log import viewed
 from pages.components.app.session import current
 from pages.components.run import task_box
+from pages.components.run.typed_keys import mine
 from pages.components.style.figures import agent_dot
 from pages.components.style.formats import inert, plural, run_status
 from storage import RunSummary

@@ -37,6 +37,7 @@ from conductor_core.workflow.model import CONDUCTOR_AGENT
 from pages.components.app import address
 from pages.components.app.access_log import viewed
 from pages.components.app.session import current
+from pages.components.run.typed_keys import mine
 from pages.components.style.figures import agent_dot
 from pages.components.style.formats import inert, numbers, plural, run_status, seconds
 

@@ -304,10 +304,12 @@ def close() -> None:
     st.session_state[_CLOSED] = st.session_state.get(_CLOSED, 0) + 1
 
 
-def expander(shown: PoolInfo | None = None) -> Sequence[WorkerSpec]:
+def expander(shown: PoolInfo | None = None, answering: str | None = None) -> Sequence[WorkerSpec]:
     """Draws the expander, whose label sums up the choices inside. Returns the pool's workers; none if it is faulty.
 
-    ``shown`` is the pool of the run on the page. If another is chosen, the label says that it is for the next run.
+    Args:
+        shown: the pool of the run on the page. If another is chosen, the label says that it is for the next run.
+        answering: who plans and answers the next run instead of the chosen ones; None: they do.
     """
     specs: Sequence[WorkerSpec] = ()
     fault = ""
@@ -319,7 +321,12 @@ def expander(shown: PoolInfo | None = None) -> Sequence[WorkerSpec]:
     key = f"settings-{st.session_state.get(_CLOSED, 0)}"
     at = st.container(key="settings")
     opened = bool(fault) or st.session_state.pop(_OPENED, False)
-    with at, st.expander(_label(specs, shown), icon=":material/tune:", expanded=opened, key=key):
+    with (
+        at,
+        st.expander(
+            inert(answering) if answering else _label(specs, shown), icon=":material/tune:", expanded=opened, key=key
+        ),
+    ):
         left, middle, right = st.columns([5, 5, 5], gap="large")
         with left:
             _choose_conductor()

@@ -113,7 +113,7 @@ export class Bar {
     const waits = this.approval.show(model, view.selected)
     const outcome = whatIsSaid(model, view, last)
     this.from = last ? pathKey(last.path) : null
-    this.showStatus(model, view)
+    this.showStatus(model, view, outcome)
     this.showFigures(model)
     this.showSaid(outcome, last, waits)
     this.showComing(model, last, outcome.kind === "quiet" && !waits && run !== null && !this.recorded.active)
@@ -134,7 +134,7 @@ export class Bar {
     this.element.prepend(this.lead, this.lines, this.aside)
   }
 
-  showStatus(model, { connection, cancelling, opening }) {
+  showStatus(model, { connection, cancelling, opening }, { workers }) {
     const { run } = model
     for (const part of this.aboutRun) part.hidden = run === null
     setText(this.link, { connecting: "connecting…", reconnecting: "connection lost, reconnecting…" }[connection] ?? "")
@@ -144,9 +144,10 @@ export class Bar {
       return setClass(this.status, "status idle")
     }
     const stops = cancelling && !model.ended
-    const { glyph, word } = stops ? { glyph: "■", word: "Cancelling" } : RUN_STATUS[run.status]
+    const unanswered = workers && run.status === "completed" ? { glyph: "◌", word: "Not answered" } : null
+    const { glyph, word } = stops ? { glyph: "■", word: "Cancelling" } : (unanswered ?? RUN_STATUS[run.status])
     setText(this.status, `${glyph} ${word}${progress(model)}`)
-    setClass(this.status, `status ${stops ? "cancelled" : run.status}`)
+    setClass(this.status, `status ${stops ? "cancelled" : unanswered ? "declined" : run.status}`)
     this.status.title = model.shape
   }
 
