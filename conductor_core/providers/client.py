@@ -523,7 +523,7 @@ class ModelClient:
         self.event_bytes = most_event_bytes or 2 * spec.max_output_bytes + 64 * 1024
         self._key_hint, self._size_hint = key_hint, size_hint
         self._limit_s = limit_s or spec.timeout_s
-        self._keys = keys
+        self.keys = keys
         # Without httpx2's client around it, whose redirects, cookies and sign-ins nobody uses here.
         self._transport: httpx2.AsyncBaseTransport | None = None
         self._extensions = {"timeout": _timeout(spec.timeout_s).as_dict()}
@@ -531,7 +531,7 @@ class ModelClient:
 
     def key(self) -> str | None:
         """Returns the key that the server wants, see ``read_key``. Raises: ServerFault."""
-        return read_key(self.spec, self.who, self._keys)
+        return read_key(self.spec, self.who, self.keys)
 
     @property
     def refusals(self) -> Refusals:

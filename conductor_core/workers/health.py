@@ -71,7 +71,7 @@ async def check_health(worker: Worker, within_s: float = _CHECK_S) -> Health:
     except TimeoutError:
         ok, detail = False, f"worker {spec.name}: no answer within {within_s:g} s"
     latency_ms = (time.perf_counter() - started_s) * 1000
-    return Health(ok=ok, latency_ms=latency_ms, detail=detail, key=key_state(spec), context=context)
+    return Health(ok=ok, latency_ms=latency_ms, detail=detail, key=key_state(spec, worker.client.keys), context=context)
 
 
 async def _ask_for_models(worker: HttpWorker) -> tuple[str, int | None]:
