@@ -50,12 +50,12 @@ def show() -> None:
         viewed([trace.run_id], "run page")
     if trace is not None and run_edits.restore(trace.run_id):
         st.session_state[EDITING] = trace.run_id
-    if run_id is None:
-        new_plan.editing()  # before the task box, whose text it may bring back after a reload
+    # Before the task box, whose text it may bring back after a reload.
+    own_plan = run_id is None and new_plan.editing() is not None
     # What follows keeps its place on the page, and so its state, because this is one container whatever it holds.
     with st.container(gap="xsmall"):
         notes()
-        asks = task_box(trace, tour_button)
+        asks = task_box(trace, tour_button, own_plan=own_plan)
         if trace is not None and fault is None:
             if message := st.session_state.pop(RERUN_ERROR, None):
                 fault_box(message)

@@ -34,10 +34,9 @@ from conductor_core.run.trace import RunTrace
 from conductor_core.settings import Settings
 from pages.components.app import places
 from pages.components.app.session import current
-from pages.components.run import policies
+from pages.components.run import policies, typed_keys
 from pages.components.run import settings as run_settings
 from pages.components.run.policies import Policies
-from pages.components.run.typed_keys import mine
 from pages.components.style.formats import inert, plural
 
 # Choices that an opened run brings.
@@ -190,7 +189,7 @@ def _begin_checks(conductor: str | None, specs: Sequence[WorkerSpec], task: str)
     """Asks in a thread, so that no page waits for a server. All pages of this process share the answer."""
     limits, size = run_settings.limits(), estimate_tokens(task)
     length = size // 1000 if size > _LONG_TASK else 0
-    keys = mine()
+    keys = typed_keys.mine()
     typed = keys if any(spec.api_key_env == TYPED_KEY for spec in specs) else None
     key = (conductor, tuple(spec.model_dump_json() for spec in specs), limits.max_usd, length, typed)
     with _lock:
@@ -211,7 +210,7 @@ def _line(used: Sequence[WorkerSpec], checks: Future[Preflight], unasked: str | 
             found = checks.result()
         except InspectorError as error:
             fault = str(error)
-    missing = missing_keys(used, mine())
+    missing = missing_keys(used, typed_keys.mine())
     with st.container(key="key-notice", horizontal=True, vertical_alignment="center", gap="small"):
         st.markdown(_words(used, missing, found, fault, unasked), width="stretch")
         if found is not None:

@@ -24,10 +24,9 @@ from pages.components.app import places
 from pages.components.app.security import browser_id
 from pages.components.app.session import current
 from pages.components.app.widgets import fault_box
-from pages.components.run import gate_choice, policies, settings_kept
+from pages.components.run import gate_choice, policies, settings_kept, typed_keys
 from pages.components.run.policies import Policies
 from pages.components.run.settings_kept import Choice, Kept
-from pages.components.run.typed_keys import mine
 from pages.components.style.formats import inert, is_text, listed, plural
 
 _REF = "to-models"
@@ -289,7 +288,7 @@ def pool_name() -> str:
 def keys_set(specs: Sequence[WorkerSpec]) -> str:
     """Says how many of the workers that need a key have it, as ``0 of 7 keys``; empty if all have."""
     need = [spec for spec in specs if spec.api_key_env is not None]
-    without = sum(len(names) for names in missing_keys(need, mine()).values())
+    without = sum(len(names) for names in missing_keys(need, typed_keys.mine()).values())
     return f"{len(need) - without} of {plural(len(need), 'key')}" if without else ""
 
 

@@ -24,7 +24,7 @@ from conductor_core.workflow.model import Workflow
 from pages.components.app import address
 from pages.components.app.session import current
 from pages.components.app.widgets import fault_box
-from pages.components.run import settings, who_answers
+from pages.components.run import settings, typed_keys, who_answers
 from pages.components.run.preflight import (
     apply_choices_of,
     may_be_asked,
@@ -33,7 +33,6 @@ from pages.components.run.preflight import (
     propose_larger_conductor,
 )
 from pages.components.run.settings import leads
-from pages.components.run.typed_keys import mine
 from pages.components.run.who_answers import Asking
 from pages.components.style.formats import inert, plural
 
@@ -56,7 +55,7 @@ def start(request: RunRequest) -> str:
         run_id = last[1]
         if run_id in current().host.active():
             return run_id
-    run_id = current().host.start(request, keys=mine())
+    run_id = current().host.start(request, keys=typed_keys.mine())
     st.session_state[_LAST] = (asked, run_id, now_s)
     return run_id
 
@@ -172,13 +171,15 @@ PLANS_HELP = "Start from a plan of your own, or have several written and choose"
 MOST_CHARACTERS = 20_000
 """A longer task is not put into the box: a browser takes minutes to lay out megabytes in a field."""
 _CHOSEN = "run-menu-chosen"  # how often something of the menu was chosen
+_OWN_PLAN = "task-own-plan"
 _FROM_RUN = "task-from-run"  # the run whose task was put into the box, and the box's text then
 
 
-def task_box(trace: RunTrace | None, beside: Callable[[RunTrace | None], None]) -> bool:
+def task_box(trace: RunTrace | None, beside: Callable[[RunTrace | None], None], *, own_plan: bool = False) -> bool:
     """Draws the card, and below it who could answer, if that is to be said first. Returns whether it is.
 
-    The start of a run puts its id into the address (``?run=``); the card shows a refusal.
+    The start of a run puts its id into the address (``?run=``); the card shows a refusal. Who writes an ``own_plan``
+    has chosen its workers and is not asked.
 
     ``beside`` draws beside the examples.
 
@@ -186,7 +187,10 @@ def task_box(trace: RunTrace | None, beside: Callable[[RunTrace | None], None]) 
     """
     _fill_task_of(trace)
     apply_choices_of(trace)
-    asking = who_answers.asking(st.session_state.get(TASK, ""), None if trace is None else trace.task)
+    st.session_state[_OWN_PLAN] = own_plan
+    asking = None
+    if not own_plan:
+        asking = who_answers.asking(st.session_state.get(TASK, ""), None if trace is None else trace.task)
     with st.container(border=True, key="task-box"):
         with st.container(horizontal=True, vertical_alignment="center", key="task-row", wrap=False, gap="xsmall"):
             st.text_area(
@@ -215,7 +219,7 @@ def task_box(trace: RunTrace | None, beside: Callable[[RunTrace | None], None]) 
         if asking is None:
             preflight_notice(specs, st.session_state.get(TASK, ""))
             propose_larger_conductor()
-    if who_answers.only_simulated():
+    if not own_plan and who_answers.only_simulated():
         with st.container(key="asks-while-typing"):
             st.html("<i></i>")  # typing.js finds it: a task is looked at as it is typed
     if asking is not None:
@@ -289,7 +293,7 @@ def _start(plan_only: bool) -> None:
         st.session_state[ERROR] = "There is no task yet: type one, or take an example."
         return
     try:
-        answering, can_begin = who_answers.take(task)
+        answering, can_begin = (None, True) if st.session_state.get(_OWN_PLAN) else who_answers.take(task)
     except InspectorError as error:
         st.session_state[ERROR] = str(error)
         return
@@ -335,7 +339,7 @@ def begin_plans(task: str, count: int, temperature: float | None) -> None:
         if leads(each.conductor):
             return
         for request in plans_requested(each, count, temperature=temperature):
-            begun.append(current().host.start(request, keys=mine()))
+            begun.append(current().host.start(request, keys=typed_keys.mine()))
         may_be_asked(each.conductor)
     except InspectorError as error:
         st.session_state[ERROR] = str(error)

@@ -23,8 +23,7 @@ from conductor_core.privacy.typed_keys import TypedKeys
 from conductor_core.settings import Settings
 from pages.components.app import places
 from pages.components.app.session import current
-from pages.components.run import preflight, settings
-from pages.components.run.typed_keys import mine
+from pages.components.run import preflight, settings, typed_keys
 from pages.components.style.formats import inert, plural
 
 CHOSEN = "who-answers"
@@ -268,7 +267,7 @@ def _cells(where: str, cost: str, time: str, state: str, *, chosen: bool = False
 def _ask(offer: Offer) -> None:
     """Asks one worker for its models in a thread, so that the page does not wait."""
     checks = st.session_state.setdefault(_CHECKS, {})
-    checks[offer.id] = _checking.submit(_checked, offer, current().settings, mine())
+    checks[offer.id] = _checking.submit(_checked, offer, current().settings, typed_keys.mine())
 
 
 def _checked(offer: Offer, program: Settings, keys: TypedKeys) -> Health:
@@ -291,13 +290,13 @@ def _provider(servers: Sequence[FoundServer]) -> Provider:
     wanted = st.session_state.get(PROVIDER)
     found = next((each for each in offered if each.base_url == wanted), offered[0])
     named: dict[str, tuple[FoundServer, ...]] = st.session_state.get(_LOCKED, {})
-    if not found.specs and mine().of(found.base_url) is not None:
+    if not found.specs and typed_keys.mine().of(found.base_url) is not None:
         return Provider(found.base_url, found.title, ready_workers(named.get(found.base_url, ())))
     return found
 
 
 def _has_key(offer: Offer) -> bool:
-    return bool(offer.specs) and mine().of(offer.specs[0].base_url) is not None
+    return bool(offer.specs) and typed_keys.mine().of(offer.specs[0].base_url) is not None
 
 
 def _key_field(now: Asking) -> None:
@@ -314,7 +313,7 @@ def _key_field(now: Asking) -> None:
             width=230,
             persist_state="session",
         )
-        if mine().of(provider.base_url) is None:
+        if typed_keys.mine().of(provider.base_url) is None:
             st.text_input(
                 "Key",
                 type="password",
@@ -345,7 +344,7 @@ def _take_key(provider: Provider) -> None:
     if not typed.strip():
         return
     try:
-        mine().put(provider.base_url, typed)
+        typed_keys.mine().put(provider.base_url, typed)
         if provider.host is None:
             _ask_locked(provider)
     except InspectorError as error:
@@ -355,16 +354,16 @@ def _take_key(provider: Provider) -> None:
 
 def _ask_locked(provider: Provider) -> None:
     """Asks this machine's servers once more, this one with its key. It is forgotten if the server refuses it."""
-    found = find_servers({}, current().settings, mine())
+    found = find_servers({}, current().settings, typed_keys.mine())
     models = tuple(server for server in found if server.base_url == provider.base_url and server.models)
     st.session_state[_LOCKED] = {**st.session_state.get(_LOCKED, {}), provider.base_url: models}
     if not models:
-        mine().forget(provider.base_url)
+        typed_keys.mine().forget(provider.base_url)
         st.session_state[KEY_FAULT] = f"{provider.title} refused that key, or names no models with it."
 
 
 def _forget(base_url: str) -> None:
-    mine().forget(base_url)
+    typed_keys.mine().forget(base_url)
     st.session_state.pop(_CHECKS, None)
     preflight.forget()
 
