@@ -21,8 +21,7 @@ from pages.components.app.widgets import fault_box
 from pages.components.compare.tree import tree_button
 from pages.components.history.notes import damage, notes
 from pages.components.live_workflow.component import Intent, Recorded, changes_of, intent_of, live_workflow
-from pages.components.models.workers import choose_for, real_workers_dialog
-from pages.components.run import new_plan, plan_changes, run_edits, settings, ways_out
+from pages.components.run import new_plan, plan_changes, run_edits, settings, ways_out, who_answers
 from pages.components.run.choose_plan import plan_choices
 from pages.components.run.draft import Draft
 from pages.components.run.editing import EDITING, Editing, applied
@@ -50,13 +49,12 @@ def show() -> None:
         viewed([trace.run_id], "run page")
     if trace is not None and run_edits.restore(trace.run_id):
         st.session_state[EDITING] = trace.run_id
-    if run_id is None:
-        new_plan.editing()  # before the task box, whose text it may bring back after a reload
+    # Before the task box, whose text it may bring back after a reload.
+    own_plan = run_id is None and new_plan.editing() is not None
     # What follows keeps its place on the page, and so its state, because this is one container whatever it holds.
     with st.container(gap="xsmall"):
         notes()
-        if stop is None:
-            task_box(trace, tour_button)
+        asks = stop is None and task_box(trace, tour_button, own_plan=own_plan)
         if trace is not None and fault is None:
             if message := st.session_state.pop(RERUN_ERROR, None):
                 fault_box(message)
@@ -70,7 +68,8 @@ def show() -> None:
                 tour_strip(stop, trace)  # in the task box's place
         if trace is None and fault is not None:
             damage(fault)
-    _workspace(trace, readable=fault is None, opened=run_id is not None)
+    if run_id is not None or not asks:
+        _workspace(trace, readable=fault is None, opened=run_id is not None)
     plans_dialog()
     if trace is not None and fault is not None:
         damage(fault)
@@ -131,7 +130,6 @@ def _workspace(trace: RunTrace | None, *, readable: bool, opened: bool) -> None:
     _apply_intent(trace, intent)
     if trace.ended and waits_for_end():
         st.rerun()
-    real_workers_dialog(trace.run_id, trace.task)
     again_dialog(trace)
 
 
@@ -208,6 +206,9 @@ def _before_drawing() -> None:
         _begin_to_edit(intent.run_id)
     elif intent.kind == "throw-edit":
         run_edits.throw_away(intent.run_id, intent.name)
+    elif intent.kind == "workers" and (trace := _read(intent.run_id)[0]) is not None:
+        st.session_state[TASK] = trace.task
+        who_answers.ask_for(trace.task)
     elif intent.kind.startswith("way-") and (trace := _read(intent.run_id)[0]) is not None:
         ways_out.take(trace, intent.kind)
 
@@ -243,7 +244,7 @@ def _apply_intent(trace: RunTrace, intent: Intent | None) -> None:
         page, name = PAGE_OF[intent.kind]
         st.switch_page(page, query_params={name: trace.run_id})
     if intent.kind == "workers":
-        choose_for(trace.run_id)
+        st.rerun()  # the page asks above who should answer
     elif intent.kind == "again" and intent.path:
         ask_again(trace, intent.path[0])
     elif intent.kind.startswith("way-"):

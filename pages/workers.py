@@ -12,7 +12,7 @@ from pages.components.app.session import current
 from pages.components.app.widgets import fault_box
 from pages.components.models import conductors
 from pages.components.models.workers import CHOSEN_POOL, found_servers, keys_and_small_models
-from pages.components.run import settings
+from pages.components.run import settings, typed_keys
 from pages.components.style.figures import agent_dot
 from pages.components.style.formats import inert
 
@@ -91,7 +91,7 @@ def _row(pool: str, spec: WorkerSpec, names: list[str]) -> None:
         asked = st.button(check, key=f"check-{spec.name}", icon=":material/network_check:", type="tertiary", help=check)
     if asked:
         with st.spinner("Asking the provider"):
-            _keep_health(pool, spec.name, check_worker(spec, current().settings))
+            _keep_health(pool, spec.name, check_worker(spec, current().settings, typed_keys.mine()))
         st.rerun()
     key = f"use:{pool}:{spec.name}"
     used = st.toggle(
@@ -125,7 +125,7 @@ def _state(pool: str, spec: WorkerSpec) -> None:
         conductors.say_health(health, health.detail)
     else:
         st.markdown(":material/check_circle: always there" if spec.simulated else conductors.NOT_CHECKED)
-    conductors.say_key(key_state(spec))
+    conductors.say_key(key_state(spec, typed_keys.mine()))
 
 
 show()

@@ -32,6 +32,7 @@ from conductor_core.inference.source import (
     own_folder,
 )
 from conductor_core.privacy.keys import environment_keys, holds_a_key, is_set
+from conductor_core.privacy.typed_keys import TYPED_KEY, TypedKeys
 from conductor_core.settings import Settings
 from conductor_core.workflow.model import Frozen
 
@@ -85,21 +86,23 @@ class ConductorOption(Frozen):
         return f"{self.api_key_env}: {'present' if is_set(self.api_key_env) else 'missing'}"
 
 
-def open_conductor(ref: str, settings: Settings) -> Conductor:
+def open_conductor(ref: str, settings: Settings, keys: TypedKeys | None = None) -> Conductor:
     """Returns the Conductor of that name. It loads, downloads and connects nothing yet.
+
+    ``keys``: those typed in this browser session.
 
     Raises: UnknownConductor, saying what to do.
     """
     ref = ref.strip()
     if ref == TINY:
         return LocalConductor(TINY, str(TINY_FOLDER), settings, read_config(TINY_FOLDER))
-    if (spec := on_a_server(ref, settings)) is not None:
-        return RemoteConductor(ref, spec, settings)
+    if (spec := on_a_server(ref, settings, keys)) is not None:
+        return RemoteConductor(ref, spec, settings, keys)
     named = find(ref, settings)
     return _local(ref, ref if named is None else named.model, settings, named)
 
 
-def on_a_server(ref: str, settings: Settings) -> ConductorSpec | None:
+def on_a_server(ref: str, settings: Settings, keys: TypedKeys | None = None) -> ConductorSpec | None:
     """Returns how to ask the Conductor of that name; None for one that runs here.
 
     Raises: UnknownConductor, ConductorsInvalid.
@@ -107,6 +110,8 @@ def on_a_server(ref: str, settings: Settings) -> ConductorSpec | None:
     if "://" in ref:
         base_url, model = _server_and_model(ref)
         variable = API_KEY_VARIABLE if is_set(API_KEY_VARIABLE) else None
+        if keys is not None and keys.of(base_url) is not None:
+            variable = TYPED_KEY
         return ConductorSpec(name=ref, model=model, base_url=base_url, api_key_env=variable)
     named = None if ref == TINY else find(ref, settings)
     return None if named is None or named.base_url is None else named

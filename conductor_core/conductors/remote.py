@@ -55,7 +55,8 @@ from conductor_core.errors import (
 )
 from conductor_core.privacy import masking
 from conductor_core.privacy.masking import one_line
-from conductor_core.providers.client import ModelClient, open_client, read_key
+from conductor_core.privacy.typed_keys import TypedKeys
+from conductor_core.providers.client import ModelClient, open_client
 from conductor_core.providers.errors import FaultKind, ServerFault
 from conductor_core.providers.openai import OpenAIDialect
 from conductor_core.settings import Settings
@@ -179,8 +180,8 @@ _MOST_NAME = 80
 class RemoteConductor:
     """Writes plans with a model of a server. Opens connections at the first ``write``."""
 
-    def __init__(self, name: str, spec: ConductorSpec, settings: Settings) -> None:
-        """``spec`` has a ``base_url``."""
+    def __init__(self, name: str, spec: ConductorSpec, settings: Settings, keys: TypedKeys | None = None) -> None:
+        """``spec`` has a ``base_url``. ``keys``: where a typed key is found."""
         self._name = name
         self._spec = spec
         self._base_url = spec.base_url or ""
@@ -198,6 +199,7 @@ class RemoteConductor:
             limit_s=spec.timeout_s or ANSWER_TIMEOUT_S,
             # One event may hold the whole answer, each character of it escaped, and all that is told of its tokens.
             most_event_bytes=6 * settings.plan_max_bytes + 65_536 + self._max_tokens * BYTES_PER_TOKEN,
+            keys=keys,
         )
         masking.remember("" if spec.api_key_env is None else os.environ.get(spec.api_key_env, "").strip())
 
@@ -276,7 +278,7 @@ class RemoteConductor:
     async def _identified(self) -> Server:
         """Asks the server what it is. Raises: ServerFault if nothing answers there."""
         client = self._client
-        key = read_key(client.spec, client.who)
+        key = client.key()
         headers = client.dialect.headers(key)
         async with open_client(client.spec) as prober:
             prober.headers.update(headers)

@@ -20,12 +20,20 @@ from typing import Any
 from conductor_core.chat.messages import Conductor, PlanRequest
 from conductor_core.engine.approvals import Stop, cancel, refusals
 from conductor_core.engine.budgets import CostCap
-from conductor_core.engine.pools import BUILT_IN_POOLS, Pool, open_pool, pool_file, reopen_pool
+from conductor_core.engine.pools import (
+    BUILT_IN_POOLS,
+    Pool,
+    open_pool,
+    pool_file,
+    reopen_pool,
+    require_typed_keys,
+)
 from conductor_core.engine.recorder import closing
 from conductor_core.engine.request import RunRecords, asks_conductor
 from conductor_core.engine.runner import CheckedRequest, Engine, Execution, check
 from conductor_core.errors import EventOutOfOrder, InspectorError, RunHasEnded, StoreError, UnknownRun
 from conductor_core.files import expand_path, is_file
+from conductor_core.privacy.typed_keys import TypedKeys
 from conductor_core.run.actor import THE_PROGRAM, Caller
 from conductor_core.run.commands import Cancel, Edit, SentCommand
 from conductor_core.run.events import EventSink
@@ -48,8 +56,11 @@ class Opened:
         self._conductors: dict[tuple[object, ...], asyncio.Task[Conductor]] = {}
         self._warming: dict[str, asyncio.Task[None]] = {}
 
-    def pool(self, ref: str | PoolInfo, seed: int) -> Pool:
-        """Returns an open pool. Opens a changed pool file anew; runs on the old pool go on."""
+    def pool(self, ref: str | PoolInfo, seed: int, keys: TypedKeys | None = None) -> Pool:
+        """Returns an open pool. Opens a changed pool file anew; runs on the old pool go on.
+
+        A pool whose keys were typed is opened for each browser session by itself.
+        """
         if isinstance(ref, PoolInfo):
             key: tuple[object, ...] = (ref.model_dump_json(), seed)
         else:
@@ -61,17 +72,24 @@ class Opened:
                     self._pools[key] = reopen_pool(ref, self._settings, seed=seed)
                 else:
                     self._pools[key] = open_pool(ref, self._settings, seed=seed)
-            return self._pools[key]
+            pool = self._pools[key]
+            if keys is None or not pool.asks_typed_keys:
+                return pool
+            if (*key, keys) not in self._pools:
+                self._pools[*key, keys] = pool.with_keys(keys, self._settings)
+            return self._pools[*key, keys]
 
-    def conductor(self, ref: str) -> Conductor:
+    def conductor(self, ref: str, keys: TypedKeys | None = None) -> Conductor:
         """Returns an open Conductor. Call it from any thread but the loop's. Raises: UnknownConductor."""
-        return asyncio.run_coroutine_threadsafe(self._conductor(ref), self._loop).result()
+        return asyncio.run_coroutine_threadsafe(self._conductor(ref, keys), self._loop).result()
 
-    async def _conductor(self, ref: str) -> Conductor:
+    async def _conductor(self, ref: str, keys: TypedKeys | None = None) -> Conductor:
         """Returns an open Conductor, opened off the loop: that may import a lot. Raises: UnknownConductor."""
-        key = (ref, *await asyncio.to_thread(self._conductors_files, ref))
+        if not keys or "://" not in ref:
+            keys = None
+        key = (ref, keys, *await asyncio.to_thread(self._conductors_files, ref))
         if key not in self._conductors:
-            self._conductors[key] = asyncio.create_task(asyncio.to_thread(self._open_conductor, ref))
+            self._conductors[key] = asyncio.create_task(asyncio.to_thread(self._open_conductor, ref, keys))
         try:
             return await asyncio.shield(self._conductors[key])
         except InspectorError:
@@ -87,11 +105,11 @@ class Opened:
             return [(file, file.stat().st_mtime_ns) for file in files if is_file(file)]
         return []
 
-    def _open_conductor(self, ref: str) -> Conductor:
+    def _open_conductor(self, ref: str, keys: TypedKeys | None) -> Conductor:
         # Imported when used: a run of a given workflow needs no Conductor.
         from conductor_core.conductors.catalogue import open_conductor
 
-        return open_conductor(ref, self._settings)
+        return open_conductor(ref, self._settings, keys)
 
     async def _warm_up(self, conductor_ref: str, pool_ref: str, after_s: float) -> None:
         await asyncio.sleep(after_s)
@@ -191,6 +209,7 @@ class EngineHost:
         self._opened = Opened(settings, self._loop)
         self._executions: dict[str, Execution] = {}
         self._own: set[str] = set()
+        self._keys: dict[str, TypedKeys] = {}
         self._kept: set[asyncio.Task[None]] = set()
         self._starting = 0
         self._none_starts = threading.Condition(self._lock)
@@ -199,19 +218,23 @@ class EngineHost:
         self._thread.start()
         self._watch = None if records is None else records.watch(self._pass_on)
 
-    def start(self, request: RunRequest, cap: CostCap | None = None) -> str:
+    def start(self, request: RunRequest, cap: CostCap | None = None, keys: TypedKeys | None = None) -> str:
         """Begins a run and returns its id as soon as ``run.created`` is durable.
 
         All this happens in the caller's thread. It does not wait for the loop, which may be busy with hundreds of runs.
 
         Args:
             cap: what this run and others with the same cap may spend together.
+            keys: those typed in the browser session that asks. The run has them here alone: its record names none.
 
         Raises: BadInput (a bad workflow, pool file or Conductor), UnknownRun or RunUnreadable (its parent) and
             StoreError; then there is no run.
         """
         with self._being_started():
-            self._write(self._checked(request, cap))
+            checked = self._checked(request, cap, keys)
+            if keys is not None and checked.pool.asks_typed_keys:
+                self._keys[request.run_id] = keys
+            self._write(checked)
         return request.run_id
 
     def queue(self, request: RunRequest) -> str:
@@ -246,6 +269,7 @@ class EngineHost:
         if self._records is None:
             raise UnknownRun(f"run {run_id} cannot be read here")
         trace, created = self._records.read(run_id), self._records.created(run_id)
+        keys = self._keys.get(run_id)
         if trace.status not in AT_REST:
             raise EventOutOfOrder(f"run {run_id} is {trace.status}: only a run that is queued or waits can be taken up")
         # The pool is recorded without the workers that are left out, and with its own settings.
@@ -259,12 +283,13 @@ class EngineHost:
         epoch_s = time.monotonic() - trace.last_at_ms / 1000
         commands = self._unanswered(run_id, trace.last_command)
         if trace.status == "queued":
-            return replace(self._checked(request), created=created, trace=trace, epoch_s=epoch_s), commands
+            return replace(self._checked(request, keys=keys), created=created, trace=trace, epoch_s=epoch_s), commands
+        require_typed_keys(created.pool.workers, keys)
         plans = [trace.root.workflow, *(sent.command.workflow for sent in commands if isinstance(sent.command, Edit))]
         conductor = None
         if request.conductor is not None and any(map(asks_conductor, plans)):
-            conductor = self._opened.conductor(request.conductor)
-        pool = self._opened.pool(created.pool, request.seed)
+            conductor = self._opened.conductor(request.conductor, keys)
+        pool = self._opened.pool(created.pool, request.seed, keys)
         earlier = self._engine.earlier(request)
         return CheckedRequest(request, conductor, pool, None, created, epoch_s, earlier, trace=trace), commands
 
@@ -316,9 +341,12 @@ class EngineHost:
         for run_id in self._records.sent_to_waiting():
             self._loop.call_soon_threadsafe(self._keep, self._carry_on(run_id))
 
-    def _checked(self, request: RunRequest, cap: CostCap | None = None) -> CheckedRequest:
-        pool = self._opened.pool(self._settings.pool if request.pool is None else request.pool, request.seed)
-        conductor = None if request.conductor is None else self._opened.conductor(request.conductor)
+    def _checked(
+        self, request: RunRequest, cap: CostCap | None = None, keys: TypedKeys | None = None
+    ) -> CheckedRequest:
+        pool = self._opened.pool(self._settings.pool if request.pool is None else request.pool, request.seed, keys)
+        require_typed_keys((spec for spec in pool.specs if spec.name not in request.excluded), keys)
+        conductor = None if request.conductor is None else self._opened.conductor(request.conductor, keys)
         self._engine.require_contents(request)
         return check(request, conductor, pool, self._engine.earlier(request), cap)
 
@@ -494,6 +522,7 @@ class EngineHost:
             result = self._results[run_id]
             if not waits:
                 self._own.discard(run_id)
+                self._keys.pop(run_id, None)
             if not self._awaited:
                 self._forget_in_time(run_id)
         if isinstance(outcome, RunTrace):

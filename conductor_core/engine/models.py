@@ -36,6 +36,7 @@ from conductor_core.inference.published import CONDUCTORS
 from conductor_core.inference.source import HUB_ID, cached_folder, cached_hub_ids, inspect_folder, own_folder
 from conductor_core.privacy import masking
 from conductor_core.privacy.keys import is_set
+from conductor_core.privacy.typed_keys import TypedKeys
 from conductor_core.providers.model_files import variable_fault
 from conductor_core.rehearsal import EXAMPLES, Example
 from conductor_core.run.values import Limits
@@ -384,11 +385,11 @@ def time_now(model: MachineModel, settings: Settings, notify: Notify) -> Pace:
 # Servers, and files of models.
 
 
-def check_worker(spec: WorkerSpec, settings: Settings) -> Health:
+def check_worker(spec: WorkerSpec, settings: Settings, keys: TypedKeys | None = None) -> Health:
     """Checks whether the provider of ``spec`` would answer: asks it for its models, which costs nothing."""
 
     async def check() -> Health:
-        worker = open_worker(spec, settings, settings.seed)
+        worker = open_worker(spec, settings, settings.seed, keys)
         try:
             return await check_health(worker)
         finally:
@@ -432,11 +433,14 @@ def discover_local_servers(settings: Settings) -> tuple[WorkerSpec, ...]:
     return asyncio.run(discovery.discover_local_servers(discovery.titles(settings.server_ports)))
 
 
-def find_servers(key_variables: Mapping[str, str], settings: Settings) -> tuple[FoundServer, ...]:
+def find_servers(
+    key_variables: Mapping[str, str], settings: Settings, keys: TypedKeys | None = None
+) -> tuple[FoundServer, ...]:
     """Returns the model servers on the settings' ports, including those that want a key.
 
     Args:
         key_variables: by base URL, the variable whose value is sent to that server as its key.
+        keys: those that were typed, each for its server.
 
     Raises: BadInput for a variable that does not look like a key's, or is not set; then no server is asked.
     """
@@ -446,7 +450,8 @@ def find_servers(key_variables: Mapping[str, str], settings: Settings) -> tuple[
         if not is_set(variable):
             raise BadInput(f"{variable} is not set where the inspector was started")
         masking.remember(os.environ[variable].strip())
-    return asyncio.run(discovery.find_servers(discovery.titles(settings.server_ports), key_variables=key_variables))
+    ports = discovery.titles(settings.server_ports)
+    return asyncio.run(discovery.find_servers(ports, key_variables=key_variables, keys=keys))
 
 
 def conductors_file_text(specs: Iterable[WorkerSpec]) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 from conductor_core.chat.messages import Message, OnIncomplete, Worker, WorkerSpec, images_in
 from conductor_core.errors import BadInput
 from conductor_core.files import expand_path, is_file, is_there
-from conductor_core.privacy.keys import is_set
+from conductor_core.privacy.typed_keys import GONE, TYPED_KEY, TypedKeys, has_key
 from conductor_core.providers.model_files import check_spec
 from conductor_core.run.values import PoolInfo
 from conductor_core.settings import Settings
@@ -72,6 +72,15 @@ class Pool:
             spec.model_copy(update={"params": {**spec.params, **params.get(spec.name, {})}}) for spec in self.specs
         )
         return reopen_pool(self.info.model_copy(update={"workers": specs}), settings, seed=self.seed)
+
+    @property
+    def asks_typed_keys(self) -> bool:
+        return any(spec.api_key_env == TYPED_KEY for spec in self.specs)
+
+    def with_keys(self, keys: TypedKeys | None, settings: Settings) -> "Pool":
+        """Opens the pool anew for runs of the browser session whose keys these are."""
+        workers = {spec.name: open_worker(spec, settings, self.seed, keys) for spec in self.specs}
+        return replace(self, workers=workers)
 
     async def aclose(self) -> None:
         for worker in self.workers.values():
@@ -171,15 +180,19 @@ def reopen_pool(info: PoolInfo, settings: Settings, *, seed: int | None = None) 
     )
 
 
-def open_worker(spec: WorkerSpec, settings: Settings, seed: int) -> Worker:
-    """Opens one worker of any provider. Connects to nothing yet. ``seed``: of a simulated worker."""
+def open_worker(spec: WorkerSpec, settings: Settings, seed: int, keys: TypedKeys | None = None) -> Worker:
+    """Opens one worker of any provider. Connects to nothing yet.
+
+    Args:
+        seed: of a simulated worker. keys: where a typed key is found.
+    """
     if spec.provider == "rehearsal":
         from conductor_core.rehearsal import open_rehearsal_worker
 
         return open_rehearsal_worker(spec, seed=seed, tokens_per_s=settings.rehearsal_tokens_per_s)
     from conductor_core.workers import pool
 
-    return pool.open_worker(spec, settings)
+    return pool.open_worker(spec, settings, keys)
 
 
 # Fallbacks.
@@ -238,18 +251,28 @@ def require_image_worker(given: ImagesGiven | None, specs: Sequence[WorkerSpec],
 # Keys.
 
 
-def missing_keys(specs: Iterable[WorkerSpec]) -> Mapping[str, tuple[str, ...]]:
-    """Returns the variables of keys that are not set, in the pool's order, each with the workers that need it."""
+def require_typed_keys(specs: Iterable[WorkerSpec], keys: TypedKeys | None) -> None:
+    """Raises: BadInput if the key of one of the workers was typed, in another browser session or another process."""
+    for spec in specs:
+        if spec.api_key_env == TYPED_KEY and not has_key(TYPED_KEY, spec.base_url, keys):
+            raise BadInput(f"worker {spec.name}: {GONE}")
+
+
+def missing_keys(specs: Iterable[WorkerSpec], keys: TypedKeys | None = None) -> Mapping[str, tuple[str, ...]]:
+    """Returns the variables of keys that are not set, in the pool's order, each with the workers that need it.
+
+    ``keys``: those that were typed in this browser session.
+    """
     missing: dict[str, tuple[str, ...]] = {}
     for spec in specs:
-        if spec.api_key_env is not None and not is_set(spec.api_key_env):
+        if spec.api_key_env is not None and not has_key(spec.api_key_env, spec.base_url, keys):
             missing[spec.api_key_env] = (*missing.get(spec.api_key_env, ()), spec.name)
     return missing
 
 
 def also_missing(agent: str, specs: Iterable[WorkerSpec]) -> str:
     """Returns a note on the other missing keys once the worker ``agent`` has failed for its own; empty: none."""
-    missing = missing_keys(specs)
+    missing = missing_keys(spec for spec in specs if spec.api_key_env != TYPED_KEY)
     if not any(agent in needed_by for needed_by in missing.values()):
         return ""
     others = [variable for variable, needed_by in missing.items() if agent not in needed_by]

@@ -14,7 +14,7 @@ from conductor_core.chat.usage import estimate_input_tokens, estimate_tokens
 from conductor_core.conductors.catalogue import listed_option, on_a_server, open_conductor
 from conductor_core.engine.pools import open_worker
 from conductor_core.errors import InspectorError
-from conductor_core.privacy.keys import is_set
+from conductor_core.privacy.typed_keys import TypedKeys, has_key
 from conductor_core.run.values import Limits
 from conductor_core.settings import Settings
 from conductor_core.workers.health import Health, check_health
@@ -99,44 +99,54 @@ class Preflight(Frozen):
 
 
 def preflight(
-    conductor_ref: str | None, specs: Sequence[WorkerSpec], limits: Limits, settings: Settings, task: str = ""
+    conductor_ref: str | None,
+    specs: Sequence[WorkerSpec],
+    limits: Limits,
+    settings: Settings,
+    task: str = "",
+    keys: TypedKeys | None = None,
 ) -> Preflight:
     """Runs the checks, for callers without an event loop.
 
     Args:
-        conductor_ref: None: none is needed. specs: the workers that may be used.
+        conductor_ref: None: none is needed. specs: the workers that may be used. keys: those typed in this session.
 
     Raises: BadInput for an unknown Conductor.
     """
-    return asyncio.run(run_checks(conductor_ref, specs, limits, settings, task))
+    return asyncio.run(run_checks(conductor_ref, specs, limits, settings, task, keys))
 
 
 async def run_checks(
-    conductor_ref: str | None, specs: Sequence[WorkerSpec], limits: Limits, settings: Settings, task: str = ""
+    conductor_ref: str | None,
+    specs: Sequence[WorkerSpec],
+    limits: Limits,
+    settings: Settings,
+    task: str = "",
+    keys: TypedKeys | None = None,
 ) -> Preflight:
     """Runs the checks, see ``preflight``."""
-    asked = [_worker(spec, settings, task) for spec in specs]
+    asked = [_worker(spec, settings, task, keys) for spec in specs]
     if conductor_ref is not None:
         plan = PlanRequest(
             task=task, agents=tuple(specs), max_steps=limits.max_steps, allow_recursion=limits.max_depth > 0
         )
-        asked.insert(0, _conductor(conductor_ref, settings, plan))
+        asked.insert(0, _conductor(conductor_ref, settings, plan, keys))
     return Preflight(parts=tuple(await asyncio.gather(*asked)), max_usd=limits.max_usd)
 
 
-async def _worker(spec: WorkerSpec, settings: Settings, task: str) -> Part:
+async def _worker(spec: WorkerSpec, settings: Settings, task: str, keys: TypedKeys | None) -> Part:
     priced = spec.price is not None
     try:
-        health = await _health(open_worker(spec, settings, settings.seed))
+        health = await _health(open_worker(spec, settings, settings.seed, keys))
     except InspectorError as error:
         return Part(role="worker", name=spec.name, ok=False, hopeless=True, detail=str(error), priced=priced)
-    part = _part("worker", spec, health, priced=priced)
+    part = _part("worker", spec, health, keys, priced=priced)
     tokens = estimate_tokens(task)
     return _fitting(part, f"worker {spec.name}: the task is about {tokens:,} tokens", tokens, health.context)
 
 
-async def _conductor(ref: str, settings: Settings, plan: PlanRequest) -> Part:
-    spec = await asyncio.to_thread(on_a_server, ref, settings)
+async def _conductor(ref: str, settings: Settings, plan: PlanRequest, keys: TypedKeys | None) -> Part:
+    spec = await asyncio.to_thread(on_a_server, ref, settings, keys)
     if spec is None:
         option = await asyncio.to_thread(listed_option, ref, settings)
         away = not option.downloaded
@@ -147,10 +157,10 @@ async def _conductor(ref: str, settings: Settings, plan: PlanRequest) -> Part:
     worker = WorkerSpec(
         name=ref[:80], provider="openai", model=spec.model, base_url=spec.base_url, api_key_env=spec.api_key_env
     )
-    health = await _health(open_worker(worker, settings, settings.seed))
+    health = await _health(open_worker(worker, settings, settings.seed, keys))
     detail = health.detail.replace(f"worker {worker.name}", f"Conductor {worker.name}")
     health = health.model_copy(update={"detail": detail})
-    part = _part("conductor", worker, health, priced=spec.usd_per_mtok is not None)
+    part = _part("conductor", worker, health, keys, priced=spec.usd_per_mtok is not None)
     known_context = min((size for size in (spec.context, health.context) if size is not None), default=None)
     return await asyncio.to_thread(_planning, part, ref, settings, plan, known_context)
 
@@ -175,12 +185,14 @@ async def _health(worker: Worker) -> Health:
         await worker.aclose()
 
 
-def _part(role: Literal["conductor", "worker"], spec: WorkerSpec, health: Health, *, priced: bool) -> Part:
+def _part(
+    role: Literal["conductor", "worker"], spec: WorkerSpec, health: Health, keys: TypedKeys | None, *, priced: bool
+) -> Part:
     return Part(
         role=role,
         name=spec.name,
         ok=health.ok,
-        hopeless=health.away or (spec.api_key_env is not None and not is_set(spec.api_key_env)),
+        hopeless=health.away or (spec.api_key_env is not None and not has_key(spec.api_key_env, spec.base_url, keys)),
         detail=health.detail,
         latency_ms=health.latency_ms,
         priced=priced,

@@ -38,6 +38,7 @@ from conductor_core.chat.usage import estimate_input_tokens
 from conductor_core.privacy import masking
 from conductor_core.privacy.keys import is_quoted
 from conductor_core.privacy.masking import Mask, MaskedText, one_line
+from conductor_core.privacy.typed_keys import GONE, TYPED_KEY, TypedKeys
 from conductor_core.providers.answer_text import AnswerText, Delta
 from conductor_core.providers.errors import (
     ErrorReply,
@@ -154,13 +155,18 @@ class Dialect(Protocol):
     def reader(self) -> Reader: ...
 
 
-def read_key(spec: WorkerSpec, who: str) -> str | None:
-    """Reads the key from the environment; None if none is needed. Masks it everywhere from now on.
+def read_key(spec: WorkerSpec, who: str, keys: TypedKeys | None = None) -> str | None:
+    """Reads the key from the environment, or a typed one from ``keys``; None if none is needed. Masks it from now on.
 
     Raises: ServerFault, with the variable's name, if the key is missing or cannot be sent. No message holds the key.
     """
     if spec.api_key_env is None:
         return None
+    if spec.api_key_env == TYPED_KEY:
+        typed = None if keys is None else keys.of(spec.base_url)
+        if typed is None:
+            raise ServerFault("key", f"{who}: {GONE}")
+        return typed
     key = os.environ.get(spec.api_key_env, "").strip()
     if not key:
         raise ServerFault("key", f"{who}: the environment variable {spec.api_key_env} is not set; put the key in it")
@@ -501,6 +507,7 @@ class ModelClient:
         size_hint: str = "raise max_output_bytes or lower max_tokens",
         limit_s: float | None = None,
         most_event_bytes: int | None = None,
+        keys: TypedKeys | None = None,
     ) -> None:
         """Connects to nothing yet.
 
@@ -509,16 +516,22 @@ class ModelClient:
             size_hint: what to do about an answer that is too large.
             limit_s: seconds for a whole answer; None: those after which silence ends it.
             most_event_bytes: the largest event to hold in memory; None: a whole answer, with its characters escaped.
+            keys: where a typed key is found.
         """
         self.spec, self.dialect, self.who = spec, dialect, who
         self.most_bytes = spec.max_output_bytes
         self.event_bytes = most_event_bytes or 2 * spec.max_output_bytes + 64 * 1024
         self._key_hint, self._size_hint = key_hint, size_hint
         self._limit_s = limit_s or spec.timeout_s
+        self.keys = keys
         # Without httpx2's client around it, whose redirects, cookies and sign-ins nobody uses here.
         self._transport: httpx2.AsyncBaseTransport | None = None
         self._extensions = {"timeout": _timeout(spec.timeout_s).as_dict()}
         self._headers: tuple[str | None, httpx2.Headers] | None = None  # of the key that was sent last
+
+    def key(self) -> str | None:
+        """Returns the key that the server wants, see ``read_key``. Raises: ServerFault."""
+        return read_key(self.spec, self.who, self.keys)
 
     @property
     def refusals(self) -> Refusals:
@@ -569,7 +582,7 @@ class ModelClient:
         Raises: ServerFault.
         """
         try:
-            key = read_key(self.spec, self.who)
+            key = self.key()
             tried: list[str] = []
             while True:
                 sent, departures = self.refusals.applied(body)
@@ -614,10 +627,12 @@ class ModelClient:
 
     def _headers_with(self, key: str | None) -> httpx2.Headers:
         """Returns what is sent beside the body. Made once a key: that takes as long as the rest of the request."""
-        if self._headers is None or self._headers[0] != key:
-            headers = {**_ASKED_FOR, **self.dialect.headers(key)}
-            self._headers = key, httpx2.Headers(headers, encoding="ascii")
-        return self._headers[1]
+        if self._headers is not None and self._headers[0] == key:
+            return self._headers[1]
+        headers = httpx2.Headers({**_ASKED_FOR, **self.dialect.headers(key)}, encoding="ascii")
+        if self.spec.api_key_env != TYPED_KEY:  # such a key is gone when its session ends
+            self._headers = key, headers
+        return headers
 
     @asynccontextmanager
     async def _post(self, body: Mapping[str, Any], key: str | None) -> AsyncGenerator[Exchange]:

@@ -57,13 +57,17 @@ class RehearsalWorker:
         return _Answerer(self._profile, self._seed, messages).drawn
 
     async def answer(self, messages: Sequence[Message]) -> AsyncIterator[Chunk]:
-        """Streams the answer at the worker's pace. Cancelling it between two words leaves nothing behind."""
-        pieces = writing.token_pieces(self.respond(messages))
+        """Streams the answer at the worker's pace. Cancelling it between two words leaves nothing behind.
+
+        That it cannot answer it says at once.
+        """
+        answerer = _Answerer(self._profile, self._seed, messages)
+        pieces = writing.token_pieces(answerer.text())
         limit = self._spec.params.get("max_tokens")
         cut = isinstance(limit, int) and 0 < limit < len(pieces)
         if cut:
             pieces = pieces[:limit]
-        if self._tokens_per_s > 0:
+        if self._tokens_per_s > 0 and answerer.manner != "receipt":
             async for piece in self._paced(pieces):
                 yield TextDelta(text=piece)
         else:
@@ -125,7 +129,7 @@ class _Answerer:
         view = self._view
         task, drawn = view.task, self.drawn
         if drawn.manner == "receipt":
-            return writing.receipt_text(view, self._profile.name, self._voice)
+            return writing.receipt_text(view)
         if drawn.manner == "nothing":
             return writing.nothing_text(view)
         if task is not None and drawn.manner in ("complete plan", "poor plan"):

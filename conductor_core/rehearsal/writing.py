@@ -189,14 +189,15 @@ def nothing_text(view: View) -> str:
     )
 
 
-_GIVES = re.compile(r"\banswer(?: is)?\s*[:=]\s*", re.IGNORECASE)
+CANNOT_ANSWER = "I am simulated and know the example tasks only"
+"""The page (``status.js``) knows by these words a step that did not answer."""
 
 
-def receipt_text(view: View, name: str, rng: Random) -> str:
-    """Says, outside the rehearsal world, that this is a simulation, and shows what was received; it gives no answer."""
+def receipt_text(view: View) -> str:
+    """Says in one line, outside the rehearsal world, that this worker is simulated; it gives no answer."""
     doing = {
         "plan": "plan this",
-        "verify": "check anything here",
+        "verify": "check this",
         "aggregate": "weigh these against each other",
         "write": "word an answer",
         "format": "put this into form",
@@ -204,56 +205,7 @@ def receipt_text(view: View, name: str, rng: Random) -> str:
         "compute": "compute this",
         "solve": "answer this",
     }[view.role]
-    opening = rng.choice(
-        (
-            f"I am a simulated worker ({name}) of the rehearsal pool. No language model stands behind me, so I "
-            f"cannot {doing}.",
-            f"This is a simulation: {name} knows only the rehearsal tasks and cannot {doing}.",
-        )
-    )
-    parts = [
-        f"{opening} What I can do is show exactly what reached me.",
-        f"Instruction, {_size(view.instruction)}:",
-        quote(view.instruction),
-    ]
-    if view.turns:
-        # On the wire, an output that the access list grants and a turn of the conversation before the task are alike.
-        parts.append(
-            f"Before it: {len(view.turns)} earlier answer{'s' if len(view.turns) > 1 else ''}, granted by the access "
-            "list or of the conversation before the task."
-        )
-        for place, turn in enumerate(view.turns, start=1):
-            # In view, not given: neither a grader nor a later worker may read it as this worker's own answer.
-            shown = _GIVES.sub("answer there, ", turn.output.replace("**", ""))
-            parts += [f"{place}. Answer, {_size(turn.output)}:", quote(shown, lines=2)]
-    else:
-        parts.append("Before it: nothing. I see no earlier answer.")
-    missing = {
-        "verify": "To check something I would need a solution and its question in view.",
-        "aggregate": "To combine answers I would need at least two of them in view.",
-        "write": "To state a result I would need one in view.",
-        "format": "To format a result I would need one in view.",
-    }.get(view.role, "A question of the rehearsal world is not among it.")
-    return "\n\n".join(
-        [*parts, f"{missing} Choose a pool of real workers for this task, or try one of the example tasks."]
-    )
-
-
-def quote(text: str, *, lines: int = 3, width: int = 160) -> str:
-    """Quotes the first lines of ``text`` in a fence that nothing inside can close, without control characters."""
-    kept = [line.rstrip() for line in text.splitlines() if line.strip()]
-    shown = [line if len(line) <= width else f"{line[: width - 1]}…" for line in kept[:lines]]
-    if len(kept) > lines:
-        more = len(kept) - lines
-        shown.append(f"… {more} more line{'s' if more > 1 else ''}")
-    inert = "".join(char if char in "\n\t" or char.isprintable() else "�" for char in "\n".join(shown)) or "(empty)"
-    longest = max((len(run) for run in re.findall(r"`+", inert)), default=0)
-    fence = "`" * max(3, longest + 1)
-    return f"{fence}text\n{inert}\n{fence}"
-
-
-def _size(text: str) -> str:
-    return f"{len(text)} characters, {token_count(text)} tokens"
+    return f"{CANNOT_ANSWER}: I cannot {doing}."
 
 
 def _tally(given: Sequence[Given], kind: AnswerKind | None) -> str:

@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import re
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -15,6 +16,7 @@ from conductor_core.chat.messages import WorkerSpec
 from conductor_core.chat.usage import is_count
 from conductor_core.privacy import masking
 from conductor_core.privacy.masking import plain
+from conductor_core.privacy.typed_keys import TYPED_KEY, TypedKeys
 from conductor_core.providers.model_files import check_name
 
 USUAL_PORTS: Mapping[int, str] = {
@@ -47,7 +49,7 @@ class FoundServer:
 
     ``title`` is the name that it gives, or the usual one of its port. ``models`` are those for chat; a server that
     wants a key first (``needs_key``) names none. ``api_key_env`` is the variable whose key it was sent.
-    ``parameters``: the number of each model's parameters, where the server tells.
+    ``parameters``: the number of each model's parameters, where the server tells. ``latency_ms``: until it answered.
     """
 
     base_url: str
@@ -56,6 +58,7 @@ class FoundServer:
     needs_key: bool = False
     api_key_env: str | None = None
     parameters: Mapping[str, int] = field(default_factory=dict)
+    latency_ms: float | None = None
 
 
 async def discover_local_servers(
@@ -71,11 +74,13 @@ async def find_servers(
     host: str = "127.0.0.1",
     timeout_s: float = _PROBE_S,
     key_variables: Mapping[str, str] = MappingProxyType({}),
+    keys: TypedKeys | None = None,
 ) -> tuple[FoundServer, ...]:
     """Asks every port at once for its models; what does not answer as a model server within ``timeout_s`` is not there.
 
     Args:
         key_variables: by base URL, the variable whose value that server is sent as its key.
+        keys: those that were typed, each for its server.
 
     Returns: in the order of the ports.
     """
@@ -83,7 +88,7 @@ async def find_servers(
     async with httpx2.AsyncClient(timeout=timeout_s, trust_env=False, follow_redirects=False) as client:
         urls = {f"http://{host}:{port}/v1": title for port, title in ports.items()}
         found = await asyncio.gather(
-            *[_ask(client, url, title, timeout_s, key_variables.get(url)) for url, title in urls.items()]
+            *[_ask(client, url, title, timeout_s, key_variables.get(url), keys) for url, title in urls.items()]
         )
     return tuple(server for server in found if server is not None)
 
@@ -125,14 +130,23 @@ def in_words(parameters: int) -> str:
 
 
 async def _ask(
-    client: httpx2.AsyncClient, base_url: str, title: str, timeout_s: float, variable: str | None
+    client: httpx2.AsyncClient,
+    base_url: str,
+    title: str,
+    timeout_s: float,
+    variable: str | None,
+    keys: TypedKeys | None,
 ) -> FoundServer | None:
     key = "" if variable is None else os.environ.get(variable, "").strip()
+    if keys is not None and (typed := keys.of(base_url)):
+        key, variable = typed, TYPED_KEY
+    began_s = time.perf_counter()
     headers = {"authorization": f"Bearer {key}"} if key else {}
     try:
         status, body = await _get(client, f"{base_url}/models", timeout_s, headers)
     except (httpx2.HTTPError, httpx2.InvalidURL, ValueError, TimeoutError):
         return None
+    latency_ms = (time.perf_counter() - began_s) * 1000
     if status in (401, 403):
         return FoundServer(base_url, title, needs_key=True)
     listed = read_models(body) if status == 200 else None
@@ -143,7 +157,8 @@ async def _ask(
     parameters = _reported_parameters(body)
     if owner == "Ollama" and not parameters:
         parameters = await _parameters_of_ollama(client, base_url, timeout_s)
-    return FoundServer(base_url, owner, tuple(models), api_key_env=variable if key else None, parameters=parameters)
+    sent = variable if key else None
+    return FoundServer(base_url, owner, tuple(models), api_key_env=sent, parameters=parameters, latency_ms=latency_ms)
 
 
 async def _get(

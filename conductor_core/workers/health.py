@@ -9,9 +9,9 @@ from conductor_core.chat.messages import Worker, WorkerSpec
 from conductor_core.errors import WorkerError, WorkerModelUnknown, WorkerRefused
 from conductor_core.inference.source import HUB_ID, context_of, local_folder, not_here
 from conductor_core.privacy import masking
-from conductor_core.privacy.keys import is_set
 from conductor_core.privacy.masking import one_line
-from conductor_core.providers.client import ModelClient, open_client, read_key
+from conductor_core.privacy.typed_keys import TypedKeys, has_key
+from conductor_core.providers.client import ModelClient, open_client
 from conductor_core.providers.errors import ServerFault, read_error_reply
 from conductor_core.workers.discovery import read_context, read_models
 from conductor_core.workers.http import HttpWorker, error_of
@@ -37,11 +37,11 @@ class Health(Frozen):
     away: bool = False
 
 
-def key_state(spec: WorkerSpec) -> str | None:
+def key_state(spec: WorkerSpec, keys: TypedKeys | None = None) -> str | None:
     """``NAME: present`` or ``NAME: missing``; None for a worker that needs no key."""
     if spec.api_key_env is None:
         return None
-    return f"{spec.api_key_env}: {'present' if is_set(spec.api_key_env) else 'missing'}"
+    return f"{spec.api_key_env}: {'present' if has_key(spec.api_key_env, spec.base_url, keys) else 'missing'}"
 
 
 async def check_health(worker: Worker, within_s: float = _CHECK_S) -> Health:
@@ -71,7 +71,7 @@ async def check_health(worker: Worker, within_s: float = _CHECK_S) -> Health:
     except TimeoutError:
         ok, detail = False, f"worker {spec.name}: no answer within {within_s:g} s"
     latency_ms = (time.perf_counter() - started_s) * 1000
-    return Health(ok=ok, latency_ms=latency_ms, detail=detail, key=key_state(spec), context=context)
+    return Health(ok=ok, latency_ms=latency_ms, detail=detail, key=key_state(spec, worker.client.keys), context=context)
 
 
 async def _ask_for_models(worker: HttpWorker) -> tuple[str, int | None]:
@@ -87,7 +87,7 @@ async def _ask_for_models(worker: HttpWorker) -> tuple[str, int | None]:
 
 async def _models_of(client: ModelClient) -> tuple[str, int | None]:
     spec, dialect = client.spec, client.dialect
-    key = read_key(spec, client.who)
+    key = client.key()
     url = httpx2.URL(dialect.models_url(spec))
     body = bytearray()
     try:

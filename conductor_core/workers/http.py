@@ -23,6 +23,7 @@ from conductor_core.errors import (
     WorkerUnpaid,
     WorkerUnreachable,
 )
+from conductor_core.privacy.typed_keys import TYPED_KEY, TypedKeys
 from conductor_core.providers.client import Dialect, ModelClient
 from conductor_core.providers.errors import FaultKind, ServerFault
 
@@ -59,22 +60,24 @@ def error_of(fault: ServerFault) -> WorkerError:
     return error
 
 
-def client_of(spec: WorkerSpec, dialect: Dialect) -> ModelClient:
+def client_of(spec: WorkerSpec, dialect: Dialect, keys: TypedKeys | None = None) -> ModelClient:
     """Returns the client that asks the worker of ``spec``."""
     if spec.api_key_env is None:
         hint = "name the variable that holds its key as api_key_env in the pool file"
+    elif spec.api_key_env == TYPED_KEY:
+        hint = "type its key again on the Run page"
     else:
         hint = f"check the key in {spec.api_key_env}"
-    return ModelClient(spec, dialect, f"worker {spec.name}", key_hint=hint)
+    return ModelClient(spec, dialect, f"worker {spec.name}", key_hint=hint, keys=keys)
 
 
 class HttpWorker:
     """Answers steps through one provider. Its connections belong to the event loop that first used it."""
 
-    def __init__(self, spec: WorkerSpec, dialect: Dialect) -> None:
+    def __init__(self, spec: WorkerSpec, dialect: Dialect, keys: TypedKeys | None = None) -> None:
         self._spec = spec
         self._dialect = dialect
-        self._client = client_of(spec, dialect)
+        self._client = client_of(spec, dialect, keys)
 
     @property
     def spec(self) -> WorkerSpec:

@@ -8,8 +8,8 @@ import pytest
 from huggingface_hub import constants
 from streamlit.testing.v1 import AppTest
 
-from conductor_core.chat.messages import WorkerSpec
 from conductor_core.engine import models as core
+from conductor_core.engine.models import FoundServer
 from conductor_core.inference.downloads import Download
 from conductor_core.settings import Settings
 from pages.components.app.session import Session
@@ -82,7 +82,7 @@ def test_a_run_with_a_kept_choice_that_is_gone_leads_there_too_and_does_not_begi
     visit: Visit, session: Session
 ) -> None:
     app = visit("run", state={settings.CONDUCTOR: REF})
-    app.text_area("task").set_value("What is 6 x 7?")
+    app.text_area("task").set_value("What is the chemical symbol of tungsten?")
     app.button("run").click().run()
     assert app.query_params["model"] == REF
     assert not session.store.was_used()
@@ -107,8 +107,8 @@ def test_a_model_is_used_and_deleted_after_a_question(visit: Visit, cache: Path)
 
 def test_a_servers_models_are_ready_and_hostile_names_do_nothing(visit: Visit, monkeypatch: pytest.MonkeyPatch) -> None:
     bad = "<img src=x onerror=alert(1)>"
-    spec = WorkerSpec(name="m", provider="openai", model=bad, base_url="http://127.0.0.1:9/v1")
-    monkeypatch.setattr(preflight, "_found", lambda _settings: (spec,))
+    server = FoundServer("http://127.0.0.1:9/v1", "Ollama", (bad,))
+    monkeypatch.setattr(preflight, "_found", lambda _settings: (server,))
     app = visit("models")
     rows = [each.proto.body for each in app.get("html")]
     assert any("&lt;img" in row and "✓ ready" in row for row in rows)

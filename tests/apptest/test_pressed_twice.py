@@ -6,10 +6,10 @@ from collections.abc import Callable
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from conductor_core.rehearsal import EXAMPLES
 from conductor_core.run.request import RunRequest
 from pages.components.app.session import Session
 from pages.components.run import task_box
-from tests.apptest.conftest import TASK
 
 Visit = Callable[..., AppTest]
 
@@ -21,13 +21,13 @@ def test_run_that_is_pressed_twice_begins_one_run(
     monkeypatch.setattr(session.host, "active", lambda: set(begun[-1:]))
     start = session.host.start
 
-    def counted(request: RunRequest) -> str:
-        begun.append(start(request))
+    def counted(request: RunRequest, **how: object) -> str:
+        begun.append(start(request, **how))  # type: ignore[arg-type]
         return begun[-1]
 
     monkeypatch.setattr(session.host, "start", counted)
     app = visit()
-    app.text_area("task").set_value(TASK)
+    app.text_area("task").set_value(EXAMPLES[0].task)
     app.button("run").click().run()
     app.button("run").click().run()
     assert app.query_params["run"] == begun[0]

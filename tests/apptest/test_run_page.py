@@ -21,6 +21,7 @@ from pages.components.run import settings as run_settings
 from tests.support.damaging import doctor
 
 Visit = Callable[..., AppTest]
+KNOWN_TASK = "What is the chemical symbol of tungsten?"  # to the simulated workers
 Retell = Callable[..., RunTrace]
 GoOn = Callable[[AppTest, RunTrace], str | None]
 
@@ -151,13 +152,13 @@ def test_limits_and_workers_left_out_are_those_of_the_run(
 ) -> None:
     started: list[RunRequest] = []
 
-    def start(request: RunRequest) -> str:
+    def start(request: RunRequest, **_: object) -> str:
         started.append(request)
         raise StoreFull("no space left for the database")
 
     monkeypatch.setattr(session.host, "start", start)
     app = visit()
-    app.text_area("task").set_value("a task")
+    app.text_area("task").set_value(KNOWN_TASK)
     app.number_input(run_settings.MAX_STEPS).set_value(3)
     app.number_input(run_settings.MAX_TOKENS).set_value(5000)
     app.multiselect("excluded:rehearsal").set_value(["coder"])
@@ -165,7 +166,7 @@ def test_limits_and_workers_left_out_are_those_of_the_run(
     (request,) = started
     assert (request.limits.max_steps, request.limits.max_tokens) == (3, 5000)
     assert request.excluded == ("coder",)
-    assert (request.conductor, request.pool, request.task) == ("tiny", "rehearsal", "a task")
+    assert (request.conductor, request.pool, request.task) == ("tiny", "rehearsal", KNOWN_TASK)
 
 
 def chip(app: AppTest) -> str:
@@ -181,13 +182,13 @@ def test_workers_left_out_stay_out_after_a_reload_and_the_chip_and_the_request_s
     assert reloaded.multiselect("excluded:rehearsal").value == ["coder", "writer"]
     started: list[RunRequest] = []
 
-    def start(request: RunRequest, *_: object) -> str:
+    def start(request: RunRequest, **_: object) -> str:
         started.append(request)
         raise StoreFull("no space left for the database")
 
     with monkeypatch.context() as patched:
         patched.setattr(session.host, "start", start)
-        reloaded.text_area("task").set_value("a task")
+        reloaded.text_area("task").set_value(KNOWN_TASK)
         reloaded.button("run").click().run()
     assert [request.excluded for request in started] == [("coder", "writer")]
     reloaded.multiselect("excluded:rehearsal").set_value([]).run()
@@ -244,15 +245,15 @@ def test_kept_choices_that_cannot_be_read_are_one_line_and_the_settings_hold(vis
 def test_a_full_disk_at_the_start_is_one_line_and_the_task_stays(
     visit: Visit, session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def start(*_: object) -> str:
+    def start(*_: object, **__: object) -> str:
         raise StoreFull("no space left for the database")
 
     monkeypatch.setattr(session.host, "start", start)
     app = visit()
-    app.text_area("task").set_value("a long thought")
+    app.text_area("task").set_value(KNOWN_TASK)
     app.button("run").click().run()
     assert [error.value for error in app.error] == ["no space left for the database"]
-    assert app.text_area("task").value == "a long thought"
+    assert app.text_area("task").value == KNOWN_TASK
     assert "run" not in app.query_params
 
 
@@ -468,7 +469,7 @@ def test_how_a_run_goes_is_chosen_for_it(visit: Visit, session: Session) -> None
     app = visit()
     app.selectbox("on-incomplete").set_value("stop").run()
     app.selectbox("give-question").set_value(True).run()
-    app.text_area("task").set_value("Which?").run()
+    app.text_area("task").set_value(KNOWN_TASK).run()
     app.button("run").click().run()
     trace = session.host.wait(app.query_params["run"], 30)
     assert (trace.on_incomplete, trace.give_question) == ("stop", True)

@@ -22,6 +22,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from conductor_core.chat.messages import IMAGE_TYPES
+from conductor_core.engine.offers import simulated_know
 from conductor_core.errors import BadInput, ContentMissing, RunHasEnded, StoreError, UnknownRun
 from conductor_core.run.actor import local_caller
 from conductor_core.run.commands import MOST_NOTE, Approve, Deny, note_for_record
@@ -275,6 +276,22 @@ async def count_waiting(_request: Request) -> Response:
     return JSONResponse({"runs": found.statuses.get("waiting", 0)}, headers={"cache-control": "no-store"})
 
 
+class _Typed(BaseModel):
+    """A task as it is being typed."""
+
+    task: str
+
+
+async def known_task(request: Request) -> Response:
+    """Tells whether the simulated workers know a task: ``{"known": true}``. Nothing of it is kept."""
+    try:
+        typed = await sent(request, _Typed)
+    except ValidationError:
+        return refused(400, "this is not a task")
+    known = await asyncio.to_thread(simulated_know, typed.task)
+    return JSONResponse({"known": known}, headers={"cache-control": "no-store"})
+
+
 async def content(request: Request) -> Response:
     """Returns an image by its digest: 404 if it is not kept, 503 if the database cannot be read."""
     sha256 = request.path_params["sha256"]
@@ -320,6 +337,7 @@ ROUTES: list[BaseRoute] = [
     Route("/api/runs/{run_id}/cancel", cancel_run, methods=["POST"]),
     *(Route(f"/api/runs/{{run_id}}/{decision}", decide, methods=["POST"]) for decision in ("approve", "deny")),
     Route("/api/waiting", count_waiting),
+    Route("/api/known-task", known_task, methods=["POST"]),
     Route("/api/contents/{sha256}", content),
     Route("/api/plotly.js", plotly_js),
     Route("/api/plotly-whole.js", whole_plotly_js),

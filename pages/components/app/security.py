@@ -73,7 +73,7 @@ SHEETS = (
     ROOMS / "models" / "models.css",
 )
 _BACKEND = b'<script>window.__streamlit = { BACKEND_BASE_URL: new URL(".", location.href).href }</script>\n    '
-SCRIPTS = (ROOMS / "app" / "waiting.js", ROOMS / "app" / "image_drop.js")
+SCRIPTS = (ROOMS / "app" / "waiting.js", ROOMS / "app" / "image_drop.js", ROOMS / "app" / "typing.js")
 _FIRST_MODULE = b'<script type="module"'
 _BODY_END = b"</body>"
 

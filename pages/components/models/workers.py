@@ -1,11 +1,11 @@
-"""From simulated to real workers: what this machine offers, best first, each one click away.
+"""Real workers that this machine offers on the Workers page, each one click away.
 
-The Run page shows it where a simulated worker could not answer, and the Workers page always. Servers on this machine
-serve as the pool or as the Conductor. Some need a key first.
+Servers on this machine serve as the pool or as the Conductor. Some need a key first. The Run page asks by itself who
+should answer a task (``run.who_answers``).
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from html import escape
 from typing import Literal
 
@@ -15,7 +15,6 @@ from conductor_core.chat.messages import WorkerSpec
 from conductor_core.engine import real_workers as core
 from conductor_core.engine.models import (
     FoundServer,
-    discover_local_servers,
     find_servers,
     pool_file_text,
     ready_workers,
@@ -23,65 +22,20 @@ from conductor_core.engine.models import (
 from conductor_core.engine.real_workers import SmallModel, save_conductors, save_pool
 from conductor_core.errors import InspectorError
 from pages.components.app.session import current
-from pages.components.run import settings, task_box
+from pages.components.run import settings
 from pages.components.style.formats import inert, listed, plural
 
 ERROR, STARTED = "real-workers-error", "real-workers-started"
-CHOOSING = "real-workers-for"
-LOCAL_POOL, KEYED_POOL, SMALL_POOL = "local-servers", "my-keys", "my-small-models"
+KEYED_POOL, SMALL_POOL = "my-keys", "my-small-models"
 EVERY_S = 1.0  # between two drawings of the downloads' progress
 _NAME = "\0"
 Kind = Literal["primary", "secondary"]
-Use = Callable[[str], None]  # takes a pool: a built-in one's name, or a file
-
-
-def choose_for(run_id: str) -> None:
-    """Opens the dialog over that run at the next ``real_workers_dialog``."""
-    st.session_state[CHOOSING] = run_id
-
-
-def real_workers_dialog(run_id: str, task: str) -> None:
-    """Draws the dialog while it is open over that run.
-
-    Streamlit closes a dialog that a run of the script does not draw, and the end of the run draws the page anew.
-    """
-    if st.session_state.get(CHOOSING) == run_id:
-        _dialog(task)
-    else:
-        _close()
-
-
-def _close() -> None:
-    st.session_state.pop(CHOOSING, None)
-
-
-@st.dialog("Real models for this task", width="medium", on_dismiss=_close)
-def _dialog(task: str) -> None:
-    """Offers what there is. ``task`` runs again with whatever the person takes."""
-    # A dialog lies outside the element that says which of the two colour schemes the page has.
-    scheme = "dark" if st.context.theme.type == "dark" else "light"
-    st.html(f"<style>.stDialog {{ color-scheme: {scheme}; }}</style>")
-    st.caption(inert(task if len(task) <= 200 else f"{task[:200]} …"))
-
-    def run_there(pool: str) -> None:
-        settings.use_pool(pool)
-        task_box.begin(task)
-
-    with st.spinner("Looking for model servers on this machine"):
-        found = discover_local_servers(current().settings)
-    _offers(found, run_there, "Run with")
 
 
 def keys_and_small_models() -> None:
     """Draws the part of the Workers page without servers, which have a part of their own there."""
     st.subheader("More real workers", anchor=False)
-    _offers(None, settings.use_pool, "Use")
-
-
-def _offers(found: Sequence[WorkerSpec] | None, use: Use, verb: str) -> None:
-    """Draws the offers. ``found`` are workers on servers; None: this is the Workers page and no dialog."""
-    dialog = found is not None
-    moving = dialog or _moving(core.small_models(current().settings))
+    moving = _moving(core.small_models(current().settings))
 
     @st.fragment(run_every=EVERY_S if moving else None)
     def draw() -> None:
@@ -90,20 +44,11 @@ def _offers(found: Sequence[WorkerSpec] | None, use: Use, verb: str) -> None:
         if message := st.session_state.get(ERROR):
             st.error(inert(message), icon=":material/error:")
         keyed, small = core.keyed_workers(), core.small_models(current().settings)
-        if dialog:
-            core.time_answers(current().settings)
-        elif _moving(small) != moving:
+        if _moving(small) != moving:
             st.rerun()
-        if found:
-            _servers(found, use, verb)
         if keyed:
-            _keys(keyed, use, verb, first=not found)
-        _small(small, use, verb, first=not found and not keyed)
-        if dialog and not found and not keyed:
-            st.caption(
-                "Or install a model server, for instance Ollama: `ollama pull qwen2.5:3b`, then `ollama serve`: the "
-                "inspector finds it. Or set a provider's key, such as `OPENAI_API_KEY`, and start the inspector again."
-            )
+            _keys(keyed)
+        _small(small, kind="secondary" if keyed else "primary")
 
     draw()
 
@@ -113,26 +58,15 @@ def _moving(models: Sequence[SmallModel]) -> bool:
     return any(model.download.state in ("waiting", "running") or model.timing for model in models)
 
 
-def _servers(found: Sequence[WorkerSpec], use: Use, verb: str) -> None:
-    says = "Tasks go to them alone, at no cost, unless a server passes them on, as LiteLLM can."
-    _head("Model servers on this machine", says)
-    for address in dict.fromkeys(spec.base_url for spec in found):
-        models = [spec.name for spec in found if spec.base_url == address]
-        _line(str(address).removesuffix("/v1"), listed(models))
-    label = f"{verb} {_these(found, 'model')}"
-    st.button(label, key="use-servers", type="primary", on_click=_save_and_use, args=(LOCAL_POOL, found, use))
-
-
-def _keys(keyed: Sequence[WorkerSpec], use: Use, verb: str, *, first: bool) -> None:
+def _keys(keyed: Sequence[WorkerSpec]) -> None:
     _head("Keys in this environment", "Their providers charge for each answer, at the prices on the Workers page.")
     for variable in dict.fromkeys(spec.api_key_env for spec in keyed):
         _line(str(variable), listed([spec.name for spec in keyed if spec.api_key_env == variable]))
-    label = f"{verb} {_these(keyed, 'worker')}"
-    kind: Kind = "primary" if first else "secondary"
-    st.button(label, key="use-keys", type=kind, on_click=_save_and_use, args=(KEYED_POOL, keyed, use))
+    label = f"Use {_these(keyed, 'worker')}"
+    st.button(label, key="use-keys", type="primary", on_click=_save_and_use, args=(KEYED_POOL, keyed))
 
 
-def _small(models: Sequence[SmallModel], use: Use, verb: str, *, first: bool) -> None:
+def _small(models: Sequence[SmallModel], kind: Kind) -> None:
     says = "No server and no key. They answer anything, quickly and not always rightly; licence Apache-2.0."
     _head("Small open models, in this process", says)
     st.html(_table(models))
@@ -142,7 +76,7 @@ def _small(models: Sequence[SmallModel], use: Use, verb: str, *, first: bool) ->
             st.progress(share, f"{inert(model.spec.name)}: {_progress(model)}")
     for reason in failures(models):
         st.error(inert(reason), icon=":material/error:")
-    _small_buttons(models, use, verb, kind="primary" if first else "secondary")
+    _small_buttons(models, kind)
 
 
 def failures(models: Sequence[SmallModel]) -> list[str]:
@@ -157,15 +91,15 @@ def failures(models: Sequence[SmallModel]) -> list[str]:
     ]
 
 
-def _small_buttons(models: Sequence[SmallModel], use: Use, verb: str, kind: Kind) -> None:
+def _small_buttons(models: Sequence[SmallModel], kind: Kind) -> None:
     here = [model for model in models if model.download.state == "here"]
     away = [model for model in models if model.download.state != "here" and model.fits]
     busy = [model for model in away if model.download.state in ("waiting", "running")]
     with st.container(horizontal=True):
         if here:
             specs = [model.spec for model in here]
-            label = f"{verb} {_these(specs, 'model')}"
-            st.button(label, key="use-small", type=kind, on_click=_save_and_use, args=(SMALL_POOL, specs, use))
+            label = f"Use {_these(specs, 'model')}"
+            st.button(label, key="use-small", type=kind, on_click=_save_and_use, args=(SMALL_POOL, specs))
         if busy:
             st.button("Pause", key="pause-small", icon=":material/pause:", on_click=core.pause, args=(busy,))
         elif away:
@@ -193,14 +127,14 @@ def _small_buttons(models: Sequence[SmallModel], use: Use, verb: str, kind: Kind
             )
 
 
-def _save_and_use(name: str, specs: Sequence[WorkerSpec], use: Use) -> None:
+def _save_and_use(name: str, specs: Sequence[WorkerSpec]) -> None:
     st.session_state.pop(ERROR, None)
     try:
         file = core.save_pool(name, specs, current().settings)
     except InspectorError as error:
         st.session_state[ERROR] = str(error)
         return
-    use(str(file))
+    settings.use_pool(str(file))
     st.session_state[STARTED] = True
 
 

@@ -21,7 +21,7 @@ from conductor_core.run.trace import RunTrace
 from pages.components.app import address, places
 from pages.components.app.access_log import viewed
 from pages.components.app.session import current
-from pages.components.run import task_box
+from pages.components.run import task_box, typed_keys
 from pages.components.style.figures import agent_dot
 from pages.components.style.formats import inert, plural, run_status
 from storage import RunSummary
@@ -332,7 +332,7 @@ def _run(traces: Sequence[RunTrace], run_ids: Sequence[str]) -> None:
     try:
         for run_id in run_ids:
             request = run_of(plans[run_id], door="page", seed=current().settings.seed)
-            begun.append(current().host.start(request))
+            begun.append(current().host.start(request, keys=typed_keys.mine()))
     except InspectorError as error:
         st.session_state[ERROR] = str(error)
     if len(run_ids) == 1 and begun:

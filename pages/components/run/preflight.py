@@ -18,15 +18,23 @@ import streamlit as st
 
 from conductor_core.chat.messages import WorkerSpec
 from conductor_core.chat.usage import estimate_tokens
-from conductor_core.engine.models import LargerConductor, discover_local_servers, is_away, larger_conductors
+from conductor_core.engine.models import (
+    FoundServer,
+    LargerConductor,
+    find_servers,
+    is_away,
+    larger_conductors,
+    ready_workers,
+)
 from conductor_core.engine.pools import missing_keys
 from conductor_core.engine.preflight import Part, Preflight, preflight
 from conductor_core.errors import ConductorUnavailable, InspectorError, WorkerUnreachable, codes_of
+from conductor_core.privacy.typed_keys import TYPED_KEY
 from conductor_core.run.trace import RunTrace
 from conductor_core.settings import Settings
 from pages.components.app import places
 from pages.components.app.session import current
-from pages.components.run import policies
+from pages.components.run import policies, typed_keys
 from pages.components.run import settings as run_settings
 from pages.components.run.policies import Policies
 from pages.components.style.formats import inert, plural
@@ -181,13 +189,16 @@ def _begin_checks(conductor: str | None, specs: Sequence[WorkerSpec], task: str)
     """Asks in a thread, so that no page waits for a server. All pages of this process share the answer."""
     limits, size = run_settings.limits(), estimate_tokens(task)
     length = size // 1000 if size > _LONG_TASK else 0
-    key = (conductor, tuple(spec.model_dump_json() for spec in specs), limits.max_usd, length)
+    keys = typed_keys.mine()
+    typed = keys if any(spec.api_key_env == TYPED_KEY for spec in specs) else None
+    key = (conductor, tuple(spec.model_dump_json() for spec in specs), limits.max_usd, length, typed)
     with _lock:
         now = time.monotonic()
         for old in [each for each, (found, begun_s) in _preflights.items() if now - begun_s > KEPT_S and found.done()]:
             del _preflights[old]
         if key not in _preflights:
-            _preflights[key] = _asking.submit(preflight, conductor, specs, limits, current().settings, task), now
+            asked = _asking.submit(preflight, conductor, specs, limits, current().settings, task, keys)
+            _preflights[key] = asked, now
         return _preflights[key][0]
 
 
@@ -199,7 +210,7 @@ def _line(used: Sequence[WorkerSpec], checks: Future[Preflight], unasked: str | 
             found = checks.result()
         except InspectorError as error:
             fault = str(error)
-    missing = missing_keys(used)
+    missing = missing_keys(used, typed_keys.mine())
     with st.container(key="key-notice", horizontal=True, vertical_alignment="center", gap="small"):
         st.markdown(_words(used, missing, found, fault, unasked), width="stretch")
         if found is not None:
@@ -325,22 +336,26 @@ def _use(larger: LargerConductor) -> None:
 def served() -> tuple[WorkerSpec, ...]:
     """Returns the known models on this machine's servers, which are asked in the background once a minute."""
     asked = asked_servers()
-    return asked.result() if asked.done() else ()
+    return ready_workers(asked.result()) if asked.done() else ()
 
 
-def asked_servers() -> "Future[tuple[WorkerSpec, ...]]":
+def asked_servers() -> "Future[tuple[FoundServer, ...]]":
     """Returns the question to this machine's servers, which goes on in the background. It never fails."""
     return _asked(current().settings)
 
 
+def ask_servers_again() -> None:
+    _asked.clear()
+
+
 @st.cache_resource(ttl=RECHECK_S, show_spinner=False)
-def _asked(_settings: Settings) -> "Future[tuple[WorkerSpec, ...]]":
+def _asked(_settings: Settings) -> "Future[tuple[FoundServer, ...]]":
     return _thread.submit(_found, _settings)
 
 
-def _found(settings: Settings) -> tuple[WorkerSpec, ...]:
+def _found(settings: Settings) -> tuple[FoundServer, ...]:
     try:
-        return discover_local_servers(settings)
+        return find_servers({}, settings)
     except Exception:
         log.exception("the search for model servers on this machine failed")
         return ()

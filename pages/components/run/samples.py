@@ -37,6 +37,7 @@ from conductor_core.workflow.model import CONDUCTOR_AGENT
 from pages.components.app import address
 from pages.components.app.access_log import viewed
 from pages.components.app.session import current
+from pages.components.run import typed_keys
 from pages.components.style.figures import agent_dot
 from pages.components.style.formats import inert, numbers, plural, run_status, seconds
 
@@ -337,7 +338,7 @@ def _begin(trace: RunTrace, again: Again, forecast: RepeatsForecast, max_usd: fl
     try:
         left = _left(trace, again, max_usd) or _asked_for(trace, again, forecast, max_usd)
         for request in left.requests:
-            started.append(current().host.start(request, left.cap))
+            started.append(current().host.start(request, left.cap, keys=typed_keys.mine()))
     except InspectorError as error:
         st.session_state[_ERROR] = str(error)
         if started:

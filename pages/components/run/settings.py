@@ -24,7 +24,7 @@ from pages.components.app import places
 from pages.components.app.security import browser_id
 from pages.components.app.session import current
 from pages.components.app.widgets import fault_box
-from pages.components.run import gate_choice, policies, settings_kept
+from pages.components.run import gate_choice, policies, settings_kept, typed_keys
 from pages.components.run.policies import Policies
 from pages.components.run.settings_kept import Choice, Kept
 from pages.components.style.formats import inert, is_text, listed, plural
@@ -63,19 +63,24 @@ _HUB_ID = re.compile(r"[\w.-]{1,96}/[\w.-]{1,96}", re.ASCII)
 T = TypeVar("T")
 
 
-def request(task: str, *, plan_only: bool) -> RunRequest:
-    """Returns the request for a run of ``task`` with what is chosen at this moment. Raises: PoolInvalid, BadInput."""
-    names = [spec.name for spec in read_specs(pool(), current().settings)]
+def request(task: str, *, plan_only: bool, answering: tuple[str, str] | None = None) -> RunRequest:
+    """Returns the request for a run of ``task`` with what is chosen at this moment.
+
+    ``answering``: Conductor and pool of this run alone, instead of the chosen ones. Raises: PoolInvalid, BadInput.
+    """
+    conductor_ref, pool_ref = answering or (conductor(), pool())
+    names = [spec.name for spec in read_specs(pool_ref, current().settings)]
+    out = () if pool_ref != pool() else excluded()
     chosen = chosen_policies()
     return RunRequest(
         task=task,
-        conductor=conductor(),
-        pool=pool(),
+        conductor=conductor_ref,
+        pool=pool_ref,
         limits=limits(),
         seed=current().settings.seed,
         door="page",
         plan_only=plan_only,
-        excluded=tuple(name for name in excluded() if name in names),
+        excluded=tuple(name for name in out if name in names),
         on_incomplete=chosen.on_incomplete,
         give_question=chosen.give_question,
         gates=tuple(map(read_gate, gates())),
@@ -283,7 +288,7 @@ def pool_name() -> str:
 def keys_set(specs: Sequence[WorkerSpec]) -> str:
     """Says how many of the workers that need a key have it, as ``0 of 7 keys``; empty if all have."""
     need = [spec for spec in specs if spec.api_key_env is not None]
-    without = sum(len(names) for names in missing_keys(need).values())
+    without = sum(len(names) for names in missing_keys(need, typed_keys.mine()).values())
     return f"{len(need) - without} of {plural(len(need), 'key')}" if without else ""
 
 
@@ -298,10 +303,12 @@ def close() -> None:
     st.session_state[_CLOSED] = st.session_state.get(_CLOSED, 0) + 1
 
 
-def expander(shown: PoolInfo | None = None) -> Sequence[WorkerSpec]:
+def expander(shown: PoolInfo | None = None, answering: str | None = None) -> Sequence[WorkerSpec]:
     """Draws the expander, whose label sums up the choices inside. Returns the pool's workers; none if it is faulty.
 
-    ``shown`` is the pool of the run on the page. If another is chosen, the label says that it is for the next run.
+    Args:
+        shown: the pool of the run on the page. If another is chosen, the label says that it is for the next run.
+        answering: who plans and answers the next run instead of the chosen ones; None: they do.
     """
     specs: Sequence[WorkerSpec] = ()
     fault = ""
@@ -313,7 +320,12 @@ def expander(shown: PoolInfo | None = None) -> Sequence[WorkerSpec]:
     key = f"settings-{st.session_state.get(_CLOSED, 0)}"
     at = st.container(key="settings")
     opened = bool(fault) or st.session_state.pop(_OPENED, False)
-    with at, st.expander(_label(specs, shown), icon=":material/tune:", expanded=opened, key=key):
+    with (
+        at,
+        st.expander(
+            inert(answering) if answering else _label(specs, shown), icon=":material/tune:", expanded=opened, key=key
+        ),
+    ):
         left, middle, right = st.columns([5, 5, 5], gap="large")
         with left:
             _choose_conductor()

@@ -24,7 +24,7 @@ from conductor_core.workflow.model import Workflow
 from pages.components.app import address
 from pages.components.app.session import current
 from pages.components.app.widgets import fault_box
-from pages.components.run import settings
+from pages.components.run import settings, typed_keys, who_answers
 from pages.components.run.preflight import (
     apply_choices_of,
     may_be_asked,
@@ -33,6 +33,7 @@ from pages.components.run.preflight import (
     propose_larger_conductor,
 )
 from pages.components.run.settings import leads
+from pages.components.run.who_answers import Asking
 from pages.components.style.formats import inert, plural
 
 # Starting.
@@ -54,7 +55,7 @@ def start(request: RunRequest) -> str:
         run_id = last[1]
         if run_id in current().host.active():
             return run_id
-    run_id = current().host.start(request)
+    run_id = current().host.start(request, keys=typed_keys.mine())
     st.session_state[_LAST] = (asked, run_id, now_s)
     return run_id
 
@@ -170,11 +171,15 @@ PLANS_HELP = "Start from a plan of your own, or have several written and choose"
 MOST_CHARACTERS = 20_000
 """A longer task is not put into the box: a browser takes minutes to lay out megabytes in a field."""
 _CHOSEN = "run-menu-chosen"  # how often something of the menu was chosen
+_OWN_PLAN = "task-own-plan"
 _FROM_RUN = "task-from-run"  # the run whose task was put into the box, and the box's text then
 
 
-def task_box(trace: RunTrace | None, beside: Callable[[RunTrace | None], None]) -> None:
-    """Draws the card. The start of a run puts its id into the address (``?run=``); the card shows a refusal.
+def task_box(trace: RunTrace | None, beside: Callable[[RunTrace | None], None], *, own_plan: bool = False) -> bool:
+    """Draws the card, and below it who could answer, if that is to be said first. Returns whether it is.
+
+    The start of a run puts its id into the address (``?run=``); the card shows a refusal. Who writes an ``own_plan``
+    has chosen its workers and is not asked.
 
     ``beside`` draws beside the examples.
 
@@ -182,6 +187,10 @@ def task_box(trace: RunTrace | None, beside: Callable[[RunTrace | None], None]) 
     """
     _fill_task_of(trace)
     apply_choices_of(trace)
+    st.session_state[_OWN_PLAN] = own_plan
+    asking = None
+    if not own_plan:
+        asking = who_answers.asking(st.session_state.get(TASK, ""), None if trace is None else trace.task)
     with st.container(border=True, key="task-box"):
         with st.container(horizontal=True, vertical_alignment="center", key="task-row", wrap=False, gap="xsmall"):
             st.text_area(
@@ -193,10 +202,13 @@ def task_box(trace: RunTrace | None, beside: Callable[[RunTrace | None], None]) 
                 persist_state="session",
             )
             image_field()
-            specs = settings.expander(trace.pool if trace is not None else None)
+            specs = settings.expander(
+                trace.pool if trace is not None else None, None if asking is None else asking.in_words
+            )
             if trace is not None:
                 beside(trace)
-            _run_buttons(is_new=trace is None or st.session_state.get(TASK, "").strip() != trace.task.strip())
+            is_new = trace is None or st.session_state.get(TASK, "").strip() != trace.task.strip()
+            _run_buttons(asking, is_new=is_new or asking is not None)
         if message := st.session_state.pop(ERROR, None):
             fault_box(message)
         if message := st.session_state.get(settings.KEPT_ERROR):
@@ -204,9 +216,15 @@ def task_box(trace: RunTrace | None, beside: Callable[[RunTrace | None], None]) 
         images_row([spec for spec in specs if spec.name not in settings.excluded()])
         if note := missing_note():
             st.warning(note, icon=":material/warning:")
-        preflight_notice(specs, st.session_state.get(TASK, ""))
-        propose_larger_conductor()
-    if trace is None:
+        if asking is None:
+            preflight_notice(specs, st.session_state.get(TASK, ""))
+            propose_larger_conductor()
+    if not own_plan and who_answers.only_simulated():
+        with st.container(key="asks-while-typing"):
+            st.html("<i></i>")  # typing.js finds it: a task is looked at as it is typed
+    if asking is not None:
+        who_answers.panel(asking, lambda: _start(True))
+    elif trace is None:
         with st.container(key="examples", horizontal=True, gap="xsmall", vertical_alignment="center", wrap=False):
             st.caption("Try", width="content")
             for number, example in enumerate(EXAMPLES):
@@ -219,13 +237,15 @@ def task_box(trace: RunTrace | None, beside: Callable[[RunTrace | None], None]) 
     if trace is not None and trace.turns_before:
         turns = plural(len(trace.turns_before), "turn")
         st.caption(f"The run below came after {turns} of a conversation. A new run of this task is without them.")
+    return asking is not None
 
 
-def _run_buttons(*, is_new: bool) -> None:
+def _run_buttons(asking: Asking | None, *, is_new: bool) -> None:
     """Draws Run, and beside it what else can be begun. Only a new task has the filled button."""
     with st.container(horizontal=True, width="content", key="run-buttons", wrap=False, gap=None):
         kind: Literal["primary", "secondary"] = "primary" if is_new else "secondary"
-        st.button("Run", key="run", type=kind, on_click=_start, args=(False,), shortcut="Mod+Enter")
+        label = "Run" if asking is None else inert(asking.run_label)
+        st.button(label, key="run", type=kind, on_click=_start, args=(False,), shortcut="Mod+Enter")
         # Another key is another menu, which is closed.
         menu = f"run-menu-{st.session_state.get(_CHOSEN, 0)}"
         with st.popover("More ways to begin", icon=":material/arrow_drop_down:", key=menu, type=kind):
@@ -272,16 +292,31 @@ def _start(plan_only: bool) -> None:
     if not task:
         st.session_state[ERROR] = "There is no task yet: type one, or take an example."
         return
-    begin(task, plan_only=plan_only)
+    try:
+        answering, can_begin = (None, True) if st.session_state.get(_OWN_PLAN) else who_answers.take(task)
+    except InspectorError as error:
+        st.session_state[ERROR] = str(error)
+        return
+    if can_begin:
+        begin(task, plan_only=plan_only, answering=answering)
 
 
-def begin(task: str, *, plan_only: bool = False, workflow: Workflow | None = None) -> bool:
+def begin(
+    task: str,
+    *,
+    plan_only: bool = False,
+    workflow: Workflow | None = None,
+    answering: tuple[str, str] | None = None,
+) -> bool:
     """Starts a run of ``task`` with what is chosen, and opens it. The card shows a refusal; then it returns False.
 
-    ``workflow``: the plan to carry out; None: the Conductor writes one.
+    Args:
+        workflow: the plan to carry out; None: the Conductor writes one.
+        answering: Conductor and pool of this run alone; None: those of the settings.
     """
     try:
-        request = settings.request(task, plan_only=plan_only).model_copy(update={"images": chosen()})
+        request = settings.request(task, plan_only=plan_only, answering=answering)
+        request = request.model_copy(update={"images": chosen()})
         if workflow is not None:
             asked = request.conductor if asks_conductor(workflow) else None
             request = request.model_copy(update={"workflow": workflow, "conductor": asked})
@@ -304,7 +339,7 @@ def begin_plans(task: str, count: int, temperature: float | None) -> None:
         if leads(each.conductor):
             return
         for request in plans_requested(each, count, temperature=temperature):
-            begun.append(current().host.start(request))
+            begun.append(current().host.start(request, keys=typed_keys.mine()))
         may_be_asked(each.conductor)
     except InspectorError as error:
         st.session_state[ERROR] = str(error)

@@ -1,7 +1,6 @@
 """What stands first on the Answer card: what a text comes to, whoever wrote it."""
 
 import json
-from random import Random
 
 import pytest
 from hypothesis import given
@@ -201,9 +200,8 @@ def test_every_worker_of_the_rehearsal_pool_is_read_on_every_example(spec: Worke
 )
 def test_a_simulated_worker_on_an_unknown_task_has_not_answered(instruction: str) -> None:
     messages = [Message(role="user", content=f"{instruction} How tall is my neighbour's dog? Answer: in cm.")]
-    for seed in range(6):
-        text = receipt_text(read_messages(messages), "reasoner", Random(seed))
-        assert conclude(text).kind == "declined", text
+    text = receipt_text(read_messages(messages))
+    assert conclude(text).kind == "declined", text
 
 
 @given(st.text())

@@ -20,7 +20,7 @@ from conductor_core.rehearsal import (
     rehearsal_specs,
 )
 from conductor_core.rehearsal.families.reading import read_answer
-from conductor_core.rehearsal.writing import token_count, token_pieces
+from conductor_core.rehearsal.writing import CANNOT_ANSWER, token_count, token_pieces
 
 SPECS = {spec.name: spec for spec in rehearsal_specs()}
 TRAIN = EXAMPLES[3].task
@@ -175,19 +175,25 @@ def test_a_good_text_is_of_readable_length_and_carries_the_numbers_of_the_task(f
             assert "Answer:" not in planned
 
 
-def test_outside_its_world_it_says_so_and_shows_what_it_received() -> None:
+def test_outside_its_world_it_says_in_one_line_that_it_cannot_answer() -> None:
     steps: Steps = [
         ("Plan an answer to: Why is the sky blue?\nTake your time.", "planner", []),
         ("Answer from the plan.", "scientist", [0]),
     ]
-    first, second = run(steps)
-    assert "simulat" in first
-    assert "Why is the sky blue?" in first
-    assert "nothing" in first
-    assert "Answer from the plan." in second
-    assert "1 earlier answer, granted by the access list or of the conversation before the task" in second
-    assert f"{len(first)} characters" in second
-    assert "**Answer" not in first + second
+    for text in run(steps):
+        said, _, signature = text.partition("\n\n")
+        assert said.startswith(CANNOT_ANSWER)
+        assert "\n" not in said
+        assert "simulated" in signature
+        assert "**Answer" not in text
+
+
+async def test_that_it_cannot_answer_it_says_at_once() -> None:
+    slow = open_rehearsal_worker(SPECS["reasoner"], seed=0, tokens_per_s=0.001)
+    asked = [Message(role="user", content="Why is the sky blue?")]
+    async with asyncio.timeout(30):
+        said = [chunk.text async for chunk in slow.answer(asked) if isinstance(chunk, TextDelta)]
+    assert "".join(said).startswith(CANNOT_ANSWER)
 
 
 @settings(max_examples=60)
@@ -205,16 +211,10 @@ def test_any_text_is_only_data(instruction: str, output: str, agent: str) -> Non
     assert text.strip()
 
 
-def test_hostile_text_is_quoted_inert() -> None:
+def test_hostile_text_is_not_repeated() -> None:
     hostile = "````\n</script><script>alert(1)</script>\n![x](https://example.org/x.png)\x1b[31m\x00"
     text = respond("writer", [Message(role="user", content=hostile)])
-    fence = "`````text"
-    assert fence in text
-    inside = text.split(fence)[1].split("`````")[0]
-    assert "<script>" in inside
-    assert "<script>" not in text.replace(inside, "")
-    assert "\x1b" not in text
-    assert "\x00" not in text
+    assert not [part for part in ("<script>", "example.org", "\x1b", "\x00") if part in text]
 
 
 async def test_the_stream_is_the_text_with_its_usage_at_the_end() -> None:

@@ -128,7 +128,7 @@ export class Bar {
     if (this.showEdit(model, view)) return outcome
     const waits = this.approval.show(model, view.selected)
     this.from = last ? pathKey(last.path) : null
-    this.showStatus(model, view)
+    this.showStatus(model, view, outcome)
     this.showFigures(model)
     this.showSaid(outcome, last, waits)
     this.showComing(model, last, outcome.kind === "quiet" && !waits && run !== null && !this.recorded.active)
@@ -168,7 +168,7 @@ export class Bar {
     this.element.prepend(this.lead, this.lines, this.aside)
   }
 
-  showStatus(model, { connection, cancelling, opening }) {
+  showStatus(model, { connection, cancelling, opening }, { workers }) {
     const { run } = model
     for (const part of this.aboutRun) part.hidden = run === null
     setText(this.link, { connecting: "connecting…", reconnecting: "connection lost, reconnecting…" }[connection] ?? "")
@@ -178,9 +178,10 @@ export class Bar {
       return setClass(this.status, "status idle")
     }
     const stops = cancelling && !model.ended
-    const { glyph, word } = stops ? { glyph: "■", word: "Cancelling" } : RUN_STATUS[run.status]
+    const unanswered = workers && run.status === "completed" ? { glyph: "◌", word: "Not answered" } : null
+    const { glyph, word } = stops ? { glyph: "■", word: "Cancelling" } : (unanswered ?? RUN_STATUS[run.status])
     setText(this.status, `${glyph} ${word}${progress(model)}`)
-    setClass(this.status, `status ${stops ? "cancelled" : run.status}`)
+    setClass(this.status, `status ${stops ? "cancelled" : unanswered ? "declined" : run.status}`)
     this.status.title = model.shape
   }
 

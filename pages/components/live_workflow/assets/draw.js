@@ -14,6 +14,7 @@ const PADDING = 11
 export const BOXED = {
   completed: "done",
   incomplete: "warn",
+  declined: "warn",
   refused: "warn",
   filtered: "warn",
   cut: "warn",

@@ -61,7 +61,7 @@ function answered(model, run, last) {
   if (kind === "declined" && last?.simulated) {
     return {
       ...amber,
-      conclusion: "This worker is simulated and knows only the example tasks.",
+      conclusion: "Simulated workers know the example tasks only.",
       hint: SIMULATED,
       workers: true,
     }
@@ -123,7 +123,7 @@ const STOPPED = "What was written is kept. Fix the storage error, restart the pr
 const READ = "Everything up to that place is shown. What happened after it is not known."
 const KEPT = "What the steps wrote is kept; a re-run pays only for what is missing."
 const NO_PLAN = "No step had begun. Press Run for a new plan."
-const SIMULATED = "Take an example of the first page, or choose real workers for this task."
+const SIMULATED = "The plan and what each step saw are real."
 const DECLINED =
   "Ask in other words, or give the step to another worker under Change a step: finished steps are reused."
 const EMPTY = "Give the step to another worker under Change a step, or ask in other words: finished steps are reused."

@@ -10,6 +10,7 @@ export const STEP_STATUS = {
   retrying: { glyph: "↻", word: "retrying" },
   loading: { glyph: "◷", word: "loading its model" },
   completed: { glyph: "✓", word: "done" },
+  declined: { glyph: "◌", word: "simulated, no answer" },
   incomplete: { glyph: "◐", word: "cut off" },
   refused: { glyph: "⊗", word: "refused" },
   filtered: { glyph: "▽", word: "filtered" },
@@ -31,7 +32,11 @@ export const notWhole = (status) => NOT_WHOLE.has(status)
 // Says whether a step has ended with an output that other steps may read.
 export const ended = (status) => ["completed", "reused", "written"].includes(status) || notWhole(status)
 
-// Returns a step's status for the page. It also distinguishes retries, and cut answers in records without that status.
+// How a simulated worker begins where it does not know the task (`rehearsal/writing.py`).
+export const CANNOT_ANSWER = "I am simulated and know the example tasks only"
+
+// Returns a step's status for the page. It also distinguishes retries, simulated workers that do not know the task, and
+// cut answers in records without that status.
 export function shownStatus(step) {
   if (step.status === "running" && step.attempts.length && !step.output && !step.reasoning) {
     return step.attempts.at(-1).loading ? "loading" : "retrying"
@@ -39,6 +44,7 @@ export function shownStatus(step) {
   if (step.asked) return "asked"
   if (step.slot) return "slot"
   if (step.status === "completed" && step.incomplete) return "incomplete"
+  if (step.status === "completed" && step.simulated && step.output.startsWith(CANNOT_ANSWER)) return "declined"
   return step.status
 }
 

@@ -1,0 +1,272 @@
+"""Who could answer a task, as this machine is now: servers, models on disk, keys, and the simulated workers.
+
+Local ones come first and the best of them is proposed. What would leave this machine never is.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+from urllib.parse import urlsplit
+
+from conductor_core.chat.messages import Usage, WorkerSpec
+from conductor_core.chat.usage import estimate_tokens
+from conductor_core.conductors.catalogue import TINY, ConductorOption
+from conductor_core.engine.models import LEAST_PARAMETERS, FoundServer, parameters_by_name, ready_workers
+from conductor_core.engine.pools import read_specs
+from conductor_core.engine.real_workers import SmallModel, keyed_workers, save_conductors, save_pool
+from conductor_core.privacy.typed_keys import TYPED_KEY
+from conductor_core.rehearsal import recognise
+from conductor_core.run.values import Limits
+from conductor_core.settings import Settings
+
+SIMULATED_POOL = "rehearsal"
+_ANSWER_TOKENS = 4096
+_MOST_ON_DISK = 3
+_PROVIDERS = {
+    "api.openai.com": "OpenAI",
+    "api.anthropic.com": "Anthropic",
+    "generativelanguage.googleapis.com": "Gemini",
+    "openrouter.ai": "OpenRouter",
+}
+_PASSES_ON = frozenset({"LiteLLM"})
+"""Servers that hand a task on to providers elsewhere, or can."""
+
+Kind = Literal["server", "disk", "key", "typed", "simulated"]
+
+
+@dataclass(frozen=True)
+class Offer:
+    """Some workers that can be taken together, and the Conductor that goes with them.
+
+    Attributes:
+        id: names it among the offers. title: in a list. short: on a button.
+        goes_to: the host that is sent the task; None: it stays on this machine. passed_on: whether what is on this
+            machine may send it on.
+        planner: the Conductor that this brings, as ``open_conductor`` takes it; None: none that could plan better than
+            the shipped one. planner_name: for people.
+        strong: whether that one is to be taken unless a person says otherwise.
+        seconds: measured seconds for an answer here; None: not measured. latency_ms: of a server that answered.
+    """
+
+    id: str
+    kind: Kind
+    title: str
+    short: str
+    specs: tuple[WorkerSpec, ...]
+    goes_to: str | None = None
+    passed_on: bool = False
+    planner: str | None = None
+    planner_name: str = ""
+    strong: bool = False
+    seconds: float | None = None
+    latency_ms: float | None = None
+
+    @property
+    def local(self) -> bool:
+        return self.goes_to is None and not self.passed_on
+
+
+@dataclass(frozen=True)
+class Provider:
+    """A server that wants a key. Attributes: specs: its workers; none where it names its models only with a key."""
+
+    base_url: str
+    title: str
+    specs: tuple[WorkerSpec, ...] = ()
+
+    @property
+    def host(self) -> str | None:
+        """The host that is sent the task; None: this machine."""
+        return _host(self.base_url)
+
+
+def simulated_know(task: str) -> bool:
+    """Whether the simulated workers know the answer of such a task."""
+    return recognise(task) is not None
+
+
+def from_servers(servers: Iterable[FoundServer]) -> tuple[Offer, ...]:
+    """Returns an offer for each server that named its models."""
+    found = []
+    for server in servers:
+        specs = ready_workers([server])
+        if not specs:
+            continue
+        offer = Offer(
+            id=f"server-{urlsplit(server.base_url).port}",
+            kind="server",
+            title=f"{server.title} on this machine",
+            short=server.title,
+            specs=specs,
+            passed_on=server.title in _PASSES_ON,
+            latency_ms=server.latency_ms,
+        )
+        found.append(_with_planner(offer, server))
+    return tuple(found)
+
+
+def _with_planner(offer: Offer, server: FoundServer) -> Offer:
+    """Adds the largest model, to be taken if it is known to be large enough."""
+
+    def size(spec: WorkerSpec) -> int:
+        return server.parameters.get(spec.model) or parameters_by_name(spec.model)
+
+    best = max(offer.specs, key=size)
+    planner = f"{best.base_url}#{best.model}"
+    return replace(offer, planner=planner, planner_name=best.model, strong=size(best) >= LEAST_PARAMETERS)
+
+
+def from_disk(small: Iterable[SmallModel], options: Iterable[ConductorOption]) -> Offer | None:
+    """Returns the models that are on this machine's disk and run in this process; None: there are none."""
+    here = [model for model in small if model.download.state == "here" and model.fits]
+    specs = [model.spec for model in here]
+    taken = {spec.model for spec in specs}
+    others = [
+        option
+        for option in options
+        if option.ref != TINY and option.downloaded and option.runnable and option.server is None and not option.named
+    ]
+    others.sort(key=lambda option: -option.parameters)
+    for option in others[: max(0, _MOST_ON_DISK - len(specs))]:
+        if option.ref not in taken:
+            name = re.sub(r"[\\#]", "-", option.name.rsplit("/", 1)[-1])[:60]
+            specs.append(
+                WorkerSpec(
+                    name=name, provider="local", model=option.model or option.ref, max_concurrency=1, timeout_s=600
+                )
+            )
+    if not specs:
+        return None
+    large = next((option for option in others if option.parameters >= LEAST_PARAMETERS), None)
+    timed = [model.answer_s for model in here if model.answer_s is not None]
+    return Offer(
+        id="disk",
+        kind="disk",
+        title="A model on this disk" if len(specs) == 1 else "Models on this disk",
+        short="this disk",
+        specs=tuple(specs),
+        planner=None if large is None else large.ref,
+        planner_name="" if large is None else large.name,
+        strong=large is not None,
+        seconds=max(timed, default=None) if len(timed) == len(specs) else None,
+    )
+
+
+def from_keys() -> tuple[Offer, ...]:
+    """Returns an offer for each key of the environment that a worker of the paper's pool names."""
+    keyed = keyed_workers()
+    found = []
+    for variable in dict.fromkeys(spec.api_key_env for spec in keyed):
+        specs = tuple(spec for spec in keyed if spec.api_key_env == variable)
+        short = _title(specs[0])
+        asked = _speaking_openai(specs)
+        found.append(
+            Offer(
+                id=f"key-{variable}",
+                kind="key",
+                title=f"Key {variable}",
+                short=short,
+                specs=specs,
+                goes_to=_host(specs[0].base_url),
+                planner=None if asked is None else f"{asked.name} ({short})",
+                planner_name="" if asked is None else asked.name,
+                strong=asked is not None,
+            )
+        )
+    return tuple(found)
+
+
+def providers(servers: Iterable[FoundServer] = ()) -> tuple[Provider, ...]:
+    """Returns who can be given a typed key: servers of this machine that want one, then the paper's providers."""
+    locked = [Provider(server.base_url, f"{server.title} on this machine") for server in servers if server.needs_key]
+    paper: dict[str, list[WorkerSpec]] = {}
+    for spec in read_specs("paper"):
+        paper.setdefault(str(spec.base_url), []).append(spec.model_copy(update={"api_key_env": TYPED_KEY}))
+    known = [Provider(url, _title(specs[0]), tuple(specs)) for url, specs in paper.items()]
+    order = list(_PROVIDERS.values())
+    return (*locked, *sorted(known, key=lambda provider: order.index(provider.title)))
+
+
+def from_typed_key(provider: Provider) -> Offer:
+    """Returns the workers of ``provider`` with a key that is typed, or is to be."""
+    asked = _speaking_openai(provider.specs)
+    return Offer(
+        id="typed",
+        kind="typed",
+        title="A key that you type in",
+        short=provider.title,
+        specs=provider.specs,
+        goes_to=provider.host,
+        passed_on=provider.host is None,
+        planner=None if asked is None else f"{provider.base_url}#{asked.model}",
+        planner_name="" if asked is None else asked.name,
+        strong=asked is not None and provider.host is not None,
+    )
+
+
+def simulated() -> Offer:
+    """Returns the simulated workers, which show a plan and what each step would be given."""
+    return Offer("simulated", "simulated", "Simulated workers", "simulated workers", read_specs(SIMULATED_POOL))
+
+
+def best(offers: Sequence[Offer]) -> Offer:
+    """Returns the first that keeps the task on this machine. The simulated workers are the last of ``offers``."""
+    return next(offer for offer in offers if offer.local)
+
+
+def saved(offer: Offer, planner: str | None, settings: Settings) -> str:
+    """Returns the pool of an offer that is taken: a name, or a file that is written here. No key is in it.
+
+    Args:
+        planner: the Conductor that plans. Where it is a worker with a key of the environment, it gets a file, too.
+
+    Raises: BadInput if a file cannot be written.
+    """
+    if offer.kind == "simulated":
+        return SIMULATED_POOL
+    name = "found-" + "-".join(filter(None, (re.sub(r"\W+", "-", offer.short.lower()).strip("-"), offer.kind)))
+    if offer.kind == "key" and planner == offer.planner:
+        named = [spec.model_copy(update={"name": planner}) for spec in offer.specs if spec.name == offer.planner_name]
+        save_conductors(name, named, settings)
+    return str(save_pool(name, offer.specs, settings))
+
+
+def most_usd(offer: Offer, planner: str | None, task: str, limits: Limits, plan_tokens: int) -> float | None:
+    """Returns what a run can cost at most by the limits and the prices known; None: a price is not known.
+
+    Every step is taken to be the dearest worker's, to write all that it may, and to read all that was written before.
+    """
+    if offer.goes_to is None and not offer.passed_on:
+        return 0.0
+    if any(spec.price is None for spec in offer.specs) or not offer.specs:
+        return None
+    said, steps = estimate_tokens(task), limits.max_steps
+    written = max(_most_written(spec) for spec in offer.specs)
+    usages = [Usage(input_tokens=said * 3 + step * written, output_tokens=written) for step in range(steps)]
+    costs = [sum(spec.price.cost_usd(usage) for usage in usages) for spec in offer.specs if spec.price is not None]
+    most = max(costs)
+    if planner == offer.planner and planner is not None:
+        plan = Usage(input_tokens=2_000 + said, output_tokens=plan_tokens)
+        most += max(spec.price.cost_usd(plan) for spec in offer.specs if spec.price is not None)
+    return most if limits.max_usd is None else min(most, limits.max_usd)
+
+
+def _most_written(spec: WorkerSpec) -> int:
+    limits = [spec.params.get(name) for name in ("max_tokens", "max_completion_tokens")]
+    return next((limit for limit in limits if isinstance(limit, int)), _ANSWER_TOKENS)
+
+
+def _speaking_openai(specs: Iterable[WorkerSpec]) -> WorkerSpec | None:
+    """Returns the first worker that a Conductor can be, too: Conductors speak OpenAI's protocol."""
+    return next((spec for spec in specs if spec.provider == "openai"), None)
+
+
+def _title(spec: WorkerSpec) -> str:
+    host = urlsplit(str(spec.base_url)).hostname or ""
+    return _PROVIDERS.get(host, host)
+
+
+def _host(base_url: str | None) -> str | None:
+    host = urlsplit(str(base_url)).hostname
+    return None if host in ("127.0.0.1", "::1", "localhost") else host
