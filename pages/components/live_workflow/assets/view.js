@@ -62,10 +62,22 @@ export class LiveWorkflow {
       onWay: (name) => this.intend(name),
       onWorkers: () => this.ask("workers"),
       onWhy: () => this.intend("blame"),
-      onAll: () => this.lower.choose("Answer"),
+      onAll: () => {
+        if (this.graph.wanted === "list") this.graph.choose(null) // it has the room of the answer
+        this.lower.choose("Answer")
+      },
     })
-    this.graph = new Graph({ onSelect: (key) => this.select(key) })
-    this.twin = new Twin({ onSelect: (key) => this.select(key), onOpen: (key) => this.open(key) })
+    this.graph = new Graph({
+      onSelect: (key) => this.select(key),
+      onOpen: (key) => this.open(key),
+      onView: () => this.queue(),
+    })
+    this.twin = new Twin({
+      onSelect: (key) => this.select(key),
+      onOpen: (key) => this.open(key),
+      onUnfold: (stack) => this.unfold(stack),
+      onFold: (key) => this.fold(key),
+    })
     this.planEditing = new PlanEditing({
       graph: this.graph,
       twin: this.twin,
@@ -95,9 +107,11 @@ export class LiveWorkflow {
       this.planButton,
       this.legend,
       this.fault,
+      this.graph.hint,
       el("span", { class: "spring" }),
       this.twin.element,
       keys,
+      this.graph.controls,
     )
     const map = el(
       "section",
@@ -346,7 +360,7 @@ export class LiveWorkflow {
     this.planButton.hidden = model.run === null
     this.planButton.setAttribute("aria-pressed", selected === null ? "true" : "false")
     // Beside these parts its row has the width that it keeps.
-    this.twin.show(model, selected)
+    this.showTwin()
     this.planEditing.show(model)
     this.notice.hidden = this.unknown === null
     setText(this.notice, this.unknown ?? "")
@@ -355,6 +369,31 @@ export class LiveWorkflow {
     for (const link of this.links) link.href = link.dataset.to + encodeURIComponent(this.runId ?? "")
     const status = this.recorded.active ? undefined : model.run?.status
     this.root.dataset.status = status ?? (this.opening ? "opening" : "none")
+  }
+
+  // The rows of a list take the place of the buttons, and its newest lines that of the panes.
+  showTwin() {
+    const listed = this.graph.view === "list"
+    this.twin.element.hidden = listed
+    this.root.toggleAttribute("data-listed", listed && this.graph.wanted === "list")
+    this.twin.show(this.model, this.selected, this.graph.stacks())
+  }
+
+  unfold({ id, keys }) {
+    this.graph.unfold(id)
+    this.showTwin()
+    this.twin.focus(keys[0])
+  }
+
+  // Returns the id of the stack in which the step is again; null: it was in none.
+  fold(key) {
+    const stack = this.graph.foldAgain(key)
+    if (stack === null) return null
+    this.following = false
+    this.selected = null // a selected step is never folded
+    this.showTwin()
+    this.queue()
+    return stack
   }
 
   // Updates what changes with every token or second.
