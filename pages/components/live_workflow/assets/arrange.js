@@ -8,12 +8,12 @@
 // `gap`, `leastGap`: between the cards of a column. `apart`: between columns, at least, usually, at most. `lane`: between
 // two lanes. `clear`: between a card and the first lane.
 export const FULL = {
-  width: 162,
+  width: 156, // 162 pixels and more in a window in which text is larger than in the smallest
   widest: 214,
   height: 88,
   gap: 18,
   leastGap: 12,
-  apart: [26, 26, 130],
+  apart: [20, 26, 130],
   lane: 16,
   clear: 20,
 }
@@ -40,7 +40,7 @@ const BAND_PADDING = 16
 const TRACK_FIRST = 12
 const TRACK_GAP = 8
 const ROW_GAP = 28
-const CORRIDOR = 12
+const CORRIDOR = 11
 
 const sum = (numbers) => numbers.reduce((total, each) => total + each, 0)
 const key = (path) => path.join(".")
@@ -118,7 +118,8 @@ function columnsFor(cells, layers, size, room, wraps) {
   const gaps = Math.max(1, shown - 1)
   const widths = Array.from({ length: layers }, (_, layer) => (stacked.has(layer) ? STACK.width : narrow))
   const wishes = widths.map((width, layer) => (stacked.has(layer) ? STACK.widest : size.widest) - width)
-  let spare = Math.max(0, room.width - sum(widths.slice(0, shown)) - (shown - 1) * least)
+  const broad = room.width - (wraps ? CORRIDOR : 0) // lines run beside the rows
+  let spare = Math.max(0, broad - sum(widths.slice(0, shown)) - (shown - 1) * least)
   const between = Math.min(spare, gaps * (usual - least))
   spare -= between
   const wish = sum(wishes.slice(0, shown))

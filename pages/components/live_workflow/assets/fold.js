@@ -94,6 +94,7 @@ function fittingOf(layout, room) {
   const ways = [
     [FULL, false],
     [COMPACT, false],
+    [FULL, true],
     [COMPACT, true],
   ]
   for (const [size, wraps] of ways) {

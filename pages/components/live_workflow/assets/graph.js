@@ -14,7 +14,7 @@ import { DataSet, Network } from "./vendor/vis-network.min.js"
 
 // In the drawing's own pixels, which grow with the page's text. No text is ever drawn smaller than that.
 const BASE_TEXT_PX = 14
-const MARGIN = 14
+const MARGIN = 12
 const MARGIN_Y = 12
 // A graph has so much from the beginning, and a share of what a window has more, as in style.css. A plan that needs more
 // moves what is below it, up to what the window leaves beside all else, panes included.
@@ -31,6 +31,9 @@ const FADE_MS = 220
 const STILL = "(prefers-reduced-motion: reduce)"
 // The pointer may move this far during a click; more is a drag.
 const SLIP_PX = 8
+// Words below the graph need so much.
+const HINT_PX = 26
+const FOLDED = "Parallel steps are folded. Click a stack to open it."
 const NAMES = { graph: () => "Graph", folded: () => "Folded", all: (count) => `All ${count}`, list: () => "List" }
 
 const unit = () => parseFloat(getComputedStyle(document.documentElement).fontSize) / BASE_TEXT_PX
@@ -51,10 +54,10 @@ export class Graph {
     this.canvasBox = el("div", { class: "graph-canvas", "aria-hidden": "true" })
     this.map = new GraphMap({ onMove: (position) => this.moveTo(position) })
     this.list = onOpen && new GraphList({ onSelect, onOpen })
-    this.element = el("div", { class: "graph" }, this.canvasBox, this.map.element, this.list?.element)
     this.views = el("div", { class: "graph-views", role: "group", "aria-label": "View of the graph" })
     this.percent = el("span", { class: "number" })
-    this.hint = el("span", { class: "graph-hint", "aria-hidden": "true" })
+    this.hint = el("span", { class: "graph-hint", "aria-hidden": "true", hidden: true }, FOLDED)
+    this.element = el("div", { class: "graph" }, this.canvasBox, this.hint, this.map.element, this.list?.element)
     const zoom = (factor) => () => this.zoom(factor)
     this.smaller = zoomButton("Zoom out", "−", zoom(1 / 1.2))
     this.zoomed = el(
@@ -253,6 +256,8 @@ export class Graph {
     const wanted = fixed ? most : arranged.height * grown + 2 * MARGIN_Y * grown
     const height = `${Math.round(Math.max(kept, Math.min(most, wanted)))}px`
     this.canvasBox.style.height = height
+    const below = (parseFloat(height) - (arranged?.height ?? 0) * grown) / 2
+    this.hint.hidden = this.view !== "folded" || below < HINT_PX
     this.list?.element.style.setProperty("--height", height)
   }
 
@@ -268,7 +273,6 @@ export class Graph {
       button.setAttribute("aria-pressed", button.dataset.view === view ? "true" : "false")
     }
     this.views.hidden = views.length < 2
-    setText(this.hint, view === "folded" ? "Parallel steps are folded. Click a stack to open it." : "")
     if (this.list) this.list.element.hidden = view !== "list"
     this.canvasBox.hidden = view === "list"
     if (view === "list") this.map.hide()

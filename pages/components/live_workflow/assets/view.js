@@ -107,7 +107,6 @@ export class LiveWorkflow {
       this.planButton,
       this.legend,
       this.fault,
-      this.graph.hint,
       el("span", { class: "spring" }),
       this.twin.element,
       keys,
