@@ -66,7 +66,7 @@ export function drawCompactText(ctx, { left, top, width, titles, line, agentInde
   ctx.font = `600 13px ${theme.font}`
   ctx.fillStyle = struck ? theme.muted : theme.text
   const room = width - 2 * SMALL_PADDING - 13 - sign
-  const title = titles.find((each) => ctx.measureText(each).width <= room) ?? titles.at(-1)
+  const title = titles.find((each) => fit(ctx, each, room) === each) ?? titles.at(-1)
   ctx.fillText(fit(ctx, title, room), left + SMALL_PADDING + 13, top + 15.5)
   ctx.font = `400 12px ${theme.font}`
   ctx.fillStyle = theme.muted
@@ -83,7 +83,20 @@ export function drawCompactText(ctx, { left, top, width, titles, line, agentInde
   ctx.restore()
 }
 
+const fitted = new Map()
+const MOST_FITTED = 1000
+
+// Returns as much of a text as fits. A frame asks for the same texts as the one before it.
 export function fit(ctx, text, width) {
+  const key = `${ctx.font}|${Math.round(width)}|${text}`
+  if (!fitted.has(key)) {
+    if (fitted.size >= MOST_FITTED) fitted.clear()
+    fitted.set(key, fitNow(ctx, text, width))
+  }
+  return fitted.get(key)
+}
+
+function fitNow(ctx, text, width) {
   if (ctx.measureText(text).width <= width) return text
   let low = 0
   let high = text.length

@@ -11,7 +11,8 @@ const BEHIND = 3
 const STATE_FROM = 70 // a lower stack has its state in its line
 const TICK_HEIGHT = 5
 // More steps than this have no tick each.
-const MOST_TICKS = 16
+const MOST_TICKS = 48
+const WIDE_TICKS = 16
 const WORDS = { done: "done", wait: "wait", skipped: "skipped", same: "unchanged" }
 const FACE = { done: "completed", wait: "waiting", skipped: "skipped", same: "completed" }
 
@@ -49,13 +50,13 @@ export function drawStack(ctx, { cell, steps, numbers, totals, agentIndex, hover
 
 function drawTicks(ctx, { left, top, width, steps, theme }) {
   const ticks = steps.length > MOST_TICKS ? [steps[0]] : steps
-  const gap = 2
+  const gap = steps.length > WIDE_TICKS ? 1 : 2
   const each = (width - gap * (ticks.length - 1)) / ticks.length
   ticks.forEach((step, at) => {
     const status = shownStatus(step)
     ctx.fillStyle = theme.status[TICKS[status]]?.stroke ?? theme.line
     ctx.beginPath()
-    ctx.roundRect(left + at * (each + gap), top, each, TICK_HEIGHT, 2)
+    ctx.roundRect(left + at * (each + gap), top, each, TICK_HEIGHT, Math.min(2, each / 3))
     ctx.fill()
   })
 }

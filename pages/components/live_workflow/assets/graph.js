@@ -75,6 +75,7 @@ export class Graph {
     this.comingSince = new Map()
     this.layout = null
     this.arranged = null
+    this.box = { width: 0, height: 0 } // what a frame would measure with the whole page
     this.view = "graph"
     this.wanted = null // the view that the person chose
     this.open = new Set() // the stacks that the person unfolded
@@ -254,9 +255,10 @@ export class Graph {
     const kept = ((this.held || this.model.planning) && this.canvasBox.clientHeight) || leastHeight()
     const fixed = ["folded", "all", "list"].includes(this.view)
     const wanted = fixed ? most : arranged.height * grown + 2 * MARGIN_Y * grown
-    const height = `${Math.round(Math.max(kept, Math.min(most, wanted)))}px`
+    this.box = { width: this.element.clientWidth, height: Math.round(Math.max(kept, Math.min(most, wanted))) }
+    const height = `${this.box.height}px`
     this.canvasBox.style.height = height
-    const below = (parseFloat(height) - (arranged?.height ?? 0) * grown) / 2
+    const below = (this.box.height - (arranged?.height ?? 0) * grown) / 2
     this.hint.hidden = this.view !== "folded" || below < HINT_PX
     this.list?.element.style.setProperty("--height", height)
   }
@@ -286,7 +288,7 @@ export class Graph {
   // What is drawn of the whole at 100 %: the middle of all that fits, else what is around the selected step.
   home() {
     const { left, right, top, bottom } = this.arranged
-    const [width, height] = [this.canvasBox.clientWidth / this.scale, this.canvasBox.clientHeight / this.scale]
+    const [width, height] = [this.box.width / this.scale, this.box.height / this.scale]
     const at = this.cellOf(this.selected) ?? { x: left, y: top }
     return {
       scale: this.scale,
@@ -304,17 +306,15 @@ export class Graph {
 
   // Returns the part of the drawing that is seen.
   seen() {
-    const { clientWidth, clientHeight } = this.canvasBox
     const { x: left, y: top } = this.network.DOMtoCanvas({ x: 0, y: 0 })
-    const { x: right, y: bottom } = this.network.DOMtoCanvas({ x: clientWidth, y: clientHeight })
+    const { x: right, y: bottom } = this.network.DOMtoCanvas({ x: this.box.width, y: this.box.height })
     return { left, top, right, bottom }
   }
 
   get overflows() {
     if (!this.arranged || !this.network) return false
     const scale = this.network.getScale()
-    const { clientWidth, clientHeight } = this.canvasBox
-    return this.arranged.width * scale > clientWidth || this.arranged.height * scale > clientHeight
+    return this.arranged.width * scale > this.box.width || this.arranged.height * scale > this.box.height
   }
 
   // Brings the selected step into view, unless the person has moved the view.
@@ -491,7 +491,8 @@ export class Graph {
     const scale = this.network.getScale() / this.scale
     setText(this.percent, `${Math.round(scale * 100)} %`)
     this.smaller.disabled = scale <= 1.001
-    if (this.overflows && this.theme) this.map.show(this.arranged, this.seen(), (cell) => this.markOf(cell))
+    if (this.overflows && this.theme)
+      this.map.show(this.arranged, this.seen(), (cell) => this.markOf(cell), this.theme.accent)
     else this.map.hide()
   }
 

@@ -19,6 +19,7 @@ export class GraphList {
     this.onKey = null // while the plan is edited: takes a key on a step
     this.rows = new Map()
     this.opened = new Map() // what a person opened or closed, by the layer's name
+    this.shown = new Set() // the layers that are open
     this.body = el("tbody")
     const head = el(
       "tr",
@@ -32,10 +33,14 @@ export class GraphList {
 
   show(model, selected) {
     this.model = model
+    const chosen = model.edited ? model.editedStep(selected) : model.step(selected)
+    const above = selected === null ? [] : selected.split(".").slice(0, -1)
+    const read = new Set((chosen?.reads ?? []).map((number) => [...above, number].join(".")))
     const layers = layersOf(model)
+    this.shown = new Set(layers.filter((layer) => this.isOpen(layer, selected)).map(({ id }) => id))
     const ids = layers.flatMap((layer) => [
       ...(layer.steps.length > 1 ? [layer.id] : []),
-      ...(layer.steps.length === 1 || this.isOpen(layer, selected) ? layer.steps.map(({ key }) => key) : []),
+      ...(layer.steps.length === 1 || this.shown.has(layer.id) ? layer.steps.map(({ key }) => key) : []),
     ])
     for (const [id, row] of this.rows) {
       if (ids.includes(id)) continue
@@ -43,8 +48,8 @@ export class GraphList {
       this.rows.delete(id)
     }
     for (const layer of layers) {
-      if (layer.steps.length > 1) this.layerRow(layer, selected)
-      for (const step of layer.steps) if (ids.includes(step.key)) this.stepRow(model, step, selected)
+      if (layer.steps.length > 1) this.layerRow(layer)
+      for (const step of layer.steps) if (ids.includes(step.key)) this.stepRow(model, step, selected, read)
     }
     ids.forEach((id, at) => {
       const row = this.rows.get(id)
@@ -53,14 +58,28 @@ export class GraphList {
       const stop = ids.includes(selected) ? id === selected : at === 0
       if (this.body.getRootNode().activeElement !== row) row.tabIndex = stop ? 0 : -1
     })
-    if (selected !== this.selected) this.rows.get(selected)?.scrollIntoView({ block: "nearest" })
+    if (selected !== this.selected) this.bring(this.rows.get(selected))
     this.selected = selected
+  }
+
+  // Moves the list and nothing else of the page. Its head covers what is at its top.
+  bring(row) {
+    if (!row || this.element.hidden) return
+    const [list, place] = [this.element.getBoundingClientRect(), row.getBoundingClientRect()]
+    const head = this.table.tHead.offsetHeight
+    this.element.scrollTop += Math.min(0, place.top - list.top - head) + Math.max(0, place.bottom - list.bottom)
   }
 
   // Open is what a person opened, and else where something happens.
   isOpen(layer, selected) {
     const chosen = this.opened.get(layer.id)
     if (chosen !== undefined) return chosen
+    // Nothing closes below a pointer, or around the focus.
+    if (
+      this.shown.has(layer.id) &&
+      (this.table.matches(":hover") || this.table.contains(this.body.getRootNode().activeElement))
+    )
+      return true
     if (layer.few || layer.steps.some(({ key }) => key === selected)) return true
     return (
       new Set(layer.steps.map(({ status }) => (ended(status) ? "ended" : status))).size > 1 ||
@@ -73,7 +92,7 @@ export class GraphList {
     return this.rows.get(id)
   }
 
-  layerRow(layer, selected) {
+  layerRow(layer) {
     const row = this.row(layer.id, () => {
       const made = el("tr", { class: "layer", "data-layer": layer.id }, el("td", { colspan: String(HEADS.length) }))
       made.firstChild.append(
@@ -85,7 +104,7 @@ export class GraphList {
       made.addEventListener("click", () => this.turn(layer.id))
       return made
     })
-    const open = this.isOpen(layer, selected)
+    const open = this.shown.has(layer.id)
     const [turn, name, what, states] = row.firstChild.children
     setText(turn, open ? "▾" : "▸")
     setText(name, layer.name)
@@ -102,7 +121,8 @@ export class GraphList {
     setAttributes(row, { "aria-expanded": open ? "true" : "false", "aria-label": `${layer.name}, ${chips.join(", ")}` })
   }
 
-  stepRow(model, step, selected) {
+  // `read`: the names of the steps that the selected one may read.
+  stepRow(model, step, selected, read) {
     const row = this.row(step.key, () => {
       const made = el("tr", { class: "step", "data-step": step.key })
       const name = el("td", { class: "who" }, el("span", { class: "dot", "aria-hidden": "true" }), el("b"))
@@ -133,6 +153,7 @@ export class GraphList {
     setText(tokens, step.tokens)
     setText(line, step.line)
     const said = `Step ${step.title}, ${step.word}, ${step.reads ? `reads ${step.reads}` : "reads nothing"}`
+    setClass(row, read.has(step.number) ? "step read" : "step")
     setAttributes(row, { "aria-label": said, "aria-selected": step.key === selected ? "true" : "false" })
   }
 

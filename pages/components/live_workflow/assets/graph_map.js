@@ -30,8 +30,9 @@ export class GraphMap {
     this.corner = null
   }
 
-  // `seen`: the part of the drawing that is seen. `colourOf` returns the colour of a cell.
-  show(arranged, seen, colourOf) {
+  // `seen`: the part of the drawing that is seen. `colourOf` returns the colour of a cell, `frame` is
+  // that of the frame.
+  show(arranged, seen, colourOf, frame) {
     if (arranged !== this.arranged) {
       this.arranged = arranged
       this.scale = Math.min(MOST.width / arranged.width, MOST.height / arranged.height)
@@ -42,7 +43,7 @@ export class GraphMap {
       this.corner = emptiestCorner(arranged, seen, this.size())
       this.element.dataset.corner = this.corner
     }
-    this.paint(seen, colourOf)
+    this.paint(seen, colourOf, frame)
   }
 
   size() {
@@ -50,7 +51,7 @@ export class GraphMap {
     return { width: width * this.scale + 2 * PADDING, height: height * this.scale + 2 * PADDING }
   }
 
-  paint(seen, colourOf) {
+  paint(seen, colourOf, frame) {
     const { width, height } = this.size()
     const { left, top, cells } = this.arranged
     const dense = devicePixelRatio
@@ -70,7 +71,7 @@ export class GraphMap {
     }
     const [x, y] = at(seen.left, seen.top).map((each) => Math.max(1, each))
     const [right, bottom] = at(seen.right, seen.bottom)
-    ctx.strokeStyle = getComputedStyle(this.element).color
+    ctx.strokeStyle = frame
     ctx.lineWidth = 1.5
     ctx.strokeRect(x, y, Math.min(right, width - 1) - x, Math.min(bottom, height - 1) - y)
   }
