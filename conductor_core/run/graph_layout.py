@@ -1,8 +1,8 @@
 """Where each step stands in the graph: layers by longest path, lanes around the cards for edges that skip a layer.
 
-This module is pure: it turns who reads whom into coordinates. The horizontal unit is the layer, which the page and the
-exported picture turn into pixels by their own widths; the vertical unit is the pixel. Positions depend on the plan
-alone, so a live update never moves a node.
+This module is pure: it turns who reads whom into coordinates. The horizontal unit is the layer, which a picture turns
+into pixels by its own widths; the vertical unit is the pixel. Pictures are drawn so. The page takes the layers and the
+order in them, and lays cards out for its window by the same rules (``arrange.js``).
 
 An edge from one layer to the next is straight. An edge that skips layers would run behind the cards and make an access
 list look like a chain, so it takes a *lane* above or below the columns it passes. All such edges of one source share

@@ -5,7 +5,8 @@ import { live } from "./assets.js"
 
 const { PlanChanges, droppedAt, expected, fieldsAsMeant, lostByMove, refusal, textAsMeant } =
   await live("plan_changes.js")
-const { distanceTo, edgePath } = await live("edge_path.js")
+const { FULL, arrange } = await live("arrange.js")
+const { distanceTo } = await live("edge_path.js")
 const { handleRadius } = await live("handle.js")
 
 const plan = (...reads) => reads.map((read, number) => ({ key: String(number), number, agent: "a", reads: read }))
@@ -107,14 +108,19 @@ test("a message waits until the page rests", async () => {
 })
 
 test("an edge is found along its curve and its lane, not behind the cards that it passes", () => {
-  const grid = { from: { x: 0, y: 0 }, to: { x: 780, y: 0 }, at: (layer) => layer * 260, width: 200 }
-  const edge = { source_dy: 0, target_dy: 0, lane: { first: 1, last: 2, y: -80 } }
-  const path = edgePath({ edge, ...grid })
-  assert.ok(distanceTo(path, { x: 400, y: -80 }) < 1)
-  assert.ok(distanceTo(path, { x: 400, y: 0 }) > 60)
-  const straight = edgePath({ edge: { ...edge, lane: null }, ...grid, to: { x: 260, y: 0 } })
-  assert.ok(distanceTo(straight, { x: 130, y: 5 }) < 6)
-  assert.ok(distanceTo(straight, { x: 130, y: 40 }) > 30)
+  const cells = [0, 1, 2, 3].map((layer) => ({ id: String(layer), round: [], layer, order: 0, height: FULL.height }))
+  const links = [
+    { from: "0", to: "1" },
+    { from: "0", to: "3" },
+  ]
+  const drawn = arrange({ cells, links }, FULL, { width: 1200, height: 400 })
+  const [straight, laned] = drawn.edges.map(({ path }) => path)
+  const [first, second, third] = drawn.cells
+  assert.ok(distanceTo(laned, { x: second.x, y: laned.bend.y }) < 1)
+  assert.ok(distanceTo(laned, { x: third.x, y: third.y }) > FULL.height / 2)
+  const between = { x: (first.x + second.x) / 2, y: straight.start.y }
+  assert.ok(distanceTo(straight, between) < 12)
+  assert.ok(distanceTo(straight, { ...between, y: between.y + 60 }) > 30)
 })
 
 test("a handle keeps its size on the screen, and in a graph drawn very small it stays a small part of its card", () => {

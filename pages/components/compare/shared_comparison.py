@@ -80,7 +80,7 @@ def shared_comparison(
     }
     data: dict[str, Any] = {
         "shared-comparison": comparison,
-        "shared-parts": {"style": styles_of("style.css", "timeline.css", "compare.css"), "images": {}},
+        "shared-parts": {"style": styles_of("style.css", "graph.css", "timeline.css", "compare.css"), "images": {}},
     }
     there: set[str] = set()
     for place, (trace, events) in enumerate(zip(traces, hidden, strict=True)):

@@ -280,7 +280,7 @@ def _page(trace: RunTrace, run: SharedRun, images: Mapping[str, tuple[str, bytes
     texts = [run.task, *_texts(trace)]
     drawn = bool((conclusion_of(trace) or {}).get("formula")) or any(map(_FORMULA.search, texts))
     parts = {
-        "style": styles_of("style.css", "timeline.css", "prose.css", "reader.css"),
+        "style": styles_of("style.css", "graph.css", "timeline.css", "prose.css", "reader.css"),
         "formulas": _katex_styles() if drawn else None,
         "images": {sha256: data_url_of(media_type, data) for sha256, (media_type, data) in images.items()},
     }

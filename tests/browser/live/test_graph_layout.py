@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page
 
-from conductor_core.run.graph_layout import CARD_HEIGHT_PX, RoundShape, lay_out
+from conductor_core.run.graph_layout import RoundShape, lay_out
 from pages.components.live_workflow.layout import network_data
 from tests.browser.conftest import App
 
@@ -33,12 +33,12 @@ async ({ script, layouts }) => {
   const model = { layout: null, rounds: new Map(), step: () => null, agentIndex: () => null }
   const covered = []
   const look = (number) => {
-    const places = Object.entries(graph.network?.getPositions() ?? {})
-    for (const [one, a] of places) {
-      for (const [other, b] of places) {
-        if (one < other && Math.abs(a.x - b.x) < graph.cardWidth && Math.abs(a.y - b.y) < CARD_HEIGHT) {
-          covered.push({ layout: number, one, other })
-        }
+    const places = [...graph.places.values()]
+    for (const a of places) {
+      for (const b of places) {
+        const beside = Math.abs(a.x - b.x) >= (a.width + b.width) / 2
+        const below = Math.abs(a.y - b.y) >= (a.height + b.height) / 2
+        if (a.id < b.id && !beside && !below) covered.push({ layout: number, one: a.id, other: b.id })
       }
     }
     return places.length
@@ -56,7 +56,7 @@ async ({ script, layouts }) => {
   graph.destroy()
   return { covered, seen }
 }
-""".replace("CARD_HEIGHT", str(CARD_HEIGHT_PX))
+"""
 
 
 @pytest.mark.parametrize("width", [1000, 1600])

@@ -19,8 +19,19 @@ const NO_BAR = "-"
 
 export class ComparedRuns {
   constructor(parent) {
-    this.graph = new Graph({ onSelect: (key) => this.select(key, { bring: true }) })
-    this.twin = new Twin({ onSelect: (key) => this.select(key), onOpen: (key) => this.open(key) })
+    this.graph = new Graph({
+      onSelect: (key) => this.select(key, { bring: true }),
+      onView: () => this.showTwin(),
+    })
+    this.twin = new Twin({
+      onSelect: (key) => this.select(key),
+      onOpen: (key) => this.open(key),
+      onUnfold: ({ id, keys }) => {
+        this.graph.unfold(id)
+        this.showTwin()
+        this.twin.focus(keys[0])
+      },
+    })
     this.table = new CompareTable({ onSelect: (key) => this.select(key) })
     this.timelines = [0, 1].map((side) => new Timeline({ onSelect: (path) => this.selectBar(side, path) }))
     this.answers = [0, 1].map(() => el("div", { class: "compared-answer" }))
@@ -42,6 +53,7 @@ export class ComparedRuns {
       el("span", { class: "spring" }),
       this.twin.element,
       keys,
+      this.graph.controls,
     )
     this.empty = el("div", { class: "graph-empty" }, "Neither run has a plan.")
     const map = el(
@@ -113,7 +125,7 @@ export class ComparedRuns {
 
   show() {
     this.graph.show(this.model, this.selected)
-    this.twin.show(this.model, this.selected)
+    this.showTwin()
     this.table.select(this.selected)
     this.timelines.forEach((timeline, side) => {
       const bar = this.bars[side].find(({ key }) => key === this.selected)
@@ -122,6 +134,10 @@ export class ComparedRuns {
         bar ? pathKey(bar.path) : NO_BAR,
       )
     })
+  }
+
+  showTwin() {
+    this.twin.show(this.model, this.selected, this.graph.stacks())
   }
 
   select(key, { bring = false } = {}) {

@@ -1,15 +1,17 @@
 // Paints the graph: cards for steps, curves for access lists, bands for inner rounds. All coordinates are vis's own.
 
+import { agentDot, drawCompactText, drawGlyph, fit, frame } from "./card_parts.js"
 import { drawEdgeMark, edgeStyle } from "./draw_marks.js"
-import { ARROW, edgePath, onCurve, pullOf } from "./edge_path.js"
+import { ARROW, onCurve, pullOf } from "./edge_path.js"
 import { speed } from "./figures.js"
 import { pathKey, seconds, tokens } from "./format.js"
 import { STEP_STATUS, ended, notWhole, shownStatus } from "./status.js"
 import { isolated, personOf, rightToLeft, visible } from "./text.js"
 
-export const CARD_HEIGHT = 88
-const RADIUS = 10
+// A card that is lower than this has one line of its instruction.
+export const COMPACT_BELOW = 80
 const PADDING = 11
+const TURN = 8
 
 export const BOXED = {
   completed: "done",
@@ -53,14 +55,21 @@ export function readTheme(root) {
   }
 }
 
-export function drawCard(ctx, { x, y, width, step, agentIndex, selected, hover, theme, model, phase }) {
+export function drawCard(ctx, { x, y, width, height, step, agentIndex, selected, hover, theme, model, phase }) {
   const status = shownStatus(step)
   const box = theme.status[BOXED[status]]
   const left = x - width / 2
-  const top = y - CARD_HEIGHT / 2
+  const top = y - height / 2
   const colours = { stroke: box ? box.stroke : theme.line, fill: box ? box.fill : theme.quiet }
   ctx.save()
-  frame(ctx, { left, top, width, selected, hover, theme, lineWidth: 1.4, dashed: !box, ...colours })
+  frame(ctx, { left, top, width, height, selected, hover, theme, lineWidth: 1.4, dashed: !box, ...colours })
+  if (height < COMPACT_BELOW) {
+    const title = `${pathKey(step.path)} · ${isolated(step.agent)}`
+    drawCompactText(ctx, { left, top, width, titles: [title], line: step.instruction, agentIndex, theme })
+    drawGlyph(ctx, left + width - 14, top + 15, status, box ? box.stroke : theme.muted, phase, theme)
+    ctx.restore()
+    return
+  }
   drawTitle(ctx, { left, top, width, step, agentIndex, theme })
   drawGlyph(ctx, left + width - PADDING - 6, top + 18, status, box ? box.stroke : theme.muted, phase, theme)
   ctx.font = `400 13px ${theme.font}`
@@ -68,7 +77,7 @@ export function drawCard(ctx, { x, y, width, step, agentIndex, selected, hover, 
   drawInstruction(ctx, { left, top, width, instruction: step.instruction })
   ctx.font = `400 12px ${theme.font}`
   ctx.fillStyle = theme.muted
-  ctx.fillText(fit(ctx, footer(step, status, model), width - 2 * PADDING), left + PADDING, top + CARD_HEIGHT - 12)
+  ctx.fillText(fit(ctx, footer(step, status, model), width - 2 * PADDING), left + PADDING, top + height - 12)
   ctx.restore()
 }
 
@@ -89,34 +98,6 @@ export function drawInstruction(ctx, { left, top, width, instruction, struck = f
   ctx.restore()
 }
 
-// Paints the card's background and border, and a ring around the selected card.
-export function frame(ctx, { left, top, width, selected, hover, theme, lineWidth, stroke, fill, dashed }) {
-  ctx.beginPath()
-  ctx.roundRect(left, top, width, CARD_HEIGHT, RADIUS)
-  if (selected) {
-    ctx.save()
-    ctx.strokeStyle = theme.accent
-    ctx.globalAlpha *= 0.28
-    ctx.lineWidth = 7
-    ctx.stroke()
-    ctx.restore()
-  }
-  ctx.fillStyle = fill
-  ctx.fill()
-  ctx.lineWidth = Math.max(lineWidth, selected ? 2.2 : hover ? 2 : 0)
-  ctx.strokeStyle = selected ? theme.accent : stroke
-  if (dashed) ctx.setLineDash([5, 4])
-  ctx.stroke()
-  ctx.setLineDash([])
-}
-
-export function agentDot(ctx, x, y, colour) {
-  ctx.beginPath()
-  ctx.arc(x, y, 4.5, 0, 2 * Math.PI)
-  ctx.fillStyle = colour
-  ctx.fill()
-}
-
 function drawTitle(ctx, { left, top, width, step, agentIndex, theme }) {
   agentDot(ctx, left + PADDING + 4.5, top + 18, theme.agent(agentIndex))
   ctx.textAlign = "left"
@@ -125,28 +106,6 @@ function drawTitle(ctx, { left, top, width, step, agentIndex, theme }) {
   ctx.fillStyle = theme.text
   const title = `${pathKey(step.path)} · ${isolated(step.agent)}`
   ctx.fillText(fit(ctx, title, width - 2 * PADDING - 32), left + PADDING + 16, top + 18.5)
-}
-
-function drawGlyph(ctx, x, y, status, colour, phase, theme) {
-  if (status === "running") {
-    // A quiet ring that turns while tokens arrive.
-    ctx.lineWidth = 2
-    ctx.strokeStyle = colour
-    ctx.globalAlpha = 0.25
-    ctx.beginPath()
-    ctx.arc(x, y, 5.5, 0, 2 * Math.PI)
-    ctx.stroke()
-    ctx.globalAlpha = 1
-    ctx.beginPath()
-    ctx.arc(x, y, 5.5, phase, phase + Math.PI / 2)
-    ctx.stroke()
-    return
-  }
-  ctx.font = `600 14px ${theme.font}`
-  ctx.fillStyle = colour
-  ctx.textAlign = "center"
-  ctx.fillText(STEP_STATUS[status].glyph, x, y + 0.5)
-  ctx.textAlign = "left"
 }
 
 function footer(step, status, model) {
@@ -203,21 +162,30 @@ function unfinished(step, model) {
   })
 }
 
-// `at(layer)` gives the middle of a column; `granted`: whether this edge is one of the selected step's inputs.
-export function drawEdge(ctx, { edge, from, to, at, width, granted, theme }) {
-  const { start, enter, bend, tip, end } = edgePath({ edge, from, to, at, width })
+// `granted`: whether this edge is one of the selected step's inputs; `near`: whether it is one of the card's under the
+// pointer.
+export function drawEdge(ctx, { edge, granted, near = false, theme }) {
+  const { start, enter, bend, tip, end, course } = edge.path
   ctx.save()
   const style = edge.change ? edgeStyle(edge.change, theme) : { colour: theme.edge, width: 1.3, dash: [] }
-  ctx.strokeStyle = ctx.fillStyle = granted ? theme.accent : style.colour
-  ctx.lineWidth = Math.max(style.width, granted ? 2.2 : 0)
+  ctx.strokeStyle = ctx.fillStyle = granted ? theme.accent : near ? theme.text : style.colour
+  ctx.lineWidth = Math.max(style.width, granted ? 2.2 : near ? 1.8 : 0)
   ctx.setLineDash(style.dash)
   ctx.beginPath()
   ctx.moveTo(start.x, start.y)
-  if (enter) {
-    curve(ctx, start, enter)
-    ctx.lineTo(bend.x, bend.y)
+  if (course) {
+    course.slice(1).forEach((corner, at) => {
+      const next = course[at + 2] ?? tip
+      ctx.arcTo(corner.x, corner.y, next.x, next.y, turnAt(course[at], corner, next))
+    })
+    ctx.lineTo(tip.x, tip.y)
+  } else {
+    if (enter) {
+      curve(ctx, start, enter)
+      ctx.lineTo(bend.x, bend.y)
+    }
+    curve(ctx, bend, tip)
   }
-  curve(ctx, bend, tip)
   ctx.stroke()
   ctx.setLineDash([])
   ctx.beginPath()
@@ -230,18 +198,25 @@ export function drawEdge(ctx, { edge, from, to, at, width, granted, theme }) {
   ctx.restore()
 }
 
+// Returns the radius of a corner: never more than half of the shorter line there.
+function turnAt(before, corner, after) {
+  const length = (a, b) => Math.hypot(a.x - b.x, a.y - b.y)
+  return Math.min(TURN, length(before, corner) / 2, length(corner, after) / 2)
+}
+
 export function curve(ctx, from, to) {
   const pull = pullOf(from, to)
   ctx.bezierCurveTo(from.x + pull, from.y, to.x - pull, to.y, to.x, to.y)
 }
 
-export function drawBand(ctx, { left, right, band, label, opener, theme }) {
+export function drawBand(ctx, { band, label, opener, theme }) {
+  const { left, right } = band
   ctx.save()
   if (opener) {
     ctx.strokeStyle = theme.line
     ctx.setLineDash([3, 4])
     ctx.beginPath()
-    ctx.moveTo(opener.x, opener.y + CARD_HEIGHT / 2)
+    ctx.moveTo(opener.x, opener.y + opener.height / 2)
     ctx.lineTo(opener.x, band.top)
     ctx.stroke()
   }
@@ -286,16 +261,4 @@ function wrapNow(ctx, text, width, most) {
     }
   }
   return [...lines, fit(ctx, line, width)]
-}
-
-export function fit(ctx, text, width) {
-  if (ctx.measureText(text).width <= width) return text
-  let low = 0
-  let high = text.length
-  while (low < high) {
-    const middle = Math.ceil((low + high) / 2)
-    if (ctx.measureText(`${text.slice(0, middle).trimEnd()}…`).width <= width) low = middle
-    else high = middle - 1
-  }
-  return `${text.slice(0, low).trimEnd()}…`
 }

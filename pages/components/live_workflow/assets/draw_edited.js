@@ -1,7 +1,8 @@
 // Paints a plan that is being edited: what is new, changed, moved or removed, and what a re-run would do with it; and
 // two compared plans: also whose output is another one though its step is the same. Every mark has a sign and a word or a line style of its own; none depends on colour alone.
 
-import { BOXED, CARD_HEIGHT, agentDot, drawInstruction, fit, frame } from "./draw.js"
+import { agentDot, drawCompactText, fit, frame } from "./card_parts.js"
+import { BOXED, COMPACT_BELOW, drawInstruction } from "./draw.js"
 import { isolated, visible } from "./text.js"
 
 const PADDING = 13
@@ -26,9 +27,9 @@ const OF_FATE = { reused: "reused", written: "warn", pinned: "warn", fault: "fai
 // Changes that are not the step's own are drawn lightly.
 const LIGHT = new Set(["removed", "inputs", "chance"])
 
-export function drawEditedCard(ctx, { x, y, width, step, agentIndex, selected, hover, theme }) {
+export function drawEditedCard(ctx, { x, y, width, height, step, agentIndex, selected, hover, theme }) {
   const left = x - width / 2
-  const top = y - CARD_HEIGHT / 2
+  const top = y - height / 2
   const gone = step.change === "removed"
   const box = gone ? undefined : theme.status[OF_FATE[step.fate] ?? BOXED[step.status]]
   const stroke = box ? box.stroke : step.change && !gone ? theme.text : theme.line
@@ -38,6 +39,7 @@ export function drawEditedCard(ctx, { x, y, width, step, agentIndex, selected, h
     left,
     top,
     width,
+    height,
     selected,
     hover,
     theme,
@@ -46,20 +48,38 @@ export function drawEditedCard(ctx, { x, y, width, step, agentIndex, selected, h
     fill: box ? box.fill : theme.surface,
     dashed: gone,
   })
+  const title = `${step.number ?? step.was} · ${isolated(step.agent)}`
+  const tag = step.change && { right: left + width - PADDING, y: top, change: step.change, theme }
+  if (height < COMPACT_BELOW) {
+    drawCompactText(ctx, { left, top, width, titles: [title], line: step.instruction, agentIndex, theme, struck: gone })
+    drawFate(ctx, { x: left + width - 14, y: top + 16, step, colour: box ? box.stroke : theme.muted, theme })
+    if (tag) drawTag(ctx, tag)
+    ctx.restore()
+    return
+  }
   agentDot(ctx, left + PADDING + 4.5, top + 18, theme.agent(agentIndex))
   ctx.textBaseline = "middle"
   ctx.textAlign = "left"
   ctx.fillStyle = gone ? theme.muted : theme.text
   ctx.font = `600 14px ${theme.font}`
-  const title = fit(ctx, `${step.number ?? step.was} · ${isolated(step.agent)}`, width - 2 * PADDING - 16)
-  ctx.fillText(title, left + PADDING + 16, top + 18.5)
+  ctx.fillText(fit(ctx, title, width - 2 * PADDING - 16), left + PADDING + 16, top + 18.5)
   ctx.font = `400 13px ${theme.font}`
   drawInstruction(ctx, { left, top, width, instruction: step.instruction, struck: gone })
   ctx.font = `400 12px ${theme.font}`
   ctx.fillStyle = box && step.fate === "fault" ? box.stroke : theme.muted
-  ctx.fillText(fit(ctx, footer(step), width - 2 * PADDING), left + PADDING, top + CARD_HEIGHT - 12)
-  if (step.change) drawTag(ctx, { right: left + width - PADDING, y: top, change: step.change, theme })
+  ctx.fillText(fit(ctx, footer(step), width - 2 * PADDING), left + PADDING, top + height - 12)
+  if (tag) drawTag(ctx, tag)
   ctx.restore()
+}
+
+// Paints what a re-run does with the step as a sign alone, where there is no room for words.
+function drawFate(ctx, { x, y, step, colour, theme }) {
+  if (!FATE[step.fate]) return
+  ctx.font = `600 13px ${theme.font}`
+  ctx.fillStyle = colour
+  ctx.textAlign = "center"
+  ctx.fillText(FATE[step.fate].glyph, x, y)
+  ctx.textAlign = "left"
 }
 
 // Paints the step's change on the upper border, so that the title keeps its room.

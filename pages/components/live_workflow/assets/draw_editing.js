@@ -1,14 +1,14 @@
 // Paints what one does with the graph while the plan's editor is open: handles, an access that is being drawn, a step
 // that is being moved. `scale` is that of the view: these marks keep their size on the screen in a graph drawn small.
 
-import { CARD_HEIGHT, curve } from "./draw.js"
+import { curve } from "./draw.js"
 import { handleRadius, onScreen } from "./handle.js"
 
 const DASH = [6, 4]
 
 // Paints the place at a card's side from which one draws an access.
-export function drawHandle(ctx, { x, y, hot, scale, theme }) {
-  const radius = handleRadius(hot, scale, CARD_HEIGHT)
+export function drawHandle(ctx, { x, y, height, hot, scale, theme }) {
+  const radius = handleRadius(hot, scale, height)
   ctx.save()
   ctx.beginPath()
   ctx.arc(x, y, radius, 0, 2 * Math.PI)
@@ -37,10 +37,10 @@ export function drawRope(ctx, { from, to, scale, theme }) {
 }
 
 // Marks a card as the one that would be given access, or veils it as one that cannot.
-export function drawChoice(ctx, { x, y, width, allowed, aimed, scale, theme }) {
+export function drawChoice(ctx, { x, y, width, height, allowed, aimed, scale, theme }) {
   ctx.save()
   ctx.beginPath()
-  ctx.roundRect(x - width / 2, y - CARD_HEIGHT / 2, width, CARD_HEIGHT, 10)
+  ctx.roundRect(x - width / 2, y - height / 2, width, height, 10)
   if (allowed) {
     ctx.strokeStyle = theme.accent
     ctx.lineWidth = onScreen(aimed ? 4 : 1.6, scale)
@@ -54,12 +54,12 @@ export function drawChoice(ctx, { x, y, width, allowed, aimed, scale, theme }) {
 }
 
 // Paints where a step is dropped: a bar at one side of the card beside which it goes.
-export function drawDrop(ctx, { x, y, width, side, scale, theme }) {
+export function drawDrop(ctx, { x, y, width, height, side, scale, theme }) {
   const gap = onScreen(9, scale)
   const thick = onScreen(4, scale)
   const [dx, dy] = { left: [-1, 0], right: [1, 0], top: [0, -1], bottom: [0, 1] }[side]
-  const middle = { x: x + dx * (width / 2 + gap), y: y + dy * (CARD_HEIGHT / 2 + gap) }
-  const [w, h] = dx ? [thick, CARD_HEIGHT] : [width, thick]
+  const middle = { x: x + dx * (width / 2 + gap), y: y + dy * (height / 2 + gap) }
+  const [w, h] = dx ? [thick, height] : [width, thick]
   ctx.save()
   ctx.fillStyle = theme.accent
   ctx.beginPath()
@@ -69,10 +69,10 @@ export function drawDrop(ctx, { x, y, width, side, scale, theme }) {
 }
 
 // Paints the outline of the card that is being moved.
-export function drawGhost(ctx, { x, y, width, scale, theme }) {
+export function drawGhost(ctx, { x, y, width, height, scale, theme }) {
   ctx.save()
   ctx.beginPath()
-  ctx.roundRect(x - width / 2, y - CARD_HEIGHT / 2, width, CARD_HEIGHT, 10)
+  ctx.roundRect(x - width / 2, y - height / 2, width, height, 10)
   ctx.globalAlpha = 0.5
   ctx.fillStyle = theme.surface
   ctx.fill()

@@ -1,20 +1,13 @@
-// The course of an edge between two cards, for those who paint it and for those who ask what is under the pointer.
+// The curve of an edge between two cards, for those who paint it and for those who ask what is under the pointer.
 
 export const ARROW = 8
 const SAMPLES = 12
 
-// Returns the points that lead an edge: `enter` and `bend` bound its lane past the cards of skipped layers, if it has
-// one. `at(layer)` gives the middle of a column.
-export function edgePath({ edge, from, to, at, width }) {
-  const start = { x: from.x + width / 2, y: from.y + edge.source_dy }
-  const end = { x: to.x - width / 2 - 2, y: to.y + edge.target_dy }
-  const tip = { x: end.x - ARROW + 1, y: end.y }
-  if (!edge.lane) return { start, enter: null, bend: start, tip, end }
-  const { first, last, y } = edge.lane
-  return { start, enter: { x: at(first) - width / 2, y }, bend: { x: at(last) + width / 2, y }, tip, end }
+// Between columns that lie close the curve bends within the gap.
+export const pullOf = (from, to) => {
+  const across = to.x - from.x
+  return across > 0 && across < 36 ? Math.max(6, across * 0.75) : Math.max(18, across * 0.5)
 }
-
-export const pullOf = (from, to) => Math.max(18, (to.x - from.x) * 0.5)
 
 // Returns the point at `share` of the curve, 0 to 1.
 export function onCurve(from, to, share) {
@@ -28,9 +21,9 @@ export function onCurve(from, to, share) {
 }
 
 // Returns the distance of a point from an edge.
-export function distanceTo({ start, enter, bend, tip, end }, point) {
+export function distanceTo({ start, enter, bend, tip, end, course }, point) {
   const curve = (from, to) => Array.from({ length: SAMPLES + 1 }, (_, at) => onCurve(from, to, at / SAMPLES))
-  const points = [...(enter ? curve(start, enter) : []), ...curve(bend, tip), end]
+  const points = course ? [...course, end] : [...(enter ? curve(start, enter) : []), ...curve(bend, tip), end]
   return Math.min(...points.slice(1).map((to, at) => fromLine(point, points[at], to)))
 }
 

@@ -2,9 +2,9 @@
 // a card that is dragged changes places, an edge that is clicked can be cut. Python makes the changes.
 
 import { el, setText } from "./dom.js"
-import { CARD_HEIGHT, drawEdge } from "./draw.js"
+import { drawEdge } from "./draw.js"
 import { drawChoice, drawDrop, drawGhost, drawHandle, drawLabel, drawRope } from "./draw_editing.js"
-import { distanceTo, edgePath, onCurve } from "./edge_path.js"
+import { distanceTo, onCurve } from "./edge_path.js"
 import { plural } from "./format.js"
 import { droppedAt, expected, lostByMove, refusal, stepsOf } from "./plan_changes.js"
 
@@ -65,6 +65,7 @@ export class GraphEdit {
     if (!active) this.drop()
     if (this.chosen && !(active && this.edgeOf(this.chosen))) this.choose(null)
     if (this.chosen) this.sayEdge()
+    this.graph.settle()
   }
 
   stepOf(key) {
@@ -72,21 +73,19 @@ export class GraphEdit {
   }
 
   edgeOf({ read, reader }) {
-    return this.graph.layout?.edges.find(({ from, to }) => from === read && to === reader)
+    return this.graph.arranged?.edges.find(({ from, to }) => from === read && to === reader)
   }
 
   // The last step has no handle: nothing comes after it.
   handles() {
     return this.steps.slice(0, -1).flatMap((step) => {
       const place = this.graph.places.get(step.key)
-      return place ? [{ step, x: place.x + this.graph.cardWidth / 2, y: place.y }] : []
+      return place ? [{ step, x: place.x + place.width / 2, y: place.y, height: place.height }] : []
     })
   }
 
-  // Of a graph that is drawn very small a handle takes no more than a quarter of its card.
   handleAt(point, scale) {
-    const reach = Math.min(REACH_PX, (this.graph.cardWidth * scale) / 4)
-    return this.handles().find(({ x, y }) => Math.hypot(point.x - x, point.y - y) * scale <= reach)?.step
+    return this.handles().find(({ x, y }) => Math.hypot(point.x - x, point.y - y) * scale <= REACH_PX)?.step
   }
 
   stepAt(point) {
@@ -96,18 +95,12 @@ export class GraphEdit {
 
   edgeAt(point, scale) {
     const { graph } = this
-    const near = graph.layout.edges.flatMap((edge) => {
+    const near = graph.arranged.edges.flatMap((edge) => {
       const [read, reader] = [this.stepOf(edge.from), this.stepOf(edge.to)]
-      const path = read && reader && this.pathOf(edge)
-      return path ? [{ edge, distance: distanceTo(path, point) * scale }] : []
+      return read && reader ? [{ edge, distance: distanceTo(edge.path, point) * scale }] : []
     })
     const nearest = near.toSorted((a, b) => a.distance - b.distance)[0]
     return nearest && nearest.distance <= REACH_PX ? nearest.edge : undefined
-  }
-
-  pathOf(edge) {
-    const [from, to] = [this.graph.places.get(edge.from), this.graph.places.get(edge.to)]
-    return from && to && edgePath({ edge, from, to, ...this.graph.grid() })
   }
 
   // Returns the cursor over what can be done at this place; null: nothing.
@@ -176,7 +169,9 @@ export class GraphEdit {
   aimAtPlace(drag, step) {
     const { graph } = this
     const ghost = { x: drag.at.x - drag.grip.x, y: drag.at.y - drag.grip.y }
-    const away = ({ x, y }) => Math.hypot((ghost.x - x) / graph.pitch, (ghost.y - y) / CARD_HEIGHT)
+    const { apart } = graph.arranged.size
+    const offset = ({ x, y, width, height }) => [(ghost.x - x) / (width + apart[0]), (ghost.y - y) / height]
+    const away = (place) => Math.hypot(...offset(place))
     const others = this.steps.filter(({ key }) => key !== step.key && graph.places.has(key))
     const near = others.toSorted((a, b) => away(graph.places.get(a.key)) - away(graph.places.get(b.key)))[0]
     const own = graph.places.get(step.key)
@@ -184,8 +179,7 @@ export class GraphEdit {
     drag.to = step.number
     drag.ghost = ghost
     if (near && away(own) > 0.35 && away(graph.places.get(near.key)) < 1.5) {
-      const { x, y } = graph.places.get(near.key)
-      const [dx, dy] = [(ghost.x - x) / graph.pitch, (ghost.y - y) / CARD_HEIGHT]
+      const [dx, dy] = offset(graph.places.get(near.key))
       const side = Math.abs(dx) >= Math.abs(dy) ? (dx < 0 ? "left" : "right") : dy < 0 ? "top" : "bottom"
       drag.beside = { key: near.key, side }
       drag.to = droppedAt(step.number, near.number, side === "right" || side === "bottom")
@@ -203,7 +197,7 @@ export class GraphEdit {
     if (!drag?.began || !graph.network) return
     const box = graph.canvasBox.getBoundingClientRect()
     const { clientX: x, clientY: y } = drag.last
-    const [seen, all] = [this.seen(), graph.extent()]
+    const [seen, all] = [graph.seen(), graph.extent()]
     const toFirst = (at, edge, first, least) => at < edge + RIM_PX && first > least
     const toLast = (at, edge, last, most) => at > edge - RIM_PX && last < most
     const by = (first, last) => (first ? -PAN_PX : last ? PAN_PX : 0)
@@ -217,14 +211,6 @@ export class GraphEdit {
       this.aim()
     }
     requestAnimationFrame(() => this.pan())
-  }
-
-  // Returns what is seen of the drawing.
-  seen() {
-    const { clientWidth, clientHeight } = this.graph.canvasBox
-    const { x: left, y: top } = this.graph.network.DOMtoCanvas({ x: 0, y: 0 })
-    const { x: right, y: bottom } = this.graph.network.DOMtoCanvas({ x: clientWidth, y: clientHeight })
-    return { left, top, right, bottom }
   }
 
   up(event) {
@@ -315,10 +301,9 @@ export class GraphEdit {
   paint(ctx) {
     const { graph, drag } = this
     const { theme } = graph
-    if (!this.active || !theme || !graph.layout) return
+    if (!this.active || !theme || !graph.arranged) return
     const scale = graph.network.getScale()
-    const width = graph.cardWidth
-    const marks = { width, scale, theme }
+    const marks = { scale, theme }
     for (const edge of [this.chosen, this.looked]) if (edge) this.paintEdge(ctx, edge, marks)
     for (const { kind, step, read } of this.waiting) {
       const edge = { read: String(read), reader: String(step) }
@@ -332,45 +317,41 @@ export class GraphEdit {
         if (place && !own) drawChoice(ctx, { ...choice, ...marks })
       }
     }
-    for (const { step, x, y } of this.handles()) {
-      drawHandle(ctx, { x, y, hot: step.key === (drag?.kind === "give" ? drag.key : this.hot), ...marks })
+    for (const { step, x, y, height } of this.handles()) {
+      drawHandle(ctx, { x, y, height, hot: step.key === (drag?.kind === "give" ? drag.key : this.hot), ...marks })
     }
     if (drag?.began) this.paintDrag(ctx, marks)
     this.placeBar()
   }
 
   // Paints an edge in the colour of what is selected; one that is not in the plan as a broken line.
-  paintEdge(ctx, { read, reader }, { width, scale, theme }) {
+  paintEdge(ctx, { read, reader }, { scale, theme }) {
     const edge = this.edgeOf({ read, reader })
     const [from, to] = [this.graph.places.get(read), this.graph.places.get(reader)]
     if (!from || !to) return
-    if (edge) drawEdge(ctx, { edge, from, to, ...this.graph.grid(), granted: true, theme })
-    else
-      drawRope(ctx, { from: { x: from.x + width / 2, y: from.y }, to: { x: to.x - width / 2, y: to.y }, scale, theme })
+    if (edge) drawEdge(ctx, { edge, granted: true, theme })
+    else drawRope(ctx, { from: rightOf(from), to: leftOf(to), scale, theme })
   }
 
   paintDrag(ctx, marks) {
     const { drag, graph } = this
     const { at, target, lines, why, beside, ghost } = drag
-    const { width } = marks
     const own = graph.places.get(drag.key)
     if (drag.kind === "give" && own) {
       const goal = target && !why && graph.places.get(target.key)
-      const to = goal ? { x: goal.x - width / 2, y: goal.y } : at
-      drawRope(ctx, { from: { x: own.x + width / 2, y: own.y }, to, ...marks })
-    } else if (ghost) {
-      drawGhost(ctx, { ...ghost, ...marks })
+      drawRope(ctx, { from: rightOf(own), to: goal ? leftOf(goal) : at, ...marks })
+    } else if (ghost && own) {
+      drawGhost(ctx, { ...own, ...ghost, ...marks })
       if (beside && graph.places.has(beside.key)) {
         drawDrop(ctx, { ...graph.places.get(beside.key), side: beside.side, ...marks })
       }
     }
-    drawLabel(ctx, { ...at, lines, bad: Boolean(why), bounds: this.seen(), ...marks })
+    drawLabel(ctx, { ...at, lines, bad: Boolean(why), bounds: graph.seen(), ...marks })
   }
 
   // Keeps what one can do with the chosen edge beside its middle.
   placeBar() {
-    const edge = this.chosen && this.edgeOf(this.chosen)
-    const path = edge && this.pathOf(edge)
+    const path = this.chosen && this.edgeOf(this.chosen)?.path
     if (!path) return
     const { x, y } = this.graph.network.canvasToDOM(onCurve(path.bend, path.tip, 0.5))
     const { clientWidth, clientHeight } = this.graph.canvasBox
@@ -380,4 +361,6 @@ export class GraphEdit {
   }
 }
 
+const rightOf = ({ x, y, width }) => ({ x: x + width / 2, y })
+const leftOf = ({ x, y, width }) => ({ x: x - width / 2, y })
 const sentence = (words) => words[0].toUpperCase() + words.slice(1)

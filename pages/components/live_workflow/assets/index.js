@@ -5,7 +5,7 @@ import { enter, leave } from "./draw_formulas.js"
 import { sheets } from "./sheets.js"
 import { LiveWorkflow } from "./view.js"
 
-const own = await sheets(["style.css", "timeline.css", "prose.css", "reader.css", "edit.css"])
+const own = await sheets(["style.css", "graph.css", "timeline.css", "prose.css", "reader.css", "edit.css"])
 
 const views = new WeakMap()
 

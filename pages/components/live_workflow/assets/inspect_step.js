@@ -5,6 +5,7 @@ import { copyButton, el, once, readButton, setText } from "./dom.js"
 import { edit } from "./edit_step.js"
 import { stepRows } from "./figures.js"
 import { accessList, count, pathKey, plural, roundName, shortHash } from "./format.js"
+import { partBoxes } from "./grouped_parts.js"
 import { imagesIn, inWords } from "./message_parts.js"
 import { beginning, cutNotice, notices } from "./panes.js"
 import { partElements, picture } from "./pictures.js"
@@ -99,16 +100,31 @@ function sawParts(model, step, begun, given) {
     el(
       "div",
       { class: "withheld" },
-      section("Withheld from it"),
+      section("Withheld from it", withheld.length ? heldInWords(withheld, sum(withheld)) : ""),
       ...(withheld.length
-        ? withheld.map((part) => outputBox(model, part, { ...given, of: all, shown: false, held: true }))
+        ? partBoxes(model, withheld, {
+            make: (part) => outputBox(model, part, { ...given, of: all, shown: false, held: true }),
+            name: "withheld",
+            look: "held",
+            open: given.open,
+          })
         : [el("p", { class: "muted" }, earlier || absent.length ? "Nothing." : "Nothing: no step came before.")]),
     ),
     ...(absent.length
-      ? [section("Not there yet when it started"), ...absent.map((part) => absentBox(model, part, given))]
+      ? [
+          section("Not there yet when it started"),
+          ...partBoxes(model, absent, {
+            make: (part) => absentBox(model, part, given),
+            name: "absent",
+            look: "held absent",
+            open: given.open,
+          }),
+        ]
       : []),
   ].filter(Boolean)
 }
+
+const heldInWords = (parts, tokensOfAll) => `${plural(parts.length, "output")} · ${plural(tokensOfAll, "token")}`
 
 // So many characters of text are open at once; of a longer first one, its beginning.
 const FITS = 1_600

@@ -112,6 +112,7 @@ export class PlanEditing {
     setText(this.hint, model.edited?.stale ? STALE : HINT)
     this.hint.title = KEYS
     this.twin.editing = active
+    if (this.graph.list) this.graph.list.onKey = active ? (event, key) => this.twin.edits(event, key) : null
     if (active) this.twin.element.setAttribute("aria-describedby", "edit-hint")
     else this.twin.element.removeAttribute("aria-describedby")
     this.edit.show(model, { active, waiting: changes.waiting })

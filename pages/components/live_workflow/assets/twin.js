@@ -1,5 +1,6 @@
-// The canvas for keyboards and screen readers: one button per step in one tab stop; arrows select, Enter opens. While the
-// plan is edited, G opens the menu of a step's access, and Alt with an arrow up or down moves the step.
+// The canvas for keyboards and screen readers: one button per step in one tab stop; arrows select, Enter opens. A stack
+// has one button, which unfolds it; Escape on one of its steps folds it again. While the plan is edited, G opens the menu
+// of a step's access, and Alt with an arrow up or down moves the step.
 
 import { el, setAttributes, setText } from "./dom.js"
 import { CHANGE, FATE } from "./draw_edited.js"
@@ -8,16 +9,24 @@ import { STEP_STATUS, shownStatus } from "./status.js"
 import { isolated } from "./text.js"
 
 export class Twin {
-  constructor({ onSelect, onOpen, onAccess, onMove }) {
-    Object.assign(this, { onSelect, onOpen, onAccess, onMove })
+  // `onUnfold` is given a stack, `onFold` a step whose stack shall be folded again; it returns that stack's id, if any.
+  constructor({ onSelect, onOpen, onAccess, onMove, onUnfold, onFold }) {
+    Object.assign(this, { onSelect, onOpen, onAccess, onMove, onUnfold, onFold })
     this.editing = false
     this.buttons = new Map()
     this.element = el("div", { class: "twin", role: "toolbar", "aria-label": "Steps of the workflow" })
     this.element.addEventListener("keydown", (event) => this.key(event))
   }
 
-  show(model, selected) {
-    const steps = model.edited ? model.edited.steps.map(editedButton) : model.ordered().map(runButton)
+  // `stacks`: those of the graph, each in place of its steps.
+  show(model, selected, stacks = []) {
+    const all = model.edited ? model.edited.steps.map(editedButton) : model.ordered().map(runButton)
+    const stackOf = new Map(stacks.flatMap((stack) => stack.keys.map((key) => [key, stack])))
+    const steps = all.flatMap((step) => {
+      const stack = stackOf.get(step.key)
+      if (!stack) return [step]
+      return stack.keys[0] === step.key ? [stackButton(stack, step.text)] : []
+    })
     const keys = steps.map((step) => step.key)
     const held = this.element.getRootNode().activeElement
     for (const [key, button] of this.buttons) {
@@ -26,6 +35,7 @@ export class Twin {
         this.buttons.delete(key)
       }
     }
+    this.stacks = new Map(stacks.map((stack) => [stack.id, stack]))
     steps.forEach((step, index) => {
       const key = keys[index]
       const button = this.button(key)
@@ -34,12 +44,15 @@ export class Twin {
       setText(button, step.text)
       setAttributes(button, {
         "aria-label": step.label,
-        "aria-pressed": key === selected ? "true" : "false",
+        "aria-pressed": step.stack ? null : key === selected ? "true" : "false",
+        "aria-expanded": step.stack ? "false" : null,
         tabindex: key === selected || (!keys.includes(selected) && index === 0) ? "0" : "-1",
       })
     })
-    if (selected !== this.selected) requestAnimationFrame(() => this.bring(selected)) // when it is laid out anyway
+    const folds = [...this.stacks.keys()].join()
+    if (selected !== this.selected || folds !== this.folds) requestAnimationFrame(() => this.bring(selected)) // when it is laid out anyway
     this.selected = selected
+    this.folds = folds
     // A button that changes places loses the focus.
     if (held && held !== this.element.getRootNode().activeElement && held.isConnected) held.focus()
   }
@@ -47,8 +60,10 @@ export class Twin {
   button(key) {
     if (!this.buttons.has(key)) {
       const button = el("button", { type: "button", "data-step": key })
-      button.addEventListener("click", () => this.onOpen(key))
-      button.addEventListener("focus", () => this.onSelect(key))
+      button.addEventListener("click", () =>
+        this.stacks.has(key) ? this.onUnfold(this.stacks.get(key)) : this.onOpen(key),
+      )
+      button.addEventListener("focus", () => this.stacks.has(key) || this.onSelect(key))
       this.buttons.set(key, button)
     }
     return this.buttons.get(key)
@@ -75,6 +90,14 @@ export class Twin {
       return
     }
     if (event.altKey) return
+    if (event.key === "Escape") {
+      const stack = this.onFold?.(step) ?? null
+      if (stack === null) return
+      event.preventDefault()
+      event.stopPropagation()
+      this.focus(stack)
+      return
+    }
     const keys = [...this.element.children].map((button) => button.dataset.step)
     const at = keys.indexOf(step)
     const next = { ArrowRight: at + 1, ArrowLeft: at - 1, Home: 0, End: keys.length - 1 }[event.key]
@@ -101,6 +124,17 @@ function runButton(step) {
     key,
     text: `${glyph} ${key}`,
     label: `Step ${key}, ${isolated(step.agent)}, ${word}, ${readsInWords(step.reads)}`,
+  }
+}
+
+function stackButton({ id, words, agent }, text) {
+  const glyph = text.split(" ")[0]
+  const { numbers } = words
+  return {
+    key: id,
+    stack: true,
+    text: `${glyph} ${numbers}`,
+    label: `Steps ${numbers}, ${isolated(agent)}, ${words.state}, folded`,
   }
 }
 

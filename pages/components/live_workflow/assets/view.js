@@ -64,11 +64,23 @@ export class LiveWorkflow {
       onWay: (name) => this.intend(name),
       onWorkers: () => this.ask("workers"),
       onWhy: () => this.intend("blame"),
-      onAll: () => this.lower.choose("Answer"),
+      onAll: () => {
+        if (this.graph.wanted === "list") this.graph.choose(null) // it has the room of the answer
+        this.lower.choose("Answer")
+      },
       onPresent: () => this.presenting.set(true),
     })
-    this.graph = new Graph({ onSelect: (key) => this.select(key) })
-    this.twin = new Twin({ onSelect: (key) => this.select(key), onOpen: (key) => this.open(key) })
+    this.graph = new Graph({
+      onSelect: (key) => this.select(key),
+      onOpen: (key) => this.open(key),
+      onView: () => this.queue(),
+    })
+    this.twin = new Twin({
+      onSelect: (key) => this.select(key),
+      onOpen: (key) => this.open(key),
+      onUnfold: (stack) => this.unfold(stack),
+      onFold: (key) => this.fold(key),
+    })
     this.panes = new Panes({ onSelect: (key) => this.select(key), onRead })
     this.timeline = new Timeline({ onSelect: (key) => this.select(key) })
     this.inspector = new Inspector({
@@ -105,6 +117,7 @@ export class LiveWorkflow {
       this.twin.element,
       this.keys,
       this.planEditing.hint,
+      this.graph.controls,
     )
     const map = el(
       "section",
@@ -391,7 +404,7 @@ export class LiveWorkflow {
     this.planButton.hidden = model.run === null
     this.planButton.setAttribute("aria-pressed", selected === null ? "true" : "false")
     // Beside these parts its row has the width that it keeps.
-    this.twin.show(model, selected)
+    this.showTwin()
     this.planEditing.show(model, this.selected)
     this.legend.hidden = !this.planEditing.words.hidden
     this.keys.hidden = this.editor !== null
@@ -405,6 +418,31 @@ export class LiveWorkflow {
     const { afterwards } = this
     this.afterwards = null
     afterwards?.()?.focus({ preventScroll: true })
+  }
+
+  // The rows of a list take the place of the buttons, and its newest lines that of the panes.
+  showTwin() {
+    const listed = this.graph.view === "list"
+    this.twin.element.hidden = listed
+    this.root.toggleAttribute("data-listed", listed && this.graph.wanted === "list")
+    this.twin.show(this.model, this.selected, this.graph.stacks())
+  }
+
+  unfold({ id, keys }) {
+    this.graph.unfold(id)
+    this.showTwin()
+    this.twin.focus(keys[0])
+  }
+
+  // Returns the id of the stack in which the step is again; null: it was in none.
+  fold(key) {
+    const stack = this.graph.foldAgain(key)
+    if (stack === null) return null
+    this.following = false
+    this.selected = null // a selected step is never folded
+    this.showTwin()
+    this.queue()
+    return stack
   }
 
   // Updates what changes with every token or second.

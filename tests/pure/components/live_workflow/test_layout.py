@@ -121,13 +121,13 @@ def test_no_steps_is_an_empty_drawing() -> None:
     assert (layout.nodes, layout.edges, layout.layers) == ((), (), 0)
 
 
-def test_network_data_is_what_vis_network_needs() -> None:
-    data = network_data(lay_out([RoundShape((), ((), (0,), (0, 1))), RoundShape((1,), ((),))]))
-    assert [node["id"] for node in data["nodes"]] == ["0", "1", "2", "1.0"]
-    assert all(node["fixed"] and not node["physics"] for node in data["nodes"])
-    skipping = next(each for each in data["edges"] if each["id"] == "0-2")
-    assert skipping["lane"]["first"] == skipping["lane"]["last"] == 1
-    assert data["bands"][0]["path"] == [1]
+def test_the_page_gets_the_layers_and_the_order_in_them() -> None:
+    data = network_data(lay_out([RoundShape((), ((), (0,), (0, 1), (0,))), RoundShape((1,), ((),))]))
+    assert [(node["id"], node["layer"]) for node in data["nodes"][:4]] == [("0", 0), ("1", 1), ("2", 2), ("3", 1)]
+    heights = {node["id"]: node["y"] for node in data["nodes"]}
+    assert heights["1"] < heights["3"]
+    assert [(edge["from"], edge["to"]) for edge in data["edges"]] == [("0", "1"), ("0", "2"), ("1", "2"), ("0", "3")]
+    assert data["bands"] == [{"path": [1]}]
 
 
 @pytest.mark.parametrize("count", [5, 8])
