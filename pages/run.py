@@ -8,7 +8,7 @@ from conductor_core.engine.pools import pool_info
 from conductor_core.engine.request import carried, may_run_here, rerun_of, resume_of
 from conductor_core.engine.rerun import RerunPreview, preview
 from conductor_core.engine.reuse import pinned_if_recorded
-from conductor_core.errors import InspectorError, StoreError
+from conductor_core.errors import InspectorError
 from conductor_core.run.actor import Caller, local_caller
 from conductor_core.run.commands import Edit
 from conductor_core.run.request import GivenOutput, Overrides, RunRequest
@@ -20,8 +20,9 @@ from pages.components.app.access_log import viewed
 from pages.components.app.session import current
 from pages.components.app.widgets import fault_box
 from pages.components.compare.tree import tree_button
+from pages.components.first_screen import screen as first_screen
 from pages.components.history.notes import damage, notes
-from pages.components.live_workflow.component import Intent, Recorded, changes_of, intent_of, live_workflow
+from pages.components.live_workflow.component import Intent, changes_of, intent_of, live_workflow
 from pages.components.models.workers import choose_for, real_workers_dialog
 from pages.components.run import graph_changes, new_plan, output_field, run_edits, settings, ways_out
 from pages.components.run.choose_plan import plan_choices
@@ -32,7 +33,7 @@ from pages.components.run.plan_editor import PlanState, plan_editor, read_plan
 from pages.components.run.samples import again_dialog, again_results, ask_again
 from pages.components.run.start_from import plans_dialog
 from pages.components.run.task_box import TASK, start, task_box
-from pages.components.tour.drive import adopted, arrive, tour_button, tour_card, waits_for_end
+from pages.components.tour.drive import adopted, arrive, first_tour_button, tour_button, tour_card, waits_for_end
 
 # The page that an intent leads to, and the name of the run in its address.
 PAGE_OF = {"blame": (places.BLAME, "run"), "context": (places.CONTEXT, "run"), "rounds": (places.COMPARE, "rounds")}
@@ -51,12 +52,16 @@ def show() -> None:
         viewed([trace.run_id], "run page")
     if trace is not None and run_edits.restore(trace.run_id):
         st.session_state[EDITING] = trace.run_id
+    first = False
     if run_id is None:
-        new_plan.editing()  # before the task box, whose text it may bring back after a reload
+        drafted = new_plan.editing()  # before the task box, whose text it may bring back after a reload
+        first = drafted is None and first_screen.is_due()
     # What follows keeps its place on the page, and so its state, because this is one container whatever it holds.
     with st.container(gap="xsmall"):
         notes()
-        task_box(trace, tour_button)
+        if first:
+            first_screen.introduction(lambda: first_tour_button(filled=not st.session_state.get(TASK, "").strip()))
+        task_box(trace, None if first else tour_button)
         if trace is not None and fault is None:
             if message := st.session_state.pop(RERUN_ERROR, None):
                 fault_box(message)
@@ -67,7 +72,7 @@ def show() -> None:
             again_results(trace)
         if trace is None and fault is not None:
             damage(fault)
-    _workspace(trace, readable=fault is None, opened=run_id is not None)
+    _workspace(trace, readable=fault is None, opened=run_id is not None, first=first)
     plans_dialog()
     if trace is not None and fault is not None:
         damage(fault)
@@ -76,10 +81,10 @@ def show() -> None:
 
 
 @st.fragment
-def _workspace(trace: RunTrace | None, *, readable: bool, opened: bool) -> None:
+def _workspace(trace: RunTrace | None, *, readable: bool, opened: bool, first: bool) -> None:
     """Draws the editor and, below it, what it changes. Typing draws this fragment and nothing else of the page.
 
-    ``opened``: whether the address names a run.
+    ``opened``: whether the address names a run. ``first``: whether this is the first screen.
     """
     editor_at = st.container()
     plan = None if opened else new_plan.editing()
@@ -87,12 +92,10 @@ def _workspace(trace: RunTrace | None, *, readable: bool, opened: bool) -> None:
         _new_plan(plan, editor_at)
         return
     if trace is None or not readable:
-        intent = live_workflow(
-            None if trace is None else trace.run_id, key=LIVE, recorded=None if opened else _recorded()
-        )
-        if intent is not None and intent.kind == "open":
-            address.write("run", intent.run_id)
-            st.rerun()
+        if first:
+            first_screen.story(plays=not st.session_state.get(TASK, "").strip())
+        else:
+            live_workflow(None if trace is None else trace.run_id, key=LIVE)
         return
     if not trace.ended:
         trace = _read(trace.run_id)[0] or trace  # it may have gone on since the page was drawn
@@ -166,17 +169,6 @@ def _new_plan(plan: Editing, editor_at: DeltaGenerator) -> None:
     with editor_at:
         new_plan.fault_note()
         plan_editor(plan, plan_state, start, new_plan.close)
-
-
-def _recorded() -> Recorded | None:
-    """Returns what the page plays while nobody has begun anything: the newest run that came with the program."""
-    try:
-        found = current().store.runs(limit=1, recorded=True)
-    except StoreError:
-        return None  # the page says elsewhere what is wrong with the database
-    if not found or found[0].damage:
-        return None
-    return Recorded(found[0].run_id, plays=not st.session_state.get(TASK, "").strip())
 
 
 def _editable(trace: RunTrace) -> bool:

@@ -37,7 +37,7 @@ from conductor_core.inference.source import HUB_ID, cached_folder, cached_hub_id
 from conductor_core.privacy import masking
 from conductor_core.privacy.keys import is_set
 from conductor_core.providers.model_files import variable_fault
-from conductor_core.rehearsal import EXAMPLES, Example
+from conductor_core.rehearsal import EXAMPLES, Example, grade
 from conductor_core.run.values import Limits
 from conductor_core.settings import Settings
 from conductor_core.workers import discovery
@@ -65,6 +65,7 @@ __all__ = [
     "discover_local_servers",
     "downloadable",
     "find_servers",
+    "grade",
     "hub_address",
     "hub_answers",
     "is_away",

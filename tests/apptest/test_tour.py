@@ -34,7 +34,7 @@ def test_it_begins_with_a_plan_of_which_nothing_has_run(visit: Visit, session: S
     assert app.query_params["tour"] == "plan"
     assert (story.kind_of(trace), trace.status) == ("planned", "planned")
     assert app.text_area("task").value == story.TASK
-    assert not labels(app) & {"Take the tour", "Resume tour"}
+    assert not labels(app) & {"Take the 60-second tour", "Resume tour"}
 
 
 def test_a_link_to_a_stop_arranges_the_page_for_it(visit: Visit, session: Session) -> None:
@@ -53,7 +53,7 @@ def test_another_run_has_no_tour_and_a_run_of_a_tour_leads_back_to_it(
 ) -> None:
     app = visit(run=finished_run.run_id, tour="preview")
     assert "tour" not in app.query_params
-    assert not labels(app) & {"Take the tour", "Resume tour"}
+    assert not labels(app) & {"Take the 60-second tour", "Resume tour"}
     _, first, _ = begun(session)
     app = visit(run=first.run_id)
     assert "Resume tour" in labels(app)

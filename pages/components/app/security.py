@@ -95,7 +95,7 @@ async def _page(request: Request) -> HTMLResponse:
     return response
 
 
-ROUTES = [Route("/", _page), *(Route(f"/{page.stem}", _page) for page in places.ALL)]
+ROUTES = [Route(f"/{name}", _page) for name in ("", places.FIRST, *(page.stem for page in places.ALL))]
 
 
 def _inline_scripts() -> str:

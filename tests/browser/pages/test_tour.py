@@ -48,7 +48,7 @@ def go_on_to(page: Page, name: str) -> None:
 
 def test_by_keyboard_alone_from_the_empty_page_to_the_comparison(app: App, open_page: OpenPage) -> None:
     page = open_page(app.url, width=1280, height=720)
-    tab_to(page, page.get_by_role("button", name="Take the tour"))
+    tab_to(page, page.get_by_role("button", name="Take the 60-second tour"))
     page.keyboard.press("Enter")
     at(page, "plan")
     expect(card(page)).to_be_focused()
@@ -107,7 +107,7 @@ def test_by_keyboard_alone_from_the_empty_page_to_the_comparison(app: App, open_
 
 def test_played_then_left_at_a_stop_then_tried_by_hand_then_taken_up_again(app: App, open_page: OpenPage) -> None:
     page = open_page(app.url, width=1280, height=720)
-    page.get_by_role("button", name="Take the tour").click()
+    page.get_by_role("button", name="Take the 60-second tour").click()
     at(page, "plan")
     page.keyboard.press("Space")
     expect(card(page)).not_to_have_attribute("data-stop", "plan")

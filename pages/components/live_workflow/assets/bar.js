@@ -19,8 +19,8 @@ const FATES = { runs: "running", pinned: "written", fault: "failed" }
 const WHY = "Replay the run with one step asked again, or one access changed"
 
 export class Bar {
-  constructor({ replay, recorded, approval, onCancel, onEdit, onSelect, onGoOn, onWay, onWorkers, onWhy, onAll }) {
-    Object.assign(this, { replay, recorded, approval })
+  constructor({ replay, approval, onCancel, onEdit, onSelect, onGoOn, onWay, onWorkers, onWhy, onAll }) {
+    Object.assign(this, { replay, approval })
     const button = (words, onclick, more = {}) => el("button", { type: "button", onclick, ...more }, words)
     this.title = el("span", { class: "title" })
     this.source = button("", () => this.from && onSelect(this.from), { class: "quiet source" })
@@ -80,7 +80,6 @@ export class Bar {
       this.lead,
       this.lines,
       this.aside,
-      recorded.element,
       replay.element,
       this.actions,
       this.segments,
@@ -90,11 +89,6 @@ export class Bar {
     )
     // The words can be chosen and copied; a press on them leads to all of the answer.
     this.said.addEventListener("click", ({ target }) => target.closest("button, a") === null && onAll())
-  }
-
-  // Whether a change is read aloud.
-  announce(on) {
-    this.aloud.setAttribute("aria-live", on ? "polite" : "off")
   }
 
   // Returns where the focus can stay after something on the page has closed: on no button that a hasty Enter could press
@@ -116,7 +110,7 @@ export class Bar {
     this.showStatus(model, view)
     this.showFigures(model)
     this.showSaid(outcome, last, waits)
-    this.showComing(model, last, outcome.kind === "quiet" && !waits && run !== null && !this.recorded.active)
+    this.showComing(model, last, outcome.kind === "quiet" && !waits && run !== null)
     this.showActions(model, view, outcome, waits)
     this.showSegments(model)
     const words = waits ? this.approval.lines.textContent : saidOf(outcome)
@@ -210,8 +204,7 @@ export class Bar {
 
   showActions(model, { editable, cancelling, goOn, ways }, { kind, workers }, waits) {
     const { run } = model
-    const elsewhere = model.replayed || this.recorded.active
-    this.recorded.element.hidden = !this.recorded.active
+    const elsewhere = model.replayed
     this.actions.hidden = elsewhere || run === null
     if (run === null) return
     this.sharing.show(run, model.ended && !model.stopped)

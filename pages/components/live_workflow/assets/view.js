@@ -17,7 +17,6 @@ import { cancelledHere } from "./outcome.js"
 import { Panes } from "./panes.js"
 import { PlanEditing } from "./plan_editing.js"
 import { Reader } from "./reader.js"
-import { Recorded } from "./recorded.js"
 import { Replay } from "./replay.js"
 import { RunSocket, runUrl } from "./socket.js"
 import { visible } from "./text.js"
@@ -41,7 +40,6 @@ export class LiveWorkflow {
     isNewest(this)
     this.connect = connect
     this.replay = new Replay(this, { record, place })
-    this.recorded = new Recorded(this, { onOpen: (runId) => this.intend("open", null, runId) })
     this.reader = new Reader()
     const onRead = (what) => this.reader.open(what)
     this.approval = new Approval({
@@ -53,7 +51,6 @@ export class LiveWorkflow {
     })
     this.bar = new Bar({
       replay: this.replay,
-      recorded: this.recorded,
       approval: this.approval,
       onCancel: () => this.cancel(),
       onEdit: () => this.edit(this.selectedPath()),
@@ -135,7 +132,6 @@ export class LiveWorkflow {
     clearInterval(this.timer)
     clearTimeout(this.telling)
     this.replay.destroy()
-    this.recorded.destroy()
     this.watching.disconnect()
     this.socket?.close()
     this.editorKeys.destroy()
@@ -179,8 +175,6 @@ export class LiveWorkflow {
     this.goOn = data.go_on
     this.ways = data.ways
     this.drawnEnded = data.ended
-    const recorded = data.run_id === null && data.edited === null ? (data.recorded ?? null) : null
-    if (recorded === null) this.recorded.leave()
     if (data.run_id !== this.runId) this.openRun(data)
     if (data.open !== null) this.replay.leave()
     if (data.open === null && this.root.hasAttribute("data-editing"))
@@ -188,7 +182,6 @@ export class LiveWorkflow {
     this.root.toggleAttribute("data-editing", data.open !== null)
     this.takeEdited(data.edited)
     this.takeOpen(data.open ?? [])
-    if (recorded !== null) this.recorded.update(recorded)
     this.planEditing.update(data)
     this.restyle()
     this.queue()
@@ -214,9 +207,9 @@ export class LiveWorkflow {
     if (opened !== undefined) bringFields(opened)
   }
 
-  // Called when a run was requested and has not begun yet, or a recorded one comes.
+  // Called when a run was requested and has not begun yet.
   get opening() {
-    return (Boolean(this.runId) && this.model.run === null && this.unknown === null) || this.recorded.loading
+    return Boolean(this.runId) && this.model.run === null && this.unknown === null
   }
 
   openRun(data) {
@@ -328,7 +321,6 @@ export class LiveWorkflow {
     const nothing = model.run === null && model.edited === null && !this.opening
     this.root.toggleAttribute("data-empty", nothing)
     this.how.hidden = !nothing
-    this.root.toggleAttribute("data-loading", this.recorded.loading)
     this.panes.arrange(model)
     this.panes.show(model, null, selected)
     this.graph.show(model, selected)
@@ -350,11 +342,10 @@ export class LiveWorkflow {
     this.planEditing.show(model)
     this.notice.hidden = this.unknown === null
     setText(this.notice, this.unknown ?? "")
-    this.links[0].hidden = PACKED !== null || model.run === null || this.recorded.active
+    this.links[0].hidden = PACKED !== null || model.run === null
     this.links[1].hidden = this.links[0].hidden || model.rounds.size < 2
     for (const link of this.links) link.href = link.dataset.to + encodeURIComponent(this.runId ?? "")
-    const status = this.recorded.active ? undefined : model.run?.status
-    this.root.dataset.status = status ?? (this.opening ? "opening" : "none")
+    this.root.dataset.status = model.run?.status ?? (this.opening ? "opening" : "none")
   }
 
   // Updates what changes with every token or second.
@@ -368,7 +359,7 @@ export class LiveWorkflow {
 
   tick() {
     if (this.model.run === null || document.hidden || (this.model.ended && !this.stale)) return
-    if (this.model.replayed && !this.replay.playing && !this.recorded.playing && !this.stale) return
+    if (this.model.replayed && !this.replay.playing && !this.stale) return
     if (this.stale) this.showFigures()
     else this.bar.show(this.model, this)
     this.panes.tick(this.model)
@@ -405,8 +396,8 @@ export class LiveWorkflow {
     this.queue()
   }
 
-  intend(kind, path = null, runId = this.runId) {
-    this.setTriggerValue("intent", { kind, path, run_id: runId })
+  intend(kind, path = null) {
+    this.setTriggerValue("intent", { kind, path, run_id: this.runId })
   }
 
   // Makes a link to another page about this run, which Streamlit opens without loading it anew.
