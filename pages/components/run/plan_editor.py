@@ -18,7 +18,7 @@ from pages.components.run.export_menu import export_menu
 from pages.components.run.output_field import output_field
 from pages.components.run.step_fields import add_task_button, say, step_fields
 from pages.components.style.figures import agent_dot
-from pages.components.style.formats import inert, numbers
+from pages.components.style.formats import inert, numbers, told
 
 Preview = Callable[[Workflow, Draft], RerunPreview]
 _MOST_NAMED = 8
@@ -255,7 +255,7 @@ def _line(editing: Editing, index: int, step_id: int, opened: bool, forecast: Re
         )
         st.html(agent_dot(step.agent, editing.agents), width="content")
     sees_at.markdown(f":small[:gray[{_sees(step, index)}]]")
-    instruction_at.markdown(f":small[{inert(step.instruction[:300])}]")
+    instruction_at.markdown(f":small[{told(step.instruction, 300)}]")
     fate_at.markdown(_fate(index, forecast))
     with buttons_at, st.container(horizontal=True, horizontal_alignment="right", gap=None, key=f"icon-only-{index}"):
         _structure_buttons(editing, index, step_id)

@@ -9,6 +9,7 @@ import { imagesIn, inWords } from "./message_parts.js"
 import { beginning, cutNotice, notices } from "./panes.js"
 import { partElements, picture } from "./pictures.js"
 import { STEP_STATUS, notWholeNote, shownStatus } from "./status.js"
+import { withChips } from "./task_words.js"
 import { StreamedMarkdown, isolated, renderMarkdown, visible } from "./text.js"
 
 const GIVEN = "A person gave this output. Nothing was sent, so this step saw nothing."
@@ -350,7 +351,7 @@ function edit(body, { onEdit, onAsk }) {
       el("dt", {}, "Access list"),
       el("dd", {}, el("code", {}, accessList(step.access_list))),
       el("dt", {}, "Instruction"),
-      el("dd", { dir: "auto" }, visible(step.instruction)),
+      el("dd", { dir: "auto" }, withChips(step.instruction, visible)),
     ])
     const inner = step.path.length > 1
     const possible = editable && model.changeable && (model.ended || step.status === "waiting")

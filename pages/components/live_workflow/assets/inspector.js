@@ -4,6 +4,7 @@ import { el, setText } from "./dom.js"
 import { pathKey } from "./format.js"
 import { innerPlanTabs, planTabs } from "./inspect_plan.js"
 import { stepTabs } from "./inspect_step.js"
+import { setWithChips } from "./task_words.js"
 import { isolated, visible } from "./text.js"
 
 export class Inspector {
@@ -70,7 +71,7 @@ export class Inspector {
     this.element.classList.add("added")
     this.dot.style.setProperty("--agent", `var(--agent-${index === null ? "none" : index % 8})`)
     setText(this.heading, `Step ${number} · ${isolated(agent)}${change === "new" ? ", new" : ""}`)
-    setText(this.subtitle, visible(instruction))
+    setWithChips(this.subtitle, instruction, visible)
     this.body.replaceChildren(
       el("p", { class: "muted" }, "It has not run, so it saw nothing yet. Its fields are in the editor above."),
     )
@@ -82,11 +83,11 @@ export class Inspector {
     if (step) {
       const then = model.edited ? ", as it ran" : ""
       setText(this.heading, `Step ${pathKey(step.path)} · ${isolated(step.agent)}${then}`)
-      setText(this.subtitle, visible(step.instruction))
+      setWithChips(this.subtitle, step.instruction, visible)
     } else {
       const conductor = model.run?.conductor
       setText(this.heading, conductor ? `Conductor · ${visible(conductor.name)}` : "The plan")
-      setText(this.subtitle, conductor ? "Writes who does what, and who may see what." : "")
+      setWithChips(this.subtitle, conductor ? "Writes who does what, and who may see what." : "", visible)
     }
   }
 
