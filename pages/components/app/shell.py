@@ -24,11 +24,8 @@ _HEADINGS = ("", "Conductor", "System")
 
 def style(up: str = "") -> str:
     """Returns the style sheet, with Streamlit's own font."""
-    face = (
-        f'@font-face {{ font-family: "Source Sans"; src: url("{up}{_FONT[0]}"); font-weight: 200 900; font-display: swap; }}\n'
-        if _FONT
-        else ""
-    )
+    source = "" if _FONT is None else f'src: url("{up}{_FONT[0]}");'
+    face = f'@font-face {{ font-family: "Source Sans"; {source} font-weight: 200 900; font-display: swap; }}\n'
     return f"<style>\n{face}{_STYLE}</style>\n"
 
 
