@@ -16,7 +16,7 @@ from pages.components.blame.drawing import graph_html
 from pages.components.blame.table import CHOSEN, offer_runs, ranking_rows, replays_of
 from pages.components.blame.work import Work, begin, read_blame, work_of
 from pages.components.figure.component import title
-from pages.components.style.formats import inert
+from pages.components.style.formats import inert, seconds
 
 EVERY_S = 1.0  # between two looks while replays run
 ERROR = "blame-error"
@@ -155,7 +155,7 @@ def _results(trace: RunTrace, experiments: Experiments, verdicts: Verdicts, coun
     measured = any(effect.pairs for effect in ranking)
     if not measured:
         # The places of what is coming are there from the start.
-        said = "The first pairs of replays are on their way." if running else "Nothing is called before you start it."
+        said = "They come with the first pairs of replays." if running else "Nothing is called before you start it."
         st.caption(f"Nothing is measured yet: each row below gets its share of flips. {said}")
     by_key = {effect.change.key: effect for effect in ranking}
     chosen = by_key.get(str(st.session_state.get(CHOSEN)), ranking[0])
@@ -176,11 +176,23 @@ def _results(trace: RunTrace, experiments: Experiments, verdicts: Verdicts, coun
         replays_of(chosen, experiment, blame)
 
 
+def _coming(work: Work) -> str:
+    """Says what the wait for the first replay is for."""
+    at = work.carrying_out
+    if at.ended:
+        return ""
+    took = at.blame.experiments.source.duration_ms
+    about = f", each about {seconds(took)}, as the run itself took" if took else ""
+    return (
+        f": {at.running} run now{about}; each pair that ends fills its row" if at.running else ": the first ones begin"
+    )
+
+
 def _progress(work: Work) -> None:
     at = work.carrying_out
     failed = f", {at.failed} failed" if at.failed else ""
     if work.running:
-        st.progress(at.ended / max(1, at.total), text=f"{at.ended} of {at.total} replays{failed}")
+        st.progress(work.share, text=f"{at.ended} of {at.total} replays{failed}{_coming(work)}")
         return
     if work.error is not None:
         st.error(inert(work.error), icon=":material/error:")

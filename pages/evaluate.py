@@ -51,7 +51,10 @@ def _body(record: EvaluationRecord, folder: RecordFolder, state: State) -> None:
             st.caption(f":material/theater_comedy: {said}")
     rows = standings(record)
     if not rows:
-        st.info("No task has been done yet.", icon=":material/hourglass_empty:")
+        if state == "running":
+            st.progress(0.0, text="The first task is under way. Standings and charts appear here as soon as it ends.")
+        else:
+            st.info("It ended before its first task, so there are no standings.", icon=":material/hourglass_empty:")
         return
     shown = _controls(record, rows)
     _table(record, shown)

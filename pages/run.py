@@ -7,7 +7,7 @@ from conductor_core.engine.pools import pool_info
 from conductor_core.engine.request import carried, may_run_here, rerun_of, resume_of
 from conductor_core.engine.rerun import RerunPreview, preview
 from conductor_core.engine.reuse import pinned_if_recorded
-from conductor_core.errors import InspectorError, StoreError
+from conductor_core.errors import InspectorError
 from conductor_core.run.actor import Caller, local_caller
 from conductor_core.run.commands import Edit
 from conductor_core.run.request import GivenOutput, Overrides, RunRequest
@@ -19,8 +19,9 @@ from pages.components.app.access_log import viewed
 from pages.components.app.session import current
 from pages.components.app.widgets import fault_box
 from pages.components.compare.tree import tree_button
+from pages.components.first_screen import screen as first_screen
 from pages.components.history.notes import damage, notes
-from pages.components.live_workflow.component import Intent, Recorded, changes_of, intent_of, live_workflow
+from pages.components.live_workflow.component import Intent, changes_of, intent_of, live_workflow
 from pages.components.run import new_plan, plan_changes, run_edits, settings, ways_out, who_answers
 from pages.components.run.choose_plan import plan_choices
 from pages.components.run.draft import Draft
@@ -32,7 +33,15 @@ from pages.components.run.plan_state import PlanState, as_data, read_plan
 from pages.components.run.samples import again_dialog, again_results, ask_again
 from pages.components.run.start_from import plans_dialog
 from pages.components.run.task_box import TASK, start, task_box
-from pages.components.tour.drive import adopted, arrive, on_tour, tour_button, tour_strip, waits_for_end
+from pages.components.tour.drive import (
+    adopted,
+    arrive,
+    first_tour_button,
+    on_tour,
+    tour_button,
+    tour_strip,
+    waits_for_end,
+)
 
 # The page that an intent leads to, and the name of the run in its address.
 PAGE_OF = {"blame": (places.BLAME, "run"), "context": (places.CONTEXT, "run"), "rounds": (places.COMPARE, "rounds")}
@@ -51,10 +60,13 @@ def show() -> None:
         st.session_state[EDITING] = trace.run_id
     # Before the task box, whose text it may bring back after a reload.
     own_plan = run_id is None and new_plan.editing() is not None
+    first = run_id is None and not own_plan and first_screen.is_due()
     # What follows keeps its place on the page, and so its state, because this is one container whatever it holds.
     with st.container(gap="xsmall"):
         notes()
-        asks = stop is None and task_box(trace, tour_button, own_plan=own_plan)
+        if first:
+            first_screen.introduction(lambda: first_tour_button(filled=not st.session_state.get(TASK, "").strip()))
+        asks = stop is None and task_box(trace, None if first else tour_button, own_plan=own_plan)
         if trace is not None and fault is None:
             if message := st.session_state.pop(RERUN_ERROR, None):
                 fault_box(message)
@@ -69,29 +81,27 @@ def show() -> None:
         if trace is None and fault is not None:
             damage(fault)
     if run_id is not None or not asks:
-        _workspace(trace, readable=fault is None, opened=run_id is not None)
+        _workspace(trace, readable=fault is None, opened=run_id is not None, first=first)
     plans_dialog()
     if trace is not None and fault is not None:
         damage(fault)
 
 
 @st.fragment
-def _workspace(trace: RunTrace | None, *, readable: bool, opened: bool) -> None:
+def _workspace(trace: RunTrace | None, *, readable: bool, opened: bool, first: bool) -> None:
     """Draws the run or the plan, and what is edited of it. An edit draws this fragment and nothing else of the page.
 
-    ``opened``: whether the address names a run.
+    ``opened``: whether the address names a run. ``first``: whether this is the first screen.
     """
     plan = None if opened else new_plan.editing()
     if plan is not None:
         _new_plan(plan)
         return
     if trace is None or not readable:
-        intent = live_workflow(
-            None if trace is None else trace.run_id, key=LIVE, recorded=None if opened else _recorded()
-        )
-        if intent is not None and intent.kind == "open":
-            address.write("run", intent.run_id)
-            st.rerun()
+        if first:
+            first_screen.story(plays=not st.session_state.get(TASK, "").strip())
+        else:
+            live_workflow(None if trace is None else trace.run_id, key=LIVE)
         return
     if not trace.ended:
         trace = _read(trace.run_id)[0] or trace  # it may have gone on since the page was drawn
@@ -168,17 +178,6 @@ def _start(trace: RunTrace, workflow: Workflow | None, draft: Draft) -> None:
         _begin(trace, request, edited=True)
     else:
         _edit(trace, workflow, draft.origins)
-
-
-def _recorded() -> Recorded | None:
-    """Returns what the page plays while nobody has begun anything: the newest run that came with the program."""
-    try:
-        found = current().store.runs(limit=1, recorded=True)
-    except StoreError:
-        return None  # the page says elsewhere what is wrong with the database
-    if not found or found[0].damage:
-        return None
-    return Recorded(found[0].run_id, plays=not st.session_state.get(TASK, "").strip())
 
 
 def _editable(trace: RunTrace) -> bool:

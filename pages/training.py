@@ -51,7 +51,7 @@ def _body(record: TrainingRecord, folder: RecordFolder, state: State) -> None:
             )
     begun = stages_of(record)
     if not begun:
-        st.info("No iteration has been recorded yet.", icon=":material/hourglass_empty:")
+        _coming(state)
         return
     stages, smooth = _controls(record, begun)
     _charts(record, panels(record, stages, smooth=smooth), stages)
@@ -59,6 +59,16 @@ def _body(record: TrainingRecord, folder: RecordFolder, state: State) -> None:
     if record.started:
         with st.expander("Configuration", icon=":material/settings:", key="training-config"):
             st.json(dict(record.started.config), expanded=2)
+
+
+def _coming(state: State) -> None:
+    if state == "running":
+        said = (
+            "The first iteration is under way. Curves of reward, loss and valid plans appear here as soon as it ends."
+        )
+        st.progress(0.0, text=said)
+    else:
+        st.info("It ended before its first iteration, so there are no curves.", icon=":material/hourglass_empty:")
 
 
 def _how_on(record: TrainingRecord, folder: RecordFolder) -> str:

@@ -1,7 +1,8 @@
 """The runs that come with the program: `make recorded-runs` makes them anew.
 
-The engine carries them out with the simulated workers, at a pace that can be read. They show a wrong answer because a
-step did not see an output, the same run after one access list was changed, and a debate that mends an error.
+The engine carries them out with the simulated workers, at a pace that can be read. They show the story of the tour, a
+wrong answer because a step did not see an output and the same run after one access list was changed, and a debate that
+mends an error.
 """
 
 import sys
@@ -16,15 +17,15 @@ from conductor_core import __version__
 from conductor_core.engine.host import EngineHost
 from conductor_core.engine.models import cast_of
 from conductor_core.engine.request import rerun_of
-from conductor_core.rehearsal import EXAMPLES, generate, grade, rehearsal_specs
+from conductor_core.rehearsal import generate, grade, rehearsal_specs
 from conductor_core.run.actor import THE_PROGRAM
 from conductor_core.run.recorded import FOLDER
 from conductor_core.run.request import RunRequest
 from conductor_core.run.share import SharedRun, inert_json, packed_events
 from conductor_core.run.trace import RunTrace
 from conductor_core.settings import Settings
-from conductor_core.workflow.model import AccessList, Step, Workflow
 from conductor_core.workflow.templates import TEMPLATES
+from pages.components.tour import story
 from storage import Store, open_store
 
 TOKENS_PER_S = 45
@@ -59,29 +60,15 @@ def engine() -> Iterator[Engine]:
             store.close()
 
 
-def train(access: AccessList) -> Workflow:
-    """A plan for the train, in which the check reads ``access``."""
-    steps: tuple[tuple[str, str, AccessList], ...] = (
-        ("planner", "Plan this word problem step by step, without solving it: {question}", ()),
-        ("reasoner", "Solve this, following the plan above, and show each line: {question}", (0,)),
-        ("scientist", "Solve this independently, in your own way: {question}", ()),
-        ("verifier", "Check what you were given, correct any mistake and give the answer: {question}", access),
-        ("writer", "State the final answer in one sentence.", (3,)),
-    )
-    return Workflow(steps=tuple(Step(agent=agent, instruction=told, access_list=reads) for agent, told, reads in steps))
-
-
-SEED = 3
-"""With it the scientist errs, and the check of the scientist's answer alone lets the error pass."""
 ROLLS = generate("arithmetic", "hard", 7)
 """A question on which one debater errs at first."""
 
 
 def make(engine: Engine) -> dict[str, RunTrace]:
     """Carries the runs out, oldest first. Raises: SystemExit if they do not show what they are for."""
-    task = EXAMPLES[-1].task
-    withheld = engine.run(RunRequest(task=task, workflow=train((2,)), seed=SEED))
-    granted = engine.run(rerun_of(withheld, train((1, 2)), door="cli"))
+    withheld = engine.run(RunRequest(task=story.TASK, workflow=story.PLAN, seed=story.SEED))
+    unmoved = tuple(range(len(story.PLAN.steps)))
+    granted = engine.run(rerun_of(withheld, story.CHANGED, door="cli", origins=unmoved))
     (template,) = (each for each in TEMPLATES if each.name == "Debate")
     debate = engine.run(RunRequest(task=ROLLS.question, workflow=template.workflow(cast_of(rehearsal_specs()))))
     right = [grade(trace.task, trace.answer or "") for trace in (withheld, granted, debate)]

@@ -94,7 +94,7 @@ def _known_texts(trace: RunTrace) -> dict[str, str]:
     """Returns the texts that stand elsewhere in the record, with what they are. A message that repeats one names it."""
     found: dict[str, str] = {}
     for step in trace.walk():
-        filled = ", with the task in place of {question}" if QUESTION in step.instruction else ""
+        filled = ", with the task filled in" if QUESTION in step.instruction else ""
         text = step.instruction.replace(QUESTION, trace.task)
         found.setdefault(text, f"the instruction of step {label(step.path)}{filled}")
         if step.output:

@@ -279,6 +279,12 @@ class CarryingOut:
         self._lock, self._notifying = Lock(), Lock()
 
     @property
+    def running(self) -> int:
+        """How many replays run now."""
+        with self._lock:
+            return len(self._running)
+
+    @property
     def why_not_all(self) -> str | None:
         """Says why the budget let no further replay begin; None: it did not."""
         if self.cap is None or self._room is None or (self.cap.reached is None and self._room.refused is None):

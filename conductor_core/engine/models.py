@@ -38,7 +38,7 @@ from conductor_core.privacy import masking
 from conductor_core.privacy.keys import is_set
 from conductor_core.privacy.typed_keys import TypedKeys
 from conductor_core.providers.model_files import variable_fault
-from conductor_core.rehearsal import EXAMPLES, Example
+from conductor_core.rehearsal import EXAMPLES, Example, grade
 from conductor_core.run.values import Limits
 from conductor_core.settings import Settings
 from conductor_core.workers import discovery
@@ -66,6 +66,7 @@ __all__ = [
     "discover_local_servers",
     "downloadable",
     "find_servers",
+    "grade",
     "hub_address",
     "hub_answers",
     "is_away",

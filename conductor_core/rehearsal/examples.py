@@ -9,21 +9,18 @@ class Example:
 
     Attributes:
         title: a few words for a button, by which the task is known.
-        shows: what a run of it shows, in a few words.
         shape: the topology that suits it, in the words of ``workflow.topology``; a hint, nothing enforces it.
     """
 
     title: str
-    shows: str
     task: str
     shape: str
 
 
 EXAMPLES: tuple[Example, ...] = (
-    Example("Symbol of tungsten", "one step", "What is the chemical symbol of tungsten?", "one shot"),
+    Example("Symbol of tungsten", "What is the chemical symbol of tungsten?", "one shot"),
     Example(
-        "A Python function",
-        "plan, write, check",
+        "Merge bookings in Python",
         "Write a Python function `merge_bookings(spans)` that merges [start, end] spans which overlap or lie at most "
         "2 apart, and "
         "returns them sorted. It must pass `assert merge_bookings([[40, 52], [8, 20], [10, 15], [22, 30]]) == [[8, "
@@ -32,8 +29,7 @@ EXAMPLES: tuple[Example, ...] = (
         "chain",
     ),
     Example(
-        "Three offers",
-        "three in parallel",
+        "Which of three offers is cheapest?",
         "Compare three hosting offers for 18 months at 400 GB a month. Offer A: 180 euros set-up, then 32 euros a "
         "month. Offer B: 12 "
         "euros a month plus 6 cents per GB. Offer C: 44 euros a month with the first 4 months free. What does the "
@@ -42,8 +38,7 @@ EXAMPLES: tuple[Example, ...] = (
         "fan-out",
     ),
     Example(
-        "The train",
-        "one worker errs",
+        "When does the train arrive?",
         "A train leaves at 09:40 and covers 210 km at 84 km/h, waits 18 minutes, then covers 95 km at 76 km/h. When "
         "does it arrive? "
         "Check the result independently.",

@@ -163,8 +163,8 @@ def sent_messages(step: StepTrace) -> tuple[Message, ...]:
 
 
 def source_name(path: Path | None) -> str:
-    """Returns ``the question`` or ``step 2``."""
-    return "the question" if path is None else f"step {label(path)}"
+    """Returns ``the task`` or ``step 2``."""
+    return "the task" if path is None else f"step {label(path)}"
 
 
 def _round(trace: RunTrace, round_: RoundTrace) -> RoundContext:

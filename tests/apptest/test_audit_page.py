@@ -71,8 +71,8 @@ def test_who_changed_a_plan_and_what_is_two_clicks_away(visit: Visit, edited_run
     assert app.query_params["run"] == edited_run.run_id
     record = unescape(htmls(app))
     assert "The plan</b>, by " in record
-    assert "<del>Check the solution in view: {question}</del>" in record
-    assert "<ins>Check it for Ada: {question}</ins>" in record
+    assert '<del>Check the solution in view: <span class="task-chip">the task</span></del>' in record
+    assert '<ins>Check it for Ada: <span class="task-chip">the task</span></ins>' in record
     assert f"run={edited_run.parent_run_id}" in record
     app = press(app, "audit-back")
     assert ("run" in app.query_params, app.query_params["edited"]) == (False, "*")

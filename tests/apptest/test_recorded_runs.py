@@ -1,4 +1,4 @@
-"""The Run page before a run shows the newest recorded one, and such a run says on its page what it is."""
+"""A recorded run says on its page what it is."""
 
 import json
 from collections.abc import Callable
@@ -6,10 +6,8 @@ from collections.abc import Callable
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from conductor_core.run.actor import local_caller
 from pages.components.app import session as runtime
 from pages.components.app.session import Session
-from tests.support.run_events import whole_run
 
 Visit = Callable[..., AppTest]
 
@@ -17,21 +15,6 @@ Visit = Callable[..., AppTest]
 @pytest.fixture(autouse=True)
 def _recorded_runs(session: Session) -> None:
     runtime._import_recorded(session.store)
-
-
-def _shown(app: AppTest) -> object:
-    (live,) = app.get("bidi_component")
-    return json.loads(live.proto.json)["recorded"]
-
-
-def test_it_plays_until_somebody_types_and_goes_when_it_is_deleted(visit: Visit, session: Session) -> None:
-    newest, *older = (run.run_id for run in session.store.runs())
-    session.store.log.append_and_wait(*whole_run("mine"))
-    assert _shown(visit()) == {"run_id": newest, "plays": True}
-    assert _shown(visit(state={"task": "half a thought"})) == {"run_id": newest, "plays": False}
-    assert _shown(visit(run="mine")) is None
-    session.store.delete([newest, *older], local_caller("page"))
-    assert _shown(visit()) is None
 
 
 def test_its_page_and_history_say_that_it_is_recorded_and_it_can_be_edited(visit: Visit, session: Session) -> None:

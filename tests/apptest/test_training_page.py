@@ -165,7 +165,9 @@ def test_a_stage_that_no_plan_names_is_not_done_while_it_goes_on(visit: Visit, r
 def test_one_that_has_just_begun_says_so(visit: Visit, root: Path) -> None:
     write_training(root / "new", training_rows(1, cold_start=0, grpo=0, recursion=0, ended=False))
     app = visit("training")
-    assert [each.value for each in app.info] == ["No iteration has been recorded yet."]
+    assert not app.info
+    (coming,) = app.get("progress")
+    assert "The first iteration is under way" in coming.proto.text
     assert figures(app) == []
 
 

@@ -59,7 +59,7 @@ class Film:
 
 def _play(page: Page, film: Film) -> bool:
     """Takes the tour. Returns whether it came to its last stop."""
-    button = page.get_by_role("button", name="Take the tour")
+    button = page.get_by_role("button", name="Take the 60-second tour")
     button.wait_for()
     page.wait_for_load_state("networkidle")
     page.wait_for_timeout(SETTLED_MS)

@@ -9,7 +9,7 @@ from playwright.sync_api import Browser, ViewportSize, sync_playwright
 from tests.browser.find_chromium import ABSENT, FLAGS, find_chromium
 from tests.browser.serving import IMAGES, app_for_pictures
 
-EXAMPLE = "The train"
+EXAMPLE = "When does the train arrive?"
 SIZE = ViewportSize(width=1440, height=900)
 THEMES: dict[str, Literal["light", "dark"]] = {"run.png": "light", "run-dark.png": "dark"}
 

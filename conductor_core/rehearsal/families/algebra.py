@@ -47,7 +47,7 @@ def _tickets(slots: Slots) -> Solution | None:
         answer,
         "number",
         plan=(
-            f"Call the adult tickets a; then {sold} − a are for children.",
+            f"Call the adults a; then {sold} − a are children.",
             f"Write the takings: {adult}a + {child}({sold} − a) = {taken}.",
             "Solve for a, and check that it is the adults that were asked for.",
         ),
@@ -57,7 +57,7 @@ def _tickets(slots: Slots) -> Solution | None:
             f"a = {answer}",
         ),
         check=f"{answer} × {adult} + {children} × {child} = {taken}, and {answer} + {children} = {sold}.",
-        risk="answering with the children's tickets",
+        risk="answering with the number of children",
         slips=differing(
             answer,
             Slip(
@@ -95,7 +95,7 @@ def _rectangle(slots: Slots) -> Solution | None:
         working=(
             f"s² − {half}s + {area} = 0",
             f"s = ({half} ± √({half}² − 4 × {area})) / 2 = ({half} ± {number(Fraction(root, 2))}) / 2",
-            f"Sides: {answer} cm and {number(short)} cm",
+            f"Sides: {answer} and {number(short)}",
         ),
         check=f"{answer} × {number(short)} = {area} and 2 × ({answer} + {number(short)}) = {perimeter}.",
         risk="using the whole perimeter as the sum of two sides",

@@ -35,36 +35,39 @@ def _arithmetic_medium(slots: Slots) -> Solution:
         answer,
         "number",
         plan=(
-            f"Count the rolls: {trays} trays of {rolls}.",
-            f"Multiply the rolls by {cents} cents and the {loaves} loaves by {price} cents.",
+            f"Count the pieces: {trays} times {rolls}.",
+            f"Multiply the pieces by {cents} cents and the other {loaves} by {price} cents.",
             "Add both and convert cents to euros.",
         ),
         working=(
-            f"Rolls: {trays} × {rolls} = {trays * rolls}",
-            f"From rolls: {trays * rolls} × {cents} cents = {money(from_rolls)} euros",
-            f"From loaves: {loaves} × {price} cents = {money(from_loaves)} euros",
+            f"Pieces: {trays} × {rolls} = {trays * rolls}",
+            f"From these: {trays * rolls} × {cents} cents = {money(from_rolls)} euros",
+            f"From the others: {loaves} × {price} cents = {money(from_loaves)} euros",
             last,
         ),
         check=f"In cents: {trays * rolls * cents} + {loaves * price} = {trays * rolls * cents + loaves * price}.",
-        risk="pricing a tray as if it were a roll",
+        risk="pricing a whole lot as if it were a single piece",
         slips=differing(
             answer,
             Slip(
                 without,
                 (
-                    f"From rolls: {trays} × {cents} cents = {money(Fraction(trays * cents, 100))} euros",
-                    f"From loaves: {loaves} × {price} cents = {money(from_loaves)} euros",
+                    f"From these: {trays} × {cents} cents = {money(Fraction(trays * cents, 100))} euros",
+                    f"From the others: {loaves} × {price} cents = {money(from_loaves)} euros",
                     f"Together: {without} euros",
                 ),
             ),
             Slip(
                 money(from_rolls),
                 (
-                    f"{trays} × {rolls} = {trays * rolls} rolls",
+                    f"{trays} × {rolls} = {trays * rolls} pieces",
                     f"{trays * rolls} × {cents} cents = {money(from_rolls)} euros",
                 ),
             ),
-            Slip(money(from_rolls + from_loaves + 1), (f"{money(from_rolls)} + {money(from_loaves + 1)}",)),
+            Slip(
+                money(from_rolls + from_loaves + 1),
+                (f"{money(from_rolls)} + {money(from_loaves + 1)} = {money(from_rolls + from_loaves + 1)} euros",),
+            ),
         ),
     )
 
@@ -73,51 +76,49 @@ def _arithmetic_hard(slots: Slots) -> Solution | None:
     start, percent, arriving, part = (int(slots[name]) for name in ("start", "percent", "arriving", "part"))
     if part < 2 or percent > 100:
         return None
-    after_monday = start * Fraction(100 - percent, 100)
-    after_tuesday = after_monday + arriving
-    rest = after_tuesday * Fraction(part - 1, part)
+    reduced = start * Fraction(100 - percent, 100)
+    refilled = reduced + arriving
+    rest = refilled * Fraction(part - 1, part)
     answer = number(rest)
-    moved_only = number(after_tuesday / part)
-    late = number(after_monday * Fraction(part - 1, part) + arriving)
+    moved_only = number(refilled / part)
+    late = number(reduced * Fraction(part - 1, part) + arriving)
     return Solution(
         answer,
         "number",
         plan=(
-            f"Take {percent}% off {start} boxes.",
-            f"Add the {arriving} boxes that arrive.",
-            f"Remove one part in {part} of what is there then, not of the first stock.",
+            f"Take {percent}% off the first stock of {start}.",
+            f"Add the {arriving} that come in.",
+            f"Take away one in {part} of what is there then, not of the first stock.",
         ),
         working=(
-            f"Monday: {start} − {percent}% = {number(after_monday)}",
-            f"Tuesday: {number(after_monday)} + {arriving} = {number(after_tuesday)}",
-            f"Wednesday: {number(after_tuesday)} / {part} = {moved_only} leave",
-            f"Left: {number(after_tuesday)} − {moved_only} = {answer}",
+            f"After the first step: {start} − {percent}% = {number(reduced)}",
+            f"After the second: {number(reduced)} + {arriving} = {number(refilled)}",
+            f"One in {part} goes: {number(refilled)} / {part} = {moved_only}",
+            f"Left: {number(refilled)} − {moved_only} = {answer}",
         ),
-        check=f"Backwards: {answer} / (1 − 1/{part}) = {number(after_tuesday)}, less {arriving} is "
-        f"{number(after_monday)}, "
+        check=f"Backwards: {answer} / (1 − 1/{part}) = {number(refilled)}, less {arriving} is "
+        f"{number(reduced)}, "
         f"which is {100 - percent}% of {start}.",
-        risk="giving the part that leaves instead of the part that stays",
+        risk="giving the part that goes instead of the part that stays",
         slips=differing(
             answer,
             Slip(
                 moved_only,
                 (
-                    f"{start} − {percent}% = {number(after_monday)}",
-                    f"{number(after_monday)} + {arriving} = {number(after_tuesday)}",
-                    f"{number(after_tuesday)} / {part} = {moved_only}",
+                    f"{start} − {percent}% = {number(reduced)}",
+                    f"{number(reduced)} + {arriving} = {number(refilled)}",
+                    f"{number(refilled)} / {part} = {moved_only}",
                 ),
             ),
             Slip(
                 late,
                 (
-                    f"{start} − {percent}% = {number(after_monday)}",
-                    f"One part in {part} leaves: {number(after_monday * Fraction(part - 1, part))} stay",
-                    f"Then {arriving} arrive: {late}",
+                    f"{start} − {percent}% = {number(reduced)}",
+                    f"One in {part} goes: {number(reduced * Fraction(part - 1, part))} stay",
+                    f"Then {arriving} come in: {late}",
                 ),
             ),
-            Slip(
-                number(rest + 10), (f"{start} − {percent}% = {number(after_monday + 10)}", f"Left: {number(rest + 10)}")
-            ),
+            Slip(number(rest + 10), (f"{start} − {percent}% = {number(reduced + 10)}", f"Left: {number(rest + 10)}")),
         ),
     )
 
@@ -126,11 +127,11 @@ def _draw_warehouse(rng: Random) -> dict[str, int]:
     part = rng.choice((3, 4, 5))
     percent = rng.choice((10, 20, 25, 40))
     start = rng.randrange(20, 90) * 20
-    after_monday = start * (100 - percent) // 100
+    reduced = start * (100 - percent) // 100
     return {
         "start": start,
         "percent": percent,
-        "arriving": part * rng.randrange(20, 90) - after_monday % part,
+        "arriving": part * rng.randrange(20, 90) - reduced % part,
         "part": part,
     }
 

@@ -97,10 +97,10 @@ def _offers(slots: Slots) -> Solution | None:
         return None
     answer = money(total[ranked[0]])
     working = (
-        f"Offer A: {setup_a} + {months} × {month_a} = {money(total['A'])} euros",
-        f"Offer B: {months} × ({month_b} + {gigabytes} × {cents_b} cents) = {months} × {money(metered)} = "
+        f"A: {setup_a} + {months} × {month_a} = {money(total['A'])} euros",
+        f"B: {months} × ({month_b} + {gigabytes} × {cents_b} cents) = {months} × {money(metered)} = "
         f"{money(total['B'])} euros",
-        f"Offer C: ({months} − {free_c}) × {month_c} = {money(total['C'])} euros",
+        f"C: ({months} − {free_c}) × {month_c} = {money(total['C'])} euros",
     )
     no_fee = {**total, "A": Fraction(month_a * months)}
     no_gift = {**total, "C": Fraction(month_c * months)}
@@ -108,19 +108,19 @@ def _offers(slots: Slots) -> Solution | None:
         answer,
         "number",
         plan=(
-            f"Offer A over {months} months, with the set-up fee once.",
-            f"Offer B over {months} months, with {gigabytes} GB in each.",
-            f"Offer C over {months} months, less the {free_c} free ones.",
+            f"A over {months} months, with the set-up fee once.",
+            f"B over {months} months, with {gigabytes} GB in each.",
+            f"C over {months} months, less the {free_c} free ones.",
             "Take the lowest total.",
         ),
-        working=(*working, f"Cheapest: offer {ranked[0]} at {answer} euros"),
-        check=f"The next best, offer {ranked[1]}, costs {money(total[ranked[1]])} euros, "
+        working=(*working, f"Cheapest: {ranked[0]} at {answer} euros"),
+        check=f"The next best, {ranked[1]}, costs {money(total[ranked[1]])} euros, "
         f"{money(total[ranked[1]] - total[ranked[0]])} more.",
         risk="forgetting a fee that is paid once",
         slips=differing(
             answer,
-            _cheapest(no_fee, (f"Offer A: {months} × {month_a} = {month_a * months} euros", *working[1:])),
-            _cheapest(no_gift, (*working[:2], f"Offer C: {months} × {month_c} = {month_c * months} euros")),
+            _cheapest(no_fee, (f"A: {months} × {month_a} = {month_a * months} euros", *working[1:])),
+            _cheapest(no_gift, (*working[:2], f"C: {months} × {month_c} = {month_c * months} euros")),
             _cheapest({ranked[1]: total[ranked[1]]}, working),
         ),
     )
@@ -128,7 +128,7 @@ def _offers(slots: Slots) -> Solution | None:
 
 def _cheapest(total: dict[str, Fraction], lines: tuple[str, ...]) -> Slip:
     best = min(total, key=lambda name: total[name])
-    return Slip(money(total[best]), (*lines, f"Cheapest: offer {best} at {money(total[best])} euros"))
+    return Slip(money(total[best]), (*lines, f"Cheapest: {best} at {money(total[best])} euros"))
 
 
 def _break_even(slots: Slots) -> Solution | None:
@@ -143,37 +143,39 @@ def _break_even(slots: Slots) -> Solution | None:
     whole = int(days) + 1
     answer, a_day = str(whole), money(saved)
     running = money(Fraction(use_b * cents, 100))
+    too_long = number(round(Fraction(dear * 100, use_b * cents)) if use_b else whole + 7)
     return Solution(
         answer,
         "number",
         plan=(
-            f"The dearer machine must win back {dear} − {cheap} euros.",
-            f"It saves {use_a} − {use_b} kWh a day at {cents} cents.",
-            "Divide, and go up to the next whole day on which it is ahead.",
+            f"The dearer one must win back {dear} − {cheap} euros.",
+            f"It saves {use_a} − {use_b} each time, at {cents} cents.",
+            "Divide, and go up to the next whole number, at which it is ahead.",
         ),
         working=(
             f"Extra price: {dear} − {cheap} = {dear - cheap} euros",
-            f"Saved a day: ({use_a} − {use_b}) × {cents} cents = {a_day} euros",
-            f"{dear - cheap} / {a_day} = {number(days)} days",
-            f"Ahead for the first time after {answer} days",
+            f"Saved each time: ({use_a} − {use_b}) × {cents} cents = {a_day} euros",
+            f"{dear - cheap} / {a_day} = {number(days)}",
+            f"Ahead for the first time at {answer}",
         ),
-        check=f"After {whole - 1} days it has saved {money(saved * (whole - 1))} euros, after {answer} days "
+        check=f"At {whole - 1} it has saved {money(saved * (whole - 1))} euros, at {answer} "
         f"{money(saved * whole)}; the extra price is {dear - cheap}.",
-        risk="rounding down to a day on which it is not yet ahead",
+        risk="rounding down to a number at which it is not yet ahead",
         slips=differing(
             answer,
             Slip(
-                str(whole - 1), (f"{dear - cheap} / {a_day} = {number(days)} days", f"That is {whole - 1} whole days")
+                str(whole - 1), (f"{dear - cheap} / {a_day} = {number(days)}", f"That is {whole - 1} in whole numbers")
             ),
             Slip(
-                number(round(Fraction(dear * 100, use_b * cents)) if use_b else whole + 7),
+                too_long,
                 (
-                    f"Running cost of B: {use_b} × {cents} cents = {running} euros a day",
-                    f"{dear} euros divided by that",
+                    f"Running cost of B: {use_b} × {cents} cents = {running} euros each time",
+                    f"{dear} euros divided by that is about {too_long}",
                 ),
             ),
             Slip(
-                str(whole + 10), (f"Extra price: {dear - cheap + 10 * int(saved)} euros", f"Divided by {a_day} a day")
+                str(whole + 10),
+                (f"Extra price: {dear - cheap + 10 * int(saved)} euros", f"Divided by {a_day}: {whole + 10}"),
             ),
         ),
     )

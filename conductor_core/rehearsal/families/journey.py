@@ -55,7 +55,7 @@ def _arrival(start: str, legs: list[tuple[int, int]], wait: int) -> Solution | N
     departure = minutes_of(start)
     if departure is None or any(speed == 0 for _, speed in legs):
         return None
-    names = ["Leg one", "Leg two"] if len(legs) > 1 else ["Driving"]
+    names = ["Leg one", "Leg two"] if len(legs) > 1 else ["On the way"]
     timed = [_leg(*leg) for leg in legs]
     riding = sum(minutes for minutes, _ in timed)
     total = riding + wait
@@ -92,7 +92,7 @@ def _arrival(start: str, legs: list[tuple[int, int]], wait: int) -> Solution | N
         answer,
         "time",
         plan=(
-            f"Time of {'leg one' if both else 'the drive'} = {legs[0][0]} / {legs[0][1]}, in hours and minutes.",
+            f"Time {'of leg one' if both else 'on the way'} = {legs[0][0]} / {legs[0][1]}, in hours and minutes.",
             f"Add the wait of {wait} minutes.",
             *((f"Time of leg two = {legs[1][0]} / {legs[1][1]}, in hours and minutes.",) if both else ()),
             f"Add all of it to {start}.",

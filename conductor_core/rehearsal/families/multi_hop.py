@@ -108,7 +108,7 @@ def _approval(slots: Slots) -> Solution | None:
         slips=differing(
             assistant,
             Slip(deputy, (f"{asked} reports to {boss}, and {boss} to {head}.", f"{head} is away; {deputy} stands in.")),
-            Slip(boss, (f"{asked} reports to {boss}.", f"So the form goes to {boss}.")),
+            Slip(boss, (f"{asked} reports to {boss}.", f"So it goes to {boss}.")),
         ),
     )
 

@@ -84,7 +84,7 @@ def _growth(slots: Slots) -> Solution | None:
             "Name the row with the largest.",
         ),
         working=tuple(f"{name}: {table[name][last]} − {table[name][first]} = {growth[name]}" for name in table),
-        check=f"The runner-up, {ranked[1]}, grew by {growth[ranked[1]]}, which is less than {growth[answer]}.",
+        check=f"The next largest difference, in {ranked[1]}, is {growth[ranked[1]]}: less than {growth[answer]}.",
         risk="naming the largest row instead of the one that grew most",
         slips=differing(
             answer,

@@ -7,6 +7,8 @@ a callback wrote; without it, the address changed and the page did not (docs/dec
 
 import streamlit as st
 
+from pages.components.app.places import FIRST
+
 OF_RUN = ("at", "edit")
 """What the address says about the run that it names: the moment of a replay, the edit of the plan."""
 
@@ -14,11 +16,11 @@ OF_RUN = ("at", "edit")
 def write(name: str, value: str | None) -> None:
     """Sets a parameter of the address, also for the script after the callback. None removes it.
 
-    Another run has other moments and other edits, so those of this one go.
+    Another run has other moments and other edits, so those of this one go; and with a run, the first screen is over.
     """
     st.session_state[_key(name)] = (value,)
     if name == "run":
-        for own in OF_RUN:
+        for own in (*OF_RUN, FIRST):
             st.query_params.pop(own, None)
     _set(name, value)
 

@@ -24,10 +24,16 @@ def home() -> None:
     st.switch_page(run, query_params=dict(st.query_params))
 
 
+def first() -> None:
+    """Leads from the rail's name to the first screen."""
+    st.switch_page(run, query_params={places.FIRST: "yes"})
+
+
+name = st.Page(first, title="Conductor Inspector", url_path=places.FIRST)
 start = st.Page(home, title="Conductor Inspector", default=True, visibility="hidden", url_path="home")
 st.navigation(
     {
-        "": [start, run, history, compare, context, blame, audit],
+        "": [start, name, run, history, compare, context, blame, audit],
         "Conductor": [evaluate, training],
         "System": [workers, models],
     }

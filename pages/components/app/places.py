@@ -16,4 +16,7 @@ CONTEXT = PAGES / "context.py"
 BLAME = PAGES / "blame.py"
 AUDIT = PAGES / "audit.py"
 
+FIRST = "first"
+"""In the address of the Run page: its first screen, also after the first run. And the address that leads there."""
+
 ALL = (RUN, HISTORY, COMPARE, CONTEXT, BLAME, AUDIT, WORKERS, MODELS, TRAINING, EVALUATE)

@@ -30,6 +30,7 @@ from conductor_core.run.redaction import Redactor, words
 from conductor_core.run.trace import RunUnreadable
 from pages.components.app import security
 from pages.components.app.access_log import asked_by_browser, exported
+from pages.components.app.addresses import Addresses
 from pages.components.app.security import ContentSecurityPolicy, OwnPagesOnly
 from pages.components.app.session import OneLineStartFault, current
 from pages.components.live_workflow.messages import LiveView
@@ -348,4 +349,5 @@ MIDDLEWARE = [
     Middleware(OneLineStartFault),
     Middleware(ContentSecurityPolicy),
     Middleware(OwnPagesOnly, names=lambda: current().settings.allowed_hosts),
+    Middleware(Addresses),
 ]

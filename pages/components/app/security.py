@@ -14,7 +14,7 @@ The HTML is Streamlit's own, with the address of its server, our style sheets an
 know how much of an address is the page's name. By itself it would ask for its server below the page
 (``/history/_stcore/health``), get two errors, and only then ask at the right place. Through ``st.html`` the sheets
 would come after the first elements, which would then jump. Here they end the body, after what Streamlit adds to the
-head: of equal rules the later one counts.
+head: of equal rules the later one counts. Before them the ``shell`` paints the frame, at the first byte.
 """
 
 import base64
@@ -33,7 +33,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from starlette.websockets import WebSocketClose
 
-from pages.components.app import places
+from pages.components.app import places, shell
 
 # The browser's id.
 
@@ -75,15 +75,26 @@ SHEETS = (
 _BACKEND = b'<script>window.__streamlit = { BACKEND_BASE_URL: new URL(".", location.href).href }</script>\n    '
 SCRIPTS = (ROOMS / "app" / "waiting.js", ROOMS / "app" / "image_drop.js", ROOMS / "app" / "typing.js")
 _FIRST_MODULE = b'<script type="module"'
+_STYLESHEET = re.compile(rb"<link rel=.stylesheet.[^>]*>")
+_ROOT = b'<div id="root">'
 _BODY_END = b"</body>"
 
 
 def _html() -> bytes:
-    own = (Path(st.__file__).parent / "static" / "index.html").read_bytes()
+    own = shell.STREAMLITS_OWN.read_bytes()
     styles = b"".join(b"<style>\n%s</style>\n" % sheet.read_bytes() for sheet in SHEETS)
     # Each in a block, so that its names are its own.
     scripts = b"".join(b"<script>{\n%s}</script>\n" % script.read_bytes() for script in SCRIPTS)
-    return own.replace(_FIRST_MODULE, _BACKEND + _FIRST_MODULE, 1).replace(_BODY_END, styles + scripts + _BODY_END, 1)
+    # A style sheet in the head would keep the browser from painting anything until it is there.
+    later = b"".join(_STYLESHEET.findall(own))
+    own = _STYLESHEET.sub(b"", own)
+    for place, before in (
+        (_FIRST_MODULE, _BACKEND + shell.style().encode()),
+        (_ROOT, shell.coming().encode()),
+        (_BODY_END, later + styles + scripts),
+    ):
+        own = own.replace(place, before + place, 1)
+    return own
 
 
 HTML = _html()
@@ -95,7 +106,7 @@ async def _page(request: Request) -> HTMLResponse:
     return response
 
 
-ROUTES = [Route("/", _page), *(Route(f"/{page.stem}", _page) for page in places.ALL)]
+ROUTES = [Route(f"/{name}", _page) for name in ("", places.FIRST, *(page.stem for page in places.ALL))]
 
 
 def _inline_scripts() -> str:

@@ -33,7 +33,7 @@ from pages.components.audit.state import knows, last_words
 from pages.components.audit.tables import items, run_link, table
 from pages.components.figure.component import title
 from pages.components.history.notes import damage
-from pages.components.style.formats import inert, moment, plural, run_status, seconds, step_status
+from pages.components.style.formats import inert, moment, plural, run_status, seconds, step_status, told_html
 from storage.decision_records import record_of
 
 _LONG = 1_500
@@ -149,6 +149,10 @@ def _shortened(text: str) -> str:
     return escape(text if len(text) <= _LONG else f"{text[:_LONG]}… ({len(text):,} characters)")
 
 
+def _told(instruction: str) -> str:
+    return told_html(instruction) if len(instruction) <= _LONG else _shortened(instruction)
+
+
 def _changes(record: DecisionRecord) -> str:
     parts = [*map(_edit, record.edits), *map(_given, record.given)]
     if record.against is not None:
@@ -186,7 +190,7 @@ def _parts(step: Step | None) -> dict[str, str]:
 
 
 def _cell(value: str | None) -> str:
-    return "—" if value is None else _shortened(value)
+    return "—" if value is None else _told(value)
 
 
 def _given(given: GivenPart) -> str:
@@ -201,8 +205,7 @@ def _given(given: GivenPart) -> str:
 def _plan(plan: PlanPart) -> str:
     name = f"<p><b>Round {plan.round.count('.') + 2} · step {escape(plan.round)}</b></p>" if plan.round else ""
     rows = [
-        (escape(step.label), escape(step.agent), escape(step.access), _shortened(step.instruction))
-        for step in plan.steps
+        (escape(step.label), escape(step.agent), escape(step.access), _told(step.instruction)) for step in plan.steps
     ]
     shape = f"; shape: {escape(plan.topology)}" if plan.topology else ""
     steps = table(("Step", "Agent", "Reads", "Instruction"), rows, "wide")
@@ -217,7 +220,7 @@ def _step(step: StepPart) -> str:
     return (
         f"<details><summary><b>{escape(step.label)}</b> {escape(step.agent)} · {step_status(step.status)} · {seen}"
         f"</summary><p class=muted>{escape(step.where)}</p>{instead}"
-        f'<p class=muted>Instruction</p><pre dir="auto">{_shortened(step.instruction)}</pre>'
+        f'<p class=muted>Instruction</p><pre dir="auto">{_told(step.instruction)}</pre>'
         f'<p class=muted>Output</p><pre dir="auto">{_shortened(step.output) or "none"}</pre></details>'
     )
 

@@ -2,8 +2,9 @@
 
 import logging
 import threading
+import time
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from conductor_core.blame.experiments import PURPOSE, Experiments
 from conductor_core.blame.runs import Blame, CarryingOut, Verdicts, recorded
@@ -17,6 +18,7 @@ log = logging.getLogger(__name__)
 
 MOST_CHILDREN = 100_000
 _MOST_KEPT, _MOST_READ = 50, 2000
+_MOST_GUESSED = 0.9  # of a replay that has not ended
 
 
 @dataclass
@@ -26,10 +28,20 @@ class Work:
     carrying_out: CarryingOut
     thread: threading.Thread
     error: str | None = None
+    began_at_s: float = field(default_factory=time.monotonic)
 
     @property
     def running(self) -> bool:
         return self.thread.is_alive()
+
+    @property
+    def share(self) -> float:
+        """How much is done, 0 to 1. Before the first replay has ended, by the time that the run itself took."""
+        at, expected_ms = self.carrying_out, self.carrying_out.blame.experiments.source.duration_ms
+        done: float = at.ended
+        if not done and expected_ms:
+            done = at.running * min(_MOST_GUESSED, (time.monotonic() - self.began_at_s) * 1000 / expected_ms)
+        return min(1.0, done / max(1, at.total))
 
 
 _works: dict[str, Work] = {}

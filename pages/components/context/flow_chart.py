@@ -24,7 +24,7 @@ def sankey(round_: RoundContext, trace: RunTrace, agents: Sequence[str]) -> Figu
         for cell in round_.cells
         if cell.state in ("granted", "passed_on") and cell.source in places and cell.reader in places
     ]
-    names = ["the question", *(f"{label(step.path)} · {plain(isolated(step.agent))}" for step in begun)]
+    names = ["the task", *(f"{label(step.path)} · {plain(isolated(step.agent))}" for step in begun)]
     colours = ["@tone-1", *(f"@{_colour(step.agent, agents)}" for step in begun)]
     flows = [
         (source, target, tokens, _soft(agent_of.get(cell.source), agents)) for source, target, tokens, cell in links

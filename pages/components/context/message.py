@@ -52,7 +52,7 @@ def message_view(trace: RunTrace, cell: Cell | None, *, by_server: bool) -> None
 def said_and_texts(trace: RunTrace, cell: Cell) -> tuple[str, list[tuple[str, str]]]:
     """Returns a sentence about a cell, and the texts that belong to it, each with a title."""
     step = trace.step_at(cell.reader)
-    reader, source, content = f"Step {label(cell.reader)} ({isolated(step.agent)})", "the question", trace.task
+    reader, source, content = f"Step {label(cell.reader)} ({isolated(step.agent)})", "the task", trace.task
     if cell.source is not None:
         earlier = trace.step_at(cell.source)
         source, content = f"the output of step {label(cell.source)} ({isolated(earlier.agent)})", earlier.output

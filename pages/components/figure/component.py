@@ -10,7 +10,8 @@ import streamlit as st
 from pages.components.style.figures import PALETTE, Figure
 
 _BY_THEME = [{name: pair[theme] for name, pair in PALETTE.items()} for theme in (0, 1)]
-_component = st.components.v2.component("conductor-inspector.figure", js="index.js", isolate_styles=False)
+_COMING = '<div class="figure-coming" aria-hidden="true">Drawing the figure…</div>'
+_component = st.components.v2.component("conductor-inspector.figure", html=_COMING, js="index.js", isolate_styles=False)
 
 
 def figure(content: Figure, *, key: str, alt: str, group: str | None = None) -> None:

@@ -4,7 +4,7 @@ Python gives it a run's id and hears back what the person chose. Tokens never pa
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 import streamlit as st
@@ -26,7 +26,6 @@ _Kind = Literal[
     "again",
     "go-on",
     "workers",
-    "open",
     "blame",
     "context",
     "rounds",
@@ -38,25 +37,13 @@ _Kind = Literal[
 
 
 @dataclass(frozen=True)
-class Recorded:
-    """The run that the component plays, quietly, while there is none to show.
-
-    ``plays``: whether it moves by itself; else it stands at its end until the person plays it.
-    """
-
-    run_id: str
-    plays: bool
-
-
-@dataclass(frozen=True)
 class Intent:
     """What the person asked for in the component. A selection alone stays in the browser and costs no rerun.
 
     ``edit``: open the plan's editor. ``kept-edit``, ``throw-edit``: go on with the edit called ``name``, or forget it.
     ``export``: save the edited plan as a file. ``again``: ask the step at ``path`` afresh. ``go-on``: do what ``go_on``
-    offered. ``workers``: choose other workers. ``open``: show the recorded run. ``blame``, ``context``, ``rounds``:
-    show the page about that. ``way-...``: take that way out of a failure. ``run_id`` is None for a plan that no run
-    has.
+    offered. ``workers``: choose other workers. ``blame``, ``context``, ``rounds``: show the page about that.
+    ``way-...``: take that way out of a failure. ``run_id`` is None for a plan that no run has.
     """
 
     kind: _Kind
@@ -79,7 +66,6 @@ def live_workflow(
     kept: Sequence[Mapping[str, str]] = (),
     editor: dict[str, Any] | None = None,
     edited: dict[str, Any] | None = None,
-    recorded: Recorded | None = None,
     taken: dict[str, Any] | None = None,
     said: str = "",
     ended: bool = True,
@@ -97,7 +83,6 @@ def live_workflow(
         editor: the open plan editor, as ``plan_state.as_data`` makes it; None: it is closed.
         edited: what the graph draws in place of the run's plan, as ``edited_plan`` makes it, or without a run, as
             ``new_plan`` does; None: the run's.
-        recorded: what is shown while there is neither a run nor an edited plan; None: how the program works, in words.
         taken: the last change of the plan that was taken, as ``AppliedChanges.as_data`` makes it.
         said: what the last change of the plan was, for those who do not see it.
         ended: whether the page is drawn as that of a run that has ended. If it is not, the component's sight of the end
@@ -112,7 +97,6 @@ def live_workflow(
         "kept": list(kept),
         "editor": editor,
         "edited": edited,
-        "recorded": None if recorded is None else asdict(recorded),
         "taken": taken,
         "said": said,
         "ended": ended,

@@ -22,7 +22,7 @@ _POLICIES: Mapping[OnIncomplete | Literal[""], str] = {
 }
 _TASK_CHOICES: Mapping[bool | Literal[""], str] = {
     _OF_POOL: "as its pool has it",
-    False: "steps that say {question}",
+    False: "steps whose instruction names it",
     True: "every step",
 }
 
@@ -38,7 +38,7 @@ class Policies:
     def in_words(self) -> list[str]:
         """Returns the choices that are not None."""
         whole = [] if self.on_incomplete is None else [f"An incomplete answer {_POLICIES[self.on_incomplete]}"]
-        recipients = [] if self.give_question is None else [f"The question goes to {_TASK_CHOICES[self.give_question]}"]
+        recipients = [] if self.give_question is None else [f"The task goes to {_TASK_CHOICES[self.give_question]}"]
         return whole + recipients
 
 
@@ -80,13 +80,13 @@ def choose(before: Policies, keep: Callable[[str, str], None]) -> None:
         persist_state="session",
     )
     asked_at.selectbox(
-        "The question goes to",
+        "The task goes to",
         list(_TASK_CHOICES),
         index=list(_TASK_CHOICES).index(_OF_POOL if before.give_question is None else before.give_question),
         format_func=_TASK_CHOICES.__getitem__,
         key=GIVE_QUESTION,
         on_change=keep,
         args=("give_question", GIVE_QUESTION),
-        help="A step is told it where its instruction says {question}, or every step is.",
+        help="A step is told the task where its instruction names it, or every step is.",
         persist_state="session",
     )

@@ -170,18 +170,22 @@ PLANS_ASKED = "plans-asked-for"  # whether the dialog about plans is open
 PLANS_HELP = "Start from a plan of your own, or have several written and choose"
 MOST_CHARACTERS = 20_000
 """A longer task is not put into the box: a browser takes minutes to lay out megabytes in a field."""
+_OFFERED = tuple(example for example in reversed(EXAMPLES) if example.shape != "one shot")
+"""A question that one step answers shows no workflow."""
 _CHOSEN = "run-menu-chosen"  # how often something of the menu was chosen
 _OWN_PLAN = "task-own-plan"
 _FROM_RUN = "task-from-run"  # the run whose task was put into the box, and the box's text then
 
 
-def task_box(trace: RunTrace | None, beside: Callable[[RunTrace | None], None], *, own_plan: bool = False) -> bool:
+def task_box(
+    trace: RunTrace | None, beside: Callable[[RunTrace | None], None] | None, *, own_plan: bool = False
+) -> bool:
     """Draws the card, and below it who could answer, if that is to be said first. Returns whether it is.
 
     The start of a run puts its id into the address (``?run=``); the card shows a refusal. Who writes an ``own_plan``
     has chosen its workers and is not asked.
 
-    ``beside`` draws beside the examples.
+    ``beside`` draws beside the examples; None: the page has that elsewhere.
 
     The box takes over the task of the run on the page, unless someone has typed another one.
     """
@@ -198,17 +202,18 @@ def task_box(trace: RunTrace | None, beside: Callable[[RunTrace | None], None], 
                 key=TASK,
                 height=68,
                 label_visibility="collapsed",
-                placeholder="Type a task, or take an example. The Conductor writes a workflow for it.",
+                placeholder="Type a task of your own…",
                 persist_state="session",
             )
             image_field()
             specs = settings.expander(
                 trace.pool if trace is not None else None, None if asking is None else asking.in_words
             )
-            if trace is not None:
+            if trace is not None and beside is not None:
                 beside(trace)
-            is_new = trace is None or st.session_state.get(TASK, "").strip() != trace.task.strip()
-            _run_buttons(asking, is_new=is_new or asking is not None)
+            text, shown = st.session_state.get(TASK, "").strip(), "" if trace is None else trace.task.strip()
+            waits = beside is None and not text  # the first screen's filled button is the tour's
+            _run_buttons(asking, is_new=not waits and (trace is None or text != shown or asking is not None))
         if message := st.session_state.pop(ERROR, None):
             fault_box(message)
         if message := st.session_state.get(settings.KEPT_ERROR):
@@ -226,11 +231,12 @@ def task_box(trace: RunTrace | None, beside: Callable[[RunTrace | None], None], 
         who_answers.panel(asking, lambda: _start(True))
     elif trace is None:
         with st.container(key="examples", horizontal=True, gap="xsmall", vertical_alignment="center", wrap=False):
-            st.caption("Try", width="content")
-            for number, example in enumerate(EXAMPLES):
-                take, label = (example.task,), f"{example.title} · {example.shows}"
-                st.button(label, key=f"example-{number}", type="tertiary", on_click=_fill_example, args=take)
-            beside(trace)
+            st.caption("or try", width="content")
+            for number, example in enumerate(_OFFERED):
+                take = (example.task,)
+                st.button(example.title, key=f"example-{number}", type="tertiary", on_click=_fill_example, args=take)
+            if beside is not None:
+                beside(trace)
     if trace is not None and st.session_state.get(TASK, "").strip() != trace.task.strip():
         with st.container(key="task-below"):
             st.caption(_task_below(trace.task))

@@ -7,6 +7,9 @@ import re
 import unicodedata
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from html import escape
+
+from conductor_core.workflow.model import QUESTION
 
 _MOST_NUMBERS = 6
 _ESCAPED = str.maketrans({sign: f"\\{sign}" for sign in "\\`*_{}[]<>#+-.!|:$~()\"'&=@/"})
@@ -72,6 +75,19 @@ def inert(text: str) -> str:
     """
     text = _ADDRESS.sub(lambda found: f"{found[0]}\u2060" if found[0] != "@" else "\u2060@", text)
     return " ".join(text.translate(_ESCAPED).split())
+
+
+def told(instruction: str, most: int) -> str:
+    """Returns the first ``most`` characters of an instruction for Streamlit's markdown; a chip names the task."""
+    last = instruction.rfind(QUESTION[0], 0, most)
+    cut = last if last + len(QUESTION) > most and instruction.startswith(QUESTION, last) else most
+    shown = instruction[:cut]
+    return " :gray-badge[the task] ".join(map(inert, shown.split(QUESTION))).strip()
+
+
+def told_html(instruction: str) -> str:
+    """Returns an instruction as HTML; a chip names the task."""
+    return '<span class="task-chip">the task</span>'.join(map(escape, instruction.split(QUESTION)))
 
 
 def is_text(name: str) -> bool:

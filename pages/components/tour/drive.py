@@ -88,10 +88,19 @@ def tour_button(trace: RunTrace | None) -> None:
     left = st.session_state.get(_LEFT) or _place_of(trace)
     if trace is not None and left is None:
         return
-    label = "Take the tour" if left is None else "Resume tour"
+    label = "Take the 60-second tour" if left is None else "Resume tour"
     help_ = "One minute with simulated workers: a wrong answer, why it is wrong, and how it becomes right"
     icon = ":material/tour:"
     st.button(label, key="take-tour", icon=icon, type="tertiary", help=help_, on_click=_begin, args=(left,))
+
+
+def first_tour_button(*, filled: bool) -> None:
+    """Draws what begins the tour on the first screen. ``filled``: whether it is the page's one filled button."""
+    icon = ":material/play_arrow:"
+    kind: Literal["primary", "secondary"] = "primary" if filled else "secondary"
+    left = st.session_state.get(_LEFT)
+    label = "Take the 60-second tour" if left is None else "Resume tour"
+    st.button(label, key="take-tour", icon=icon, type=kind, on_click=_begin, args=(left,))
 
 
 def _place_of(trace: RunTrace | None) -> tuple[str, str] | None:

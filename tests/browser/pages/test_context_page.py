@@ -28,7 +28,7 @@ def open_context(app: App, open_page: OpenPage, run: RunTrace, **view: object) -
 
 def test_a_cell_opens_the_message_by_keyboard_alone(app: App, open_page: OpenPage, run: RunTrace) -> None:
     page = open_context(app, open_page, run)
-    first = page.get_by_role("button", name="the question for step 0: granted")
+    first = page.get_by_role("button", name="the task for step 0: granted")
     first.focus()
     expect(first).to_be_focused()
     page.keyboard.press("ArrowRight")

@@ -90,8 +90,9 @@ def test_graph_panes_and_inspector_are_in_view_and_stay_where_they_are(
     app: App, open_page: OpenPage, make_run: Make
 ) -> None:
     width, height = 1280, 720
+    make_run()  # after the first run there is no first screen
     page = open_page(app.url, width=width, height=height)
-    # Without a recorded run words say how the program works, and no box is empty.
+    # Without a run in its address words say how the program works, and no box is empty.
     expect(page.get_by_text("The Conductor plans")).to_be_visible()
     for part in (".bar", ".how"):
         is_in_view(page, page.locator(part))
@@ -153,7 +154,7 @@ def test_what_a_click_changes_is_in_view(
 @pytest.mark.parametrize(
     ("way", "width", "height"),
     [
-        ("first page", 1280, 720),
+        ("page without a run", 1280, 720),
         ("link to a run", 1440, 900),
         ("link to a run that goes on", 1280, 720),
     ],
@@ -161,9 +162,9 @@ def test_what_a_click_changes_is_in_view(
 def test_nothing_moves_when_the_run_comes(
     app: App, open_page: OpenPage, make_run: Make, way: str, width: int, height: int
 ) -> None:
-    address = app.url
+    address, ended = app.url, make_run()
     if way == "link to a run":
-        address = app.run_url(make_run().run_id)
+        address = app.run_url(ended.run_id)
     elif way == "link to a run that goes on":
         beginner = open_page("about:blank")
         begin_here(beginner, app, make_run(plan_only=True))
@@ -173,12 +174,12 @@ def test_nothing_moves_when_the_run_comes(
     with page.expect_request("**/style.css*"):
         page.goto(address)
     expect(page.locator(".st-key-live")).to_be_attached()
-    if way != "first page":
+    if way != "page without a run":
         expect(page.get_by_role("button", name="More ways to begin")).to_be_visible()
     before = at_rest(page)
     assert {"st-key-task", "st-key-run", "st-key-live"} <= before.keys()
     held.let_go()
-    if way == "first page":
+    if way == "page without a run":
         expect(page.get_by_text("The Conductor plans")).to_be_visible()
     else:
         expect(page.locator(".pane")).to_have_count(5)
@@ -201,11 +202,14 @@ def test_no_other_page_moves_when_its_figures_come(app: App, open_page: OpenPage
     assert at_rest(page).items() >= before.items()
 
 
-def test_a_task_has_one_line_and_opens_over_the_page_while_it_is_written(app: App, open_page: OpenPage) -> None:
+def test_a_task_has_one_line_and_opens_over_the_page_while_it_is_written(
+    app: App, open_page: OpenPage, make_run: Make
+) -> None:
+    make_run()
     page = open_page(app.url, width=1280, height=720)
     expect(page.get_by_text("The Conductor plans")).to_be_visible()
     before = top_of(page, ".how")
-    page.get_by_role("button", name="The train").click()
+    page.get_by_role("button", name="When does the train arrive?").click()
     task = page.get_by_label("Task")
     expect(task).to_have_value(re.compile("train leaves"))
     assert task.evaluate("part => part.scrollHeight <= part.clientHeight"), "no line is cut in its height"

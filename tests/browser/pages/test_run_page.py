@@ -30,7 +30,7 @@ from tests.browser.pages.conftest import (
 
 OpenPage = Callable[..., Page]
 TASK_FIELD = "Task"
-OFFERS = next(example.task for example in EXAMPLES if example.title == "Three offers")
+OFFERS = next(example.task for example in EXAMPLES if example.title == "Which of three offers is cheapest?")
 PANES_WIDE_PX, MOST_MOVED_PX = 800, 16
 # Keeps which parts moved, from where to where. A move that follows a person's input is theirs.
 MOVES = """
@@ -48,7 +48,7 @@ new PerformanceObserver((list) => {
 
 def test_a_typed_task_is_planned_drawn_streamed_and_answered(app: App, open_page: OpenPage) -> None:
     page = open_page(app.url, width=1280, height=720)
-    expect(page.get_by_text("The Conductor plans")).to_be_visible()
+    expect(page.locator(".st-key-examples button").last).to_be_visible()
     page.get_by_label(TASK_FIELD).fill(OFFERS)
     page.evaluate(MOVES)
     page.locator(".st-key-run button").click()
@@ -71,8 +71,7 @@ def test_a_typed_task_is_planned_drawn_streamed_and_answered(app: App, open_page
 
 def test_an_example_is_planned_only_then_changed_then_run(app: App, open_page: OpenPage) -> None:
     page = open_page(app.url)
-    page.get_by_role("button", name="Symbol of tungsten").click()
-    expect(page.get_by_label(TASK_FIELD)).to_have_value(re.compile("tungsten"))
+    page.get_by_label(TASK_FIELD).fill(EXAMPLES[0].task)
     begin_by_menu(page, "Plan only")
     expect(status(page)).to_contain_text("Plan")
     planned = run_of(page, app)
@@ -220,7 +219,7 @@ def test_a_page_that_stays_open_offers_to_resume_once_a_killed_server_is_back(
 ) -> None:
     with start_app(tmp_path, rehearsal_tokens_per_s=5) as first:
         page = open_page(first.url)
-        page.get_by_role("button", name="The train").click()
+        page.get_by_role("button", name="When does the train arrive?").click()
         expect(page.get_by_label(TASK_FIELD)).to_have_value(re.compile("train"))
         page.locator(".st-key-run button").click()
         expect(page.locator('.pane[data-status="running"] .prose.streaming').first).to_be_visible()
@@ -261,7 +260,7 @@ def test_a_link_opens_its_run_as_the_first_thing_a_fresh_server_shows(
 
 def test_the_keyboard_alone_is_enough(app: App, open_page: OpenPage) -> None:
     page = open_page(app.url)
-    expect(page.get_by_text("The Conductor plans")).to_be_visible()
+    expect(page.locator(".st-key-examples button").last).to_be_visible()
     _tab_to(page, "document.activeElement?.getAttribute('aria-label') === 'Task'")
     page.keyboard.type("What is the chemical symbol of tungsten?")
     page.keyboard.press("Control+Enter")

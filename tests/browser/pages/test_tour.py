@@ -59,7 +59,7 @@ def go_on_to(page: Page, name: str) -> None:
 
 def test_by_keyboard_alone_from_the_empty_page_to_a_task_of_ones_own(app: App, open_page: OpenPage) -> None:
     page = open_page(app.url, width=1280, height=720)
-    tab_to(page, button(page))
+    tab_to(page, page.get_by_role("button", name="Take the 60-second tour"))
     page.keyboard.press("Enter")
     expect(strip(page).get_by_role("button", name="Pause the tour")).to_be_visible()
     expect(strip(page)).to_be_focused()
@@ -126,7 +126,7 @@ def test_by_keyboard_alone_from_the_empty_page_to_a_task_of_ones_own(app: App, o
 
 def test_it_plays_by_itself_until_paused_and_outlives_an_edit_and_being_left(app: App, open_page: OpenPage) -> None:
     page = open_page(app.url, width=1280, height=720)
-    button(page).click()
+    page.get_by_role("button", name="Take the 60-second tour").click()
     expect(strip(page)).to_have_attribute("data-stop", "plan")
     expect(strip(page)).to_have_attribute("data-stop", "streaming")
     strip(page).get_by_role("button", name="Pause the tour").click()

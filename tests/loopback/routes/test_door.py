@@ -229,3 +229,71 @@ def test_it_told_nobody_and_raised_nothing(door: Door) -> None:
         assert not door.answers("SOCKET", "/_stcore/stream", OWN, (origin,))
     assert door.told == []
     assert "Traceback" not in door.log.read_text()
+
+
+def _asked(door: Door, path: str, method: str = "GET") -> tuple[int, str, bytes]:
+    """Status, Location and body for an address, asked as it is written."""
+    connection = http.client.HTTPConnection("127.0.0.1", door.port, timeout=30)
+    connection.request(method, path)
+    response = connection.getresponse()
+    found = response.status, response.getheader("Location", ""), response.read()
+    connection.close()
+    return found
+
+
+@pytest.mark.parametrize(
+    ("path", "leads_to"),
+    [
+        ("/Run", "./run"),
+        ("/Run?a=1&b=2", "./run?a=1&b=2"),
+        ("/run/", "../run"),
+        ("/index.html?x=1", "./?x=1"),
+        ("/run/ID", "../run?run=ID"),
+        ("/run/ID?run=other&at=3", "../run?run=ID&at=3"),
+        ("/runs", "./history"),
+        ("/History", "./history"),
+        ("/run/%2f%2fevil.example", "../run?run=evil.example"),
+        ("/run/%0d%0aX-Evil:y", "../run?run=%0D%0AX-Evil%3Ay"),
+    ],
+)
+def test_a_near_address_leads_to_the_page_that_is_meant_and_keeps_its_query(
+    door: Door, path: str, leads_to: str
+) -> None:
+    for method in ("GET", "HEAD"):
+        assert _asked(door, path, method)[:2] == (302, leads_to)
+
+
+@pytest.mark.parametrize(
+    ("path", "shown"),
+    [
+        ("/nope", "/nope"),
+        ("/a/b/c", "/a/b/c"),
+        ("/%3Cscript%3Ealert(1)%3C/script%3E", "/&lt;script&gt;alert(1)&lt;/script&gt;"),
+        ("/nope%E2%80%AE", "/nope⟨U+202E⟩"),
+        ("/%ff%00", "⟨U+0000⟩"),
+        ("//evil.example/", "evil.example"),
+        ("/%5cevil.example", "evil.example"),
+        ("/%09/evil.example/", "evil.example"),
+        ("/run/%2e%2e/x", "/run/../x"),
+        ("/static/none", "/static/none"),
+        ("/api/none", "/api/none"),
+    ],
+)
+def test_an_unknown_address_has_a_page_that_shows_what_was_asked_and_leads_nowhere_else(
+    door: Door, path: str, shown: str
+) -> None:
+    status, location, body = _asked(door, path)
+    assert (status, location) == (404, "")
+    page = body.decode()
+    assert shown in page
+    assert "<script" not in page
+    up = "../" * max(0, path.count("/") - 1) or "./"
+    assert f'<a href="{up}history">History</a>' in page
+    assert _asked(door, path, "HEAD") == (404, "", b"")
+
+
+def test_what_streamlit_and_our_routes_serve_stays_as_it_is(door: Door) -> None:
+    for path in ("/", "/run", "/first", "/favicon.png", "/_stcore/health", "/api/plotly.js", _path("/static/{script}")):
+        assert _asked(door, path)[0] == 200, path
+    assert _asked(door, "/api/runs/none/recording")[0] == 404
+    assert _asked(door, "/api/story")[2].startswith(b'{"run_ids"')

@@ -127,7 +127,7 @@ def test_it_says_what_each_step_saw_and_what_was_kept_from_it() -> None:
     assert [[piece.source for piece in step.withheld] for step in steps] == [[], ["0"], ["1"]]
     assert [step.question for step in steps] == ["granted", "withheld", "passed_on"]
     assert [(sent.role, sent.same_as) for sent in steps[2].sent] == [
-        ("user", "the instruction of step 0, with the task in place of {question}"),
+        ("user", "the instruction of step 0, with the task filled in"),
         ("assistant", "the output of step 0"),
         ("user", "the instruction of step 2"),
     ]
@@ -138,7 +138,7 @@ def test_it_says_which_host_received_what_and_what_never_went_there() -> None:
     egress = {each.host: each for each in decision_record(edited_run("r")).egress}
     writer = egress["models.example:8443"]
     assert (writer.provider, writer.simulated, writer.agents) == ("openai", False, ("writer",))
-    assert [(copy.source, copy.times) for copy in writer.received] == [("the question", 1), ("step 0", 1)]
+    assert [(copy.source, copy.times) for copy in writer.received] == [("the task", 1), ("step 0", 1)]
     assert (writer.wrote, writer.never) == (("step 2",), ("step 1",))
     assert egress["planner.example"].never == ("step 0", "step 1", "step 2")
     assert egress[""].simulated

@@ -244,3 +244,21 @@ def test_grading_an_unknown_question_says_so() -> None:
 def test_an_unknown_family_is_named() -> None:
     with pytest.raises(BadInput, match="poetry"):
         generate("poetry", "easy", 0)
+
+
+# What only some wordings of a form speak of. A text about rolls must not count boxes.
+_THINGS = re.compile(
+    r"\b(box|boxes|rolls?|trays?|loaf|loaves|tickets?|offers?|machines?|printers?|kWh|driv\w+|cm|form|Monday|Tuesday)\b"
+)
+
+
+@given(_families, _difficulties, _seeds, _splits)
+def test_what_workers_write_speaks_of_no_thing_that_the_question_does_not_name(
+    family: str, difficulty: Difficulty, seed: int, split: Split
+) -> None:
+    task = generate(family, difficulty, seed, split=split)
+    solution = task.solution
+    slips = [line for slip in solution.slips for line in slip.working]
+    said = " ".join((*solution.plan, *solution.working, solution.check, solution.risk, *slips))
+    named = task.question.lower()
+    assert [thing for thing in _THINGS.findall(said) if thing.lower() not in named] == []

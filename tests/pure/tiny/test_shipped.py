@@ -145,8 +145,8 @@ def test_a_parent_plan_may_be_ended_or_continued() -> None:
 def test_the_examples_of_the_run_page_take_their_shapes() -> None:
     shapes = {example.title: topology(_plan(example.task)) for example in EXAMPLES}
     assert shapes["Symbol of tungsten"] == "one shot"
-    assert shapes["A Python function"] == "chain"
-    assert shapes["Three offers"] == "fan-out"
+    assert shapes["Merge bookings in Python"] == "chain"
+    assert shapes["Which of three offers is cheapest?"] == "fan-out"
     assert len(_plan(EXAMPLES[3].task).steps) >= 3
 
 

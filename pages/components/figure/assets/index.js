@@ -47,6 +47,7 @@ function missing({ data }) {
 class Chart {
   constructor(parent) {
     this.parent = parent
+    this.coming = parent.querySelector(".figure-coming") // says so until it is drawn
     this.element = document.createElement("div")
     this.element.setAttribute("role", "figure")
     parent.append(this.element)
@@ -58,12 +59,23 @@ class Chart {
     this.wanted = wanted
     this.data = data
     this.element.style.height = `${data.figure.layout.height}px`
+    this.coming?.style.setProperty("--height", this.element.style.height)
     this.element.setAttribute("aria-label", data.alt)
     enter(this)
   }
 
   // Called when it is this figure's turn.
   async draw() {
+    try {
+      await this.drawNow()
+      this.coming?.remove()
+    } catch (error) {
+      if (this.coming) this.coming.textContent = "This figure could not be drawn. Load the page again."
+      throw error
+    }
+  }
+
+  async drawNow() {
     const library = missing(this.data.figure)
     if (library) {
       await plotly(library)

@@ -23,7 +23,6 @@ const WHY = "Replay the run with one step asked again, or one access changed"
 export class Bar {
   constructor({
     replay,
-    recorded,
     approval,
     onCancel,
     onChange,
@@ -37,7 +36,7 @@ export class Bar {
     onAll,
     onPresent,
   }) {
-    Object.assign(this, { replay, recorded, approval, onKept })
+    Object.assign(this, { replay, approval, onKept })
     const button = (words, onclick, more = {}) => el("button", { type: "button", onclick, ...more }, words)
     this.title = el("span", { class: "title" })
     this.source = button("", () => this.from && onSelect(this.from), { class: "quiet source" })
@@ -94,7 +93,6 @@ export class Bar {
       this.lead,
       this.lines,
       this.aside,
-      recorded.element,
       replay.element,
       this.offers,
       this.segments,
@@ -104,11 +102,6 @@ export class Bar {
     )
     // The words can be chosen and copied; a press on them leads to all of the answer.
     this.said.addEventListener("click", ({ target }) => target.closest("button, a") === null && onAll())
-  }
-
-  // Whether a change is read aloud.
-  announce(on) {
-    this.aloud.setAttribute("aria-live", on ? "polite" : "off")
   }
 
   // Returns where the focus can stay after something on the page has closed: on no button that a hasty Enter could press
@@ -131,7 +124,7 @@ export class Bar {
     this.showStatus(model, view, outcome)
     this.showFigures(model)
     this.showSaid(outcome, last, waits)
-    this.showComing(model, last, outcome.kind === "quiet" && !waits && run !== null && !this.recorded.active)
+    this.showComing(model, last, outcome.kind === "quiet" && !waits && run !== null)
     this.showActions(model, view, outcome, waits)
     this.showSegments(model)
     const words = waits ? this.approval.lines.textContent : saidOf(outcome)
@@ -149,7 +142,6 @@ export class Bar {
       return false
     }
     for (const part of [approval.lines, approval.actions, said, lead, figures, aside, ...own, ways]) part.hidden = true
-    this.recorded.element.hidden = true
     this.offers.hidden = false
     this.showSegments(model)
     setText(this.aloud, editing.words)
@@ -245,8 +237,7 @@ export class Bar {
 
   showActions(model, { editable, cancelling, goOn, ways, kept, editor }, { kind, workers }, waits) {
     const { run } = model
-    const elsewhere = model.replayed || this.recorded.active
-    this.recorded.element.hidden = !this.recorded.active
+    const elsewhere = model.replayed
     this.offers.hidden = elsewhere || run === null
     if (run === null) return
     this.sharing.show(run, model.ended && !model.stopped)

@@ -2,6 +2,7 @@
 
 import { el } from "./dom.js"
 import { count } from "./format.js"
+import { withChips } from "./task_words.js"
 import { isolated, visible } from "./text.js"
 
 const HEADS = ["Step", "Plan", "What changed", "Output, word by word"]
@@ -113,5 +114,5 @@ function pieceElement([kind, text, words, of]) {
     return el("span", { class: "skipped" }, ` … ${count(words)} ${what} … `)
   }
   const tag = { removed: "del", added: "ins", same: "span" }[kind]
-  return el(tag, {}, visible(text))
+  return el(tag, {}, withChips(text, visible))
 }

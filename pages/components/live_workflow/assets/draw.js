@@ -6,6 +6,7 @@ import { ARROW, onCurve, pullOf } from "./edge_path.js"
 import { speed } from "./figures.js"
 import { pathKey, seconds, tokens } from "./format.js"
 import { STEP_STATUS, ended, notWhole, shownStatus } from "./status.js"
+import { withoutTask } from "./task_words.js"
 import { isolated, personOf, rightToLeft, visible } from "./text.js"
 
 // A card that is lower than this has one line of its instruction.
@@ -83,7 +84,7 @@ export function drawCard(ctx, { x, y, width, height, step, agentIndex, selected,
 
 // Paints the first words of `instruction` in two lines, in their reading direction; `struck` strikes them out.
 export function drawInstruction(ctx, { left, top, width, instruction, struck = false }) {
-  const text = visible(instruction).replace(/\s+/g, " ")
+  const text = visible(withoutTask(instruction)).replace(/\s+/g, " ")
   ctx.save()
   const fromRight = rightToLeft(text)
   ctx.direction = fromRight ? "rtl" : "ltr"

@@ -5,6 +5,7 @@ import { PACKED } from "./base.js"
 import { el, once, setAttributes, setText } from "./dom.js"
 import { accessList, count, plural } from "./format.js"
 import { fieldsAsMeant, textAsMeant } from "./plan_changes.js"
+import { withChips } from "./task_words.js"
 import { isolated, visible } from "./text.js"
 
 // A granted output of so many tokens is marked: it fills the prompt of whoever reads it.
@@ -42,7 +43,7 @@ function stepSummary(body, { onEdit, onAsk }) {
       el("dt", {}, "Access list"),
       el("dd", {}, el("code", {}, accessList(step.access_list))),
       el("dt", {}, "Instruction"),
-      el("dd", { dir: "auto" }, visible(step.instruction)),
+      el("dd", { dir: "auto" }, withChips(step.instruction, visible)),
     ])
     const inner = step.path.length > 1
     const removed = editor !== null && !inner

@@ -5,6 +5,7 @@ import { pathKey } from "./format.js"
 import { innerPlanTabs, planTabs } from "./inspect_plan.js"
 import { stepTabs } from "./inspect_step.js"
 import { structureButtons } from "./plan_list.js"
+import { setWithChips } from "./task_words.js"
 import { isolated, visible } from "./text.js"
 
 export class Inspector {
@@ -82,11 +83,11 @@ export class Inspector {
     else if (step) {
       const then = model.edited ? ", as it ran" : ""
       setText(this.heading, `Step ${pathKey(step.path)} · ${isolated(step.agent)}${then}`)
-      setText(this.subtitle, visible(step.instruction))
+      setWithChips(this.subtitle, step.instruction, visible)
     } else {
       const conductor = model.run?.conductor
       setText(this.heading, conductor ? `Conductor · ${visible(conductor.name)}` : "The plan")
-      setText(this.subtitle, conductor ? "Writes who does what, and who may see what." : "")
+      setWithChips(this.subtitle, conductor ? "Writes who does what, and who may see what." : "", visible)
     }
   }
 

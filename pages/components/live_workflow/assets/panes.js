@@ -7,6 +7,7 @@ import { copyButton, el, readButton, setClass, setText } from "./dom.js"
 import { speed } from "./figures.js"
 import { count, doing, pathKey, roundLine, roundName, seconds } from "./format.js"
 import { STEP_STATUS, advice, notWhole, shownStatus } from "./status.js"
+import { withChips } from "./task_words.js"
 import { StreamedMarkdown, isolated, personOf, visible } from "./text.js"
 
 const SHOWN_WHILE_RUNNING = 24_000
@@ -286,7 +287,7 @@ function placeholder(step, inner) {
     case "empty":
       return "There is no text."
     default:
-      return visible(step.instruction)
+      return withChips(step.instruction, visible)
   }
 }
 

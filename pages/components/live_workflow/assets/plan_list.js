@@ -2,6 +2,7 @@
 
 import { el, once, setAttributes, setText } from "./dom.js"
 import { FATE } from "./draw_edited.js"
+import { withoutTask } from "./task_words.js"
 import { isolated, visible } from "./text.js"
 
 // More of an instruction fits in no line.
@@ -121,7 +122,7 @@ export class PlanList {
       "aria-current": key === selected,
     })
     setText(row.name, `${number} · ${isolated(agent)}`)
-    setText(row.told, visible(instruction.slice(0, GLIMPSE).replaceAll("{question}", "the task")))
+    setText(row.told, visible(withoutTask(instruction.slice(0, GLIMPSE))))
     setText(row.reads, readsInWords(step, editor.steps))
     const fault = editor.faults.find((each) => each.key === key)
     const fate = fault ? "fault" : model.editedStep(key)?.fate

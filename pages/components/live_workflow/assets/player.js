@@ -7,13 +7,11 @@ import { RunModel } from "./model.js"
 const LONGEST_FRAME_MS = 250
 
 export class Player {
-  // `onMove` hears what a move changed in the model, `onEnd` that the end was reached by playing. `everyMs`: the time
-  // between two moves; 0: each frame of the browser.
-  constructor(recording, { onMove, onEnd, everyMs = 0 }) {
+  // `onMove` hears what a move changed in the model, `onEnd` that the end was reached by playing.
+  constructor(recording, { onMove, onEnd }) {
     this.recording = recording
     this.onMove = onMove
     this.onEnd = onEnd
-    this.everyMs = everyMs
     this.speed = 1
     this.playing = false
     this.timeline = null // of the whole run, on which the moment is marked
@@ -64,21 +62,19 @@ export class Player {
       last = now
       this.go(this.position + passed * this.speed)
       if (!this.playing) return
-      if (!this.ended) return this.await(move)
+      if (!this.ended) return this.nextFrame(move)
       this.stop()
       this.onEnd()
     }
-    this.await(move)
+    this.nextFrame(move)
   }
 
-  await(move) {
-    if (this.everyMs) this.timer = setTimeout(move, this.everyMs)
-    else this.frame = requestAnimationFrame(move)
+  nextFrame(move) {
+    this.frame = requestAnimationFrame(move)
   }
 
   stop() {
     this.playing = false
-    clearTimeout(this.timer)
     cancelAnimationFrame(this.frame)
   }
 }

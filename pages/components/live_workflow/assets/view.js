@@ -18,7 +18,6 @@ import { PlanEditing } from "./plan_editing.js"
 import { PlanList } from "./plan_list.js"
 import { Presenting } from "./presenting.js"
 import { Reader } from "./reader.js"
-import { Recorded } from "./recorded.js"
 import { Replay } from "./replay.js"
 import { RunSocket, runUrl } from "./socket.js"
 import { themeOf } from "./theme.js"
@@ -41,7 +40,6 @@ export class LiveWorkflow {
     isNewest(this)
     this.connect = connect
     this.replay = new Replay(this, { record, place })
-    this.recorded = new Recorded(this, { onOpen: (runId) => this.intend("open", null, runId) })
     this.reader = new Reader()
     const onRead = (what) => this.reader.open(what)
     this.approval = new Approval({
@@ -53,7 +51,6 @@ export class LiveWorkflow {
     })
     this.bar = new Bar({
       replay: this.replay,
-      recorded: this.recorded,
       approval: this.approval,
       onCancel: () => this.cancel(),
       onChange: (change) => this.change(change),
@@ -158,7 +155,6 @@ export class LiveWorkflow {
     clearTimeout(this.telling)
     this.presenting.destroy()
     this.replay.destroy()
-    this.recorded.destroy()
     this.watching.disconnect()
     this.socket?.close()
     this.editorKeys.destroy()
@@ -204,12 +200,9 @@ export class LiveWorkflow {
     this.ways = data.ways
     this.kept = data.kept
     this.drawnEnded = data.ended
-    const recorded = data.run_id === null && data.edited === null ? (data.recorded ?? null) : null
-    if (recorded === null) this.recorded.leave()
     if (data.run_id !== this.runId) this.openRun(data)
     this.takeEdited(data.edited)
     this.takeEditor(data.editor ?? null)
-    if (recorded !== null) this.recorded.update(recorded)
     this.planEditing.update(data)
     this.restyle()
     this.queue()
@@ -275,9 +268,9 @@ export class LiveWorkflow {
     this.planEditing.make(change)
   }
 
-  // Called when a run was requested and has not begun yet, or a recorded one comes.
+  // Called when a run was requested and has not begun yet.
   get opening() {
-    return (Boolean(this.runId) && this.model.run === null && this.unknown === null) || this.recorded.loading
+    return Boolean(this.runId) && this.model.run === null && this.unknown === null
   }
 
   openRun(data) {
@@ -389,7 +382,6 @@ export class LiveWorkflow {
     const nothing = model.run === null && model.edited === null && !this.opening
     this.root.toggleAttribute("data-empty", nothing)
     this.how.hidden = !nothing
-    this.root.toggleAttribute("data-loading", this.recorded.loading)
     this.presenting.show(model)
     this.panes.arrange(model)
     this.panes.show(model, null, selected)
@@ -410,11 +402,10 @@ export class LiveWorkflow {
     this.keys.hidden = this.editor !== null
     this.notice.hidden = this.unknown === null
     setText(this.notice, this.unknown ?? "")
-    this.links[0].hidden = PACKED !== null || model.run === null || this.recorded.active
+    this.links[0].hidden = PACKED !== null || model.run === null
     this.links[1].hidden = this.links[0].hidden || model.rounds.size < 2
     for (const link of this.links) link.href = link.dataset.to + encodeURIComponent(this.runId ?? "")
-    const status = this.recorded.active ? undefined : model.run?.status
-    this.root.dataset.status = status ?? (this.opening ? "opening" : "none")
+    this.root.dataset.status = model.run?.status ?? (this.opening ? "opening" : "none")
     const { afterwards } = this
     this.afterwards = null
     afterwards?.()?.focus({ preventScroll: true })
@@ -456,7 +447,7 @@ export class LiveWorkflow {
 
   tick() {
     if (this.model.run === null || document.hidden || (this.model.ended && !this.stale)) return
-    if (this.model.replayed && !this.replay.playing && !this.recorded.playing && !this.stale) return
+    if (this.model.replayed && !this.replay.playing && !this.stale) return
     if (this.stale) this.showFigures()
     else this.bar.show(this.model, this)
     this.panes.tick(this.model)
