@@ -1,7 +1,7 @@
 // The story's graph: cards and curves of the page's own elements, because nothing in it is zoomed, dragged or edited.
 
 import { el, setText } from "./dom.js"
-import { edgePath, pullOf } from "./edge_path.js"
+import { ARROW, pullOf } from "./edge_path.js"
 import { seconds } from "./format.js"
 import { STEP_STATUS, shownStatus } from "./status.js"
 import { withoutTask } from "./task_words.js"
@@ -84,7 +84,7 @@ export class StoryGraph {
       const lane = edge.lane && { ...edge.lane, y: middle + edge.lane.y * scale }
       const scaled = { lane, source_dy: edge.source_dy * scale, target_dy: edge.target_dy * scale }
       const points = { from: places.get(edge.from), to: places.get(edge.to) }
-      const course = edgePath({ edge: scaled, ...points, at, width: wide })
+      const course = courseOf({ edge: scaled, ...points, at, width: wide })
       path.setAttribute("d", drawn(course))
       if (gained) this.placeLabel(course, height)
     }
@@ -112,6 +112,17 @@ export class StoryGraph {
       setText(value, (over && values[index]) || "")
     })
   }
+}
+
+// Returns the points that lead an edge: `enter` and `bend` bound its lane past the cards of skipped layers, if it has
+// one. `at(layer)` gives the middle of a column.
+function courseOf({ edge, from, to, at, width }) {
+  const start = { x: from.x + width / 2, y: from.y + edge.source_dy }
+  const end = { x: to.x - width / 2 - 2, y: to.y + edge.target_dy }
+  const tip = { x: end.x - ARROW + 1, y: end.y }
+  if (!edge.lane) return { start, enter: null, bend: start, tip, end }
+  const { first, last, y } = edge.lane
+  return { start, enter: { x: at(first) - width / 2, y }, bend: { x: at(last) + width / 2, y }, tip, end }
 }
 
 const px = (lengths) => Object.fromEntries(Object.entries(lengths).map(([name, value]) => [name, `${value}px`]))
