@@ -330,7 +330,7 @@ export class LiveWorkflow {
     this.root.toggleAttribute("data-empty", nothing)
     this.how.hidden = !nothing
     this.root.toggleAttribute("data-loading", this.recorded.loading)
-    this.presenting.show(model)
+    this.presenting.show(visible(model.run?.task ?? ""))
     this.panes.arrange(model)
     this.panes.show(model, null, selected)
     this.graph.show(model, selected)
