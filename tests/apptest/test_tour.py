@@ -50,7 +50,7 @@ def test_a_link_to_a_stop_arranges_the_page_for_it(visit: Visit, session: Sessio
     assert app.query_params["tour"] == "compare"
     app = visit(run=second.run_id, tour="record")
     assert app.query_params["run"] == second.run_id
-    assert any("A person changed the plan" in str(each.proto) for each in app.get("html"))
+    assert any("A person changed the plan" in each.proto.body for each in app.get("html"))
 
 
 def test_another_run_has_no_tour_and_a_run_of_a_tour_leads_back_to_it(

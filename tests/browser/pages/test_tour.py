@@ -30,6 +30,11 @@ WATCH_SHIFTS = """
 """
 
 
+def still(page: Page) -> None:
+    """Fails if more than a little of the page has moved since it was asked before."""
+    assert page.evaluate("() => [window.shift, (window.shift = 0)][0]") < 0.02
+
+
 def button(page: Page) -> Locator:
     """What begins the tour, or takes it up."""
     return page.get_by_role("button", name=re.compile("^(Take the|Resume)"))
@@ -72,6 +77,7 @@ def test_by_keyboard_alone_from_the_empty_page_to_a_task_of_ones_own(app: App, o
     page.keyboard.press("ArrowRight")
     expect(page.locator('.pane[data-status="running"] .prose.streaming').first).to_be_visible()
     at(page, "streaming")
+    still(page)
     first = run_of(page, app)
     page.keyboard.press("ArrowLeft")
     at(page, "plan")
@@ -79,16 +85,18 @@ def test_by_keyboard_alone_from_the_empty_page_to_a_task_of_ones_own(app: App, o
     at(page, "streaming")
     page.keyboard.press("ArrowRight")
     at(page, "wrong")
+    still(page)
     expect(page.locator(".bar .conclusion")).to_contain_text(WRONG)
     page.keyboard.press("ArrowRight")
     at(page, "saw")
+    still(page)
     expect(page.locator(".inspector")).to_contain_text("verifier")
     expect(page.locator(".inspector .withheld")).to_contain_text(f"Answer: {RIGHT}")
     page.keyboard.press("ArrowRight")
     at(page, "change")
     expect(page.locator(".bar")).to_contain_text("3 and 4 run again")
     assert strip(page).bounding_box() == height
-    assert page.evaluate("window.shift") < 0.02 * STOPS.index(next(stop for stop in STOPS if stop.name == "change"))
+    still(page)
 
     page.reload()
     at(page, "change")
@@ -98,20 +106,24 @@ def test_by_keyboard_alone_from_the_empty_page_to_a_task_of_ones_own(app: App, o
     at(page, "saw")
     page.keyboard.press("ArrowRight")
     at(page, "change")
+    page.evaluate(WATCH_SHIFTS)
     page.keyboard.press("ArrowRight")
     at(page, "rerun")
+    still(page)
     second = run_of(page, app)
     assert second.parent_run_id == first.run_id
     expect(page.locator(".bar .conclusion")).to_contain_text(RIGHT)
     page.keyboard.press("ArrowRight")
     page.wait_for_url(re.compile(f"/compare.*a={first.run_id}.*b={second.run_id}"))
     at(page, "compare")
+    still(page)
     answers = page.locator(".compared-answer")
     expect(answers.first).to_contain_text(WRONG)
     expect(answers.last).to_contain_text(RIGHT)
     page.keyboard.press("ArrowRight")
     page.wait_for_url(re.compile(f"/audit.*run={second.run_id}"))
     at(page, "record")
+    still(page)
     expect(page.locator(".st-key-audit-top")).to_contain_text("A person changed the plan")
     page.keyboard.press("ArrowLeft")
     at(page, "compare")

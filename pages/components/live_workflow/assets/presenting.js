@@ -2,7 +2,6 @@
 // no address and no setting remembers it. frame.css and style.css have its sizes.
 
 import { el, setText } from "./dom.js"
-import { visible } from "./text.js"
 
 const ON = "data-presenting"
 const KEY = "p"
@@ -41,9 +40,9 @@ export class Presenting {
     this.onChange()
   }
 
-  show(model) {
+  show(task) {
     if (this.on && !this.may()) this.set(false)
-    setText(this.task, visible(model.run?.task ?? ""))
+    setText(this.task, task)
   }
 
   key(event) {

@@ -382,7 +382,7 @@ export class LiveWorkflow {
     const nothing = model.run === null && model.edited === null && !this.opening
     this.root.toggleAttribute("data-empty", nothing)
     this.how.hidden = !nothing
-    this.presenting.show(model)
+    this.presenting.show(visible(model.run?.task ?? ""))
     this.panes.arrange(model)
     this.panes.show(model, null, selected)
     this.graph.show(model, selected)
