@@ -131,11 +131,15 @@ def test_a_step_that_waits_is_edited_from_its_own_tab(app: App, open_page: OpenP
     expect(edit).to_be_disabled()
     expect(page.get_by_text("This step has begun")).to_be_visible()
     page.get_by_role("button", name=re.compile("^Step 1")).first.click()
-    page.get_by_role("tab", name="Edit").click()
     edit.click()
-    expect(page.get_by_role("textbox", name="Instruction of step 1")).to_have_value("Solve it.")
-    expect(page.get_by_text(re.compile("steps 0, 2 have run and stay as they are"))).to_be_visible()
-    expect(page.get_by_text("Enter uses this plan")).to_be_visible()
+    field = page.get_by_role("textbox", name="Instruction of step 1")
+    expect(field).to_have_value("Solve it.")
+    field.fill("Solve it twice.")
+    expect(page.locator(".edit-says")).to_contain_text("steps 0 and 2 have run and stay")
+    expect(page.get_by_role("button", name="Use this plan")).to_be_enabled()
+    expect(page.get_by_role("button", name="Approve step 1")).to_be_hidden()
+    page.locator(".edit-actions").get_by_role("button", name="Discard").click()
+    expect(page.get_by_role("button", name="Approve step 1")).to_be_visible()
 
 
 def test_the_record_of_an_ended_run_says_who_decided_what(app: App, open_page: OpenPage) -> None:

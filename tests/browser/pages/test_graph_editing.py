@@ -170,6 +170,45 @@ def test_by_pointer_an_access_is_drawn_and_cut_and_a_card_is_moved(
     expect(page.get_by_role("menu", name="Access of step 0 · planner")).to_be_visible()
 
 
+def test_fields_are_previewed_undone_kept_over_a_reload_and_run(
+    app: App, open_page: OpenPage, source: RunTrace
+) -> None:
+    page = open_page(app.run_url(source.run_id), width=1280, height=720)
+    expect(status(page)).to_contain_text("Completed 4 of 4")
+    step(page, 3).click()
+    page.get_by_role("tab", name="Edit").click()
+    instruction = page.get_by_role("textbox", name="Instruction of step 3")
+    agent = page.get_by_role("combobox", name="Agent of step 3")
+    access = page.get_by_role("checkbox", name="1 · reasoner")
+    instruction.fill("State it in one word.")
+    agent.select_option("scientist")
+    access.check()
+    title, says = page.locator(".edit-title:visible"), page.locator(".edit-says")
+    expect(title).to_have_text("1 change: step 3: writer → scientist, instruction edited, also reads step 1")
+    expect(says).to_contain_text("3 runs again")
+    expect(says).to_contain_text("0, 1 and 2 reused")
+    of_edit(page, "Undo").click()
+    expect(access).not_to_be_checked()
+    expect(title).not_to_contain_text("also reads")
+    of_edit(page, "Redo").click()
+    expect(access).to_be_checked()
+    page.wait_for_url(re.compile("edit="))
+    page.reload()
+    expect(title).to_contain_text("also reads step 1")
+    line(page, 3).click()
+    expect(instruction).to_have_value("State it in one word.")
+    expect(agent).to_have_value("scientist")
+    expect(access).to_be_checked()
+    start(page).click()
+    page.wait_for_url(lambda url: source.run_id not in url)
+    expect(page.locator('.pane[data-status="reused"]')).to_have_count(3)
+    expect(status(page)).to_contain_text("Completed 4 of 4")
+    own = run_of(page, app).steps[3]
+    assert (own.agent, own.instruction, own.access_list) == ("scientist", "State it in one word.", (1, 2))
+    assert "edit=" not in page.url
+    expect(page.get_by_role("tab", name="Edit")).to_have_attribute("aria-selected", "false")
+
+
 def test_two_browsers_that_edit_the_same_run_both_keep_their_work(
     app: App, open_page: OpenPage, source: RunTrace
 ) -> None:

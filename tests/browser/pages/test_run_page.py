@@ -90,7 +90,7 @@ def test_an_example_is_planned_only_then_changed_then_run(app: App, open_page: O
     # Simulated workers cannot be called by a script, and the menu says so.
     expect(page.get_by_role("button", name="Script for LangGraph")).to_be_disabled()
     expect(page.get_by_text("No script: step 0")).to_contain_text("is simulated")
-    page.keyboard.press("Escape")
+    page.get_by_role("dialog").get_by_role("button", name="Close").click()
     start(page).click()
     expect(status(page)).to_contain_text("Completed")
     trace = run_of(page, app)

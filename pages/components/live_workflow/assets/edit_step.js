@@ -19,13 +19,23 @@ export function edit(body, given) {
   const fields = new StepFields(after, given)
   return (model, step, inspector) => {
     const { editor, selected, waiting } = inspector
-    const own = editor?.steps.find(({ key }) => key === selected)
+    const own = ownFields(editor, step, selected)
     before.hidden = Boolean(own)
     after.hidden = !own
     if (own) fields.show({ model, step, editor, own, waiting })
     else summary(model, step, inspector)
   }
 }
+
+// Returns the step as it is edited; undefined: it is in no edit, or has begun in a run that waits.
+export function ownFields(editor, step, selected) {
+  if (editor?.of === "waiting" && step && step.status !== "waiting") return undefined
+  return editor?.steps.find(({ key }) => key === selected)
+}
+
+// Whether a step can be changed: the run has ended, or waits and has not begun it. Inner rounds are no part of an edit.
+export const mayEdit = (model, step, editable) =>
+  editable && model.changeable && step.path.length === 1 && (model.ended || step.status === "waiting")
 
 // What the step is told and may read, while nothing can be changed here.
 function stepSummary(body, { onEdit, onAsk }) {
@@ -46,10 +56,10 @@ function stepSummary(body, { onEdit, onAsk }) {
       el("dd", { dir: "auto" }, withChips(step.instruction, visible)),
     ])
     const inner = step.path.length > 1
-    const removed = editor !== null && !inner
-    const possible = editable && model.changeable && (model.ended || step.status === "waiting")
+    const possible = mayEdit(model, step, editable)
+    const removed = editor !== null && !inner && possible
     button.hidden = again.hidden = removed
-    button.disabled = !possible || inner
+    button.disabled = !possible
     again.disabled = button.disabled || !model.ended
     setText(hint, removed ? "This step is removed. Undo brings it back." : editHint(model, possible, inner))
   }

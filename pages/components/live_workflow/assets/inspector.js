@@ -1,6 +1,7 @@
 // The panel on the right: output, inputs, messages and cost of the selected step, or the Conductor's completion.
 
 import { el, setText } from "./dom.js"
+import { mayEdit, ownFields } from "./edit_step.js"
 import { pathKey } from "./format.js"
 import { innerPlanTabs, planTabs } from "./inspect_plan.js"
 import { stepTabs } from "./inspect_step.js"
@@ -44,7 +45,7 @@ export class Inspector {
     Object.assign(this, { model, selected, editable, editor, waiting })
     this.element.dataset.step = selected ?? ""
     const step = selected === null ? null : model.step(selected)
-    const own = editor?.steps.find(({ key }) => key === selected)
+    const own = ownFields(editor, step, selected)
     this.kind = step || own ? "step" : "plan"
     const opened = step && model.rounds.has(pathKey(step.path))
     // A step that has not run, because it is added or there is no run yet, saw nothing.
@@ -109,9 +110,8 @@ export class Inspector {
     this.wanted[this.kind] = name
     const { model, selected, editable, editor, waiting } = this
     this.show(model, selected, { following: this.follow.hidden, editable, editor, waiting })
-    const { path } = model.step(selected) ?? {}
-    if (name === "Edit" && editor === null && editable && model.changeable && path?.length === 1)
-      this.onEdit(path, false)
+    const step = model.step(selected)
+    if (name === "Edit" && editor === null && step && mayEdit(model, step, editable)) this.onEdit(step.path, false)
   }
 
   // Shows the fields of the chosen step from now on; false: what was shown before.

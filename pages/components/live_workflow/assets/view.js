@@ -177,6 +177,7 @@ export class LiveWorkflow {
     // The run itself as the server tells it, and what is shown: that, or a moment of it that is played again.
     this.model = this.live = new RunModel()
     this.editedText = ""
+    if (this.editor) this.leaveEditor()
     this.editor = null
     this.asked = ""
     this.awaited = null
@@ -222,17 +223,22 @@ export class LiveWorkflow {
     this.editor = editor
     this.root.toggleAttribute("data-editing", editor !== null)
     this.root.getRootNode().host.toggleAttribute(EDITING, editor !== null)
-    if ((editor === null) !== (before === null)) this.inspector.edits(editor !== null)
     if (editor === null) {
-      // What had the focus is gone.
-      if (before !== null) returnAfter(`[${EDITING}]`, () => this.bar.stop(), document, DRAWN_MS)
+      if (before !== null) this.leaveEditor()
       return
     }
+    if (before === null) this.inspector.edits(true)
     this.replay.leave()
     const chosen = this.chosenIn(editor, before)
     if (chosen === undefined) return
     this.following = false
     this.selected = chosen
+  }
+
+  // What had the focus in the editor is gone with it.
+  leaveEditor() {
+    this.inspector.edits(false)
+    returnAfter(`[${EDITING}]`, () => this.bar.stop(), document, DRAWN_MS)
   }
 
   // Returns the step whose fields are shown from now on; undefined: as before.
