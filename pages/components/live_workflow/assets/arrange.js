@@ -19,7 +19,7 @@ export const FULL = {
 }
 export const COMPACT = {
   width: 130,
-  widest: 150,
+  widest: 180,
   height: 46,
   gap: 12,
   leastGap: 6,

@@ -49,19 +49,12 @@ export function drawEditedCard(ctx, { x, y, width, height, step, agentIndex, sel
     dashed: gone,
   })
   const title = `${step.number ?? step.was} · ${isolated(step.agent)}`
-  const tag = step.change && { right: left + width - PADDING, y: top, change: step.change, theme }
   if (height < COMPACT_BELOW) {
-    drawCompactText(ctx, {
-      left,
-      top,
-      width,
-      height,
-      titles: [title],
-      line: step.instruction,
-      agentIndex,
-      theme,
-      struck: gone,
-    })
+    // A tag on the border of so low a card would cover its name.
+    const line = step.change
+      ? `${CHANGE[step.change].glyph} ${CHANGE[step.change].word} · ${step.instruction}`
+      : step.instruction
+    drawCompactText(ctx, { left, top, width, height, titles: [title], line, agentIndex, theme, struck: gone })
     drawFate(ctx, {
       x: left + width - 14,
       y: top + nameHeight(height, true) + 1,
@@ -69,7 +62,6 @@ export function drawEditedCard(ctx, { x, y, width, height, step, agentIndex, sel
       colour: box ? box.stroke : theme.muted,
       theme,
     })
-    if (tag) drawTag(ctx, tag)
     ctx.restore()
     return
   }
@@ -84,7 +76,7 @@ export function drawEditedCard(ctx, { x, y, width, height, step, agentIndex, sel
   ctx.font = `400 12px ${theme.font}`
   ctx.fillStyle = box && step.fate === "fault" ? box.stroke : theme.muted
   ctx.fillText(fit(ctx, footer(step), width - 2 * PADDING), left + PADDING, top + height - 12)
-  if (tag) drawTag(ctx, tag)
+  if (step.change) drawTag(ctx, { right: left + width - PADDING, y: top, change: step.change, theme })
   ctx.restore()
 }
 

@@ -2,6 +2,8 @@
 
 import { COMPACT, FOLDED, FULL, STACK, arrange } from "./arrange.js"
 
+// Every step at full size: as much of the graph as can be is in view.
+const ALL_WIDTH = 150
 const ALL = { width: Infinity, height: Infinity }
 
 const roundOf = (path) => path.slice(0, -1)
@@ -82,7 +84,7 @@ export function choose(layout, room, { wanted = null, kindOf, agentOf, open, edi
   const view = views.includes(wanted) && !(editing && wanted === "folded") ? wanted : usual
   const arranged = {
     folded: () => arrange(folded(layout, kindOf, open), FOLDED, room, { wraps }),
-    all: () => arrange(plain(layout, COMPACT.height), COMPACT, ALL),
+    all: () => arrange(plain(layout, COMPACT.height), { ...COMPACT, widest: ALL_WIDTH }, ALL),
     list: () => null,
   }[view]()
   return { view, views, arranged }
