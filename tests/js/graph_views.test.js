@@ -167,6 +167,45 @@ test("edges that skip layers have lanes of their own, away from the cards they p
   for (const y of heights.values()) assert.ok(Math.abs(y) > FULL.height / 2)
 })
 
+// Numbers that are the same in each run of the test.
+function drawing(seed) {
+  let state = seed
+  return () => (state = (state * 1103515245 + 12345) % 2147483648) / 2147483648
+}
+
+test("whatever the plan, no card covers another and no level line runs through one", () => {
+  for (let seed = 1; seed <= 60; seed += 1) {
+    const draw = drawing(seed)
+    const reads = range(0, 3 + Math.floor(draw() * 20)).map((index) =>
+      range(0, index).filter(() => draw() < 2 / (index + 1)),
+    )
+    const ways = [
+      [FULL, false],
+      [COMPACT, false],
+      [COMPACT, true],
+    ]
+    for (const [size, wraps] of ways) {
+      const arranged = arrange(plain(layoutOf(reads), size.height), size, ROOM, { wraps })
+      assertApart(arranged)
+      for (const { id, path } of arranged.edges) {
+        const corners = path.course ?? (path.enter ? [path.enter, path.bend] : [])
+        for (const [at, to] of corners.slice(1).entries()) {
+          const from = corners[at]
+          if (from.y !== to.y) continue
+          const [left, right] = [Math.min(from.x, to.x), Math.max(from.x, to.x)]
+          const through = arranged.cells.filter(
+            (cell) =>
+              Math.abs(cell.y - to.y) < cell.height / 2 &&
+              cell.x + cell.width / 2 > left + 1 &&
+              cell.x - cell.width / 2 < right - 1,
+          )
+          assert.deepEqual(through, [], `${id} of plan ${seed}`)
+        }
+      }
+    }
+  }
+})
+
 test("an inner round hangs below in its band, and its opener is never folded", () => {
   const outer = layoutOf([[], [], [0, 1]])
   const inner = [

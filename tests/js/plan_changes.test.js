@@ -7,7 +7,6 @@ const { PlanChanges, droppedAt, expected, fieldsAsMeant, lostByMove, refusal, te
   await live("plan_changes.js")
 const { FULL, arrange } = await live("arrange.js")
 const { distanceTo } = await live("edge_path.js")
-const { handleRadius } = await live("handle.js")
 
 const plan = (...reads) => reads.map((read, number) => ({ key: String(number), number, agent: "a", reads: read }))
 const reads = (steps) => steps.map(({ key, reads: read }) => [key, read])
@@ -121,16 +120,6 @@ test("an edge is found along its curve and its lane, not behind the cards that i
   const between = { x: (first.x + second.x) / 2, y: straight.start.y }
   assert.ok(distanceTo(straight, between) < 12)
   assert.ok(distanceTo(straight, { ...between, y: between.y + 60 }) > 30)
-})
-
-test("a handle keeps its size on the screen, and in a graph drawn very small it stays a small part of its card", () => {
-  const height = 92
-  assert.equal(handleRadius(false, 0.8, height) * 0.8, 7)
-  for (const scale of [1, 0.5, 0.2, 0.1]) {
-    assert.ok(handleRadius(false, scale, height) <= height / 6, `${scale}`)
-    assert.ok(handleRadius(true, scale, height) <= height / 4, `${scale}`)
-    assert.ok(handleRadius(true, scale, height) > handleRadius(false, scale, height), `${scale}`)
-  }
 })
 
 const FIELDS = [

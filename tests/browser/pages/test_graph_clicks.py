@@ -28,7 +28,7 @@ CARDS = """
   for (let y = 0; y < height; y += 4) {
     for (let x = 0; x < width; x += 4) {
       if (!filled(x, y)) continue
-      const card = cards.find((each) => x >= each.left - 30 && x <= each.right + 30 && y <= each.bottom + 15)
+      const card = cards.find((each) => x >= each.left - 12 && x <= each.right + 12 && y <= each.bottom + 15)
       if (!card) cards.push({ left: x, right: x, top: y, bottom: y })
       else Object.assign(card, { left: Math.min(card.left, x), right: Math.max(card.right, x), bottom: y })
     }

@@ -19,7 +19,7 @@ export const FULL = {
 }
 export const COMPACT = {
   width: 130,
-  widest: 150,
+  widest: 180,
   height: 46,
   gap: 12,
   leastGap: 6,
@@ -27,7 +27,9 @@ export const COMPACT = {
   lane: 8,
   clear: 12,
 }
-export const STACK = { width: 134, widest: 156, height: 76 }
+// Beside stacks: what is folded, and what still runs, have one height together.
+export const FOLDED = { ...COMPACT, height: 42, leastGap: 4 }
+export const STACK = { width: 134, widest: 156, height: 70, waiting: 30 }
 // Beside stacks, cards give way to them.
 const BESIDE_STACK = 110
 const ARROW = 8

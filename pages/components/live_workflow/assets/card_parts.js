@@ -56,18 +56,25 @@ export function drawGlyph(ctx, x, y, status, colour, phase, theme) {
   ctx.textAlign = "left"
 }
 
-// Paints all text of a compact card: a name (the first of
-// `titles` that fits) and one line, in the line's reading direction; `struck` strikes it out. `sign`: the
-// room that the sign takes at the right.
-export function drawCompactText(ctx, { left, top, width, titles, line, agentIndex, theme, struck = false, sign = 17 }) {
-  agentDot(ctx, left + SMALL_PADDING + 3, top + 15, theme.agent(agentIndex))
+// Returns where the name of a compact card is: above its line, if it has one.
+export const nameHeight = (height, line) => (line ? Math.min(15, height * 0.32) : height / 2)
+
+// Paints all text of a compact card: a name (the first of `titles` that fits) and one line, in the line's reading
+// direction; `struck` strikes it out. `sign`: the room that the sign takes at the right.
+export function drawCompactText(
+  ctx,
+  { left, top, width, height, titles, line, agentIndex, theme, struck = false, sign = 17 },
+) {
+  const y = nameHeight(height, line)
+  agentDot(ctx, left + SMALL_PADDING + 3, top + y, theme.agent(agentIndex))
   ctx.textAlign = "left"
   ctx.textBaseline = "middle"
   ctx.font = `600 13px ${theme.font}`
   ctx.fillStyle = struck ? theme.muted : theme.text
   const room = width - 2 * SMALL_PADDING - 13 - sign
   const title = titles.find((each) => fit(ctx, each, room) === each) ?? titles.at(-1)
-  ctx.fillText(fit(ctx, title, room), left + SMALL_PADDING + 13, top + 15.5)
+  ctx.fillText(fit(ctx, title, room), left + SMALL_PADDING + 13, top + y + 0.5)
+  if (!line) return
   ctx.font = `400 12px ${theme.font}`
   ctx.fillStyle = theme.muted
   const text = visible(line.slice(0, 400)).replace(/\s+/g, " ")
@@ -77,9 +84,11 @@ export function drawCompactText(ctx, { left, top, width, titles, line, agentInde
   ctx.textAlign = "start"
   const x = fromRight ? left + width - SMALL_PADDING : left + SMALL_PADDING
   const shown = fit(ctx, text, width - 2 * SMALL_PADDING)
-  ctx.fillText(shown, x, top + 33)
-  const length = ctx.measureText(shown).width
-  if (struck) ctx.fillRect(fromRight ? x - length : x, top + 32.5, length, 1)
+  ctx.fillText(shown, x, top + y + 17.5)
+  if (struck) {
+    const length = ctx.measureText(shown).width
+    ctx.fillRect(fromRight ? x - length : x, top + y + 17, length, 1)
+  }
   ctx.restore()
 }
 

@@ -1,6 +1,6 @@
 // Paints the graph: cards for steps, curves for access lists, bands for inner rounds. All coordinates are vis's own.
 
-import { agentDot, drawCompactText, drawGlyph, fit, frame } from "./card_parts.js"
+import { agentDot, drawCompactText, drawGlyph, fit, frame, nameHeight } from "./card_parts.js"
 import { drawEdgeMark, edgeStyle } from "./draw_marks.js"
 import { ARROW, onCurve, pullOf } from "./edge_path.js"
 import { speed } from "./figures.js"
@@ -66,8 +66,16 @@ export function drawCard(ctx, { x, y, width, height, step, agentIndex, selected,
   frame(ctx, { left, top, width, height, selected, hover, theme, lineWidth: 1.4, dashed: !box, ...colours })
   if (height < COMPACT_BELOW) {
     const title = `${pathKey(step.path)} · ${isolated(step.agent)}`
-    drawCompactText(ctx, { left, top, width, titles: [title], line: step.instruction, agentIndex, theme })
-    drawGlyph(ctx, left + width - 14, top + 15, status, box ? box.stroke : theme.muted, phase, theme)
+    drawCompactText(ctx, { left, top, width, height, titles: [title], line: step.instruction, agentIndex, theme })
+    drawGlyph(
+      ctx,
+      left + width - 14,
+      top + nameHeight(height, true),
+      status,
+      box ? box.stroke : theme.muted,
+      phase,
+      theme,
+    )
     ctx.restore()
     return
   }

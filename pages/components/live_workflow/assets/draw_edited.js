@@ -1,7 +1,7 @@
 // Paints a plan that is being edited: what is new, changed, moved or removed, and what a re-run would do with it; and
 // two compared plans: also whose output is another one though its step is the same. Every mark has a sign and a word or a line style of its own; none depends on colour alone.
 
-import { agentDot, drawCompactText, fit, frame } from "./card_parts.js"
+import { agentDot, drawCompactText, fit, frame, nameHeight } from "./card_parts.js"
 import { BOXED, COMPACT_BELOW, drawInstruction } from "./draw.js"
 import { isolated, visible } from "./text.js"
 
@@ -49,11 +49,19 @@ export function drawEditedCard(ctx, { x, y, width, height, step, agentIndex, sel
     dashed: gone,
   })
   const title = `${step.number ?? step.was} · ${isolated(step.agent)}`
-  const tag = step.change && { right: left + width - PADDING, y: top, change: step.change, theme }
   if (height < COMPACT_BELOW) {
-    drawCompactText(ctx, { left, top, width, titles: [title], line: step.instruction, agentIndex, theme, struck: gone })
-    drawFate(ctx, { x: left + width - 14, y: top + 16, step, colour: box ? box.stroke : theme.muted, theme })
-    if (tag) drawTag(ctx, tag)
+    // A tag on the border of so low a card would cover its name.
+    const line = step.change
+      ? `${CHANGE[step.change].glyph} ${CHANGE[step.change].word} · ${step.instruction}`
+      : step.instruction
+    drawCompactText(ctx, { left, top, width, height, titles: [title], line, agentIndex, theme, struck: gone })
+    drawFate(ctx, {
+      x: left + width - 14,
+      y: top + nameHeight(height, true) + 1,
+      step,
+      colour: box ? box.stroke : theme.muted,
+      theme,
+    })
     ctx.restore()
     return
   }
@@ -68,7 +76,7 @@ export function drawEditedCard(ctx, { x, y, width, height, step, agentIndex, sel
   ctx.font = `400 12px ${theme.font}`
   ctx.fillStyle = box && step.fate === "fault" ? box.stroke : theme.muted
   ctx.fillText(fit(ctx, footer(step), width - 2 * PADDING), left + PADDING, top + height - 12)
-  if (tag) drawTag(ctx, tag)
+  if (step.change) drawTag(ctx, { right: left + width - PADDING, y: top, change: step.change, theme })
   ctx.restore()
 }
 

@@ -8,8 +8,7 @@ import { isolated } from "./text.js"
 
 const PADDING = 9
 const BEHIND = 3
-const STATE_FROM = 70 // a lower stack has its state in its line
-const TICK_HEIGHT = 5
+const TICK_HEIGHT = 4
 // More steps than this have no tick each.
 const MOST_TICKS = 48
 const WIDE_TICKS = 16
@@ -24,27 +23,30 @@ export function stackWords({ keys, stack }, numbers = keys) {
 // `steps`: those in it. `numbers`: what they are called. `totals`: their tokens.
 export function drawStack(ctx, { cell, steps, numbers, totals, agentIndex, hover, theme }) {
   const { x, y, width, height, stack } = cell
-  const done = stack.kind === "done" || stack.kind === "same"
+  const waits = stack.kind === "wait"
   const box = stack.kind === "done" ? theme.status.done : null
-  const colours = { stroke: box ? box.stroke : theme.line, fill: box ? box.fill : theme.quiet, dashed: !done }
-  const size = { width: width - 2 * BEHIND, height: height - 2 * BEHIND, theme, lineWidth: 1.2, selected: false, hover }
+  const colours = { stroke: box ? box.stroke : theme.line, fill: box ? box.fill : theme.quiet }
+  const dashed = waits || stack.kind === "skipped"
+  const behind = waits ? [0] : [2 * BEHIND, BEHIND, 0]
+  const size = { width: width - behind[0], height: height - behind[0] }
   const [left, top] = [x - width / 2, y - height / 2]
+  const look = { ...size, ...colours, theme, lineWidth: 1.2, selected: false, hover, dashed }
   ctx.save()
-  for (const by of [2 * BEHIND, BEHIND, 0]) frame(ctx, { left: left + by, top: top + by, ...size, ...colours })
+  for (const by of behind) frame(ctx, { left: left + by, top: top + by, ...look })
   const { numbers: which, state } = stackWords(cell, numbers)
-  const small = height < STATE_FROM
-  const line = `${isolated(stack.agent)} · ${small ? state : steps[0].instruction}`
-  // Of a long title the numbers stay: how many steps it is stands below.
-  const titles = [`${which} · ${cell.keys.length} steps`, which]
-  const text = { left, top, width: size.width, titles, agentIndex, theme }
-  drawCompactText(ctx, { ...text, line, sign: small ? 17 : 0 })
-  if (!small) {
+  const count = cell.keys.length
+  // Of a long title the numbers stay.
+  const titles = [`${which} · ${count} ${waits ? "wait" : "steps"}`, which]
+  const line = waits ? "" : `${isolated(stack.agent)} · ${steps[0].instruction}`
+  drawCompactText(ctx, { left, top, ...size, titles, line, agentIndex, theme, sign: waits ? 15 : 0 })
+  if (waits) drawGlyph(ctx, left + width - 14, y, FACE.wait, theme.muted, 0, theme)
+  else {
     ctx.fillStyle = theme.muted
     ctx.font = `400 12px ${theme.font}`
     const said = `${STEP_STATUS[FACE[stack.kind]].glyph} ${state}${totals ? ` · ${tokens(totals)}` : ""}`
-    ctx.fillText(fit(ctx, said, size.width - 2 * PADDING), left + PADDING, top + 50)
-    drawTicks(ctx, { left: left + PADDING, top: top + 60, width: size.width - 2 * PADDING, steps, theme })
-  } else drawGlyph(ctx, left + size.width - 14, top + 15, FACE[stack.kind], theme.muted, 0, theme)
+    ctx.fillText(fit(ctx, said, size.width - 2 * PADDING), left + PADDING, top + 47.5)
+    drawTicks(ctx, { left: left + PADDING, top: top + 56, width: size.width - 2 * PADDING, steps, theme })
+  }
   ctx.restore()
 }
 

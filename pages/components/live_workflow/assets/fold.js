@@ -1,7 +1,9 @@
 // How a graph is shown: with whole cards, compact ones, rows that wrap, stacks of parallel steps, or as a list. Pure.
 
-import { COMPACT, FULL, STACK, arrange } from "./arrange.js"
+import { COMPACT, FOLDED, FULL, STACK, arrange } from "./arrange.js"
 
+// Every step at full size: as much of the graph as can be is in view.
+const ALL_WIDTH = 150
 const ALL = { width: Infinity, height: Infinity }
 
 const roundOf = (path) => path.slice(0, -1)
@@ -24,7 +26,7 @@ export function plain({ nodes, edges, bands }, height) {
 // Returns the graph in which steps of one layer and agent are one cell, if `kindOf(key)` says the same of them: {agent,
 // kind}; null: never folded. `open` has the groups that a person unfolded.
 export function folded(layout, kindOf, open = new Set()) {
-  const graph = plain(layout, COMPACT.height)
+  const graph = plain(layout, FOLDED.height)
   const openers = new Set(layout.bands.map(({ path }) => path.join(".")))
   const groups = new Map()
   layout.nodes.forEach((node, place) => {
@@ -40,7 +42,7 @@ export function folded(layout, kindOf, open = new Set()) {
     if (cells.length < 2) continue
     const order = cells.reduce((total, cell) => total + cell.order, 0) / cells.length
     const keys = cells.map((cell) => cell.id)
-    const height = kind === "wait" ? COMPACT.height : STACK.height
+    const height = kind === "wait" ? STACK.waiting : STACK.height
     const stack = { ...cells[0], id, keys, order, height, stack: { group, agent, kind } }
     for (const each of keys) within.set(each, stack)
   }
@@ -74,15 +76,15 @@ export function choose(layout, room, { wanted = null, kindOf, agentOf, open, edi
   }
   const smallest = folded(layout, (key) => ({ agent: agentOf(key), kind: "done" }))
   const folds = smallest.cells.length < layout.nodes.length
-  const straight = folds && arrange(smallest, COMPACT, room).fits
-  const wraps = folds && !straight && canWrap(layout) && arrange(smallest, COMPACT, room, { wraps: true }).fits
+  const straight = folds && arrange(smallest, FOLDED, room).fits
+  const wraps = folds && !straight && canWrap(layout) && arrange(smallest, FOLDED, room, { wraps: true }).fits
   const views = [...(folds ? ["folded"] : []), "all", ...list]
   const usual = editing ? "all" : straight || wraps ? "folded" : (list[0] ?? "all")
   // Only single steps can be edited.
   const view = views.includes(wanted) && !(editing && wanted === "folded") ? wanted : usual
   const arranged = {
-    folded: () => arrange(folded(layout, kindOf, open), COMPACT, room, { wraps }),
-    all: () => arrange(plain(layout, COMPACT.height), COMPACT, ALL),
+    folded: () => arrange(folded(layout, kindOf, open), FOLDED, room, { wraps }),
+    all: () => arrange(plain(layout, COMPACT.height), { ...COMPACT, widest: ALL_WIDTH }, ALL),
     list: () => null,
   }[view]()
   return { view, views, arranged }
@@ -133,7 +135,7 @@ export function ranges(keys) {
 
 // So many outputs are each shown by themselves; numbers longer than this are given as how many they are.
 const FEW_PARTS = 4
-const LONGEST_RANGES = 9
+const LONGEST_RANGES = 8
 
 // Groups a long list of outputs by agent: {agent, parts, which}; null: it is short, or each is of another agent.
 export function byAgent(parts) {

@@ -80,7 +80,7 @@ export class GraphEdit {
   handles() {
     return this.steps.slice(0, -1).flatMap((step) => {
       const place = this.graph.places.get(step.key)
-      return place ? [{ step, x: place.x + place.width / 2, y: place.y, height: place.height }] : []
+      return place ? [{ step, x: place.x + place.width / 2, y: place.y }] : []
     })
   }
 
@@ -302,8 +302,7 @@ export class GraphEdit {
     const { graph, drag } = this
     const { theme } = graph
     if (!this.active || !theme || !graph.arranged) return
-    const scale = graph.network.getScale()
-    const marks = { scale, theme }
+    const marks = { theme }
     for (const edge of [this.chosen, this.looked]) if (edge) this.paintEdge(ctx, edge, marks)
     for (const { kind, step, read } of this.waiting) {
       const edge = { read: String(read), reader: String(step) }
@@ -317,20 +316,20 @@ export class GraphEdit {
         if (place && !own) drawChoice(ctx, { ...choice, ...marks })
       }
     }
-    for (const { step, x, y, height } of this.handles()) {
-      drawHandle(ctx, { x, y, height, hot: step.key === (drag?.kind === "give" ? drag.key : this.hot), ...marks })
+    for (const { step, x, y } of this.handles()) {
+      drawHandle(ctx, { x, y, hot: step.key === (drag?.kind === "give" ? drag.key : this.hot), ...marks })
     }
     if (drag?.began) this.paintDrag(ctx, marks)
     this.placeBar()
   }
 
   // Paints an edge in the colour of what is selected; one that is not in the plan as a broken line.
-  paintEdge(ctx, { read, reader }, { scale, theme }) {
+  paintEdge(ctx, { read, reader }, { theme }) {
     const edge = this.edgeOf({ read, reader })
     const [from, to] = [this.graph.places.get(read), this.graph.places.get(reader)]
     if (!from || !to) return
     if (edge) drawEdge(ctx, { edge, granted: true, theme })
-    else drawRope(ctx, { from: rightOf(from), to: leftOf(to), scale, theme })
+    else drawRope(ctx, { from: rightOf(from), to: leftOf(to), theme })
   }
 
   paintDrag(ctx, marks) {
