@@ -6,6 +6,7 @@ from collections.abc import Callable
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from conductor_core.rehearsal import EXAMPLES
 from conductor_core.run.actor import local_caller
 from pages.components.app import session as runtime
 from pages.components.app.session import Session
@@ -28,7 +29,8 @@ def test_it_plays_until_somebody_types_and_goes_when_it_is_deleted(visit: Visit,
     newest, *older = (run.run_id for run in session.store.runs())
     session.store.log.append_and_wait(*whole_run("mine"))
     assert _shown(visit()) == {"run_id": newest, "plays": True}
-    assert _shown(visit(state={"task": "half a thought"})) == {"run_id": newest, "plays": False}
+    assert _shown(visit(state={"task": EXAMPLES[0].task})) == {"run_id": newest, "plays": False}
+    assert not visit(state={"task": "half a thought"}).get("bidi_component"), "the page asks who should answer"
     assert _shown(visit(run="mine")) is None
     session.store.delete([newest, *older], local_caller("page"))
     assert _shown(visit()) is None
