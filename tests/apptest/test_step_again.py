@@ -50,11 +50,11 @@ def test_after_a_storage_error_only_what_is_missing_starts(
 ) -> None:
     begin, left = session.host.start, [2]
 
-    def start(request: RunRequest, cap: CostCap | None = None) -> str:
+    def start(request: RunRequest, cap: CostCap | None = None, **how: object) -> str:
         left[0] -= 1
         if left[0] == -1:
             raise StoreError("the disk is full")
-        return begin(request, cap)
+        return begin(request, cap, **how)  # type: ignore[arg-type]
 
     monkeypatch.setattr(session.host, "start", start)
     app = visit(run=finished_run.run_id, state={"step-again": (finished_run.run_id, 1)})

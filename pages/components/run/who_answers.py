@@ -30,7 +30,8 @@ CHOSEN = "who-answers"
 PLANNER = "who-plans"
 KEEP = "who-answers-keep"
 PROVIDER, KEY, KEY_FAULT = "typed-provider", "typed-key", "typed-key-fault"
-_ASKED_FOR = "who-answers-for"  # the task for which Run was pressed, or which a run could not answer
+_ASKED_FOR = "who-answers-for"  # the task of the run on the page, if the page asks about that one, too
+_IS_ASKED = "who-answers-asked"  # whether the person has the question before them
 _CHECKS = "who-answers-checks"
 _LOCKED = "who-answers-locked-server"
 AT_ONCE_S = 0.25
@@ -90,11 +91,9 @@ def ask_for(task: str) -> None:
 def asking(task: str, task_of_run: str | None) -> Asking | None:
     """Returns what to ask before the next run; None: nothing. ``task_of_run``: of the run on the page."""
     task = task.strip()
-    if not concerns(task):
-        return None
-    if task_of_run is not None and task == task_of_run.strip() and st.session_state.get(_ASKED_FOR) != task:
-        return None
-    return _asking(task)
+    again = task_of_run is not None and task == task_of_run.strip() and st.session_state.get(_ASKED_FOR) != task
+    st.session_state[_IS_ASKED] = not again and concerns(task)
+    return _asking(task) if st.session_state[_IS_ASKED] else None
 
 
 def take(task: str) -> tuple[tuple[str, str] | None, bool]:
@@ -106,7 +105,7 @@ def take(task: str) -> tuple[tuple[str, str] | None, bool]:
     task = task.strip()
     if not concerns(task):
         return None, True
-    if st.session_state.get(_ASKED_FOR) != task:
+    if not st.session_state.get(_IS_ASKED):
         ask_for(task)
         return None, False
     now = _asking(task)
@@ -149,7 +148,6 @@ def _asking(task: str) -> Asking:
 
 def panel(now: Asking, plan_only: Callable[[], None]) -> None:
     """Draws the question below the task. ``plan_only`` starts a run that ends with its plan."""
-    ask_for(now.task)
     with st.container(key="who-answers", border=True):
         _head(now)
         with st.container(key="offer-row-head", horizontal=True):

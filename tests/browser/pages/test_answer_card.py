@@ -88,13 +88,14 @@ def test_a_simulated_worker_that_cannot_answer_is_amber_and_leads_to_real_ones(
     card = page.locator(".bar")
     expect(card).to_have_class("card bar declined")
     expect(card.locator(".title")).to_have_text("No answer")
-    expect(card.locator(".conclusion")).to_have_text("This worker is simulated and knows only the example tasks.")
-    expect(card.locator(".hint")).to_contain_text("Take an example")
+    expect(card.locator(".conclusion")).to_have_text("Simulated workers know the example tasks only.")
+    expect(card.locator(".hint")).to_contain_text("The plan and what each step saw are real.")
     amber = "part => getComputedStyle(part).borderTopColor === getComputedStyle(part.querySelector('.title')).color"
     assert card.evaluate(amber)
-    expect(status(page)).to_contain_text("Completed")
+    expect(status(page)).to_contain_text("Not answered")
+    expect(status(page)).to_have_css("color", card.locator(".title").evaluate("part => getComputedStyle(part).color"))
     card.get_by_role("button", name="Choose real workers").click()
-    expect(page.get_by_role("dialog")).to_contain_text("Real models for this task")
+    expect(page.locator(".st-key-who-answers")).to_contain_text("Who should answer this?")
 
 
 def test_a_real_worker_that_refuses_is_amber_in_its_own_words(app: App, open_page: OpenPage, tell: Tell) -> None:

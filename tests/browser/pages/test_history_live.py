@@ -29,7 +29,9 @@ def test_history_follows_what_runs_elsewhere_and_keeps_its_filter(
         expect(page.locator(ROWS)).to_have_count(1)
         expect(page.get_by_text(re.compile(r"^1 run · [\d,]+ tokens"))).to_be_visible()
 
-        going_on = app.engine.start(RunRequest(task="One that goes on", workflow=ONE_STEP, door="cli"))
+        going_on = app.engine.start(
+            RunRequest(task="One that goes on: What is the chemical symbol of tungsten?", workflow=ONE_STEP, door="cli")
+        )
         make(task="The second of them")
         expect(page.get_by_role("link", name="The second of them")).to_be_visible()
         expect(page.locator(ROWS)).to_have_count(2)

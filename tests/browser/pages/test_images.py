@@ -173,7 +173,7 @@ def test_a_pool_that_sees_nothing_is_said_before_the_run(app: App, open_page: Op
     page = open_at_rest(open_page, app.url)
     bring(page, "drop")
     expect(page.locator(".stAlert")).to_contain_text("No worker of the pool rehearsal accepts images.")
-    page.get_by_role("textbox", name="Task", exact=True).fill("What is it?")
+    page.get_by_role("textbox", name="Task", exact=True).fill("What is the chemical symbol of tungsten?")
     page.locator(".st-key-run button").click()
     expect(page.locator(".stAlert").first).to_contain_text("no worker of the pool rehearsal accepts images")
     assert app.store.runs() == before

@@ -219,7 +219,7 @@ def test_a_task_has_one_line_and_opens_over_the_page_while_it_is_written(
     # Nothing that the example shows stands before the button that runs it.
     page.locator(".st-key-run button").click(trial=True, timeout=2_000)
     assert (top_of(page, ".how"), scrolled(page)) == (before, 0)
-    task.fill("A task in many lines.\n" * 30)
+    task.fill(task.input_value() + "\nSay it in one line." * 30)
     assert task.evaluate("part => part.clientHeight") > 100
     # Its end is written over the page, beside the button that runs it.
     assert task.evaluate(SEEN_TO_ITS_END)

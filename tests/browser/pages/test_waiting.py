@@ -47,7 +47,7 @@ def say_when(page: Page, text: str) -> None:
 
 
 def run_a_task(page: Page) -> None:
-    page.get_by_role("textbox", name="Task", exact=True).fill("What is 6 times 7?")
+    page.get_by_role("textbox", name="Task", exact=True).fill("What is the chemical symbol of tungsten?")
     page.locator(".st-key-run button").click()
 
 

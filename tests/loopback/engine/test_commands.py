@@ -12,6 +12,7 @@ import pytest
 
 from conductor_core.engine.host import EngineHost
 from conductor_core.errors import RunHasEnded, StoreFull, UnknownRun
+from conductor_core.rehearsal import EXAMPLES
 from conductor_core.run.actor import Actor, Caller, local_caller
 from conductor_core.run.commands import Cancel, SentCommand
 from conductor_core.run.events import RunCancelled
@@ -55,7 +56,8 @@ def slow(store: Store) -> Iterator[EngineHost]:
 
 
 def begun(host: EngineHost) -> str:
-    return host.start(RunRequest(task="What is 6 times 7?", workflow=CHAIN))
+    # A task that they know: of another one they say at once that they cannot answer it.
+    return host.start(RunRequest(task=EXAMPLES[0].task, workflow=CHAIN))
 
 
 def end_of(store: Store, run_id: str) -> RunCancelled:

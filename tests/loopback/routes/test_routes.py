@@ -185,7 +185,9 @@ async def test_a_reader_that_leaves_takes_its_follower_along(served: Served) -> 
 
 async def test_cancelling_stops_a_run_that_streams(served: Served) -> None:
     workflow = Workflow(steps=(Step(instruction="{question}", agent="writer"),))
-    run_id = await asyncio.to_thread(served.engine.start, RunRequest(task="Anything", workflow=workflow))
+    run_id = await asyncio.to_thread(
+        served.engine.start, RunRequest(task="What is the chemical symbol of tungsten?", workflow=workflow)
+    )
     async with connect(served.live(run_id)) as socket, httpx.AsyncClient(base_url=served.origin) as client:
         while (message := await _message(socket))["type"] != "delta":
             pass
