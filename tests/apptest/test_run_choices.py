@@ -149,7 +149,7 @@ def test_how_a_run_goes_is_kept_and_said_before_it_runs(visit: Visit, session: S
     again = visit()
     assert (again.selectbox("on-incomplete").value, again.selectbox("give-question").value) == ("stop", True)
     assert "An incomplete answer stops there" in chip(again)
-    assert "The task goes to every step" in chip(again)
+    assert "The question goes to every step" in chip(again)
     again.selectbox("on-incomplete").select_index(0).run()
     again.selectbox("give-question").select_index(0).run()
     last = visit()

@@ -38,7 +38,7 @@ class Policies:
     def in_words(self) -> list[str]:
         """Returns the choices that are not None."""
         whole = [] if self.on_incomplete is None else [f"An incomplete answer {_POLICIES[self.on_incomplete]}"]
-        recipients = [] if self.give_question is None else [f"The task goes to {_TASK_CHOICES[self.give_question]}"]
+        recipients = [] if self.give_question is None else [f"The question goes to {_TASK_CHOICES[self.give_question]}"]
         return whole + recipients
 
 
@@ -80,7 +80,7 @@ def choose(before: Policies, keep: Callable[[str, str], None]) -> None:
         persist_state="session",
     )
     asked_at.selectbox(
-        "The task goes to",
+        "The question goes to",
         list(_TASK_CHOICES),
         index=list(_TASK_CHOICES).index(_OF_POOL if before.give_question is None else before.give_question),
         format_func=_TASK_CHOICES.__getitem__,

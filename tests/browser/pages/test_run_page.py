@@ -48,7 +48,7 @@ new PerformanceObserver((list) => {
 
 def test_a_typed_task_is_planned_drawn_streamed_and_answered(app: App, open_page: OpenPage) -> None:
     page = open_page(app.url, width=1280, height=720)
-    expect(page.locator(".st-key-examples button").last).to_be_visible()
+    expect(page.locator('[data-test-script-state="notRunning"]')).to_be_visible()
     page.get_by_label(TASK_FIELD).fill(OFFERS)
     page.evaluate(MOVES)
     page.locator(".st-key-run button").click()
@@ -260,7 +260,7 @@ def test_a_link_opens_its_run_as_the_first_thing_a_fresh_server_shows(
 
 def test_the_keyboard_alone_is_enough(app: App, open_page: OpenPage) -> None:
     page = open_page(app.url)
-    expect(page.locator(".st-key-examples button").last).to_be_visible()
+    expect(page.locator('[data-test-script-state="notRunning"]')).to_be_visible()
     _tab_to(page, "document.activeElement?.getAttribute('aria-label') === 'Task'")
     page.keyboard.type("What is the chemical symbol of tungsten?")
     page.keyboard.press("Control+Enter")
