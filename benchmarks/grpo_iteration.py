@@ -91,7 +91,7 @@ def measure(way: str, config: GrpoConfig, model_ref: str) -> dict[str, float]:
     """Trains for ``config.iterations`` in a folder that is thrown away."""
     model, tokenizer = load(model_ref)
     if not isinstance(model, Qwen2ForCausalLM):
-        raise BadInput(f"{model_ref} is no Qwen2 model")
+        raise BadInput(f"{model_ref} is not a Qwen2 model")
     config = config.model_copy(
         update={"rollout": "trl" if way.startswith("trl") else "fast", "constrained": way == "ours"}
     )

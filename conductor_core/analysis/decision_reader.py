@@ -273,7 +273,7 @@ def _notes(trace: RunTrace, damage: str | None) -> Iterator[tuple[NoteKind, str]
             "A replay: blame changed one thing to see if the answer changes. Nobody chose this plan.",
         )
     elif any(round_.before_edit is not None for round_ in trace.root.rounds()):
-        yield "edited", "A person changed the plan. What it was before stands below."
+        yield "edited", "A person changed the plan. The earlier plan is below."
 
 
 def _settings(trace: RunTrace) -> Iterator[tuple[str, str]]:
@@ -293,7 +293,7 @@ def _settings(trace: RunTrace) -> Iterator[tuple[str, str]]:
     yield "Seed", str(trace.seed)
     yield "Incomplete answers", trace.on_incomplete.replace("_", " ")
     if trace.give_question:
-        yield "Task", "every step is told it"
+        yield "Task", "every step receives it"
     for sentence in trace.overrides.sentences:
         yield "Done otherwise", sentence
 

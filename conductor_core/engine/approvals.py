@@ -138,7 +138,7 @@ def check_steps(gates: Iterable[Gate], max_steps: int, workflow: Workflow | None
     for gate in gates:
         if gate.number is not None and gate.number >= steps:
             has = f"a plan of this run has at most {steps}" if workflow is None else f"the workflow has {steps}"
-            raise BadInput(f"gate {gate}: there is no such step; steps count from 0, and {has}")
+            raise BadInput(f"gate {gate}: unknown step; steps count from 0, and {has}")
 
 
 def _at(gate: Gate, servers: Collection[str]) -> bool:
@@ -357,7 +357,7 @@ class Approvals:
 
     def _edited(self, number: int, command: Edit) -> ev.Event:
         if not self._trace.asked_for:
-            return self._refused(number, command, "nothing of this run waits, so its plan cannot be edited any more")
+            return self._refused(number, command, "nothing in this run waits, so its plan can no longer be edited")
         try:
             return self._edit(number, command)
         except (KeyError, ValueError, WorkflowInvalid) as error:

@@ -247,7 +247,7 @@ class EngineHost:
             raise UnknownRun(f"run {run_id} cannot be read here")
         trace, created = self._records.read(run_id), self._records.created(run_id)
         if trace.status not in AT_REST:
-            raise EventOutOfOrder(f"run {run_id} is {trace.status}: only a run that is queued or waits can be taken up")
+            raise EventOutOfOrder(f"run {run_id} is {trace.status}: only a run that is queued or waits can be resumed")
         # The pool is recorded without the workers that are left out, and with its own settings.
         as_recorded = {
             "pool": created.pool,
@@ -292,11 +292,11 @@ class EngineHost:
             except EventOutOfOrder:
                 continue  # another process was quicker; it may have left a command unanswered, and the run at rest
             except StoreError as error:
-                log.warning("run %s cannot go on: %s", run_id, error)
+                log.warning("run %s cannot continue: %s", run_id, error)
             except InspectorError as error:
                 await self._leave_waiting(trace, error)
             return
-        log.warning("run %s cannot be taken up, although it waits and somebody decided", run_id)
+        log.warning("run %s cannot be resumed, although it waits and has a decision", run_id)
 
     def _read(self, run_id: str) -> RunTrace:
         if self._records is None:
@@ -307,7 +307,7 @@ class EngineHost:
         """Answers what was sent to a run that cannot be carried out here by the reason."""
         sent = await asyncio.to_thread(self._unanswered, trace.run_id, trace.last_command)
         with suppress(StoreError):
-            await self._sink.append(*refusals(trace, sent, f"the run cannot go on here: {error}"))
+            await self._sink.append(*refusals(trace, sent, f"the run cannot continue here: {error}"))
 
     def carry_on_all(self) -> None:
         """Goes on with all runs to which something was sent while no process heard it. Returns at once."""

@@ -213,7 +213,7 @@ def images_given(
     """Returns who can be given the images of a conversation; None: it has none.
 
     A worker can only if each fallback that may be called instead of it accepts images, too. ``every_step``: every step
-    is told the task.
+    receives the task.
     """
     if not any(images_in(turn.content) for turn in conversation):
         return None

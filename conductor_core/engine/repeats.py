@@ -73,7 +73,7 @@ def variants(source: RunTrace, again: Again, agents: Sequence[str]) -> tuple[Var
         raise BadInput(f"run {source.run_id} has no workflow, so no step {again.step}")
     if not 0 <= again.step < len(workflow.steps):
         raise BadInput(
-            f"there is no step {again.step}: the steps of run {source.run_id} are 0 to {len(workflow.steps) - 1}"
+            f"unknown step {again.step}: the steps of run {source.run_id} are 0 to {len(workflow.steps) - 1}"
         )
     if not 1 <= again.times <= MOST_TIMES:
         raise BadInput(f"a step can be asked 1 to {MOST_TIMES} times, not {again.times}")
@@ -289,7 +289,7 @@ def tally(source: RunTrace, traces: Sequence[RunTrace]) -> Repeats:
     ordered = sorted(traces, key=_number)
     asked = again_of(ordered[0]) if ordered else None
     if asked is None:
-        raise ValueError("these are no runs of one step")
+        raise ValueError("these are not runs of one step")
     step, extent = asked
     by_agent: dict[str, list[RunTrace]] = {}
     for trace in ordered:

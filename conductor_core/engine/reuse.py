@@ -79,13 +79,13 @@ def whole(step: StepTrace) -> bool:
 def pinned_output(source: RunTrace, step: int, caller: Caller) -> tuple[str, Given]:
     """Returns the recorded output of a step of the first round, and that ``caller`` pins it.
 
-    Raises: BadInput if there is no whole output, or a person wrote it, so that it stands anyway.
+    Raises: BadInput if there is no whole output, or a person wrote it, so that it is kept anyway.
     """
     recorded = source.steps[step]
     if not whole(recorded):
         raise BadInput(f"step {step} has no whole output in run {source.run_id} that could be pinned")
     if recorded.status == "written":
-        raise BadInput(f"step {step}: a person wrote its output in run {source.run_id}, so it stands anyway")
+        raise BadInput(f"step {step}: a person wrote its output in run {source.run_id}, so it is kept anyway")
     ran = origin(source, recorded)
     where = {"source_run_id": ran.run_id, "source_path": ran.path, "source_imported": ran.imported}
     by = Given(how="pinned", actor=caller.actor, door=caller.door, **where)

@@ -204,9 +204,7 @@ def _given_plan(
     steps = () if workflow is None else workflow.steps
     for text in (*(turn.text for turn in request.conversation), *(step.instruction for step in steps)):
         if whole_characters(text) != text:
-            raise BadInput(
-                "the task, a turn before it or an instruction is no text: it holds half a character (a lone surrogate)"
-            )
+            raise BadInput("the task, an earlier turn or an instruction is not valid Unicode (unpaired surrogate)")
     if overrides and (workflow is None or (fault := overrides.fault(workflow))):
         raise BadInput(fault if workflow is not None and fault else _NO_STEPS_YET)
     if workflow is None:

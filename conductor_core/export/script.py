@@ -318,7 +318,7 @@ def _turns_before(plan: Plan) -> str:
     turns = "".join(
         f'    {{"role": {quoted(turn.role)}, "content": {literal(turn.text, 4)}}},\n' for turn in plan.turns_before
     )
-    said = "# The conversation before the task. It goes to the steps that are told the task."
+    said = "# The conversation before the task. It goes to the steps that receive the task."
     return f"\n{said}\nTURNS_BEFORE = [\n{turns}]\n"
 
 

@@ -207,7 +207,7 @@ def grade_numeric(task: Task, text: str) -> Graded:
     right, absolute, relative = sought_number(task)
     given = find_number(text)
     if given is None:
-        return Graded(0.0, "There is no number in the answer.")
+        return Graded(0.0, "The answer has no number.")
     if isinstance(given, str):
         return Graded(0.0, given)
     if same_quantity(given, right, absolute=absolute, relative=relative):

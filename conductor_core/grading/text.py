@@ -76,7 +76,7 @@ def lettered_choices(task: Task) -> list[str]:
         raise BadInput(f"task {task.task_id}: choices must be a list of 2 to 26 texts")
     letters = ascii_uppercase[: len(choices)]
     if task.reference not in letters or len(task.reference) != 1:
-        raise BadInput(f"task {task.task_id}: the reference {task.reference!r} is no letter from A to {letters[-1]}")
+        raise BadInput(f"task {task.task_id}: the reference {task.reference!r} is not a letter from A to {letters[-1]}")
     return [str(choice) for choice in choices]
 
 

@@ -194,7 +194,7 @@ class SharedModel:
             if calls:
                 self._answer(self.loaded or self._load(calls), calls)
         except Interrupted:
-            log.info("%s is not loaded: nobody waits for it any more", self.ref)
+            log.info("%s is not loaded: nobody waits for it now", self.ref)
         except Exception as error:  # noqa: BLE001 it must cross to the callers, who would else wait for ever
             for call in taken:
                 call.notify(self._failure(error))

@@ -250,7 +250,7 @@ class PersonNames:
         except Exception as error:
             raise BadInput(f"the spaCy model {self._model} cannot be loaded: {error}") from error
         if not {"ner", "entity_ruler"} & set(model.pipe_names):
-            raise BadInput(f"the spaCy model {self._model} finds no names: it has no part that does (ner)")
+            raise BadInput(f"the spaCy model {self._model} finds no names: it lacks the component ner")
         self._language = model.lang
         engine = SpacyNlpEngine(models=[{"lang_code": model.lang, "model_name": self._model}])
         engine.nlp = {model.lang: model}

@@ -181,7 +181,7 @@ class ChatReader:
         if choices is None and (has_usage or event.get("object") == "chat.completion.chunk"):
             return []
         if not isinstance(choices, list) or not all(isinstance(choice, dict) for choice in choices):
-            raise NoPart("an event that is no part of a chat completion")
+            raise NoPart("an event that does not belong to a chat completion")
         for choice in choices:
             self._read_usage(choice)  # Moonshot
         if (beside := event.get("x_groq")) is not None:
@@ -264,7 +264,7 @@ class ChatReader:
             return [TextDelta(text=joined)] if joined else []
         if isinstance(content, list) and all(isinstance(part, dict) for part in content):
             return [chunk for part in content for chunk in self._part(part)]
-        raise ValueError("content that is no text")
+        raise ValueError("content that is not text")
 
     def _part(self, part: Mapping[str, Any]) -> list[TextDelta | ReasoningDelta]:
         self._extras.refuse(part.get("refusal"))

@@ -238,7 +238,7 @@ class RunCreated(RunEvent):
     Attributes:
         queued: it waits for a process that carries it out.
         on_incomplete: what happens to a step whose answer is incomplete.
-        give_question: whether every step is told the task, even if its instruction lacks ``{question}``.
+        give_question: whether every step receives the task, even if its instruction lacks ``{question}``.
         imported: where the run came from, if this database did not carry it out; None: it did.
     """
 

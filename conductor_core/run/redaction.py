@@ -269,7 +269,7 @@ def read_patterns(texts: Iterable[str]) -> tuple[re.Pattern[str], ...]:
         try:
             patterns.append(re.compile(text))
         except re.error as error:
-            raise BadInput(f"--redact {text!r} is no regular expression: {error}") from error
+            raise BadInput(f"--redact {text!r} is not a regular expression: {error}") from error
     return tuple(patterns)
 
 

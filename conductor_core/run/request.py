@@ -229,7 +229,7 @@ class Gate(Frozen):
 
 
 def read_gate(text: str) -> Gate:
-    """Raises: BadInput if ``text`` is no gate."""
+    """Raises: BadInput if ``text`` is not a gate."""
     rule, _, value = text.strip().partition(":")
     names = {"step": "number", "usd": "usd", "provider": "provider"}
     try:
@@ -238,7 +238,7 @@ def read_gate(text: str) -> Gate:
             raise ValueError
         return Gate.model_validate({"rule": rule} | given)
     except ValueError as error:
-        raise BadInput(f"{text!r} is no gate: give {FORMS}") from error
+        raise BadInput(f"unknown gate {text!r}; choose {FORMS}") from error
 
 
 # Ids.

@@ -96,7 +96,7 @@ def read_shared(text: str, name: str) -> list[SharedParts]:
     """
     found: list[tuple[str, str]] = _ELEMENT.findall(text)
     if not 0 < len(dict(found)) == len(found) <= MOST_RUNS:
-        raise BadInput(f"{name} is no shared run: it is not a page that Conductor Inspector wrote")
+        raise BadInput(f"{name} is not a shared run: Conductor Inspector did not write this page")
     runs: list[SharedParts] = []
     left = MOST_EVENTS_BYTES
     for place, (_, element) in enumerate(found):
@@ -122,9 +122,9 @@ def _checked(element: str, name: str) -> SharedRun:
     try:
         document = json.loads(element)
     except (ValueError, RecursionError) as error:
-        raise BadInput(f"{name} is damaged: its data is no JSON") from error
+        raise BadInput(f"{name} is damaged: its data is not JSON") from error
     if not isinstance(document, dict) or document.get("format") != FORMAT:
-        raise BadInput(f"{name} is no shared run: it is not a page that Conductor Inspector wrote")
+        raise BadInput(f"{name} is not a shared run: Conductor Inspector did not write this page")
     if document.get("version") != 1:
         raise BadInput(f"{name} was written by a newer version of this program: upgrade this program to import it")
     try:
@@ -162,7 +162,7 @@ def _events(shared: SharedRun, rows: Any, name: str) -> list[Event]:
         raise BadInput(f"{name} is damaged: {fault}")
     plans = [round_.workflow for round_ in trace.root.rounds() if round_.workflow]
     if any(len(plan.steps) > MAX_STEPS_READ for plan in plans):
-        raise BadInput(f"{name} has a plan of more than {MAX_STEPS_READ} steps, which is no plan")
+        raise BadInput(f"{name} has a plan of more than {MAX_STEPS_READ} steps; no longer plan is read")
     agents = {CONDUCTOR_AGENT, *(worker.name for worker in trace.pool.workers)}
     if unknown := {step.agent for plan in plans for step in plan.steps} - agents:
         raise BadInput(f"{name} is damaged: its pool has no worker {min(unknown)!r}, which its plan names")
@@ -209,7 +209,7 @@ def _unpacked(text: str, name: str, most: int) -> tuple[Any, int]:
     try:
         return json.loads(content), len(content)
     except (ValueError, RecursionError) as error:
-        raise BadInput(f"{name} is damaged: its events are no JSON") from error
+        raise BadInput(f"{name} is damaged: its events are not JSON") from error
 
 
 def _images(shared: SharedRun, name: str) -> list[LoadedImage]:

@@ -581,14 +581,14 @@ def apply(trace: RunTrace, event: Event) -> None:
         apply_approval(trace, event)
     elif isinstance(event, ev.RunTaken):
         if trace.status not in AT_REST:
-            raise ValueError("only a run that is queued or waits can be taken up")
+            raise ValueError("only a run that is queued or waits can be resumed")
         trace.status, trace.waiting_since_utc = "running", None
         trace.clock_zero_utc = event.at_utc - timedelta(milliseconds=event.at_ms)
     elif isinstance(event, ev.TextRedacted):
         for each in event.taken_out:
             trace.redacted[each.what] = trace.redacted.get(each.what, 0) + each.count
     elif isinstance(event, ev.RunCreated):
-        raise ValueError("run.created stands only at the beginning")
+        raise ValueError("run.created is only valid at the beginning")
     else:
         assert_never(event)
     trace.last_at_ms = max(trace.last_at_ms, event.at_ms)

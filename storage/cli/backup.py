@@ -67,7 +67,7 @@ def backup_database(given: argparse.Namespace, source: Source) -> int:
     if done.keys is not None:
         print(f"{done.keys}: the keys of its encrypted runs; keep a copy of the master key, too, at another place")
     if off_record is not None:
-        print(f"warning: this backup is not on record as a look: {off_record}", file=sys.stderr)
+        print(f"warning: this backup is not in the access log: {off_record}", file=sys.stderr)
     return _print_findings(findings)
 
 

@@ -256,10 +256,10 @@ def test_one_click_tells_a_step_the_task(edit: Edit, finished_run: RunTrace) -> 
         editor.app.session_state[f"draft:{editor.run_id}:open"] = (step_id,)
         editor.app.run()
         editor.tell(step_id, "Do your part.")
-    assert editor.says("is not told the task")
+    assert editor.says("does not receive the task")
     editor.press(0, "tell")
     assert editor.draft.workflow.steps[0].instruction == "Do your part.\n\n{question}"
-    assert not editor.says("is not told the task")
+    assert not editor.says("does not receive the task")
 
 
 def test_a_plan_of_real_workers_can_be_exported_as_a_script(

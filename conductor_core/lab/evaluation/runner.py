@@ -106,7 +106,7 @@ def _calls(trace: RunTrace) -> int:
 def _fault(trace: RunTrace) -> str | None:
     if trace.answer is not None:
         return None
-    return f"{trace.error_code or trace.status}: {trace.error or 'there is no answer'}"
+    return f"{trace.error_code or trace.status}: {trace.error or 'no answer'}"
 
 
 # Failures of workers.

@@ -229,7 +229,7 @@ def _folded(runs: Sequence[RunSummary]) -> list[Entry]:
 
 def _nothing(*, more: bool) -> None:
     if more:
-        st.info("Nothing among the newest texts with these words; *Older* looks on.", icon=":material/manage_search:")
+        st.info("Nothing among the newest texts with these words; *Older* continues.", icon=":material/manage_search:")
     else:
         st.info("Nothing matches. Take a word or a filter out.", icon=":material/search_off:")
 

@@ -67,7 +67,7 @@ def test_what_is_sent_to_a_run_that_cannot_go_on_here_is_refused_with_the_reason
     trace = at_rest(store, run_id, said(store, run_id))
     assert (trace.status, waits_for(trace)) == ("waiting", ["the plan"])
     (refused,) = trace.refused
-    assert refused.reason == "the run cannot go on here: the pool is not here"
+    assert refused.reason == "the run cannot continue here: the pool is not here"
 
 
 @pytest.mark.parametrize(

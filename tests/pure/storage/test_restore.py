@@ -196,7 +196,7 @@ def _gone(backup: Path) -> None:
         (_newer, "newer version"),
         (_another, "damaged, or no backup"),
         (_edited, "edited run one event 3"),
-        (_gone, "there is no backup"),
+        (_gone, "no backup at"),
     ],
 )
 def test_what_is_no_sound_backup_changes_nothing(

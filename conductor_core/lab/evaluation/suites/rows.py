@@ -74,7 +74,7 @@ def competition_math(row: Row, number: int) -> Task:
     else:
         boxes = boxed(text(row, "solution"))
         if not boxes:
-            raise RowFault("solution", r"has no \boxed{} answer, and there is no field 'answer'")
+            raise RowFault("solution", r"has no \boxed{} answer, and the field 'answer' is missing")
         reference = boxes[-1][1].strip()
     level = row.get("level")
     return Task(

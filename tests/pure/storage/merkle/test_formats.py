@@ -148,7 +148,7 @@ def test_the_examples_of_the_specifications() -> None:
         open_note(shown, [key])
     with pytest.raises(Invalid, match="no key that is trusted"):
         open_note(shown.replace("sum.golang.org", "example.com/behind-the-sofa"), [key])
-    with pytest.raises(Invalid, match="the note is no checkpoint"):
+    with pytest.raises(Invalid, match="the note is not a checkpoint"):
         open_note(POEM, [key])
 
 
@@ -178,7 +178,7 @@ def test_what_the_form_of_notes_demands() -> None:
         with pytest.raises(Invalid):
             open_note(wrong, [key])
     for after in ("", "opaque\n"):
-        with pytest.raises(Invalid, match=r"^the note is no checkpoint: it has an empty line$"):
+        with pytest.raises(Invalid, match=r"^the note is not a checkpoint: it has an empty line$"):
             open_note(signed(f"log\n7\n{root}\n\n{after}"), [key])
 
 
