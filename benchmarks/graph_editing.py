@@ -1,7 +1,7 @@
 """Long tasks of editing in the graph in Chromium: 40 steps, by pointer and by key; beside the form's own edits.
 
 Counted are the browser's tasks over 50 ms while a person drags accesses and cards about without letting go, lets go
-(the page draws graph and editor anew), and makes such changes by key; and while the form's buttons move a step. The
+(the page redraws graph and editor), and makes such changes by key; and while the form's buttons move a step. The
 bar: no task over 200 ms while something is drawn or dragged.
 
 python -m benchmarks.graph_editing [--rounds 3]

@@ -10,7 +10,7 @@ Four ways, with the same weights, prompts and settings (those of ``tiny``, witho
 - ``trl``: TRL's trainer as it comes.
 
 Each has one iteration before those that are timed. Prints one JSON object: seconds an iteration (wall and of the
-processor, means), what the wall time goes to, and how many tokens were written. Completions are drawn anew by each way,
+processor, means), what the wall time goes to, and how many tokens were written. Each way draws its own completions,
 so that their lengths differ a little.
 """
 

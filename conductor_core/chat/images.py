@@ -1,6 +1,6 @@
 """Prepares an image that a person gives: checks it by its content, bounds it, and removes all but its pixels.
 
-What is kept is written anew from the pixels, so no metadata (place, camera, author) and no hidden data goes to a
+What is kept is encoded again from the pixels, so no metadata (place, camera, author) and no hidden data goes to a
 provider.
 """
 

@@ -52,7 +52,7 @@ def lines(event: ev.ApprovalEvent, trace: RunTrace, db: str | None = None) -> li
 
 
 def asked(approval: Approval) -> str:
-    """Says what an approval is asked for: what, whom, and at what cost at most."""
+    """Says what an approval is asked for: what, which worker, and at what cost at most."""
     to = f" to {one_line(approval.agent, 40)}" if approval.agent else ""
     cost = Cost(approval.most_usd, approval.most_usd or 0.0)
     most = "" if approval.of == "conductor" else f", at most {approval.most.total_tokens:,} tokens, {cost.in_line}"

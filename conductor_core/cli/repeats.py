@@ -49,7 +49,7 @@ class Many:
 
 
 def prepare(source: RunTrace, again: Again, by_hand: Overrides | None, settings: Settings, target: RerunTarget) -> Many:
-    """Works out what is run, with whom, and what that will take. ``source`` has the budgets of the runs.
+    """Works out what is run, by which workers, and what that will take. ``source`` has the budgets of the runs.
 
     Raises: BadInput.
     """

@@ -1,7 +1,7 @@
 """Gates and commands of a run: holds it back at its gates, and answers what reaches it from outside.
 
-A gate asks to whom a call would go, and what it could cost at most. A command is answered by whichever process carries
-the run out.
+A gate asks which worker a call would go to, and what it could cost at most. A command is answered by
+whichever process carries the run out.
 """
 
 import asyncio
@@ -167,7 +167,7 @@ class Approvals:
     def __init__(
         self, recorder: Recorder, rules: GateRules, inputs: StepInputs, interrupted: Sequence[RunTrace]
     ) -> None:
-        """``interrupted``: the runs that this one takes up. What was granted there for the same is granted here."""
+        """``interrupted``: the runs that this one resumes. What was granted there for the same is granted here."""
         self._recorder, self._rules, self._inputs = recorder, rules, inputs
         self._granted_before = [
             (run.run_id, approval) for run in interrupted for approval in run.approvals if approval.status == "granted"

@@ -49,7 +49,7 @@ class Opened:
         self._warming: dict[str, asyncio.Task[None]] = {}
 
     def pool(self, ref: str | PoolInfo, seed: int) -> Pool:
-        """Returns an open pool. Opens a changed pool file anew; runs on the old pool go on."""
+        """Returns an open pool. Opens a changed pool file again; runs on the old pool continue."""
         if isinstance(ref, PoolInfo):
             key: tuple[object, ...] = (ref.model_dump_json(), seed)
         else:
@@ -215,7 +215,7 @@ class EngineHost:
         return request.run_id
 
     def queue(self, request: RunRequest) -> str:
-        """Writes a run that some process will take up, and returns its id. Raises: as ``start``."""
+        """Writes a run that some process will resume, and returns its id. Raises: as ``start``."""
         with self._being_started():
             created = self._checked(request).created.model_copy(update={"queued": True})
             self._sink.append_and_wait(created)
@@ -242,7 +242,7 @@ class EngineHost:
             self._pass_on(sent)
 
     def _at_rest(self, run_id: str) -> tuple[CheckedRequest, list[SentCommand]]:
-        """Reads a run that is queued or waits, as it can be taken up, and the commands that it has not answered."""
+        """Reads a run that is queued or waits, as it can be resumed, and the commands that it has not answered."""
         if self._records is None:
             raise UnknownRun(f"run {run_id} cannot be read here")
         trace, created = self._records.read(run_id), self._records.created(run_id)
@@ -272,7 +272,7 @@ class EngineHost:
         return [] if self._records is None else self._records.commands(run_id, last_command)
 
     async def _carry_on(self, run_id: str) -> None:
-        """Takes up a run that waits, if something was sent to it. Ends without a word if another process does."""
+        """Resumes a run that waits, if something was sent to it. Ends without a word if another process does."""
         for attempt in range(_RESUME_ATTEMPTS):
             await asyncio.sleep(0.02 * attempt)
             try:

@@ -61,7 +61,7 @@ class Pool:
         return replace(self, workers=workers, excluded=left.excluded)
 
     def with_params(self, params: Mapping[str, Mapping[str, Any]], settings: Settings) -> "Pool":
-        """Opens the pool anew with more parameters for the named workers: ``{"coder": {"max_tokens": 1}}``.
+        """Opens the pool again with more parameters for the named workers: ``{"coder": {"max_tokens": 1}}``.
 
         A run on it records these parameters. Raises: BadInput for an unknown name.
         """

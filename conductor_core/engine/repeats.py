@@ -67,7 +67,7 @@ class Variant(Frozen):
 
 
 def variants(source: RunTrace, again: Again, agents: Sequence[str]) -> tuple[Variant, ...]:
-    """Returns the plans that are run. ``agents``: whom the re-run may call. Raises: BadInput."""
+    """Returns the plans that are run. ``agents``: the workers that the re-run may call. Raises: BadInput."""
     workflow = source.root.workflow
     if workflow is None:
         raise BadInput(f"run {source.run_id} has no workflow, so no step {again.step}")

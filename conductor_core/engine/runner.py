@@ -142,7 +142,7 @@ class CheckedRequest:
     Attributes:
         pool: without the workers that the request excludes.
         created: the first event, to be written before anything else happens.
-        trace: the run as it is recorded, if it was queued or waited, and is to be taken up; None: it is new.
+        trace: the run as it is recorded, if it was queued or waited, and is to be resumed; None: it is new.
         epoch_s: when its clock showed zero, or would have, had it not stood, by ``time.monotonic``.
         earlier: the runs whose answers stand in for identical steps.
         cap: what this run and others may spend together.

@@ -321,7 +321,7 @@ class StepCall:
         finished: Finished | None = None,
         loading: bool = False,
     ) -> None:
-        """Records a call that another follows, or after which an earlier one stands. ``agent``: whom it called."""
+        """Records a call that another follows, or after which an earlier one is kept. ``agent``: the worker called."""
         await self._recorder.emit(
             *self._deltas.drain(),
             ev.StepRetried(

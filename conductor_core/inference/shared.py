@@ -102,7 +102,7 @@ class SharedModel:
         loaded: the model; None until the first call, and after it has left memory.
         idle_s: seconds without a call after which it leaves memory; None: never.
         load_s: seconds that loading took.
-        packing: how it keeps its weights on a processor; None: as they are. Another choice loads it anew.
+        packing: how it keeps its weights on a processor; None: as they are. Another choice reloads it.
         kept: where it keeps what it has read of prompts; None: only in memory. It counts from the next loading.
     """
 

@@ -298,7 +298,7 @@ class NamesOfRun:
         if all(each in self._known for each in new) or len(self._known) >= _MOST_KNOWN:
             return
         self._known |= dict.fromkeys(new)
-        self._pattern = None  # compiled anew when a text needs it, and not for each of its names
+        self._pattern = None  # compiled again when a text needs it, and not for each of its names
 
 
 def _words(name: str) -> set[str]:

@@ -505,7 +505,7 @@ class ModelClient:
         """Connects to nothing yet.
 
         Args:
-            spec: whom to ask. who: for messages, as ``worker w``. key_hint: what to do about a key that is refused.
+            spec: the server to ask. who: for messages, as ``worker w``. key_hint: what to do about a key that is refused.
             size_hint: what to do about an answer that is too large.
             limit_s: seconds for a whole answer; None: those after which silence ends it.
             most_event_bytes: the largest event to hold in memory; None: a whole answer, with its characters escaped.

@@ -71,7 +71,7 @@ class Spent(RunEvent):
     traces_fault: str = ""
 
 
-# Approvals: evidence of what was asked, decided, by whom and when.
+# Approvals: evidence of what was asked and decided, who decided and when.
 
 ApprovalOf = Literal["plan", "step", "conductor"]
 """What an approval admits: a plan to be carried out, a step to be called, or the Conductor to be asked."""
@@ -85,7 +85,7 @@ class ApprovalRequested(RunEvent):
         path: the step; for ``plan`` and ``conductor`` the round, ``()`` for the first.
         rules: the gates that ask for it, as in ``run.created``.
         identity: digest of what would be carried out: of a step as in ``step.started``, else of the plan or the task.
-        agent, messages: to whom what would be sent; empty for a plan.
+        agent, messages: who would be sent what; empty for a plan.
         most: the highest number of tokens that it can use, by estimate. most_usd: its cost; None: unknown.
     """
 
@@ -144,7 +144,7 @@ class RunWaiting(RunEvent):
 
 
 class RunDenied(Spent, Caused):
-    """Ends a run whose approval was denied. ``error`` says by whom and why."""
+    """Ends a run whose approval was denied. ``error`` says who denied it and why."""
 
     kind: Literal["run.denied"] = "run.denied"
     error: str = ""
@@ -519,7 +519,7 @@ class StepReused(RunEvent):
         source_run_id, source_path: where it *ran* (not merely where it was reused last).
         source_imported: whether that run came as a file; False in older records.
         ending, refusal, tool_calls, answered_by, passed_on: as in ``StepCompleted``. The ending is always
-            ``completed``, unless an interrupted run is taken up.
+            ``completed``, unless an interrupted run is resumed.
         reasoning: what the model thought where it ran; empty in older records.
     """
 

@@ -237,7 +237,7 @@ def _first(error: ValidationError) -> str:
 
 
 def as_imported(events: Sequence[Event], shared: SharedRun, caller: Caller) -> list[Event]:
-    """Returns the events of a new run of this database, which says that it was imported, from where, and by whom.
+    """Returns the events of a new run of this database, which says that it was imported, from where, and who did so.
 
     It has an id of its own and no relatives: what the file says of other runs is not about runs of this database.
     """

@@ -71,7 +71,7 @@ RoundStatus = Literal["planning", "planned", "stopped", "rejected", "unfinished"
 
 ENDED_STATUSES: frozenset[str] = frozenset(get_args(RunStatus)) - {"queued", "running", "waiting"}
 AT_REST: frozenset[str] = frozenset({"queued", "waiting"})
-"""Statuses of runs that no process carries out, and that any process may take up."""
+"""Statuses of runs that no process carries out, and that any process may resume."""
 
 
 class Mutable(BaseModel):

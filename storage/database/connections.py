@@ -358,7 +358,7 @@ class Database:
             return bool(in_log == moved)
 
     def rewrite(self) -> bool:
-        """Writes the whole file anew, so that nothing stays of what was deleted, and empties the WAL.
+        """Rewrites the whole file, so that nothing stays of what was deleted, and empties the WAL.
 
         Returns whether the WAL is empty: a reader can be in the way. It takes seconds for a gigabyte. Call it inside
         ``writing``, outside of a transaction.

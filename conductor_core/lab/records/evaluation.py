@@ -256,7 +256,7 @@ def read_record(folder: Path, *, lenient: bool = False) -> EvaluationRecord:
 
     Args:
         lenient: whether to leave out and report broken outcomes. A broken summary is always left out and reported,
-            because an evaluation that goes on makes it anew.
+            because an evaluation that continues makes it again.
 
     Raises: BadInput, which names the file and what is wrong with it.
     """

@@ -35,7 +35,7 @@ class Started(Frozen):
         simulated: whether the workers that gave the reward are simulated.
         machine: processor or card, threads, version of torch: a curve belongs to the machine it was measured on.
         agents: names by ordinal, as the Conductor's completions number them.
-        planned: how many iterations each stage is to have, in order. It is written anew when the training continues.
+        planned: how many iterations each stage is to have, in order. It is rewritten when the training continues.
         started_from: model folder or hub id that it began with; empty for a cold start; None in older records.
     """
 

@@ -43,7 +43,7 @@ def choose_for(run_id: str) -> None:
 def real_workers_dialog(run_id: str, task: str) -> None:
     """Draws the dialog while it is open over that run.
 
-    Streamlit closes a dialog that a run of the script does not draw, and the end of the run draws the page anew.
+    Streamlit closes a dialog that a run of the script does not draw, and the end of the run redraws the page.
     """
     if st.session_state.get(CHOOSING) == run_id:
         _dialog(task)
