@@ -1,4 +1,4 @@
-"""What the answer of a run comes to, in view of all that its last step was asked: an echo of it is no answer."""
+"""What the answer of a run comes to, in view of all that its last step was asked: an echo of it is not an answer."""
 
 from conductor_core.analysis.conclusion import Conclusion, conclude
 from conductor_core.run.trace import RunTrace

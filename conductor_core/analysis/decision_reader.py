@@ -192,7 +192,7 @@ def decision_record(
         first, last: the sequences of the first and the last event in the log.
         damage: why the rest of the run cannot be read.
 
-    Raises: ValueError if ``events`` are no run.
+    Raises: ValueError if ``events`` are not a run.
     """
     trace = fold(events)
     flow = context_flow(trace)

@@ -154,7 +154,7 @@ def images_in(content: Content) -> tuple[ImagePart, ...]:
 
 
 def in_words(content: Content) -> str:
-    """Returns a content as text. Parts that are no text are described in brackets."""
+    """Returns a content as text. Parts that are not text are described in brackets."""
     return content if isinstance(content, str) else "\n\n".join(map(_in_words, content))
 
 
@@ -189,7 +189,7 @@ class Message(Frozen):
 
     @property
     def text(self) -> str:
-        """The content as text. Parts that are no text are described in brackets."""
+        """The content as text. Parts that are not text are described in brackets."""
         return in_words(self.content)
 
 

@@ -42,7 +42,7 @@ def read_settings(precision: PrecisionChoice | None = None) -> Settings:
 
 
 def given_text(text: str, what: str) -> str:
-    """Returns ``text`` from the command line. Refuses one that is empty, or has bytes that are no UTF-8."""
+    """Returns ``text`` from the command line. Refuses one that is empty, or has bytes that are not UTF-8."""
     try:
         text.encode()
     except UnicodeEncodeError:

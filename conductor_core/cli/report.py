@@ -173,7 +173,7 @@ def _override_lines(overrides: Overrides) -> Iterator[str]:
 
 
 def raw_event_line(event: "RawEvent") -> str:
-    """Returns an event as the database has it, damaged or not. Bytes that are no text are written as escapes."""
+    """Returns an event as the database has it, damaged or not. Bytes that are not text are written as escapes."""
     payload = plain(event.payload.decode("utf-8", "backslashreplace"))
     return f"event {event.sequence}, {one_line(event.kind, 80)}, {one_line(event.at_utc, 80)}: {payload}"
 

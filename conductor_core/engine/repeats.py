@@ -285,7 +285,7 @@ class Repeats(Frozen):
 
 
 def tally(source: RunTrace, traces: Sequence[RunTrace]) -> Repeats:
-    """Groups the answers of runs that ``repeat_requests`` asked for. Raises: ValueError if one is no such run."""
+    """Groups the answers of runs that ``repeat_requests`` asked for. Raises: ValueError if one is not such a run."""
     ordered = sorted(traces, key=_number)
     asked = again_of(ordered[0]) if ordered else None
     if asked is None:
@@ -305,7 +305,7 @@ def tally(source: RunTrace, traces: Sequence[RunTrace]) -> Repeats:
 
 
 def again_of(trace: RunTrace) -> tuple[int, Extent] | None:
-    """Returns which step a run was made to ask afresh, and how far; None: it is no such run."""
+    """Returns which step a run was made to ask afresh, and how far; None: it is not such a run."""
     step = trace.overrides.again
     if step is None:
         return None

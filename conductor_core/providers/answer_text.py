@@ -230,7 +230,7 @@ class _Body:
         return self._fenced or self._line.count("`") % 2 == 1
 
     def _ends_reasoning(self, follows: str) -> bool:
-        """Whether the closing tag after what was read is no part of the text: it ends its line or begins one."""
+        """Whether the closing tag after what was read is not part of the text: it ends its line or begins one."""
         alone = not self._line.strip() or not follows or follows.startswith("\n")
         return alone and not self._opened and not self._in_code
 

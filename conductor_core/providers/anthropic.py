@@ -75,7 +75,7 @@ def _blocks(turn: Message) -> str | list[dict[str, Any]]:
 
 
 def _block(part: Part) -> dict[str, Any]:
-    """Raises: ServerFault for a tool call whose arguments are no JSON object."""
+    """Raises: ServerFault for a tool call whose arguments are not a JSON object."""
     match part:
         case TextPart():
             return {"type": "text", "text": part.text}

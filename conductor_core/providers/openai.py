@@ -171,7 +171,7 @@ class ChatReader:
 
     @property
     def stopped(self) -> bool:
-        return False  # ``[DONE]`` is no event
+        return False  # ``[DONE]`` is not an event
 
     def feed(self, event: Mapping[str, Any]) -> list[TextDelta | ReasoningDelta]:
         if isinstance(model := event.get("model"), str) and model and model != self._model:

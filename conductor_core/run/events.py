@@ -272,7 +272,7 @@ class PlanStarted(RunEvent):
 
 
 class PlanDelta(RunEvent):
-    """Streamed text, collected. ``reasoning``: whether it is reasoning, which is no part of the completion."""
+    """Streamed text, collected. ``reasoning``: whether it is reasoning, which is not part of the completion."""
 
     kind: Literal["plan.delta"] = "plan.delta"
     round: Path = ()

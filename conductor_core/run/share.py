@@ -92,7 +92,7 @@ SharedParts = tuple[SharedRun, list[Event], list[LoadedImage]]
 def read_shared(text: str, name: str) -> list[SharedParts]:
     """Reads a page that hands over a run, or several that it compares. ``name`` is the file's, for errors.
 
-    Raises: BadInput if it is no such page, is damaged, is of a newer version, or holds anything but finished runs.
+    Raises: BadInput if it is not such a page, is damaged, is of a newer version, or holds anything but finished runs.
     """
     found: list[tuple[str, str]] = _ELEMENT.findall(text)
     if not 0 < len(dict(found)) == len(found) <= MOST_RUNS:

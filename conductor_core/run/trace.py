@@ -195,7 +195,7 @@ class RoundTrace(Mutable):
 
     Attributes:
         status: ``unfinished`` if the run ended before the Conductor had written the plan.
-        reasoning: of the Conductor; it is no part of ``raw``.
+        reasoning: of the Conductor; it is not part of ``raw``.
         considered: what else the Conductor could have chosen, in the plan as it wrote it, before any edit.
         usage, cost_usd, known_usd, at_list_price: of the Conductor in this round, including rejected attempts.
         call_started_ms: of the Conductor's last call, since the run began. first_token_ms: since then.

@@ -1,4 +1,4 @@
-"""Workers behind an HTTP interface. ``providers.client`` asks; this says which server, and turns faults into workers' errors."""
+"""Workers behind an HTTP interface. ``providers.client`` asks; this names the server and makes workers' errors."""
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing

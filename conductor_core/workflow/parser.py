@@ -471,7 +471,7 @@ _NAMES_STEPS = re.compile(r'"(?:steps|task)"\s*:')
 
 
 def read_json(text: str) -> Parsed | None:
-    """The workflow in JSON ``text``; None if the text is no JSON, or JSON of the three lists instead of steps.
+    """The workflow in JSON ``text``; None if the text is not JSON, or JSON of the three lists instead of steps.
 
     Broken JSON that names steps is read as JSON: the break is a fault, and what can be read is there for display.
     """

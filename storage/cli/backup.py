@@ -58,7 +58,7 @@ def backup_database(given: argparse.Namespace, source: Source) -> int:
     checked = None
     if has_evidence(done.path):
         checked = check_own_log(done.path, places, Privacy.of(settings).vault(database), Ticker())
-        if entries(done.path) >= published:  # what was published while the copy was made is no finding about it
+        if entries(done.path) >= published:  # what was published while the copy was made is not a finding about it
             others = tuple(each for each in checked.findings if each.kind != OLDER)
             checked = checked.model_copy(update={"findings": others})
     findings = () if checked is None else checked.findings

@@ -217,7 +217,7 @@ class Database:
             raise
 
     def _refuse_other_files(self) -> None:
-        """Refuses a file that is no database before anything is written beside it. Raises: OSError, sqlite3.Error."""
+        """Refuses a file that is not a database before writing beside it. Raises: OSError, sqlite3.Error."""
         if not self.path.exists():
             return
         if not self.path.is_file():

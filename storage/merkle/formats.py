@@ -165,7 +165,7 @@ def unpacked(text: object, size: int | None = None) -> bytes:
 
 
 def text_of(stored: object) -> str:
-    """Returns a stored value as text, whatever it is: bytes that are no UTF-8 are replaced."""
+    """Returns a stored value as text, whatever it is: bytes that are not UTF-8 are replaced."""
     return stored.decode(errors="replace") if isinstance(stored, bytes) else str(stored)
 
 

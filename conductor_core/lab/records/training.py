@@ -24,7 +24,7 @@ def _finite_or_none(value: object) -> object:
 
 
 Figure = Annotated[float | None, BeforeValidator(_finite_or_none)]
-"""An optional figure. Infinity and NaN become None: a loss that is no number must not end its training."""
+"""An optional figure. Infinity and NaN become None: a loss that is not a number must not end its training."""
 
 
 class Started(Frozen):
@@ -130,7 +130,7 @@ class Taught(Finite):
 
     Attributes:
         rounds, planned: shown so far, and in all. seconds: as in ``Iteration``.
-        loss: mean since the row before; None where that is no number.
+        loss: mean since the row before; None where that is not a number.
     """
 
     kind: Literal["taught"] = "taught"

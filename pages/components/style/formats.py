@@ -74,7 +74,7 @@ def inert(text: str) -> str:
 
 
 def is_text(name: str) -> bool:
-    """Tells whether a file's ``name`` is text. One that is no UTF-8 can be neither sent to a browser nor kept."""
+    """Tells whether a file's ``name`` is text. One that is not UTF-8 can be neither sent to a browser nor kept."""
     try:
         name.encode()
     except UnicodeEncodeError:

@@ -41,7 +41,7 @@ class Format:
 
 
 def text(row: Row, field: str) -> str:
-    """Returns the column's text. Raises: RowFault if it is no text or empty."""
+    """Returns the column's text. Raises: RowFault if it is not text or empty."""
     value = row.get(field)
     if not isinstance(value, str) or not value.strip():
         raise RowFault(field, f"must be a text, not {_kind(value)}")
