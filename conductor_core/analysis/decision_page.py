@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 MADE_BY = f"conductor-inspector {__version__}"
 _MOST_READERS = 12
-"""A grid with more steps does not fit on a sheet. What each step saw stands with the step, too."""
+"""A grid with more steps does not fit on a sheet. What each step saw is also shown with the step."""
 _CELLS = {
     "granted": "saw it",
     "passed_on": "in a past turn",

@@ -91,7 +91,7 @@ def _piece(output: SharedOutput) -> Piece:
 
 
 def _known_texts(trace: RunTrace) -> dict[str, str]:
-    """Returns the texts that stand elsewhere in the record, with what they are. A message that repeats one names it."""
+    """Returns the texts that are elsewhere in the record, with what they are. A message that repeats one names it."""
     found: dict[str, str] = {}
     for step in trace.walk():
         filled = ", with the task in place of {question}" if QUESTION in step.instruction else ""

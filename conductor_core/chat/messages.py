@@ -125,7 +125,7 @@ class ToolCallPart(Frozen):
 
 
 class ToolResultPart(Frozen):
-    """What the tool of the call ``call_id`` gave back. It stands in a user's message."""
+    """What the tool of the call ``call_id`` gave back. It is part of a user's message."""
 
     kind: Literal["tool_result"] = "tool_result"
     call_id: str

@@ -1,4 +1,4 @@
-"""Requests that stand on something else: the settings, or an earlier run."""
+"""Requests that build on something else: the settings, or an earlier run."""
 
 from collections.abc import Callable
 from typing import Protocol

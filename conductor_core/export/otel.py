@@ -371,7 +371,7 @@ def _present(attributes: Mapping[str, Value | None]) -> Attributes:
 
 
 def _input(messages: Iterable[Message]) -> str:
-    """Returns messages as the conventions' JSON schema has them. An image stands by its digest."""
+    """Returns messages as the conventions' JSON schema has them. An image is named by its digest."""
     return json.dumps(
         [{"role": each.role, "parts": [_part(part) for part in parts_of(each.content)]} for each in messages],
         ensure_ascii=False,

@@ -1,6 +1,6 @@
 """What the scripts for all frameworks share: the plan as Python literals, and the messages of each step.
 
-A script is a text with places that we fill in. All that people and models wrote stands in it as a Python literal that a
+A script is a text with places that we fill in. All that people and models wrote is in it as a Python literal that a
 person can read, so that it stays data whatever it says. ``check`` says which plans a script can carry out.
 """
 

@@ -234,7 +234,7 @@ def find_number(text: str) -> Quantity | str | None:
 
 
 def _of_mark(mark: str) -> Quantity | str | None:
-    # In "3 × 6 = 18" the answer stands behind the last equals sign.
+    # In "3 × 6 = 18" the answer is behind the last equals sign.
     mark = re.split(r"(?<![<>!=])=|≈|\\approx", mark)[-1]
     found = quantities(mark)
     if not found:

@@ -189,7 +189,7 @@ class ChatReader:
         return [chunk for choice in choices if choice.get("index", 0) in (0, None) for chunk in self._choice(choice)]
 
     def _read_usage(self, place: Any) -> bool:
-        """Reads the usage that stands in ``place``, if any. Returns whether there is one."""
+        """Reads the usage in ``place``, if any. Returns whether there is one."""
         usage = place.get("usage") if isinstance(place, dict) else None
         if not isinstance(usage, dict):
             return False
@@ -255,7 +255,7 @@ class ChatReader:
         if content is None:
             return []
         if isinstance(content, str):
-            if snapshot and self._said:  # what came so far stands; the snapshot may add its end
+            if snapshot and self._said:  # what came so far is kept; the snapshot may add its end
                 said = "".join(self._said)
                 content = content[len(said) :] if content.startswith(said) else ""
             joined = self._text.feed(content)

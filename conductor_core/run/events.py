@@ -137,7 +137,7 @@ class CommandRefused(RunEvent, Caused):
 
 
 class RunWaiting(RunEvent):
-    """Nothing of the run can go on until somebody decides. No process holds it, and its clock stands."""
+    """Nothing of the run can go on until somebody decides. No process holds it, and its clock is stopped."""
 
     kind: Literal["run.waiting"] = "run.waiting"
     waits_for: Literal["approval"] = "approval"
@@ -428,7 +428,7 @@ class StepRetried(RunEvent):
         partial: what had arrived. It is kept here and removed from the output.
         agent: the worker that was asked; None for the step's own.
         then: what follows: the same worker ``again``, the same with ``more_tokens``, or another one (``fallback``).
-            ``kept``: no call follows, and the answer of an earlier one stands.
+            ``kept``: no call follows, and the answer of an earlier one is kept.
         then_agent: the worker that is asked next; None for the step's own.
         then_max_tokens: its token limit, if that is not the pool's.
         refusal, tool_calls: as in ``StepCompleted``.
@@ -558,7 +558,7 @@ class RecursionEntered(RunEvent):
 
 
 class RecursionLeft(RunEvent):
-    """``answered``: the inner workflow gave it; ``stopped``: with three empty lists the previous response stands."""
+    """``answered``: the inner workflow gave it; ``stopped``: with three empty lists the previous response is kept."""
 
     kind: Literal["recursion.left"] = "recursion.left"
     path: Path

@@ -69,7 +69,7 @@ class SharedRun(Frozen):
 
 
 def inert_json(value: Any) -> str:
-    """Returns JSON that can stand in an element of HTML: it holds no character that could end it."""
+    """Returns JSON that can be put into an element of HTML: it holds no character that could end it."""
     text = value.model_dump_json() if isinstance(value, Frozen) else json.dumps(value, ensure_ascii=False)
     for character, written in _NOT_INERT.items():
         text = text.replace(character, written)
@@ -107,7 +107,7 @@ def read_shared(text: str, name: str) -> list[SharedParts]:
 
 
 def read_data(text: str, name: str) -> SharedParts:
-    """Reads the JSON of one run, as it stands in such a page. Raises: BadInput as ``read_shared`` does."""
+    """Reads the JSON of one run, as such a page has it. Raises: BadInput as ``read_shared`` does."""
     return _read(text, name, MOST_EVENTS_BYTES)[0]
 
 

@@ -852,7 +852,7 @@ def _count_broken_off(trace: RunTrace, event: ev.FinalEvent) -> None:
     parts = _parts_with_a_call(trace)
     calls = event.broken_off if isinstance(event, ev.Spent) else ()
     if not calls and len(parts) == 1:
-        # An older record says only what they come to, and one call alone makes up all of it.
+        # An older record says only their sum, and one call alone makes up all of it.
         [(path, only)] = parts.items()
         usd = trace.broken_off_usd if _has_price(trace, only) else None
         calls = (ev.BrokenOff(path=path, usage=trace.broken_off, cost_usd=usd),)

@@ -133,8 +133,8 @@ def test_texts_of_models_are_shown_letter_by_letter(visit: Visit, real_run: str)
 @pytest.mark.parametrize(
     ("query", "said"),
     [
-        ({"q": '""'}, "has no word"),
-        ({"q": "…"}, "no letter and no digit"),
+        ({"q": '""'}, "the search is empty"),
+        ({"q": "…"}, "no letter or digit"),
         ({"run": "nobody"}, "unknown run"),
     ],
 )

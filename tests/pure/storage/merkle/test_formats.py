@@ -116,7 +116,7 @@ def test_keys_and_signatures_are_those_of_signed_notes() -> None:
     raw = base64.b64decode(signature.split(" ")[2])
     assert raw[:4] == key.id
     assert key.signed(f"{text}\n".encode(), raw[4:])
-    with pytest.raises(Invalid, match="no checkpoint"):
+    with pytest.raises(Invalid, match="not a checkpoint"):
         open_note(SAID, [key])
     for wrong in ("PeterNeumann+c74f20a4", "Peter+c74f20a3"):
         with pytest.raises(Invalid):

@@ -103,7 +103,7 @@ def test_each_answer_by_the_index_says_what_it_leaves_out(
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["search", '""'], "the search has no word: type a word"),
+        (["search", '""'], "the search is empty: type a word"),
         (["search", "--in", "task"], "--in needs WORDS to search for"),
         (["search", "--run", "nobody"], "nobody"),
         (["search", "--before", "9999999999999999999"], "'9999999999999999999' is not a whole number from 1 to"),
