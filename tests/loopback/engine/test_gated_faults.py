@@ -40,7 +40,7 @@ def test_a_run_that_can_never_be_taken_up_is_left_alone(
     monkeypatch.setattr(host, "_resume", never)
     said(store, run_id)
     deadline_s = time.monotonic() + 20
-    while "cannot be taken up" not in caplog.text and time.monotonic() < deadline_s:
+    while "cannot be resumed" not in caplog.text and time.monotonic() < deadline_s:
         time.sleep(0.05)
     assert 1 < len(tried) < 50
     assert store.read(run_id).status == "waiting"

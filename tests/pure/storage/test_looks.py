@@ -229,7 +229,7 @@ def test_a_backup_of_an_older_database_upgrades_nothing_and_says_so(
 ) -> None:
     back_to(database, "0015")
     assert main(["backup", str(tmp_path / "copy"), "--db", str(database)]) == 0
-    assert "not on record" in capsys.readouterr().err
+    assert "not in the access log" in capsys.readouterr().err
     with closing(sqlite3.connect(database)) as connection:
         assert connection.execute("SELECT version_num FROM alembic_version").fetchone() == ("0015",)
 
@@ -352,7 +352,7 @@ def test_a_hold_and_its_release_are_on_record(database: Path, capsys: pytest.Cap
     assert main(["hold", "first", "second", "--db", str(database)]) == 0
     assert main(["hold", "first", "--release", "--db", str(database), "--json"]) == 0
     assert main(["hold", "fir", "--db", str(database)]) == 2
-    assert "hold takes whole ids" in capsys.readouterr().err
+    assert "hold needs whole ids" in capsys.readouterr().err
     with closing(open_store(f"sqlite:///{database}")) as store:
         holds = [
             (look.kind, look.run_id, look.caller.door) for look in kept(store) if look.kind in ("held", "released")
