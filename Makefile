@@ -129,7 +129,7 @@ demo: $(VENV)/.dev
 schema: $(VENV)/.dev
 	$(BIN)/python -m tests.newest_schema
 
-# Makes the three runs that come with the program anew. Run it after a change of the simulated workers.
+# Makes the three runs that come with the program again. Run it after a change of the simulated workers.
 recorded-runs: $(VENV)/.dev
 	$(BIN)/python -m tests.recorded_runs
 

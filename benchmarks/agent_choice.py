@@ -4,7 +4,7 @@
 
 Prints one JSON object: the share of plans that are valid, that have the corpus' number of steps, and of steps (in plans
 of equal length) that go to the same worker; beside what the most frequent worker and a random one would reach.
-Which description leads to which seat is a rule (``conductors.roles``), tested apart; here is what is made of seats.
+Which description leads to which role is a rule (``conductors.roles``), tested apart; this measures what is made of it.
 """
 
 import argparse

@@ -6,7 +6,7 @@ A healthy run is drawn: a template's plan, cast as the app casts it, for a quest
 is right. Then one thing is changed, drawn among all steps or all accesses: a step is asked with another seed, with
 which it goes wrong, or one output is granted or withheld that was not before. The rest goes on with the run's own seed.
 The change is a planted fault if the answer is wrong now and, by the exact chances (``rehearsal.exact``), the fault
-takes at least half of the right answers, with all below it asked anew. So the benchmark knows what decided the answer.
+takes at least half of the right answers, with all below it re-run. So the benchmark knows what decided the answer.
 
 Each faulty run is carried out by the engine and blamed as ``conductor blame`` does. Prints how often the planted fault
 ranks first and third or better, with the truth known and by agreement with the wrong answer, what ranks first by the

@@ -10,7 +10,7 @@ Four ways, with the same weights, prompts and settings (those of ``tiny``, witho
 - ``trl``: TRL's trainer as it comes.
 
 Each has one iteration before those that are timed. Prints one JSON object: seconds an iteration (wall and of the
-processor, means), what the wall time goes to, and how many tokens were written. Completions are drawn anew by each way,
+processor, means), what the wall time goes to, and how many tokens were written. Each way draws its own completions,
 so that their lengths differ a little.
 """
 
@@ -91,7 +91,7 @@ def measure(way: str, config: GrpoConfig, model_ref: str) -> dict[str, float]:
     """Trains for ``config.iterations`` in a folder that is thrown away."""
     model, tokenizer = load(model_ref)
     if not isinstance(model, Qwen2ForCausalLM):
-        raise BadInput(f"{model_ref} is no Qwen2 model")
+        raise BadInput(f"{model_ref} is not a Qwen2 model")
     config = config.model_copy(
         update={"rollout": "trl" if way.startswith("trl") else "fast", "constrained": way == "ours"}
     )

@@ -309,8 +309,8 @@ def report(outcomes: Sequence[Outcome], free: Sequence[Outcome], agents: Sequenc
         "## One plan of each",
         "",
         _lines(
-            'In a line of thought "model N" is a seat: 0 plans, 1 reasons, 2 computes, 3 codes, 4 knows facts, '
-            "5 checks, 6 writes, 7 is the Conductor. A rule gives the seats to the workers "
+            'In a line of thought "model N" is a role: 0 plans, 1 reasons, 2 computes, 3 codes, 4 knows facts, '
+            "5 checks, 6 writes, 7 is the Conductor. A rule assigns the roles to the workers "
             "([decision](decisions/0033-seats-for-small-conductors.md))."
         ),
         "",

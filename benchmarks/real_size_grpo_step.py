@@ -226,7 +226,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parsed(arguments)
     if not options.cpu and not torch.cuda.is_available():
         print(
-            "error: there is no GPU here, and without one this measures nothing; to see the path work, try it small: "
+            "error: no GPU found, and without one this measures nothing; to see it work, try it small: "
             "--cpu --layers 2 --hidden 64 --vocabulary 16384 --prompts 1 --group 4 --completion-tokens 8",
             file=sys.stderr,
         )

@@ -80,7 +80,7 @@ class Chances:
 def known(task: Task) -> RehearsalTask:
     found = recognise(task.question)
     if found is None:
-        raise ValueError(f"{task.task_id} is no question of the rehearsal world")
+        raise ValueError(f"{task.task_id} is not a question of the rehearsal world")
     return found
 
 

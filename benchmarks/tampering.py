@@ -6,7 +6,7 @@ Twelve classes of changes, each by three attackers. All can write the database, 
 
 naive     changes rows
 rehash    also makes every leaf, record and count fit again, and takes away the checkpoints that would not
-key       also holds the signing key, and signs all checkpoints anew
+key       also holds the signing key, and signs all checkpoints again
 
 Each trial copies a database of runs whose events were all published, changes it, and verifies it. A trial passes if the
 change is found and its class is right; for the first six classes its run and sequence, too, and for looks the entry of
@@ -295,7 +295,7 @@ def rebuild(connection: sqlite3.Connection, key: SigningKey | None) -> None:
     ends = {each["run"] for each in records if each["kind"] == "run.sealed"} - gone
     sizes = [size for (size,) in connection.execute("SELECT size FROM checkpoints ORDER BY size")]
     old_notes = dict(connection.execute("SELECT size, note FROM checkpoints"))
-    # The deleted run left leaves that nobody can make anew: they stay.
+    # The deleted run left leaves that nobody can make again: they stay.
     begin = 1 + max((at for at, run, text in _own(connection) if text is None and run == "run-deleted"), default=0)
     begin += sum(1 for at, run, text in _own(connection) if at >= begin and text is not None and run == "run-deleted")
     leaves = connection.execute("SELECT position, run_id, hash, record FROM leaves WHERE position < ?", (begin,))
@@ -340,7 +340,7 @@ def _sign(
     old_notes: dict[int, str],
     key: SigningKey | None,
 ) -> None:
-    """Signs the checkpoints anew; without the key keeps those that still fit."""
+    """Signs the checkpoints again; without the key keeps those that still fit."""
     tree = Tree()
     for size in [*(each for each in sizes if each < len(leaves)), len(leaves)]:
         for _, _, leaf, _ in leaves[tree.size : size]:

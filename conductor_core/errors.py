@@ -7,7 +7,7 @@
     │   ├── ConductorsInvalid   a conductors file; carries every fault with its place
     │   ├── UnknownConductor    no such name, folder, hub id or server
     │   ├── UnknownRun          no run of that id in this database
-    │   │   └── RunGone             it was deleted or erased, and the record says by whom
+    │   │   └── RunGone             it was deleted or erased, and the record says who did
     │   └── RunHasEnded         a command to a run that is over
     ├── NotHeard                no process answers a command to a run
     ├── ConductorError          the model that writes workflows

@@ -220,7 +220,7 @@ class Settings(BaseSettings):
         for name in names:
             if not _HOST_NAME.fullmatch(name):
                 raise ValueError(
-                    f"{name!r} is no host name; give names alone, as in `inspector.example, inspector.lan`"
+                    f"{name!r} is not a host name; give names alone, as in `inspector.example, inspector.lan`"
                 )
         return tuple(names)
 
@@ -232,7 +232,7 @@ class Settings(BaseSettings):
             return None
         parts = urlsplit(given)
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ValueError(f"{given!r} is no address; give one as http://127.0.0.1:6006/v1/traces")
+            raise ValueError(f"{given!r} is not an address; give one like http://127.0.0.1:6006/v1/traces")
         if parts.username is not None or parts.password is not None:
             raise ValueError("an address must not hold a user or password; use OTEL_EXPORTER_OTLP_HEADERS")
         return given if parts.path not in ("", "/") else parts._replace(path="/v1/traces").geturl()

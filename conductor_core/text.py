@@ -33,14 +33,14 @@ REASONING_TAGS = {
     "<|channel>": "<channel|>",  # Gemma 4
     "<|channel>thought": "<channel|>",
 }
-"""What stands around reasoning in a text. Models write those in angle brackets in any case."""
+"""What encloses reasoning in a text. Models write those in angle brackets in any case."""
 HARMONY_FINAL = r"<\|channel\|>final[^<]{0,40}(?:<\|constrain\|>[^<]{0,20})?<\|message\|>"
 """A pattern of where the answer begins in harmony, the format of gpt-oss, whose reasoning may be several messages.
 
 Source: https://cookbook.openai.com/articles/openai-harmony
 """
 BARE_FINAL = "assistantfinal"
-"""What is left of it where a server drops special tokens: the reasoning stands between this and ``analysis``."""
+"""What is left of it where a server drops special tokens: the reasoning is between this and ``analysis``."""
 
 
 def without_escapes(text: str) -> str:

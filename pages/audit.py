@@ -24,7 +24,7 @@ FOLLOWED_S = 1.0
 QUESTIONS = (
     ("edited", "✎ Who changed a plan or an output, and what?", {"edited": ANY}),
     ("received", "⇢ Which provider received a text?", {"view": LEDGER}),
-    ("approved", "‖ What was approved or denied, and by whom?", {"approval": ANY}),
+    ("approved", "‖ Who approved or denied what?", {"approval": ANY}),
     ("failed", "✕ What failed, how often, in which tasks?", {"view": FAILURES}),
     ("spent", "$ What was spent, by which agent and person?", {"view": COST}),
     ("real", "● Which runs asked real workers?", {"workers": "real"}),

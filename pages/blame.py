@@ -22,8 +22,8 @@ EVERY_S = 1.0  # between two looks while replays run
 ERROR = "blame-error"
 _ONLY: dict[str, Only | None] = {"Steps and access": None, "Steps": "steps", "Access": "access"}
 LEGEND = (
-    "● decides · ▼ steadies · ? inconclusive · – no effect. The wider a line or a frame, the more often the answer "
-    "flips: a frame if its step is asked anew, a line if that access is cut, a dashed line if it is granted."
+    "● decides · ▼ stabilises · ? inconclusive · – no effect. The wider a line or a frame, the more often the answer "
+    "flips: a frame if its step is re-run, a line if that access is cut, a dashed line if it is granted."
 )
 
 

@@ -165,7 +165,7 @@ def _batch_head(batch_id: str) -> None:
         back = go_to_batch
         st.button("All runs", key="all-runs", icon=":material/arrow_back:", on_click=back, args=(None,))
         known = [f"**▤ {inert(batch_name(Row(batch), batch))}** · {inert(counts(batch))}" for batch in found]
-        st.markdown(known[0] if known else f"There is no batch {inert(batch_id)}.")
+        st.markdown(known[0] if known else f"Unknown batch {inert(batch_id)}.")
 
 
 def _tree(run_id: str) -> None:
@@ -252,7 +252,7 @@ def _empty(filtered: bool) -> None:
             st.markdown(f"**All runs were deleted.** Open “{deleted}” below to see which, when and from where.")
             st.page_link(places.RUN, label="Start a new one", icon=":material/play_circle:")
         else:
-            st.markdown("**No runs yet.** Every run is kept here, with all that its steps were told and answered.")
+            st.markdown("**No runs yet.** Every run is kept here, with all that its steps received and answered.")
             st.page_link(places.RUN, label="Start one", icon=":material/play_circle:")
 
 

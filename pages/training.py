@@ -75,7 +75,7 @@ def _how_on(record: TrainingRecord, folder: RecordFolder) -> str:
     """Says what to do about a training that stopped. Without a lock, a silent process may still be at it."""
     if record.started is None:
         return "It cannot be resumed: its first row is missing."
-    on = "goes on from its last checkpoint when the same command is given with `--resume`"
+    on = "continues from its last checkpoint with the same command and `--resume`"
     # The command that goes on reads the record strictly.
     on += ", once each line that cannot be read is removed." if record.broken else "."
     if in_use(folder.folder) is None:

@@ -35,7 +35,7 @@ def show() -> None:
     if any(spec.simulated for spec in specs):
         st.html(
             '<span class="pill simulated">simulated</span> <span class="muted">These workers know the answers of a '
-            "rehearsal world and stand for no vendor's model. Nothing leaves this machine and nothing is paid.</span>"
+            "rehearsal world and represent no vendor's model. Nothing leaves this machine and nothing is paid.</span>"
         )
     if ask_all:
         _check_all(pool, specs)
@@ -124,7 +124,7 @@ def _state(pool: str, spec: WorkerSpec) -> None:
     if health is not None:
         conductors.say_health(health, health.detail)
     else:
-        st.markdown(":material/check_circle: always there" if spec.simulated else conductors.NOT_CHECKED)
+        st.markdown(":material/check_circle: always available" if spec.simulated else conductors.NOT_CHECKED)
     conductors.say_key(key_state(spec, typed_keys.mine()))
 
 

@@ -1,4 +1,4 @@
-"""``python -m storage``: copies, searches, exports and erases runs, says who looked, and checks the record."""
+"""``python -m storage``: copies, searches, exports and erases runs, shows the access log, and checks the record."""
 
 import argparse
 import signal

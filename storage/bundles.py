@@ -116,7 +116,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     parser.add_argument("run_ids", nargs="*", metavar="RUN_ID", help="Ids of runs, or their beginnings.")
     parser.add_argument("--out", required=True, metavar="FILE.zip", help="The new file; nothing is overwritten.")
     parser.add_argument("--all", action="store_true", help="All runs.")
-    parser.add_argument("--search", metavar="TEXT", help="Only runs whose task holds TEXT.")
+    parser.add_argument("--search", metavar="TEXT", help="Only runs with TEXT in the task.")
     parser.add_argument("--status", metavar="STATUS", help="Only runs of this status, such as completed.")
     parser.add_argument("--batch", metavar="ID", help="Only runs of this batch.")
     parser.add_argument("--since", metavar="DAY", help="Only runs of this day (UTC, as 2026-11-24) and later.")
@@ -142,11 +142,11 @@ def run(given: argparse.Namespace, source: Source) -> int:
 def export_bundle(database: Path, chosen: Chosen, target: Path, settings: Settings, caller: Caller) -> Exported:
     """Writes a bundle into a new file, which ``caller`` asked for. Raises: BadInput; StoreError."""
     if not database.is_file():
-        raise BadInput(f"there is no database {database}")
+        raise BadInput(f"no database at {database}")
     if target.exists() or target.is_symlink():
         raise BadInput(f"{target} is there already: an export overwrites nothing, name another file")
     if not target.parent.is_dir():
-        raise BadInput(f"{target.parent} is no folder")
+        raise BadInput(f"{target.parent} is not a folder")
     store = store_of(database, settings)
     try:
         run_ids = list(_chosen(store, chosen))
@@ -314,7 +314,7 @@ def _day(given: str | None) -> date | None:
     try:
         return None if given is None else date.fromisoformat(given)
     except ValueError as error:
-        raise BadInput(f"{given!r} is no day: give it as 2026-11-24") from error
+        raise BadInput(f"{given!r} is not a date (2026-11-24)") from error
 
 
 class _Ticker:

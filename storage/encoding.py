@@ -48,7 +48,7 @@ def _without_surrogates(value: Any) -> Any:
     return value
 
 
-# As bytes, and never NULL: text that is no UTF-8 any more, or is missing, is damage to report, not a failure to read.
+# As bytes, and never NULL: text that is not UTF-8 any more, or is missing, is damage to report, not a failure to read.
 _EVENTS = (
     "SELECT sequence, CAST(ifnull(kind, '') AS BLOB), CAST(ifnull(at_utc, '') AS BLOB), "
     "CAST(ifnull(payload, '') AS BLOB) FROM events WHERE run_id = ? AND sequence > ? ORDER BY sequence LIMIT ?"

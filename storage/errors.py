@@ -49,7 +49,7 @@ def read_only(path: Path) -> StoreReadOnly:
 
 
 def full(path: Path) -> StoreFull:
-    return StoreFull(f"no space left for the database {path}: free some space on its disk, then go on")
+    return StoreFull(f"no space left for the database {path}: free some space on its disk, then continue")
 
 
 def gone(path: Path) -> StoreGone:
@@ -69,8 +69,8 @@ def orphaned(path: Path, owners: Path) -> OwnerGone:
 
 def damaged(path: Path, detail: str) -> StoreDamaged:
     return StoreDamaged(
-        f"the database {path} is damaged or is no database ({detail}): "
-        "restore a copy, or move the file away to begin anew"
+        f"the database {path} is damaged or not a SQLite database ({detail}): "
+        "restore a copy, or move the file away to start afresh"
     )
 
 

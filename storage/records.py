@@ -45,7 +45,7 @@ class RunSummary(Frozen):
     Attributes:
         status: ``damaged``, ``too_new`` or ``key_away`` if the run cannot be read to its end. ``damage`` then says what
             is wrong, where, and what to do; the other fields hold what can still be read. ``erased`` if its text was
-            destroyed; ``damage`` then says by whom and when.
+            destroyed; ``damage`` then says who did so and when.
         created_at_utc: None if it cannot be read. purpose: as in ``RunCreated``.
         sequence: of its ``run.created``. Give the last run's to ``Store.runs(before=...)`` for the next page.
         agents: of its steps, each once, in order of appearance.
@@ -116,7 +116,7 @@ class BatchSummary(Frozen):
         created_at_utc: None if it cannot be read.
         name: of the file of tasks. size: how many tasks it held.
         statuses: how many of its tasks have each status, that of a task's latest run. Tasks without a run are left out.
-        runs: how many runs it has: more than tasks if some were taken up.
+        runs: how many runs it has: more than tasks if some were resumed.
         cost_usd: of all its runs; None if some price is unknown. known_usd: of what has a price.
         cost_estimated: whether a part of the cost is estimated; False where ``cost_usd`` is None.
     """

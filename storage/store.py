@@ -48,7 +48,7 @@ class Store(Removing):
         path: the database file. vault: the keys of its encrypted runs.
         log: where the engine's events go.
         search: full-text search over all runs, and what an auditor asks of them.
-        access_log: keeps who looked at what.
+        access_log: logs who viewed what.
     """
 
     def __init__(self, database: Database, redaction: RecordRedaction, places: Places | None = None) -> None:
@@ -321,7 +321,7 @@ class Store(Removing):
                 # A queued run has no owner: it waits for one.
                 unfinished = [(run_id, owner) for run_id, owner in queries.read_unfinished(connection) if owner]
         except StoreDamaged as error:
-            log.warning("runs that were interrupted cannot be told: %s", error)
+            log.warning("interrupted runs cannot be determined: %s", error)
             return []
         if self.refusal is not None:
             self._stopped |= {run_id for run_id, owner in unfinished if left(self._database.owners_folder, owner)}

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 
 LONGEST_TEXT = 100_000
-"""Characters that are read, from the end: what a model concludes stands last."""
+"""Characters that are read, from the end: what a model concludes comes last."""
 
 _MOST_MARKS = 50
 """Statements of an answer that are looked at, from the end: no text makes a grader work for minutes."""

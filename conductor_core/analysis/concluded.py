@@ -1,4 +1,4 @@
-"""What the answer of a run comes to, in view of all that its last step was asked: an echo of it is no answer."""
+"""The conclusion of a run's answer, in view of all that its last step was asked: an echo of it is not an answer."""
 
 from conductor_core.analysis.conclusion import Conclusion, conclude
 from conductor_core.run.trace import RunTrace
@@ -12,5 +12,5 @@ def asked(trace: RunTrace) -> str:
 
 
 def concluded(trace: RunTrace) -> Conclusion | None:
-    """Returns what a run's answer comes to; None: it has none."""
+    """Returns the conclusion of a run's answer; None: it has no answer."""
     return None if trace.answer is None else conclude(trace.answer, asked(trace))

@@ -1,4 +1,4 @@
-"""Finds what a model's text comes to, in a line: the value that it marks, what its code defines, or how it begins.
+"""Finds the conclusion of a model's text, in a line: the value that it marks, what its code defines, or how it begins.
 
 It works by rule, for any model's text and without another model; ``marked`` says what counts as a mark. It rewords
 nothing: the conclusion is in the text, but for its markup. ``defined_name`` finds the function, class or type that a
@@ -102,9 +102,9 @@ def _parameters(rest: str) -> str:
 
 
 LONGEST_CONCLUSION = 300
-"""Characters. A longer one is cut: all of it stands in the text."""
+"""Characters. A longer one is cut: the text has all of it."""
 _READ_FROM_START, _READ_FROM_END = 20_000, 40_000
-"""Characters that are looked at: what a text says first, and what it comes to at its end."""
+"""Characters that are looked at: what a text says first, and what it concludes at its end."""
 _LONGEST_REFUSAL = 1500
 """Characters: a longer text that begins with what it cannot do goes on to what it can."""
 _ONE_FORMULA = re.compile(
@@ -121,7 +121,7 @@ Kind = Literal["value", "code", "text", "declined", "empty"]
 
 @dataclass(frozen=True)
 class Conclusion:
-    """What a text comes to.
+    """The conclusion of a text.
 
     Attributes:
         kind: ``value``: what the text itself marks as its answer, or all of a short text; ``code``: the name of what
@@ -137,12 +137,12 @@ class Conclusion:
 
     @property
     def headline(self) -> str:
-        """What may stand large: a marked value, or what code defines; else ""."""
+        """What may be shown large: a marked value, or what code defines; else ""."""
         return self.text if self.kind in ("value", "code") else ""
 
 
 def conclude(text: str, task: str = "") -> Conclusion:
-    """Returns what ``text`` comes to. ``task`` tells echoes from answers, and the function asked for from helpers."""
+    """Returns the conclusion of ``text``. ``task`` tells echoes from answers, and the asked function from helpers."""
     body = _both_ends(text)
     if not body:
         return Conclusion("empty", "")
@@ -276,7 +276,7 @@ def answer_key(text: str, task: str = "") -> tuple[Kind, str]:
 
 
 def key_of(text: str, found: Conclusion) -> tuple[Kind, str]:
-    """Returns the ``answer_key`` of ``text``, which comes to ``found``."""
+    """Returns the ``answer_key`` of ``text``, whose conclusion is ``found``."""
     if found.kind == "code":
         blocks = [block.code.strip() for block in fenced_blocks(text) if block.code.strip()]
         return "code", "\n".join(blocks) or text.strip()

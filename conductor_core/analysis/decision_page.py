@@ -20,6 +20,7 @@ from conductor_core.analysis import decision_record
 from conductor_core.analysis.decision_record import DecisionRecord, StepPart
 from conductor_core.analysis.text_diff import Shown, compare_texts, shortened
 from conductor_core.chat.messages import data_url_of
+from conductor_core.formats import seconds
 from conductor_core.text import plain
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 MADE_BY = f"conductor-inspector {__version__}"
 _MOST_READERS = 12
-"""A grid with more steps does not fit on a sheet. What each step saw stands with the step, too."""
+"""A grid with more steps does not fit on a sheet. What each step saw is also shown with the step."""
 _CELLS = {
     "granted": "saw it",
     "passed_on": "in a past turn",
@@ -142,11 +143,7 @@ def _at(moment: datetime) -> str:
 
 
 def _took(duration_ms: float | None) -> str:
-    if duration_ms is None:
-        return "not ended"
-    if duration_ms < 59_950:
-        return f"{duration_ms / 1000:.1f} s"
-    return f"{duration_ms // 60_000:.0f} min {duration_ms % 60_000 / 1000:02.0f} s"
+    return "not ended" if duration_ms is None else seconds(duration_ms)
 
 
 def _shown(text: str, most: int) -> str:

@@ -91,7 +91,7 @@ def _piece(output: SharedOutput) -> Piece:
 
 
 def _known_texts(trace: RunTrace) -> dict[str, str]:
-    """Returns the texts that stand elsewhere in the record, with what they are. A message that repeats one names it."""
+    """Returns the texts that are elsewhere in the record, with what they are. A message that repeats one names it."""
     found: dict[str, str] = {}
     for step in trace.walk():
         filled = ", with the task filled in" if QUESTION in step.instruction else ""
@@ -192,7 +192,7 @@ def decision_record(
         first, last: the sequences of the first and the last event in the log.
         damage: why the rest of the run cannot be read.
 
-    Raises: ValueError if ``events`` are no run.
+    Raises: ValueError if ``events`` are not a run.
     """
     trace = fold(events)
     flow = context_flow(trace)
@@ -273,7 +273,7 @@ def _notes(trace: RunTrace, damage: str | None) -> Iterator[tuple[NoteKind, str]
             "A replay: blame changed one thing to see if the answer changes. Nobody chose this plan.",
         )
     elif any(round_.before_edit is not None for round_ in trace.root.rounds()):
-        yield "edited", "A person changed the plan. What it was before stands below."
+        yield "edited", "A person changed the plan. The earlier plan is below."
 
 
 def _settings(trace: RunTrace) -> Iterator[tuple[str, str]]:
@@ -293,7 +293,7 @@ def _settings(trace: RunTrace) -> Iterator[tuple[str, str]]:
     yield "Seed", str(trace.seed)
     yield "Incomplete answers", trace.on_incomplete.replace("_", " ")
     if trace.give_question:
-        yield "Task", "every step is told it"
+        yield "Task", "every step receives it"
     for sentence in trace.overrides.sentences:
         yield "Done otherwise", sentence
 

@@ -370,7 +370,7 @@ def after(attempt: PlanAttempt, agent: str) -> str:
         case "fallback":
             return f"{attempt.then_agent or agent} was asked instead"
         case _:
-            return "what came before stands"
+            return "the earlier answer is kept"
 
 
 def ended(step: StepTrace) -> str:

@@ -77,7 +77,7 @@ def run_document(trace: RunTrace, *, whole: bool = False, fault: RunUnreadable |
 
 
 def conclusion_document(trace: RunTrace) -> Document | None:
-    """Returns what the answer of a run comes to, as on its page; None without an answer."""
+    """Returns the conclusion of a run's answer, as on its page; None without an answer."""
     found = concluded(trace)
     return None if found is None else {"kind": found.kind, "text": found.text}
 

@@ -40,7 +40,7 @@ class Pairs:
     def scaled(self, count: float) -> "Pairs":
         """Returns ``count`` pairs in the same proportions. Raises: BadInput if there is no pair."""
         if not self.count:
-            raise BadInput("there is no pair to scale")
+            raise BadInput("no pairs to scale")
         by = count / self.count
         return Pairs(self.both * by, self.first * by, self.second * by, self.neither * by)
 
@@ -66,7 +66,7 @@ class Difference:
 def wilson(happened: float, count: float) -> Proportion:
     """Returns a proportion with its interval after Wilson (1927). Raises: BadInput for none, or more than all."""
     if not 0 <= happened <= count or not count:
-        raise BadInput(f"{happened:g} of {count:g} is no proportion")
+        raise BadInput(f"{happened:g} of {count:g} is not a proportion")
     rate = happened / count
     centre = (rate + _Z**2 / (2 * count)) / (1 + _Z**2 / count)
     half = _Z / (1 + _Z**2 / count) * sqrt(rate * (1 - rate) / count + _Z**2 / (4 * count**2))

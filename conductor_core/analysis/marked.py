@@ -124,7 +124,7 @@ _OPTION = re.compile(r"[(\[]?[A-Ha-h][).:\]]")
 
 
 Mark = tuple[int, str]
-"""Where in a text a mark stands, and what it marks."""
+"""Where in a text a mark is, and what it marks."""
 
 
 def said_itself(text: str) -> str:
@@ -263,7 +263,7 @@ def _labels(prose: str) -> Mark | None:
 
 
 def _labelled(prose: str, end: int) -> str:
-    """Returns what a label marks: the rest of its line, else a line below it that stands alone."""
+    """Returns what a label marks: the rest of its line, else a line of its own below it."""
     rest, _, below = prose[end : end + 2 * _LONGEST_LINE].partition("\n")
     if rest.strip(" *_"):
         return rest

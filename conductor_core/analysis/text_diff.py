@@ -45,7 +45,7 @@ class TextDifference(NamedTuple):
 
     Attributes:
         by: the unit of the comparison: ``word``; ``line`` if some lines were too long to be compared by word;
-            ``whole`` if some part had too many lines as well, and stands as replaced.
+            ``whole`` if some part had too many lines as well, and is shown as replaced.
     """
 
     pieces: tuple[Piece, ...]

@@ -43,8 +43,8 @@ class Change(Frozen):
     """What an experiment changes.
 
     Attributes:
-        kind: ``fresh``: the step answers anew. ``cut``, ``granted``: its access to an earlier output is changed.
-        step: the step that answers anew or reads. source: the step whose output is cut or granted.
+        kind: ``fresh``: the step is re-run. ``cut``, ``granted``: its access to an earlier output is changed.
+        step: the step that is re-run or reads. source: the step whose output is cut or granted.
     """
 
     kind: Kind
@@ -62,7 +62,7 @@ class Arm(Frozen):
 
     Attributes:
         edit: the access that is cut or granted; None: the plan is as it was.
-        fresh: the steps that are asked anew, ascending; none: nothing is, and the answer is the recorded one.
+        fresh: the steps that are re-run, ascending; none: nothing is, and the answer is the recorded one.
     """
 
     edit: Change | None = None
@@ -129,7 +129,7 @@ class Experiments:
         source: the run. plan: its workflow. last: the step whose answer is the run's.
         experiments: one for each step and each access that can reach the answer, in the order of the plan.
         out_of_reach: steps whose output cannot reach the answer, so that nothing about them is measured.
-        unsound: steps without a whole answer, and those below. Every replay asks them anew.
+        unsound: steps without a whole answer, and those below. Every replay re-runs them.
     """
 
     def __init__(self, source: RunTrace, only: Only | None = None) -> None:
@@ -292,7 +292,7 @@ def _plan_of(source: RunTrace) -> Workflow:
     for index, step in enumerate(plan.steps):
         if step.agent == CONDUCTOR_AGENT:
             raise BadInput(
-                f"{what}step {index} asks the Conductor itself. What it would plan anew is not known before, so no "
+                f"{what}step {index} asks the Conductor itself. Its new plan is not known in advance, so no "
                 "estimate could name the calls"
             )
     if source.gates:
@@ -318,7 +318,7 @@ class Flips(Frozen):
     """How often the answer flipped in the replays of an arm that have a partner.
 
     Attributes:
-        certain: the arm asks nothing anew, so its answer is the recorded one and cannot flip.
+        certain: the arm re-runs nothing, so its answer is the recorded one and cannot flip.
         low, high: the ends of the 95 % interval after Wilson, from 0 to 1.
     """
 

@@ -21,7 +21,7 @@ from conductor_core.workflow.model import Workflow
 
 FINDINGS: dict[Finding, tuple[str, str]] = {
     "decides": ("●", "decides"),
-    "steadies": ("▼", "steadies"),
+    "steadies": ("▼", "stabilises"),
     "no effect": ("–", "no effect"),
     "inconclusive": ("?", "inconclusive"),
     "not measured": ("…", "not measured"),
@@ -30,9 +30,9 @@ FINDINGS: dict[Finding, tuple[str, str]] = {
 
 
 def change_words(change: Change, plan: Workflow) -> str:
-    """Names a change: ``step 1 (solver) asked anew``, ``step 2 sees step 0``, ``step 2 does not see step 0``."""
+    """Names a change: ``step 1 (solver) re-run``, ``step 2 sees step 0``, ``step 2 does not see step 0``."""
     if change.source is None:
-        return f"step {change.step} ({plan.steps[change.step].agent}) asked anew"
+        return f"step {change.step} ({plan.steps[change.step].agent}) re-run"
     sees = "does not see" if change.kind == "cut" else "sees"
     return f"step {change.step} {sees} step {change.source}"
 
@@ -45,7 +45,7 @@ def sentence(effect: Effect, plan: Workflow, *, seeds_sent: bool) -> str:
     change = effect.change
     if change.source is None:
         was = f"Step {change.step} ({plan.steps[change.step].agent}) answered as recorded."
-        changed, kept = "Asked anew", "with its recorded answer kept"
+        changed, kept = "When it is re-run", "with its recorded answer kept"
     elif change.kind == "cut":
         was = f"Step {change.step} saw step {change.source}."
         changed, kept = "Without that", "with it"
@@ -76,7 +76,7 @@ def finding_words(effect: Effect) -> str:
     more = "no number of them that can be paid" if effect.needed is None else f"about {effect.needed} pairs"
     found = f"{points(effect.effect)}, {signed(effect.low)} to {signed(effect.high)}"
     bar = f"; beyond {100 * MARGIN:.0f} points it would count" if effect.low > 0 or effect.high < 0 else ""
-    return f"Inconclusive ({found}{bar}): {more} would settle it if they go on like these {effect.pairs}."
+    return f"Inconclusive ({found}{bar}): {more} would settle it if they continue like these {effect.pairs}."
 
 
 def why_first(ranking: Sequence[Effect], plan: Workflow) -> str:
@@ -98,7 +98,7 @@ def why_first(ranking: Sequence[Effect], plan: Workflow) -> str:
     alike = [change_words(effect.change, plan) for effect in accesses if effect.effect >= strongest.low]
     steps = [effect for effect in others if effect.change.source is None]
     said += " No step decides half as strongly." if steps else " No step decides alone."
-    return f"{said} It cannot be told apart from: {', '.join(alike)}; its reader comes first." if alike else said
+    return f"{said} It cannot be distinguished from: {', '.join(alike)}; its reader comes first." if alike else said
 
 
 def estimate_words(estimate: Estimate) -> str:
@@ -109,14 +109,14 @@ def estimate_words(estimate: Estimate) -> str:
 
 
 def notes(experiments: Experiments) -> tuple[str, ...]:
-    """Says what is not measured, and what is asked anew besides, in a sentence each."""
+    """Says what is not measured, and what is re-run besides, in a sentence each."""
     found = []
     if experiments.out_of_reach:
         of = "them" if len(experiments.out_of_reach) > 1 else "it"
         found.append(f"{_steps(experiments.out_of_reach)} cannot reach the answer: nothing of {of} is measured.")
     if experiments.unsound:
         found.append(
-            f"{_steps(experiments.unsound)}: no whole answer, or below one without. Every replay asks anew here."
+            f"{_steps(experiments.unsound)}: no whole answer, or below one without. Every replay re-runs them."
         )
     return tuple(found)
 

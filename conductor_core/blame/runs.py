@@ -290,7 +290,7 @@ class CarryingOut:
         if self.cap is None or self._room is None or (self.cap.reached is None and self._room.refused is None):
             return None
         spent = f"{Cost(self.cap.usd, self.cap.usd)} of {Cost(self.cap.max_usd, self.cap.max_usd or 0.0)}"
-        return f"The budget is used: {spent} are spent, and no further replay fits. With more, the blame goes on."
+        return f"The budget is used: {spent} are spent, and no further replay fits. Raise it to continue."
 
     def run(self) -> None:
         """Returns when all replays ended, the budget is used, or after ``stop``. Raises: BadInput, StoreError."""

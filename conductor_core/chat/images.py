@@ -1,6 +1,6 @@
 """Prepares an image that a person gives: checks it by its content, bounds it, and removes all but its pixels.
 
-What is kept is written anew from the pixels, so no metadata (place, camera, author) and no hidden data goes to a
+What is kept is encoded again from the pixels, so no metadata (place, camera, author) and no hidden data goes to a
 provider.
 """
 
@@ -32,11 +32,11 @@ def read_image(path: Path) -> LoadedImage:
     name = f"image {one_line(str(path), limit=120)}"
     try:
         if path.exists() and not path.is_file() and not path.is_dir():
-            raise BadInput(f"{name}: it is no file")
+            raise BadInput(f"{name}: not a regular file")
         with path.open("rb") as file:
             raw = file.read(MOST_FILE_BYTES + 1)
     except FileNotFoundError:
-        raise BadInput(f"{name}: there is no such file") from None
+        raise BadInput(f"{name}: no such file") from None
     except IsADirectoryError:
         raise BadInput(f"{name}: it is a folder") from None
     except (OSError, ValueError) as error:
@@ -105,7 +105,7 @@ def _decoded(raw: bytes, name: str) -> tuple[Image.Image, str]:
                 upright.thumbnail((MOST_SIDE, MOST_SIDE), Image.Resampling.LANCZOS)
                 return _plain(upright), kind
     except UnidentifiedImageError:
-        raise BadInput(f"{name}: it is no PNG, JPEG, WebP or GIF image, whatever its name ends in") from None
+        raise BadInput(f"{name}: not a PNG, JPEG, WebP or GIF image, whatever its name ends in") from None
     except Image.DecompressionBombError:
         raise BadInput(f"{name}: it has more than {MOST_PIXELS // 1_000_000} megapixels") from None
     except BadInput:

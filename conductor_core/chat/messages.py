@@ -125,7 +125,7 @@ class ToolCallPart(Frozen):
 
 
 class ToolResultPart(Frozen):
-    """What the tool of the call ``call_id`` gave back. It stands in a user's message."""
+    """What the tool of the call ``call_id`` gave back. It is part of a user's message."""
 
     kind: Literal["tool_result"] = "tool_result"
     call_id: str
@@ -154,7 +154,7 @@ def images_in(content: Content) -> tuple[ImagePart, ...]:
 
 
 def in_words(content: Content) -> str:
-    """Returns a content as text. Parts that are no text are described in brackets."""
+    """Returns a content as text. Parts that are not text are described in brackets."""
     return content if isinstance(content, str) else "\n\n".join(map(_in_words, content))
 
 
@@ -189,7 +189,7 @@ class Message(Frozen):
 
     @property
     def text(self) -> str:
-        """The content as text. Parts that are no text are described in brackets."""
+        """The content as text. Parts that are not text are described in brackets."""
         return in_words(self.content)
 
 

@@ -38,7 +38,7 @@ class ResponseExtras:
         )
 
     def refuse(self, piece: Any) -> None:
-        """Takes a piece of a refusal. Ignores what is no text."""
+        """Takes a piece of a refusal. Ignores what is not text."""
         self._append(self._refusal, piece)
 
     def think(self, piece: Any) -> None:

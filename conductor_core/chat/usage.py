@@ -32,7 +32,7 @@ def read_count(value: Any) -> int | None:
 class ReportedUsage:
     """Reconciles what a server reports of one call, which may come several times and contradict itself.
 
-    Of each figure the largest stands: counts grow while an answer is written, and some servers end with zeros.
+    Of each figure the largest is taken: counts grow while an answer is written, and some servers end with zeros.
     """
 
     def __init__(self) -> None:

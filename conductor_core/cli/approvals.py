@@ -13,6 +13,7 @@ from conductor_core.cli.output import print_json, print_notes, print_outcome
 from conductor_core.cli.text import one_line
 from conductor_core.cli.wiring import opened_engine, opened_store
 from conductor_core.errors import BadInput, EventOutOfOrder, RunHasEnded
+from conductor_core.formats import run_word
 from conductor_core.run.actor import local_caller
 from conductor_core.run.commands import Approve, Deny, Edit, note_for_record
 from conductor_core.run.trace import RunTrace
@@ -55,7 +56,7 @@ def approve(
     as_json: options.AsJson = False,
     quiet: options.Quiet = False,
 ) -> int:
-    """Let RUN_ID go on, as it is or with an edited workflow.
+    """Let RUN_ID continue, as it is or with an edited workflow.
 
     Shows it until it ends or waits again. If no other process goes on with the run, this one does.
     """
@@ -117,9 +118,9 @@ def _that_waits(store: Store, run_id: str) -> tuple[RunTrace, int]:
     """
     trace, sequence = store.trace(store.resolve(run_id))
     if trace.ended:
-        raise RunHasEnded(f"run {trace.run_id} has ended already: {trace.status}")
+        raise RunHasEnded(f"run {trace.run_id} has already ended: {run_word(trace.status)}")
     if not trace.asked_for:
-        raise BadInput(f"nothing of run {trace.run_id} waits for an approval: it is {trace.status}")
+        raise BadInput(f"run {trace.run_id} does not wait for an approval: {run_word(trace.status)}")
     return trace, sequence
 
 

@@ -15,7 +15,7 @@ from conductor_core.cli.main import stopping
 from conductor_core.cli.output import print_json
 from conductor_core.cli.progress import BatchProgress
 from conductor_core.cli.task_file import read_task_file
-from conductor_core.cli.text import duration, one_line
+from conductor_core.cli.text import one_line
 from conductor_core.cli.wiring import opened_engine, opened_store
 from conductor_core.engine.batch import BatchSpent, BatchTask, Room, request_of, spent_at_most
 from conductor_core.engine.budgets import CostCap
@@ -23,6 +23,7 @@ from conductor_core.engine.host import EngineHost
 from conductor_core.engine.pools import pool_info
 from conductor_core.engine.request import asks_conductor
 from conductor_core.errors import BadInput, StoreError
+from conductor_core.formats import run_word, seconds
 from conductor_core.run.actor import local_caller
 from conductor_core.run.costs import Cost, cost_so_far, in_list, is_estimated
 from conductor_core.run.request import RunRequest, new_run_id
@@ -64,7 +65,7 @@ class BatchOptions:
 def batch_file(tasks: Path | None, *, alone: bool) -> Path:
     """Returns ``tasks``. Raises: BadInput if there is none, or if other work was given beside it."""
     if tasks is None:
-        raise BadInput("--resume needs --tasks: `rerun RUN_ID` takes up a single run")
+        raise BadInput("--resume needs --tasks: `rerun RUN_ID` resumes a single run")
     if not alone:
         raise BadInput("give --tasks, or a TASK or --workflow, not both: a row may bring its own workflow")
     return tasks
@@ -158,7 +159,7 @@ def _of_resumed(last: BatchSummary) -> str:
 def _of_new(last: BatchSummary | None, name: str, *, resume: bool) -> str:
     """Returns what a person should know when a new batch begins; empty: nothing."""
     if last is None:
-        return f"there is no batch of {name} to resume: it begins" if resume else ""
+        return f"no batch of {name} to resume: a new one begins" if resume else ""
     left = last.size - last.statuses.get("completed", 0)
     if not left:
         return ""
@@ -171,7 +172,7 @@ def _must_fit(run: RunSummary, task: BatchTask | None, batch_id: str, given: Bat
     if run.status in ("queued", "running"):
         raise BadInput(f"batch {batch_id} is still going on: wait for its end, or stop it")
     if task is None:
-        raise BadInput(_unfit(batch_id, row, "it is not in the file any more"))
+        raise BadInput(_unfit(batch_id, row, "it is no longer in the file"))
     if task.task != run.task:
         raise BadInput(_unfit(batch_id, row, "its task is another now"))
     if run.pool != pool:
@@ -331,7 +332,7 @@ class _Batch:
         completed = statuses.count("completed")
         parts = [f"{len(self._done) + completed} completed"]
         parts[0] += f" ({len(self._done)} of them before)" if self._done else ""
-        parts += [f"{statuses.count(each)} {each}" for each in dict.fromkeys(statuses) if each != "completed"]
+        parts += [f"{statuses.count(each)} {run_word(each)}" for each in dict.fromkeys(statuses) if each != "completed"]
         not_begun = len(self._tasks) - len(self._done) - len(self._ended)
         parts += [f"{not_begun} not begun"] if not_begun else []
         now = sum(map(cost_so_far, self._ended.values()), Cost())
@@ -344,7 +345,7 @@ class _Batch:
         simulated = " · simulated" if any(trace.simulated for trace in self._ended.values()) else ""
         name = one_line(self._given.file.name, 80)
         head = f"batch {self._earlier.batch_id} · {name} · {len(self._tasks)} tasks: {', '.join(parts)}"
-        lines = [f"{head} · {duration(self._progress.elapsed_ms)} · {cost}{simulated}"]
+        lines = [f"{head} · {seconds(self._progress.elapsed_ms)} · {cost}{simulated}"]
         failed = [(id_, trace) for id_, trace in self._ended.items() if trace.error is not None]
         lines += [f"  {one_line(id_, 60)}: {one_line(trace.error or '', 300)}" for id_, trace in failed[:_MOST_REASONS]]
         if len(failed) > _MOST_REASONS:

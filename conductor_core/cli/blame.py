@@ -52,7 +52,7 @@ def blame_command(
         ),
     ] = None,
     only: Annotated[
-        Only | None, typer.Option("--only", help="Only steps asked anew, or only accesses cut and granted.")
+        Only | None, typer.Option("--only", help="Only steps re-run, or only accesses cut and granted.")
     ] = None,
     max_usd: Annotated[
         float | None,
@@ -80,7 +80,7 @@ def blame_command(
 ) -> int:
     """Measure which step, and which access granted or withheld, decided the answer of RUN_ID.
 
-    Each step is asked anew, each access cut or granted, and all below runs again, N times; everything else is reused.
+    Each step is re-run, each access cut or granted, and all below runs again, N times; everything else is reused.
     The same is replayed without the change. Replays are runs: `runs --replays` and History list them. Stopped, the same
     command goes on with what is left.
     """
@@ -128,7 +128,7 @@ def _carry_out(
         work = CarryingOut(blame, host, local_caller("cli"), max_usd=max_usd, concurrency=concurrency, notify=notify)
         stopped_by = asyncio.run(_until_stopped(work))
     if stopped_by:
-        return stopped_by[0], "It was stopped: the same command goes on with what is left."
+        return stopped_by[0], "Stopped; run the same command to continue."
     if blame.left:
         failed = f"{work.failed} replays failed" if work.failed else "not all replays were run"
         return 1, work.why_not_all or f"{failed}: the same command tries again."

@@ -32,9 +32,10 @@ from conductor_core.analysis.text_diff import TextDifference, compare_texts, sho
 from conductor_core.cli import inputs, options
 from conductor_core.cli.export import Redact, html_of_comparison
 from conductor_core.cli.output import print_json, print_not_on_record, print_notes, print_written, write_file
-from conductor_core.cli.text import duration, one_line
+from conductor_core.cli.text import one_line
 from conductor_core.cli.wiring import opened_store
 from conductor_core.errors import BadInput
+from conductor_core.formats import run_word, seconds
 from conductor_core.run.actor import local_caller
 from conductor_core.run.costs import cost_so_far
 from conductor_core.run.trace import RunTrace
@@ -130,13 +131,13 @@ def _pair_lines(compared: RunsCompared) -> Iterator[str]:
 def _run_line(trace: RunTrace, compared: RunsCompared) -> str:
     other = compared.b if trace is compared.a else compared.a
     parent = " · re-run of the other" if trace.parent_run_id == other.run_id else ""
-    spent = f"{trace.usage.total_tokens} tokens · {cost_so_far(trace).in_line} · {duration(trace.duration_ms)}"
-    return f"{trace.run_id} · {trace.status}{parent} · {spent} · {one_line(trace.task, 80)}"
+    spent = f"{trace.usage.total_tokens} tokens · {cost_so_far(trace).in_line} · {seconds(trace.duration_ms)}"
+    return f"{trace.run_id} · {run_word(trace.status)}{parent} · {spent} · {one_line(trace.task, 80)}"
 
 
 def _conclusion(trace: RunTrace) -> str:
     said = concluded(trace)
-    return f"none ({trace.status})" if said is None else one_line(said.text or "empty", 300)
+    return f"none ({run_word(trace.status)})" if said is None else one_line(said.text or "empty", 300)
 
 
 def _step_lines(rounds: RoundsCompared, names: Names, indent: str = "  ") -> Iterator[str]:
@@ -181,13 +182,13 @@ def _table_lines(traces: Sequence[RunTrace]) -> list[str]:
             (
                 letter(place),
                 trace.run_id,
-                trace.status,
+                run_word(trace.status),
                 str(len(trace.steps)),
                 "" if compared is None else count(len(plan_sentences(compared)), "change"),
                 "" if compared is None else "none" if first is None else f"step {label(first.shown.path)}",
                 str(trace.usage.total_tokens),
                 str(cost_so_far(trace)),
-                duration(trace.duration_ms),
+                seconds(trace.duration_ms),
                 one_line(_conclusion(trace), 60),
             )
         )

@@ -5,6 +5,7 @@ from typing import Any
 
 from conductor_core.cli.text import one_line
 from conductor_core.engine.estimates import Variant, WhatIf, what_if
+from conductor_core.formats import run_word, step_word
 from conductor_core.run.context_flow import (
     Cell,
     Part,
@@ -45,7 +46,7 @@ def document(trace: RunTrace) -> dict[str, Any]:
 def lines(trace: RunTrace) -> Iterator[str]:
     """Yields what ``show --context`` prints."""
     flow = context_flow(trace)
-    yield f"run {flow.run_id} · {flow.status}{' · simulated' if flow.simulated else ''}"
+    yield f"run {flow.run_id} · {run_word(flow.status)}{' · simulated' if flow.simulated else ''}"
     if not flow.rounds:
         yield "This run has no plan, so no step saw anything."
         return
@@ -77,7 +78,7 @@ def _cell(cell: Cell) -> str:
 
 def _prompt(step: StepContext) -> Iterator[str]:
     counted = "" if step.counted_tokens is None else f", {step.counted_tokens:,} by the provider's count"
-    head = f"  step {label(step.path)} · {one_line(step.agent, 40)} · {step.status}"
+    head = f"  step {label(step.path)} · {one_line(step.agent, 40)} · {step_word(step.status)}"
     if not step.parts:
         yield f"{head} · nothing was sent"
         return

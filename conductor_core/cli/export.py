@@ -232,7 +232,7 @@ def _of_file(file: Path, form: str, pool: str | None, settings: Settings) -> str
 def _of_plan(plan: Plan, form: str) -> str | bytes:
     chosen = FORMS[form].plan
     if chosen is None:
-        raise BadInput(f"--as {form} shows a run: a workflow file has no record")
+        raise BadInput(f"--as {form} shows a run, and a workflow file has no record")
     return chosen.write(plan)
 
 

@@ -1,7 +1,8 @@
 """Tells a person about a call that brought no whole answer, and what was done about it."""
 
 from conductor_core.chat.messages import IN_WORDS, Ending
-from conductor_core.cli.text import duration, one_line
+from conductor_core.cli.text import one_line
+from conductor_core.formats import seconds
 from conductor_core.run import events as ev
 from conductor_core.run.trace import Attempt, PlanAttempt, RunTrace, StepTrace
 
@@ -20,7 +21,7 @@ def plan_retried(attempt: PlanAttempt | ev.PlanRetried) -> str:
     """Says how a call of a Conductor failed before it was made again."""
     if attempt.loading:
         return f"the server is loading its model, asked again until it answers: {one_line(attempt.error, 400)}"
-    return f"the call failed: {one_line(attempt.error, 400)}; again in {duration(attempt.wait_ms)}"
+    return f"the call failed: {one_line(attempt.error, 400)}; again in {seconds(attempt.wait_ms)}"
 
 
 def _then(step: StepTrace, attempt: Attempt | ev.StepRetried) -> str:
@@ -30,9 +31,9 @@ def _then(step: StepTrace, attempt: Attempt | ev.StepRetried) -> str:
         case "fallback":
             return f"{one_line(attempt.then_agent or step.agent, 40)} is asked instead"
         case "kept":
-            return "what came before stands"
+            return "the earlier answer is kept"
         case "again":
-            return f"again in {duration(attempt.wait_ms)}"
+            return f"again in {seconds(attempt.wait_ms)}"
 
 
 def ended(step: StepTrace) -> str:

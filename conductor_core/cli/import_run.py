@@ -54,7 +54,7 @@ def _text(file: Path) -> str:
     name = one_line(str(file), 120)
     try:
         if file.exists() and not file.is_file():
-            raise BadInput(f"{name} is no file")
+            raise BadInput(f"{name} is not a regular file")
         with file.open("rb") as opened:
             raw = opened.read(MOST_FILE_BYTES + 1)
     except (OSError, ValueError) as error:
@@ -65,4 +65,4 @@ def _text(file: Path) -> str:
     try:
         return raw.decode()
     except UnicodeDecodeError as error:
-        raise BadInput(f"file {name} is no shared run: it is not UTF-8") from error
+        raise BadInput(f"file {name} is not a shared run: it is not UTF-8") from error

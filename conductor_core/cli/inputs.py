@@ -42,7 +42,7 @@ def read_settings(precision: PrecisionChoice | None = None) -> Settings:
 
 
 def given_text(text: str, what: str) -> str:
-    """Returns ``text`` from the command line. Refuses one that is empty, or has bytes that are no UTF-8."""
+    """Returns ``text`` from the command line. Refuses one that is empty, or has bytes that are not UTF-8."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -81,7 +81,7 @@ def database_url(given: str | None) -> str | None:
         raise BadInput("--db is empty: give a file's path or sqlite:///FOLDER/FILE.sqlite3")
     path = expand_path(given)
     if path.parts[:1] and path.parts[0].startswith("~"):
-        raise BadInput(f"--db {shown!r}: there is no such user; if a file of that name is meant, write ./{shown}")
+        raise BadInput(f"--db {shown!r}: unknown user; for a file of that name, write ./{shown}")
     if path.name == given and not path.suffix and not is_there(path):
         raise BadInput(f"{shown!r} is not a database URL; if a file of that name is meant, write ./{shown}")
     return sqlite_url(path.absolute())
@@ -99,7 +99,7 @@ def read_file(path: Path, what: str) -> str:
         with path.open("rb") as file:
             raw = file.read(_MOST_BYTES + 1)
     except FileNotFoundError:
-        raise BadInput(f"{name}: there is no such file") from None
+        raise BadInput(f"{name}: no such file") from None
     except IsADirectoryError:
         raise BadInput(f"{name}: it is a folder") from None
     except (OSError, ValueError) as error:
@@ -133,7 +133,7 @@ def read_conversation(path: Path | None, task: str | None) -> tuple[tuple[Messag
     if task is not None:
         return turns, task
     if not turns or turns[-1].role != "user":
-        raise BadInput(f"{name}: its last turn is no user's, so give the TASK, too")
+        raise BadInput(f"{name}: the last turn is not from the user; pass TASK as well")
     return turns[:-1], turns[-1].text
 
 
@@ -167,7 +167,7 @@ def check(
     give_question: bool = False,
     images: ImagesGiven | None = None,
 ) -> Checked:
-    """Validates a workflow. ``give_question``: every step is told the task anyway, so none lacks it."""
+    """Validates a workflow. ``give_question``: every step receives the task anyway, so none lacks it."""
     task = (subject.task or "") if isinstance(subject, Parsed) else ""
     return validate(
         subject,

@@ -13,8 +13,9 @@ from conductor_core.chat.progress import Progress, time_left
 from conductor_core.cli import failed_calls
 from conductor_core.cli.inputs import named_again
 from conductor_core.cli.main import stopping
-from conductor_core.cli.text import duration, labels, one_line
+from conductor_core.cli.text import labels, one_line
 from conductor_core.errors import InspectorError, StoreError, advice
+from conductor_core.formats import run_word, seconds, step_word
 from conductor_core.privacy.detectors import in_words
 from conductor_core.run import events as ev
 from conductor_core.run.actor import Caller, local_caller
@@ -51,7 +52,7 @@ def lines(event: ev.ApprovalEvent, trace: RunTrace, db: str | None = None) -> li
 
 
 def asked(approval: Approval) -> str:
-    """Says what an approval is asked for: what, whom, and at what cost at most."""
+    """Says what an approval is asked for: what, which worker, and at what cost at most."""
     to = f" to {one_line(approval.agent, 40)}" if approval.agent else ""
     cost = Cost(approval.most_usd, approval.most_usd or 0.0)
     most = "" if approval.of == "conductor" else f", at most {approval.most.total_tokens:,} tokens, {cost.in_line}"
@@ -182,7 +183,7 @@ class ProgressView:
         elif isinstance(event, ev.RunCreated):
             self._say(_created(event))
         elif isinstance(event, ev.RunTaken):
-            self._say("taken up")
+            self._say("resumed")
         elif isinstance(event, ev.TextRedacted):
             taken_out = in_words({each.what: each.count for each in event.taken_out})
             self._say(f"hidden before it was stored, in {event.of}: {taken_out}")
@@ -226,7 +227,7 @@ class ProgressView:
             case ev.PlanCompleted():
                 took = f" ({event.source})"
                 if event.source == "conductor":
-                    took = f" in {duration(event.duration_ms)} · {_plan_spent(event)}"
+                    took = f" in {seconds(event.duration_ms)} · {_plan_spent(event)}"
                 self._say(f"plan{of_step} · {event.topology}{took}")
                 self._say_each(f"  repaired: {one_line(repair, 400)}" for repair in event.repairs)
                 self._say_each(workflow_lines(event.workflow))
@@ -285,7 +286,7 @@ def summary(trace: RunTrace) -> str:
         why = f" by {one_line(trace.ended_by.in_words, 80)}"
     elif trace.status in INCOMPLETE:
         why = f": {failed_calls.why_no_answer(trace)}"
-    return f"run {trace.run_id} · {trace.status}{why} · {duration(trace.duration_ms)} · {spent}{simulated}"
+    return f"run {trace.run_id} · {run_word(trace.status)}{why} · {seconds(trace.duration_ms)} · {spent}{simulated}"
 
 
 def _notes(departures: Iterable[Departure]) -> Iterator[str]:
@@ -334,11 +335,10 @@ def _step_line(event: ev.StepEvent, trace: RunTrace) -> str | None:
             cut = f" · incomplete ({event.finish_reason})" if event.incomplete and event.ending == "completed" else ""
             spent = spent_on(trace, step)
             whole = step.round is not None
-            took, tokens = duration(event.duration_ms), (spent if whole else event).usage.output_tokens
+            took, tokens = seconds(event.duration_ms), (spent if whole else event).usage.output_tokens
             cost = (spent.cost if whole else replace(cost_of_call(event), at_most=spent.cost_at_most)).in_line
             how = f" · {ended}" if (ended := failed_calls.ended(step)) else ""
-            word = "done" if step.ending == "completed" else step.ending
-            return f"{head} {word} in {took} · {tokens} tokens out · {cost}{cut}{how}"
+            return f"{head} {step_word(step.ending)} in {took} · {tokens} tokens out · {cost}{cut}{how}"
         case ev.StepFailed():
             return f"{head} failed: {one_line(event.error, 1000)}"
         case ev.StepSkipped():

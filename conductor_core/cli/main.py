@@ -53,7 +53,7 @@ COMMANDS = {
     ),
     "runs": ("show:runs", "List runs, newest first."),
     "waiting": ("approvals:waiting", "List the runs that wait for an approval: for what, by which gate, since when."),
-    "approve": ("approvals:approve", "Let RUN_ID go on, as it is or with an edited workflow."),
+    "approve": ("approvals:approve", "Let RUN_ID continue, as it is or with an edited workflow."),
     "deny": ("approvals:deny", "End RUN_ID as denied. Finished steps are kept."),
     "cancel": ("cancel:cancel_command", "Cancel RUN_ID, whichever process carries it out. Finished steps are kept."),
     "models": (

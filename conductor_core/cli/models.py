@@ -231,7 +231,7 @@ def pull(
             code = 0
     if code:
         here = size(last[0])
-        print(f"stopped: {here} of {size(last[1])} are here; the same command goes on", file=sys.stderr)
+        print(f"stopped: {here} of {size(last[1])} are here; run the same command to continue", file=sys.stderr)
         return code
     if as_json:
         took_ms = round(1000 * (time.monotonic() - began_s))

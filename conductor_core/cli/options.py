@@ -156,7 +156,7 @@ Images = Annotated[
     typer.Option(
         "--image",
         metavar="FILE",
-        help="A PNG, JPEG, WebP or GIF image that comes with TASK. The steps that are told the task see it. May be "
+        help="A PNG, JPEG, WebP or GIF image that comes with TASK. The steps that receive the task see it. May be "
         "repeated.",
     ),
 ]

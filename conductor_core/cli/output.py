@@ -50,9 +50,9 @@ def print_notes(store: "Store", runs: "Sequence[RunSummary]" = ()) -> None:
 
 
 def print_not_on_record(store: "Store") -> None:
-    """Waits until the looks of this command are on record, and says why if they are not. The command goes on."""
+    """Waits until the views by this command are logged, and says why if they are not. The command goes on."""
     if store.refusal is None and (why := store.access_log.settle()) is not None:
-        print(one_line(f"warning: this is not on record as a look: {why}", 2000), file=sys.stderr)
+        print(one_line(f"warning: this view is not in the access log: {why}", 2000), file=sys.stderr)
 
 
 def print_outcome(trace: RunTrace, view: "ProgressView", *, as_json: bool) -> None:

@@ -21,6 +21,7 @@ from conductor_core.engine import resampling
 from conductor_core.engine.estimates import usual_answer_tokens
 from conductor_core.engine.resampling import PlanChoice, plans_requested
 from conductor_core.errors import BadInput
+from conductor_core.formats import run_word
 from conductor_core.run.request import USUAL_TEMPERATURE, RunRequest, new_run_id
 from conductor_core.run.trace import RunTrace
 from conductor_core.settings import Settings
@@ -167,7 +168,7 @@ def plan(
             traces.append(trace)
             code = max(code, this_code)
             if len(texts) > 1 and not quiet:
-                shown = trace.root.topology or f"{trace.status}: {one_line(trace.error or '')}"
+                shown = trace.root.topology or f"{run_word(trace.status)}: {one_line(trace.error or '')}"
                 print(f"{number} of {len(texts)} · {len(trace.steps)} steps · {shown}", file=sys.stderr, flush=True)
             if this_code > 1:
                 break

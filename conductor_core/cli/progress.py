@@ -25,7 +25,8 @@ from rich.progress import (
 from rich.table import Column
 
 from conductor_core.analysis.concluded import concluded
-from conductor_core.cli.text import duration, one_line
+from conductor_core.cli.text import one_line
+from conductor_core.formats import run_word, seconds
 from conductor_core.lab.records.evaluation import Outcome
 from conductor_core.run.costs import Cost, cost_so_far, in_list, is_estimated
 from conductor_core.run.trace import RunTrace
@@ -109,7 +110,7 @@ class EvaluationProgress:
         made = self._done - self._before - 1
         if made <= 0:
             return "unknown time"
-        return duration(1000 * (time.monotonic() - self._started_s) / made * (self._total - self._done))
+        return seconds(1000 * (time.monotonic() - self._started_s) / made * (self._total - self._done))
 
     def _scores(self) -> str:
         """Names the first orchestrator, then the best so far, with their scores in percent."""
@@ -215,7 +216,7 @@ class BatchProgress:
         if not (left := self._total - self._before - self._ended.total()):
             return []
         per_s = self._per_s()
-        return [f"{duration(1000 * left / per_s)} left" if per_s else "unknown time left"]
+        return [f"{seconds(1000 * left / per_s)} left" if per_s else "unknown time left"]
 
 
 def task_line(id_: str, trace: RunTrace) -> str:
@@ -223,8 +224,8 @@ def task_line(id_: str, trace: RunTrace) -> str:
     said = concluded(trace) if trace.status == "completed" else None
     what = trace.error if said is None else said.text
     simulated = " · simulated" if trace.simulated else ""
-    spent = f"{duration(trace.duration_ms)} · {in_list(cost_so_far(trace), estimated=is_estimated(trace))}{simulated}"
-    return f"{one_line(id_, 60)} · {trace.status} · {spent} · {one_line(what or '', 160)}"
+    spent = f"{seconds(trace.duration_ms)} · {in_list(cost_so_far(trace), estimated=is_estimated(trace))}{simulated}"
+    return f"{one_line(id_, 60)} · {run_word(trace.status)} · {spent} · {one_line(what or '', 160)}"
 
 
 # A download or a measurement.

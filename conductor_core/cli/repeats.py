@@ -11,7 +11,7 @@ from conductor_core.cli import inputs
 from conductor_core.cli.output import print_json
 from conductor_core.cli.ready import ready
 from conductor_core.cli.rerun_target import RerunTarget
-from conductor_core.cli.text import duration, one_line
+from conductor_core.cli.text import one_line
 from conductor_core.cli.wait_for_runs import all_ended
 from conductor_core.cli.wiring import opened_engine
 from conductor_core.engine.batch import BatchSpent
@@ -28,6 +28,7 @@ from conductor_core.engine.repeats import (
     variants,
 )
 from conductor_core.engine.request import asks_conductor
+from conductor_core.formats import seconds
 from conductor_core.run.costs import cost_so_far
 from conductor_core.run.request import Overrides, RunRequest
 from conductor_core.run.trace import RunTrace
@@ -48,7 +49,7 @@ class Many:
 
 
 def prepare(source: RunTrace, again: Again, by_hand: Overrides | None, settings: Settings, target: RerunTarget) -> Many:
-    """Works out what is run, with whom, and what that will take. ``source`` has the budgets of the runs.
+    """Works out what is run, by which workers, and what that will take. ``source`` has the budgets of the runs.
 
     Raises: BadInput.
     """
@@ -141,7 +142,7 @@ def _tally_lines(found: Tally) -> Iterator[str]:
     if found.groups:
         share = found.groups[0].share
         agree = f" · {share.share:.0%} agree by {found.compared_by} ({share.low:.0%} to {share.high:.0%})"
-    took = "" if found.mean_ms is None else f" · {duration(found.mean_ms)} on average"
+    took = "" if found.mean_ms is None else f" · {seconds(found.mean_ms)} on average"
     spent = f"{found.usage.total_tokens} tokens · {found.cost.in_line}{took}"
     yield f"{one_line(found.agent, 40)} · {answers}{agree} · {spent}"
     for group in found.groups:

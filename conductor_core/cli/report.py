@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from conductor_core.cli import failed_calls, live
 from conductor_core.cli.inputs import fault_line
 from conductor_core.cli.live import summary, workflow_lines
-from conductor_core.cli.text import duration, indented, labels, one_line
+from conductor_core.cli.text import indented, labels, one_line
+from conductor_core.formats import run_word, seconds, step_word
 from conductor_core.privacy.detectors import in_words
 from conductor_core.run.actor import Caller
 from conductor_core.run.costs import IN_WORDS, Cost, basis, cost_of_part
@@ -80,11 +81,11 @@ def runs_lines(runs: "Sequence[RunSummary]") -> list[str]:
         (
             run.run_id,
             "-" if run.created_at_utc is None else f"{run.created_at_utc:%Y-%m-%d %H:%M}",
-            run.status.replace("_", " ") + _origin(run),
+            run_word(run.status) + _origin(run),
             run.topology or "-",
             run.steps_in_words,
             f"≈ {run.cost}" if run.cost_estimated else str(run.cost),
-            duration(run.duration_ms),
+            seconds(run.duration_ms),
             one_line(run.pool, 20) + (" (simulated)" if run.simulated else ""),
         )
         for run in runs
@@ -103,7 +104,7 @@ def run_lines(trace: RunTrace, fault: RunUnreadable | None = None) -> Iterator[s
     if fault is None:
         yield summary(trace)
     else:
-        yield f"run {trace.run_id} · {unreadable_status(fault).replace('_', ' ')}, as far as it can be read:"
+        yield f"run {trace.run_id} · {run_word(unreadable_status(fault))}, as far as it can be read:"
     purpose = f", for {one_line(trace.purpose, 40)}" if trace.purpose else ""
     who = f"{live.who(trace, trace.caller)}{purpose}"
     warm = "" if trace.plan_temperature is None else f", plan temperature {trace.plan_temperature:g}"
@@ -136,7 +137,7 @@ def run_lines(trace: RunTrace, fault: RunUnreadable | None = None) -> Iterator[s
     yield f"limits: {_limits(trace)}"
     yield f"incomplete answers: {trace.on_incomplete.replace('_', ' ')}"
     if trace.give_question:
-        yield "every step is told the task"
+        yield "every step receives the task"
     if trace.traces_fault:
         yield f"OpenTelemetry: spans were not sent: {one_line(trace.traces_fault, 300)}"
     if trace.redacted:
@@ -172,7 +173,7 @@ def _override_lines(overrides: Overrides) -> Iterator[str]:
 
 
 def raw_event_line(event: "RawEvent") -> str:
-    """Returns an event as the database has it, damaged or not. Bytes that are no text are written as escapes."""
+    """Returns an event as the database has it, damaged or not. Bytes that are not text are written as escapes."""
     payload = plain(event.payload.decode("utf-8", "backslashreplace"))
     return f"event {event.sequence}, {one_line(event.kind, 80)}, {one_line(event.at_utc, 80)}: {payload}"
 
@@ -190,7 +191,7 @@ def _round_lines(trace: RunTrace, round_: RoundTrace) -> Iterator[str]:
         yield f"plan{of_step}, attempt {plan.attempt}, rejected"
         yield from (f"    {one_line(fault.message, 400)}" for fault in plan.faults)
         yield indented(plan.raw, "    | ")
-    took = f", {duration(round_.duration_ms)}, {_spent(trace, round_)}" if round_.duration_ms else ""
+    took = f", {seconds(round_.duration_ms)}, {_spent(trace, round_)}" if round_.duration_ms else ""
     asked = "conductor" if round_.messages else "nobody" if trace.ended else "nobody yet"
     source = round_.source or asked
     yield f"plan{of_step}: {round_.status}, {round_.topology or 'no topology'}, by {source}{took}"
@@ -220,7 +221,7 @@ def _source(trace: RunTrace, source: ReusedFrom) -> str:
 
 def _step_lines(trace: RunTrace, step: StepTrace) -> Iterator[str]:
     simulated = " (simulated)" if step.simulated else ""
-    status = f"waiting for a slot{_slots(trace, step)}" if waits_for_a_slot(trace, step) else step.status
+    status = f"waiting for a slot{_slots(trace, step)}" if waits_for_a_slot(trace, step) else step_word(step.status)
     yield f"step {label(step.path)} · {one_line(step.agent, 80)}{simulated} · {status}{_timing(trace, step)}"
     reads = labels(tuple((*step.path[:-1], index) for index in step.reads))
     yield f"  access list {_access(step.access_list)}: reads {reads}"
@@ -251,7 +252,7 @@ def _step_lines(trace: RunTrace, step: StepTrace) -> Iterator[str]:
         yield f"  {ended}"
     yield from (f"  note: {one_line(departure.in_words, 400)}" for departure in step.departures)
     if step.output:
-        cut = f" (incomplete: {step.finish_reason or step.status})" if step.incomplete else ""
+        cut = f" (incomplete: {step.finish_reason or step_word(step.status)})" if step.incomplete else ""
         yield from (f"  output{cut}", indented(step.output, "    | "))
     yield ""
 
@@ -276,7 +277,7 @@ def _timing(trace: RunTrace, step: StepTrace) -> str:
     spent = spent_on(trace, step)
     with_round = f" with {round_name(step.path)}" if step.round is not None else ""
     return (
-        f" · {duration(step.duration_ms)} from {duration(step.started_ms)} · {_in_words(spent, spent.cost)}{with_round}"
+        f" · {seconds(step.duration_ms)} from {seconds(step.started_ms)} · {_in_words(spent, spent.cost)}{with_round}"
     )
 
 
@@ -305,7 +306,7 @@ def _not_whole(trace: RunTrace, step: StepTrace) -> Iterator[str]:
         read = trace.step_at(shared.path)
         if read.incomplete or read.ending != "completed":
             sent = "was sent as it is, without a mark" if read.output.strip() else "a note that there is none was sent"
-            yield f"the output of step {label(shared.path)} is not whole ({read.status}): {sent}"
+            yield f"the output of step {label(shared.path)} is not whole ({step_word(read.status)}): {sent}"
 
 
 def _output_name(output: SharedOutput) -> str:

@@ -73,7 +73,7 @@ def rerun_command(
 ) -> int:
     """Run RUN_ID again as a new run, with one step or the workflow changed; unchanged steps are reused.
 
-    An interrupted run is taken up where it stopped. By default with the Conductor, pool, seed and budgets of RUN_ID.
+    An interrupted run is resumed where it stopped. By default with the Conductor, pool, seed and budgets of RUN_ID.
 
     With --only or --from, a step is asked afresh although its answer is recorded; then --seed is the step's.
     """
@@ -170,7 +170,7 @@ def prepare(
     before: tuple[RunTrace, ...],
     by_hand: Overrides | None = None,
 ) -> Rerun:
-    """Works out what is run, with whom, and what that will take.
+    """Works out what is run, by which workers, and what that will take.
 
     ``source`` already has the budgets, the seed and the settings of the re-run. ``before``: the runs that it took up,
     latest first. ``by_hand``: of its steps; None: what it has. Raises: BadInput.

@@ -23,13 +23,3 @@ def labels(paths: "tuple[Path, ...]") -> str:
     from conductor_core.run.values import label  # it brings in pydantic, which a short command does without
 
     return ", ".join(map(label, paths)) or "none"
-
-
-def duration(ms: float | None) -> str:
-    if ms is None:
-        return "-"
-    if ms < 1000:
-        return f"{ms:.0f} ms"
-    if ms < 60_000:
-        return f"{ms / 1000:.1f} s"
-    return f"{ms // 60_000:.0f} min {ms % 60_000 / 1000:.0f} s"

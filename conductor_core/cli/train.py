@@ -160,7 +160,7 @@ def train_command(
     """Train a Conductor by CONFIG. Give the output folder as --conductor to use it."""
     stage = next((each for each in STAGES if each == stop_after), None)
     if stop_after is not None and stage is None:
-        raise BadInput(f"--stop-after: there is no stage {stop_after}; stages: {', '.join(STAGES)}")
+        raise BadInput(f"--stop-after: unknown stage {stop_after}; choose {', '.join(STAGES)}")
     written = read_config(config)
     asked = written if seed is None else written.model_copy(update={"seed": seed})
 

@@ -53,7 +53,9 @@ def _check_free(host: str, port: int) -> None:
         # An empty host, which an unset variable of a script leaves, would listen on all addresses.
         socket.getaddrinfo(host.strip() or "no address", port)
     except OSError as error:
-        raise BadInput(f"--host {host!r} is no address of this machine: use 127.0.0.1, or 0.0.0.0 for all") from error
+        raise BadInput(
+            f"--host {host!r} is not an address of this machine; use 127.0.0.1, or 0.0.0.0 for all"
+        ) from error
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

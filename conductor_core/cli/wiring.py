@@ -28,7 +28,7 @@ def opened_store(
     from storage.database.connections import path_of
 
     if url is not None and (read or of_a_run) and not is_there(path := path_of(url)):
-        raise BadInput(f"there is no database {one_line(str(path), 300)}")
+        raise BadInput(f"no database at {one_line(str(path), 300)}")
 
     store = open_store(
         url or settings.resolved_database_url,

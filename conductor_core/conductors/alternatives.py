@@ -8,7 +8,7 @@ A server names only its likeliest tokens, and its figures may be from before its
 what it named and what is such a choice; how much that was of 1 is told beside it (``Alternatives.rest``).
 
 ``TokenLog`` reads ``logprobs`` in OpenAI's form: ``{"content": [{"token", "logprob", "bytes", "top_logprobs"}]}``. Some
-servers list tokens that are no part of the text as well, such as those of a reasoning before it or of an end mark. So
+servers list tokens that are not part of the text as well, such as those of a reasoning before it or of an end mark. So
 all tokens are joined, and the text is looked for in there. If it is not there, nothing is reported.
 """
 

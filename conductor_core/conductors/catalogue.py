@@ -130,7 +130,9 @@ def _local(name: str, model: str, settings: Settings, spec: ConductorSpec | None
         downloaded = cached_folder(model)
         return LocalConductor(name, model, settings, read_config(downloaded or expand_path(model)), spec)
     if spec is not None:
-        raise UnknownConductor(f"Conductor {name}: {model} is no model folder, no hub id, and it has no base_url")
+        raise UnknownConductor(
+            f"Conductor {name}: {model} is neither a model folder nor a hub id, and it has no base_url"
+        )
     raise unknown(name, settings)
 
 

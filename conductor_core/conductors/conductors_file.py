@@ -108,10 +108,10 @@ def own_prompt(file: Path) -> str:
     """Reads a user's own prompt. Raises: ConductorsInvalid, saying what is wrong with the file."""
     try:
         if file.exists() and not file.is_file():
-            raise _no_prompt("it is no file")
+            raise _no_prompt("not a regular file")
         raw = file.read_bytes() if not file.exists() or file.stat().st_size <= _MOST_PROMPT_BYTES else None
     except FileNotFoundError:
-        raise _no_prompt("there is no such file") from None
+        raise _no_prompt("no such file") from None
     except (OSError, ValueError):
         raise _no_prompt("it cannot be read") from None
     if raw is None:
@@ -133,7 +133,7 @@ def _no_prompt(why: str) -> ConductorsInvalid:
 
 def _prompt_faults(table: Table, beside: Path) -> list[tuple[str, str]]:
     if table.get("prompt") == "short":
-        return [("prompt_file", 'goes with the full prompt; a model that was trained on "short" knows no other')]
+        return [("prompt_file", 'goes with the full prompt; a model that was trained on "short" knows only that one')]
     try:
         own_prompt(beside / Path(table["prompt_file"]).expanduser())
     except ConductorsInvalid as fault:

@@ -47,7 +47,7 @@ class LocalConfig(Frozen):
         temperature: 0 always takes the likeliest token.
         top_k: 0 sets no such limit.
         phrases: grammar rules of what the model was taught to say (see ``grammar.PlanShape``), from ``phrases.gbnf``
-            beside; empty where there is no such file.
+            beside; empty where no such file.
         max_tokens: the longest completion of this model, within the setting ``plan_max_tokens``.
     """
 
@@ -99,7 +99,7 @@ class LocalConductor:
             self._price, self._context = spec.usd_per_mtok, spec.context
             if self._own_prompt is not None and config.prompt == "short":
                 raise UnknownConductor(
-                    f"Conductor {name}: {ref} was trained on the short prompt and knows no other: remove prompt_file, "
+                    f"Conductor {name}: {ref} was trained on the short prompt only: remove prompt_file, "
                     'or give prompt = "full" to try it'
                 )
         self._name = name

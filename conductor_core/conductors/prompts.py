@@ -128,7 +128,7 @@ def full_prompt(request: PlanRequest, own: str | None = None) -> tuple[Message, 
     if own is None:
         system = "\n\n".join([_ROLE, *ours.values()])
     else:
-        # In one pass: what stands in a worker's description is no part of ours.
+        # In one pass: what stands in a worker's description is not part of ours.
         system = _PART.sub(lambda found: ours[found[1]], own.strip())
         needed = [ours[part] for part in ("format", "workers") if f"{{{part}}}" not in own]
         system = "\n\n".join([system, *needed])

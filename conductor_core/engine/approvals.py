@@ -1,7 +1,7 @@
 """Gates and commands of a run: holds it back at its gates, and answers what reaches it from outside.
 
-A gate asks to whom a call would go, and what it could cost at most. A command is answered by whichever process carries
-the run out.
+A gate asks which worker a call would go to, and what it could cost at most. A command is answered by
+whichever process carries the run out.
 """
 
 import asyncio
@@ -138,7 +138,7 @@ def check_steps(gates: Iterable[Gate], max_steps: int, workflow: Workflow | None
     for gate in gates:
         if gate.number is not None and gate.number >= steps:
             has = f"a plan of this run has at most {steps}" if workflow is None else f"the workflow has {steps}"
-            raise BadInput(f"gate {gate}: there is no such step; steps count from 0, and {has}")
+            raise BadInput(f"gate {gate}: unknown step; steps count from 0, and {has}")
 
 
 def _at(gate: Gate, servers: Collection[str]) -> bool:
@@ -167,7 +167,7 @@ class Approvals:
     def __init__(
         self, recorder: Recorder, rules: GateRules, inputs: StepInputs, interrupted: Sequence[RunTrace]
     ) -> None:
-        """``interrupted``: the runs that this one takes up. What was granted there for the same is granted here."""
+        """``interrupted``: the runs that this one resumes. What was granted there for the same is granted here."""
         self._recorder, self._rules, self._inputs = recorder, rules, inputs
         self._granted_before = [
             (run.run_id, approval) for run in interrupted for approval in run.approvals if approval.status == "granted"
@@ -357,7 +357,7 @@ class Approvals:
 
     def _edited(self, number: int, command: Edit) -> ev.Event:
         if not self._trace.asked_for:
-            return self._refused(number, command, "nothing of this run waits, so its plan cannot be edited any more")
+            return self._refused(number, command, "nothing in this run waits, so its plan can no longer be edited")
         try:
             return self._edit(number, command)
         except (KeyError, ValueError, WorkflowInvalid) as error:

@@ -52,12 +52,12 @@ def request_of(task: BatchTask, place: BatchRow, each: RunRequest, earlier: Sequ
     if not earlier:
         return request.model_copy(update=_only_asked(request))
     last, *before = reversed(earlier)
-    taken_up = resume_of(last, *before, door="cli")
+    resumed = resume_of(last, *before, door="cli")
     request = request.model_copy(
         update={
-            "workflow": taken_up.workflow,
+            "workflow": resumed.workflow,
             "parent_run_id": last.run_id,
-            "taken_up": taken_up.taken_up,
+            "taken_up": resumed.taken_up,
             "resumed": last.status in _RESUMABLE,
         }
     )

@@ -57,7 +57,7 @@ class Opened:
         self._warming: dict[str, asyncio.Task[None]] = {}
 
     def pool(self, ref: str | PoolInfo, seed: int, keys: TypedKeys | None = None) -> Pool:
-        """Returns an open pool. Opens a changed pool file anew; runs on the old pool go on.
+        """Returns an open pool. Opens a changed pool file again; runs on the old pool continue.
 
         A pool whose keys were typed is opened for each browser session by itself.
         """
@@ -238,7 +238,7 @@ class EngineHost:
         return request.run_id
 
     def queue(self, request: RunRequest) -> str:
-        """Writes a run that some process will take up, and returns its id. Raises: as ``start``."""
+        """Writes a run that some process will resume, and returns its id. Raises: as ``start``."""
         with self._being_started():
             created = self._checked(request).created.model_copy(update={"queued": True})
             self._sink.append_and_wait(created)
@@ -265,13 +265,13 @@ class EngineHost:
             self._pass_on(sent)
 
     def _at_rest(self, run_id: str) -> tuple[CheckedRequest, list[SentCommand]]:
-        """Reads a run that is queued or waits, as it can be taken up, and the commands that it has not answered."""
+        """Reads a run that is queued or waits, as it can be resumed, and the commands that it has not answered."""
         if self._records is None:
             raise UnknownRun(f"run {run_id} cannot be read here")
         trace, created = self._records.read(run_id), self._records.created(run_id)
         keys = self._keys.get(run_id)
         if trace.status not in AT_REST:
-            raise EventOutOfOrder(f"run {run_id} is {trace.status}: only a run that is queued or waits can be taken up")
+            raise EventOutOfOrder(f"run {run_id} is {trace.status}: only a run that is queued or waits can be resumed")
         # The pool is recorded without the workers that are left out, and with its own settings.
         as_recorded = {
             "pool": created.pool,
@@ -297,7 +297,7 @@ class EngineHost:
         return [] if self._records is None else self._records.commands(run_id, last_command)
 
     async def _carry_on(self, run_id: str) -> None:
-        """Takes up a run that waits, if something was sent to it. Ends without a word if another process does."""
+        """Resumes a run that waits, if something was sent to it. Ends without a word if another process does."""
         for attempt in range(_RESUME_ATTEMPTS):
             await asyncio.sleep(0.02 * attempt)
             try:
@@ -317,11 +317,11 @@ class EngineHost:
             except EventOutOfOrder:
                 continue  # another process was quicker; it may have left a command unanswered, and the run at rest
             except StoreError as error:
-                log.warning("run %s cannot go on: %s", run_id, error)
+                log.warning("run %s cannot continue: %s", run_id, error)
             except InspectorError as error:
                 await self._leave_waiting(trace, error)
             return
-        log.warning("run %s cannot be taken up, although it waits and somebody decided", run_id)
+        log.warning("run %s cannot be resumed, although it waits and has a decision", run_id)
 
     def _read(self, run_id: str) -> RunTrace:
         if self._records is None:
@@ -332,7 +332,7 @@ class EngineHost:
         """Answers what was sent to a run that cannot be carried out here by the reason."""
         sent = await asyncio.to_thread(self._unanswered, trace.run_id, trace.last_command)
         with suppress(StoreError):
-            await self._sink.append(*refusals(trace, sent, f"the run cannot go on here: {error}"))
+            await self._sink.append(*refusals(trace, sent, f"the run cannot continue here: {error}"))
 
     def carry_on_all(self) -> None:
         """Goes on with all runs to which something was sent while no process heard it. Returns at once."""

@@ -303,7 +303,7 @@ def cancel(model: MachineModel) -> None:
 def remove(model: MachineModel, settings: Settings) -> int:
     """Deletes a downloaded model from the hub's cache, and its packed weights. Returns the bytes freed.
 
-    Raises: BadInput for what is no model of that cache; ModelUnavailable if it is in use.
+    Raises: BadInput for what is not a model of that cache; ModelUnavailable if it is in use.
     """
     hub_id = downloadable(model, "can be deleted here")
     from conductor_core.inference.removal import remove as delete

@@ -17,7 +17,7 @@ def check_given(
 
     Args:
         agents: names in the pool's order.
-        task: None: every step is told the task anyway.
+        task: None: every step receives the task anyway.
         images: those that come with the task.
 
     Raises: WorkflowInvalid, with every fault.

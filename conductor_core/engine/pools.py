@@ -61,7 +61,7 @@ class Pool:
         return replace(self, workers=workers, excluded=left.excluded)
 
     def with_params(self, params: Mapping[str, Mapping[str, Any]], settings: Settings) -> "Pool":
-        """Opens the pool anew with more parameters for the named workers: ``{"coder": {"max_tokens": 1}}``.
+        """Opens the pool again with more parameters for the named workers: ``{"coder": {"max_tokens": 1}}``.
 
         A run on it records these parameters. Raises: BadInput for an unknown name.
         """
@@ -226,7 +226,7 @@ def images_given(
     """Returns who can be given the images of a conversation; None: it has none.
 
     A worker can only if each fallback that may be called instead of it accepts images, too. ``every_step``: every step
-    is told the task.
+    receives the task.
     """
     if not any(images_in(turn.content) for turn in conversation):
         return None

@@ -9,7 +9,7 @@ the list, nor reasoning, nor the partial text of a failed attempt, nor anything 
 in instructions only: a ``{question}`` that the task or an output happens to contain stays as it is. A run may be set to
 tell every step the task; then it stands before an instruction that does not say ``{question}``.
 
-The images that come with the task, and the turns of the conversation before it, go to the steps that are told the task,
+The images that come with the task, and the turns of the conversation before it, go to the steps that receive the task,
 and to no other. Their bytes are loaded just before a worker gets them.
 
 A step's identity is a digest of all that determines its answer. ``StepInputs`` gives messages, granted outputs and
@@ -243,7 +243,7 @@ def expand(instruction: str, task: str) -> str:
 
 
 def instruction_with_task(instruction: str, task: str, *, give_question: bool) -> str:
-    """Returns the instruction as it is sent: with the task in it or, if every step is told the task, before it."""
+    """Returns the instruction as it is sent: with the task in it or, if every step receives the task, before it."""
     if not give_question or QUESTION in instruction:
         return expand(instruction, task)
     return f"The task:\n{task}\n\nYour part:\n{instruction}"
@@ -264,7 +264,7 @@ def build(
 
     Args:
         images, turns_before: what comes with the task, and the conversation before it.
-        give_question: whether a step is told the task even if its instruction lacks ``{question}``. Past turns hold
+        give_question: whether a step receives the task even if its instruction lacks ``{question}``. Past turns hold
             their instructions alone, so the task is told once.
         answers: the answers of the earlier steps of this round, by index, with all that the step reads.
 
@@ -359,7 +359,7 @@ class StepInputs:
     Attributes:
         workers: by name, in the order of the Conductor's ordinals, without those that the run excludes.
         seed: of the run. pool_seed: of the simulated workers.
-        give_question: whether every step is told the task.
+        give_question: whether every step receives the task.
         images, turns_before: what comes with the task, and the turns of the conversation before it.
     """
 

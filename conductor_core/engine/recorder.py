@@ -73,7 +73,7 @@ class Recorder:
         return self._closed
 
     def now_ms(self) -> float:
-        """Returns the monotonic milliseconds that the run has run. The clock stands while it is queued, or waits."""
+        """Returns the monotonic milliseconds that the run has run. The clock stops while it is queued or waits."""
         return round((time.monotonic() - self._epoch_s) * 1000, 3)
 
     def send(self, *events: Event) -> "asyncio.Future[None]":

@@ -67,13 +67,13 @@ class Variant(Frozen):
 
 
 def variants(source: RunTrace, again: Again, agents: Sequence[str]) -> tuple[Variant, ...]:
-    """Returns the plans that are run. ``agents``: whom the re-run may call. Raises: BadInput."""
+    """Returns the plans that are run. ``agents``: the workers that the re-run may call. Raises: BadInput."""
     workflow = source.root.workflow
     if workflow is None:
         raise BadInput(f"run {source.run_id} has no workflow, so no step {again.step}")
     if not 0 <= again.step < len(workflow.steps):
         raise BadInput(
-            f"there is no step {again.step}: the steps of run {source.run_id} are 0 to {len(workflow.steps) - 1}"
+            f"unknown step {again.step}: the steps of run {source.run_id} are 0 to {len(workflow.steps) - 1}"
         )
     if not 1 <= again.times <= MOST_TIMES:
         raise BadInput(f"a step can be asked 1 to {MOST_TIMES} times, not {again.times}")
@@ -285,11 +285,11 @@ class Repeats(Frozen):
 
 
 def tally(source: RunTrace, traces: Sequence[RunTrace]) -> Repeats:
-    """Groups the answers of runs that ``repeat_requests`` asked for. Raises: ValueError if one is no such run."""
+    """Groups the answers of runs that ``repeat_requests`` asked for. Raises: ValueError if one is not such a run."""
     ordered = sorted(traces, key=_number)
     asked = again_of(ordered[0]) if ordered else None
     if asked is None:
-        raise ValueError("these are no runs of one step")
+        raise ValueError("these are not runs of one step")
     step, extent = asked
     by_agent: dict[str, list[RunTrace]] = {}
     for trace in ordered:
@@ -305,7 +305,7 @@ def tally(source: RunTrace, traces: Sequence[RunTrace]) -> Repeats:
 
 
 def again_of(trace: RunTrace) -> tuple[int, Extent] | None:
-    """Returns which step a run was made to ask afresh, and how far; None: it is no such run."""
+    """Returns which step a run was made to ask afresh, and how far; None: it is not such a run."""
     step = trace.overrides.again
     if step is None:
         return None

@@ -1,4 +1,4 @@
-"""Requests that stand on something else: the settings, or an earlier run."""
+"""Requests that build on something else: the settings, or an earlier run."""
 
 from collections.abc import Callable
 from typing import Protocol
@@ -143,9 +143,9 @@ def carried(source: RunTrace, workflow: Workflow | None = None, origins: Origins
 
 
 def resume_of(source: RunTrace, *before: RunTrace, door: Door) -> RunRequest:
-    """Takes up an interrupted run: a new run that pays for no finished step again.
+    """Resumes an interrupted run: a new run that pays for no finished step again.
 
-    Without a plan in ``source``, or in the runs that it took up (``before``, latest first), it is planned anew, unless
+    Without a plan in ``source``, or in the runs that it resumed (``before``, latest first), it is replanned, unless
     its request brought a workflow.
     """
     plans = (each.root.workflow for each in (source, *before))

@@ -106,7 +106,7 @@ def edit_step(
 ) -> Workflow:
     """Returns ``workflow`` with the given parts of one step changed. Raises: IndexError."""
     if not 0 <= index < len(workflow.steps):
-        raise IndexError(f"there is no step {index}: the workflow has {len(workflow.steps)}")
+        raise IndexError(f"unknown step {index}: the workflow has {len(workflow.steps)}")
     given = {"instruction": instruction, "agent": agent, "access_list": access}
     changes = {name: value for name, value in given.items() if value is not None}
     return replace_step(workflow, index, workflow.steps[index].model_copy(update=changes))
@@ -283,7 +283,7 @@ class _LookedUp:
                 ended = "cut off" if recorded.incomplete else "empty"
             return f"its answer was {ended} in run {self.source.run_id}, so it is asked again"
         if recorded is not None and recorded.given is not None:
-            return "its output is no longer given"
+            return "its output is no longer set by hand"
         if recorded is None or not recorded.answered:
             ended = "" if recorded is None else f": it ended {recorded.status} there"
             return f"has no answer in run {self.source.run_id}{ended}"

@@ -89,7 +89,7 @@ class PlanChoice(Frozen):
 
     Attributes:
         numbers, run_ids: of the runs that wrote it, in order; numbers count from 0.
-        status: of the first of them. A plan that is still being written stands alone.
+        status: of the first of them. A plan that is still being written is alone.
         workflow: None without a usable plan. Then ``faults`` are those of its last attempt, and ``error`` says why.
         critical_path: the number of steps on the longest way through the plan.
         forecast: what a run of it would take; None without a plan.

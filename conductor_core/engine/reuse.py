@@ -14,14 +14,14 @@ class EarlierAnswers:
 
     A step is found by its identity alone: the digest covers all that determines the answer, so what is found cannot be
     stale. An incomplete answer (refused, filtered, cut, empty) is asked for again, except where an interrupted run is
-    taken up: that goes on from where it was. If several answers have the same identity, the one at the same place comes
+    resumed: that continues where it was. If several answers have the same identity, the one at the same place comes
     first, then one that no other step has taken: independent attempts stay independent when they are moved.
     """
 
     def __init__(self, trace: RunTrace | None = None, *before: RunTrace, resumed: bool = False) -> None:
         """Args:
         before: runs that ``trace`` took up. It may have ended before it had taken over all of their answers.
-        resumed: whether ``trace`` is taken up where it stopped.
+        resumed: whether ``trace`` is resumed where it stopped.
         """
         # One that failed over such an answer would only fail again.
         goes_on = resumed and trace is not None and trace.status in ("interrupted", "cancelled")
@@ -79,13 +79,13 @@ def whole(step: StepTrace) -> bool:
 def pinned_output(source: RunTrace, step: int, caller: Caller) -> tuple[str, Given]:
     """Returns the recorded output of a step of the first round, and that ``caller`` pins it.
 
-    Raises: BadInput if there is no whole output, or a person wrote it, so that it stands anyway.
+    Raises: BadInput if there is no whole output, or a person wrote it, so that it is kept anyway.
     """
     recorded = source.steps[step]
     if not whole(recorded):
         raise BadInput(f"step {step} has no whole output in run {source.run_id} that could be pinned")
     if recorded.status == "written":
-        raise BadInput(f"step {step}: a person wrote its output in run {source.run_id}, so it stands anyway")
+        raise BadInput(f"step {step}: a person wrote its output in run {source.run_id}, so it is kept anyway")
     ran = origin(source, recorded)
     where = {"source_run_id": ran.run_id, "source_path": ran.path, "source_imported": ran.imported}
     by = Given(how="pinned", actor=caller.actor, door=caller.door, **where)

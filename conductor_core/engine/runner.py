@@ -142,7 +142,7 @@ class CheckedRequest:
     Attributes:
         pool: without the workers that the request excludes.
         created: the first event, to be written before anything else happens.
-        trace: the run as it is recorded, if it was queued or waited, and is to be taken up; None: it is new.
+        trace: the run as it is recorded, if it was queued or waited, and is to be resumed; None: it is new.
         epoch_s: when its clock showed zero, or would have, had it not stood, by ``time.monotonic``.
         earlier: the runs whose answers stand in for identical steps.
         cap: what this run and others may spend together.
@@ -204,9 +204,7 @@ def _given_plan(
     steps = () if workflow is None else workflow.steps
     for text in (*(turn.text for turn in request.conversation), *(step.instruction for step in steps)):
         if whole_characters(text) != text:
-            raise BadInput(
-                "the task, a turn before it or an instruction is no text: it holds half a character (a lone surrogate)"
-            )
+            raise BadInput("the task, an earlier turn or an instruction is not valid Unicode (unpaired surrogate)")
     if overrides and (workflow is None or (fault := overrides.fault(workflow))):
         raise BadInput(fault if workflow is not None and fault else _NO_STEPS_YET)
     if workflow is None:

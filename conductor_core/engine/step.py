@@ -46,7 +46,7 @@ def cost_of(spec: WorkerSpec, usage: Usage) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class _Brought:
-    """What a call brought without a complete answer. It stands if no later call does better.
+    """What a call brought without a complete answer. It is kept if no later call does better.
 
     Attributes:
         agent: who wrote it; None: the step's own worker.
@@ -200,7 +200,7 @@ class StepCall:
     async def _go_on_after(self, error: WorkerError) -> bool:
         """Records a failed call, and waits if another follows. Returns False if none does.
 
-        Then the step has ended, or what an earlier call brought stands.
+        Then the step has ended, or what an earlier call brought is kept.
         """
         agent, usage = self._other, self._spent(error)
         cost_usd = self._cost(usage)
@@ -321,7 +321,7 @@ class StepCall:
         finished: Finished | None = None,
         loading: bool = False,
     ) -> None:
-        """Records a call that another follows, or after which an earlier one stands. ``agent``: whom it called."""
+        """Records a call that another follows, or after which an earlier one is kept. ``agent``: the worker called."""
         await self._recorder.emit(
             *self._deltas.drain(),
             ev.StepRetried(

@@ -78,7 +78,7 @@ def _node(path: Path) -> str:
 # Lists and JSON.
 
 _HIDDEN = re.compile("[\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]")
-"""Characters that control a terminal, or hide or reorder text. They stand only inside strings of both forms."""
+"""Characters that control a terminal, or hide or reorder text. They occur only inside strings of both forms."""
 
 
 def lists(plan: Plan) -> str:

@@ -121,7 +121,7 @@ def spans_of(events: Sequence[Event], *, contents: bool = False) -> list[Span]:
 
     ``contents``: whether they hold what people and models wrote: task, messages, outputs.
 
-    Raises: ValueError if ``events`` are no run.
+    Raises: ValueError if ``events`` are not a run.
     """
     spans = _Reading(events).spans()
     if not contents:
@@ -342,7 +342,7 @@ class _Reading:
 
 
 def _asked(spec: WorkerSpec, host: str) -> dict[str, Value | None]:
-    """Returns what the pool file says of each request. A parameter of another type is no number, and left out."""
+    """Returns what the pool file says of each request. A parameter of another type is not a number, and left out."""
     found: dict[str, Value | None] = {STREAM: True if host else None, "conductor.simulated": spec.simulated}
     for name, (attribute, kind) in PARAMS.items():
         value = spec.params.get(name)
@@ -371,7 +371,7 @@ def _present(attributes: Mapping[str, Value | None]) -> Attributes:
 
 
 def _input(messages: Iterable[Message]) -> str:
-    """Returns messages as the conventions' JSON schema has them. An image stands by its digest."""
+    """Returns messages as the conventions' JSON schema has them. An image is named by its digest."""
     return json.dumps(
         [{"role": each.role, "parts": [_part(part) for part in parts_of(each.content)]} for each in messages],
         ensure_ascii=False,

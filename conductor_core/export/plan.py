@@ -17,7 +17,7 @@ class Plan:
     Attributes:
         workers: of the pool, in the order of the ordinals of ``model_id``.
         source: where it comes from, in words, for instance ``run 0f3a``.
-        give_question: whether every step is told the task.
+        give_question: whether every step receives the task.
         has_images: whether images came with the task or with a turn before it.
         turns_before: the turns of the conversation before the task.
         imported: whether a file from elsewhere named the workers. A script of such a plan is refused.

@@ -1,6 +1,6 @@
 """What the scripts for all frameworks share: the plan as Python literals, and the messages of each step.
 
-A script is a text with places that we fill in. All that people and models wrote stands in it as a Python literal that a
+A script is a text with places that we fill in. All that people and models wrote is in it as a Python literal that a
 person can read, so that it stays data whatever it says. ``check`` says which plans a script can carry out.
 """
 
@@ -318,7 +318,7 @@ def _turns_before(plan: Plan) -> str:
     turns = "".join(
         f'    {{"role": {quoted(turn.role)}, "content": {literal(turn.text, 4)}}},\n' for turn in plan.turns_before
     )
-    said = "# The conversation before the task. It goes to the steps that are told the task."
+    said = "# The conversation before the task. It goes to the steps that receive the task."
     return f"\n{said}\nTURNS_BEFORE = [\n{turns}]\n"
 
 

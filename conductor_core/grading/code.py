@@ -115,7 +115,7 @@ def grade_code(task: Task, text: str) -> Graded:
     require_tests(task)
     code = extract_code(text, None if task.extra["kind"] == "stdio" else _text(task, "entry_point"))
     if code is None:
-        return Graded(0.0, "There is no code in the answer.")
+        return Graded(0.0, "The answer has no code.")
     return _KINDS[task.extra["kind"]](task, code)
 
 
@@ -179,7 +179,7 @@ def _grade_calls(task: Task, code: str) -> Graded:
     }
     for number, test in enumerate(tests):
         if number not in values:
-            return Graded(0.0, f"Test {number + 1} of {len(tests)} fails: {ran.error or 'there is no value'}.")
+            return Graded(0.0, f"Test {number + 1} of {len(tests)} fails: {ran.error or 'it returns nothing'}.")
         if not same_value(values[number], test["output"]):
             return Graded(0.0, f"Test {number + 1} of {len(tests)} fails: the value is {_short(repr(values[number]))}.")
     return Graded(1.0, f"All {len(tests)} tests pass.")

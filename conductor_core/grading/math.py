@@ -41,7 +41,7 @@ def grade_math(task: Task, text: str) -> Graded:
     """Grades an answer as right if it equals the reference, a LaTeX expression without dollar signs."""
     answer, is_formula = find_formula(text)
     if not answer:
-        return Graded(0.0, "There is no formula in the answer.")
+        return Graded(0.0, "The answer has no formula.")
     shown = answer if len(answer) <= 80 else answer[:77] + "..."
     if _canonical(answer) == _canonical(task.reference):
         return Graded(1.0, f"The answer given is {shown}.")

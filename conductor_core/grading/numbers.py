@@ -29,7 +29,7 @@ _VULGAR = {"½": "1/2", "⅓": "1/3", "⅔": "2/3", "¼": "1/4", "¾": "3/4", "�
 _SUPERSCRIPTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻", "0123456789-")
 
 _LONGEST = 60
-"""Most digits of a number that is read. A longer row of digits is no answer and is skipped."""
+"""Most digits of a number that is read. A longer row of digits is not an answer and is skipped."""
 _LARGEST_POWER = 300
 
 _DIGITS = r"(?:\d{1,3}(?:[ ,_\u00a0\u2009\u202f]\d{3})+(?![\d])|\d{1,60})(?:\.\d{1,60})?(?!\d)|\.\d{1,60}(?!\d)"
@@ -202,12 +202,12 @@ def grade_numeric(task: Task, text: str) -> Graded:
     """Grades an answer as right if it is the reference's number.
 
     ``tolerance`` (absolute) and ``relative_tolerance`` in ``extra`` allow a difference.
-    Raises: BadInput if the reference or a tolerance is no number.
+    Raises: BadInput if the reference or a tolerance is not a number.
     """
     right, absolute, relative = sought_number(task)
     given = find_number(text)
     if given is None:
-        return Graded(0.0, "There is no number in the answer.")
+        return Graded(0.0, "The answer has no number.")
     if isinstance(given, str):
         return Graded(0.0, given)
     if same_quantity(given, right, absolute=absolute, relative=relative):
@@ -234,7 +234,7 @@ def find_number(text: str) -> Quantity | str | None:
 
 
 def _of_mark(mark: str) -> Quantity | str | None:
-    # In "3 × 6 = 18" the answer stands behind the last equals sign.
+    # In "3 × 6 = 18" the answer is behind the last equals sign.
     mark = re.split(r"(?<![<>!=])=|≈|\\approx", mark)[-1]
     found = quantities(mark)
     if not found:
@@ -247,7 +247,7 @@ def _of_mark(mark: str) -> Quantity | str | None:
 
 
 def sought_number(task: Task) -> tuple[Quantity, Fraction, Fraction]:
-    """Returns the reference with its absolute and relative tolerance. Raises: BadInput if one is no number."""
+    """Returns the reference with its absolute and relative tolerance. Raises: BadInput if one is not a number."""
     right = parse_quantity(task.reference)
     if right is None:
         raise BadInput(f"task {task.task_id}: the reference {task.reference!r} is not one number")

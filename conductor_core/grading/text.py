@@ -70,13 +70,13 @@ def grade_choice(task: Task, text: str) -> Graded:
 
 
 def lettered_choices(task: Task) -> list[str]:
-    """Returns the texts of the letters. Raises: BadInput if they are not 2 to 26, or the reference is no letter."""
+    """Returns the texts of the letters. Raises: BadInput if they are not 2 to 26, or the reference is not a letter."""
     choices = task.extra.get("choices", ())
     if not isinstance(choices, Sequence) or isinstance(choices, str) or not 2 <= len(choices) <= len(ascii_uppercase):
         raise BadInput(f"task {task.task_id}: choices must be a list of 2 to 26 texts")
     letters = ascii_uppercase[: len(choices)]
     if task.reference not in letters or len(task.reference) != 1:
-        raise BadInput(f"task {task.task_id}: the reference {task.reference!r} is no letter from A to {letters[-1]}")
+        raise BadInput(f"task {task.task_id}: the reference {task.reference!r} is not a letter from A to {letters[-1]}")
     return [str(choice) for choice in choices]
 
 
@@ -151,7 +151,7 @@ def _with_second(letter: str, text: str, place: int, letters: str) -> str:
 
 
 def _by_words(text: str, choices: Sequence[str], letters: str) -> str:
-    """Returns letters of choices that are the last line, else of those in it that are no part of another one there."""
+    """Returns letters of choices that are the last line, else of those in it that are not part of another one there."""
     line = normal(last_line(text))
     words = [normal(choice) for choice in choices]
     equal = [letter for letter, choice in zip(letters, words, strict=True) if choice and choice == line]
@@ -191,7 +191,7 @@ def grade_exact(task: Task, text: str) -> Graded:
 
 
 def require_words(task: Task) -> None:
-    """Raises: BadInput if there is no reference, or ``extra["accept"]`` is no list of texts."""
+    """Raises: BadInput if there is no reference, or ``extra["accept"]`` is not a list of texts."""
     if not task.reference.strip():
         raise BadInput(f"task {task.task_id}: the reference is empty")
     accept = task.extra.get("accept", ())

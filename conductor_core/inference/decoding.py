@@ -207,7 +207,7 @@ def write(
         cancelled: is asked before each token.
         at: is called after each token.
 
-    Returns how it ended, and how many tokens the model wrote that end it and are no text.
+    Returns how it ended, and how many tokens the model wrote that end it and are not text.
     Raises: Interrupted if it was cancelled, InferenceError.
     """
     rows, row = first.unsqueeze(0), 0

@@ -172,7 +172,7 @@ class Downloads:
             with self._lock:
                 if state == "absent":
                     job.here_bytes = 0
-                    # Somebody began it anew while its part was deleted, and paused it perhaps.
+                    # Somebody began it again while its part was deleted, and paused it perhaps.
                     state = "absent" if job.discarded else "paused"
                 job.discarded = False
                 if state in ("paused", "absent") and not job.stop.is_set():

@@ -282,7 +282,7 @@ def _why(cause: BaseException) -> str:
             "or fetch the model elsewhere and give its folder"
         )
     if isinstance(cause, OSError) and cause.errno == errno.ENOSPC:
-        return f"the disk of {constants.HF_HUB_CACHE} is full: make room and go on"
+        return f"the disk of {constants.HF_HUB_CACHE} is full: free some space and continue"
     if isinstance(cause, hub.HfHubHTTPError) and cause.response.status_code == HTTPStatus.TOO_MANY_REQUESTS:
         return f"the hub takes no more requests now: try again {_when(cause.response.headers.get('Retry-After', ''))}"
     reason = cause.strerror if isinstance(cause, OSError) and cause.strerror else str(cause).partition("\n")[0]

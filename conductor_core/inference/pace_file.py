@@ -75,7 +75,7 @@ class PaceFile:
             return self._read().get(key)
 
     def keep(self, key: str, entry: Entry) -> None:
-        """Writes the file anew as a whole. A disk that refuses it costs the next process a measurement, no more."""
+        """Rewrites the whole file. A disk that refuses it costs the next process a measurement, no more."""
         with self._lock:
             kept = {name: each for name, each in self._read().items() if name != key}
             kept = dict(list(kept.items())[-(MOST_KEPT - 1) :]) | {key: entry}

@@ -102,7 +102,7 @@ class SharedModel:
         loaded: the model; None until the first call, and after it has left memory.
         idle_s: seconds without a call after which it leaves memory; None: never.
         load_s: seconds that loading took.
-        packing: how it keeps its weights on a processor; None: as they are. Another choice loads it anew.
+        packing: how it keeps its weights on a processor; None: as they are. Another choice reloads it.
         kept: where it keeps what it has read of prompts; None: only in memory. It counts from the next loading.
     """
 
@@ -194,7 +194,7 @@ class SharedModel:
             if calls:
                 self._answer(self.loaded or self._load(calls), calls)
         except Interrupted:
-            log.info("%s is not loaded: nobody waits for it any more", self.ref)
+            log.info("%s is not loaded: nobody waits for it now", self.ref)
         except Exception as error:  # noqa: BLE001 it must cross to the callers, who would else wait for ever
             for call in taken:
                 call.notify(self._failure(error))

@@ -71,7 +71,7 @@ def _attention(
         return sdpa_attention_forward(module, query, key, value, attention_mask, scaling=scaling, **options)
     batch, heads, tokens, size = query.shape
     groups, seen = key.shape[1], key.shape[2]
-    # The heads that share keys stand in the place of a query's tokens: no key is copied.
+    # The heads that share keys take the place of a query's tokens: no key is copied.
     shared = query.reshape(batch, groups, heads // groups, tokens, size)
     out = query.new_zeros(batch, tokens, groups, heads // groups, value.shape[-1])
     for row in range(rows):

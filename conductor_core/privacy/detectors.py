@@ -3,7 +3,7 @@
 find           where they are
 OpenText       the same for text that arrives in pieces; holds back only what may be the beginning of one
 PersonNames    names of people, by Presidio with a spaCy model (the extra ``names``): the model, for all runs
-NamesOfRun     what it found in one run is found wherever it stands later in the run
+NamesOfRun     what it found in one run is found wherever it occurs later in the run
 
 A text is searched as it is written, and as its escapes read: the text of a plan is JSON or Python. For names each line
 is searched by itself. So a text that arrives line by line hides the same passages as the whole text.
@@ -83,7 +83,7 @@ NameSpans = Callable[[str], Iterable[tuple[int, int]]]
 def find(
     text: str, kinds: Collection[Sensitive], region: str | None = None, names: NameSpans | None = None
 ) -> list[Found]:
-    """Returns the passages of these kinds, in order. Where two overlap, the first, or the longer, stands.
+    """Returns the passages of these kinds, in order. Where two overlap, the first, or the longer, counts.
 
     ``region``: whose national phone numbers are found (``DE``); None: only numbers that begin with ``+``.
     ``names``: finds names of people (``PersonNames``); None: nobody looks for them.
@@ -250,7 +250,7 @@ class PersonNames:
         except Exception as error:
             raise BadInput(f"the spaCy model {self._model} cannot be loaded: {error}") from error
         if not {"ner", "entity_ruler"} & set(model.pipe_names):
-            raise BadInput(f"the spaCy model {self._model} finds no names: it has no part that does (ner)")
+            raise BadInput(f"the spaCy model {self._model} finds no names: it lacks the component ner")
         self._language = model.lang
         engine = SpacyNlpEngine(models=[{"lang_code": model.lang, "model_name": self._model}])
         engine.nlp = {model.lang: model}
@@ -261,7 +261,7 @@ class PersonNames:
 
 
 class NamesOfRun:
-    """Finds names in the texts of one run. A name that was found once is found wherever it, or a part, stands later."""
+    """Finds names in the texts of one run. A name that was found once is found wherever it, or a part, occurs later."""
 
     def __init__(self, people: PersonNames, others: Iterable[str] = ()) -> None:
         """``others``: names of workers and models, which a model may take for people."""
@@ -298,7 +298,7 @@ class NamesOfRun:
         if all(each in self._known for each in new) or len(self._known) >= _MOST_KNOWN:
             return
         self._known |= dict.fromkeys(new)
-        self._pattern = None  # compiled anew when a text needs it, and not for each of its names
+        self._pattern = None  # compiled again when a text needs it, and not for each of its names
 
 
 def _words(name: str) -> set[str]:

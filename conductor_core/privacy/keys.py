@@ -21,7 +21,7 @@ KNOWN_FORM = re.compile(
     r"|(?i:\bbasic\s+)(?=\S*[0-9=])[A-Za-z0-9+/]{12,}"
 )
 _FILES = frozenset({"CONDUCTOR_MASTER_KEY", "CONDUCTOR_SIGNING_KEY"})
-"""Settings that hold the place of a key's file, which is no secret and stands in messages."""
+"""Settings that hold the place of a key's file, which is not secret and appears in messages."""
 _QUOTES = "\"'`“”„‘’«»"
 _SHORTEST = 8
 """A shorter value of a variable may occur in an address by chance."""

@@ -113,7 +113,7 @@ class _Body:
         self._fenced = False
         self._begun = False
         self._stripping = False  # white space after what was taken off
-        self._opened = False  # an opening tag stands in the text: a closing one belongs to it
+        self._opened = False  # an opening tag is in the text: a closing one belongs to it
         self._cut: list[str] | None = None
         self._cut_at = ""
         self._kept = 0
@@ -230,7 +230,7 @@ class _Body:
         return self._fenced or self._line.count("`") % 2 == 1
 
     def _ends_reasoning(self, follows: str) -> bool:
-        """Whether the closing tag after what was read is no part of the text: it ends its line or begins one."""
+        """Whether the closing tag after what was read is not part of the text: it ends its line or begins one."""
         alone = not self._line.strip() or not follows or follows.startswith("\n")
         return alone and not self._opened and not self._in_code
 
@@ -251,7 +251,7 @@ class _Body:
 
 
 def _may_be_longer(start: str) -> bool:
-    """Whether what stands at the beginning of a text may yet become an opening of reasoning, or a longer one."""
+    """Whether the beginning of a text may yet become an opening of reasoning, or a longer one."""
     if any(tag != start and tag.startswith(start) for tag in (*REASONING_TAGS, *_HARMONY_BEGINS)):
         return True
     return start.startswith(_HARMONY_BEGINS) and "<|message|>" not in start

@@ -75,7 +75,7 @@ def _blocks(turn: Message) -> str | list[dict[str, Any]]:
 
 
 def _block(part: Part) -> dict[str, Any]:
-    """Raises: ServerFault for a tool call whose arguments are no JSON object."""
+    """Raises: ServerFault for a tool call whose arguments are not a JSON object."""
     match part:
         case TextPart():
             return {"type": "text", "text": part.text}
@@ -97,7 +97,7 @@ def _arguments(part: ToolCallPart) -> dict[str, Any]:
     except ValueError:
         read = None
     if not isinstance(read, dict):
-        said = f"the arguments of tool call {part.call_id} are no JSON object, which Anthropic demands"
+        said = f"the arguments of tool call {part.call_id} are not a JSON object, which Anthropic requires"
         raise ServerFault("refused", said)
     return read
 
@@ -155,7 +155,7 @@ class MessageReader:
                 # ``ping``, ``content_block_stop``; new types may be added by the provider.
                 pass
             case _:
-                raise NoPart("an event that is no part of a message")
+                raise NoPart("an event that does not belong to a message")
         return []
 
     def ended(self) -> None:
@@ -177,7 +177,7 @@ class MessageReader:
         self._read_end(event)
         blocks = event.get("content") or []
         if not isinstance(blocks, list):
-            raise ValueError("content that is no list of blocks")
+            raise ValueError("content that is not a list of blocks")
         if self._blocks:
             return []
         return [chunk for block in blocks for chunk in self._whole_block(block)]

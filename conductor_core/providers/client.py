@@ -101,7 +101,7 @@ _TO_JSON = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan
 
 
 class NoPart(ValueError):
-    """An event that is no part of an answer. It is passed over, unless nothing else comes."""
+    """An event that is not part of an answer. It is passed over, unless nothing else comes."""
 
 
 class Reader(Protocol):
@@ -448,7 +448,7 @@ class Exchange:
         )
 
     def _parse(self, name: str, text: str) -> dict[str, Any] | None:
-        """Parses an event; None for one that is no JSON object, such as a ping. Raises: ServerFault."""
+        """Parses an event; None for one that is not a JSON object, such as a ping. Raises: ServerFault."""
         if name == DOCUMENT:
             self.marked, text = True, _END_MARK.sub("", text)
         parsed = _parsed(text)
@@ -468,7 +468,7 @@ class Exchange:
 
 
 def _parsed(text: str) -> Any:
-    """Returns what a JSON text says; None if it is no JSON."""
+    """Returns what a JSON text says; None if it is not JSON."""
     try:
         return pydantic_core.from_json(text)  # in half the time
     except ValueError:
@@ -512,8 +512,8 @@ class ModelClient:
         """Connects to nothing yet.
 
         Args:
-            spec: whom to ask. who: for messages, as ``worker w``. key_hint: what to do about a key that is refused.
-            size_hint: what to do about an answer that is too large.
+            spec: the server to ask. who: for messages, as ``worker w``.
+            key_hint: what to do about a key that is refused. size_hint: what to do about an answer that is too large.
             limit_s: seconds for a whole answer; None: those after which silence ends it.
             most_event_bytes: the largest event to hold in memory; None: a whole answer, with its characters escaped.
             keys: where a typed key is found.
@@ -693,7 +693,7 @@ class _Reading:
         self._masked = MaskedChunks(masking.known())
         self._allowed = client.most_bytes
         self._odd: NoPart | None = None
-        self._complaint = ErrorReply()  # what the last event says, if it is no part of an answer
+        self._complaint = ErrorReply()  # what the last event says, if it is not part of an answer
         self._read = False
         self._doubted = False  # text came after a finish reason: more may come after another
 

@@ -371,18 +371,18 @@ def load_document(path: str | Path, form: Form, key_variables: Collection[str] =
     try:
         # Reading a pipe would wait, and a second reading would find nothing.
         if Path(path).exists() and not Path(path).is_file() and not Path(path).is_dir():
-            raise form.invalid(f"{what}: it is no file", ["it is no file"])
+            raise form.invalid(f"{what}: not a regular file", ["not a regular file"])
         with Path(path).open("rb") as file:
             raw = file.read(_MOST_BYTES + 1)
     except FileNotFoundError:
-        raise form.invalid(f"{what}: there is no such file", ["there is no such file"]) from None
+        raise form.invalid(f"{what}: no such file", ["no such file"]) from None
     except (OSError, ValueError) as error:
         why = "it is a folder" if isinstance(error, IsADirectoryError) else "it cannot be read"
         raise form.invalid(f"{what}: {why}", [why]) from error
     faults: list[str] = []
     document = Document([], {})
     if len(raw) > _MOST_BYTES:
-        faults.append(f"it has more than {_MOST_BYTES:,} bytes: this is no {form.file}")
+        faults.append(f"it has more than {_MOST_BYTES:,} bytes, too many for a {form.file}")
     else:
         try:
             document, faults = parse_document(raw.decode("utf-8-sig"), form, key_variables)

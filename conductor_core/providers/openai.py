@@ -171,7 +171,7 @@ class ChatReader:
 
     @property
     def stopped(self) -> bool:
-        return False  # ``[DONE]`` is no event
+        return False  # ``[DONE]`` is not an event
 
     def feed(self, event: Mapping[str, Any]) -> list[TextDelta | ReasoningDelta]:
         if isinstance(model := event.get("model"), str) and model and model != self._model:
@@ -181,7 +181,7 @@ class ChatReader:
         if choices is None and (has_usage or event.get("object") == "chat.completion.chunk"):
             return []
         if not isinstance(choices, list) or not all(isinstance(choice, dict) for choice in choices):
-            raise NoPart("an event that is no part of a chat completion")
+            raise NoPart("an event that does not belong to a chat completion")
         for choice in choices:
             self._read_usage(choice)  # Moonshot
         if (beside := event.get("x_groq")) is not None:
@@ -189,7 +189,7 @@ class ChatReader:
         return [chunk for choice in choices if choice.get("index", 0) in (0, None) for chunk in self._choice(choice)]
 
     def _read_usage(self, place: Any) -> bool:
-        """Reads the usage that stands in ``place``, if any. Returns whether there is one."""
+        """Reads the usage in ``place``, if any. Returns whether there is one."""
         usage = place.get("usage") if isinstance(place, dict) else None
         if not isinstance(usage, dict):
             return False
@@ -255,7 +255,7 @@ class ChatReader:
         if content is None:
             return []
         if isinstance(content, str):
-            if snapshot and self._said:  # what came so far stands; the snapshot may add its end
+            if snapshot and self._said:  # what came so far is kept; the snapshot may add its end
                 said = "".join(self._said)
                 content = content[len(said) :] if content.startswith(said) else ""
             joined = self._text.feed(content)
@@ -264,7 +264,7 @@ class ChatReader:
             return [TextDelta(text=joined)] if joined else []
         if isinstance(content, list) and all(isinstance(part, dict) for part in content):
             return [chunk for part in content for chunk in self._part(part)]
-        raise ValueError("content that is no text")
+        raise ValueError("content that is not text")
 
     def _part(self, part: Mapping[str, Any]) -> list[TextDelta | ReasoningDelta]:
         self._extras.refuse(part.get("refusal"))

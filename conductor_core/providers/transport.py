@@ -137,7 +137,7 @@ async def _note_reuse(
 def _before_any_byte(error: aiohttp.ClientError) -> bool:
     """Whether the server closed the connection before it sent anything."""
     if isinstance(error, aiohttp.ServerDisconnectedError):
-        # If it is no text, the message is the beginning of an answer.
+        # If it is not text, the message is the beginning of an answer.
         return isinstance(error.message, str)
     return isinstance(error, ConnectionResetError | BrokenPipeError) or getattr(error, "errno", None) in _CLOSED
 

@@ -6,6 +6,7 @@ from typing import Literal, Protocol
 
 from conductor_core.chat.messages import FREE, Usage, sum_of_costs
 from conductor_core.chat.usage import estimate_input_tokens, estimate_tokens
+from conductor_core.formats import dollars
 from conductor_core.run.events import BrokenOff, PlanCompleted, PlanRejected, RunInterrupted, StepCompleted
 from conductor_core.run.trace import RoundTrace, RunTrace, StepTrace
 
@@ -69,25 +70,16 @@ class Cost:
     def __str__(self) -> str:
         """Returns ``$0.0123`` or ``at most $0.0123``; with an unknown part ``at least $0.0123``, or ``unknown``."""
         if self.usd is not None:
-            return f"at most {_amount(self.usd)}" if self.at_most and self.usd > 0 else _amount(self.usd)
+            return f"at most {dollars(self.usd)}" if self.at_most and self.usd > 0 else dollars(self.usd)
         if self.at_most and self.known_usd > 0:
             return "unknown"  # neither the most nor the least
-        return f"at least {_amount(self.known_usd)}" if self.known_usd > 0 else "unknown"
+        return f"at least {dollars(self.known_usd)}" if self.known_usd > 0 else "unknown"
 
     @property
     def in_line(self) -> str:
         """The cost in words, for places where no label says that it is a cost."""
         said = str(self)
         return "cost unknown" if said == "unknown" else said
-
-
-def _amount(usd: float) -> str:
-    """Writes an amount as the live component does (``format.js``): never ``$0`` for an amount above zero."""
-    if usd == 0:
-        return "$0"
-    if usd < 0.000001:
-        return "<$0.000001"
-    return f"${usd:.6f}" if usd < 0.01 else f"${usd:.4f}" if usd < 1 else f"${usd:,.2f}"
 
 
 def basis(spent: Paid) -> Basis:

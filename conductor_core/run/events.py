@@ -71,7 +71,7 @@ class Spent(RunEvent):
     traces_fault: str = ""
 
 
-# Approvals: evidence of what was asked, decided, by whom and when.
+# Approvals: evidence of what was asked and decided, who decided and when.
 
 ApprovalOf = Literal["plan", "step", "conductor"]
 """What an approval admits: a plan to be carried out, a step to be called, or the Conductor to be asked."""
@@ -85,7 +85,7 @@ class ApprovalRequested(RunEvent):
         path: the step; for ``plan`` and ``conductor`` the round, ``()`` for the first.
         rules: the gates that ask for it, as in ``run.created``.
         identity: digest of what would be carried out: of a step as in ``step.started``, else of the plan or the task.
-        agent, messages: to whom what would be sent; empty for a plan.
+        agent, messages: who would be sent what; empty for a plan.
         most: the highest number of tokens that it can use, by estimate. most_usd: its cost; None: unknown.
     """
 
@@ -137,14 +137,14 @@ class CommandRefused(RunEvent, Caused):
 
 
 class RunWaiting(RunEvent):
-    """Nothing of the run can go on until somebody decides. No process holds it, and its clock stands."""
+    """Nothing of the run can go on until somebody decides. No process holds it, and its clock is stopped."""
 
     kind: Literal["run.waiting"] = "run.waiting"
     waits_for: Literal["approval"] = "approval"
 
 
 class RunDenied(Spent, Caused):
-    """Ends a run whose approval was denied. ``error`` says by whom and why."""
+    """Ends a run whose approval was denied. ``error`` says who denied it and why."""
 
     kind: Literal["run.denied"] = "run.denied"
     error: str = ""
@@ -238,7 +238,7 @@ class RunCreated(RunEvent):
     Attributes:
         queued: it waits for a process that carries it out.
         on_incomplete: what happens to a step whose answer is incomplete.
-        give_question: whether every step is told the task, even if its instruction lacks ``{question}``.
+        give_question: whether every step receives the task, even if its instruction lacks ``{question}``.
         imported: where the run came from, if this database did not carry it out; None: it did.
     """
 
@@ -272,7 +272,7 @@ class PlanStarted(RunEvent):
 
 
 class PlanDelta(RunEvent):
-    """Streamed text, collected. ``reasoning``: whether it is reasoning, which is no part of the completion."""
+    """Streamed text, collected. ``reasoning``: whether it is reasoning, which is not part of the completion."""
 
     kind: Literal["plan.delta"] = "plan.delta"
     round: Path = ()
@@ -428,7 +428,7 @@ class StepRetried(RunEvent):
         partial: what had arrived. It is kept here and removed from the output.
         agent: the worker that was asked; None for the step's own.
         then: what follows: the same worker ``again``, the same with ``more_tokens``, or another one (``fallback``).
-            ``kept``: no call follows, and the answer of an earlier one stands.
+            ``kept``: no call follows, and the answer of an earlier one is kept.
         then_agent: the worker that is asked next; None for the step's own.
         then_max_tokens: its token limit, if that is not the pool's.
         refusal, tool_calls: as in ``StepCompleted``.
@@ -519,7 +519,7 @@ class StepReused(RunEvent):
         source_run_id, source_path: where it *ran* (not merely where it was reused last).
         source_imported: whether that run came as a file; False in older records.
         ending, refusal, tool_calls, answered_by, passed_on: as in ``StepCompleted``. The ending is always
-            ``completed``, unless an interrupted run is taken up.
+            ``completed``, unless an interrupted run is resumed.
         reasoning: what the model thought where it ran; empty in older records.
     """
 
@@ -558,7 +558,7 @@ class RecursionEntered(RunEvent):
 
 
 class RecursionLeft(RunEvent):
-    """``answered``: the inner workflow gave it; ``stopped``: with three empty lists the previous response stands."""
+    """``answered``: the inner workflow gave it; ``stopped``: with three empty lists the previous response is kept."""
 
     kind: Literal["recursion.left"] = "recursion.left"
     path: Path

@@ -1,4 +1,4 @@
-"""Where each step stands in the graph: layers by longest path, lanes around the cards for edges that skip a layer.
+"""Where each step is in the graph: layers by longest path, lanes around the cards for edges that skip a layer.
 
 This module is pure: it turns who reads whom into coordinates. The horizontal unit is the layer, which a picture turns
 into pixels by its own widths; the vertical unit is the pixel. Pictures are drawn so. The page takes the layers and the
@@ -116,7 +116,7 @@ def _moved(edge: Edge, shift_x: int, shift_y: float) -> Edge:
 def _lay_out_round(each: RoundShape) -> GraphLayout:
     if not each.reads:
         return GraphLayout((), (), (), 0, -CARD_HEIGHT_PX / 2, CARD_HEIGHT_PX / 2)
-    # A step whose access list is not written yet stands after the one before it, without an edge.
+    # A step whose access list is not written yet comes after the one before it, without an edge.
     columns = _columns(
         [((index - 1,) if index else ()) if reads is None else reads for index, reads in enumerate(each.reads)]
     )

@@ -1,6 +1,6 @@
 """The recorded runs that come with the program, so that the first page shows something that happened.
 
-The real engine carried them out with simulated workers: ``make recorded-runs`` makes them anew. Each is the JSON of a
+The real engine carried them out with simulated workers: ``make recorded-runs`` makes them again. Each is the JSON of a
 shared file (``share``) without its page.
 """
 

@@ -141,7 +141,7 @@ class Redactor:
         self.count = 0
 
     def events(self, events: Sequence[Event]) -> list[Event]:
-        """Returns the events with such passages hidden. Raises: BadInput if one is no event without them."""
+        """Returns the events with such passages hidden. Raises: BadInput if one is not an event without them."""
         pieces = self._streams(events)
         hidden = [self._event(event, pieces.get(number)) for number, event in enumerate(events)]
         if hidden == list(events):
@@ -269,7 +269,7 @@ def read_patterns(texts: Iterable[str]) -> tuple[re.Pattern[str], ...]:
         try:
             patterns.append(re.compile(text))
         except re.error as error:
-            raise BadInput(f"--redact {text!r} is no regular expression: {error}") from error
+            raise BadInput(f"--redact {text!r} is not a regular expression: {error}") from error
     return tuple(patterns)
 
 

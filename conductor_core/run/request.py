@@ -229,7 +229,7 @@ class Gate(Frozen):
 
 
 def read_gate(text: str) -> Gate:
-    """Raises: BadInput if ``text`` is no gate."""
+    """Raises: BadInput if ``text`` is not a gate."""
     rule, _, value = text.strip().partition(":")
     names = {"step": "number", "usd": "usd", "provider": "provider"}
     try:
@@ -238,7 +238,7 @@ def read_gate(text: str) -> Gate:
             raise ValueError
         return Gate.model_validate({"rule": rule} | given)
     except ValueError as error:
-        raise BadInput(f"{text!r} is no gate: give {FORMS}") from error
+        raise BadInput(f"unknown gate {text!r}; choose {FORMS}") from error
 
 
 # Ids.
@@ -290,8 +290,8 @@ class RunRequest(Caused):
         workflow: carried out as given; None if the Conductor writes one, and in old records.
         plan_only: whether the run ends when it has a plan.
         parent_run_id: the run of which this is a re-run or a resume. Identical steps reuse its answers.
-        taken_up: runs that the parent itself took up, latest first. Their answers are reused, too.
-        resumed: whether this run takes up its parent where that was interrupted.
+        taken_up: runs that the parent itself resumed, latest first. Their answers are reused, too.
+        resumed: whether this run resumes its parent where that was interrupted.
         origins: which step of the parent's plan each step of ``workflow`` is; None if that is unknown.
         excluded: workers of the pool that this run must not use.
         batch: its place in a file of tasks; None for a run that came alone.

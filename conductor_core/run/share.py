@@ -69,7 +69,7 @@ class SharedRun(Frozen):
 
 
 def inert_json(value: Any) -> str:
-    """Returns JSON that can stand in an element of HTML: it holds no character that could end it."""
+    """Returns JSON that can be put into an element of HTML: it holds no character that could end it."""
     text = value.model_dump_json() if isinstance(value, Frozen) else json.dumps(value, ensure_ascii=False)
     for character, written in _NOT_INERT.items():
         text = text.replace(character, written)
@@ -92,11 +92,11 @@ SharedParts = tuple[SharedRun, list[Event], list[LoadedImage]]
 def read_shared(text: str, name: str) -> list[SharedParts]:
     """Reads a page that hands over a run, or several that it compares. ``name`` is the file's, for errors.
 
-    Raises: BadInput if it is no such page, is damaged, is of a newer version, or holds anything but finished runs.
+    Raises: BadInput if it is not such a page, is damaged, is of a newer version, or holds anything but finished runs.
     """
     found: list[tuple[str, str]] = _ELEMENT.findall(text)
     if not 0 < len(dict(found)) == len(found) <= MOST_RUNS:
-        raise BadInput(f"{name} is no shared run: it is not a page that Conductor Inspector wrote")
+        raise BadInput(f"{name} is not a shared run: Conductor Inspector did not write this page")
     runs: list[SharedParts] = []
     left = MOST_EVENTS_BYTES
     for place, (_, element) in enumerate(found):
@@ -107,7 +107,7 @@ def read_shared(text: str, name: str) -> list[SharedParts]:
 
 
 def read_data(text: str, name: str) -> SharedParts:
-    """Reads the JSON of one run, as it stands in such a page. Raises: BadInput as ``read_shared`` does."""
+    """Reads the JSON of one run, as such a page has it. Raises: BadInput as ``read_shared`` does."""
     return _read(text, name, MOST_EVENTS_BYTES)[0]
 
 
@@ -122,9 +122,9 @@ def _checked(element: str, name: str) -> SharedRun:
     try:
         document = json.loads(element)
     except (ValueError, RecursionError) as error:
-        raise BadInput(f"{name} is damaged: its data is no JSON") from error
+        raise BadInput(f"{name} is damaged: its data is not JSON") from error
     if not isinstance(document, dict) or document.get("format") != FORMAT:
-        raise BadInput(f"{name} is no shared run: it is not a page that Conductor Inspector wrote")
+        raise BadInput(f"{name} is not a shared run: Conductor Inspector did not write this page")
     if document.get("version") != 1:
         raise BadInput(f"{name} was written by a newer version of this program: upgrade this program to import it")
     try:
@@ -162,7 +162,7 @@ def _events(shared: SharedRun, rows: Any, name: str) -> list[Event]:
         raise BadInput(f"{name} is damaged: {fault}")
     plans = [round_.workflow for round_ in trace.root.rounds() if round_.workflow]
     if any(len(plan.steps) > MAX_STEPS_READ for plan in plans):
-        raise BadInput(f"{name} has a plan of more than {MAX_STEPS_READ} steps, which is no plan")
+        raise BadInput(f"{name} has a plan of more than {MAX_STEPS_READ} steps; no longer plan is read")
     agents = {CONDUCTOR_AGENT, *(worker.name for worker in trace.pool.workers)}
     if unknown := {step.agent for plan in plans for step in plan.steps} - agents:
         raise BadInput(f"{name} is damaged: its pool has no worker {min(unknown)!r}, which its plan names")
@@ -209,7 +209,7 @@ def _unpacked(text: str, name: str, most: int) -> tuple[Any, int]:
     try:
         return json.loads(content), len(content)
     except (ValueError, RecursionError) as error:
-        raise BadInput(f"{name} is damaged: its events are no JSON") from error
+        raise BadInput(f"{name} is damaged: its events are not JSON") from error
 
 
 def _images(shared: SharedRun, name: str) -> list[LoadedImage]:
@@ -237,7 +237,7 @@ def _first(error: ValidationError) -> str:
 
 
 def as_imported(events: Sequence[Event], shared: SharedRun, caller: Caller) -> list[Event]:
-    """Returns the events of a new run of this database, which says that it was imported, from where, and by whom.
+    """Returns the events of a new run of this database, which says that it was imported, from where, and who did so.
 
     It has an id of its own and no relatives: what the file says of other runs is not about runs of this database.
     """

@@ -71,7 +71,7 @@ RoundStatus = Literal["planning", "planned", "stopped", "rejected", "unfinished"
 
 ENDED_STATUSES: frozenset[str] = frozenset(get_args(RunStatus)) - {"queued", "running", "waiting"}
 AT_REST: frozenset[str] = frozenset({"queued", "waiting"})
-"""Statuses of runs that no process carries out, and that any process may take up."""
+"""Statuses of runs that no process carries out, and that any process may resume."""
 
 
 class Mutable(BaseModel):
@@ -195,7 +195,7 @@ class RoundTrace(Mutable):
 
     Attributes:
         status: ``unfinished`` if the run ended before the Conductor had written the plan.
-        reasoning: of the Conductor; it is no part of ``raw``.
+        reasoning: of the Conductor; it is not part of ``raw``.
         considered: what else the Conductor could have chosen, in the plan as it wrote it, before any edit.
         usage, cost_usd, known_usd, at_list_price: of the Conductor in this round, including rejected attempts.
         call_started_ms: of the Conductor's last call, since the run began. first_token_ms: since then.
@@ -581,14 +581,14 @@ def apply(trace: RunTrace, event: Event) -> None:
         apply_approval(trace, event)
     elif isinstance(event, ev.RunTaken):
         if trace.status not in AT_REST:
-            raise ValueError("only a run that is queued or waits can be taken up")
+            raise ValueError("only a run that is queued or waits can be resumed")
         trace.status, trace.waiting_since_utc = "running", None
         trace.clock_zero_utc = event.at_utc - timedelta(milliseconds=event.at_ms)
     elif isinstance(event, ev.TextRedacted):
         for each in event.taken_out:
             trace.redacted[each.what] = trace.redacted.get(each.what, 0) + each.count
     elif isinstance(event, ev.RunCreated):
-        raise ValueError("run.created stands only at the beginning")
+        raise ValueError("run.created is only valid at the beginning")
     else:
         assert_never(event)
     trace.last_at_ms = max(trace.last_at_ms, event.at_ms)
@@ -852,7 +852,7 @@ def _count_broken_off(trace: RunTrace, event: ev.FinalEvent) -> None:
     parts = _parts_with_a_call(trace)
     calls = event.broken_off if isinstance(event, ev.Spent) else ()
     if not calls and len(parts) == 1:
-        # An older record says only what they come to, and one call alone makes up all of it.
+        # An older record says only their sum, and one call alone makes up all of it.
         [(path, only)] = parts.items()
         usd = trace.broken_off_usd if _has_price(trace, only) else None
         calls = (ev.BrokenOff(path=path, usage=trace.broken_off, cost_usd=usd),)

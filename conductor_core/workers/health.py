@@ -52,7 +52,7 @@ async def check_health(worker: Worker, within_s: float = _CHECK_S) -> Health:
     spec = worker.spec
     if not isinstance(worker, HttpWorker):
         if spec.provider != "local":
-            return Health(ok=True, latency_ms=None, detail="simulated: it is always there")
+            return Health(ok=True, latency_ms=None, detail="simulated, always available")
         if HUB_ID.fullmatch(spec.model) and await asyncio.to_thread(local_folder, spec.model) is None:
             said = f"worker {spec.name}: {not_here(spec.model)}"
             return Health(ok=False, latency_ms=None, detail=said, away=True)
@@ -107,7 +107,7 @@ async def _models_of(client: ModelClient) -> tuple[str, int | None]:
         return "reached; it knows the model", None
     models = read_models(bytes(body))
     if models is None:
-        raise WorkerRefused(f"worker {spec.name}: what answers at {url.host} is no model server; check base_url")
+        raise WorkerRefused(f"worker {spec.name}: what answers at {url.host} is not a model server; check base_url")
     names = sorted({name.removeprefix("models/") for name, _ in models})
     if {spec.model, f"{spec.model}:latest"}.isdisjoint(names):
         if [owner for _, owner in models] == ["llamacpp"]:

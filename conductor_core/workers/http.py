@@ -1,4 +1,4 @@
-"""Workers behind an HTTP interface. ``providers.client`` asks; this says whom, and makes workers' errors of faults."""
+"""Workers behind an HTTP interface. ``providers.client`` asks; this names the server and makes workers' errors."""
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing

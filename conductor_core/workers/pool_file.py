@@ -75,7 +75,7 @@ def fallback_faults(tables: Sequence[Mapping[str, Any]]) -> list[tuple[int, str]
             faults.append((index, "is this worker itself; name another one"))
         elif fallback not in names:
             has = ", ".join(str(name)[:80] for name in names[:12] if name != table.get("name"))
-            faults.append((index, f"the file has no such worker; it has {has or 'no other'}"))
+            faults.append((index, f"the file has no worker of that name; it has {has or 'no other'}"))
     return faults
 
 

@@ -66,11 +66,11 @@ class Workflow(Frozen):
     def require(self, index: int) -> None:
         """Raises: IndexError, which names the step, if there is none at ``index``."""
         if not 0 <= index < len(self.steps):
-            raise IndexError(f"there is no step {index}: the workflow has {len(self.steps)}")
+            raise IndexError(f"unknown step {index}: the workflow has {len(self.steps)}")
 
 
 def gets_task(instruction: str, *, give_question: bool) -> bool:
-    """Whether a step with this instruction is told the task."""
+    """Whether a step with this instruction receives the task."""
     return give_question or QUESTION in instruction
 
 

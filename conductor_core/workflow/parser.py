@@ -210,7 +210,7 @@ CANONICAL: dict[Field, str] = {
 }
 
 _HEAD = re.compile(
-    # The first letter stands before the lookbehind: so the search skips to it, five times faster.
+    # The first letter comes before the lookbehind: so the search skips to it, five times faster.
     r"[mMaAwWsSiI](?<!\w.)"
     r"(?i:(?P<agent>(?<=m)odel[_ -]?ids?|(?<=m)odels|(?<=a)gent[_ -]?ids?|(?<=a)gents|(?<=w)orker[_ -]?ids?)"
     r"|(?P<instruction>(?<=s)ub[_ -]?tasks?|(?<=i)nstructions)"
@@ -266,8 +266,8 @@ class Scan:
     Attributes:
         chosen: the attempt that counts: the last whole one, else the last with the most lists; empty if none.
         whole: whether ``chosen`` is whole.
-        latest: the attempt that stands last, whole or not.
-        in_reasoning: ``chosen`` stands inside the reasoning, and nothing was written after it.
+        latest: the last attempt, whole or not.
+        in_reasoning: ``chosen`` is inside the reasoning, and nothing was written after it.
         work: characters passed over, the measure of the time bound.
         spent_at: where reading stopped because there is too much to read, None if it did not.
     """
@@ -413,7 +413,7 @@ def _whole_attempts(source: SourceText, assignments: Sequence[Assignment]) -> li
 
 
 def _runs(source: SourceText, assignments: Sequence[Assignment]) -> list[list[Assignment]]:
-    """Splits where words stand between two lists, comments and code fences apart."""
+    """Splits where words are between two lists, comments and code fences apart."""
     runs: list[list[Assignment]] = []
     for found in assignments:
         gap = source.text[runs[-1][-1].node.end : found.start] if runs else ""
@@ -471,7 +471,7 @@ _NAMES_STEPS = re.compile(r'"(?:steps|task)"\s*:')
 
 
 def read_json(text: str) -> Parsed | None:
-    """The workflow in JSON ``text``; None if the text is no JSON, or JSON of the three lists instead of steps.
+    """The workflow in JSON ``text``; None if the text is not JSON, or JSON of the three lists instead of steps.
 
     Broken JSON that names steps is read as JSON: the break is a fault, and what can be read is there for display.
     """

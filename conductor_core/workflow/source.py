@@ -34,7 +34,7 @@ class RawStep(Frozen):
     access_list_at: Position | None = None
 
     def position(self, field: Place) -> Position | None:
-        """Where ``field`` of this step stands; for the step as a whole, where its first known part stands."""
+        """Where ``field`` of this step is; for the step as a whole, where its first known part is."""
         places = {"instruction": self.instruction_at, "agent": self.agent_at, "access_list": self.access_list_at}
         return places[field] if field in places else next(filter(None, places.values()), None)
 

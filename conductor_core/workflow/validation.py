@@ -45,7 +45,7 @@ class ImagesGiven(Frozen):
 
     Attributes:
         agents: the workers that accept images.
-        every_step: whether every step is told the task, even if its instruction lacks ``{question}``.
+        every_step: whether every step receives the task, even if its instruction lacks ``{question}``.
     """
 
     agents: frozenset[str]
@@ -108,7 +108,7 @@ def _workflow(steps: Sequence[RawStep], names: Sequence[str | None]) -> Workflow
     complete: list[Step] = []
     for raw, name in zip(steps, names, strict=True):
         if raw.instruction is None or name is None or raw.access_list is None:
-            raise ValueError("a part of a step is missing, and no fault says so")
+            raise ValueError("a part of a step is missing without a fault")
         complete.append(Step(instruction=raw.instruction, agent=name, access_list=raw.access_list))
     return Workflow(steps=tuple(complete))
 
@@ -222,7 +222,7 @@ def _warnings(steps: Sequence[RawStep], names: Sequence[str | None]) -> list[Fau
 
 
 def _untold(steps: Sequence[RawStep], names: Sequence[str | None], task: str) -> list[Fault]:
-    """Where nothing that the answer comes from is told the task: the steps that begin, each of which could be."""
+    """Where no step that leads to the answer receives the task: the steps that begin, each of which could be."""
     if not 1 <= len(steps) <= _MOST_STEPS_WARNED or any(raw.access_list is None for raw in steps):
         return []
     reads = _reads(steps)
@@ -243,7 +243,7 @@ def _untold(steps: Sequence[RawStep], names: Sequence[str | None], task: str) ->
     return [
         _fault(
             UNTOLD,
-            f"Step {index} is not told the task, nor is any step that the answer comes from: {where} {QUESTION}.",
+            f"Step {index} does not receive the task, nor does any step that leads to the answer: {where} {QUESTION}.",
             index,
             "instruction",
             steps[index].instruction_at,
@@ -268,7 +268,7 @@ FAULTS = {
     # What was written in the place of a plan.
     "plan_refused": "The Conductor refused to write a plan.",
     "plan_filtered": "A filter of the Conductor's server took the plan away.",
-    "plan_in_reasoning": "There is no text but what the server calls reasoning.",
+    "plan_in_reasoning": "The completion is all reasoning, without a plan.",
     "tool_call_for_a_plan": "The Conductor called a tool; it was offered none.",
     "plan_cut": "The completion reached its limit of tokens before there was a plan.",
     "empty_completion": "The Conductor wrote nothing.",
@@ -290,8 +290,8 @@ FAULTS = {
     "duplicate_key": "A workflow file gives the same key twice.",
     "bad_task": "The task of a workflow file is not a string.",
     # What breaks a rule.
-    "empty_workflow": "There are no steps, and there is no recursion that three empty lists could end.",
-    "too_many_steps": "There are more steps than the limit.",
+    "empty_workflow": "The plan has no steps, and no recursion is open that three empty lists could end.",
+    "too_many_steps": "The plan has more steps than the limit.",
     "unequal_lengths": "The three lists have different lengths.",
     "empty_instruction": "An instruction is empty or only white space.",
     "unknown_agent": "The pool has no such agent.",
@@ -302,7 +302,7 @@ FAULTS = {
     "image_not_accepted": "A step is given the task's image, and its worker accepts none.",
     "image_not_given": "No step is given the task's image.",
     # What there is too much of to be told.
-    "more_faults": "There are more faults than those told: the last one says how many.",
+    "more_faults": "The plan has more faults than those listed; the last one says how many.",
 }
 
 WARNINGS = {
@@ -310,7 +310,7 @@ WARNINGS = {
     "off_the_answers_path": "Only steps that do not lead to the answer read this step's output.",
     "verifier_sees_nothing": "A step is to check an earlier result, and its access list does not grant it.",
     "grants_more_than_named": "An access list grants more than the steps, or the plan, that the instruction names.",
-    "task_untold": "No step that the answer comes from is told the task.",
+    "task_untold": "No step that leads to the answer receives the task.",
     "answer_reads_nothing": "The last step, whose output is the answer, reads none of the others.",
     "duplicate_step": "A step has the same agent, instruction and inputs as an earlier one, and none reads both.",
 }

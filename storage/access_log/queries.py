@@ -1,4 +1,4 @@
-"""Reads from the log who looked at what, took it with them, searched for it, took it away, or forbade that."""
+"""Reads from the log who viewed, exported, searched, deleted, erased, held or released what."""
 
 import json
 import sqlite3

@@ -1,4 +1,4 @@
-"""Puts on record who looked at what, off the path on which runs are written and pages are drawn.
+"""Logs who viewed what, off the path on which runs are written and pages are drawn.
 
 A view is handed to the thread that writes the log, which adds it to its next transaction. Nobody waits for that but a
 command that is about to end. A view that cannot be kept stops nobody: ``fault`` says why, and pages and commands show
@@ -63,7 +63,7 @@ Change = Callable[[Callable[[sqlite3.Cursor], None]], "concurrent.futures.Future
 
 @dataclass(frozen=True)
 class _Access:
-    """One look. ``words``: digests of what was searched for. ``filters``: the names of those that were set."""
+    """One access. ``words``: digests of what was searched for. ``filters``: the names of those that were set."""
 
     kind: str
     what: str
@@ -82,13 +82,13 @@ class _Access:
 
 
 class AccessLog:
-    """The looks at one database. Any thread may use it. What keeps looks raises nothing and does not wait.
+    """Logs the views of one database. Any thread may use it. Logging raises nothing and does not wait.
 
-    Runs that came with the program are left out: they hold nobody's data. If the database can only be read, no look is
-    kept; the store's ``refusal`` says so.
+    Runs that came with the program are left out: they hold nobody's data. If the database can only be read, nothing is
+    logged; the store's ``refusal`` says so.
 
     Attributes:
-        fault: why the last look could not be kept; None: it was. lost: how many looks were not kept so far.
+        fault: why the last view could not be logged; None: it was. lost: how many views were not logged so far.
     """
 
     def __init__(self, database: Database, change: Change, written: Callable[[int], None]) -> None:
@@ -103,7 +103,7 @@ class AccessLog:
     def viewed(self, run_ids: Iterable[str], what: str, caller: Caller, session: str | None = None) -> None:
         """Keeps that ``caller`` saw content of these runs; ``what`` showed it, such as ``run page``.
 
-        The same look by the same caller in the same ``session``, a browser or a tab, counts once an hour.
+        The same view by the same caller in the same ``session``, a browser or a tab, counts once an hour.
         """
         self._record([_Access(VIEWED, what, caller, run_id, session) for run_id in run_ids])
 
@@ -132,7 +132,7 @@ class AccessLog:
     def _digests(self, typed: str, *, make: bool) -> tuple[str, ...]:
         key = self._database.privacy.search_key(self._database.path, make=make)
         if key is None:
-            raise BadInput("there is no master key, so nobody can say which words were searched for")
+            raise BadInput("the master key is missing, so nobody can say which words were searched for")
         return digests(key, typed)
 
     def searched(
@@ -149,7 +149,7 @@ class AccessLog:
         self._record([_Access(SEARCHED, what, caller, None, session, words, tuple(sorted(filters)))])
 
     def settle(self) -> str | None:
-        """Waits until all looks so far are kept or have failed. Returns why the last one is not kept; None: it is."""
+        """Waits until all views so far are logged or have failed. Returns why the last one is not; None: it is."""
         if self._database.refusal is not None:
             return "the database can only be read"
         with self._state:
@@ -157,9 +157,9 @@ class AccessLog:
             return self.fault
 
     def warn_if_lost(self) -> None:
-        """Waits until the looks of a command are kept, and says on stderr why if they are not. The command goes on."""
+        """Waits until the views by a command are logged, or says on stderr why they are not. The command goes on."""
         if (why := self.settle()) is not None:
-            print(f"warning: this is not on record as a look: {' '.join(why.split())}", file=sys.stderr)
+            print(f"warning: this view is not in the access log: {' '.join(why.split())}", file=sys.stderr)
 
     def _record(self, accesses: Iterable[_Access], *, each: bool = False) -> None:
         if self._database.refusal is not None:
@@ -196,7 +196,7 @@ class AccessLog:
     def _failed(self, due: Iterable[_Access], count: int, error: BaseException) -> None:
         fault = " ".join(str(error).split()) or type(error).__name__
         if fault != self.fault:
-            log.warning("looks are not put on record: %s", fault)
+            log.warning("views cannot be logged: %s", fault)
         with self._state:
             self.fault = fault
             self.lost += count
@@ -210,7 +210,7 @@ class AccessLog:
 
 
 def _write(cursor: sqlite3.Cursor, accesses: Iterable[_Access]) -> int:
-    """Adds the records of these looks to the log. Returns how many."""
+    """Adds the records of these accesses to the log. Returns how many."""
     entries, count = Entries(cursor), 0
     for access in accesses:
         if access.run_id is not None and cursor.execute(_SHIPPED, (access.run_id,)).fetchone() is not None:

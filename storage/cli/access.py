@@ -1,4 +1,4 @@
-"""``python -m storage looks``: who looked at what, and who exported, searched, erased, deleted and held."""
+"""``python -m storage access``: who viewed, exported, searched, erased, deleted and held what."""
 
 import argparse
 import json
@@ -14,21 +14,21 @@ from storage.evidence.history import counted
 
 def add(commands: Any, database: argparse.ArgumentParser) -> None:
     """Adds the command. ``database``: the options of all commands that name a database."""
-    looks = commands.add_parser(
-        "looks",
+    access = commands.add_parser(
+        "access",
         parents=[database],
-        help="Who looked at what, exported, searched, erased, deleted or held it, newest first.",
-        description="Who looked at what, exported, searched, erased, deleted or held it, newest first. It shows no "
-        "content of a run, and reading it is no look. The words of a search are kept as keyed digests.",
+        help="Who viewed, exported, searched, erased, deleted or held what, newest first.",
+        description="Who viewed, exported, searched, erased, deleted or held what, newest first. It shows no "
+        "content of a run, and reading it is not logged. The words of a search are kept as keyed digests.",
     )
-    looks.add_argument("run_id", metavar="RUN_ID", nargs="?", type=text_of, help="Only looks at this run.")
-    looks.add_argument("--actor", metavar="X", type=text_of, help="Only what this person did: their id or name.")
-    looks.add_argument("--kind", choices=list(KINDS), help="Only this.")
-    looks.add_argument("--searched", metavar="WORDS", type=text_of, help="Only searches for all of these words.")
-    looks.add_argument("--since", metavar="DAY|TIME", type=moment_of, help="Only from this day (UTC) or time on.")
-    looks.add_argument("--until", metavar="DAY|TIME", type=end_of_day, help="Only up to this day, with it, or time.")
-    paged(looks)
-    looks.set_defaults(do=_access)
+    access.add_argument("run_id", metavar="RUN_ID", nargs="?", type=text_of, help="Only entries about this run.")
+    access.add_argument("--actor", metavar="X", type=text_of, help="Only what this person did: their id or name.")
+    access.add_argument("--kind", choices=list(KINDS), help="Only this.")
+    access.add_argument("--searched", metavar="WORDS", type=text_of, help="Only searches for all of these words.")
+    access.add_argument("--since", metavar="DAY|TIME", type=moment_of, help="Only from this day (UTC) or time on.")
+    access.add_argument("--until", metavar="DAY|TIME", type=end_of_day, help="Only up to this day, with it, or time.")
+    paged(access)
+    access.set_defaults(do=_access)
 
 
 def _access(given: argparse.Namespace, file: Path) -> int:
@@ -57,9 +57,9 @@ def _access(given: argparse.Namespace, file: Path) -> int:
     for record in page.records:
         print(_line(record))
     if not page.records:
-        print("nothing of this is on record")
+        print("no such entries")
     if page.before is not None:
-        print(f"go on with --before {page.before}")
+        print(f"continue with --before {page.before}")
     return 0
 
 

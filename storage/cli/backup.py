@@ -58,7 +58,7 @@ def backup_database(given: argparse.Namespace, source: Source) -> int:
     checked = None
     if has_evidence(done.path):
         checked = check_own_log(done.path, places, Privacy.of(settings).vault(database), Ticker())
-        if entries(done.path) >= published:  # what was published while the copy was made is no finding about it
+        if entries(done.path) >= published:  # what was published while the copy was made is not a finding about it
             others = tuple(each for each in checked.findings if each.kind != OLDER)
             checked = checked.model_copy(update={"findings": others})
     findings = () if checked is None else checked.findings
@@ -67,7 +67,7 @@ def backup_database(given: argparse.Namespace, source: Source) -> int:
     if done.keys is not None:
         print(f"{done.keys}: the keys of its encrypted runs; keep a copy of the master key, too, at another place")
     if off_record is not None:
-        print(f"warning: this backup is not on record as a look: {off_record}", file=sys.stderr)
+        print(f"warning: this backup is not in the access log: {off_record}", file=sys.stderr)
     return _print_findings(findings)
 
 

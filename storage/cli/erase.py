@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from conductor_core.errors import BadInput, UnknownRun
+from conductor_core.formats import run_word
 from conductor_core.run.actor import local_caller
 from conductor_core.run.request import file_part
 from conductor_core.run.trace import RunUnreadable
@@ -66,7 +67,7 @@ def _require(store: Store, run_ids: Sequence[str], command: str) -> None:
     """Raises: UnknownRun for an id that no run has."""
     known = {run.run_id for run in _all(store)}
     if unknown := [run_id for run_id in run_ids if run_id not in known]:
-        raise UnknownRun(f"there is no run {unknown[0]!r} in this database; {command} takes whole ids")
+        raise UnknownRun(f"unknown run {unknown[0]!r}; {command} needs whole ids")
 
 
 def retain(given: argparse.Namespace, source: Source) -> int:
@@ -94,7 +95,7 @@ def retain(given: argparse.Namespace, source: Source) -> int:
             note = "  its key is still there" if run.run_id in broken_off else ""
             note = "  held: stays" if run.run_id in held else note
             day = "no date   " if run.created_at_utc is None else f"{run.created_at_utc:%Y-%m-%d}"
-            print(f"{run.run_id}  {day}  {run.status}{note}")
+            print(f"{run.run_id}  {day}  {run_word(run.status)}{note}")
         would = counted(len(old) - len(held), "run")
         held_ones = counted(len(held), "is", "are")
         print(f"{would} would be erased, {held_ones} held; --erase does it" if old else _none_due(given.days))
@@ -112,7 +113,7 @@ def _is_due(run: RunSummary, before: datetime) -> bool:
 @contextmanager
 def _opened(path: Path, settings: Settings) -> Iterator[Store]:
     if not path.is_file():
-        raise BadInput(f"there is no database {path}")
+        raise BadInput(f"no database at {path}")
     store = store_of(path, settings)
     try:
         yield store
@@ -132,7 +133,7 @@ def _all(store: Store) -> list[RunSummary]:
 def _erase(store: Store, run_ids: Sequence[str], settings: Settings, *, as_json: bool) -> int:
     copies = _copies(store, run_ids)
     if run_ids:
-        print(f"erasing {counted(len(run_ids), 'run')}; the database is then written anew", file=sys.stderr)
+        print(f"erasing {counted(len(run_ids), 'run')}; the database is then rewritten", file=sys.stderr)
     edits = 0
 
     def forget(run_id: str) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from conductor_core.errors import BadInput
+from conductor_core.formats import RUN_STATUSES, run_word
 from conductor_core.run.actor import local_caller
 from conductor_core.settings import Settings
 from storage.evidence.history import counted
@@ -32,10 +33,10 @@ def add(commands: Any, database: argparse.ArgumentParser) -> None:
         "search",
         parents=[database, filters],
         help="Find texts of runs; without WORDS, runs.",
-        epilog='WORDS are all looked for; "in quotation marks" is a phrase, and a word may end in *.',
+        epilog='All WORDS must occur; "in quotation marks" is a phrase, and a word may end in *.',
     )
     search.add_argument("words", metavar="WORDS", nargs="*", type=text_of)
-    search.add_argument("--in", dest="field", choices=list(FIELDS), help="Only texts that stand in such a place.")
+    search.add_argument("--in", dest="field", choices=list(FIELDS), help="Only texts of this kind.")
     search.add_argument("--rebuild", action="store_true", help="Build the search index again from the events.")
     paged(search)
     search.set_defaults(do=_search)
@@ -93,7 +94,7 @@ def paged(parser: argparse.ArgumentParser) -> None:
 
 def _whole(typed: str, most: int) -> int:
     if not (typed.isascii() and typed.isdecimal() and len(typed) < 20 and 1 <= int(typed) <= most):
-        raise BadInput(f"{typed!r} is no whole number from 1 to {most}")
+        raise BadInput(f"{typed!r} is not a whole number from 1 to {most}")
     return int(typed)
 
 
@@ -111,7 +112,7 @@ def _usd_bound(typed: str) -> float:
     except ValueError:
         usd = math.nan
     if not 0 <= usd < math.inf:
-        raise BadInput(f"{typed!r} is no amount in USD")
+        raise BadInput(f"{typed!r} is not an amount in USD")
     return usd
 
 
@@ -130,7 +131,7 @@ def moment_of(typed: str) -> datetime:
         moment = datetime.fromisoformat(typed)
         return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
     except (ValueError, OverflowError) as error:
-        raise BadInput(f"{typed!r} is no day such as 2026-01-31 and no time in ISO 8601") from error
+        raise BadInput(f"{typed!r} is not a date (2026-01-31) or an ISO 8601 time") from error
 
 
 def end_of_day(typed: str) -> datetime:
@@ -158,7 +159,7 @@ def _asked(given: argparse.Namespace, store: Store) -> Filters:
 def opened(file: Path, *, rebuild: bool = False, reads_index: bool = True) -> Iterator[Store]:
     """Opens the store, and brings its index up to date. Raises: BadInput, StoreError."""
     if not file.is_file():
-        raise BadInput(f"there is no database {file}")
+        raise BadInput(f"no database at {file}")
     store = store_of(file, Settings())
     try:
         if rebuild:
@@ -187,7 +188,7 @@ def _search(given: argparse.Namespace, file: Path) -> int:
         count, lag = search.count(typed, only, given.field), search.lag()
         if not typed.strip():
             if given.field is not None:
-                raise BadInput("--in needs WORDS to look for")
+                raise BadInput("--in needs WORDS to search for")
             runs = search.runs(only, given.before, given.limit)
             before = runs[-1].sequence if len(runs) == given.limit else None
             shown = [{"run_id": run.run_id, "status": run.status, "task": run.task} for run in runs]
@@ -203,7 +204,9 @@ def _search(given: argparse.Namespace, file: Path) -> int:
         counts = {"texts": count.texts, "runs": count.runs, "at_least": count.more}
         least = "at least " if count.more else ""
         texts = f"{counted(count.texts, 'text')} in " if typed.strip() else ""
-        lines.append(f"{least}{texts}{counted(count.runs, 'run')}{f'; go on with --before {before}' if before else ''}")
+        lines.append(
+            f"{least}{texts}{counted(count.runs, 'run')}{f'; continue with --before {before}' if before else ''}"
+        )
         _print(given, document | {"count": counts}, lines, lag)
     return 0
 
@@ -241,8 +244,9 @@ def _hit_document(hit: Hit) -> dict[str, Any]:
 def _hit_lines(hit: Hit) -> list[str]:
     where = dict.fromkeys(f"{FIELDS[at.field]}{f' of step {at.path}' if at.path else ''}" for at in hit.places)
     simulated = ", simulated" if hit.simulated else ""
+    status = run_word(hit.status) if hit.status in RUN_STATUSES else hit.status
     return [
-        f"run {hit.run_id} ({hit.status}{simulated}): {line_of(', '.join(where))}",
+        f"run {hit.run_id} ({status}{simulated}): {line_of(', '.join(where))}",
         "    " + line_of("".join(f"[{piece}]" if is_found else piece for piece, is_found in hit.snippet), 240),
     ]
 
@@ -269,7 +273,7 @@ def _ledger(given: argparse.Namespace, file: Path) -> int:
                 f"{call.host or 'this process'}, {call.how}, {call.ended}"
                 for call in calls
             ]
-            lines += [f"go on with --before {before}"] if before is not None else []
+            lines += [f"continue with --before {before}"] if before is not None else []
         _print(given, document, lines or ["no server received such a text"], store.search.lag())
     return 0
 

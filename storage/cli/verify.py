@@ -110,7 +110,7 @@ def _places(path: Path, settings: Settings) -> Places:
 
 def _own_key(path: Path, places: Places) -> PublicKey:
     if not path.is_file():
-        raise BadInput(f"there is no database {path}")
+        raise BadInput(f"no database at {path}")
     try:
         with closing(open_database(path)) as connection:
             origin, _ = read_log(connection)

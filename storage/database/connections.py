@@ -217,7 +217,7 @@ class Database:
             raise
 
     def _refuse_other_files(self) -> None:
-        """Refuses a file that is no database before anything is written beside it. Raises: OSError, sqlite3.Error."""
+        """Refuses a file that is not a database before writing beside it. Raises: OSError, sqlite3.Error."""
         if not self.path.exists():
             return
         if not self.path.is_file():
@@ -358,7 +358,7 @@ class Database:
             return bool(in_log == moved)
 
     def rewrite(self) -> bool:
-        """Writes the whole file anew, so that nothing stays of what was deleted, and empties the WAL.
+        """Rewrites the whole file, so that nothing stays of what was deleted, and empties the WAL.
 
         Returns whether the WAL is empty: a reader can be in the way. It takes seconds for a gigabyte. Call it inside
         ``writing``, outside of a transaction.

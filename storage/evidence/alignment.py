@@ -146,10 +146,10 @@ def name_differences(aligner: Aligner, found: Differences, report: Report, gone:
     for index, row in moved:
         run_id, sequence = events.run(index), events.sequence(index)
         if row.run_id == run_id.encode():
-            what = f"the event stands at sequence {row.sequence} instead"
+            what = f"the event is at sequence {row.sequence} instead"
             report.add("reordered", run_id, sequence, what)
         else:
-            what = f"the event stands in run {text_of(row.run_id)}, at sequence {row.sequence}"
+            what = f"the event is in run {text_of(row.run_id)}, at sequence {row.sequence}"
             report.add("swapped", run_id, sequence, what)
     taken, used = {index for index, _ in moved}, {id(row) for _, row in moved}
     missing = [index for index in missing if index not in taken]
@@ -206,7 +206,7 @@ def _name_missing(
         report.add("truncated", events.run(cut[0]), events.sequence(cut[0]), what)
     for run_id, indices in lost.items():
         if run_id in whole and not cut:
-            what = f"the run with its {counted(had[run_id], 'event')} was removed, and no record of a deletion says so"
+            what = f"the run with its {counted(had[run_id], 'event')} was removed without a record of a deletion"
             report.add("run_removed", run_id, events.sequence(indices[0]), what)
             continue
         for index in indices:

@@ -100,7 +100,7 @@ def _doubt(
         return f"a checkpoint says {size:,} entries, and the log has {entries:,}"
     try:
         if not places.key.is_file():
-            return f"there is no signing key at {places.key}"
+            return f"no signing key at {places.key}"
         if (published := FileAnchor(places.anchor.file).size(origin)) < size:
             return f"the database says that {size:,} entries are published, and the anchor has {published:,}"
         signed = open_note(text_of(note), [load_key(places.key, origin).public])
@@ -109,7 +109,7 @@ def _doubt(
         return None if connection.execute(_ROTATED, (size,)).fetchone() else str(error)
     except (BadInput, OSError) as error:
         return error_text(error)
-    return None if signed.size == size else f"a checkpoint of {signed.size:,} entries stands for one of {size:,}"
+    return None if signed.size == size else f"the checkpoint has {signed.size:,} entries instead of {size:,}"
 
 
 def read_evidence(connection: sqlite3.Connection, places: Places, fault: str | None) -> Evidence:

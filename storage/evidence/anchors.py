@@ -131,7 +131,7 @@ def anchor_at(place: str) -> Anchor:
     if place.startswith("git:"):
         repository = Path(place.removeprefix("git:")).expanduser()
         if not (repository / ".git").exists():
-            raise BadInput(f"{repository} is no git repository: run git init there, or name another anchor")
+            raise BadInput(f"{repository} is not a git repository; run git init there, or name another anchor")
         return GitAnchor(repository.absolute())
     path = Path(place).expanduser().absolute()
     return FileAnchor(path / FILE_NAME if path.is_dir() else path)

@@ -115,7 +115,7 @@ def _events(connection: sqlite3.Connection, run_id: str, size: int) -> Iterator[
         }
         place += position is not None
     if not found:
-        raise BadInput(f"there is no run {run_id}")
+        raise BadInput(f"unknown run {run_id}")
 
 
 def _records(connection: sqlite3.Connection, run_ids: set[str], size: int) -> Iterator[dict[str, Any]]:

@@ -50,7 +50,7 @@ def open_bundle(path: Path) -> Iterator[Bundle]:
         manifest = _manifest(list(files.documents("bundle.json")))
         records = list(files.documents("records.jsonl"))
         if not all(_is_record(each) for each in records):
-            raise Invalid("records.jsonl holds a line that is no record")
+            raise Invalid("records.jsonl has a line that is not a record")
         if records != sorted(records, key=lambda line: int(line["position"])):
             raise Invalid("the lines of records.jsonl are not in order of position")
         note = "".join(f"{line}\n" for line in files.lines("checkpoint"))
@@ -59,10 +59,10 @@ def open_bundle(path: Path) -> Iterator[Bundle]:
 
 def _manifest(lines: list[dict[str, Any]]) -> dict[str, Any]:
     if len(lines) != 1 or lines[0].get("format") != FORMAT:
-        raise Invalid("bundle.json is no manifest of this form")
+        raise Invalid("bundle.json is not a manifest of this format")
     manifest = lines[0]
     if set(manifest) != {"covered_from", "format", "key", "origin", "runs"} or not _is_manifest(manifest):
-        raise Invalid("bundle.json has other fields than a manifest of this form")
+        raise Invalid("bundle.json has other fields than a manifest of this format")
     return manifest
 
 
@@ -72,7 +72,7 @@ def _proofs(files: BundleFiles) -> dict[int, bytes]:
     for proof in files.documents("proofs.jsonl"):
         right = set(proof) == {"path", "position"} and type(proof["position"]) is int and type(proof["path"]) is list
         if not right or proof["position"] <= last:
-            raise Invalid("proofs.jsonl holds a line that is no proof, or is not in order of position")
+            raise Invalid("proofs.jsonl has a line that is not a proof or is out of order")
         last = proof["position"]
         proofs[last] = b"".join(unpacked(each, 32) for each in proof["path"])
     return proofs
@@ -84,7 +84,7 @@ def _events(files: BundleFiles, run_ids: Sequence[str]) -> Iterator[dict[str, An
     run_id = None
     for event in files.documents("events.jsonl"):
         if not _is_event(event):
-            raise Invalid("events.jsonl holds a line that is no event")
+            raise Invalid("events.jsonl has a line that is not an event")
         if event["run_id"] != run_id:
             run_id = next(runs, None)
         if event["run_id"] != run_id:
@@ -130,7 +130,7 @@ def payload_of(event: dict[str, Any]) -> bytes:
     try:
         return str(event["payload"]).encode()
     except UnicodeEncodeError:
-        raise Invalid("an event is no UTF-8") from None
+        raise Invalid("an event is not UTF-8") from None
 
 
 def payload_fields(payload: bytes) -> dict[str, str]:
@@ -258,7 +258,7 @@ class _Check:
             else:
                 good = False
                 kind = "deleted" if event["place"] > place else "reordered"
-                report.add(kind, run_id, last, f"event {place} of the run should stand before this one")
+                report.add(kind, run_id, last, f"event {place} of the run should come before this one")
         if not good:
             return
         if seal is None:

@@ -109,7 +109,7 @@ class BundleFiles:
                 try:
                     yield raw[:-1].decode()
                 except UnicodeDecodeError:
-                    raise Invalid(f"{name} is no UTF-8") from None
+                    raise Invalid(f"{name} is not UTF-8") from None
 
     def documents(self, name: str) -> Iterator[dict[str, Any]]:
         """Yields the JSON objects of a file, each of which must be in the one form of ``json_line``."""
@@ -154,7 +154,7 @@ def json_object(text: str) -> dict[str, Any]:
     try:
         found = json.loads(text)
     except (ValueError, RecursionError):
-        raise Invalid("a line of the bundle is no JSON") from None
+        raise Invalid("a line of the bundle is not JSON") from None
     if not isinstance(found, dict):
-        raise Invalid("a line of the bundle is no JSON object")
+        raise Invalid("a line of the bundle is not a JSON object")
     return found

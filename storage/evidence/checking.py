@@ -105,7 +105,7 @@ def own_anchor(database: Path, places: Places) -> tuple[list[Path], str]:
         if stat.S_ISREG(file.stat().st_mode):  # a pipe would hold whoever reads it
             with file.open("rb"):
                 return [file], ""
-        why = f"the anchor {file} is no plain file"
+        why = f"the anchor {file} is not a regular file"
     except FileNotFoundError:
         why = f"the anchor {file} is not there"
     except OSError as error:
@@ -145,7 +145,7 @@ def check_own_log(database: Path, places: Places, vault: Vault, progress: Progre
     key = public_key(database, places)
     anchors, none = own_anchor(database, places)
     if key is None:
-        anchors, none = [], f"there is no signing key at {places.key}, so no anchor could be checked"
+        anchors, none = [], f"no signing key at {places.key}, so no anchor could be checked"
     try:
         with closing(open_database(database)) as connection:
             ((newest,),) = connection.execute(_NEWEST)

@@ -78,7 +78,7 @@ def open_database(path: Path) -> sqlite3.Connection:
             return connection
         except sqlite3.Error:
             connection.close()
-    raise NoEvidence(f"the database {path} cannot be read" if path.exists() else f"there is no file {path}")
+    raise NoEvidence(f"the database {path} cannot be read" if path.exists() else f"no such file: {path}")
 
 
 def read_own_evidence(connection: sqlite3.Connection) -> OwnEvidence:
@@ -110,7 +110,7 @@ def read_log(connection: sqlite3.Connection) -> tuple[str, int]:
     except sqlite3.Error as error:
         raise _no_evidence(str(error)) from error
     if row is None or not isinstance(row[1], int):
-        raise _no_evidence("the table evidence_log has no row, or an odd one")
+        raise _no_evidence("the table evidence_log has no valid row")
     return text_of(row[0]), row[1]
 
 
@@ -222,7 +222,7 @@ def _check_leaves(own: OwnEvidence, history: History, report: Report) -> None:
     if own.gap is not None:
         report.add("evidence", None, None, f"the leaves of the database have a gap at entry {own.gap}")
     if own.odd:
-        odd = counted(own.odd, "leaf of the database is no digest", "leaves of the database are no digests")
+        odd = counted(own.odd, "leaf of the database is not a digest", "leaves of the database are not digests")
         report.add("evidence", None, None, odd)
 
 
@@ -262,7 +262,7 @@ class _Records:
             return None
         record = read_record(self._own.records[at])
         if self._own.runs[at] != record.get("run"):
-            what = f"the record at entry {position} ({record.get('kind')}) stands under run {self._own.runs[at]}"
+            what = f"the record at entry {position} ({record.get('kind')}) is filed under run {self._own.runs[at]}"
             report.add("evidence", str(record.get("run")), None, what)
         return record
 

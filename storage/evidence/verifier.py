@@ -188,7 +188,7 @@ def _given_key(given: str) -> PublicKey:
     try:
         key = read_key(lines[0])
     except Invalid as error:
-        raise Invalid(f"{where} is no public key ({error}): {_KEY_FORM}") from error
+        raise Invalid(f"{where} is not a public key ({error}): {_KEY_FORM}") from error
     if any(each != key.fingerprint for each in said):
         raise Invalid(f"the fingerprint in {where} is not that of the key beside it: ask for both again")
     return key

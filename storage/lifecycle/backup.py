@@ -37,7 +37,7 @@ def backup(source: Path, target: Path) -> Backup:
     Raises: BadInput if there is no such database or if ``target`` exists already; StoreError.
     """
     if not source.is_file():
-        raise BadInput(f"there is no database {source}")
+        raise BadInput(f"no database at {source}")
     if target.exists() or target.is_symlink():
         raise BadInput(f"{target} is there already: a backup overwrites nothing, name another file")
     refuse_reserved(target)
@@ -45,7 +45,7 @@ def backup(source: Path, target: Path) -> Backup:
     if own_keys.exists() and (keys.exists() or keys.is_symlink()):
         raise BadInput(f"{keys} is there already: a backup overwrites nothing, name another file")
     if not target.parent.is_dir():
-        raise BadInput(f"{target.parent} is no folder")
+        raise BadInput(f"{target.parent} is not a folder")
     with errors.translated(target):
         handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}-")
         os.close(handle)

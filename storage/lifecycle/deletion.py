@@ -112,7 +112,7 @@ def read_copies(connection: sqlite3.Connection, run_id: str) -> list[str]:
 def _refusal(cursor: sqlite3.Cursor, run_id: str, run: tuple[str, str] | None) -> str | None:
     """Says why a run is not deleted or erased; None if it can be."""
     if run is None:
-        return "there is no such run any more"
+        return "this run no longer exists"
     if run[0] == ERASED:
         return "it was erased: its place in the record stays"
     if run[0] == "waiting":

@@ -51,7 +51,7 @@ class Removing:
     ) -> Deleted:
         """Destroys the text of runs for good, except of running and held ones. They stay in lists as erased.
 
-        Their keys are destroyed, ``forget`` is called for each, then the file is written anew without what was deleted:
+        Their keys are destroyed, ``forget`` is called for each, then the file is rewritten without what was deleted:
         seconds for a gigabyte. Each of these is done even if another fails. A run that was erased before goes through
         the same again, in case that was interrupted.
 
@@ -116,7 +116,7 @@ class Removing:
             return deleting.read_held(connection, run_ids)
 
     def deletion(self, run_id: str) -> deletions.Deletion | None:
-        """Returns when and by whom the run was deleted or erased; None: it was not."""
+        """Returns when the run was deleted or erased and who did so; None: it was not."""
         with self._database.reading() as connection:
             return deletions.read_deletion(connection, run_id)
 

@@ -209,9 +209,9 @@ def restore(
     and must not be replaced, or is in use. StoreError.
     """
     if not backup.is_file():
-        raise BadInput(f"there is no backup {backup}")
+        raise BadInput(f"no backup at {backup}")
     if target.is_symlink() or (target.exists() and not target.is_file()):
-        raise BadInput(f"{target} is no plain file: name the file itself")
+        raise BadInput(f"{target} is not a regular file: name the file itself")
     if target.exists() and os.path.samefile(backup, target):
         raise BadInput(f"{backup} is the database itself: name the backup, and where to restore it")
     refuse_reserved(target)
@@ -340,7 +340,7 @@ def _copied_keys(backup: Path, copy: Path) -> bool:
     if not keys.exists():
         return False
     if not keys.is_file():
-        raise BadInput(f"the keys {keys} are no plain file: nothing is restored; move them away first")
+        raise BadInput(f"the keys {keys} are not a regular file: nothing is restored; move them away first")
     try:
         copy_keys(keys, keys_beside(copy))
     except sqlite3.Error as error:
@@ -364,7 +364,7 @@ def _checked(
     try:
         found += mismatches(copy, version, target, places)
     except (NoEvidence, sqlite3.Error) as error:
-        raise BadInput(f"the backup is no backup of this program ({error}): nothing is restored") from error
+        raise BadInput(f"the file is not a backup of this program ({error}): nothing is restored") from error
     if found and not anyway:
         many = len(found) - 1 + (checked.more if checked else 0)
         more = f"; {counted(many, 'finding')} more" if many else ""

@@ -1,4 +1,4 @@
-"""Reads which runs were deleted or erased, when and by whom."""
+"""Reads which runs were deleted or erased, when, and who did so."""
 
 import sqlite3
 from dataclasses import dataclass
@@ -36,7 +36,7 @@ def read_deletions(connection: sqlite3.Connection, limit: int) -> tuple[list[Del
 
 
 def read_deletion(connection: sqlite3.Connection, run_id: str) -> Deletion | None:
-    """Returns when and by whom the run was deleted, or None if it was not."""
+    """Returns when the run was deleted and who did so, or None if it was not."""
     row = connection.execute(f"{_DELETIONS} WHERE run_id = ?", (run_id,)).fetchone()
     return None if row is None else _deletion(row)
 

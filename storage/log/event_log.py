@@ -80,8 +80,8 @@ class Feed:
     missed: bool = False
 
     def push(self, events: Sequence[StoredEvent]) -> None:
-        taken_up = any(isinstance(stored.event, RunTaken) for stored in events)
-        if self.missed or taken_up or len(self.events) + len(events) > _FEED_EVENTS:
+        resumed = any(isinstance(stored.event, RunTaken) for stored in events)
+        if self.missed or resumed or len(self.events) + len(events) > _FEED_EVENTS:
             self.missed = True
             self.events.clear()
         else:
@@ -143,7 +143,7 @@ class EventLog:
         return future
 
     def rewrite_and_wait(self) -> None:
-        """Writes the database anew, without what was deleted, and empties the log beside it. Raises: StoreError."""
+        """Rewrites the database, without what was deleted, and empties the log beside it. Raises: StoreError."""
         self._submit(_Request(rewrites=True)).future.result()
 
     def keep_snapshot(self, snapshot: SnapshotRow) -> None:

@@ -53,7 +53,7 @@ async def follow(
             if len(group) == _PAGE_EVENTS:
                 group, fault = await asyncio.to_thread(read_events, database, run_id, after, _PAGE_EVENTS)
                 continue
-            # Another process may be quicker to take up a run that this one seems to write.
+            # Another process may be quicker to resume a run that this one seems to write.
             timeout_s = _QUIET_S if log.writes(run_id) else _POLL_S
             try:
                 await asyncio.wait_for(feed.news.wait(), timeout_s)

@@ -111,7 +111,7 @@ def _advance(run_id: str, raw: RawEvent, reading: Reading | None, vocabulary: in
             return Reading(folding.begin(event), raw.sequence, snapshot_due=True)
         folding.apply(reading.trace, event)
     except (KeyError, ValueError) as error:
-        what = f"cannot follow what stands before it: {error}"
+        what = f"cannot follow what comes before it: {error}"
         raise BadRecord(raw, what, newer=vocabulary > VOCABULARY) from error
     return reading
 
@@ -172,7 +172,7 @@ def decode(raw: RawEvent, run_id: str, vocabulary: int) -> Event:
 
 
 def unknown_run(run_id: str) -> UnknownRun:
-    return UnknownRun(f"there is no run {run_id!r} in this database: History, or conductor runs, lists its runs")
+    return UnknownRun(f"unknown run {run_id!r}; see `conductor runs`")
 
 
 def _without_events(connection: sqlite3.Connection, run_id: str) -> UnknownRun | RunDamaged:
@@ -189,7 +189,7 @@ def _bad_payload(raw: RawEvent, run_id: str, vocabulary: int, error: ValidationE
     try:
         document = json.loads(raw.payload)
     except (ValueError, RecursionError) as fault:
-        return BadRecord(raw, f"is no JSON, {fault}")
+        return BadRecord(raw, f"is not JSON, {fault}")
     if not isinstance(document, dict) or (document.get("kind"), document.get("run_id", run_id)) != (raw.kind, run_id):
         return BadRecord(raw, "is not the event that it is filed as")
     if raw.kind not in KINDS:
@@ -209,7 +209,7 @@ def _unreadable(run_id: str, bad: BadRecord, so_far: RunTrace | None, *, some: b
         return RunDamaged(_advice(run_id, str(bad), some), run_id=run_id, sequence=bad.sequence, trace=so_far)
     message = (
         f"run {run_id} was written by a newer version of this program: {bad}. "
-        f"{'What stands before that event' if some else 'Nothing of it'} can be read here; "
+        f"{'What comes before that event' if some else 'Nothing of it'} can be read here; "
         "upgrade this program to read it whole"
     )
     return RunTooNew(message, run_id=run_id, sequence=bad.sequence, trace=so_far)
@@ -217,7 +217,7 @@ def _unreadable(run_id: str, bad: BadRecord, so_far: RunTrace | None, *, some: b
 
 def _advice(run_id: str, what: str, some: bool) -> str:
     return (
-        f"run {run_id} is damaged: {what}. {'What stands before that' if some else 'Nothing of it'} can be read; "
+        f"run {run_id} is damaged: {what}. {'What comes before that' if some else 'Nothing of it'} can be read; "
         "restore a copy of the database to have the run whole, or run its task again"
     )
 

@@ -58,7 +58,7 @@ class Entries:
         self.add_record("run.sealed", run_id, events=run.places, head=run.head.hex())
 
     def add_record(self, kind: str, run_id: str | None = None, **fields: object) -> None:
-        """Adds a record of something that is no event of a run."""
+        """Adds a record of something that is not an event of a run."""
         values = {"kind": kind, "at_utc": datetime.now(UTC).isoformat(), **fields}
         if run_id is not None:
             values["run"] = run_id

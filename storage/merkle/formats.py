@@ -165,7 +165,7 @@ def unpacked(text: object, size: int | None = None) -> bytes:
 
 
 def text_of(stored: object) -> str:
-    """Returns a stored value as text, whatever it is: bytes that are no UTF-8 are replaced."""
+    """Returns a stored value as text, whatever it is: bytes that are not UTF-8 are replaced."""
     return stored.decode(errors="replace") if isinstance(stored, bytes) else str(stored)
 
 
@@ -235,7 +235,7 @@ def open_note(note: str, keys: Iterable[PublicKey]) -> Checkpoint:
 def _read_checkpoint(text: str) -> Checkpoint:
     origin, size, root, *others = [*text.split("\n"), "", "", ""]
     if "" in others[: text.count("\n") - 3]:
-        raise Invalid("the note is no checkpoint: it has an empty line")
+        raise Invalid("the note is not a checkpoint: it has an empty line")
     if not origin or not size.isascii() or not size.isdecimal() or (size[0] == "0" and size != "0") or len(size) > 18:
-        raise Invalid("the note is no checkpoint")
+        raise Invalid("the note is not a checkpoint")
     return Checkpoint(origin, int(size), unpacked(root, 32))

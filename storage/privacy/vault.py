@@ -41,7 +41,7 @@ def place_beside(database: Path) -> Path:
 
 
 def read(path: Path) -> bytes | None:
-    """Returns the key, or None if there is no such file. Raises: StoreError if it is none, or if others can read it."""
+    """Returns the key, or None if no such file. Raises: StoreError if it is none, or if others can read it."""
     with errors.translated(path):
         try:
             mode, text = path.stat().st_mode, path.read_text("ascii", "replace")
@@ -142,7 +142,7 @@ class MasterKey:
         from cryptography.exceptions import InvalidTag
 
         if len(wrapped) != _WRAPPED_BYTES:
-            raise Sealed("it is encrypted, and its key was changed: it has no length of a key")
+            raise Sealed("it is encrypted, and its key was changed: its length is wrong")
         cipher = self._open(read)
         try:
             return cipher.decrypt(wrapped[:_NONCE_BYTES], wrapped[_NONCE_BYTES:], run_id.encode())
@@ -250,7 +250,7 @@ class Vault:
         try:
             return cipher.decrypt(nonce, sealed, _bound(run_id, place))
         except (InvalidTag, ValueError):
-            raise Sealed("it was changed since it was encrypted, or stood at another place") from None
+            raise Sealed("it was changed or moved since it was encrypted") from None
 
     def away(self, run_id: str) -> KeyAway | None:
         """Returns why the key of an encrypted run is not here, or is not opened by the master key; None: it is here."""

@@ -251,6 +251,6 @@ def _folded(text: str) -> str:
 
 
 def _loose(part: str) -> str:
-    """Returns a pattern of a part of the search in which what is no letter and no digit may be anything alike."""
+    """Returns a pattern of a part of the search in which what is neither letter nor digit may be anything alike."""
     tokens = re.findall(r"\w+", part)
     return r"[\W_]+".join(map(re.escape, tokens)) or re.escape(part)

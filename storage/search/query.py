@@ -40,14 +40,14 @@ def read_words(typed: str) -> Words | None:
     parts = [(phrase, word) for phrase, word in _PART.findall(typed) if phrase.strip() or word]
     if not parts:
         if typed.strip():
-            raise BadInput("the search has no word: type a word, or a phrase in quotation marks")
+            raise BadInput("the search is empty: type a word, or a phrase in quotation marks")
         return None
     if len(parts) > MOST_PARTS:
         raise BadInput(f"the search has {len(parts)} parts; at most {MOST_PARTS} are searched for")
     plain = tuple((phrase or word.rstrip("*")).strip() for phrase, word in parts)
     for part in plain:
         if not any(unicodedata.category(sign)[0] in "LN" for sign in part):
-            raise BadInput(f"the search part {part[:40]!r} has no letter and no digit, so no text can be found by it")
+            raise BadInput(f"the search part {part[:40]!r} has no letter or digit to search for")
     if is_dense(typed):
         whole = all(len(part) >= _SIGNS for part in plain)
         return Words("search_signs", " AND ".join(map(_quoted, plain)) if whole else None, plain)

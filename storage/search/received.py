@@ -132,7 +132,7 @@ class Receipt(Frozen):
             _Period(self.since_utc, self.until_utc).in_words,
             f"Read from the events themselves: {self.runs:,} runs, {self.calls:,} calls, of which {self.to_provider:,} "
             f"went to {self._receiver} with {self.messages:,} messages.",
-            "A provider is the protocol that the pool names, such as openai; whose server it was, the host says.",
+            "A provider is the protocol that the pool names, such as openai; the host says which server it was.",
             "Compared letter by letter, apart from case, white space and the form of signs. A call that failed "
             "counts, because nothing says how much of it arrived. Calls that were repeated or went to a fallback "
             "count, too, and so do the Conductor's.",
@@ -152,8 +152,8 @@ class Receipt(Frozen):
             said.append(f"{calls} passages that were hidden before they were stored; they may have held this text.")
         if self.hidden_in_files:
             said.append(
-                f"{self.hidden_in_files:,} imported runs with calls to {self._receiver}, in whose files passages were "
-                "hidden; they may have held this text."
+                f"{self.hidden_in_files:,} imported runs with calls to {self._receiver}"
+                "had hidden passages; they may have held this text."
             )
         if self.unread:
             names = ", ".join(self.unread[:5])

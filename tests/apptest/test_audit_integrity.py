@@ -192,7 +192,7 @@ def test_exports_go_one_after_another_are_stopped_by_another_question_and_are_bo
     with export_menu._one:  # an export of somebody else
         app = press(visit("audit", q="ada"), "audit-bundle")
         waiting: Work[Bundle] = app.session_state[export_menu._WORK][1]
-        assert (waiting.running, waiting.stage) == (True, "another export goes on")
+        assert (waiting.running, waiting.stage) == (True, "another export is running")
         app.query_params["q"] = "of"
         app.run()
         waiting.wait(10)
@@ -232,7 +232,7 @@ def test_a_signing_key_that_is_away_is_asked_for(visit: Visit, session: Session)
     session.store.places.key.rename(session.store.places.key.with_name("away"))
     app = visit("audit", view="integrity")
     assert "▲ It cannot be confirmed how far the log is published" in htmls(app)
-    assert "none. There is no signing key at" in htmls(app)
+    assert "none. No signing key at" in htmls(app)
     assert "put its copy there" in app.warning[0].value
 
 

@@ -133,9 +133,9 @@ def test_texts_of_models_are_shown_letter_by_letter(visit: Visit, real_run: str)
 @pytest.mark.parametrize(
     ("query", "said"),
     [
-        ({"q": '""'}, "has no word"),
-        ({"q": "…"}, "no letter and no digit"),
-        ({"run": "nobody"}, "there is no run"),
+        ({"q": '""'}, "the search is empty"),
+        ({"q": "…"}, "no letter or digit"),
+        ({"run": "nobody"}, "unknown run"),
     ],
 )
 def test_what_cannot_be_shown_is_one_clear_error(visit: Visit, real_run: str, query: dict[str, str], said: str) -> None:
@@ -146,12 +146,12 @@ def test_what_cannot_be_shown_is_one_clear_error(visit: Visit, real_run: str, qu
 @pytest.mark.parametrize(
     ("query", "shown", "said"),
     [
-        ({"since": "x"}, ["other", "real"], "is no day"),
-        ({"over": "nan"}, ["other", "real"], "is no amount"),
+        ({"since": "x"}, ["other", "real"], "is not a date"),
+        ({"over": "nan"}, ["other", "real"], "is not an amount"),
         ({"before": "x"}, ["other", "real"], ""),
         ({"view": "?"}, ["other", "real"], ""),
         ({"status": "none"}, [], ""),
-        ({"since": "x", "failure": "WorkerTimedOut"}, ["real"], "is no day"),
+        ({"since": "x", "failure": "WorkerTimedOut"}, ["real"], "is not a date"),
     ],
 )
 def test_what_cannot_be_read_of_an_address_is_left_out_and_the_rest_holds(
@@ -256,7 +256,7 @@ def test_the_audit_page_says_who_looked_at_a_run_and_over_a_period(
     assert "searched: 1 word in texts" in htmls(app)
     assert "searched: 1 word in texts" not in htmls(visit("audit", view="looks", until="2020-01-01"))
     assert kept.settle() is None
-    assert len(kept.read(EVERYTHING).records) == before  # reading the list is no look
+    assert len(kept.read(EVERYTHING).records) == before  # viewing the list is not logged
 
 
 def test_a_look_that_cannot_be_kept_is_told_on_the_page_and_the_run_is_shown(

@@ -57,7 +57,7 @@ def test_an_address_of_no_run_says_so_and_offers_others(visit: Visit, session: S
     )
     session.host.wait(session.host.start(again))
     app = visit("blame", run="nothing")
-    assert "there is no run 'nothing' in this database" in texts(app)
+    assert "unknown run 'nothing'; see `conductor runs`" in texts(app)
     assert "Open the run" not in [link.proto.label for link in app.get("page_link")]
     offered = [button.key for button in app.button if button.key and button.key.startswith("blame-of-")]
     assert offered == [f"blame-of-{finished_run.run_id}"], "the answers of one step are not offered one by one"

@@ -123,7 +123,7 @@ def test_one_that_goes_on_shows_its_progress_and_no_intervals_yet(visit: Visit, 
 def test_one_that_stopped_gives_the_whole_command_that_goes_on_with_it(visit: Visit, root: Path) -> None:
     folder = write_evaluation(root / "e", PLAN, outcomes(PLAN)[:72], done=False, age_s=600)
     page = html(visit("evaluate"))
-    assert "It goes on where it stopped with<br><code>conductor evaluate --suite rehearsal" in page
+    assert "It continues where it stopped with<br><code>conductor evaluate --suite rehearsal" in page
     assert "--orchestrators conductor,single:reasoner,moa --name e --resume</code>" in page
     lines = (folder / OUTCOMES).read_text().splitlines()
     (folder / OUTCOMES).write_text("\n".join(["no json", *lines]) + "\n")
@@ -278,7 +278,7 @@ def test_a_broken_line_is_one_error_and_the_rest_is_shown(visit: Visit, root: Pa
     (folder / OUTCOMES).write_text("\n".join([lines[0], "{}", *lines[1:]]) + "\n")
     app = visit("evaluate")
     (error,) = app.error
-    assert f"{folder / OUTCOMES}, line 2, is no outcome" in error.value.replace("\\", "")
+    assert f"{folder / OUTCOMES}, line 2, is not a valid outcome" in error.value.replace("\\", "")
     assert len(rows(app, "standings")) == 3
 
 

@@ -138,7 +138,7 @@ def model(**said: object) -> core.MachineModel:
         (Download("a/b", "paused", 10**9), ("1.0 GB of 2.0 GB", "‖ paused")),
         (Download("a/b", "failed", reason="<b>why</b>"), ("✕ failed", "✕ &lt;b&gt;why&lt;/b&gt;", "nothing is here")),
         (Download("a/b", "failed", 10**9, reason="why"), ("1.0 GB of 2.0 GB", "✕ failed")),
-        (Download("a/b", "absent"), ("↓ not here", "licence not told")),
+        (Download("a/b", "absent"), ("↓ not here", "licence unknown")),
         (Download("a/b", "here"), ("✓ ready", "downloaded")),
     ],
     ids=lambda each: each.state if isinstance(each, Download) else "",

@@ -174,11 +174,11 @@ def test_closing_keeps_the_draft(editing: Edits, finished_run: RunTrace) -> None
 def test_one_click_tells_a_step_the_task(editing: Edits) -> None:
     for step_id in editing.draft.now.ids:
         editing.do("instruct", step_id, text="Do your part.")
-    assert "is not told the task" in editing.notes("warnings")
+    assert "does not receive the task" in editing.notes("warnings")
     assert any(each["untold"] and each["key"] == "0" for each in editing.editor["warnings"])
     editing.do("tell", 0)
     assert editing.draft.workflow.steps[0].instruction == "Do your part.\n\n{question}"
-    assert "is not told the task" not in editing.notes("warnings")
+    assert "does not receive the task" not in editing.notes("warnings")
 
 
 def test_a_plan_of_real_workers_can_be_exported_as_a_script(

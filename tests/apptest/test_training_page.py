@@ -188,7 +188,7 @@ def test_a_broken_line_is_one_error_and_the_rest_is_drawn(visit: Visit, root: Pa
     (folder / RECORD).write_text("\n".join([*lines[:3], '{"kind": <b>', *lines[3:]]) + "\n")
     app = visit("training")
     (error,) = app.error
-    assert f"{folder / RECORD}, line 4, is no row of a training record" in error.value.replace("\\", "")
+    assert f"{folder / RECORD}, line 4, is not a valid row of a training record" in error.value.replace("\\", "")
     assert len(figures(app)) == 8
 
 

@@ -140,5 +140,6 @@ def test_an_address_that_is_none_opens_no_door(
     refused = conductor(installed, environment, tmp_path, "ui", "--host", host)
     assert refused.returncode == 2
     assert (
-        refused.stderr == f"error: --host {host!r} is no address of this machine: use 127.0.0.1, or 0.0.0.0 for all\n"
+        refused.stderr
+        == f"error: --host {host!r} is not an address of this machine; use 127.0.0.1, or 0.0.0.0 for all\n"
     )

@@ -43,5 +43,5 @@ def test_a_conductor_or_pool_of_that_name_is_refused_in_one_line(text: str) -> N
 
 
 def test_a_database_of_an_unknown_user_is_refused() -> None:
-    with pytest.raises(BadInput, match="there is no such user"):
+    with pytest.raises(BadInput, match="unknown user"):
         inputs.database_url("~nobody-of-that-name/x.sqlite3")

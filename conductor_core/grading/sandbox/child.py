@@ -195,7 +195,7 @@ def _run_calls(order: dict[str, Any], report: Report) -> None:
 
 
 def _after_program(order: dict[str, Any], report: Report, then: Callable[[dict[str, Any]], None]) -> None:
-    # Not "__main__": what stands below that guard is the program's own trial run.
+    # Not "__main__": what is below that guard is the program's own trial run.
     space: dict[str, Any] = {"__name__": "program", "__builtins__": __builtins__}
     sys.modules["program"] = type(sys)("program")
     try:

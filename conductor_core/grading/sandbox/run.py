@@ -1,6 +1,6 @@
 """Starts a graded program in its own process, watches it, and ends it.
 
-The process stands in a session of its own with an empty environment and a fresh folder that is removed afterwards;
+The process has a session of its own with an empty environment and a fresh folder that is removed afterwards;
 ``child`` puts the limits in place. Here are the bounds that must hold from outside: wall time, and how much is read of
 what it writes.
 """

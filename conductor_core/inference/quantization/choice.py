@@ -70,7 +70,7 @@ def kept_trial(folder: Path, rows: int, columns: int) -> Trial:
     except FileNotFoundError:
         pass
     except (OSError, ValidationError) as error:
-        log.warning("%s is made anew: %s", path, str(error).splitlines()[0])
+        log.warning("%s is made again: %s", path, str(error).splitlines()[0])
     trial = measured(rows, columns)
     log.info("a product of %d x %d weights takes %s ms", rows, columns, trial.token_ms)
     fresh = path.with_suffix(f".{os.getpid()}")

@@ -67,7 +67,7 @@ def check(path: Path, forms: Mapping[str, Form], metadata: Mapping[str, str]) ->
     with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), "rb") as file:
         header_bytes = int.from_bytes(file.read(8), "little")
         if header_bytes > _MAX_HEADER_BYTES:
-            raise ValueError("it is no file of weights")
+            raise ValueError("it is not a file of weights")
         header: Any = json.loads(file.read(header_bytes))
         if os.fstat(file.fileno()).st_size != 8 + header_bytes + size_of(forms):
             raise ValueError("it is cut, or of another model")

@@ -138,7 +138,7 @@ class _PackedWeights:
                         raise Interrupted
                 fault = self.fault(layers)
                 if fault:
-                    log.warning("%s is not used, and made anew: %s", self.path, fault)
+                    log.warning("%s is not used and made again: %s", self.path, fault)
                 if fault is not None:
                     self._write(model, layers, notify, cancelled)
             finally:

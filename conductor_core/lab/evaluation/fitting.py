@@ -288,7 +288,7 @@ def _answers(outcomes: Sequence[Outcome], read_trace: ReadTrace, folder: Path) -
         return {each.run_id: read_trace(each.run_id).answer or "" for each in outcomes}
     except UnknownRun as error:
         raise BadInput(
-            f"a run that the learned routers are to be fitted on is gone: {error}; remove {folder} to fit anew"
+            f"a run that the learned routers are to be fitted on is gone: {error}; remove {folder} to fit again"
         ) from error
 
 

@@ -99,14 +99,14 @@ def error_code(done: Outcome) -> str | None:
 
 
 def _calls(trace: RunTrace) -> int:
-    """Counts the calls to workers that were made and ended. A recursion itself is no such call."""
+    """Counts the calls to workers that were made and ended. A recursion itself is not such a call."""
     return sum(step.agent != CONDUCTOR_AGENT and step.status in _CALLED for step in trace.walk())
 
 
 def _fault(trace: RunTrace) -> str | None:
     if trace.answer is not None:
         return None
-    return f"{trace.error_code or trace.status}: {trace.error or 'there is no answer'}"
+    return f"{trace.error_code or trace.status}: {trace.error or 'no answer'}"
 
 
 # Failures of workers.
@@ -118,7 +118,7 @@ _AT_A_WORKER = codes_of(WorkerError) - codes_of(WorkerOutputTooLarge) - {WorkerE
 
 
 def failed_at_a_worker(done: RunTrace | Outcome) -> bool:
-    """Says whether a run has no answer because a worker failed. An answer that is too large is no such failure."""
+    """Says whether a run has no answer because a worker failed. An answer that is too large is not such a failure."""
     return (done.error_code if isinstance(done, RunTrace) else error_code(done)) in _AT_A_WORKER
 
 
@@ -457,7 +457,7 @@ def unfinished_costs(
 
     A run is noted before it begins. A run that the database does not know has therefore cost nothing.
 
-    Raises: BadInput naming a line that is no run, StoreError.
+    Raises: BadInput naming a line that is not a run, StoreError.
     """
     named = {run_id for each in recorded for run_id in (each.run_id, *each.also)}
     costs = []

@@ -133,7 +133,7 @@ def prepare(choices: EvaluationChoices, settings: Settings) -> Prepared:
         raise BadInput(f"--name {name!r}: the folders of learned routers begin with {FIT_PREFIX}; give another --name")
     folder = settings.data_folder / EVALUATIONS / name
     if choices.resume and not (folder / PLAN).is_file():
-        raise BadInput(f"--resume: there is no evaluation {name} in {folder.parent}; {_those_in(folder.parent)}")
+        raise BadInput(f"--resume: unknown evaluation {name} in {folder.parent}; {_those_in(folder.parent)}")
     # Simulated workers answer without delay here; their usual pace is for people who watch.
     settings = settings.model_copy(update={"rehearsal_tokens_per_s": 0.0})
     pool = open_pool(choices.pool, settings, seed=choices.seed).without(choices.excluded)

@@ -43,7 +43,7 @@ def _bootstrap(*samples: Sequence[float], seed: int) -> Interval:
     from scipy.stats import bootstrap
 
     if not samples[0]:
-        raise BadInput("there is no outcome to take the mean of")
+        raise BadInput("no outcomes to average")
     # A paired resampling takes the same tasks from both samples, so it equals a resampling of their differences.
     drawn = np.asarray(samples[0], dtype=float)
     if len(samples) == 2:

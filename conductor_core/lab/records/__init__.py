@@ -57,7 +57,7 @@ def read_rows(path: Path, parse: Callable[[str], R], what: str, broken: list[str
         try:
             yield parse(line)
         except ValidationError as error:
-            fault = f"{path}, line {number}, is no {what}: {why(error)}"
+            fault = f"{path}, line {number}, is not a valid {what}: {why(error)}"
             if broken is None:
                 raise BadInput(fault) from error
             broken.append(fault)

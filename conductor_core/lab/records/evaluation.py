@@ -256,7 +256,7 @@ def read_record(folder: Path, *, lenient: bool = False) -> EvaluationRecord:
 
     Args:
         lenient: whether to leave out and report broken outcomes. A broken summary is always left out and reported,
-            because an evaluation that goes on makes it anew.
+            because an evaluation that continues makes it again.
 
     Raises: BadInput, which names the file and what is wrong with it.
     """
@@ -281,6 +281,6 @@ def _read(path: Path, model: type[M]) -> M:
 
 
 def read_lines(path: Path, model: type[M], what: str, broken: list[str] | None = None) -> Iterator[M]:
-    """Reads the rows of a file as ``read_rows`` does; none if there is no such file. Raises: BadInput."""
+    """Reads the rows of a file as ``read_rows`` does; none if no such file. Raises: BadInput."""
     if path.is_file():
         yield from read_rows(path, model.model_validate_json, what, broken)

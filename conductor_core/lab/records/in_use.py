@@ -28,7 +28,7 @@ def hold(folder: Path) -> None:
     path = folder.resolve() / LOCK
     if path in _HELD and _HELD[path].is_of(path):
         return
-    release(folder)  # an old lock, if the folder was deleted and made anew
+    release(folder)  # an old lock, if the folder was deleted and made again
     lock = FileLock(path)
     try:
         if not lock.acquire(_ASKED_S):

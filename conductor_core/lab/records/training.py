@@ -24,7 +24,7 @@ def _finite_or_none(value: object) -> object:
 
 
 Figure = Annotated[float | None, BeforeValidator(_finite_or_none)]
-"""An optional figure. Infinity and NaN become None: a loss that is no number must not end its training."""
+"""An optional figure. Infinity and NaN become None: a loss that is not a number must not end its training."""
 
 
 class Started(Frozen):
@@ -35,7 +35,7 @@ class Started(Frozen):
         simulated: whether the workers that gave the reward are simulated.
         machine: processor or card, threads, version of torch: a curve belongs to the machine it was measured on.
         agents: names by ordinal, as the Conductor's completions number them.
-        planned: how many iterations each stage is to have, in order. It is written anew when the training continues.
+        planned: how many iterations each stage is to have, in order. It is rewritten when the training continues.
         started_from: model folder or hub id that it began with; empty for a cold start; None in older records.
     """
 
@@ -130,7 +130,7 @@ class Taught(Finite):
 
     Attributes:
         rounds, planned: shown so far, and in all. seconds: as in ``Iteration``.
-        loss: mean since the row before; None where that is no number.
+        loss: mean since the row before; None where that is not a number.
     """
 
     kind: Literal["taught"] = "taught"

@@ -319,7 +319,7 @@ class TrainingConfig(Frozen):
     @model_validator(mode="after")
     def _has_a_beginning(self) -> Self:
         if not self.stages:
-            raise ValueError("there is no stage: give a table [cold_start], [grpo] or [recursion]")
+            raise ValueError("no stage given; add a table [cold_start], [grpo] or [recursion]")
         if self.cold_start is not None and self.base is not None:
             raise ValueError("base: a cold start begins with random weights; leave out one of the two")
         return self
@@ -344,7 +344,7 @@ class TrainingConfig(Frozen):
         """Returns the settings of a stage of reinforcement learning. Raises: ValueError if there is no such stage."""
         found = self.recursion if stage == "recursion" else self.grpo
         if found is None:
-            raise ValueError(f"there is no stage {stage}")
+            raise ValueError(f"unknown stage {stage}")
         return found
 
 

@@ -1,4 +1,4 @@
-"""Who looked: at one run, and over a period."""
+"""The access log: of one run, and over a period."""
 
 from collections.abc import Sequence
 from html import escape
@@ -17,18 +17,18 @@ _PAGE = 30
 _OF_ONE_RUN = 8
 _NEWEST = 1000
 """So many of the newest records are looked at for the names to choose from."""
-_READ_ONLY = "This database can only be read: nothing records who looks at it."
+_READ_ONLY = "This database is read-only: views of it are not logged."
 
 
 def show_access_log(asked: AuditQuery) -> None:
-    """Draws who looked, exported, searched, erased and deleted; words typed above find searches.
+    """Draws who viewed, exported, searched, erased and deleted; words typed above find searches.
 
     Raises: StoreError; UnknownRun or BadInput about the run that is asked for.
     """
     kept = current().store.access_log
     _state()
     with st.container(border=True, key="audit-looks", gap="xsmall"):
-        title("Who looked", "newest first; words typed above find searches for them; reading this list is no look")
+        title("Access log", "newest first; words typed above find searches for them; viewing this list is not logged")
         _choices(asked)
         of = AccessQuery(
             run_id=None if asked.viewed_run is None else kept.resolve(asked.viewed_run),
@@ -48,9 +48,9 @@ def show_access_log(asked: AuditQuery) -> None:
 
 
 def show_access_of_run(run_id: str) -> None:
-    """Draws who looked at one run. Raises: StoreError."""
+    """Draws the access log of one run. Raises: StoreError."""
     with st.container(border=True, key="audit-part-looks", gap="xsmall"):
-        title("Who looked")
+        title("Access log")
         page = current().store.access_log.read(AccessQuery(run_id=run_id), limit=_OF_ONE_RUN)
         _list(page, of_one_run=True)
         if current().store.refusal is not None:
@@ -104,7 +104,7 @@ def _list(page: Page, *, of_one_run: bool) -> None:
         said = f"{page.unreadable:,} records here are damaged: `python -m storage verify` says which."
         st.warning(said, icon=":material/warning:")
     if not page.records:
-        st.caption("Nobody is on record." if of_one_run else "Nothing of this is on record.")
+        st.caption("No views of this run are logged." if of_one_run else "No such entries.")
         return
     heads = ("When", "Who", "What") if of_one_run else ("When", "Who", "What", "Run")
     st.html(table(heads, [_row(view, of_one_run=of_one_run) for view in page.records]))

@@ -82,7 +82,7 @@ def _made_bundle(
 ) -> Bundle:
     """Makes one bundle at a time, whoever asks: each takes a processor, and its size on the disk and in memory."""
     while not _one.acquire(timeout=_WAIT_S):
-        work.report("another export goes on", 0, 0, 0.0)
+        work.report("another export is running", 0, 0, 0.0)
     try:
         work.report("runs found", 0, 0, 0.0)
         return _alone(store, name, find, work, browser)

@@ -56,7 +56,7 @@ def _first(run_id: str | None) -> int | None:
 
 
 def _line(run_id: str | None, *, running: bool) -> None:
-    """Is drawn anew every few seconds. Draws the whole page anew when a verification has ended."""
+    """Is redrawn every few seconds. Redraws the whole page when a verification has ended."""
     work = check_of(current().store)
     if running and work is not None:
         if not work.running:

@@ -43,7 +43,7 @@ def ledger(asked: AuditQuery) -> None:
         if any(receiver.failed for receiver in found.receivers):
             st.caption("A call that failed counts: nothing says how much of it arrived.")
         if found.more:
-            st.caption("Only the newest texts with these words were looked at: add a word or a filter.")
+            st.caption("Only the newest texts with these words were searched: add a word or a filter.")
     left, right = st.columns([3, 2], gap="small")
     with left, st.container(border=True, key="audit-calls", gap="xsmall"):
         of = "" if asked.receiver is None else f"to {escape(_name(*asked.receiver))}"

@@ -15,7 +15,7 @@ VIEWS = {
     LEDGER: "Who received it",
     COST: "Tokens and cost",
     FAILURES: "Failures",
-    ACCESS: "Who looked",
+    ACCESS: "Access log",
     INTEGRITY: "Integrity",
 }
 _OF_ACCESS = ("looked-by", "looked-how", "looked-at")
@@ -76,7 +76,7 @@ def _day(given: str | None, faults: list[str], *, whole: bool = False) -> dateti
     try:
         day = date.fromisoformat(given)
     except ValueError:
-        faults.append(f"{given[:20]!r} in the address is no day such as 2026-01-31")
+        faults.append(f"{given[:20]!r} in the address is not a date (2026-01-31)")
         return None
     return end_of(day) if whole else datetime.combine(day, time(), UTC)
 
@@ -90,7 +90,7 @@ def _amount(given: str | None, faults: list[str]) -> float | None:
             return usd
     except ValueError:
         pass
-    faults.append(f"{given[:20]!r} in the address is no amount in USD")
+    faults.append(f"{given[:20]!r} in the address is not an amount in USD")
     return None
 
 

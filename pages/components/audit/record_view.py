@@ -63,7 +63,7 @@ def record_page(run_id: str) -> None:
         _section("changes", "Who changed it, and what", _changes(record))
         _section("plan", "The plan", "".join(map(_plan, record.plans)) or "<p>No plan was made.</p>")
         _section(
-            "steps", "Who was told what, and answered what", "".join(map(_step, record.steps)) or "<p>No step.</p>"
+            "steps", "What each step received and answered", "".join(map(_step, record.steps)) or "<p>No step.</p>"
         )
     with right:
         _section(

@@ -217,7 +217,7 @@ def found(asked: AuditQuery) -> None:
 
 
 def _folded(runs: Sequence[RunSummary]) -> list[Entry]:
-    """Puts one row in the place of the replays of a blame, where the oldest of them stands."""
+    """Puts one row in the place of the replays of a blame, where the oldest of them is."""
     found: dict[str, Entry] = {}
     for run in reversed(runs):
         if run.purpose != REPLAY_PURPOSE or run.batch_id is None:
@@ -229,7 +229,7 @@ def _folded(runs: Sequence[RunSummary]) -> list[Entry]:
 
 def _nothing(*, more: bool) -> None:
     if more:
-        st.info("Nothing among the newest texts with these words; *Older* looks on.", icon=":material/manage_search:")
+        st.info("Nothing among the newest texts with these words; *Older* continues.", icon=":material/manage_search:")
     else:
         st.info("Nothing matches. Take a word or a filter out.", icon=":material/search_off:")
 
@@ -262,7 +262,7 @@ def _hit(hit: Hit) -> None:
 
 
 def places(all_places: Iterable[Place]) -> str:
-    """Returns, as HTML, where a text stands: ``a message that was sent to step 1 (solver)``."""
+    """Returns, as HTML, where a text is: ``a message that was sent to step 1 (solver)``."""
     said: dict[str, None] = {}
     for at in all_places:
         of = f" {'to' if at.field == 'sent' else 'of'} step {escape(at.path)}" if at.path else ""

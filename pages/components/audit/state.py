@@ -66,8 +66,8 @@ def why(evidence: Evidence, state: State) -> str:
     """Returns why events are not anchored, and what to do; empty if all are."""
     if evidence.fault is not None:
         return (
-            f"{_begun(evidence.fault)}. Runs go on, and nothing is lost: all is published once the anchor can be "
-            "written. Until then nothing protects these events."
+            f"{_begun(evidence.fault)}. Runs continue, and nothing is lost: everything is published once the anchor "
+            "can be written. Until then nothing protects these events."
         )
     if evidence.doubt is not None:
         return f"{_begun(evidence.doubt)}. Press Verify: it says whether anything was changed."
@@ -121,7 +121,7 @@ def rests_on(last: CheckedLog) -> list[str]:
         f"{plural(last.verified_events, 'event')} compared with a signed checkpoint, and the lists with the events."
     ]
     if last.fingerprint is None:
-        said.append("There was no signing key, so no checkpoint could be compared.")
+        said.append("The signing key is missing, so no checkpoint could be compared.")
     else:
         said.append(
             f"The public key with the fingerprint {last.fingerprint[:16]}…, which is this machine's own: whoever "

@@ -22,7 +22,7 @@ async def share_comparison(request: Request) -> Response:
     try:
         asked = await sent(request, _Comparison)
     except ValidationError:
-        return refused(400, "this names no runs to compare, or no list of words")
+        return refused(400, "expected the runs to compare and a JSON list of words")
     store = current().store
     browser = asked_by_browser(request.cookies)
 

@@ -52,7 +52,7 @@ def tree(run_id: str, opened: Callable[[str], None] | None = None) -> None:
     """
     found = current().store.runs(limit=MOST, tree=run_id, without=REPLAY_PURPOSE, answers=True)
     if not found:
-        st.markdown(f"There is no run {inert(run_id)}.")
+        st.markdown(f"Unknown run {inert(run_id)}.")
         return
     st.caption(
         f"{plural(len(found), 'run')}{', the newest' if len(found) == MOST else ''} · {inert(found[-1].task[:200])}"

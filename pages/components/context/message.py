@@ -29,8 +29,8 @@ def message_view(trace: RunTrace, cell: Cell | None, *, by_server: bool) -> None
     if cell is None:
         first = "Choose “By step”, then a cell." if by_server else "Choose a cell."
         st.html(
-            f'<p class="muted context-said">{first} Here stands the exact message that the step got from that source, '
-            "or what was withheld from it.</p>"
+            f'<p class="muted context-said">{first} The exact message that the step got from that source '
+            "appears here, or what was withheld from it.</p>"
         )
         return
     head, texts = said_and_texts(trace, cell)
@@ -63,7 +63,7 @@ def said_and_texts(trace: RunTrace, cell: Cell) -> tuple[str, list[tuple[str, st
                 return f"{reader} was given {source}; its record does not hold the message.", [("", content)]
             how = "got" if cell.state == "granted" else "read, in the instruction of an earlier step,"
             if step.agent == CONDUCTOR_AGENT:
-                how = "asked the Conductor, whose prompt holds"
+                how = "asked the Conductor; its prompt holds"
             texts = [_titled(sent, cell.message)]
             if cell.source is not None and step.agent != CONDUCTOR_AGENT and cell.message:
                 texts.append(_titled(sent, cell.message - 1))

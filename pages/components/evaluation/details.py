@@ -279,10 +279,10 @@ def _how_on(record: EvaluationRecord, state: State) -> str:
     """Gives the command that goes on with a stopped evaluation, as far as the plan holds it."""
     if state != "stopped":
         return ""
-    # The command that goes on reads outcomes strictly and makes the summary anew.
+    # The command that continues reads outcomes strictly and makes the summary again.
     first = "Remove each line that cannot be read; then it" if record.broken_lines else "It"
     given = f"{command(record.plan)} --name {shlex.quote(record.folder.name)} --resume"
     return (
-        f'<div class="record-note">{first} goes on where it stopped with<br><code>{escape(given)}</code><br>Give files '
-        "by their path, and options and settings that it does not name, such as --db, as before.</div>"
+        f'<div class="record-note">{first} continues where it stopped with<br><code>{escape(given)}</code><br>Give '
+        "files by their path, and options and settings that it does not name, such as --db, as before.</div>"
     )

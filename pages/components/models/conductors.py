@@ -77,7 +77,7 @@ def _who(option: ConductorOption) -> str:
     """Draws name, source, model, place and price. Every text is escaped."""
     here = option.server is None
     cells = (
-        (f"<b>{escape(option.name)}</b>", "of a conductors file" if option.named else "ready at hand"),
+        (f"<b>{escape(option.name)}</b>", "of a conductors file" if option.named else "available"),
         (escape(option.model or option.name), "runs on this machine" if here else escape(option.server or "")),
         (price_words(option.price), "" if here or option.price is None else "per million tokens"),
     )

@@ -263,8 +263,8 @@ def others(models: Sequence[MachineModel]) -> None:
     own = current().settings.models_folder
     st.markdown(
         f"**Without a network**: download the model on another machine, for instance with `hf download OWNER/NAME "
-        f"--local-dir NAME`, and copy that folder into `{_code(str(own))}`. It then stands in this list under the "
-        "folder's name. It must hold `config.json`, `tokenizer.json` and the `*.safetensors` files."
+        f"--local-dir NAME`, and copy that folder into `{_code(str(own))}`. This list then shows it under the "
+        "folder's name. It must contain `config.json`, `tokenizer.json` and the `*.safetensors` files."
     )
 
 

@@ -55,7 +55,7 @@ def _who(model: MachineModel) -> tuple[str, str]:
         "folder": model.model,
         "server": f"on {model.server}",
     }[model.where]
-    licence = model.licence or ("" if model.where == "server" else "licence not told")
+    licence = model.licence or ("" if model.where == "server" else "licence unknown")
     said = " · ".join(filter(None, (licence, whence)))
     return (
         f'<b class="ellipsis" title="{escape(model.ref)}">{escape(model.name)}</b>',

@@ -113,7 +113,7 @@ def _small_buttons(models: Sequence[SmallModel], kind: Kind) -> None:
                 type="secondary" if here else kind,
                 on_click=core.begin,
                 args=(away,),
-                help="From the Hugging Face hub. You may close this, or the program: it goes on where it was.",
+                help="From the Hugging Face hub. You may close this, or the program: it continues where it was.",
             )
         if any(model.fits and model.answer_s is None and not model.timing for model in models):
             st.button(
@@ -227,7 +227,7 @@ def found_servers() -> None:
     if servers is None:
         return
     if not servers:
-        none = "No model server answered. Start one, for instance `ollama serve`, and look again."
+        none = "No model server answered. Start one, for instance `ollama serve`, and search again."
         st.info(none, icon=":material/info:")
     for server in servers:
         if server.needs_key:

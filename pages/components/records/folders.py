@@ -86,7 +86,7 @@ def refreshed(folder: RecordFolder) -> RecordFolder:
 def _changed_s(folder: Path) -> float:
     parts = _parts(folder)
     if not parts:
-        raise FileNotFoundError(f"{folder} holds no record any more")
+        raise FileNotFoundError(f"{folder} no longer holds a record")
     return max(each.stat().st_mtime for each in parts)
 
 

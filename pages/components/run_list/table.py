@@ -127,7 +127,7 @@ def _name(row: Row, opened: Opened | None, *, lone: bool, held: bool) -> None:
             query = {"batch": run.batch_id}
             st.page_link(places.HISTORY, label=label, query_params=query, width="stretch", help=words)
             return
-        # This is no page link: one to its own page would leave the browser's address as it was.
+        # This is not a page link: one to its own page would leave the browser's address as it was.
         key, batch = f"open-batch-{run.batch_id}", (run.batch_id,)
         st.button(label, key=key, type="tertiary", width="stretch", help=words, on_click=go_to_batch, args=batch)
         return

@@ -1,7 +1,4 @@
-"""Figures, texts and statuses as every page writes them.
-
-A test compares the statuses with the live component's ``status.js``.
-"""
+"""Figures, texts and statuses as every page writes them. The terminal has those of ``conductor_core.formats``, too."""
 
 import re
 import unicodedata
@@ -9,23 +6,28 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from html import escape
 
+from conductor_core.formats import RUN_STATUSES, STEP_STATUSES, plural, seconds
 from conductor_core.workflow.model import QUESTION
+
+__all__ = [
+    "RUN_STATUSES",
+    "STEP_STATUSES",
+    "ago",
+    "inert",
+    "is_text",
+    "listed",
+    "moment",
+    "numbers",
+    "plural",
+    "right_to_left",
+    "run_status",
+    "seconds",
+    "step_status",
+]
 
 _MOST_NUMBERS = 6
 _ESCAPED = str.maketrans({sign: f"\\{sign}" for sign in "\\`*_{}[]<>#+-.!|:$~()\"'&=@/"})
 _ADDRESS = re.compile(r"https?(?=://)|www(?=\.)|@", re.IGNORECASE)
-
-
-def seconds(duration_ms: float | None) -> str:
-    """Writes a duration as the live component does: ``4.2 s``, ``3 min 05 s``, ``2 h 10 min``."""
-    if duration_ms is None:
-        return "—"
-    if duration_ms < 59_950:
-        return f"{duration_ms / 1000:.1f} s"
-    total_s = round(duration_ms / 1000)
-    if total_s < 3600:
-        return f"{total_s // 60} min {total_s % 60:02} s"
-    return f"{total_s // 3600} h {total_s % 3600 // 60:02} min"
 
 
 def moment(at_utc: datetime | None) -> str:
@@ -42,10 +44,6 @@ def ago(moment_utc: datetime | None, now_utc: datetime | None = None) -> str:
         if passed_s >= unit_s:
             return f"{int(passed_s // unit_s)} {word} ago"
     return "just now"
-
-
-def plural(number: int, word: str) -> str:
-    return f"{number:,} {word}{'' if number == 1 else 's'}"
 
 
 def numbers(of: Sequence[int]) -> str:
@@ -91,7 +89,7 @@ def told_html(instruction: str) -> str:
 
 
 def is_text(name: str) -> bool:
-    """Tells whether a file's ``name`` is text. One that is no UTF-8 can be neither sent to a browser nor kept."""
+    """Tells whether a file's ``name`` is text. One that is not UTF-8 can be neither sent to a browser nor kept."""
     try:
         name.encode()
     except UnicodeEncodeError:
@@ -103,45 +101,6 @@ def right_to_left(text: str) -> bool:
     """Tells, as ``dir="auto"`` does, whether the first letter with a direction is written from the right."""
     directions = (unicodedata.bidirectional(character) for character in text)
     return next((each for each in directions if each in ("L", "R", "AL")), "L") != "L"
-
-
-# Statuses.
-
-# By status: glyph and word.
-RUN_STATUSES = {
-    "queued": ("◌", "queued"),
-    "running": ("◔", "running"),
-    "waiting": ("‖", "waits"),
-    "planned": ("◇", "planned"),
-    "completed": ("✓", "completed"),
-    "refused": ("⊗", "refused"),
-    "filtered": ("▽", "filtered"),
-    "cut": ("◐", "cut off"),
-    "empty": ("∅", "empty"),
-    "failed": ("✕", "failed"),
-    "denied": ("⊖", "denied"),
-    "cancelled": ("■", "cancelled"),
-    "interrupted": ("⚡", "interrupted"),
-    "damaged": ("⚠", "damaged"),
-    "too_new": ("⇡", "too new"),
-    "key_away": ("▣", "key away"),
-    "erased": ("▒", "erased"),
-}
-STEP_STATUSES = {
-    "waiting": ("○", "waiting"),
-    "running": ("◔", "running"),
-    "completed": ("✓", "done"),
-    "refused": ("⊗", "refused"),
-    "filtered": ("▽", "filtered"),
-    "cut": ("◐", "cut off"),
-    "empty": ("∅", "empty"),
-    "reused": ("↺", "reused"),
-    "written": ("✎", "by a person"),
-    "failed": ("✕", "failed"),
-    "denied": ("⊖", "denied"),
-    "skipped": ("⊘", "skipped"),
-    "cancelled": ("■", "cancelled"),
-}
 
 
 def run_status(status: str) -> str:

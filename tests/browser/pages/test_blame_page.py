@@ -34,10 +34,10 @@ def test_from_the_run_to_what_decided_it_and_into_a_replay(app: App, open_page: 
     # While the page is drawn anew, what it was may stand beside what it becomes.
     expect(page.locator(".st-key-blame-rows", has_text="inconclusive").first).to_be_visible()
     assert page.evaluate(SIDEWAYS) == []
-    row = page.get_by_role("button", name="asked anew").first
+    row = page.get_by_role("button", name="re-run").first
     row.focus()
     page.keyboard.press("Enter")
-    expect(page.locator(".st-key-blame-replays")).to_contain_text("asked anew")
+    expect(page.locator(".st-key-blame-replays")).to_contain_text("re-run")
     replay = page.locator(".blame-pairs a").first
     replay.click()
     expect(page.get_by_text("Completed", exact=False).first).to_be_visible()

@@ -156,10 +156,10 @@ def test_what_is_no_image_is_said_and_text_is_pasted_as_text(own_app: App, open_
     page = open_at_rest(open_page, own_app.url)
     choose(page, FilePayload(name="<b>cat</b>.png", mimeType="image/png", buffer=b"<svg onload=alert(1)>"))
     fault = page.locator(".stAlert")
-    expect(fault).to_contain_text("it is no PNG, JPEG, WebP or GIF image")
+    expect(fault).to_contain_text("not a PNG, JPEG, WebP or GIF image")
     expect(fault).to_contain_text("<b>cat</b>.png")
     assert bring(page, "drop", b"%PDF-1.7", "report.pdf", "application/pdf")
-    expect(fault).to_contain_text("report.pdf: it is no PNG, JPEG, WebP or GIF image")
+    expect(fault).to_contain_text("report.pdf: not a PNG, JPEG, WebP or GIF image")
     huge = tmp_path / "huge.png"
     huge.write_bytes(b"\x89PNG" + bytes(21 << 20))
     choose(page, huge)

@@ -81,8 +81,8 @@ def test_a_run_waits_as_chosen_and_every_page_says_so(own_app: App, open_page: O
 def test_what_is_no_gate_starts_nothing(own_app: App, open_page: OpenPage) -> None:
     page = open_page(own_app.url)
     say_when(page, "step two")
-    expect(page.get_by_text("is no gate")).to_have_count(1)
+    expect(page.get_by_text("unknown gate")).to_have_count(1)
     run_a_task(page)
-    expect(page.get_by_text("is no gate")).to_have_count(2)
+    expect(page.get_by_text("unknown gate")).to_have_count(2)
     assert own_app.store.runs() == []
     page.close()

@@ -111,7 +111,7 @@ def test_resuming_takes_what_is_done_from_the_store_and_tries_again_what_failed(
     ("change", "message"),
     [
         ('{"id": "t0", "task": "Another."}', "row 't0': its task is another now"),
-        ('{"id": "new", "task": "Another."}', "row 't0': it is not in the file any more"),
+        ('{"id": "new", "task": "Another."}', "row 't0': it is no longer in the file"),
     ],
 )
 def test_a_file_that_was_changed_cannot_be_resumed(

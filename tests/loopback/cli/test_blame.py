@@ -85,9 +85,7 @@ def test_a_budget_holds_and_the_rest_can_follow(
     assert outcome.code == 1
     assert 0 < document["replays_completed"] < document["estimate"]["replays"]
     assert document["stopped"].startswith("The budget is used: $0.001")
-    assert document["stopped"].endswith(
-        "of $0.002000 are spent, and no further replay fits. With more, the blame goes on."
-    )
+    assert document["stopped"].endswith("of $0.002000 are spent, and no further replay fits. Raise it to continue.")
     assert 37e-6 * document["calls_made"] <= 0.002
     whole = cli("blame", told["run_id"], "--json", *told["db"]).document
     assert whole["left"]["calls"] == 0

@@ -106,7 +106,7 @@ def test_a_file_of_one_conductor_is_enough(
         ("nobody", "no Conductor 'nobody': name tiny, one of your conductors files (planner, other), a model folder"),
         ("mine.toml", "which Conductor of {folder}/mine.toml? It holds planner, other: write mine.toml#NAME"),
         ("mine.toml#third", "no Conductor 'third' in {folder}/mine.toml, which holds planner, other"),
-        ("gone.toml", "conductors file gone.toml: there is no such file"),
+        ("gone.toml", "conductors file gone.toml: no such file"),
     ],
 )
 def test_what_cannot_be_found_is_said_in_one_line(
@@ -170,4 +170,4 @@ def test_a_prompt_of_ones_own_is_what_is_sent_and_its_digest_is_in_the_record(
     assert f"a prompt of its own ({digest[:12]})" in cli("show", ended["run_id"]).out
     prompt.unlink()
     refused = cli("run", "Two things.", "--conductor", "other", "--pool", fast)
-    assert (refused.code, "prompt_file: house.txt: there is no such file" in refused.error) == (2, True)
+    assert (refused.code, "prompt_file: house.txt: no such file" in refused.error) == (2, True)

@@ -106,14 +106,14 @@ def test_what_is_wrong_with_an_image_or_a_conversation_is_one_line(
     (where / "blind.json").write_text(json.dumps({"steps": [LOOK | {"agent": "pen"}]}))
     image = ["--image", where / "red.png"]
     for more, fault in (
-        (["Look", "--image", where / "text.png"], "it is no PNG, JPEG, WebP or GIF image"),
-        (["Look", "--image", where / "none.png"], "there is no such file"),
+        (["Look", "--image", where / "text.png"], "not a PNG, JPEG, WebP or GIF image"),
+        (["Look", "--image", where / "none.png"], "no such file"),
         (["Look", *image * 9], "9 images are given; at most 8"),
         (["Look", *image, *blind], "no worker of the pool pool accepts images; give accepts ="),
         (["Look", *image, "--workflow", where / "blind.json"], "Step 0 is given the task's image, which pen does not"),
         (["--tasks", where / "tasks.jsonl", *image], "--image and --conversation come with one TASK"),
         (["Look", "--conversation", where / "turns.json"], "turn 1, role: "),
-        (["--conversation", where / "last.json"], "its last turn is no user's, so give the TASK, too"),
+        (["--conversation", where / "last.json"], "the last turn is not from the user; pass TASK as well"),
     ):
         asked = arguments(where, *more)
         if "--workflow" in more or "--tasks" in more:

@@ -152,7 +152,7 @@ def test_a_pull_that_was_stopped_goes_on_where_it_was(cli: CommandLine, hub: Loo
         _, err = process.communicate(timeout=30)
     assert process.returncode == 130, err
     assert err.splitlines()[-1].startswith("stopped: ")
-    assert err.splitlines()[-1].endswith("are here; the same command goes on")
+    assert err.splitlines()[-1].endswith("are here; run the same command to continue")
     rows = {row["ref"]: row for row in cli("models", "list", "--json").document["models"]}
     assert (rows[REF]["state"], rows[REF]["here_bytes"] > 8192) == ("paused", True)
     hub.bytes_per_s = 0

@@ -76,7 +76,7 @@ def test_cancel_ends_a_run_of_another_process(provider: ScriptedProvider, where:
     assert (running.returncode, json.loads(out)["status"]) == (1, "cancelled")
     again = start("cancel", run_id)
     _, err = again.communicate(timeout=60)
-    assert (again.returncode, err) == (2, f"error: run {run_id} has ended already: cancelled\n")
+    assert (again.returncode, err) == (2, f"error: run {run_id} has already ended: cancelled\n")
 
 
 def test_ctrl_c_does_not_wait_for_a_model_that_is_being_loaded() -> None:

@@ -101,7 +101,7 @@ def test_denied(capsys: pytest.CaptureFixture[str], db: str, plan: str) -> None:
     assert run["error"]["message"].startswith("step 0 was denied by ")
     assert run["error"]["message"].endswith(": too dear")
     assert main(["approve", run_id, "--db", db]) == 2
-    assert "has ended already: denied" in capsys.readouterr().err
+    assert "has already ended: denied" in capsys.readouterr().err
     assert [run["status"] for run in document(capsys, "runs", "--status", "denied", "--db", db)["runs"]] == ["denied"]
 
 
@@ -144,9 +144,12 @@ def test_an_edit_of_a_step_that_has_run_is_refused_and_nothing_goes_on(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["run", "x", "--gate", "sometimes"], "'sometimes' is no gate: give plan, steps, step:N, usd:X or provider"),
+        (
+            ["run", "x", "--gate", "sometimes"],
+            "unknown gate 'sometimes'; choose plan, steps, step:N, usd:X or provider",
+        ),
         (["run", "--tasks", "f.jsonl", "--gate", "plan"], "--gate is for one TASK"),
-        (["approve", "nobody"], "there is no run 'nobody'"),
+        (["approve", "nobody"], "unknown run 'nobody'"),
         (["approve", "RUN", "--step", "7"], "--step 7: that does not wait for an approval; step 0 of run"),
         (["approve", "RUN", "--step", "0", "--all"], "give --step, or --all or --workflow, not both"),
         (["deny", "RUN", "--step", "1"], "--step 1: that does not wait"),

@@ -40,7 +40,7 @@ def test_a_run_that_can_never_be_taken_up_is_left_alone(
     monkeypatch.setattr(host, "_resume", never)
     said(store, run_id)
     deadline_s = time.monotonic() + 20
-    while "cannot be taken up" not in caplog.text and time.monotonic() < deadline_s:
+    while "cannot be resumed" not in caplog.text and time.monotonic() < deadline_s:
         time.sleep(0.05)
     assert 1 < len(tried) < 50
     assert store.read(run_id).status == "waiting"
@@ -67,7 +67,7 @@ def test_what_is_sent_to_a_run_that_cannot_go_on_here_is_refused_with_the_reason
     trace = at_rest(store, run_id, said(store, run_id))
     assert (trace.status, waits_for(trace)) == ("waiting", ["the plan"])
     (refused,) = trace.refused
-    assert refused.reason == "the run cannot go on here: the pool is not here"
+    assert refused.reason == "the run cannot continue here: the pool is not here"
 
 
 @pytest.mark.parametrize(

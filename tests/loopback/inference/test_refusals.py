@@ -85,7 +85,7 @@ def test_a_disk_that_fills_up_meanwhile_loses_nothing_that_came(
         asked(server)
         with monkeypatch.context() as patched:
             patched.setattr(file_download, "http_get", full)
-            with pytest.raises(ModelUnavailable, match=r"the disk of .* is full: make room and go on$"):
+            with pytest.raises(ModelUnavailable, match=r"the disk of .* is full: free some space and continue$"):
                 hub.download(REF)
         assert cached_folder(REF) is None
         kept = hub.partly_here_bytes(REF)

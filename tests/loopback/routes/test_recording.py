@@ -94,7 +94,7 @@ async def test_a_comparison_is_sent_as_a_file_or_says_why_not(served: Served) ->
     assert (response.status_code, response.headers["content-disposition"]) == (200, "attachment")
     assert [fold(events).answer for _, events, _ in read_shared(response.text, "file")] == ["42, [redacted]"] * 2
     for asked, status, said in (
-        (ask(RUN), 400, "names no runs"),
+        (ask(RUN), 400, "expected the runs"),
         (ask(RUN, "nowhere"), 404, "nowhere"),
         (ask(RUN, "run-3"), 400, "goes on"),
     ):

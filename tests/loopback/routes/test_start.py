@@ -25,6 +25,6 @@ def test_a_damaged_database_ends_the_app_with_one_line_and_no_traceback(tmp_path
     )
     first, *rest = done.stderr.splitlines()
     assert first.startswith("error: the database ")
-    assert first.endswith("restore a copy, or move the file away to begin anew")
+    assert first.endswith("restore a copy, or move the file away to start afresh")
     assert rest == ["Application startup failed. Exiting."]
     assert done.returncode not in (0, -9)

@@ -31,9 +31,11 @@ from tests.support.provider import Cut, Reply, ScriptedProvider, cut_after, delt
         pytest.param(Reply([b"data: {bad\n\n"]), WorkerFailed, "not a JSON object", id="not JSON"),
         pytest.param(Reply([b"data: [1]\n\n"]), WorkerFailed, "not a JSON object", id="a list"),
         pytest.param(Reply([b"data: " + b"[" * 200_000 + b"\n\n"]), WorkerFailed, "not a JSON object", id="deep"),
-        pytest.param(Reply([sse({"hello": 1})]), WorkerFailed, "no part of a chat completion", id="other JSON"),
-        pytest.param(Reply([sse({"choices": [3]})]), WorkerFailed, "no part of a chat completion", id="odd choices"),
-        pytest.param(Reply([sse(delta(["x"]))]), WorkerFailed, "content that is no text", id="odd content"),  # type: ignore[arg-type]
+        pytest.param(Reply([sse({"hello": 1})]), WorkerFailed, "does not belong to a chat completion", id="other JSON"),
+        pytest.param(
+            Reply([sse({"choices": [3]})]), WorkerFailed, "does not belong to a chat completion", id="odd choices"
+        ),
+        pytest.param(Reply([sse(delta(["x"]))]), WorkerFailed, "content that is not text", id="odd content"),  # type: ignore[arg-type]
         pytest.param(Reply([sse(delta("a"))[:-4] + b"\xff\xfe\n\n"]), WorkerFailed, "not UTF-8", id="invalid UTF-8"),
         pytest.param(
             Reply([b"<html><script>alert(1)</script></html>"], content_type="text/html"),

@@ -62,7 +62,7 @@ async def test_a_list_without_an_end_is_left(provider: _Listing, monkeypatch: py
     monkeypatch.setattr(health_module, "_MOST_BYTES", 1000)
     provider.listing = Reply([b'{"data": [', *[b'{"id": "alpha"}, '] * 1000, b"]}"], content_type="application/json")
     health = await check(provider.spec("alpha"))
-    assert (health.ok, "is no model server; check base_url" in health.detail) == (False, True)
+    assert (health.ok, "is not a model server; check base_url" in health.detail) == (False, True)
 
 
 async def test_anthropic_is_asked_for_the_one_model(provider: _Listing) -> None:
@@ -80,7 +80,7 @@ async def test_anthropic_is_asked_for_the_one_model(provider: _Listing) -> None:
         (error(401), False, "refused the key with 401"),
         (error(500), False, "failed with 500"),
         (error(404), True, "it does not list its models, so the first step will show"),
-        (Reply([b"<html></html>"], content_type="text/html"), False, "is no model server; check base_url"),
+        (Reply([b"<html></html>"], content_type="text/html"), False, "is not a model server; check base_url"),
         (Reply([b'{"data": []}'], content_type="application/json"), False, "not among the server's models (none)"),
         (hang_after(), False, "no answer within 0.3 s"),
     ],
@@ -142,7 +142,7 @@ async def test_a_simulated_worker_is_always_there() -> None:
     worker = open_any_worker(rehearsal_specs()[0], Settings(), 0)
     health = await check_health(worker)
     assert (health.ok, health.latency_ms, health.key) == (True, None, None)
-    assert health.detail == "simulated: it is always there"
+    assert health.detail == "simulated, always available"
 
 
 @pytest.mark.parametrize(("around", "said"), [('"', True), ("'", True), ("", False)])

@@ -83,7 +83,7 @@ async def test_tool_calls_and_results_to_anthropic(provider: ScriptedProvider) -
 @pytest.mark.parametrize("arguments", ["[1]", "{", "null"])
 async def test_arguments_that_anthropic_would_not_take(provider: ScriptedProvider, arguments: str) -> None:
     call = Message(role="assistant", content=(ToolCallPart(call_id="c1", name="zoom", arguments=arguments),))
-    with pytest.raises(WorkerRefused, match="arguments of tool call c1 are no JSON object"):
+    with pytest.raises(WorkerRefused, match="arguments of tool call c1 are not a JSON object"):
         await ask(provider.spec(provider="anthropic"), (call,))
     assert not provider.calls
 

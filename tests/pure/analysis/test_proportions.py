@@ -77,7 +77,7 @@ def test_the_needed_pairs_settle_and_one_fewer_does_not(pairs: Pairs, never_seco
 
 def test_more_than_all_and_none_at_all_are_refused() -> None:
     for happened, count in ((3, 2), (0, 0), (-1, 4)):
-        with pytest.raises(BadInput, match="no proportion"):
+        with pytest.raises(BadInput, match="not a proportion"):
             wilson(happened, count)
     with pytest.raises(BadInput, match="no pair"):
         pairs_needed(Pairs(), 0.1)

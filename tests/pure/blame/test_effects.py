@@ -42,7 +42,7 @@ def test_the_step_that_went_wrong_comes_before_those_above_and_below_it(experime
     assert first.effect == pytest.approx(0.8)
     assert 0 < first.low < 0.8 < first.high < 1
     assert by_key(ranking)["step 0"].effect == pytest.approx(0)
-    assert why_first(ranking, CHAIN).startswith("First: step 1 (b) asked anew. It flips the answer more often by +80")
+    assert why_first(ranking, CHAIN).startswith("First: step 1 (b) re-run. It flips the answer more often by +80")
 
 
 def test_a_step_that_decides_comes_before_an_access_that_goes_around_it(experiments: Experiments) -> None:
@@ -63,7 +63,7 @@ def test_of_accesses_that_cannot_be_told_apart_the_one_that_is_read_first_leads(
     flips = {"cut 0-1 fresh 1,2": "xxxxxxxxx.", "granted 0-2 fresh 2": "xxxxxxxxxx", "cut 1-2 fresh 2": "xxx......."}
     ranking = effects(experiments, told(experiments, flips), COUNT)
     assert [effect.change.key for effect in ranking[:2]] == ["cut 0-1", "granted 0-2"]
-    assert "It cannot be told apart from: step 2 sees step 0" in why_first(ranking, CHAIN)
+    assert "It cannot be distinguished from: step 2 sees step 0" in why_first(ranking, CHAIN)
 
 
 def test_an_access_that_was_withheld_is_a_measured_sentence(experiments: Experiments) -> None:

@@ -106,7 +106,7 @@ async def test_a_step_without_a_whole_answer_is_asked_in_every_replay() -> None:
     assert trace.steps[3].status == "empty"
     assert found.unsound == (3, 5)
     assert all({3, 5} <= set(arm.fresh) for arm in found.arms)
-    assert "asks anew" in notes(found)[1]
+    assert "re-runs them" in notes(found)[1]
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ async def test_what_cannot_be_blamed_says_why(changed: dict[str, object], said: 
 
 
 def test_changes_and_batches_have_names() -> None:
-    assert change_words(Change(kind="fresh", step=2), PLAN) == "step 2 (a) asked anew"
+    assert change_words(Change(kind="fresh", step=2), PLAN) == "step 2 (a) re-run"
     assert change_words(Change(kind="cut", step=2, source=0), PLAN) == "step 2 does not see step 0"
     assert change_words(Change(kind="granted", step=3, source=1), PLAN) == "step 3 sees step 1"
     assert blamed_run("blame of run 1234: The task: what?") == "1234"

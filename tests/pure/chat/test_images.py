@@ -125,9 +125,9 @@ def bomb(width: int, height: int) -> bytes:
     ("raw", "fault"),
     [
         (b"", "it is empty"),
-        (b"hello", "no PNG, JPEG, WebP or GIF image"),
-        (b"<svg xmlns='http://www.w3.org/2000/svg'/>", "no PNG, JPEG, WebP or GIF image"),
-        (encoded("TIFF"), "no PNG, JPEG, WebP or GIF image"),
+        (b"hello", "not a PNG, JPEG, WebP or GIF image"),
+        (b"<svg xmlns='http://www.w3.org/2000/svg'/>", "not a PNG, JPEG, WebP or GIF image"),
+        (encoded("TIFF"), "not a PNG, JPEG, WebP or GIF image"),
         (encoded("PNG", size=(300, 300))[:-200], "it is damaged"),
         (bomb(60_000, 60_000), "megapixels"),
         (bomb(20_000, 20_000), "megapixels"),
@@ -145,7 +145,7 @@ def test_what_cannot_be_taken_is_one_clear_fault(raw: bytes, fault: str) -> None
 
 def test_files_that_are_none(tmp_path: Path) -> None:
     (tmp_path / "folder.png").mkdir()
-    for name, fault in (("none.png", "there is no such file"), ("folder.png", "it is a folder"), ("a\0b", "cannot be")):
+    for name, fault in (("none.png", "no such file"), ("folder.png", "it is a folder"), ("a\0b", "cannot be")):
         with pytest.raises(BadInput, match=fault):
             read_image(tmp_path / name)
     (tmp_path / "cat.txt").write_bytes(encoded("JPEG"))

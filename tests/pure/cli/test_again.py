@@ -89,7 +89,7 @@ def test_a_written_output_is_marked_wherever_it_is_shown(cli: CommandLine, ran: 
     shown = cli("show", document["run_id"]).out
     assert "no model was asked: written by" in shown
     assert "step 1 of calculator, written by a person (" in shown
-    assert "written" in cli("show", document["run_id"], "--context").out
+    assert "by a person" in cli("show", document["run_id"], "--context").out
     compared = cli("compare", ran["run_id"], document["run_id"]).out
     assert "written by a person in B" in compared
     kept = cli("rerun", document["run_id"], "--json", "-q").document
@@ -119,7 +119,7 @@ def test_what_a_worker_answered_to_the_letter_is_no_persons_text(cli: CommandLin
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--only", "3"], "there is no step 3: the steps of run RUN are 0 to 2"),
+        (["--only", "3"], "unknown step 3: the steps of run RUN are 0 to 2"),
         (["--only", "1", "--from", "1"], "give --only or --from, not both"),
         (["--times", "3"], "Give --only N or --from N with it"),
         (["--only", "1", "--step", "0", "--instruction", "x"], "give them without --step and --workflow"),
@@ -128,7 +128,7 @@ def test_what_a_worker_answered_to_the_letter_is_no_persons_text(cli: CommandLin
         (["--output", "1"], "write N=TEXT, or N=@FILE"),
         (["--output", "1="], "the output of step 1 is empty"),
         (["--output", "9=x"], "--output 9: the steps of run RUN are 0 to 2"),
-        (["--output", "1=@missing.txt"], "output file missing.txt: there is no such file"),
+        (["--output", "1=@missing.txt"], "output file missing.txt: no such file"),
         (["--output", "1=x", "--pin", "1"], "give each step one output"),
         (["--release", "1"], "no output was written or pinned there"),
     ],

@@ -112,7 +112,7 @@ def test_show_prints_the_whole_record(cli: CommandLine, ran: Any) -> None:
     text = cli("show", ran["run_id"]).out
     for expected in (
         "pool rehearsal (simulated)",
-        "step 1 · scientist (simulated) · completed",
+        "step 1 · scientist (simulated) · done",
         "access list all: reads 0, 1",
         "was not there yet when it started: step 0 of reasoner",
         "saw: step 0 of reasoner",
@@ -202,12 +202,12 @@ def test_a_rerun_with_other_access(cli: CommandLine, ran: Any) -> None:
         (["--step", "1", "--access", "some"], "--access 'some': write all, none"),
         (["--step", "1", "--instruction", " "], "the instruction is empty"),
         (["--step", "one"], "'--step': Input should be a valid integer"),
-        (["--workflow", "missing.json"], "workflow file missing.json: there is no such file"),
+        (["--workflow", "missing.json"], "workflow file missing.json: no such file"),
         (["--workflow", "missing.json", "--step", "1"], "not both"),
         (["--exclude", "reasoner"], "run RUN cannot be run again: "),
         (["--exclude", "nobody"], "has no worker nobody; it has planner"),
         (["--max-steps", "2"], "at most 2 are allowed"),
-        (["--pool", "missing.toml"], "there is no such file"),
+        (["--pool", "missing.toml"], "no such file"),
     ],
 )
 def test_a_bad_rerun(cli: CommandLine, ran: Any, arguments: list[str], message: str) -> None:
@@ -220,7 +220,7 @@ def test_a_bad_rerun(cli: CommandLine, ran: Any, arguments: list[str], message: 
 
 @pytest.mark.parametrize("command", ["show", "rerun"])
 def test_an_unknown_run(cli: CommandLine, ran: Any, command: str) -> None:
-    assert "there is no run 'nope'" in cli(command, "nope").error
+    assert "unknown run 'nope'" in cli(command, "nope").error
     outcome = cli(command, "nope", "--json")
     assert (outcome.code, outcome.document["error"]["code"]) == (2, "UnknownRun")
     cli("rerun", ran["run_id"], "-q")
@@ -342,13 +342,13 @@ def test_a_file_that_holds_no_workflow(cli: CommandLine, tmp_path: Path, content
         (["run", "x", "--max-tokens", "9" * 400], "--max-tokens"),
         (["run", "x", "--seed", "9" * 400], "--seed"),
         (["run", "x", "--seed", "9" * 5000], "--seed"),
-        (["run", "x", "--pool", "missing.toml"], "pool file missing.toml: there is no such file"),
+        (["run", "x", "--pool", "missing.toml"], "pool file missing.toml: no such file"),
         (["run", "x", "--conductor", "no such"], "no Conductor 'no such': name tiny"),
         (["run", "x", "--db", "nonsense"], "'nonsense' is not a database URL"),
         (["plan"], "give a TASK, or --tasks"),
         (["plan", "x", "--tasks", "y"], "not both"),
-        (["plan", "--tasks", "missing.jsonl"], "task file missing.jsonl: there is no such file"),
-        (["check", "missing.json"], "workflow file missing.json: there is no such file"),
+        (["plan", "--tasks", "missing.jsonl"], "task file missing.jsonl: no such file"),
+        (["check", "missing.json"], "workflow file missing.json: no such file"),
         (["check", ".", "--exclude", "nobody"], "the pool has no worker nobody"),
         (["runs", "--limit", "0"], "--limit"),
     ],
@@ -434,7 +434,7 @@ def test_a_database_that_is_not_there_is_said_and_not_made(
 ) -> None:
     typo = tmp_path / "typo.sqlite3"
     outcome = cli(*command, "--db", typo)
-    assert (outcome.code, outcome.error) == (2, f"there is no database {typo}")
+    assert (outcome.code, outcome.error) == (2, f"no database at {typo}")
     assert not list(tmp_path.glob("typo*"))
 
 

@@ -83,7 +83,7 @@ def test_a_workflow_file_is_exported_without_a_run(cli: CommandLine, workflow: P
         (("--workflow", "FILE", "--out", "flow.py"), ".py can be langgraph, crewai, openai-agents, autogen: say which"),
         (("x", "--as", "pdf"), f"--as 'pdf': use {', '.join(FORMS)}"),
         (("--workflow", "FILE", "--pool", "nowhere"), "no pool 'nowhere'"),
-        (("--workflow", "none.json"), "there is no such file"),
+        (("--workflow", "none.json"), "no such file"),
         (("--workflow", "FILE", "--as", "svg", "--out", "FILE/x.svg"), "cannot be written"),
     ],
 )

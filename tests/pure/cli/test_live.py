@@ -50,14 +50,14 @@ def test_a_whole_run(capsys: pytest.CaptureFixture[str]) -> None:
         "run r1 · Conductor tiny · pool rehearsal · simulated workers\n"
         "plan · the Conductor writes\n"
         "model_id = [0, 1]\n"
-        "plan · chain in 15 ms · 15 tokens · $0\n"
+        "plan · chain in 0.0 s · 15 tokens · $0\n"
         "  0  solver   reads none      Solve it.\n"
         "  1  checker  reads 0         Check it.\n"
         "step 0 · solver · started, reads none\n"
-        "step 0 · solver · done in 10 ms · 3 tokens out · $0.5000\n"
+        "step 0 · solver · done in 0.0 s · 3 tokens out · $0.5000\n"
         "step 1 · checker · started, reads none\n"
-        "step 1 · checker · done in 10 ms · 3 tokens out · $0.5000\n"
-        "run r1 · completed · 100 ms · 35 tokens · $1.00 as the provider says · simulated\n"
+        "step 1 · checker · done in 0.0 s · 3 tokens out · $0.5000\n"
+        "run r1 · completed · 0.1 s · 35 tokens · $1.00 as the provider says · simulated\n"
     )
 
 
@@ -117,13 +117,13 @@ def test_all_that_can_go_wrong_is_said(capsys: pytest.CaptureFixture[str]) -> No
         "  warning: no agent 9\\x1b[2J",
         "plan · edited by cli: chain",
         "step 0 · solver · attempt 1 failed: 500\\x07; again in 1.5 s",
-        "step 0 · solver · done in 10 ms · 3 tokens out · $0.5000 · incomplete (length)",
+        "step 0 · solver · done in 0.0 s · 3 tokens out · $0.5000 · incomplete (length)",
         "step 1 · checker · failed: 401",
         "step 1 · checker · skipped: needs step 0",
         "step 1 · checker · asks the Conductor: round 2",
         "plan of step 1 · the Conductor writes",
         "step 1 · checker · round 2 stopped",
-        "run r1 · cancelled by page · 1 min 1 s",
+        "run r1 · cancelled by page · 1 min 01 s",
     ):
         assert line in err
     assert "of a round below" not in err

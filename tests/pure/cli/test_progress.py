@@ -24,7 +24,7 @@ def test_a_line_tells_how_far_it_is_and_the_scores_so_far(capsys: pytest.Capture
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 4
     assert lines[1].startswith("2 of 6 · unknown time left · "), "nothing was done in this part yet"
-    assert re.fullmatch(r"4 of 6 · \d+ ms left · first 50\.0 · second 100\.0 · third 50\.0", lines[3])
+    assert re.fullmatch(r"4 of 6 · \d\.\d s left · first 50\.0 · second 100\.0 · third 50\.0", lines[3])
 
 
 def test_runs_for_a_fit_are_told_apart(capsys: pytest.CaptureFixture[str]) -> None:

@@ -31,7 +31,7 @@ def test_a_round_below_is_indented_below_its_step() -> None:
     lines = "\n".join(run_lines(trace)).split("\n")
     begin, end = lines.index("  saw: no earlier output"), lines.index("  failed: why")
     below = lines[begin + 2 : end]
-    assert "    step 0.0 · checker (simulated) · completed" in "\n".join(below)
+    assert "    step 0.0 · checker (simulated) · done" in "\n".join(below)
     assert all(line == "" or line.startswith("    ") for line in below)
     assert "        | b" in below
 
@@ -75,7 +75,7 @@ def test_what_a_step_read_of_an_answer_that_was_cut_is_told() -> None:
     begun = step_started("r1", 1, 50).model_copy(update={"granted": (read,)})
     events = [created("r1"), *planned("r1"), step_started("r1", 0, 30), cut, begun]
     said = [line.strip() for line in run_lines(fold(events))]
-    assert "the output of step 0 is not whole (cut): was sent as it is, without a mark" in said
+    assert "the output of step 0 is not whole (cut off): was sent as it is, without a mark" in said
 
 
 def test_a_list_of_runs_says_where_it_counts_the_steps_of_rounds(tmp_path: Path) -> None:

@@ -100,7 +100,7 @@ def test_what_a_pattern_matches_is_hidden_in_the_file_and_stays_in_the_record(
     assert cli("show", run_id, "--json").document["task"] == "[redacted] is [redacted] 7?"
     assert cli("show", ran["run_id"], "--json").document["task"] == "What is 6 times 7?"
     assert cli("export", ran["run_id"], "--as", "html", "--out", page, "--redact", "(").error.startswith(
-        "--redact '(' is no regular"
+        "--redact '(' is not a regular"
     )
 
 

@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conductor_core.cli.text import duration, indented, labels, one_line
+from conductor_core.cli.text import indented, labels, one_line
 from conductor_core.run.values import label
 from conductor_core.text import isolated, plain
 
@@ -40,15 +40,7 @@ def test_each_line_is_indented() -> None:
     assert indented("a\n\nb\x1b", "> ") == "> a\n>\n> b\\x1b"
 
 
-def test_figures() -> None:
-    assert [duration(ms) for ms in (None, 0, 999, 1000, 59_900, 61_000)] == [
-        "-",
-        "0 ms",
-        "999 ms",
-        "1.0 s",
-        "59.9 s",
-        "1 min 1 s",
-    ]
+def test_paths_are_named() -> None:
     assert (label((2, 0)), labels(((0,), (2, 1))), labels(())) == ("2.0", "0, 2.1", "none")
 
 

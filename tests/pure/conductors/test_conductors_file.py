@@ -194,7 +194,7 @@ def test_a_wrong_prompt_file_is_named_with_its_line(tmp_path: Path, text: str, l
 
 def test_a_prompt_file_that_is_not_there_is_a_fault_of_its_line() -> None:
     _, [fault] = parse_conductors(f'{SERVER}prompt_file = "nowhere.txt"\n')
-    assert fault == "line 5, conductor[0].prompt_file: nowhere.txt: there is no such file"
+    assert fault == "line 5, conductor[0].prompt_file: nowhere.txt: no such file"
 
 
 def test_a_model_that_was_trained_on_the_short_prompt_takes_no_other_by_itself(tmp_path: Path) -> None:
@@ -202,7 +202,7 @@ def test_a_model_that_was_trained_on_the_short_prompt_takes_no_other_by_itself(t
     tiny = Path("conductor_core/conductors/tiny").absolute()
     file = settings.conductors_folder / "c.toml"
     file.write_text(f'[[conductor]]\nname = "a"\nmodel = "{tiny}"\nprompt_file = "house.txt"\n')
-    with pytest.raises(UnknownConductor, match="was trained on the short prompt and knows no other"):
+    with pytest.raises(UnknownConductor, match="was trained on the short prompt only"):
         open_conductor("a", settings)
     file.write_text(file.read_text() + 'prompt = "full"\n')
     assert open_conductor("a", settings).info.prompt_sha256 is not None

@@ -186,7 +186,7 @@ async def test_a_written_output_stands_in_for_the_worker_and_says_so_where_it_fl
     # It stays in re-runs until it is taken back; then the step runs again.
     assert rerun_of(second, door="cli").overrides == written(1)
     freed = preview(second, DIAMOND, pool_of(*workers).specs, overrides=Overrides())
-    assert (freed.will_run[0].index, freed.will_run[0].reason) == (1, "its output is no longer given")
+    assert (freed.will_run[0].index, freed.will_run[0].reason) == (1, "its output is no longer set by hand")
 
 
 async def test_a_given_step_waits_for_nothing_and_outlives_a_failure_above_it() -> None:

@@ -222,9 +222,9 @@ async def test_an_empty_task_is_bad_input() -> None:
 
 
 async def test_a_task_that_is_no_text_is_bad_input() -> None:
-    with pytest.raises(BadInput, match="half a character"):
+    with pytest.raises(BadInput, match="unpaired surrogate"):
         await run(ScriptedWorker("a"), task="\ud800", workflow=PLAN)
-    with pytest.raises(BadInput, match="half a character"):
+    with pytest.raises(BadInput, match="unpaired surrogate"):
         await run(ScriptedWorker("a"), workflow=workflow_of(("a", "x\udfff", ())))
 
 

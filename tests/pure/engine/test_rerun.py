@@ -426,7 +426,7 @@ async def test_the_preview_asks_with_the_seed_and_the_limits_of_the_source() -> 
 
 @pytest.mark.parametrize("index", [-1, 5])
 def test_there_is_no_such_step_to_edit(index: int) -> None:
-    with pytest.raises(IndexError, match="there is no step"):
+    with pytest.raises(IndexError, match="unknown step"):
         edit_step(DIAMOND, index, instruction="x")
 
 

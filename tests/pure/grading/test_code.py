@@ -45,7 +45,7 @@ def test_check_takes_the_function_with_or_without_what_the_prompt_gave(answer: s
     [
         ("```python\ndef half_all(numbers):\n    return numbers\n```", "The tests do not pass: AssertionError."),
         ("```python\ndef half_all(numbers):\n    return missing\n```", "NameError"),
-        ("I would halve each number.", "There is no code in the answer."),
+        ("I would halve each number.", "The answer has no code."),
         ("```python\ndef other(: pass\n```", "The code does not define half_all."),
     ],
 )

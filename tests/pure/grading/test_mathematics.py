@@ -59,7 +59,7 @@ def test_other_answers_are_wrong(reference: str, answer: str) -> None:
     ("answer", "score", "reason"),
     [
         (r"\boxed{2/4}", 1, r"The answer given, 2/4, is equal to \frac{1}{2}."),
-        (r"\boxed{}", 0, "There is no formula in the answer."),
+        (r"\boxed{}", 0, "The answer has no formula."),
     ],
 )
 def test_the_reason_says_what_was_read(answer: str, score: float, reason: str) -> None:

@@ -155,7 +155,7 @@ def test_a_name_that_can_be_no_model_is_refused_at_once() -> None:
             "cannot be reached: .* fetch the model elsewhere",
         ),
         (hub.LocalEntryNotFoundError("An error happened\nwhile"), "cannot be reached"),
-        (OSError(28, "No space left on device"), "the disk of .* is full: make room and go on$"),
+        (OSError(28, "No space left on device"), "the disk of .* is full: free some space and continue$"),
         (OSError("Consistency check failed\nplease retry"), "could not be downloaded: Consistency check failed$"),
     ],
 )

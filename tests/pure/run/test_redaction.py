@@ -173,5 +173,5 @@ def test_what_tells_a_program_how_to_read_the_record_is_never_hidden() -> None:
 
 
 def test_a_pattern_that_is_none_is_named() -> None:
-    with pytest.raises(BadInput, match=r"--redact '\(' is no regular expression"):
+    with pytest.raises(BadInput, match=r"--redact '\(' is not a regular expression"):
         read_patterns(["("])

@@ -182,11 +182,11 @@ for _ in range(300):
     DEEP = [DEEP]
 BOMB = base64.b64encode(gzip.compress(b"[" * 1000 + b"]" * 1000)).decode()
 FOREIGN: dict[str, tuple[str, str]] = {
-    "an empty file": ("", "is no shared run"),
-    "another page": ("<html><script>1</script></html>", "is no shared run"),
-    "other data": ('<script type="application/json" id="shared-run">{"format": "x"}</script>', "is no shared run"),
-    "no JSON": ('<script type="application/json" id="shared-run">{</script>', "is no JSON"),
-    "two of them": (_page() + _page(), "is no shared run"),
+    "an empty file": ("", "is not a shared run"),
+    "another page": ("<html><script>1</script></html>", "is not a shared run"),
+    "other data": ('<script type="application/json" id="shared-run">{"format": "x"}</script>', "is not a shared run"),
+    "no JSON": ('<script type="application/json" id="shared-run">{</script>', "is not JSON"),
+    "two of them": (_page() + _page(), "is not a shared run"),
     "a newer version": (_changed(lambda told: told.update(version=2)), "newer version"),
     "a field too many": (_changed(lambda told: told.update(more=1)), "more"),
     "no base64": (_changed(lambda told: told.update(record="é")), "cannot be unpacked"),

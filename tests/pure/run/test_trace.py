@@ -43,7 +43,7 @@ def test_what_does_not_begin_with_the_request_is_no_trace() -> None:
         fold([])
     with pytest.raises(ValueError, match=r"not run\.interrupted"):
         begin(ev.RunInterrupted(run_id="r"))
-    with pytest.raises(ValueError, match="only at the beginning"):
+    with pytest.raises(ValueError, match="only valid at the beginning"):
         fold([created("r"), created("r")])
 
 

@@ -49,10 +49,10 @@ def statuses(store: Store) -> dict[str, str]:
 
 
 PAYLOADS = {
-    "no JSON": (b'{"kind": "step.delta"', "is no JSON"),
-    "nothing": (b"", "is no JSON"),
-    "no UTF-8": (b'{"kind": "step.delta", "run_id": "RUN", "text": "\xff"}', "is no JSON"),
-    "too deep": (b"[" * 100_000, "is no JSON"),
+    "no JSON": (b'{"kind": "step.delta"', "is not JSON"),
+    "nothing": (b"", "is not JSON"),
+    "no UTF-8": (b'{"kind": "step.delta", "run_id": "RUN", "text": "\xff"}', "is not JSON"),
+    "too deep": (b"[" * 100_000, "is not JSON"),
     "no object": (b"[1, 2]", "is not the event that it is filed as"),
     "another kind": (b'{"kind": "run.interrupted", "run_id": "RUN"}', "is not the event that it is filed as"),
     "another run": (b'{"kind": "step.delta", "run_id": "other", "path": [0], "text": ""}', "is not the event"),
@@ -92,7 +92,7 @@ def test_a_damaged_event(url: str, doctor: Doctor, runs: Runs, run_id: str, payl
     assert caught.value.trace == fold(runs[run_id][:6]), "what stands before it is still there"
     message = str(caught.value)
     assert message.startswith(f"run {run_id} is damaged: its event {bad} ('step.delta') {what}")
-    assert "What stands before that can be read; restore a copy of the database" in message
+    assert "What comes before that can be read; restore a copy of the database" in message
     assert "\n" not in message
     assert len(message) < 700
 

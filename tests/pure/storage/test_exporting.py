@@ -142,9 +142,9 @@ def test_filters_choose_the_runs(database: Path, tmp_path: Path) -> None:
     [
         ((), "give RUN_IDs, or filters"),
         (("a1", "--all"), "give RUN_IDs, or filters"),
-        (("zz",), "there is no run 'zz'"),
+        (("zz",), "unknown run 'zz'"),
         (("--search", "nothing like it"), "no run fits"),
-        (("--since", "yesterday"), "'yesterday' is no day"),
+        (("--since", "yesterday"), "'yesterday' is not a date"),
     ],
 )
 def test_what_cannot_be_exported_is_said_in_one_line(

@@ -43,7 +43,7 @@ async def test_a_full_disk_is_told_to_each_who_waits_and_the_log_goes_on_when_th
     )
     assert [type(result) for result in results] == [StoreFull, StoreFull, type(None)]
     assert str(results[0]) == (
-        f"no space left for the database {store._database.path}: free some space on its disk, then go on"
+        f"no space left for the database {store._database.path}: free some space on its disk, then continue"
     )
     assert store.trace("r1")[0] == fold(kept)
     assert [run.run_id for run in store.runs()] == ["r3", "r1"]
@@ -105,7 +105,7 @@ def test_nothing_is_written_beside_a_file_that_is_no_database(tmp_path: Path, wr
         other.write_text("root:x:0:0:root:/root:/bin/sh\n")
     else:
         os.mkfifo(other)
-    with pytest.raises(StoreError, match="is no database" if write else "is in the way"):
+    with pytest.raises(StoreError, match="not a SQLite database" if write else "is in the way"):
         open_store(f"sqlite:///{other}")
     assert list(tmp_path.iterdir()) == [other]
 
@@ -122,7 +122,7 @@ def test_a_file_that_is_no_database(path: Path, url: str) -> None:
     path.parent.mkdir()
     path.write_bytes(b"not a database, but longer than the header of one. " * 100)
     before = path.read_bytes()
-    with pytest.raises(StoreDamaged, match="restore a copy, or move the file away to begin anew"):
+    with pytest.raises(StoreDamaged, match="restore a copy, or move the file away to start afresh"):
         open_store(url)
     assert path.read_bytes() == before
 
@@ -233,7 +233,7 @@ def test_a_database_on_a_disk_that_is_full_is_read_and_names_the_disk(path: Path
     done = subprocess.run([sys.executable, "-c", FULL, url], cwd=root, capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == [
         "['r1'] completed",
-        f"StoreFull no space left for the database {path}: free some space on its disk, then go on; until then its "
+        f"StoreFull no space left for the database {path}: free some space on its disk, then continue; until then its "
         "runs can be read, which nothing records, but nothing can be run",
         "StoreFull",
     ]

@@ -102,15 +102,15 @@ def test_words_of_a_search_are_found_by_their_digests_and_stand_nowhere(
     (search,) = printed(capsys, database, "--kind", "searched")
     assert (len(search["words"]), search["filters"], search["run_id"]) == (2, ["actor"], None)
     (database.parent / f"{database.name}.master-key").unlink()
-    assert main(["looks", "--searched", "lovelace", "--db", str(database)]) == 2
-    assert "there is no master key" in capsys.readouterr().err
+    assert main(["access", "--searched", "lovelace", "--db", str(database)]) == 2
+    assert "the master key is missing" in capsys.readouterr().err
     assert main(["search", "zoe", "--db", str(database)]) == 0  # makes another key, with other digests
     capsys.readouterr()
     assert printed(capsys, database, "--searched", "lovelace") == []
 
 
 def printed(capsys: pytest.CaptureFixture[str], database: Path, *arguments: str) -> list[dict[str, Any]]:
-    assert main(["looks", *arguments, "--db", str(database), "--json"]) == 0
+    assert main(["access", *arguments, "--db", str(database), "--json"]) == 0
     found: list[dict[str, Any]] = json.loads(capsys.readouterr().out)["looks"]
     return found
 
@@ -124,12 +124,12 @@ def test_the_command_filters_and_pages_and_takes_the_beginning_of_an_id(
     assert [look["run_id"] for look in printed(capsys, database, "--actor", "Grace")] == ["second", "first"]
     assert printed(capsys, database, "--until", "2020-01-01") == []
     assert len(printed(capsys, database, "--since", "2020-01-01")) == 4
-    assert main(["looks", "--db", str(database), "--limit", "2"]) == 0
+    assert main(["access", "--db", str(database), "--limit", "2"]) == 0
     *lines, more = capsys.readouterr().out.splitlines()
     assert lines[1].endswith("run first: exported: json; by Grace (local, not verified), cli")
     rest = printed(capsys, database, "--before", more.split()[-1])
     assert [look["kind"] for look in rest] == ["searched", "viewed"]
-    assert main(["looks", "nobody", "--db", str(database)]) == 2
+    assert main(["access", "nobody", "--db", str(database)]) == 2
     assert "no record of a run" in capsys.readouterr().err
 
 
@@ -229,7 +229,7 @@ def test_a_backup_of_an_older_database_upgrades_nothing_and_says_so(
 ) -> None:
     back_to(database, "0015")
     assert main(["backup", str(tmp_path / "copy"), "--db", str(database)]) == 0
-    assert "not on record" in capsys.readouterr().err
+    assert "not in the access log" in capsys.readouterr().err
     with closing(sqlite3.connect(database)) as connection:
         assert connection.execute("SELECT version_num FROM alembic_version").fetchone() == ("0015",)
 
@@ -242,7 +242,7 @@ def test_a_backup_without_a_usable_master_key_says_why_it_is_not_on_record(
     monkeypatch.setenv("CONDUCTOR_REDACT_DIGESTS", "true")
     assert main(["backup", str(tmp_path / "copy"), "--db", str(database)]) == 0
     assert capsys.readouterr().err == (
-        f"warning: this backup is not on record as a look: the master key {key} can be read by others: "
+        f"warning: this backup is not in the access log: the master key {key} can be read by others: "
         f"run chmod 600 {key}\n"
     )
 
@@ -303,7 +303,7 @@ def doctor_leaves(path: Path, statement: str) -> None:
         (
             "UPDATE leaves SET run_id = 'second' WHERE position = {entry}",
             "first",
-            "the record at entry {entry} (content.viewed) stands under run second",
+            "the record at entry {entry} (content.viewed) is filed under run second",
         ),
     ],
     ids=["edited", "deleted", "hidden under another run"],
@@ -322,12 +322,12 @@ def test_what_somebody_did_to_a_look_is_found_and_located(
 
 def test_a_damaged_record_hides_no_other(database: Path, capsys: pytest.CaptureFixture[str]) -> None:
     doctor_leaves(database, "UPDATE leaves SET record = '{' WHERE record LIKE '%content.searched%'")
-    assert main(["looks", "--db", str(database)]) == 0
+    assert main(["access", "--db", str(database)]) == 0
     said = capsys.readouterr()
     assert len(said.out.splitlines()) == 3
     assert "1 record is damaged" in said.err
     doctor_leaves(database, "UPDATE leaves SET record = '{' WHERE record LIKE '%content.viewed%'")
-    assert main(["looks", "--db", str(database)]) == 0
+    assert main(["access", "--db", str(database)]) == 0
     assert "2 records are damaged: python -m storage verify says which" in capsys.readouterr().err
 
 
@@ -335,7 +335,7 @@ def test_a_look_of_which_the_time_is_damaged_is_listed_without_one(
     database: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     doctor_leaves(database, "UPDATE leaves SET record = json_set(record, '$.at_utc', 'once') WHERE run_id = 'second'")
-    assert main(["looks", "second", "--db", str(database)]) == 0
+    assert main(["access", "second", "--db", str(database)]) == 0
     assert capsys.readouterr().out == "— run second: exported: json; by Grace (local, not verified), cli\n"
 
 
@@ -352,7 +352,7 @@ def test_a_hold_and_its_release_are_on_record(database: Path, capsys: pytest.Cap
     assert main(["hold", "first", "second", "--db", str(database)]) == 0
     assert main(["hold", "first", "--release", "--db", str(database), "--json"]) == 0
     assert main(["hold", "fir", "--db", str(database)]) == 2
-    assert "hold takes whole ids" in capsys.readouterr().err
+    assert "hold needs whole ids" in capsys.readouterr().err
     with closing(open_store(f"sqlite:///{database}")) as store:
         holds = [
             (look.kind, look.run_id, look.caller.door) for look in kept(store) if look.kind in ("held", "released")

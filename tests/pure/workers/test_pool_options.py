@@ -47,7 +47,10 @@ def test_what_it_does_not_say_is_as_the_settings_have_it(tmp_path: Path) -> None
         (f"on_incomplete = true\n{TWO}", "line 1, on_incomplete: must be one of"),
         (f"on_incomplete = []\n{TWO}", "line 1, on_incomplete: must be one of"),
         (f"give_question = 1\n{TWO}", "line 1, give_question: must be true or false"),
-        (TWO.replace('"b"\n\n', '"c"\n\n'), "line 6, worker[0].fallback: the file has no such worker; it has b"),
+        (
+            TWO.replace('"b"\n\n', '"c"\n\n'),
+            "line 6, worker[0].fallback: the file has no worker of that name; it has b",
+        ),
         (TWO.replace('"b"\n\n', '"a"\n\n'), "line 6, worker[0].fallback: is this worker itself"),
         (TWO.replace('fallback = "b"', "fallback = 3"), "line 6, worker[0].fallback: must be text in quotes"),
     ],

@@ -47,5 +47,5 @@ def test_the_place_is_the_instruction() -> None:
     (warning,) = validate(parsed, ["a"], max_steps=5, task=TASK).warnings
     assert (warning.code, warning.field, warning.line, warning.column) == (UNTOLD, "instruction", 2, 13)
     assert warning.message == (
-        "Step 0 is not told the task, nor is any step that the answer comes from: no instruction says {question}."
+        "Step 0 does not receive the task, nor does any step that leads to the answer: no instruction says {question}."
     )

@@ -98,7 +98,7 @@ def _check(name: str, agents: Sequence[str]) -> None:
         if not rest:
             raise BadInput(f"orchestrator {name}: name a Conductor after the colon: a folder, a hub id or URL#MODEL")
     elif colon or kind not in (*BY_CONDUCTOR, "untrained", "moa", "random", *ABLATIONS, *ROUTERS):
-        raise BadInput(f"there is no orchestrator {name!r}; see evaluate --list")
+        raise BadInput(f"unknown orchestrator {name!r}; see evaluate --list")
 
 
 @dataclass

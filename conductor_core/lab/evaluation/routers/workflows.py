@@ -111,7 +111,7 @@ def known_indices(agents: Sequence[str], present: Sequence[str]) -> tuple[int, .
     indices = tuple(index for index, agent in enumerate(agents) if agent in present)
     if not indices:
         raise BadInput(
-            f"this router was fitted on {', '.join(agents)} and knows none of the workers at hand "
+            f"this router was fitted on {', '.join(agents)} and knows none of the available workers "
             f"({', '.join(present) or 'none'}): fit it again on this pool"
         )
     return indices

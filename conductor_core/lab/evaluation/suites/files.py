@@ -80,9 +80,9 @@ def _rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
         try:
             row = json.loads(line)
         except (ValueError, RecursionError) as error:
-            raise BadInput(f"{path}, line {number}, is no JSON: {error}") from error
+            raise BadInput(f"{path}, line {number}, is not JSON: {error}") from error
         if not isinstance(row, dict):
-            raise BadInput(f"{path}, line {number}, is no JSON object")
+            raise BadInput(f"{path}, line {number}, is not a JSON object")
         yield number, row
 
 
@@ -109,5 +109,5 @@ def load_suite(ref: str, split: str = "test", *, limit: int | None = None, seed:
     if path.suffix in (".jsonl", ".json") or path.is_file():
         return load(path, split, limit=limit, seed=seed)
     raise BadInput(
-        f"there is no suite {ref!r}: give rehearsal, {', '.join(hub.BENCHMARKS)}, or the path of a .jsonl file"
+        f"unknown suite {ref!r}; choose rehearsal, {', '.join(hub.BENCHMARKS)}, or the path of a .jsonl file"
     )

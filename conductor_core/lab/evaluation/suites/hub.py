@@ -152,7 +152,7 @@ def _call(test: dict[str, Any]) -> dict[str, Any]:
         arguments = [json.loads(line) for line in str(test["input"]).split("\n") if line.strip()]
         return {"input": arguments, "output": json.loads(str(test["output"]))}
     except ValueError as error:
-        raise RowFault("private_test_cases", f"holds an argument that is no JSON: {error}") from error
+        raise RowFault("private_test_cases", f"has an argument that is not JSON: {error}") from error
 
 
 @dataclass(frozen=True)

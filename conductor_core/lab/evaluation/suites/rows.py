@@ -41,7 +41,7 @@ class Format:
 
 
 def text(row: Row, field: str) -> str:
-    """Returns the column's text. Raises: RowFault if it is no text or empty."""
+    """Returns the column's text. Raises: RowFault if it is not text or empty."""
     value = row.get(field)
     if not isinstance(value, str) or not value.strip():
         raise RowFault(field, f"must be a text, not {_kind(value)}")
@@ -74,7 +74,7 @@ def competition_math(row: Row, number: int) -> Task:
     else:
         boxes = boxed(text(row, "solution"))
         if not boxes:
-            raise RowFault("solution", r"has no \boxed{} answer, and there is no field 'answer'")
+            raise RowFault("solution", r"has no \boxed{} answer, and the field 'answer' is missing")
         reference = boxes[-1][1].strip()
     level = row.get("level")
     return Task(

@@ -88,7 +88,7 @@ def draw_prompts(
         tasks = tasks if may_recurse else [task for task in tasks if task.task_id in known]
     if not tasks:
         raise BadInput(
-            "the recursion stage has nothing to ask: there is no finished rollout to plan on from, and no "
+            "the recursion stage has nothing to ask: no finished rollout to continue from and no "
             "inner_conductor; run a grpo stage in the same folder first"
         )
     rng = random.Random(f"prompts/{seed}")

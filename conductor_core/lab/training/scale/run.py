@@ -138,7 +138,7 @@ def _checked(
         if grpo.rollout != "trl" or grpo.reward != Reward(kind="sampled") or grpo.guard.weight:
             raise BadInput(
                 f'config {config.name}, {stage}: with the table scale, rollout is "trl", reward.kind is "sampled", a '
-                "step costs nothing and there is no guard"
+                "step costs nothing and no guard is set"
             )
         if ignored := _ignored(grpo):
             raise BadInput(

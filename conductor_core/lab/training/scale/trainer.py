@@ -205,7 +205,7 @@ def _read_kept(path: Path, prompt_ids: Any) -> dict[str, Any] | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
-        raise BadInput(f"{path} cannot be read: {error}; remove it, and its plans are sampled anew") from error
+        raise BadInput(f"{path} cannot be read: {error}; remove it, and its plans are sampled again") from error
     return kept if kept["prompts"] == [list(ids) for ids in prompt_ids] else None
 
 

@@ -260,11 +260,11 @@ def _store_error(path: Path, error: sqlite3.Error) -> StoreError:
     if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
         return StoreLocked(f"{path} is in use by another training; wait for it, or give this one a folder of its own")
     if name.startswith("SQLITE_FULL"):
-        return StoreFull(f"there is no space left for {path}; make some and start again: what is finished is kept")
+        return StoreFull(f"no space left for {path}; free some and start again: what is finished is kept")
     if name.startswith(("SQLITE_CANTOPEN", "SQLITE_READONLY", "SQLITE_PERM")):
         return StoreReadOnly(f"{path} cannot be written: {error}; choose another folder or correct its rights")
     if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
-        return StoreDamaged(f"{path} is no cache of answers, or is damaged: {error}; move it away to start anew")
+        return StoreDamaged(f"{path} is damaged or not a cache of answers: {error}; move it away to start afresh")
     return StoreError(f"{path}: {error}")
 
 

@@ -25,8 +25,8 @@ from conductor_core.lab.training.tiny.recursion import draw_inner_round, draw_ot
 
 INNER_AT_ONCE, OUTER_AT_ONCE, CORPUS_AT_ONCE = 6, 2, 4
 """Numbers of examples in one supervised step. Inner rounds are more, because a model learns sooner whether to open a
-further round than whom to ask in it. The corpus' examples are other tasks than rehearsal questions. They keep the plans
-for those tasks unchanged, also for tasks with a wish for a way of working."""
+further round than which worker to ask in it. The corpus' examples are other tasks than rehearsal questions. They keep
+the plans for those tasks unchanged, also for tasks with a wish for a way of working."""
 AT_ONCE = INNER_AT_ONCE + OUTER_AT_ONCE
 REPORTS = 20
 """How often the progress of the lessons is recorded and saved."""

@@ -1,6 +1,6 @@
 """With each run the version of the events' vocabulary; with each snapshot digests of itself and of its events.
 
-A snapshot from before has no digests, so it is not believed, and made anew when its run is next read.
+A snapshot from before has no digests, so it is not believed, and made again when its run is next read.
 """
 
 import sqlalchemy as sa

@@ -78,7 +78,7 @@ def test_a_worker_that_is_down_makes_no_team_worth_less(tmp_path: Path) -> None:
 
 def test_a_line_that_is_no_try_is_told_by_its_place(tmp_path: Path) -> None:
     (tmp_path / TRIES).write_text('{"task_id": "task-6"}\n')
-    with pytest.raises(BadInput, match=f"{TRIES}, line 1, is no try"):
+    with pytest.raises(BadInput, match=f"{TRIES}, line 1, is not a valid try"):
         Tries(tmp_path / TRIES)
 
 

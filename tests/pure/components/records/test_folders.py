@@ -86,7 +86,7 @@ def test_a_record_that_is_gone_says_so(tmp_path: Path) -> None:
     write_training(tmp_path / "training" / "gone", begun("2026-01-01T10:00:00+00:00"))
     (folder,) = folders.record_folders("training", tmp_path)
     os.remove(folder.folder / training.RECORD)
-    with pytest.raises(FileNotFoundError, match="holds no record any more"):
+    with pytest.raises(FileNotFoundError, match="no longer holds a record"):
         folders.refreshed(folder)
 
 

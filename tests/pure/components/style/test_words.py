@@ -21,13 +21,13 @@ def test_ago_takes_the_largest_whole_unit(passed: timedelta, words: str) -> None
 
 
 def test_a_duration_that_is_not_there_yet_has_its_place() -> None:
-    assert seconds(None) == "—"
+    assert seconds(None) == "–"
 
 
 @pytest.mark.parametrize(
     ("duration_ms", "words"),
     [
-        (1250, "1.2 s"),
+        (1250, "1.3 s"),
         (59_949, "59.9 s"),
         (59_950, "1 min 00 s"),
         (3_599_499, "59 min 59 s"),

@@ -116,14 +116,14 @@ async def test_routers_that_are_kept_need_no_runs(tmp_path: Path) -> None:
     folder = the_fit(tmp_path)
 
     def gone(run_id: str) -> RunTrace:
-        raise UnknownRun(f"there is no run {run_id!r} in this database")
+        raise UnknownRun(f"unknown run {run_id!r}")
 
     (kept,) = await fitting.fitted(fit(tmp_path, "router-dc"), engine, gone, lambda done, total: None)
     assert kept.name == "router-dc"
     runs = sink.kinds().count("run.created")
     outcomes_file = folder / OUTCOMES
     outcomes_file.write_text("".join(outcomes_file.read_text().splitlines(keepends=True)[:-1]))
-    with pytest.raises(BadInput, match=f"there is no run .* remove {folder} to fit anew"):
+    with pytest.raises(BadInput, match=f"unknown run .* remove {folder} to fit again"):
         await fitting.fitted(fit(tmp_path, "router-dc", "smoothie"), engine, gone, lambda done, total: None)
     assert sink.kinds().count("run.created") == runs, "no further run was paid for"
 

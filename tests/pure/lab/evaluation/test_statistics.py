@@ -68,7 +68,7 @@ def test_a_difference_by_hand() -> None:
 
 @pytest.mark.parametrize("values", [[], ()])
 def test_nothing_has_no_mean(values: list[float]) -> None:
-    with pytest.raises(BadInput, match=r"^there is no outcome to take the mean of$"):
+    with pytest.raises(BadInput, match=r"^no outcomes to average$"):
         mean_interval(values)
 
 

@@ -23,7 +23,7 @@ def test_a_broken_outcome_is_named_by_file_and_number_or_left_out(tmp_path: Path
     write_evaluation(tmp_path, MADE, outcomes(MADE))
     lines = (tmp_path / OUTCOMES).read_text().splitlines()
     (tmp_path / OUTCOMES).write_text("\n".join([lines[0], "no json", *lines[1:]]) + "\n")
-    with pytest.raises(BadInput, match=r"outcomes\.jsonl, line 2, is no outcome"):
+    with pytest.raises(BadInput, match=r"outcomes\.jsonl, line 2, is not a valid outcome"):
         read_record(tmp_path)
     record = read_record(tmp_path, lenient=True)
     assert list(record.outcomes) == outcomes(MADE)
@@ -47,7 +47,7 @@ def test_a_fault_names_the_part_of_the_row_that_it_is_in(tmp_path: Path) -> None
     made = [each.model_dump() | {"scores": 1} for each in outcomes(MADE)]
     write_evaluation(tmp_path, MADE, (), done=False)
     (tmp_path / OUTCOMES).write_text(json.dumps(made[0]) + "\n")
-    with pytest.raises(BadInput, match="line 1, is no outcome: scores: Extra inputs are not permitted"):
+    with pytest.raises(BadInput, match="line 1, is not a valid outcome: scores: Extra inputs are not permitted"):
         read_record(tmp_path)
 
 

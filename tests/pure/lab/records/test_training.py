@@ -25,7 +25,7 @@ def test_a_broken_line_is_named_by_file_and_number(tmp_path: Path) -> None:
     write_training(tmp_path, training_rows(1, cold_start=3, grpo=0, recursion=0))
     lines = (tmp_path / RECORD).read_text().splitlines()
     (tmp_path / RECORD).write_text("\n".join([*lines[:2], '{"kind": "nonsense"}', *lines[2:]]) + "\n")
-    with pytest.raises(BadInput, match=r"record\.jsonl, line 3, is no row of a training record"):
+    with pytest.raises(BadInput, match=r"record\.jsonl, line 3, is not a valid row of a training record"):
         read_record(tmp_path)
 
 

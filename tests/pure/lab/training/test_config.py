@@ -24,7 +24,7 @@ def test_the_checked_in_config_has_all_three_stages() -> None:
         ("seed = 1\nx = " + "[" * 300, "is not TOML: line 2, column 21: brackets are nested more than 16 deep"),
         ("a." * 3000 + "a = 1", "is not TOML: line 1, column 32: a key has more than 16 parts"),
         ("seed = " + "9" * 5000, "is not TOML: line 1, column 8: a number of more than 300 digits"),
-        ('name = "a"', "there is no stage"),
+        ('name = "a"', "no stage given"),
         ('name = "a"\n[grpo]\niterations = 0', "grpo.iterations: "),
         ('name = "a"\n[grpo]\nspeed = 3', "grpo."),
     ],

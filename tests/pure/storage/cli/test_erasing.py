@@ -249,7 +249,7 @@ def test_a_held_and_a_running_run_are_refused(url: str, data: Path, capsys: pyte
     store.hold(["held"], PAGE)
     assert main(["erase", "held", "running", "free", "--db", url]) == 1
     said = capsys.readouterr()
-    assert said.err == "erasing 3 runs; the database is then written anew\n"
+    assert said.err == "erasing 3 runs; the database is then rewritten\n"
     told = said.out
     assert "held: not erased: it is held: release it first" in told
     assert "running: not erased: it is running: cancel it first" in told

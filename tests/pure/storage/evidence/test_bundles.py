@@ -34,13 +34,13 @@ def found(lab: Laboratory, bundle: Path) -> list[Found]:
 
 def without_the_third(lines: list[Line]) -> list[Found]:
     del lines[2]
-    return [("deleted", "run-1", lines[2]["sequence"], "event 2 of the run should stand before this one")]
+    return [("deleted", "run-1", lines[2]["sequence"], "event 2 of the run should come before this one")]
 
 
 def in_another_order(lines: list[Line]) -> list[Found]:
     lines[2], lines[3] = lines[3], lines[2]
     return [
-        ("deleted", "run-1", lines[2]["sequence"], "event 2 of the run should stand before this one"),
+        ("deleted", "run-1", lines[2]["sequence"], "event 2 of the run should come before this one"),
         ("reordered", "run-1", lines[3]["sequence"], "the events of the run are not in their order"),
     ]
 

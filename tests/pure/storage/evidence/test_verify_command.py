@@ -55,7 +55,7 @@ def test_a_key_is_read_as_it_was_printed(path: Path, printed: str, tmp_path: Pat
     ("given", "said"),
     [
         ("nonsense", "'nonsense' is neither a file nor a public key: a key is the line NAME+ID+KEY that `python -m"),
-        ("name+id+key", "what was given is no public key (no Base64"),
+        ("name+id+key", "what was given is not a public key (no Base64"),
         ("FILE", "holds 0 lines that could be a public key"),
         ("FOLDER", "folder: Is a directory"),
     ],
@@ -77,7 +77,7 @@ def test_what_is_no_key_is_told_in_one_line(path: Path, tmp_path: Path, capsys: 
 
 def test_a_file_that_is_not_there_is_named(path: Path, printed: str, tmp_path: Path, capsys: Said) -> None:
     assert verifier.main(check(tmp_path / "nothere.zip", printed)[:3]) == 2
-    assert capsys.readouterr().err == f"error: there is no file {tmp_path / 'nothere.zip'}\n"
+    assert capsys.readouterr().err == f"error: no such file: {tmp_path / 'nothere.zip'}\n"
     assert verifier.main([*check(path, printed)[:3], "--anchor", str(tmp_path / "no.jsonl")]) == 2
     assert capsys.readouterr().err == f"error: {tmp_path / 'no.jsonl'}: No such file or directory\n"
 

@@ -54,7 +54,7 @@ def test_a_backup_overwrites_nothing(path: Path, url: str, tmp_path: Path, capsy
 
 @pytest.mark.parametrize(
     ("database", "message"),
-    [("none.sqlite3", "there is no database"), ("text.sqlite3", "no database"), ("damaged.sqlite3", "damaged")],
+    [("none.sqlite3", "no database at"), ("text.sqlite3", "not a SQLite database"), ("damaged.sqlite3", "damaged")],
 )
 def test_what_is_no_whole_database_gets_no_backup(
     path: Path, url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], database: str, message: str

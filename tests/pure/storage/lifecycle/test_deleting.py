@@ -44,7 +44,7 @@ def test_a_running_and_a_held_run_are_refused(url: str) -> None:
     assert outcome.refused == {
         "held": "it is held: release it first",
         "running": "it is running: cancel it first",
-        "nobody": "there is no such run any more",
+        "nobody": "this run no longer exists",
     }
     requested = ApprovalRequested(run_id="running", number=1, of="plan", path=(), rules=("plan",), identity="i")
     store.log.append_and_wait(requested, RunWaiting(run_id="running"))

@@ -116,7 +116,7 @@ def test_keys_and_signatures_are_those_of_signed_notes() -> None:
     raw = base64.b64decode(signature.split(" ")[2])
     assert raw[:4] == key.id
     assert key.signed(f"{text}\n".encode(), raw[4:])
-    with pytest.raises(Invalid, match="no checkpoint"):
+    with pytest.raises(Invalid, match="not a checkpoint"):
         open_note(SAID, [key])
     for wrong in ("PeterNeumann+c74f20a4", "Peter+c74f20a3"):
         with pytest.raises(Invalid):
@@ -148,7 +148,7 @@ def test_the_examples_of_the_specifications() -> None:
         open_note(shown, [key])
     with pytest.raises(Invalid, match="no key that is trusted"):
         open_note(shown.replace("sum.golang.org", "example.com/behind-the-sofa"), [key])
-    with pytest.raises(Invalid, match="the note is no checkpoint"):
+    with pytest.raises(Invalid, match="the note is not a checkpoint"):
         open_note(POEM, [key])
 
 
@@ -178,7 +178,7 @@ def test_what_the_form_of_notes_demands() -> None:
         with pytest.raises(Invalid):
             open_note(wrong, [key])
     for after in ("", "opaque\n"):
-        with pytest.raises(Invalid, match=r"^the note is no checkpoint: it has an empty line$"):
+        with pytest.raises(Invalid, match=r"^the note is not a checkpoint: it has an empty line$"):
             open_note(signed(f"log\n7\n{root}\n\n{after}"), [key])
 
 

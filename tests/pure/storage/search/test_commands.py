@@ -103,15 +103,15 @@ def test_each_answer_by_the_index_says_what_it_leaves_out(
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["search", '""'], "the search has no word: type a word"),
-        (["search", "--in", "task"], "--in needs WORDS to look for"),
+        (["search", '""'], "the search is empty: type a word"),
+        (["search", "--in", "task"], "--in needs WORDS to search for"),
         (["search", "--run", "nobody"], "nobody"),
-        (["search", "--before", "9999999999999999999"], "'9999999999999999999' is no whole number from 1 to"),
-        (["ledger", "--calls", "--before", "9999999999999999999"], "'9999999999999999999' is no whole number"),
-        (["search", "--limit", "x"], "'x' is no whole number from 1 to 10000"),
-        (["search", "--least-usd", "nan"], "'nan' is no amount in USD"),
-        (["search", "--since", "0001-01-01T00:00+05:00"], "'0001-01-01T00:00+05:00' is no day such as 2026-01-31"),
-        (["spending", "--until", "yesterday"], "'yesterday' is no day such as 2026-01-31 and no time in ISO 8601"),
+        (["search", "--before", "9999999999999999999"], "'9999999999999999999' is not a whole number from 1 to"),
+        (["ledger", "--calls", "--before", "9999999999999999999"], "'9999999999999999999' is not a whole number"),
+        (["search", "--limit", "x"], "'x' is not a whole number from 1 to 10000"),
+        (["search", "--least-usd", "nan"], "'nan' is not an amount in USD"),
+        (["search", "--since", "0001-01-01T00:00+05:00"], "'0001-01-01T00:00+05:00' is not a date (2026-01-31)"),
+        (["spending", "--until", "yesterday"], "'yesterday' is not a date (2026-01-31) or an ISO 8601 time"),
         (["search", "--agent", "\udcff"], "'\\udcff' is not valid UTF-8 text"),
         (["failures", "--run", "\udcff"], "'\\udcff' is not valid UTF-8 text"),
         (["received", "openai", "\udcff"], "'\\udcff' is not valid UTF-8 text"),
@@ -131,7 +131,7 @@ def test_the_help_says_of_each_command_what_it_does(capsys: pytest.CaptureFixtur
         main(["--help"])
     said = capsys.readouterr().out
     commands = said[said.index("{") + 1 : said.index("}")].replace("\n", "").replace(" ", "").split(",")
-    assert {"backup", "verify", "erase", "search", "looks"} <= set(commands)
+    assert {"backup", "verify", "erase", "search", "access"} <= set(commands)
     assert [name for name in commands if not re.search(rf"^ +{name} +[A-Z]", said, re.MULTILINE)] == []
 
 

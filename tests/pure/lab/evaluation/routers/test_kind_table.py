@@ -49,7 +49,7 @@ def test_without_a_worker_of_its_plan_the_best_present_one_answers_alone(table: 
     capital = question("capital", Random(9))
     assert [step.agent for step in table.route(capital, ("cid", "dan")).steps] == ["cid"]
     assert len(table.route(capital, ("bob", "dan")).steps) == 1
-    with pytest.raises(BadInput, match="knows none of the workers at hand"):
+    with pytest.raises(BadInput, match="knows none of the available workers"):
         table.route(capital, ("eve",))
 
 

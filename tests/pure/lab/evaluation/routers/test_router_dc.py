@@ -85,7 +85,7 @@ def test_workers_that_are_absent_are_not_routed_to() -> None:
         rest = [agent for agent in AGENTS if agent != BEST[kind]]
         nearest = max(rest, key=router.similarities(row.question).__getitem__)
         assert router.route(row.question, rest).steps[0].agent == nearest
-    with pytest.raises(BadInput, match="knows none of the workers"):
+    with pytest.raises(BadInput, match="knows none of the available workers"):
         router.route("Add 1 and 2.", ["eve"])
 
 

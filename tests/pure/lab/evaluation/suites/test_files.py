@@ -107,8 +107,8 @@ def test_a_choice_question_shows_its_letters(tmp_path: Path) -> None:
         ([{**ROWS["own"], "grader": "math", "reference": ""}], "line 1: task 0: the reference is empty"),
         ([{**ROWS["own"], "grader": "code"}], r"line 1: task 0: extra\['kind'\] must be one of check, unittest"),
         ([{"text": "x"}], "line 1: no known format has the fields text"),
-        (["{", ""], "line 1, is no JSON"),
-        (["[1]"], "line 1, is no JSON object"),
+        (["{", ""], "line 1, is not JSON"),
+        (["[1]"], "line 1, is not a JSON object"),
         ([""], "is empty"),
     ],
 )

@@ -79,7 +79,7 @@ def test_a_batch_that_cannot_be_divided_is_refused(tmp_path: Path) -> None:
 def test_what_does_not_go_together_is_refused(tmp_path: Path) -> None:
     assert PAPER.grpo is not None
     guarded = PAPER.model_copy(update={"grpo": PAPER.grpo.model_copy(update={"guard": Guard(weight=0.2)})})
-    with pytest.raises(BadInput, match="there is no guard"):
+    with pytest.raises(BadInput, match="no guard is set"):
         train(guarded, tmp_path, Settings())
     with pytest.raises(BadInput, match=r"names no base model: name one to begin with \(--from\)"):
         train(read_config("qwen2.5-7b-k-of-n"), tmp_path, Settings())
@@ -217,6 +217,6 @@ def test_the_benchmark_refuses_to_measure_without_a_card(
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert real_size_grpo_step.main([]) == 2
-    assert "there is no GPU here" in capsys.readouterr().err
+    assert "no GPU found" in capsys.readouterr().err
     assert real_size_grpo_step.main(["--cpu"]) == 2
     assert "give --hidden" in capsys.readouterr().err
