@@ -184,7 +184,7 @@ def providers(servers: Iterable[FoundServer] = ()) -> tuple[Provider, ...]:
     for spec in read_specs("paper"):
         paper.setdefault(str(spec.base_url), []).append(spec.model_copy(update={"api_key_env": TYPED_KEY}))
     known = [Provider(url, _title(specs[0]), tuple(specs)) for url, specs in paper.items()]
-    order = list(_PROVIDERS.values())
+    order = [*_PROVIDERS.values(), *(provider.title for provider in known)]
     return (*locked, *sorted(known, key=lambda provider: order.index(provider.title)))
 
 

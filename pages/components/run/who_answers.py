@@ -278,13 +278,9 @@ def _checked(offer: Offer, program: Settings, keys: TypedKeys) -> Health:
 # A typed key.
 
 
-def _providers(servers: Sequence[FoundServer]) -> tuple[Provider, ...]:
-    return core.providers(servers)
-
-
 def _provider(servers: Sequence[FoundServer]) -> Provider:
     """Returns the provider that the typed key is for. The models of one of this machine are known once it has a key."""
-    offered = _providers(servers)
+    offered = core.providers(servers)
     wanted = st.session_state.get(PROVIDER)
     found = next((each for each in offered if each.base_url == wanted), offered[0])
     named: dict[str, tuple[FoundServer, ...]] = st.session_state.get(_LOCKED, {})
@@ -299,7 +295,7 @@ def _has_key(offer: Offer) -> bool:
 
 def _key_field(now: Asking) -> None:
     provider = _provider(now.servers)
-    offered = {each.base_url: each.title for each in _providers(now.servers)}
+    offered = {each.base_url: each.title for each in core.providers(now.servers)}
     with st.container(key="typed-key-row", horizontal=True, vertical_alignment="center"):
         st.selectbox(
             "Provider",
