@@ -14,6 +14,7 @@ from conductor_core.run.request import RunRequest
 from conductor_core.workflow.model import Fault, Step, Workflow
 from conductor_core.workflow.topology import topology
 from pages.components.app.session import Session
+from pages.components.run.editing import EDITING
 from tests.support.provider import Answer, ScriptedProvider
 from tests.support.run_events import created
 
@@ -107,8 +108,7 @@ def test_all_plans_run_once_each_and_none_again(visit: Visit, four: list[str], s
 def test_a_plan_is_edited_in_the_editor_of_its_run(visit: Visit, four: list[str]) -> None:
     app = visit(run=four[0])
     app.button(f"choice-edit-{four[1]}").click().run()
-    assert says(app, "Edit the plan")
-    assert says(app, ":small[:gray[chain]]")
+    assert (app.query_params["run"], app.session_state[EDITING]) == (four[1], four[1])
 
 
 def test_all_equal_plans_of_a_greedy_conductor_say_what_to_do(visit: Visit, session: Session) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from conductor_core.engine.models import EXAMPLES
 from conductor_core.run.actor import local_caller
 from pages.components.app import session as runtime
 from pages.components.app.session import Session
@@ -57,7 +58,8 @@ def test_one_button_is_filled_the_tours_until_there_is_a_task(visit: Visit) -> N
 
 
 def test_the_story_stands_still_while_somebody_types_and_goes_with_its_runs(visit: Visit, session: Session) -> None:
-    assert _plays(visit(state={"task": "half a thought"})) is False
+    assert _plays(visit(state={"task": EXAMPLES[0].task})) is False
+    assert _plays(visit(state={"task": "half a thought"})) is None, "the page asks who should answer"
     session.store.delete([run.run_id for run in session.store.runs()], local_caller("page"))
     app = visit()
     assert (_is_first(app), _plays(app)) == (True, None)

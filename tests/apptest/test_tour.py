@@ -41,6 +41,7 @@ def test_a_link_to_a_stop_arranges_the_page_for_it(visit: Visit, session: Sessio
     _, first, second = begun(session)
     app = visit(run=first.run_id, tour="change")
     assert app.session_state[EDITING] == first.run_id
+    assert app.session_state[f"draft:{first.run_id}"].workflow == story.CHANGED
     app = visit(run=first.run_id, tour="saw")
     assert EDITING not in app.session_state
     app = visit(run=second.run_id, tour="change")
