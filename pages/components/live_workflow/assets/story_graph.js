@@ -1,20 +1,19 @@
 // The story's graph: cards and curves of the page's own elements, because nothing in it is zoomed, dragged or edited.
 
+import { FULL, arrange } from "./arrange.js"
 import { el, setText } from "./dom.js"
-import { ARROW, pullOf } from "./edge_path.js"
+import { pullOf } from "./edge_path.js"
+import { plain } from "./fold.js"
 import { seconds } from "./format.js"
 import { STEP_STATUS, shownStatus } from "./status.js"
 import { withoutTask } from "./task_words.js"
 import { isolated, visible } from "./text.js"
 
 // In pixels at a text of 14 px, as everywhere in the graph.
-const CARD_HEIGHT = 88
+const SIZE = { ...FULL, widest: 240, apart: [20, 36, 60], leastGap: 8 }
+const HEIGHTS = [104, 88, 72, 60]
 const MARGIN_X = 24
-const MARGIN_Y = 18
-const NARROWEST_CARD = 148
-const WIDEST_CARD = 240
-const CARD_SHARE = 0.79 // of a column
-const MOST_SCALE = 1.4
+const MARGIN_Y = 14
 const BASE_TEXT_PX = 14
 const SVG = "http://www.w3.org/2000/svg"
 const BOXES = { completed: "done", reused: "reused", running: "running", waiting: "waits" }
@@ -60,31 +59,26 @@ export class StoryGraph {
     this.place()
   }
 
-  // Turns layers into pixels for the room that there is.
+  // Lays the cards out for the room that there is: as tall as fits.
   place() {
     const { clientWidth: width, clientHeight: height } = this.element
     if (!this.told || !width || !height) return
-    const { nodes, layers, top, bottom } = this.told.layout
     const grown = parseFloat(getComputedStyle(document.documentElement).fontSize) / BASE_TEXT_PX
-    const column = (width - 2 * MARGIN_X * grown) / layers
-    const wide = Math.max(NARROWEST_CARD * grown, Math.min(WIDEST_CARD * grown, column * CARD_SHARE))
-    const pitch = layers > 1 ? (width - 2 * MARGIN_X * grown - wide) / (layers - 1) : 0
-    const fits = (height - 2 * MARGIN_Y * grown) / (bottom - top)
-    const scale = Math.min(grown * MOST_SCALE, fits)
-    const tall = Math.min(CARD_HEIGHT * scale, CARD_HEIGHT * grown * MOST_SCALE)
-    const middle = height / 2 - ((top + bottom) / 2) * scale
-    const at = (layer) => MARGIN_X * grown + wide / 2 + layer * pitch
-    const places = new Map(nodes.map(({ id, layer, y }) => [id, { x: at(layer), y: middle + y * scale }]))
+    const room = { width: width / grown - 2 * MARGIN_X, height: height / grown - 2 * MARGIN_Y }
+    const laid = HEIGHTS.map((tall) => arrange(plain(this.told.layout, tall), { ...SIZE, height: tall }, room))
+    const found = laid.find(({ fits }) => fits) ?? laid.at(-1)
+    const byX = (x) => width / 2 + (x - (found.left + found.right) / 2) * grown
+    const byY = (y) => height / 2 + (y - (found.top + found.bottom) / 2) * grown
     this.svg.setAttribute("viewBox", `0 0 ${width} ${height}`)
-    for (const [id, { x, y }] of places) {
+    for (const { id, x, y, width: wide, height: tall } of found.cells) {
       const { style } = this.parts[Number(id)].card
-      Object.assign(style, px({ left: x - wide / 2, top: y - tall / 2, width: wide, height: tall }))
+      const [left, top] = [byX(x - wide / 2), byY(y - tall / 2)]
+      Object.assign(style, px({ left, top, width: wide * grown, height: tall * grown }))
     }
+    const courses = new Map(found.edges.map(({ from, to, path }) => [`${from} ${to}`, path]))
     for (const { edge, path, gained } of this.edges) {
-      const lane = edge.lane && { ...edge.lane, y: middle + edge.lane.y * scale }
-      const scaled = { lane, source_dy: edge.source_dy * scale, target_dy: edge.target_dy * scale }
-      const points = { from: places.get(edge.from), to: places.get(edge.to) }
-      const course = courseOf({ edge: scaled, ...points, at, width: wide })
+      const points = Object.entries(courses.get(`${edge.from} ${edge.to}`))
+      const course = Object.fromEntries(points.map(([name, at]) => [name, at && { x: byX(at.x), y: byY(at.y) }]))
       path.setAttribute("d", drawn(course))
       if (gained) this.placeLabel(course, height)
     }
@@ -112,17 +106,6 @@ export class StoryGraph {
       setText(value, (over && values[index]) || "")
     })
   }
-}
-
-// Returns the points that lead an edge: `enter` and `bend` bound its lane past the cards of skipped layers, if it has
-// one. `at(layer)` gives the middle of a column.
-function courseOf({ edge, from, to, at, width }) {
-  const start = { x: from.x + width / 2, y: from.y + edge.source_dy }
-  const end = { x: to.x - width / 2 - 2, y: to.y + edge.target_dy }
-  const tip = { x: end.x - ARROW + 1, y: end.y }
-  if (!edge.lane) return { start, enter: null, bend: start, tip, end }
-  const { first, last, y } = edge.lane
-  return { start, enter: { x: at(first) - width / 2, y }, bend: { x: at(last) + width / 2, y }, tip, end }
 }
 
 const px = (lengths) => Object.fromEntries(Object.entries(lengths).map(([name, value]) => [name, `${value}px`]))
