@@ -375,7 +375,7 @@ def fault_of_connection(where: str, error: Exception, *, silence_s: float, answe
         words = "offers no valid TLS certificate; check base_url and the machine's certificates"
         return ServerFault("certificate", f"{where} {words}")
     if isinstance(error, httpx2.ConnectTimeout):
-        words = "did not accept a connection in time; is the server up and base_url right?"
+        words = "did not accept a connection in time; check that the server is up, and base_url"
         return ServerFault("unreachable", f"{where} {words}")
     if isinstance(error, httpx2.TimeoutException):
         words = f"sent nothing for {silence_s:g} s; raise timeout_s or try again"
@@ -402,8 +402,8 @@ def _why_unreachable(error: BaseException) -> str:
         if isinstance(cause, socket.gaierror):
             return "cannot be found: no such host name; check base_url"
         if isinstance(cause, ConnectionRefusedError):
-            return "refuses connections: is the server running, and is base_url right?"
-    return "cannot be reached: is the server running, and is base_url right?"
+            return "refuses connections; check that the server is running, and base_url"
+    return "cannot be reached; check that the server is running, and base_url"
 
 
 def retry_after_s(headers: Mapping[str, str], now_s: float | None = None) -> float | None:

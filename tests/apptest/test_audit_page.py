@@ -268,7 +268,7 @@ def test_a_look_that_cannot_be_kept_is_told_on_the_page_and_the_run_is_shown(
     monkeypatch.setattr(session.store.access_log, "_change", locked)
     app = visit("context", run=finished_run.run_id)
     assert [each.value.replace("\\", "") for each in app.warning] == [
-        "Looks at runs cannot be put on record: another program holds it. Everything is shown all the same."
+        "Views cannot be logged: another program holds it. Everything is shown all the same."
     ]
     assert "The exact message" in "\n".join(each.value for each in app.markdown) + htmls(app)
 

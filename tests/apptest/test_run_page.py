@@ -384,7 +384,7 @@ def test_a_parent_names_its_reruns(visit: Visit, session: Session, finished_run:
     assert says(app, "Re-runs of this run")
     shown = [button for button in app.button if str(button.key).startswith("rerun-")]
     assert [button.key for button in shown] == [f"rerun-{child.run_id}" for child in reversed(children[2:])]
-    assert {button.label.replace("\\", "") for button in shown} == {"✓ completed just now, 1 of 3 steps anew"}
+    assert {button.label.replace("\\", "") for button in shown} == {"✓ completed just now, 1 of 3 steps run again"}
     assert says(app, "and older ones, in History")
     shown[0].click().run()
     assert app.query_params["run"] == children[-1].run_id

@@ -82,7 +82,7 @@ def test_another_pool_of_this_machine_is_one_press_away(take: Take, session: Ses
     trace = began(app, session)
     assert (trace.pool.name, trace.parent_run_id) == ("mine", failed.run_id)
     assert app.session_state[run_settings.POOL] == str(file)
-    assert "✎ planned anew" in {each.value for each in app.markdown}
+    assert "✎ planned again" in {each.value for each in app.markdown}
 
 
 def test_another_try_asks_whom_the_failed_run_asked(

@@ -213,7 +213,7 @@ async def share(request: Request) -> Response:
     try:
         asked = await sent(request, Hidden)
     except ValidationError:
-        return refused(400, "this is no list of words")
+        return refused(400, "expected a JSON list of words")
     browser = asked_by_browser(request.cookies)
 
     def page() -> str:
@@ -249,7 +249,7 @@ async def decide(request: Request) -> Response:
     try:
         said = await sent(request, _Decision)
     except ValidationError:
-        return JSONResponse({"error": "this is no decision about a run"}, status_code=400)
+        return JSONResponse({"error": "expected a decision about a run"}, status_code=400)
     common = {
         "run_id": run_id,
         "numbers": said.numbers,
@@ -303,7 +303,7 @@ async def content(request: Request) -> Response:
     except StoreError as error:
         return JSONResponse({"error": str(error)}, status_code=503)
     if media_type not in IMAGE_TYPES:
-        return JSONResponse({"error": "this content is no image"}, status_code=404)
+        return JSONResponse({"error": "this content is not an image"}, status_code=404)
     # A content never changes. Opened by itself, it can do nothing.
     headers = {"cache-control": "private, max-age=86400, immutable", "content-security-policy": "sandbox"}
     return Response(data, media_type=media_type, headers=headers)

@@ -1,15 +1,36 @@
 // A task is looked at while it is typed: where only simulated workers are chosen, the page asks who should answer one
 // that they do not know. Streamlit draws the page anew only when that question comes or goes.
 
+// Streamlit applies the text of a field when it loses the focus or at Ctrl+Enter; that of a plan also after a pause. In
+// a dialog Ctrl+Enter is for its fields alone, and starts no run of the page below.
+
 const PAUSE_MS = 350
+const PLAN = ".st-key-plans-given textarea"
 let pause = null
 let newest = 0
 
-document.addEventListener("input", ({ target }) => {
-  if (!target.matches?.(".st-key-task textarea")) return
-  clearTimeout(pause)
-  pause = setTimeout(look, PAUSE_MS, target)
+for (const kind of ["input", "compositionend"]) document.addEventListener(kind, typed)
+// A field that loses the focus applies its text itself.
+document.addEventListener("focusout", ({ target }) => target.matches?.(PLAN) && clearTimeout(pause))
+// Streamlit's fields listen at the page's root, its shortcuts at the document. The body lies between them.
+document.body.addEventListener("keydown", (event) => {
+  const { key, ctrlKey, metaKey, shiftKey, target } = event
+  if (key === "Enter" && (ctrlKey || metaKey) && !shiftKey && target.closest?.('[role="dialog"]'))
+    event.stopPropagation()
 })
+
+function typed({ target, isComposing }) {
+  const then = target.matches?.(PLAN) ? apply : target.matches?.(".st-key-task textarea") ? look : null
+  if (then === null || isComposing) return
+  clearTimeout(pause)
+  pause = setTimeout(then, PAUSE_MS, target)
+}
+
+// As if the person had pressed the field's own key.
+function apply(field) {
+  const press = { key: "Enter", keyCode: 13, ctrlKey: true, bubbles: true, cancelable: true }
+  if (field.isConnected) field.dispatchEvent(new KeyboardEvent("keydown", press))
+}
 
 async function look(field) {
   if (document.querySelector(".st-key-asks-while-typing") === null) return

@@ -79,7 +79,7 @@ def _parent(trace: RunTrace, parent: str, beside: Callable[[RunTrace], None]) ->
         edits = (*trace.root.edits, *trace.overrides.sentences)
         given = trace.workflow is not None or trace.root.source in ("file", "parent")
         if not given and not trace.resumed:
-            said = "planned anew"
+            said = "planned again"
         elif trace.root.before_edit is None and not edits:
             said = "the plan as it was"
         elif not edits:
@@ -128,5 +128,5 @@ def _reruns(trace: RunTrace, beside: Callable[[RunTrace], None] | None) -> None:
 def _label(run: RunSummary) -> str:
     when = "" if run.created_at_utc is None else f" {ago(run.created_at_utc)}"
     called = run.steps_completed + run.steps_failed
-    anew = f", {called} of {plural(run.steps, 'step')} anew" if run.steps else ""
-    return inert(f"{run_status(run.status)}{when}{anew}")
+    again = f", {called} of {plural(run.steps, 'step')} run again" if run.steps else ""
+    return inert(f"{run_status(run.status)}{when}{again}")

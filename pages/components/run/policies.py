@@ -14,14 +14,14 @@ ON_INCOMPLETE, GIVE_QUESTION = "on-incomplete", "give-question"
 _OF_POOL: Literal[""] = ""
 """Stands for the pool's own option: a field whose value is None looks as if nothing were chosen."""
 _POLICIES: Mapping[OnIncomplete | Literal[""], str] = {
-    _OF_POOL: "as its pool has it",
+    _OF_POOL: "the pool's setting",
     "allow": "goes on, marked",
     "stop": "stops there",
     "more_tokens": "is asked for with more tokens",
     "fallback": "is asked of the fallback",
 }
 _TASK_CHOICES: Mapping[bool | Literal[""], str] = {
-    _OF_POOL: "as its pool has it",
+    _OF_POOL: "the pool's setting",
     False: "steps whose instruction names it",
     True: "every step",
 }

@@ -303,7 +303,7 @@ def _dialog(trace: RunTrace, step: int) -> None:
     if rest is not None:
         missing, started = len(rest.requests), again.runs - len(rest.requests)
         label = f"Run the {missing} that {'is' if missing == 1 else 'are'} missing"
-        said = f"{started} of {plural(again.runs, 'run')} started. Another choice begins anew."
+        said = f"{started} of {plural(again.runs, 'run')} started. Another choice starts over."
         st.markdown(f":small[:gray[{said}]]")
     if st.button(label, type="primary", icon=":material/play_arrow:", key="again-run"):
         _begin(trace, again, forecast, budget)
@@ -322,7 +322,7 @@ def _expect(forecast: RepeatsForecast, trace: RunTrace) -> None:
     if trace.simulated:
         st.markdown(":small[:gray[Simulated workers draw each answer from its seed.]]")
     elif any(step.agent == CONDUCTOR_AGENT for step in first.will_run):
-        st.markdown(":small[:gray[A step of the Conductor writes its plan anew, too.]]")
+        st.markdown(":small[:gray[A Conductor step also replans.]]")
 
 
 def _left(trace: RunTrace, again: Again, max_usd: float | None) -> _Left | None:

@@ -22,7 +22,7 @@ PLAN = workflow_of(
 
 
 def gated(app: App, *gates: str, workflow: Workflow = PLAN) -> str:
-    asked = RunRequest(task="What is 6 times 7?", workflow=workflow, gates=tuple(map(read_gate, gates)))
+    asked = RunRequest(task="What is the chemical symbol of tungsten?", workflow=workflow, gates=tuple(map(read_gate, gates)))
     # Playwright's event loop has this thread; the engine is asked from another.
     with ThreadPoolExecutor(1) as aside:
         run_id = aside.submit(app.engine.start, asked).result()
@@ -70,7 +70,7 @@ def test_step_by_step_by_keyboard_one_of_two_first(app: App, open_page: OpenPage
     page = open_page(app.run_url(run_id))
     expect(page.get_by_role("button", name="Approve step 0")).to_be_visible()
     expect(page.get_by_text("If you approve, exactly this is sent")).to_be_visible()
-    expect(page.locator(".message pre").first).to_have_text("Plan: What is 6 times 7?")
+    expect(page.locator(".message pre").first).to_have_text("Plan: What is the chemical symbol of tungsten?")
     page.keyboard.press("a")
     page.keyboard.press("Enter")
     expect(page.get_by_role("button", name="Approve both")).to_be_visible()

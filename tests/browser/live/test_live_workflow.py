@@ -41,7 +41,7 @@ CARD_CENTRES = """
 def test_a_run_streams_and_ends_with_its_answer(app: App, open_page: OpenPage, start_run: StartRun) -> None:
     page = open_page(app.url)
     # The app's first page takes longest; the run shall not be over before it is there.
-    expect(page.get_by_text("No run yet").first).to_be_visible()
+    expect(page.get_by_role("heading", name="One model plans")).to_be_visible()
     page.goto(app.run_url(start_run()))
     expect(page.locator(".pane")).to_have_count(5)
     expect(page.get_by_text("Simulated workers")).to_be_visible()

@@ -178,16 +178,16 @@ def test_a_removed_step_stays_in_the_picture_struck_out(page: Page) -> None:
 
 def test_a_plan_that_cannot_be_read_keeps_its_last_drawing_and_says_so(page: Page) -> None:
     instruction(page, 1).fill("Solve it anew: {question}")
-    paints(page, "~ changed", "Solve it anew:")
+    paints(page, "~ changed", "Solve it anew")
     instruction(page, 1).fill(" ")
     expect(page.locator(".edit-title:visible")).to_have_text("✕ Step 1 has an empty instruction.")
     expect(page.locator(".edit-fields")).to_contain_text("✕ Step 1 has an empty instruction.")
     expect(page.locator(".edit-hint")).to_have_text("Drawn as it was before the fault")
     expect(start(page)).to_be_disabled()
-    paints(page, "~ changed", "Solve it anew:", "↺ reused · unchanged")
+    paints(page, "~ changed", "Solve it anew", "↺ reused · unchanged")
     hears(page, "^Step 0", "^Step 1, reasoner, changed, fault, Step 1 has an empty instruction", "^Step 2", "^Step 3")
     instruction(page, 1).fill("Solve it at last: {question}")
-    paints(page, "~ changed", "Solve it at last:")
+    paints(page, "~ changed", "Solve it at last")
     expect(start(page)).to_be_enabled()
 
 

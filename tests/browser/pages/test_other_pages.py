@@ -32,7 +32,7 @@ def test_history_opens_a_run_and_the_typed_task_is_not_lost(app: App, open_page:
     expect(rows.first).to_contain_text("simulated")
     page.get_by_role("link", name="A task that only this test has").click()
     page.wait_for_url(re.compile(run.run_id))
-    expect(status(page)).to_contain_text("Completed 5 of 5")
+    expect(status(page)).to_contain_text("5 of 5")
     expect(page.get_by_label("Task", exact=True)).to_have_value("half a thought")
     expect(page.get_by_text("The task of the run below: A task that only this test has")).to_be_visible()
 

@@ -21,7 +21,7 @@ CHAIN: tuple[tuple[str, str, AccessList], ...] = (
 
 @pytest.fixture
 def ran(make_run: Make) -> RunTrace:
-    return make_run(*CHAIN, task="How much is 17 % of 2400?")
+    return make_run(*CHAIN, task="What is the chemical symbol of tungsten?")
 
 
 def press(page: Page, button: Locator) -> None:

@@ -312,7 +312,7 @@ async def test_a_dead_server_is_one_clear_line() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         dead = open_conductor(f"http://127.0.0.1:{taken.getsockname()[1]}/v1#m", Settings())
-        with pytest.raises(ConductorUnavailable, match="refuses connections: is the server running"):
+        with pytest.raises(ConductorUnavailable, match="refuses connections; check that the server is running"):
             await write(dead)
 
 

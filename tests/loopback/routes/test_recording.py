@@ -105,6 +105,6 @@ async def test_a_comparison_is_sent_as_a_file_or_says_why_not(served: Served) ->
 async def test_what_cannot_be_sent_as_a_file_says_why(served: Served) -> None:
     assert (await _share(served, "nowhere", {})).status_code == 404
     await served.store.log.append(*whole_run(RUN)[:-1])
-    for body, said in (({}, "goes on"), ({"words": 1}, "no list of words")):
+    for body, said in (({}, "goes on"), ({"words": 1}, "expected a JSON list of words")):
         response = await _share(served, RUN, body)
         assert (response.status_code, said in response.json()["error"]) == (400, True)

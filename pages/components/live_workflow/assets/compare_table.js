@@ -7,7 +7,7 @@ import { isolated, visible } from "./text.js"
 
 const HEADS = ["Step", "Plan", "What changed", "Output, word by word"]
 const BY = {
-  line: "Long lines stand as replaced: they were not compared word by word.",
+  line: "Long lines are shown as replaced, without a word diff.",
   whole: "This text is so long that what differs stands as replaced, without a comparison word by word.",
 }
 

@@ -1,16 +1,11 @@
 // The keyboard while a plan is edited. Ctrl+Enter starts a run only in the task box then: elsewhere it would start one
-// that has nothing to do with the edited plan. And Streamlit's field of a plan in words: its text applies after a pause.
+// that has nothing to do with the edited plan. In a dialog keys are for its own fields.
 
 // Set on our element in the page while a plan is edited.
 export const EDITING = "data-plan-editing"
 const EDITOR = `[${EDITING}]`
 const TASK_BOX = ".st-key-task-box"
-// In a dialog Ctrl+Enter is for its own fields, and starts nothing either.
 const DIALOG = '[role="dialog"]'
-// Streamlit applies the text of a field when it loses the focus or at Ctrl+Enter; that of these also after a pause.
-const APPLIES = ".st-key-plans-given"
-const PAUSE_MS = 400
-
 const TEXT = 'textarea, input:not([type="radio"], [type="checkbox"]), [contenteditable="true"]'
 
 // Returns "undo" or "redo" where the keys mean that of the plan. In a field they are the field's own, but with Alt.
@@ -27,59 +22,23 @@ export class EditorKeys {
   constructor({ onKey, body = document.body }) {
     this.onKey = onKey
     this.body = body
-    this.listeners = {
-      keydown: (event) => this.key(event),
-      input: (event) => this.typed(event),
-      compositionend: (event) => this.typed(event),
-      focusout: () => this.forget(),
-    }
-    for (const [kind, listener] of Object.entries(this.listeners)) body.addEventListener(kind, listener)
-    // Streamlit may take the view away and put it back while somebody types: what they typed meanwhile applies as well.
-    this.wait(document.activeElement)
+    this.listen = (event) => this.key(event)
+    body.addEventListener("keydown", this.listen)
   }
 
   destroy() {
-    this.forget()
-    for (const [kind, listener] of Object.entries(this.listeners)) this.body.removeEventListener(kind, listener)
+    this.body.removeEventListener("keydown", this.listen)
   }
 
   key(event) {
     if (!(event.ctrlKey || event.metaKey)) return
-    const dialog = event.target.closest?.(DIALOG)
-    if (!dialog && !document.querySelector(EDITOR)) return
+    if (event.target.closest?.(DIALOG) || !document.querySelector(EDITOR)) return
     const enter = event.key === "Enter"
-    const kind = dialog ? null : enter && event.shiftKey ? "start" : undoing(event)
+    const kind = enter && event.shiftKey ? "start" : undoing(event)
     if (kind) {
       event.preventDefault()
       event.stopPropagation()
       this.onKey(kind)
     } else if (enter && !event.shiftKey && !event.target.closest?.(TASK_BOX)) event.stopPropagation()
-  }
-
-  typed(event) {
-    if (!event.isComposing) this.wait(event.target)
-  }
-
-  wait(field) {
-    if (!(field instanceof HTMLTextAreaElement) || !field.closest(APPLIES)) return
-    this.forget()
-    this.field = field
-    this.pause = setTimeout(() => this.apply(), PAUSE_MS)
-  }
-
-  // As if the person had pressed the field's own key.
-  apply() {
-    const { field } = this
-    this.forget()
-    if (!field?.isConnected) return
-    field.dispatchEvent(
-      new KeyboardEvent("keydown", { key: "Enter", keyCode: 13, ctrlKey: true, bubbles: true, cancelable: true }),
-    )
-  }
-
-  // A field that lost focus has already applied its text.
-  forget() {
-    clearTimeout(this.pause)
-    this.field = null
   }
 }

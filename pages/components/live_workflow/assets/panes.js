@@ -335,7 +335,7 @@ function attemptLine(step, attempt) {
     again: `; asked again after ${seconds(attempt.wait_ms)}`,
     more_tokens: `; asked again with up to ${count(attempt.then_max_tokens ?? 0)} tokens`,
     fallback: `; ${asked} was asked instead`,
-    kept: "; what came before stands",
+    kept: "; the earlier answer is kept",
   }[attempt.then]
   const said = attempt.refusal ? ` (${visible(attempt.refusal)})` : ""
   return `↻ ${who}attempt ${attempt.attempt}${attempt.error_code.startsWith("Answer") ? "" : " failed"}: ${visible(attempt.error)}${said}${then}`
