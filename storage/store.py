@@ -245,7 +245,7 @@ class Store(Removing):
             return outcome
         if outcome == "unknown":
             raise unknown_run(command.run_id)
-        raise RunHasEnded(f"run {command.run_id} has ended already: {outcome}")
+        raise RunHasEnded(f"run {command.run_id} has already ended: {outcome}")
 
     def commands(self, run_id: str, after: int = 0) -> list[SentCommand]:
         """Returns the commands sent to the run after the command ``after``, in order."""

@@ -28,7 +28,10 @@ from conductor_core.privacy import masking
 COMMANDS = {
     "plan": ("plan:plan", "Let the Conductor write a workflow for TASK, without running it."),
     "check": ("check:check", "Show what a workflow FILE means, and every fault and warning with its place."),
-    "run": ("run:run", "Run TASK: the Conductor plans, workers answer. The answer goes to stdout, progress to stderr."),
+    "run": (
+        "run:run",
+        "Run TASK (-: stdin): the Conductor plans, workers answer. The answer goes to stdout, progress to stderr.",
+    ),
     "rerun": (
         "rerun:rerun_command",
         "Run RUN_ID again as a new run, with one step or the workflow changed; unchanged steps are reused.",

@@ -22,7 +22,9 @@ PLAN = workflow_of(
 
 
 def gated(app: App, *gates: str, workflow: Workflow = PLAN) -> str:
-    asked = RunRequest(task="What is the chemical symbol of tungsten?", workflow=workflow, gates=tuple(map(read_gate, gates)))
+    asked = RunRequest(
+        task="What is the chemical symbol of tungsten?", workflow=workflow, gates=tuple(map(read_gate, gates))
+    )
     # Playwright's event loop has this thread; the engine is asked from another.
     with ThreadPoolExecutor(1) as aside:
         run_id = aside.submit(app.engine.start, asked).result()

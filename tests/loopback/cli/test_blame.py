@@ -111,5 +111,5 @@ def test_what_cannot_be_blamed_is_one_clear_error(
     outcome = cli("blame", failed, "--quiet", *told["db"])
     assert outcome.code == 2
     assert outcome.error.startswith(f"run {failed} cannot be blamed: it is failed")
-    assert "no run" in cli("blame", "nothing", *told["db"]).error
+    assert "unknown run" in cli("blame", "nothing", *told["db"]).error
     assert "right answer" in cli("blame", told["run_id"], "--truth", " ", *told["db"]).error

@@ -32,7 +32,7 @@ def one_step(tmp_path: Path, provider: ScriptedProvider) -> list[str]:
     [
         (REFUSAL, "refused", "refused: the model refused to answer: I cannot help with that."),
         (Answer(""), "empty", "empty: the answer is empty"),
-        (Answer("The legs", finish_reason="length"), "cut", "cut: the answer was cut off before its end"),
+        (Answer("The legs", finish_reason="length"), "cut", "cut off: the answer was cut off before its end"),
         (Answer("The", finish_reason="content_filter"), "filtered", "filtered: a filter of the provider"),
     ],
 )

@@ -80,7 +80,7 @@ def test_a_gate_for_money_counts_what_the_conductor_may_cost(
     inner = lists_of(workflow_of(("a", "Answer: {question}", ())), ["a"])
     conductor = ScriptedConductor(inner, usd_per_mtok=price)
     monkeypatch.setattr(opened, "open_pool", lambda ref, settings, *, seed: pool_of(ScriptedWorker("a")))
-    monkeypatch.setattr(catalogue, "open_conductor", lambda name, settings: conductor)
+    monkeypatch.setattr(catalogue, "open_conductor", lambda *_: conductor)
     plan = workflow_of(("a", "Begin: {question}", ()), ("conductor", "Do it.", (0,)))
     trace = store.read(gated(host, "usd:1", workflow=plan, conductor="scripted", limits=Limits(max_depth=1)))
     assert (waits_for(trace), trace.status) == (waits, "waiting" if waits else "completed")

@@ -114,7 +114,7 @@ def use(monkeypatch: pytest.MonkeyPatch, *workers: ScriptedWorker, conductor: Sc
     pool = pool_of(*workers)
     monkeypatch.setattr(host_module, "open_pool", lambda ref, settings, *, seed: pool)
     monkeypatch.setattr(host_module, "reopen_pool", lambda info, settings, *, seed: pool)
-    monkeypatch.setattr(catalogue, "open_conductor", lambda name, settings: conductor)
+    monkeypatch.setattr(catalogue, "open_conductor", lambda *_: conductor)
 
 
 INNER = lists_of(workflow_of(("a", "Answer: {question}", ()), ("b", "Check it.", (0,))), ["a", "b"])

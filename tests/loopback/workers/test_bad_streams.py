@@ -44,7 +44,9 @@ from tests.support.provider import Cut, Reply, ScriptedProvider, cut_after, delt
             id="a page",
         ),
         pytest.param(Reply([b"hi"], content_type=None), WorkerRefused, "no content type", id="no content type"),
-        pytest.param(Reply([b"{}"], content_type="application/json"), WorkerFailed, "no part of", id="empty JSON"),
+        pytest.param(
+            Reply([b"{}"], content_type="application/json"), WorkerFailed, "does not belong to", id="empty JSON"
+        ),
         pytest.param(Reply([b"{"], content_type="application/json"), WorkerFailed, "not a JSON", id="cut JSON"),
         pytest.param(
             Reply([b"\x1f\x8b"], headers={"content-encoding": "gzip"}), WorkerRefused, "compressed", id="compressed"

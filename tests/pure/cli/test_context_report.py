@@ -25,7 +25,7 @@ def test_it_prints_who_saw_what_and_what_other_lists_would_cost(cli: CommandLine
     said = shown.out.splitlines()
     assert said[0] == f"run {run_id} · completed · simulated"
     assert "0 reasoner" in said[3]
-    assert [line.split()[:2] for line in said[4:7]] == [["the", "question"], ["step", "0"], ["step", "1"]]
+    assert [line.split()[:2] for line in said[4:7]] == [["the", "task"], ["step", "0"], ["step", "1"]]
     assert said[4].split()[2::2] == ["●", "◐", "✕"]
     assert said[5].split()[2::2] == ["●", "✕"]
     assert any(line.endswith("output of step 0") for line in said)

@@ -66,7 +66,7 @@ def test_why_events_wait_and_what_follows_is_said() -> None:
     for log, said in (
         (waiting_s(1), "a second after the event"),
         (waiting_s(11), "ended before it published"),
-        (waiting_s(900, fault="Permission denied"), "Permission denied. Runs go on"),
+        (waiting_s(900, fault="Permission denied"), "Permission denied. Runs continue"),
     ):
         assert said in why(log, state_of(log, None, NOW))
     assert state_of(waiting_s(35), None, NOW, every_s=30).kind == "waiting", "a git repository gets a commit in 30 s"
@@ -109,6 +109,13 @@ def test_nothing_found_says_what_it_rests_on() -> None:
             )
         )
     )
-    for words in ("no signing key", "No anchor", "3 events not anchored", "1 event from before", "2 runs", "a note"):
+    for words in (
+        "The signing key is missing",
+        "No anchor",
+        "3 events not anchored",
+        "1 event from before",
+        "2 runs",
+        "a note",
+    ):
         assert words in weak
     assert "whoever can write both can rewrite both" in " ".join(rests_on(checked(anchor_beside=True)))

@@ -237,7 +237,7 @@ def test_conductors_and_pools_are_opened_once(host: EngineHost, monkeypatch: pyt
     opened: list[str] = []
     conductor = ScriptedConductor(lists_of(PLAN, [agent()]))
 
-    def open_conductor(ref: str, settings: Settings) -> ScriptedConductor:
+    def open_conductor(ref: str, settings: Settings, keys: object) -> ScriptedConductor:
         opened.append(ref)
         return conductor
 
@@ -252,7 +252,7 @@ def test_conductors_and_pools_are_opened_once(host: EngineHost, monkeypatch: pyt
 def test_a_conductor_that_could_not_be_opened_is_tried_again(host: EngineHost, monkeypatch: pytest.MonkeyPatch) -> None:
     tries: list[str] = []
 
-    def open_conductor(ref: str, settings: Settings) -> ScriptedConductor:
+    def open_conductor(ref: str, settings: Settings, keys: object) -> ScriptedConductor:
         tries.append(ref)
         if len(tries) == 1:
             raise UnknownConductor("not yet there")
@@ -267,7 +267,7 @@ def test_a_conductor_that_could_not_be_opened_is_tried_again(host: EngineHost, m
 def test_a_conductor_that_broke_while_it_was_opened_does_not_keep_the_host_from_closing(
     sink: MemorySink, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def open_conductor(ref: str, settings: Settings) -> ScriptedConductor:
+    def open_conductor(ref: str, settings: Settings, keys: object) -> ScriptedConductor:
         raise ZeroDivisionError
 
     monkeypatch.setattr(catalogue, "open_conductor", open_conductor)
@@ -346,7 +346,7 @@ def test_warming_up_begins_one_plan_of_a_local_conductor_and_leaves_it(
     host: EngineHost, sink: MemorySink, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     conductor = LocalScriptedConductor("model_id = [0]")
-    monkeypatch.setattr(catalogue, "open_conductor", lambda ref, settings: conductor)
+    monkeypatch.setattr(catalogue, "open_conductor", lambda *_: conductor)
     host.warm_up("some", "rehearsal")
     host.warm_up("some", "rehearsal")
     eventually(lambda: conductor.closed == 1)
@@ -356,7 +356,7 @@ def test_warming_up_begins_one_plan_of_a_local_conductor_and_leaves_it(
 
 def test_closing_while_a_conductor_warms_up_releases_it(sink: MemorySink, monkeypatch: pytest.MonkeyPatch) -> None:
     conductor = LocalScriptedConductor("model_id = [0]", pause_s=600)
-    monkeypatch.setattr(catalogue, "open_conductor", lambda ref, settings: conductor)
+    monkeypatch.setattr(catalogue, "open_conductor", lambda *_: conductor)
     host = EngineHost(sink, Settings(max_steps=3))
     host.warm_up("some", "rehearsal")
     eventually(lambda: len(conductor.requests) == 1)
@@ -367,7 +367,7 @@ def test_closing_while_a_conductor_warms_up_releases_it(sink: MemorySink, monkey
 
 def test_warming_up_never_asks_a_remote_conductor(host: EngineHost, monkeypatch: pytest.MonkeyPatch) -> None:
     conductor = ScriptedConductor(lists_of(PLAN, [spec.name for spec in rehearsal_specs()]))
-    monkeypatch.setattr(catalogue, "open_conductor", lambda ref, settings: conductor)
+    monkeypatch.setattr(catalogue, "open_conductor", lambda *_: conductor)
     host.warm_up("some", "rehearsal")
     host.wait(host.start(RunRequest(task=TASK, conductor="some")), 10)
     assert len(conductor.requests) == 1

@@ -256,7 +256,7 @@ async def test_a_run_is_found_by_the_beginning_of_its_id(store: Store) -> None:
 
 
 def test_an_unknown_run_is_said_to_be_unknown(store: Store) -> None:
-    with pytest.raises(UnknownRun, match="no run 'nope'"):
+    with pytest.raises(UnknownRun, match="unknown run 'nope'"):
         store.trace("nope")
     assert store.events("nope") == []
 

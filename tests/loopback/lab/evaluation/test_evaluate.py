@@ -318,7 +318,7 @@ def test_the_cap_counts_what_a_killed_process_had_begun(
     [
         (["--suite", "rehearsal"], "give --suite and --orchestrators"),
         (["--suite", "nowhere", "--orchestrators", "single"], "nowhere"),
-        (["--suite", "rehearsal", "--orchestrators", "best"], "no orchestrator 'best'"),
+        (["--suite", "rehearsal", "--orchestrators", "best"], "unknown orchestrator 'best'"),
         (["--suite", "rehearsal", "--orchestrators", "single:nobody"], "no worker 'nobody'"),
         (["--suite", "rehearsal", "--orchestrators", "single", "--split", "dev"], "dev"),
         (["--suite", "rehearsal", "--orchestrators", "single", "--present", "9"], "--present"),

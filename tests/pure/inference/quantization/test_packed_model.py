@@ -118,7 +118,7 @@ def test_a_checkpoint_that_was_changed_in_place_is_packed_anew(
     exact = logits(LoadedModel(inspect_folder(folder)))
     after = logits(loaded(folder, packed, "int8"))
     assert (after - exact).abs().mean() < (before - exact).abs().mean() / 4
-    assert "made anew: it was made with another model" in caplog.text
+    assert "made again: it was made with another model" in caplog.text
 
 
 def _cut(path: Path) -> None:
@@ -147,7 +147,7 @@ def test_a_damaged_file_is_dropped_with_a_line_in_the_log(
     damage(packed_path(packed, folder, "int8"))
     assert torch.equal(logits(loaded(folder, packed, "int8")), exact)
     (line,) = [each.message for each in caplog.records if each.levelno == logging.WARNING]
-    assert "int8.safetensors is not used, and made anew: " in line
+    assert "int8.safetensors is not used and made again: " in line
 
 
 def test_a_file_that_another_process_has_just_made_is_not_made_again(

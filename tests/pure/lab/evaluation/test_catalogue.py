@@ -41,10 +41,10 @@ def test_a_conductor_by_its_own_name() -> None:
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        ("nobody", "no orchestrator 'nobody'"),
+        ("nobody", "unknown orchestrator 'nobody'"),
         ("single:gamma", "no worker 'gamma'"),
         ("moa:gamma", "no worker 'gamma'"),
-        ("random:alpha", "no orchestrator"),
+        ("random:alpha", "unknown orchestrator"),
         ("conductor:", "after the colon"),
         (" , ", "name at least one"),
     ],

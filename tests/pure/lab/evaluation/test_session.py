@@ -54,10 +54,10 @@ def no_trace(run_id: str) -> RunTrace:
 async def test_only_an_evaluation_that_is_there_is_gone_on_with(tmp_path: Path) -> None:
     """A mistyped name must not begin another one, which is paid for."""
     settings = quick_settings(data_folder=tmp_path)
-    with pytest.raises(BadInput, match=f"no evaluation trail in {tmp_path}.*; the folder holds no evaluation"):
+    with pytest.raises(BadInput, match=f"unknown evaluation trail in {tmp_path}.*; the folder holds no evaluation"):
         prepare(replace(SMALL, name="trail", resume=True), settings)
     await prepare(SMALL, settings).pool.aclose()
-    with pytest.raises(BadInput, match=r"no evaluation trail in .*; there are trial$"):
+    with pytest.raises(BadInput, match=r"unknown evaluation trail in .*; there are trial$"):
         prepare(replace(SMALL, name="trail", resume=True), settings)
     assert [each.name for each in (tmp_path / EVALUATIONS).iterdir()] == ["trial"]
     await prepare(replace(SMALL, resume=True), settings).pool.aclose()

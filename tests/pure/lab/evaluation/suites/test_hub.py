@@ -205,7 +205,7 @@ def test_why_a_benchmark_cannot_be_had(error: Exception, message: str, monkeypat
 
 
 def test_unknown_names_list_the_known_ones() -> None:
-    with pytest.raises(BadInput, match="give rehearsal, math500, mmlu"):
+    with pytest.raises(BadInput, match="choose rehearsal, math500, mmlu"):
         load_suite("mmlu-pro")
     with pytest.raises(BadInput, match="aime25 has the split test, not 'train'"):
         load_suite("aime25", "train")
