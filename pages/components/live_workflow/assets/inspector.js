@@ -75,7 +75,11 @@ export class Inspector {
     const agent = own?.agent ?? step?.agent
     const index = agent === undefined ? null : model.agentIndex(agent)
     this.dot.style.setProperty("--agent", `var(--agent-${index === null ? "none" : index % 8})`)
-    this.subtitle.hidden = own !== undefined
+    if (this.subtitle.hidden !== (own !== undefined)) {
+      this.subtitle.hidden = own !== undefined
+      // Other content is no old content that has moved: nobody looks for it where it was.
+      if (!this.body.matches(":focus-within")) this.scroller.append(this.body)
+    }
     if (own)
       setText(
         this.heading,
