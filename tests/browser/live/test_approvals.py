@@ -60,7 +60,7 @@ def test_the_plan_is_approved_with_a_note(app: App, open_page: OpenPage) -> None
     expect(page).to_have_title(re.compile(r"^‖ \d+ waits? · "))
     note(page, "looks right")
     approve(page, "the plan")
-    expect(status(page)).to_contain_text("Completed")
+    expect(status(page)).to_contain_text("4 of 4")
     (approval,) = app.store.read(run_id).approvals
     assert (approval.status, approval.note) == ("granted", "looks right")
     assert approval.decided_by is not None
@@ -81,7 +81,7 @@ def test_step_by_step_by_keyboard_one_of_two_first(app: App, open_page: OpenPage
     expect(page.locator(".pane").nth(2)).to_contain_text(re.compile("✓"))
     assert app.store.read(run_id).steps[1].status == "waiting"
     page.get_by_role("button", name="Approve the rest").click()
-    expect(status(page)).to_contain_text("Completed")
+    expect(status(page)).to_contain_text("4 of 4")
 
 
 def test_a_letter_in_a_field_approves_nothing(app: App, open_page: OpenPage) -> None:
@@ -119,7 +119,7 @@ def test_an_edited_step_is_approved_in_a_second_browser(app: App, open_page: Ope
         expect(page.locator(".message pre").last).to_have_text("Solve it twice.")
     approve(second, "step 1")
     for page in (first, second):
-        expect(status(page)).to_contain_text("Completed")
+        expect(status(page)).to_contain_text("4 of 4")
     trace = app.store.read(run_id)
     assert trace.steps[1].messages[-1].content == "Solve it twice."
     assert [approval.status for approval in trace.approvals] == ["replaced", "granted"]
@@ -150,7 +150,7 @@ def test_the_record_of_an_ended_run_says_who_decided_what(app: App, open_page: O
     approve(page, "the plan")
     expect(page.get_by_role("button", name="Approve step 1")).to_be_visible()
     page.get_by_role("button", name="Approve the rest").click()
-    expect(status(page)).to_contain_text("Completed")
+    expect(status(page)).to_contain_text("4 of 4")
     page.get_by_role("button", name=re.compile("^Step 1")).first.click()
     decisions = page.locator(".decision")
     expect(decisions).to_have_text(re.compile("^✓ step 1 → reasoner approved, and all that follows, by .*, page, "))
@@ -171,7 +171,7 @@ def test_of_two_browsers_the_later_one_learns_who_was_first(app: App, open_page:
         [f"{app.url}/api/runs/{run_id}/approve", '{"numbers": [1]}'],
     )
     assert set(refused) <= {202, 404}
-    expect(status(page)).to_contain_text("Completed")
+    expect(status(page)).to_contain_text("4 of 4")
     assert [approval.status for approval in app.store.read(run_id).approvals] == ["granted"]
 
 

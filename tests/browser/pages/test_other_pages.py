@@ -190,7 +190,7 @@ def test_no_page_asks_for_what_is_not_there(app: App, open_page: OpenPage, addre
     expect(page.locator("h1, .st-key-task").first).to_be_visible()
     page.get_by_role("link", name="History").click()
     expect(page.get_by_label("Search tasks")).to_be_visible()
-    assert page.url == f"{app.url}/history"
+    page.wait_for_url(f"{app.url}/history")
     assert faults == []
 
 

@@ -117,7 +117,7 @@ def test_a_dropped_file_opens_and_shows_its_fault_at_the_step(page: Page) -> Non
     ask_for_plans(page, "A text or file")
     file = FilePayload(name="plan.json", mimeType="application/json", buffer=json.dumps({"steps": steps}).encode())
     dialog(page).locator('input[type="file"]').set_input_files(file)
-    expect(dialog(page).get_by_text("Plan <b>it</b>")).to_be_visible()
+    expect(dialog(page).get_by_text("Plan <b>it</b>: the task")).to_be_visible()
     press(page, page.get_by_role("button", name="Open in the editor"))
     expect(page.locator(".edit-title:visible")).to_contain_text("did you mean coder?")
     expect(start(page)).to_be_disabled()
