@@ -19,12 +19,12 @@ def _take(browser: Browser, url: str) -> None:
     page.goto(url)
     page.get_by_role("button", name=EXAMPLE).click()
     page.wait_for_timeout(2_000)
-    page.locator("[class*=st-key-run] button").last.click()
-    page.get_by_text("Completed").wait_for(timeout=120_000)
+    page.locator(".st-key-run button").click()
+    page.locator(".bar .status.completed").wait_for(timeout=120_000)
     for name, theme in THEMES.items():
         shown = browser.new_page(viewport=SIZE, color_scheme=theme)
         shown.goto(page.url)
-        shown.get_by_text("Completed").wait_for()
+        shown.locator(".bar .status.completed").wait_for()
         shown.wait_for_timeout(2_500)
         shown.screenshot(path=IMAGES / name)
 
