@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 from urllib.parse import urlsplit
 
-from conductor_core.chat.messages import Usage, WorkerSpec
+from conductor_core.chat.messages import FREE, Usage, WorkerSpec
 from conductor_core.chat.usage import estimate_tokens
 from conductor_core.conductors.catalogue import TINY, ConductorOption
 from conductor_core.engine.models import LEAST_PARAMETERS, FoundServer, parameters_by_name, ready_workers
@@ -93,13 +93,16 @@ def from_servers(servers: Iterable[FoundServer]) -> tuple[Offer, ...]:
         specs = ready_workers([server])
         if not specs:
             continue
+        passes_on = server.title in _PASSES_ON
+        if not passes_on:  # its answers cost nothing, as the page says
+            specs = tuple(spec.model_copy(update={"usd_per_mtok": spec.usd_per_mtok or FREE}) for spec in specs)
         offer = Offer(
             id=f"server-{urlsplit(server.base_url).port}",
             kind="server",
             title=f"{server.title} on this machine",
             short=server.title,
             specs=specs,
-            passed_on=server.title in _PASSES_ON,
+            passed_on=passes_on,
             latency_ms=server.latency_ms,
         )
         found.append(_with_planner(offer, server))

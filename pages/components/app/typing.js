@@ -19,6 +19,32 @@ document.body.addEventListener("keydown", (event) => {
     event.stopPropagation()
 })
 
+// The settings lie over the page like a menu, and close like one.
+document.addEventListener("pointerdown", ({ target }) => {
+  if (!target.closest?.('.st-key-settings, [role="dialog"], [data-baseweb="popover"]')) closeSettings()
+})
+document.addEventListener("keydown", ({ key, target }) => {
+  if (key === "Escape" && !target.closest?.('[role="dialog"], [data-baseweb="popover"]')) closeSettings()
+})
+// Where a run is open, the link to its own page leads to the page without it, as Streamlit goes back in the history.
+document.addEventListener(
+  "click",
+  (event) => {
+    const link = event.target.closest?.('[data-testid="stSidebarNavLink"]')
+    if (!link || event.ctrlKey || event.metaKey || event.shiftKey || link.pathname !== location.pathname) return
+    if (!new URLSearchParams(location.search).has("run")) return
+    event.preventDefault()
+    event.stopPropagation()
+    history.pushState(null, "", link.href)
+    dispatchEvent(new PopStateEvent("popstate"))
+  },
+  true,
+)
+
+function closeSettings() {
+  document.querySelector(".st-key-settings details[open] > summary")?.click()
+}
+
 function typed({ target, isComposing }) {
   const then = target.matches?.(PLAN) ? apply : target.matches?.(".st-key-task textarea") ? look : null
   if (then === null || isComposing) return

@@ -107,3 +107,25 @@ def _is_painted(page: Page, dark: bool) -> None:
     root = page.locator(".live-workflow")
     expect(root).to_have_attribute("data-theme", "dark" if dark else "light")
     becomes(page, IS_DONE)
+
+
+def test_from_a_run_the_rail_leads_to_the_page_without_one_and_back(
+    app: App, open_page: OpenPage, make_run: Make
+) -> None:
+    page = open_page(app.run_url(make_run().run_id), width=1280, height=720)
+    expect(status(page)).to_contain_text("Completed")
+    page.get_by_role("link", name="Run", exact=True).click()
+    expect(status(page)).to_contain_text("No run is open")
+    assert page.url == f"{app.url}/run"
+    page.go_back()
+    expect(status(page)).to_contain_text("Completed")
+
+
+def test_the_settings_close_as_a_menu_does(app: App, open_page: OpenPage) -> None:
+    page = open_page(f"{app.url}/run", width=1280, height=720)
+    settings = page.locator(".st-key-settings details")
+    for close in (lambda: page.keyboard.press("Escape"), lambda: page.mouse.click(300, 650)):
+        settings.locator("summary").click()
+        expect(settings).to_have_attribute("open", "")
+        close()
+        expect(settings).not_to_have_attribute("open", "")

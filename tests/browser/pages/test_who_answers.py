@@ -72,7 +72,7 @@ def test_a_task_is_typed_a_server_of_this_machine_is_chosen_and_one_press_brings
             expect(page.locator(".st-key-who-answers")).to_be_hidden()
             run = run_of(page, app)
             assert run.task == f"{QUESTION} And its owner?"
-            assert not run.simulated
+            assert (run.simulated, run.cost_usd) == (False, 0.0), "as the page said"
 
 
 def test_an_example_is_typed_and_nothing_is_asked(app: App, open_page: OpenPage) -> None:

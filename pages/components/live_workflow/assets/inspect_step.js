@@ -199,7 +199,10 @@ function outputBox(model, part, { onSelect, onRead, open, of, shown, held = fals
     open.set(key, to)
     draw(to)
   }
-  fold.addEventListener("click", () => choose(box.dataset.shown === "none" ? "whole" : held ? "none" : "line"))
+  fold.addEventListener("click", () => {
+    choose(box.dataset.shown === "none" ? "whole" : held ? "none" : "line")
+    box.scrollIntoView({ block: "nearest" })
+  })
   more.addEventListener("click", () => {
     if (box.dataset.shown === "whole")
       onRead({ title: `Step ${key} · ${isolated(part.agent)}`, text, name: `step-${key}` })
