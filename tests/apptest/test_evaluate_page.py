@@ -128,7 +128,7 @@ def test_one_that_stopped_gives_the_whole_command_that_goes_on_with_it(visit: Vi
     lines = (folder / OUTCOMES).read_text().splitlines()
     (folder / OUTCOMES).write_text("\n".join(["no json", *lines]) + "\n")
     os.utime(folder / OUTCOMES, (0, 0))
-    assert "Remove each line that cannot be read; then it goes on" in html(visit("evaluate"))
+    assert "Remove each line that cannot be read; then it continues" in html(visit("evaluate"))
 
 
 def test_a_summary_that_is_half_written_need_not_be_removed_by_hand(visit: Visit, root: Path) -> None:
@@ -139,7 +139,7 @@ def test_a_summary_that_is_half_written_need_not_be_removed_by_hand(visit: Visit
     for file in folder.iterdir():
         os.utime(file, (0, 0))
     page = html(visit("evaluate"))
-    assert "It goes on where it stopped" in page
+    assert "It continues where it stopped" in page
     assert "Remove each line" not in page
 
 

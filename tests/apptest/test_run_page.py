@@ -92,7 +92,7 @@ def test_a_task_that_was_emptied_stays_so_beside_the_message(visit: Visit, finis
 
 def test_a_link_to_an_unknown_run_says_so_and_keeps_what_is_typed(visit: Visit) -> None:
     app = visit(run="nowhere", state={"task": "typed before"})
-    assert "no run" in app.error[0].value.lower()
+    assert "unknown run" in app.error[0].value.lower()
     assert app.text_area("task").value == "typed before"
 
 

@@ -95,7 +95,7 @@ def test_a_training_that_is_silent_runs_as_long_as_its_process_lives(visit: Visi
         assert not any("--resume" in each.value for each in app.caption)
     app.run()
     assert "⚡ stopped" in html(app)
-    assert any(each.value.startswith("It goes on from its last checkpoint") for each in app.caption)
+    assert any(each.value.startswith("It continues from its last checkpoint") for each in app.caption)
     (folder / LOCK).unlink()
     assert any("If its process has ended" in each.value for each in visit("training").caption)
 

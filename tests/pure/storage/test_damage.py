@@ -376,4 +376,4 @@ def test_a_database_in_which_interrupted_runs_cannot_be_found_says_so_in_the_log
 
     monkeypatch.setattr(queries, "read_unfinished", damaged)
     assert store.mark_interrupted() == []
-    assert caplog.messages == ["runs that were interrupted cannot be told: a page is broken"]
+    assert caplog.messages == ["interrupted runs cannot be determined: a page is broken"]
