@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 from urllib.parse import urlsplit
 
-from conductor_core.chat.messages import FREE, Usage, WorkerSpec
+from conductor_core.chat.messages import Usage, WorkerSpec
 from conductor_core.chat.usage import estimate_tokens
 from conductor_core.conductors.catalogue import TINY, ConductorOption
 from conductor_core.engine.models import LEAST_PARAMETERS, FoundServer, parameters_by_name, ready_workers
@@ -93,16 +93,13 @@ def from_servers(servers: Iterable[FoundServer]) -> tuple[Offer, ...]:
         specs = ready_workers([server])
         if not specs:
             continue
-        passes_on = server.title in _PASSES_ON
-        if not passes_on:  # its answers cost nothing, as the page says
-            specs = tuple(spec.model_copy(update={"usd_per_mtok": spec.usd_per_mtok or FREE}) for spec in specs)
         offer = Offer(
             id=f"server-{urlsplit(server.base_url).port}",
             kind="server",
             title=f"{server.title} on this machine",
             short=server.title,
             specs=specs,
-            passed_on=passes_on,
+            passed_on=server.title in _PASSES_ON,
             latency_ms=server.latency_ms,
         )
         found.append(_with_planner(offer, server))
@@ -240,7 +237,7 @@ def most_usd(offer: Offer, planner: str | None, task: str, limits: Limits, plan_
 
     Every step is taken to be the dearest worker's, to write all that it may, and to read all that was written before.
     """
-    if offer.goes_to is None and not offer.passed_on:
+    if offer.local and offer.kind != "server":  # a server may pass a task on, and bill for it
         return 0.0
     if any(spec.price is None for spec in offer.specs) or not offer.specs:
         return None
