@@ -25,7 +25,7 @@ ACCESS = "access_list = ["
 
 _GROUP = re.compile(r"^task_head(\d+) ::=", re.MULTILINE)
 _ORDINAL = re.compile(r"\d+")
-_REASONING_CHARACTERS = 1500
+_REASONING_CHARACTERS = 500
 _INSTRUCTION_CHARACTERS = 800
 
 

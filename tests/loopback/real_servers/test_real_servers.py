@@ -157,14 +157,12 @@ def test_a_served_conductor_plans_and_real_workers_answer(name: str, servers: Se
 @pytest.mark.parametrize("name", ["untaught", "untaught_proxied"])
 def test_llama_cpp_holds_a_plan_to_the_grammar(name: str, servers: Servers, tmp_path: Path) -> None:
     """A model of 135 million parameters writes no good plan, but the server holds it to the grammar."""
-    settings = Settings(constrained=True, max_steps=2, plan_max_tokens=300)
+    settings = Settings(constrained=True, max_steps=2, plan_max_tokens=800)
     trace = run(servers, tmp_path, name, settings, task="What is 6 times 7?", plan_only=True)
     assert trace.conductor is not None
     assert trace.conductor.constrained
     assert trace.usage.output_tokens > 0
-    # The grammar lets prose come first, and so small a model may write nothing else; the schema does not.
-    if name == "untaught_proxied" or "model_id = [" in trace.root.raw:
-        assert parse_completion(trace.root.raw).steps
+    assert parse_completion(trace.root.raw).steps, trace.root.raw
 
 
 def run(servers: Servers, folder: Path, conductor: str, settings: Settings, **fields: Any) -> RunTrace:
@@ -176,7 +174,7 @@ def run(servers: Servers, folder: Path, conductor: str, settings: Settings, **fi
     named = f"{servers.conductors_file(folder)}#{conductor}"
     try:
         run_id = host.start(RunRequest(conductor=named, pool=str(pool), **fields))
-        trace = host.wait(run_id, timeout_s=200)
+        trace = host.wait(run_id, timeout_s=280)
     finally:
         host.close()
         kept, _ = store.trace(run_id)
