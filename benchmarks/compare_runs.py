@@ -1,4 +1,4 @@
-"""Milliseconds to compare two runs of many steps, with a word-level difference of every output: decision 0190.
+"""Milliseconds to compare two runs of many steps, with a word-level difference of every output.
 
 The naive alternative aligns each step with each other by `difflib`'s likeness of their instructions, and compares the
 words of the outputs with `difflib` as well.
