@@ -3,9 +3,9 @@
     python -m benchmarks.real_prompts --data FOLDER [--n 500] [--seed 0] [--besides N:SEED] [--write] [--plans FILE]
 
 Each prompt goes the app's own way: ``open_conductor("tiny")``, recursion offered as by default, the parser, validation.
-Prints a Markdown report; ``--write`` puts it into ``docs/real-prompts.md``. Exit 1 if any plan does not parse and
-validate. FOLDER holds gsm8k, math500, mmlu_stem, aime24 and humaneval, each ``.jsonl`` with the fields of the public
-data set (``PROMPT_OF`` names those that are read); they are not part of this repository.
+Prints a Markdown report; ``--write`` puts it into ``docs/research/real-prompts.md``. Exit 1 if any plan does not parse
+and validate. FOLDER holds gsm8k, math500, mmlu_stem, aime24 and humaneval, each ``.jsonl`` with the fields of the
+public data set (``PROMPT_OF`` names those that are read); they are not part of this repository.
 """
 
 import argparse
@@ -37,7 +37,7 @@ from conductor_core.workflow.parser import parse_completion
 from conductor_core.workflow.topology import topology
 from conductor_core.workflow.validation import validate
 
-REPORT = Path(__file__).resolve().parents[1] / "docs" / "real-prompts.md"
+REPORT = Path(__file__).resolve().parents[1] / "docs" / "research" / "real-prompts.md"
 MAX_STEPS = 5
 
 
@@ -267,7 +267,7 @@ def _counted(outcomes: Sequence[Outcome], free: Sequence[Outcome]) -> list[str]:
 
 
 def report(outcomes: Sequence[Outcome], free: Sequence[Outcome], agents: Sequence[WorkerSpec], command: str) -> str:
-    """The Markdown of ``docs/real-prompts.md``."""
+    """The Markdown of ``docs/research/real-prompts.md``."""
     sets = ", ".join(PUBLIC_NAME[name] for name in PROMPT_OF if any(each.dataset == name for each in outcomes))
     lines = [
         "# What the tiny Conductor plans for real prompts",
@@ -330,7 +330,7 @@ def main() -> int:
     parser.add_argument("--conductor", default="tiny", help="tiny, or a model folder")
     parser.add_argument("--pool", default="rehearsal", help="rehearsal, paper or a pool file")
     parser.add_argument("--free", type=int, default=100, help="how many to plan without the grammar as well")
-    parser.add_argument("--write", action="store_true", help="write docs/real-prompts.md")
+    parser.add_argument("--write", action="store_true", help="write docs/research/real-prompts.md")
     parser.add_argument("--plans", type=Path, help="write every prompt and plan to this file, to be read")
     given = parser.parse_args()
     earlier: set[str] = set()

@@ -1,4 +1,4 @@
-"""The page docs/rehearsal.md, from the world: `python -m tests.rehearsal_page > docs/rehearsal.md`."""
+"""Writes docs/research/rehearsal.md: `python -m tests.rehearsal_page > docs/research/rehearsal.md`."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
@@ -20,8 +20,8 @@ from conductor_core.rehearsal.writing import token_count
 
 HEAD = """# The rehearsal world
 
-`python -m tests.rehearsal_page > docs/rehearsal.md` writes this page from `conductor_core/rehearsal/`. A test compares
-the two.
+`python -m tests.rehearsal_page > docs/research/rehearsal.md` writes this page from `conductor_core/rehearsal/`. A
+test compares the two.
 
 The rehearsal world has questions with computable answers and seven simulated workers. A worker acts on what it is
 given: the role and the wording of its instruction, whether the question is in view, and the outputs that its access

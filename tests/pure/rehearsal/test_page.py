@@ -8,4 +8,4 @@ ROOT = Path(__file__).resolve().parents[3]
 
 
 def test_the_page_is_as_generated() -> None:
-    assert (ROOT / "docs" / "rehearsal.md").read_text(encoding="utf-8") == page()
+    assert (ROOT / "docs" / "research" / "rehearsal.md").read_text(encoding="utf-8") == page()

@@ -3,7 +3,7 @@
     accelerate launch -m conductor_core train qwen2.5-7b-grpo --out FOLDER
 
 Each process loads the model and samples its part of the plans; the main one alone asks the workers, writes the record
-and the model folder. ``docs/training-at-scale.md`` has the commands and the arithmetic of memory.
+and the model folder. ``docs/research/training-at-scale.md`` has the commands and the arithmetic of memory.
 """
 
 import json
@@ -147,8 +147,8 @@ def _checked(
             )
     if config.scale.vllm is not None and not is_vllm_available():
         raise BadInput(
-            f"config {config.name} samples with vLLM, which is not installed here: docs/training-at-scale.md says how, "
-            "and --dry-run shows every other part"
+            f"config {config.name} samples with vLLM, which is not installed here: "
+            "docs/research/training-at-scale.md says how, and --dry-run shows every other part"
         )
     return config.scale, stages, start
 

@@ -66,7 +66,7 @@ def test_a_figure_is_that_of_the_shipped_record(text: str, before: str, says: fl
 
 
 def test_the_mean_over_seeds_is_that_of_the_three_in_the_experiments() -> None:
-    experiments = (ROOT / "docs" / "experiments.md").read_text(encoding="utf-8")
+    experiments = (ROOT / "docs" / "research" / "experiments.md").read_text(encoding="utf-8")
     section = experiments[experiments.index("**What ships**") :]
     of_seeds = [
         float(score) for score in re.findall(r"^\| Conductor, seed \d[^|]*\| (\d+\.\d) \|", section, re.MULTILINE)
