@@ -10,6 +10,7 @@ Departure from arXiv 2512.04388, section 3, where ordinals have no meaning of th
 descriptions: Conductors with the full prompt do as in the paper.
 """
 
+import math
 import re
 from collections.abc import Sequence
 
@@ -73,15 +74,16 @@ def numbering(agents: Sequence[WorkerSpec]) -> tuple[str | None, ...]:
 
     It weighs every assignment of workers to roles as a whole. The same pool always gets the same assignment.
     """
-    import numpy as np  # with scipy only when roles are assigned: not where a page is opened
-    from scipy.optimize import linear_sum_assignment
+    import networkx as nx  # only when roles are assigned: not where a page is opened
 
+    pairs = nx.Graph()
+    for worker, each in enumerate(agents):
+        for role, score in enumerate(fitness(each)):
+            # The square root: filling two roles fairly is better than one very well and the other not at all.
+            pairs.add_edge(worker, ~role, weight=math.sqrt(score))
     roles: list[str | None] = [None] * len(ROLES)
-    if agents:
-        # The square root: filling two roles fairly is better than one very well and the other not at all.
-        workers, places = linear_sum_assignment(np.sqrt([fitness(worker) for worker in agents]), maximize=True)
-        for worker, place in zip(workers, places, strict=True):
-            roles[int(place)] = agents[int(worker)].name
+    for pair in nx.max_weight_matching(pairs, maxcardinality=True):
+        roles[~min(pair)] = agents[max(pair)].name
     return tuple(roles)
 
 
