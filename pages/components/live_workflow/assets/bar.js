@@ -166,7 +166,7 @@ export class Bar {
     setText(this.link, { connecting: "connecting…", reconnecting: "connection lost, reconnecting…" }[connection] ?? "")
     this.came.hidden = !run?.imported?.recorded || model.replayed
     if (run === null) {
-      setText(this.status, opening ? "○ Opening the run" : "○ No run is open")
+      setText(this.status, opening ? "Opening the run" : "No run is open")
       return setClass(this.status, "status idle")
     }
     const stops = cancelling && !model.ended
