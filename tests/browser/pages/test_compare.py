@@ -98,7 +98,7 @@ def test_the_page_says_what_changed_in_words_in_the_graph_and_word_by_word(
     page.add_init_script(PAINTED)
     page.goto(f"{app.url}/compare?a={parent.run_id}&b={child.run_id}")
     expect(page.locator(".compared-headline")).to_contain_text(
-        "One change of the plan: step 4: instruction edited, also reads step 2. One step ran again, 4 were reused."
+        "2 changes of the plan: step 4: instruction edited, also reads step 2. One step ran again, 4 were reused."
     )
     expect(row(page, "4")).to_contain_text("also reads step 2")
     expect(row(page, "4").locator(".text.together ins").first).to_have_text("short")

@@ -184,7 +184,7 @@ def test_fields_are_previewed_undone_kept_over_a_reload_and_run(
     agent.select_option("scientist")
     access.check()
     title, says = page.locator(".edit-title:visible"), page.locator(".edit-says")
-    expect(title).to_have_text("1 change: step 3: writer → scientist, instruction edited, also reads step 1")
+    expect(title).to_have_text("3 changes: step 3: writer → scientist, instruction edited, also reads step 1")
     expect(says).to_contain_text("3 runs again")
     expect(says).to_contain_text("0, 1 and 2 reused")
     of_edit(page, "Undo").click()
