@@ -281,7 +281,8 @@ class Budget:
         except LimitReached as error:
             if error.limit != "usd" or not most_usd:
                 raise
-            spent = f"{self._known_usd:.6f} USD spent, and " if self._known_usd else ""
+            most = "at most " if self._trace.cost_at_most else ""
+            spent = f"{most}{self._known_usd:.6f} USD spent, and " if self._known_usd else ""
             enough = f"a limit of {self._known_usd + most_usd:.6f} USD would leave room for it"
             raise LimitReached(
                 f"the cost limit of this run is reached: {spent}the next call would cost up to {most_usd:.6f} USD, over "

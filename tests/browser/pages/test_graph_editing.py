@@ -302,3 +302,22 @@ def drag(page: Page, find: Find, cursor: str, fill: str = "reused", count: int =
     if give_up:
         page.keyboard.press("Escape")
     page.mouse.up()
+
+
+def test_back_closes_an_edit_forward_opens_it_and_a_reload_shows_the_edited_step(
+    app: App, open_page: OpenPage, source: RunTrace
+) -> None:
+    page = open_page(app.run_url(source.run_id), width=1280, height=720)
+    open_editor(page)
+    choose_step(page, 2)
+    page.get_by_role("textbox", name="Instruction of step 2").fill("Add it up")
+    expect(page.locator(".edit-title:visible")).to_contain_text("instruction of step 2 edited")
+    expect(page).to_have_url(re.compile("edit="))
+    page.reload()
+    expect(page.get_by_role("textbox", name="Instruction of step 2")).to_have_value("Add it up")
+    page.go_back()
+    expect(page.locator(".live-workflow[data-editing]")).to_have_count(0)
+    expect(page.get_by_role("button", name="Go on with your edit")).to_be_visible()
+    expect(page).not_to_have_url(re.compile("edit="))
+    page.go_forward()
+    expect(page.get_by_role("textbox", name="Instruction of step 2")).to_have_value("Add it up")

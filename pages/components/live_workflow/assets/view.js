@@ -147,6 +147,8 @@ export class LiveWorkflow {
     this.watching = new ResizeObserver(() => this.measure())
     this.watching.observe(parent.host.closest(PAGE) ?? document.body)
     this.reset()
+    this.travels = () => this.travelled()
+    addEventListener("popstate", this.travels)
     this.editorKeys = new EditorKeys({ onKey: (kind) => this.change({ kind }) })
     this.timer = setInterval(() => this.tick(), TICK_MS)
   }
@@ -154,6 +156,7 @@ export class LiveWorkflow {
   destroy() {
     clearInterval(this.timer)
     clearTimeout(this.telling)
+    removeEventListener("popstate", this.travels)
     this.presenting.destroy()
     this.replay.destroy()
     this.watching.disconnect()
@@ -236,6 +239,14 @@ export class LiveWorkflow {
     this.selected = chosen
   }
 
+  // The browser's Back and Forward: an edit that the address names no more is closed, one that it names is opened.
+  travelled() {
+    const named = new URLSearchParams(location.search)
+    if (!this.runId || named.get("run") !== this.runId) return
+    if (this.editor === null && named.has("edit")) this.intend("kept-edit", null, this.runId, named.get("edit"))
+    else if (this.editor !== null && !named.has("edit")) this.change({ kind: "close" })
+  }
+
   // What had the focus in the editor is gone with it.
   leaveEditor() {
     this.inspector.edits(false)
@@ -254,7 +265,9 @@ export class LiveWorkflow {
       const opened = this.planEditing.openedIn(this.runId)
       if (this.leads) this.afterwards = () => this.inspector.field
       this.leads = false
-      return there(opened) ? opened : there(this.selected) ? undefined : steps[0]?.key
+      if (there(opened)) return opened
+      const changed = this.model.edited?.steps.find(({ key, change }) => change && there(key))
+      return there(this.selected) ? undefined : (changed ?? steps[0])?.key
     }
     const added = steps.find(({ key }) => !before.steps.some((step) => step.key === key))
     if (added && this.awaited === "added") {
