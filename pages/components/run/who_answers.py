@@ -414,7 +414,7 @@ def _download_state(model: SmallModel) -> str:
         free = room()[1]
     except OSError:
         return f"{model.size_bytes / 1e9:.1f} GB"
-    return f"{model.size_bytes / 1e9:.1f} of {free / 1e9:.1f} GB free"
+    return f"needs {model.size_bytes / 1e9:.1f} GB, {free / 1e9:.1f} GB free"
 
 
 # Who plans.

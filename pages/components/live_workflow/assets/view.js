@@ -12,6 +12,7 @@ import { Inspector } from "./inspector.js"
 import { DRAWN_MS, byKeyboard, returnAfter } from "./keep_focus.js"
 import { Lower } from "./lower.js"
 import { RunModel } from "./model.js"
+import { restyled, takePlace } from "./mounting.js"
 import { cancelledHere } from "./outcome.js"
 import { Panes } from "./panes.js"
 import { PlanEditing } from "./plan_editing.js"
@@ -21,7 +22,6 @@ import { Reader } from "./reader.js"
 import { Replay } from "./replay.js"
 import { RunSocket, runUrl } from "./socket.js"
 import { visible } from "./text.js"
-import { themeOf } from "./theme.js"
 import { Timeline } from "./timeline.js"
 import { Twin } from "./twin.js"
 import { conductorDoing, editedLegend, howItWorks, legendText, planText, showShare, whatMatters } from "./view_words.js"
@@ -30,8 +30,6 @@ const TICK_MS = 125
 const TELL_AGAIN_MS = 3000
 const MOST_TELLS = 2
 const TASK_FIELD = ".st-key-task-box textarea"
-const PAGE = '[data-testid="stMainBlockContainer"]'
-const SCROLLER = '[data-testid="stMain"]'
 // With much above it the rest scrolls away instead of being squeezed.
 const MOST_ABOVE_PX = 170
 
@@ -141,11 +139,7 @@ export class LiveWorkflow {
       onChange: () => this.queue(),
     })
     this.root.append(this.presenting.element, this.bar.element, this.notice, this.how, stage, this.reader.element)
-    parent.querySelector(".reserved")?.remove()
-    parent.append(this.root)
-    // The parts above (the task box, the origin of a re-run) reduce the room in the window.
-    this.watching = new ResizeObserver(() => this.measure())
-    this.watching.observe(parent.host.closest(PAGE) ?? document.body)
+    this.watching = takePlace(parent, this.root, MOST_ABOVE_PX)
     this.reset()
     this.travels = () => this.travelled()
     addEventListener("popstate", this.travels)
@@ -167,14 +161,6 @@ export class LiveWorkflow {
     this.approval.destroy()
     this.reader.destroy()
     this.root.remove()
-  }
-
-  measure() {
-    const scrolled = this.root.getRootNode().host.closest(SCROLLER)?.scrollTop ?? 0
-    const above = Math.round(this.root.getBoundingClientRect().top + scrolled)
-    if (above === this.above) return
-    this.above = above
-    this.root.style.setProperty("--above", `${Math.min(above, MOST_ABOVE_PX)}px`)
   }
 
   reset() {
@@ -313,8 +299,7 @@ export class LiveWorkflow {
   }
 
   restyle() {
-    const theme = themeOf(this.root)
-    if (this.root.dataset.theme !== theme) this.root.dataset.theme = theme
+    restyled(this.root)
     this.graph.restyle(this.root)
   }
 
