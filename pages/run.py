@@ -32,7 +32,7 @@ from pages.components.run.plan_changes import Sent
 from pages.components.run.plan_state import PlanState, as_data, read_plan
 from pages.components.run.samples import again_dialog, again_results, ask_again
 from pages.components.run.start_from import plans_dialog
-from pages.components.run.task_box import TASK, start, task_box
+from pages.components.run.task_box import TASK, arrive_first, start, task_box
 from pages.components.tour.drive import (
     adopted,
     arrive,
@@ -51,6 +51,7 @@ RERUN_ERROR = "rerun-error"
 
 def show() -> None:
     settings.go()
+    arrive_first()
     run_id = address.read("run")
     trace, fault = _read(run_id) if run_id else (None, None)
     stop = arrive(trace if fault is None else None)
