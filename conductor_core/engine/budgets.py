@@ -285,8 +285,8 @@ class Budget:
             spent = f"{most}{self._known_usd:.6f} USD spent, and " if self._known_usd else ""
             enough = f"a limit of {self._known_usd + most_usd:.6f} USD would leave room for it"
             raise LimitReached(
-                f"the cost limit of this run is reached: {spent}the next call would cost up to {most_usd:.6f} USD, over "
-                f"the limit of {self.limits.max_usd:g} USD; {enough}",
+                f"the cost limit of this run is reached: {spent}the next call would cost up to {most_usd:.6f} USD, "
+                f"over the limit of {self.limits.max_usd:g} USD; {enough}",
                 limit="usd",
             ) from error
 

@@ -53,9 +53,10 @@ _NOT_CHAT = re.compile(r"embed|rerank|whisper|tts", re.IGNORECASE)
 class FoundServer:
     """Is a model server that answered.
 
-    ``title`` is the name that it gives, or the usual one of its port, which is ``guessed``. ``models`` are those for chat; a server that
-    wants a key first (``needs_key``) names none. ``api_key_env`` is the variable whose key it was sent.
-    ``parameters``: the number of each model's parameters, where the server tells. ``latency_ms``: until it answered.
+    ``title`` is the name that it gives, or the usual one of its port, which is ``guessed``. ``models`` are those for
+    chat; a server that wants a key first (``needs_key``) names none. ``api_key_env`` is the variable whose key it was
+    sent. ``parameters``: the number of each model's parameters, where the server tells. ``latency_ms``: until it
+    answered.
     """
 
     base_url: str

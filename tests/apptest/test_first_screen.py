@@ -46,7 +46,7 @@ OWN = "Summarise the risks of moving our payroll in March."  # nothing that the 
 
 
 def test_the_rails_name_leads_there_also_after_a_task_of_ones_own(visit: Visit) -> None:
-    """The task that was run is out of the box; one that was only typed stays, and is asked about with the next press."""
+    """The task that was run is out of the box; one that was only typed stays, and is asked about with a press."""
     app = visit(first="yes", state={"task": OWN, "task-from-run": ("mine", OWN), "first": True})
     assert (_is_first(app), _plays(app), app.text_area("task").value) == (True, True, "")
     app = visit(first="yes", state={"task": OWN, "first": True})

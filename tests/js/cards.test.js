@@ -18,7 +18,15 @@ function canvas() {
 const colours = { stroke: "", fill: "" }
 const theme = { font: "", agent: () => "", status: { done: colours, reused: colours, warn: colours, failed: colours } }
 const usage = { input_tokens: 1, output_tokens: 95, estimated: false }
-const step = (told) => ({ path: [2], agent: "reasoner", instruction: "Solve it", reads: [], attempts: [], usage, ...told })
+const step = (told) => ({
+  path: [2],
+  agent: "reasoner",
+  instruction: "Solve it",
+  reads: [],
+  attempts: [],
+  usage,
+  ...told,
+})
 const box = { x: 0, y: 0, width: 162, height: 88, agentIndex: 0, selected: false, hover: false, phase: 0, theme }
 
 function lastLine(told, value) {

@@ -189,4 +189,4 @@ def test_by_keyboard_alone_through_the_tree_of_runs(
     page.keyboard.press("Enter")
     page.wait_for_url(re.compile(f"run={parent.run_id}"))
     expect(dialog).to_be_hidden()
-    expect(page.get_by_text("Re-runs of this run")).to_be_visible()
+    expect(page.get_by_role("group", name="Related runs")).to_be_visible()

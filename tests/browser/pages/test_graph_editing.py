@@ -253,7 +253,7 @@ def test_two_browsers_that_edit_the_same_run_both_keep_their_work(
     assert [child.steps[3].access_list for child in children] == [(0, 2), (1, 2)]
     assert [child.parent_run_id for child in children] == [source.run_id] * 2
     first.goto(app.run_url(source.run_id))
-    expect(first.get_by_text("Re-runs of this run")).to_be_visible()
+    expect(first.get_by_role("group", name="Related runs")).to_be_visible()
     expect(first.locator(".kept-edit")).to_have_count(0)
 
 

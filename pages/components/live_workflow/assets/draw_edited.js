@@ -15,6 +15,7 @@ export const CHANGE = {
   removed: { glyph: "−", word: "removed" },
   inputs: { glyph: "↳", word: "only inputs" },
   chance: { glyph: "≠", word: "by chance" },
+  same: { glyph: "=", word: "same" },
 }
 export const FATE = {
   runs: { glyph: "▶", word: "runs" },
@@ -27,10 +28,7 @@ const OF_FATE = { reused: "reused", written: "warn", pinned: "warn", fault: "fai
 // Changes that are not the step's own are drawn lightly.
 const LIGHT = new Set(["removed", "inputs", "chance"])
 
-export function drawEditedCard(
-  ctx,
-  { x, y, width, height, step, agentIndex, selected, hover, theme, model },
-) {
+export function drawEditedCard(ctx, { x, y, width, height, step, agentIndex, selected, hover, theme, model }) {
   const left = x - width / 2
   const top = y - height / 2
   const gone = step.change === "removed"

@@ -20,7 +20,9 @@ export class Twin {
 
   // `stacks`: those of the graph, each in place of its steps.
   show(model, selected, stacks = []) {
-    const all = model.edited ? model.edited.steps.map(editedButton) : model.ordered().map((step) => runButton(step, model.values))
+    const all = model.edited
+      ? model.edited.steps.map(editedButton)
+      : model.ordered().map((step) => runButton(step, model.values))
     const stackOf = new Map(stacks.flatMap((stack) => stack.keys.map((key) => [key, stack])))
     const steps = all.flatMap((step) => {
       const stack = stackOf.get(step.key)
@@ -143,6 +145,6 @@ function editedButton({ key, number, was, agent, reads, change, fate, words }) {
   if (change === "removed")
     return { key, text: `${CHANGE.removed.glyph} ${was}`, label: `Removed step ${was}, ${isolated(agent)}` }
   const said = [change && CHANGE[change].word, fate && FATE[fate].word, words, readsInWords(reads)].filter(Boolean)
-  const glyph = (change ? CHANGE[change] : FATE[fate])?.glyph ?? (was === null ? "·" : "=")
+  const { glyph } = CHANGE[change] ?? FATE[fate] ?? CHANGE.same
   return { key, text: `${glyph} ${number}`, label: `Step ${number}, ${isolated(agent)}, ${said.join(", ")}` }
 }

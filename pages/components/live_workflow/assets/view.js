@@ -10,6 +10,7 @@ import { pathKey } from "./format.js"
 import { Graph } from "./graph.js"
 import { Inspector } from "./inspector.js"
 import { DRAWN_MS, byKeyboard, returnAfter } from "./keep_focus.js"
+import { Kin } from "./kin.js"
 import { Lower } from "./lower.js"
 import { RunModel } from "./model.js"
 import { restyled, takePlace } from "./mounting.js"
@@ -129,7 +130,14 @@ export class LiveWorkflow {
       onSelect: (key) => this.select(key),
       onExport: () => this.ask("export"),
     })
-    this.lower = new Lower({ panes: this.panes, plan, timeline: this.timeline, links: this.links, onRead })
+    this.kin = new Kin({
+      onIntend: (kind, name) => {
+        if (kind === "tree") backFromDialog(this.root)
+        this.intend(kind, null, this.runId, name)
+      },
+    })
+    const { panes, timeline, links } = this
+    this.lower = new Lower({ panes, plan, timeline, kin: this.kin.element, links, onRead })
     const main = el("div", { class: "main" }, map, this.lower.element)
     const stage = el("div", { class: "stage" }, main, el("div", { class: "side" }, this.inspector.element))
     this.root = el("div", { class: "live-workflow", "data-status": "opening" })
@@ -190,6 +198,7 @@ export class LiveWorkflow {
     this.goOn = data.go_on
     this.ways = data.ways
     this.kept = data.kept
+    this.related = data.kin ?? null
     this.drawnEnded = data.ended
     if (data.run_id !== this.runId) this.openRun(data)
     this.takeEdited(data.edited)
@@ -407,6 +416,7 @@ export class LiveWorkflow {
     this.keys.hidden = this.editor !== null
     this.notice.hidden = this.unknown === null
     setText(this.notice, this.unknown ?? "")
+    this.kin.show(this.related, this.editor !== null)
     this.links[0].hidden = PACKED !== null || model.run === null
     this.links[1].hidden = this.links[0].hidden || model.rounds.size < 2
     for (const link of this.links) link.href = link.dataset.to + encodeURIComponent(this.runId ?? "")
