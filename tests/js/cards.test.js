@@ -76,3 +76,10 @@ test("a stack counts the values in it, the most frequent first", () => {
   drawStack(ctx, { cell, steps, numbers: cell.keys, totals: 30, values: ["42", "42", "41"], agentIndex: 0, theme })
   assert.ok(ctx.written.includes("✓ 3 done · 2 × 42, 1 × 41"), ctx.written.join(" | "))
 })
+
+test("a compact card names no place of the task", () => {
+  const ctx = canvas()
+  const told = step({ status: "waiting", output: "", instruction: "Solve it: {question}" })
+  drawCard(ctx, { ...box, height: 46, step: told, model: { values: new Map() } })
+  assert.ok(!ctx.written.join().includes("{question}"))
+})

@@ -1,6 +1,7 @@
 // What all cards of the graph are made of: frame, dot of the agent, sign of the status, and text that is cut to fit.
 
 import { STEP_STATUS } from "./status.js"
+import { withoutTask } from "./task_words.js"
 import { rightToLeft, visible } from "./text.js"
 
 const RADIUS = 10
@@ -78,7 +79,7 @@ export function drawCompactText(
   if (!line) return
   ctx.font = `400 12px ${theme.font}`
   ctx.fillStyle = theme.muted
-  const text = visible(line.slice(0, 400)).replace(/\s+/g, " ")
+  const text = visible(withoutTask(line).slice(0, 400)).replace(/\s+/g, " ")
   const fromRight = rightToLeft(text)
   ctx.save()
   ctx.direction = fromRight ? "rtl" : "ltr"

@@ -401,6 +401,8 @@ export class LiveWorkflow {
     this.panes.show(model, null, selected)
     this.graph.show(model, selected)
     this.timeline.show(model, selected)
+    // Folded, the row has no room for it, and stacks say their status in words.
+    this.statuses.hidden = this.graph.view === "folded"
     setText(this.statuses, model.edited ? editedLegend(model.edited) : legendText(model))
     this.showFigures()
     this.empty.hidden = model.run === null || model.ordered().length > 0
