@@ -19,9 +19,9 @@ from conductor_core.run.context_flow import (
 from conductor_core.run.trace import RunTrace
 from conductor_core.run.values import label
 
-SIGNS = {"granted": "●", "passed_on": "◐", "withheld": "✕", "absent": "◌", "planned": "○", "unplanned": "–"}
+SIGNS = {"granted": "●", "passed_on": "◐", "withheld": "✕", "absent": "◌", "planned": "◇", "unplanned": "–"}
 _LEGEND = (
-    "● granted, ◐ in an earlier instruction that it reads, ✕ withheld, ◌ not there yet, ○ would be granted, "
+    "● granted, ◐ in an earlier instruction that it reads, ✕ withheld, ◌ not there yet, ◇ would be granted, "
     "– would not be granted; figures are tokens"
 )
 _PARTS = {

@@ -150,7 +150,7 @@ def test_an_anchor_that_cannot_be_written_is_said_with_how_much_and_why(visit: V
 
 def test_an_empty_database_has_nothing_to_export_and_nothing_to_fear(visit: Visit) -> None:
     app = visit("audit")
-    assert "○ No event yet" in htmls(app)
+    assert "– No event yet" in htmls(app)
     assert not [button for button in app.button if button.key == "audit-bundle"]
     assert "it is made at the first event" in " ".join(each.value for each in visit("audit", view="integrity").caption)
 

@@ -11,7 +11,7 @@ from storage.evidence.checking import CheckedLog
 Kind = Literal["good", "waiting", "failing", "damaged", "none"]
 LATE_S = 10.0
 """Events that wait longer than this, and longer than the anchor's own pace, are late, whatever the reason."""
-SIGNS: dict[Kind, str] = {"good": "●", "waiting": "◔", "failing": "▲", "damaged": "✕", "none": "○"}
+SIGNS: dict[Kind, str] = {"good": "●", "waiting": "◔", "failing": "▲", "damaged": "✕", "none": "–"}
 
 
 @dataclass(frozen=True)

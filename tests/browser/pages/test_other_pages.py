@@ -244,9 +244,9 @@ def test_missing_keys_are_one_line_and_one_click(
         box = notice.bounding_box()
         assert box is not None
         assert box["height"] < 60
-        expect(notice.get_by_role("button", name="2 of 3 answer")).to_be_visible()
+        expect(notice.get_by_role("button", name="1 of 3 does not answer")).to_be_visible()
         page.get_by_role("button", name="Use only what answers").click()
-        expect(notice.get_by_role("button", name="2 of 2 answer")).to_be_visible()
+        expect(notice.get_by_role("button", name="The Conductor and 1 worker answer")).to_be_visible()
         expect(page.get_by_text("1 of 2 workers, without locked").first).to_be_visible()
         # Before its app goes: what it asks then would fail.
         page.close()

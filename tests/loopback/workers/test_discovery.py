@@ -148,7 +148,7 @@ async def test_a_server_that_wants_a_key_is_found_and_tells_its_models_with_it(
 
     server = stack.enter_context(Locked(listing(("gpt-x", "litellm"))))
     (found,) = await find_servers({server.port: "LiteLLM"}, timeout_s=5)
-    assert found == FoundServer(server.url, "LiteLLM", needs_key=True)
+    assert found == FoundServer(server.url, "LiteLLM", needs_key=True, guessed=True)
     assert await discover_local_servers({server.port: "LiteLLM"}, timeout_s=5) == ()
     monkeypatch.setenv("LOCAL_API_KEY", "sesame-123")
     (opened,) = await find_servers({server.port: "LiteLLM"}, timeout_s=5, key_variables={server.url: "LOCAL_API_KEY"})

@@ -6,8 +6,8 @@ import { CompareTable } from "./compare_table.js"
 import { el, setText } from "./dom.js"
 import { pathKey } from "./format.js"
 import { Graph } from "./graph.js"
+import { restyled } from "./mounting.js"
 import { visible } from "./text.js"
-import { themeOf } from "./theme.js"
 import { Timeline } from "./timeline.js"
 import { Twin } from "./twin.js"
 
@@ -79,14 +79,13 @@ export class ComparedRuns {
     this.root.remove()
   }
 
-  update(data) {
+  update({ data }) {
     const text = JSON.stringify(data)
     if (text !== this.text) {
       this.text = text
       this.take(data)
     }
-    const theme = themeOf(this.root)
-    if (this.root.dataset.theme !== theme) this.root.dataset.theme = theme
+    restyled(this.root)
     this.graph.restyle(this.root)
     this.show()
   }
