@@ -12,7 +12,7 @@ from pages.components.app import address, places
 from pages.components.app.access_log import viewed
 from pages.components.app.session import current
 from pages.components.app.widgets import fault_box
-from pages.components.blame.drawing import graph_html
+from pages.components.blame.drawing import MOST_FULL, graph_html
 from pages.components.blame.table import CHOSEN, offer_runs, ranking_rows, replays_of
 from pages.components.blame.work import Work, begin, read_blame, work_of
 from pages.components.figure.component import title
@@ -25,6 +25,7 @@ LEGEND = (
     "● decides · ▼ stabilises · ? inconclusive · – no effect. The wider a line or a frame, the more often the answer "
     "flips: a frame if its step is re-run, a line if that access is cut, a dashed line if it is granted."
 )
+LEFT_OUT = "Of the withheld accesses only those that decide or stabilise have a line."
 
 
 def show() -> None:
@@ -166,7 +167,7 @@ def _results(trace: RunTrace, experiments: Experiments, verdicts: Verdicts, coun
         title("On the graph")
         dark = st.context.theme.type == "dark"
         st.html(graph_html(experiments.plan, ranking, agents, chosen.change, dark=dark))
-        st.caption(LEGEND)
+        st.caption(LEGEND if len(experiments.plan.steps) <= MOST_FULL else f"{LEGEND} {LEFT_OUT}")
     left, right = st.columns([3, 2], gap="small")
     with left, st.container(border=True, key="blame-ranking", gap="xsmall"):
         title("Ranking")

@@ -23,6 +23,7 @@ from conductor_core.analysis.compare import Names, RoundsCompared, RunsCompared,
 from conductor_core.analysis.compare_report import access, agents_of, headline, output_words, plan_word
 from conductor_core.analysis.concluded import concluded
 from conductor_core.analysis.text_diff import beginning, compare_texts, shortened
+from conductor_core.rehearsal.reading import unsigned
 from conductor_core.run.costs import cost_so_far
 from conductor_core.run.graph_layout import RoundShape, lay_out
 from conductor_core.run.spent import usage_of
@@ -191,7 +192,10 @@ def _outputs(pair: StepPair) -> Json | None:
     """Returns both outputs in one text; None: they are the same. What one run alone has is no comparison."""
     if pair.a is None or pair.b is None:
         return _text("output", _output(pair.shown), _output(pair.shown), only=True)
-    return _text("output", _output(pair.a), _output(pair.b)) if pair.output_changed else None
+    if not pair.output_changed:
+        return None
+    before, after = unsigned(_output(pair.a)), unsigned(_output(pair.b))
+    return {"name": "output", "by": "signature", "pieces": []} if before == after else _text("output", before, after)
 
 
 def _output(step: StepTrace) -> str:

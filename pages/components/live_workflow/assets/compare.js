@@ -3,7 +3,7 @@
 import { ComparedRuns } from "./compared_runs.js"
 import { sheets } from "./sheets.js"
 
-const own = await sheets(["style.css", "graph.css", "timeline.css", "compare.css"])
+const own = await sheets(["style.css", "graph.css", "timeline.css", "prose.css", "compare.css"])
 const views = new WeakMap()
 
 export default function mount(component) {

@@ -15,6 +15,7 @@ export const CHANGE = {
   removed: { glyph: "−", word: "removed" },
   inputs: { glyph: "↳", word: "only inputs" },
   chance: { glyph: "≠", word: "by chance" },
+  same: { glyph: "=", word: "same" },
 }
 export const FATE = {
   runs: { glyph: "▶", word: "runs" },

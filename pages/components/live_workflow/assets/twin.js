@@ -142,6 +142,6 @@ function editedButton({ key, number, was, agent, reads, change, fate, words }) {
   if (change === "removed")
     return { key, text: `${CHANGE.removed.glyph} ${was}`, label: `Removed step ${was}, ${isolated(agent)}` }
   const said = [change && CHANGE[change].word, fate && FATE[fate].word, words, readsInWords(reads)].filter(Boolean)
-  const glyph = (change ? CHANGE[change] : FATE[fate])?.glyph ?? "○"
+  const { glyph } = CHANGE[change] ?? FATE[fate] ?? CHANGE.same
   return { key, text: `${glyph} ${number}`, label: `Step ${number}, ${isolated(agent)}, ${said.join(", ")}` }
 }
