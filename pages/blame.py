@@ -38,9 +38,9 @@ def show() -> None:
     with st.container(horizontal=True, vertical_alignment="center", key="blame-choice"):
         st.title("Blame", anchor=False, width="content")
         if trace is None:
-            placeholder = "Words in the task"
+            placeholder = "Words in tasks and answers, or a run's id"
             st.text_input(
-                "Search tasks", placeholder=placeholder, icon=":material/search:", key="blame-search",
+                "Search runs", placeholder=placeholder, icon=":material/search:", key="blame-search",
                 label_visibility="collapsed",
             )  # fmt: skip
         else:

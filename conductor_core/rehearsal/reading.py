@@ -107,11 +107,6 @@ _SIGNED = re.compile(r"^— (?P<name>[a-z]{1,20}), simulated \([0-9a-f]{1,64}\)\
 _REPEATED = re.compile(r"\b(\w+)\s+\1\b", re.IGNORECASE)
 
 
-def unsigned(output: str) -> str:
-    """Returns an output without the signature of a simulated worker, by which alone two calls may differ."""
-    return _SIGNED.sub("", output).rstrip() if _SIGNED.search(output) else output
-
-
 @dataclass(frozen=True)
 class Turn:
     """A granted output and the instruction that it answered."""

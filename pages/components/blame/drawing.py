@@ -45,7 +45,7 @@ class Cards:
         return layer * self.pitch + self.width
 
 
-_FULL, _COMPACT = Cards(240, 156, 64, 1.0), Cards(190, 136, 44, 0.58)
+_FULL, _COMPACT = Cards(240, 156, 64, 1.0), Cards(198, 144, 44, 0.58)
 
 
 @dataclass(frozen=True)
@@ -197,8 +197,8 @@ def _card(drawing: _Drawing, node: Node) -> str:
     cards = drawing.cards
     x, y = cards.left(node.layer), node.y - cards.height / 2
     outline = (
-        f'<rect x="{x - 7}" y="{y - 7:.0f}" width="{cards.width + 14}" height="{cards.height + 14}" rx="15" fill="none" '
-        f'stroke="{ink}" stroke-dasharray="3 3"/>'
+        f'<rect x="{x - 7}" y="{y - 7:.0f}" width="{cards.width + 14}" height="{cards.height + 14}" rx="15" '
+        f'fill="none" stroke="{ink}" stroke-dasharray="3 3"/>'
         if change == drawing.chosen
         else ""
     )
