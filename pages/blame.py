@@ -20,6 +20,7 @@ from pages.components.style.formats import inert, seconds
 
 EVERY_S = 1.0  # between two looks while replays run
 ERROR = "blame-error"
+LOWEST, HIGHEST = 4, 17  # units of the picture's height for which the style sheet keeps a place
 _ONLY: dict[str, Only | None] = {"Steps and access": None, "Steps": "steps", "Access": "access"}
 LEGEND = (
     "● decides · ▼ stabilises · ? inconclusive · – no effect. The wider a line or a frame, the more often the answer "
@@ -166,7 +167,9 @@ def _results(trace: RunTrace, experiments: Experiments, verdicts: Verdicts, coun
     with st.container(border=True, key="blame-drawing", gap="xsmall"):
         title("On the graph")
         dark = st.context.theme.type == "dark"
-        st.html(graph_html(experiments.plan, ranking, agents, chosen.change, dark=dark))
+        drawn, height = graph_html(experiments.plan, ranking, agents, chosen.change, dark=dark)
+        with st.container(key=f"blame-place-{min(max(height, LOWEST), HIGHEST)}"):
+            st.html(drawn)
         st.caption(LEGEND if len(experiments.plan.steps) <= MOST_FULL else f"{LEGEND} {LEFT_OUT}")
     left, right = st.columns([3, 2], gap="small")
     with left, st.container(border=True, key="blame-ranking", gap="xsmall"):

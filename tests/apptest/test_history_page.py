@@ -73,9 +73,7 @@ def test_a_group_folds_and_stays_folded(visit: Visit, session: Session) -> None:
     assert [link.proto.query_string for link in app.get("page_link")] == ["run=first", "run=second"]
 
 
-def test_a_run_is_found_by_its_answer_and_by_its_id_and_replays_do_not_hide_it(
-    visit: Visit, session: Session
-) -> None:
+def test_a_run_is_found_by_its_answer_and_by_its_id_and_replays_do_not_hide_it(visit: Visit, session: Session) -> None:
     session.store.log.append_and_wait(*whole_run("run-of-turnips", answer="It is turnips."))
     session.store.log.append_and_wait(*whole_run("run-of-beets", answer="It is beets."))
     for number in range(40):

@@ -65,8 +65,8 @@ class _Drawing:
 
 def graph_html(
     plan: Workflow, ranking: Sequence[Effect], agents: Sequence[str], chosen: Change | None, *, dark: bool
-) -> str:
-    """Returns the drawing as an image in a data address, with its words.
+) -> tuple[str, int]:
+    """Returns the drawing as an image in a data address, with its words, and how high it is, in units of 2 rem.
 
     Args:
         agents: the names of the pool's workers, for their colours. chosen: stands out.
@@ -93,7 +93,7 @@ def graph_html(
     data = base64.b64encode(svg.encode()).decode()
     size = f'style="width: {width / _REM_PX:.2f}rem"'
     image = f'<img {size} alt="{escape(words)}" src="data:image/svg+xml;base64,{data}">'
-    return f'<div class="blame-graph" tabindex="0">{image}</div>'
+    return f'<div class="blame-graph" tabindex="0">{image}</div>', round((bottom - top) / _REM_PX / 2)
 
 
 def _nearer(layout: GraphLayout, rows: float) -> GraphLayout:

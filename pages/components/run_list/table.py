@@ -114,9 +114,7 @@ def _head(group: Group) -> bool:
     note = f" :gray[{inert(group.note)}]" if group.note else ""
     label = f"{'▸' if folded else '▾'} **{inert(group.title)}** :gray[{plural(len(group.rows), group.of)}]{note}"
     way = "-rtl" if right_to_left(group.title) else ""
-    st.button(
-        label, key=f"run-group-{name}{way}", type="tertiary", width="stretch", on_click=_fold, args=(name,)
-    )
+    st.button(label, key=f"run-group-{name}{way}", type="tertiary", width="stretch", on_click=_fold, args=(name,))
     return folded
 
 
