@@ -5,6 +5,7 @@ import logging
 import sqlite3
 from collections.abc import AsyncGenerator, Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, aclosing, contextmanager, suppress
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from conductor_core.run.costs import interruption
 from conductor_core.run.events import Event, RunCreated
 from conductor_core.run.trace import RunTrace, RunUnreadable
 from conductor_core.settings import Settings, sqlite_url
+from conductor_core.text import whole_characters
 from storage import errors
 from storage.access_log.recorder import AccessLog
 from storage.database.connections import BUSY_TIMEOUT_S, Database, path_of
@@ -36,6 +38,7 @@ from storage.privacy.settings import Privacy
 from storage.privacy.vault import Sealed
 from storage.records import BatchSummary, RawEvent, RunSummary, StoredEvent
 from storage.redaction import RecordRedaction
+from storage.search.query import read_words
 from storage.search.search import RunSearch
 
 log = logging.getLogger(__name__)
@@ -154,7 +157,8 @@ class Store(Removing):
 
         Args:
             before: the ``sequence`` of the last run of the page before this one.
-            search: text that the task contains, ignoring case (ASCII).
+            search: text that the task contains, ignoring case (ASCII); words of the answer, as the search index has
+                it; six or more characters of the run's id.
             status: only runs of this status; ``waiting`` also lists runs of which other steps still run. ``damaged``
                 and ``too_new`` read every run of the database. Any other status also lists, marked, the faulty runs
                 whose rows have it.
@@ -169,6 +173,7 @@ class Store(Removing):
         ids = None if among is None else json.dumps(list(among))
         asked = Search(limit, before, search, status, parent, batch, alone, tree, recorded, without, ids, answers)
         with self._database.reading() as connection:
+            asked = _with_answers(connection, asked)
             return self._listing.read(connection, asked)
 
     def newest(self) -> int:
@@ -184,7 +189,8 @@ class Store(Removing):
     def totals(self, search: str | None = None, batch: str | None = None, status: str | None = None) -> Totals:
         """Returns the totals of what ``runs`` finds on all its pages."""
         with self._database.reading() as connection:
-            return queries.read_totals(connection, Search(0, text=search, status=status, batch=batch))
+            asked = _with_answers(connection, Search(0, text=search, status=status, batch=batch))
+            return queries.read_totals(connection, asked)
 
     def cursor_at(self, moment_utc: datetime) -> int:
         """Returns the ``before`` with which ``runs`` begins at the last run before ``moment_utc``."""
@@ -381,6 +387,22 @@ class Store(Removing):
             log.warning("run %s was interrupted, but cannot be marked so: %s", run_id, error)
             return False
         return True
+
+
+_INDEX_IS_THERE = "SELECT 1 FROM sqlite_master WHERE name = 'search_places'"
+
+
+def _with_answers(connection: sqlite3.Connection, search: Search) -> Search:
+    """Returns ``search`` so that it looks at answers, too, if there is an index and its text has words for it."""
+    if search.text:
+        search = replace(search, text=whole_characters(search.text))
+    if not search.text or not connection.execute(_INDEX_IS_THERE).fetchall():
+        return search
+    with suppress(BadInput):
+        words = read_words(search.text)
+        if words is not None and words.match is not None:
+            return replace(search, match=words.match, table=words.table)
+    return search
 
 
 def open_store(

@@ -33,7 +33,7 @@ from pages.components.audit.state import knows, last_words
 from pages.components.audit.tables import items, run_link, table
 from pages.components.figure.component import title
 from pages.components.history.notes import damage
-from pages.components.style.formats import inert, moment, plural, run_status, seconds, step_status, told_html
+from pages.components.style.formats import inert, instruction_html, moment, plural, run_status, seconds, step_status
 from storage.decision_records import record_of
 
 _LONG = 1_500
@@ -150,7 +150,7 @@ def _shortened(text: str) -> str:
 
 
 def _told(instruction: str) -> str:
-    return told_html(instruction) if len(instruction) <= _LONG else _shortened(instruction)
+    return instruction_html(instruction) if len(instruction) <= _LONG else _shortened(instruction)
 
 
 def _changes(record: DecisionRecord) -> str:

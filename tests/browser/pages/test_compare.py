@@ -159,8 +159,8 @@ def test_history_leads_to_a_table_of_three_runs_and_from_there_to_two(
 ) -> None:
     told = [tell(f"It is {number}.", task=f"One of three to compare, {number}") for number in range(3)]
     page = open_page(f"{app.url}/history", width=1280, height=720)
-    page.get_by_label("Search tasks").fill("of three to compare")
-    page.get_by_label("Search tasks").press("Enter")
+    page.get_by_label("Search runs").fill("of three to compare")
+    page.get_by_label("Search runs").press("Enter")
     expect(page.locator('[class*="st-key-run-row-"] .cells.runs:not(.head)')).to_have_count(3)
     page.get_by_text("Select", exact=True).click()
     page.get_by_role("button", name="All of this page").click()

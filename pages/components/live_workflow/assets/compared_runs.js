@@ -14,6 +14,8 @@ import { Twin } from "./twin.js"
 // Largest numbers of characters of a conclusion in the largest letters, and in middle ones.
 const LARGE = 16
 const MEDIUM = 60
+// Of two runs the first is struck out and the second underlined where they differ. Rounds of one run have names.
+const SIDES = { A: "before", B: "after" }
 // No bar has this path; the empty one is that of the plan.
 const NO_BAR = "-"
 
@@ -160,15 +162,17 @@ export class ComparedRuns {
 }
 
 function answerParts({ name, run_id, status, simulated, figures, answer }) {
+  const side = SIDES[name] ? `side ${SIDES[name]}` : "muted"
+  const said = SIDES[name] ? `${of("Answer", name)}, ${SIDES[name]}` : of("Answer", name)
   const caption = el(
     "div",
     { class: "compared-caption" },
     PACKED
-      ? el("b", { class: "muted", title: `Run ${run_id}` }, of("Answer", name))
+      ? el("b", { class: side, title: `Run ${run_id}` }, said)
       : el(
           "a",
-          { href: `run?run=${encodeURIComponent(run_id)}`, target: "_self", title: `Open run ${run_id}` },
-          of("Answer", name),
+          { class: side, href: `run?run=${encodeURIComponent(run_id)}`, target: "_self", title: `Open run ${run_id}` },
+          said,
         ),
     el("span", { class: "muted number" }, figures.join(" · ")),
     simulated && el("span", { class: "pill simulated" }, "simulated"),

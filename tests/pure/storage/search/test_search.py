@@ -304,3 +304,24 @@ def test_the_index_is_kept_up_after_an_error_that_nobody_foresaw(
     assert third.wait(10)
     store.search.close()
     assert [record.exc_info is not None for record in caplog.records] == [True], "it is said once"
+
+
+def test_lists_find_runs_by_task_by_answer_and_by_id_but_not_by_what_only_an_earlier_step_wrote(store: Store) -> None:
+    store.log.append_and_wait(*whole_run("run-of-beets", "Which root?", "It is beets."))
+    store.log.append_and_wait(*whole_run("run-of-leeks", "Which leaf?", "The answer: leeks"))
+
+    def listed(typed: str) -> list[str]:
+        assert store.totals(typed).runs == len(store.runs(search=typed))
+        return [run.run_id for run in store.runs(search=typed)]
+
+    assert listed("leeks") == [], "the index does not have it yet"
+    store.search.catch_up()
+    assert listed("answer LEEKS") == listed("Which LEAF") == ["run-of-leeks"]
+    assert listed("of-beets") == ["run-of-beets"]
+    assert listed("run-of-") == ["run-of-leeks", "run-of-beets"]
+    assert listed("42") == [], "the output of the first step of both"
+
+
+@pytest.mark.parametrize("typed", [*HOSTILE, "x" * 1001, "%", "_", "'", "zoe OR"])
+def test_whatever_is_typed_lists_and_sums_agree(searched: Store, typed: str) -> None:
+    assert searched.totals(typed).runs == len(searched.runs(search=typed))
