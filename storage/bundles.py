@@ -35,9 +35,9 @@ from storage.evidence.bundle import BundleWriter
 from storage.evidence.bundle_audit import FORMAT, FORMAT_1
 from storage.evidence.bundle_files import MANIFEST
 from storage.evidence.database_audit import NoEvidence, open_database
+from storage.evidence.event_record import printable
 from storage.evidence.history import counted
 from storage.evidence.keys import load_key
-from storage.evidence.verifier import printable
 from storage.merkle.formats import Invalid, PublicKey
 from storage.privacy.vault import SEALED
 from storage.records import ERASED
@@ -72,7 +72,7 @@ Then check, in this order, with Python 3.11 or newer and the package cryptograph
 
 The first run of verify.py says whether anything was changed, added or removed, and names it. The second one prints what
 happened in each run, read from the proven events alone. KEY is the line above once its fingerprint is the one that you
-noted: the verifier computes it from the key. Unpack the zip file only when nothing was found.
+noted; verify.py prints the fingerprint of the key that you give it. Unpack the zip file only when nothing was found.
 
 {count} runs:
 
@@ -220,6 +220,8 @@ def _written(
             record(manifest)
             if not (bound := writer.is_recorded(manifest)):
                 (whole / MANIFEST).unlink()
+                with (whole / "README.txt").open("a", encoding="utf-8", newline="\n") as read_me:
+                    read_me.write(f"\nThis bundle has no manifest: {UNBOUND_WORDS}.\n")
                 writer.write_head(FORMAT_1)
             if store.refusal is None:
                 store.publish()

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
+from conductor_core import __version__
 from conductor_core.errors import BadInput
 from conductor_core.run.actor import local_caller
 from conductor_core.settings import Settings
@@ -53,13 +54,13 @@ def check(given: argparse.Namespace, source: Source) -> int:
         bundle = Path(given.target) if given.target is not None and is_bundle(Path(given.target)) else None
         if bundle is not None:
             places = None if given.public_key else _places(source(given.db), settings)
-            keys = given_keys(given.public_key) if places is None else [_own_key(source(given.db), places)]
+            keys = given_keys(given.public_key) if places is None else [own_key(source(given.db), places)]
             report = verify(bundle, keys, [Path(each) for each in given.anchor], Ticker())
             shown = document(report)
         else:
             path = source(given.db)
             places = _places(path, settings)
-            keys = given_keys(given.public_key) or [_own_key(path, places)]
+            keys = given_keys(given.public_key) or [own_key(path, places)]
             given_anchors = [Path(each) for each in given.anchor]
             anchors, none = (given_anchors, "") if given_anchors else own_anchor(path, places)
             report = check_log(path, keys, anchors, Privacy.of(settings).vault(path), Ticker(), none)
@@ -87,19 +88,21 @@ def show_key(given: argparse.Namespace, source: Source) -> int:
         finally:
             store.close()
     else:
-        public = _own_key(path, _places(path, settings))
+        public = own_key(path, _places(path, settings))
     print(f"{public.line}\n{FINGERPRINT}{public.fingerprint}")
     return 0
 
 
 def write_verifier(given: argparse.Namespace, source: Source) -> int:
-    """Writes the verifier. Raises: BadInput."""
+    """Writes the verifier, and prints its version and digest. Raises: BadInput."""
     if given.path.exists():
         raise BadInput(f"{given.path} is there already: nothing is overwritten, name another file")
+    text = single_file.source()
     try:
-        given.path.write_text(single_file.source(), encoding="utf-8")
+        given.path.write_text(text, encoding="utf-8", newline="\n")
     except OSError as error:
         raise BadInput(f"{given.path} cannot be written: {error.strerror}") from error
+    print(f"version {__version__}\nsha256 {single_file.digest(text)}")
     print(f"{given.path}: run it with Python and the package cryptography; --help says how", file=sys.stderr)
     return 0
 
@@ -108,7 +111,8 @@ def _places(path: Path, settings: Settings) -> Places:
     return places_of(path, settings.anchor, settings.signing_key)
 
 
-def _own_key(path: Path, places: Places) -> PublicKey:
+def own_key(path: Path, places: Places) -> PublicKey:
+    """Returns the public key of the log of a database. Raises: BadInput."""
     if not path.is_file():
         raise BadInput(f"no database at {path}")
     try:

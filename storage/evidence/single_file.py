@@ -9,7 +9,7 @@ from conductor_core import __version__
 MODULES = (
     "merkle.formats",
     *(f"evidence.{name}" for name in ("rotation", "history", "alignment", "database_audit", "archive")),
-    *("evidence.bundle_files", "evidence.bundle_audit", "evidence.verifier"),
+    *(f"evidence.{name}" for name in ("bundle_files", "bundle_audit", "event_record", "verifier")),
 )
 _OWN_IMPORT = re.compile(r"^from storage\.(?:evidence|merkle)\.\w+ import (?:\([^)]*\)|[^(\n]*)\n", re.MULTILINE)
 _IMPORT = re.compile(r"^(?:from [\w.]+ import (?:\([^)]*\)|[^(\n]*)|import [^\n]*)\n", re.MULTILINE)
