@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from conductor_core.analysis.decision_reader import decision_record
 from conductor_core.analysis.decision_text import record_text
-from conductor_core.errors import BadInput
+from conductor_core.errors import BadInput, InspectorError
 from conductor_core.run.events import EVENT, Event
 from conductor_core.run.redaction import Redactor
 from conductor_core.run.trace import RunTrace, RunUnreadable, fold
@@ -79,7 +79,7 @@ def _record(run_id: str, payloads: Sequence[bytes], runs: dict[str, list[bytes]]
         events = redactor.events(_events(payloads))
         parent = _parent(fold(events), runs, redactor)
         record = decision_record(events, parent=parent, damage=damage.rstrip(".") or None)
-    except (ValidationError, RunUnreadable, ValueError) as error:
+    except (ValidationError, ValueError, InspectorError) as error:
         reason = "it is encrypted, or of another version" if isinstance(error, ValidationError) else error_text(error)
         return f"# Decision record of run {printable(run_id)}\n\nIts proven events cannot be read: {reason}.\n"
     return record_text(record, redactor.count)

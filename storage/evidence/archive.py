@@ -111,7 +111,8 @@ def _refuse_other_ends(tail: bytes, begin: int, start: int) -> None:
         if begin + at >= start or at + _END.size + comment == len(tail):
             raise Invalid("the zip file has several ends of its directory")
         at = tail.find(_END_SIGN, at + 1)
-    if tail.find(_END_SIGN, len(tail) - _END.size + 1) >= 0:
+    of_large = tail[-_END.size - 20 :][:4] == b"PK\x06\x07"
+    if of_large or tail.find(_END_SIGN, len(tail) - _END.size + 1) >= 0:
         raise Invalid("the zip file has several ends of its directory")
 
 

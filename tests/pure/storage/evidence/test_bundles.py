@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,13 @@ import pytest
 
 from benchmarks import mutated_bundles, tampering
 from benchmarks.tampering import Laboratory
+from conductor_core.run.values import Imported
 from storage import Privacy, open_store
 from storage.__main__ import main
+from storage.bundles import export_runs
 from storage.evidence.bundle_files import json_line
 from storage.evidence.verifier import verify
-from tests.support.run_events import whole_run
+from tests.support.run_events import PAGE, created, whole_run
 
 Line = dict[str, Any]
 Found = tuple[str, str | None, int | None, str]
@@ -117,6 +120,17 @@ def test_a_bundle_of_format_1_says_that_no_signature_covers_its_other_files(lab:
     assert report.findings == []
     said = "the bundle is of format 1, in which no signature covers the files for reading: README.txt"
     assert said in report.notes
+
+
+def test_a_bundle_of_a_run_that_came_with_the_program_is_bound_too(tmp_path: Path) -> None:
+    path, bundle = tmp_path / "runs.sqlite3", tmp_path / "bundle.zip"
+    now = datetime.now(UTC)
+    shipped = Imported(run_id="s", written_by="0", written_at_utc=now, imported_at_utc=now, recorded=True)
+    with closing(open_store(f"sqlite:///{path}")) as store:
+        store.log.append_and_wait(created("s", imported=shipped), *whole_run("s")[1:])
+        done = export_runs(store, ["s"], bundle, lambda *_: None, PAGE)
+    assert done.bound
+    assert main(["verify", str(bundle), "--db", str(path)]) == 0
 
 
 def test_an_export_that_the_log_cannot_record_is_of_format_1_and_says_so(
