@@ -184,7 +184,7 @@ def export_runs(
     """Writes a bundle of these runs of an open store into a new file.
 
     Args:
-        notify: is told how many records are written, and of how many.
+        notify: is told how many records are written, and of how many. Events and proofs follow.
         caller: who asks for it, which goes on record as a look. browser: theirs.
 
     Raises: BadInput, for one if a run was erased, or writes events faster than they are published; StoreError.
@@ -266,6 +266,7 @@ def _write_for_reading(
         used.add(file.casefold())
         record = _record(store, run_id).encode(errors="replace")
         (folder / "records" / f"{file}.html").write_bytes(record)
+    notify(len(readable), len(readable))
 
 
 def _pack(folder: Path, target: Path) -> None:

@@ -96,10 +96,12 @@ def _alone(store: Store, name: str, find: Callable[[], Sequence[str]], work: Wor
     run_ids = run_ids[:MOST_RUNS]
     if not run_ids:
         raise BadInput("no run was found: there is nothing to export")
-    work.report("events and proofs", 0, 0, _FIND)
 
     def report(done: int, total: int) -> None:
-        work.report("records written", done, total, _FIND + _WRITE * (done / max(1, total)))
+        if done == total:
+            work.report("events and proofs", 0, 0, _FIND + _WRITE)
+        else:
+            work.report("records written", done, total, _FIND + _WRITE * (done / total))
 
     with tempfile.TemporaryDirectory(prefix="conductor-inspector-") as folder:
         done = export_runs(store, run_ids, Path(folder) / name, report, local_caller("page"), browser)
