@@ -209,6 +209,8 @@ def _written(
         key = load_key(store.places.key, store.evidence().origin).public
         with closing(open_database(store.path)) as connection:
             _refuse_erased(connection, run_ids)
+            if store.refusal is None:
+                store.publish()  # an anchor that cannot be reached is said before the work
             sealed = {run_id for run_id in run_ids if _is_encrypted(connection, run_id)}
             unfinished = sum(_goes_on(connection, run_id) for run_id in run_ids)
             _write_for_reading(store, run_ids, sealed, key, whole, target.name, notify)

@@ -216,11 +216,12 @@ def test_a_run_that_goes_on_while_it_is_exported_comes_as_it_was(
     database: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = open_store(f"sqlite:///{database}")
-    publish, (first, second, *_) = store.publish, whole_run("d4")
-    store.log.append_and_wait(first)
+    publish, events = store.publish, iter(whole_run("d4"))
+    store.log.append_and_wait(next(events))
 
     def late() -> None:
-        store.log.append_and_wait(second)
+        """Before the events are written, and once more before the proofs are."""
+        store.log.append_and_wait(next(events))
         publish()
 
     monkeypatch.setattr(store, "publish", late)
@@ -228,9 +229,9 @@ def test_a_run_that_goes_on_while_it_is_exported_comes_as_it_was(
         done = export_runs(store, ["d4"], tmp_path / "one.zip", lambda *_: None, PAGE)
     finally:
         store.close()
-    assert (done.runs, done.unfinished, done.bound) == (1, 1, True)
+    assert (done.runs, done.unfinished, done.bound, next(events).kind) == (1, 1, True, "plan.delta")
     with zipfile.ZipFile(done.path) as archive:
-        assert archive.read("events.jsonl").count(b"\n") == 1
+        assert archive.read("events.jsonl").count(b"\n") == 2
     assert main(["verify", str(done.path), "--db", str(database)]) == 0
 
 
