@@ -15,9 +15,9 @@ from conductor_core.run.events import EVENT, Event
 from conductor_core.run.redaction import Redactor
 from conductor_core.run.trace import RunTrace, RunUnreadable, fold
 from conductor_core.settings import Settings
-from storage.cli.verify import own_key
 from storage.evidence.anchoring import places_of
 from storage.evidence.bundle_files import is_bundle
+from storage.evidence.checking import public_key
 from storage.evidence.database_audit import NoEvidence
 from storage.evidence.event_record import printable
 from storage.evidence.verifier import (
@@ -32,7 +32,7 @@ from storage.evidence.verifier import (
     unproven,
     verify,
 )
-from storage.merkle.formats import Invalid, error_text
+from storage.merkle.formats import Invalid, PublicKey, error_text
 
 Source = Callable[[str | None], Path]
 
@@ -59,9 +59,8 @@ def show_record(given: argparse.Namespace, path: Path) -> int:
     try:
         if not is_bundle(given.bundle):
             raise BadInput(f"{given.bundle} is not an exported bundle")
-        settings = Settings()
-        keys = given_keys(given.public_key) or [own_key(path, places_of(path, settings.anchor, settings.signing_key))]
-        shown = document(verify(given.bundle, keys, given.anchor, Ticker(), proven))
+        keys = given_keys(given.public_key) or [_own_key(path)]
+        shown = document(verify(given.bundle, keys, given.anchor, Ticker(), proven), None, keys)
     except (Invalid, NoEvidence, OSError, sqlite3.Error) as error:
         raise BadInput(error_text(error)) from error
     if given.run_id and shown["ok"] and not proven.runs:
@@ -71,6 +70,15 @@ def show_record(given: argparse.Namespace, path: Path) -> int:
     for run_id, payloads in proven.runs.items():
         print_text(_record(run_id, payloads, proven.runs, unproven(shown, run_id)))
     return exit_code(shown, plain=False)
+
+
+def _own_key(path: Path) -> PublicKey:
+    settings = Settings()
+    places = places_of(path, settings.anchor, settings.signing_key)
+    key = public_key(path, places) if path.is_file() else None
+    if key is None:
+        raise BadInput(f"no database with a signing key at {path}: give the public key with --public-key")
+    return key
 
 
 def _record(run_id: str, payloads: Sequence[bytes], runs: dict[str, list[bytes]], damage: str) -> str:

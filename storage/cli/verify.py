@@ -54,19 +54,19 @@ def check(given: argparse.Namespace, source: Source) -> int:
         bundle = Path(given.target) if given.target is not None and is_bundle(Path(given.target)) else None
         if bundle is not None:
             places = None if given.public_key else _places(source(given.db), settings)
-            keys = given_keys(given.public_key) if places is None else [own_key(source(given.db), places)]
+            keys = given_keys(given.public_key) if places is None else [_own_key(source(given.db), places)]
             report = verify(bundle, keys, [Path(each) for each in given.anchor], Ticker())
-            shown = document(report)
+            shown = document(report, None, keys)
         else:
             path = source(given.db)
             places = _places(path, settings)
-            keys = given_keys(given.public_key) or [own_key(path, places)]
+            keys = given_keys(given.public_key) or [_own_key(path, places)]
             given_anchors = [Path(each) for each in given.anchor]
             anchors, none = (given_anchors, "") if given_anchors else own_anchor(path, places)
             report = check_log(path, keys, anchors, Privacy.of(settings).vault(path), Ticker(), none)
             with closing(open_database(path)) as connection:
                 run_id = None if given.target is None else _resolved(connection, given.target)
-            shown = document(report, run_id)
+            shown = document(report, run_id, keys)
     except (Invalid, NoEvidence, OSError, sqlite3.Error) as error:
         raise BadInput(error_text(error)) from error
     if not given.public_key:
@@ -88,7 +88,7 @@ def show_key(given: argparse.Namespace, source: Source) -> int:
         finally:
             store.close()
     else:
-        public = own_key(path, _places(path, settings))
+        public = _own_key(path, _places(path, settings))
     print(f"{public.line}\n{FINGERPRINT}{public.fingerprint}")
     return 0
 
@@ -111,8 +111,7 @@ def _places(path: Path, settings: Settings) -> Places:
     return places_of(path, settings.anchor, settings.signing_key)
 
 
-def own_key(path: Path, places: Places) -> PublicKey:
-    """Returns the public key of the log of a database. Raises: BadInput."""
+def _own_key(path: Path, places: Places) -> PublicKey:
     if not path.is_file():
         raise BadInput(f"no database at {path}")
     try:

@@ -44,7 +44,7 @@ class Bundle:
         head: what ``bundle.json`` says.
         events: are read while they are asked for, once, which raises Invalid and OSError.
         proofs: the path of each position, 32 bytes a node.
-        manifest: the digest of each file that the manifest names; empty in format 1.
+        listed: the digest of each file that the manifest names; empty in format 1.
         digests: of each file that is there.
     """
 
@@ -53,7 +53,7 @@ class Bundle:
     records: list[dict[str, Any]]
     proofs: dict[int, bytes]
     note: str
-    manifest: dict[str, str]
+    listed: dict[str, str]
     digests: dict[str, str]
 
 
@@ -62,7 +62,7 @@ def open_bundle(path: Path) -> Iterator[Bundle]:
     """Raises: Invalid, OSError."""
     with BundleFiles(path) as files:
         head = _head(list(files.documents("bundle.json")))
-        manifest = _manifest(files) if head["format"] == FORMAT else {}
+        listed = _listed(files) if head["format"] == FORMAT else {}
         records = list(files.documents("records.jsonl"))
         if not all(_is_record(each) for each in records):
             raise Invalid("records.jsonl has a line that is not a record")
@@ -70,7 +70,7 @@ def open_bundle(path: Path) -> Iterator[Bundle]:
             raise Invalid("the lines of records.jsonl are not in order of position")
         note = "".join(f"{line}\n" for line in files.lines("checkpoint"))
         events = _events(files, head["runs"])
-        yield Bundle(head, events, records, _proofs(files), note, manifest, files.digests)
+        yield Bundle(head, events, records, _proofs(files), note, listed, files.digests)
 
 
 def _head(lines: list[dict[str, Any]]) -> dict[str, Any]:
@@ -82,11 +82,11 @@ def _head(lines: list[dict[str, Any]]) -> dict[str, Any]:
     return head
 
 
-def _manifest(files: BundleFiles) -> dict[str, str]:
+def _listed(files: BundleFiles) -> dict[str, str]:
     """Returns the digest of each file that the manifest names."""
     if MANIFEST not in files.digests:
         raise Invalid(f"{MANIFEST} is missing")
-    manifest: dict[str, str] = {}
+    listed: dict[str, str] = {}
     last = ""
     for line in files.lines(MANIFEST):
         digest, between, name = line[:64], line[64:66], line[66:]
@@ -94,8 +94,8 @@ def _manifest(files: BundleFiles) -> dict[str, str]:
             raise Invalid(f"{MANIFEST} has a line that is not a digest and a name")
         if name <= last:
             raise Invalid(f"the lines of {MANIFEST} are not in the order of the names")
-        manifest[name], last = digest, name
-    return manifest
+        listed[name], last = digest, name
+    return listed
 
 
 def _proofs(files: BundleFiles) -> dict[int, bytes]:
@@ -222,15 +222,15 @@ def _check_files(bundle: Bundle, recorded: dict[str, set[str]], report: Report) 
         if digest not in recorded.get(run_id, ()):
             what = f"{MANIFEST} is not one that the log has of an export of this run"
             report.add("evidence", run_id, None, what)
-    for name, wanted in bundle.manifest.items():
+    for name, wanted in bundle.listed.items():
         if name not in bundle.digests:
             report.add("evidence", None, None, f"{name} was removed from the bundle")
         elif bundle.digests[name] != wanted:
             report.add("evidence", None, None, f"{name} is not as it was exported")
-    for name in bundle.digests.keys() - bundle.manifest.keys() - set(OUTSIDE_MANIFEST):
+    for name in bundle.digests.keys() - bundle.listed.keys() - set(OUTSIDE_MANIFEST):
         report.add("evidence", None, None, f"{name} was added to the bundle")
     for name in FILES[:2]:
-        if name not in bundle.manifest:
+        if name not in bundle.listed:
             report.add("evidence", None, None, f"{MANIFEST} does not name {name}")
 
 

@@ -46,9 +46,6 @@ def verify(
     if not is_bundle(target):
         return verify_database(target, keys, anchors, progress)
     report = Report()
-    report.notes += [
-        f"checked with the key of the fingerprint {key.fingerprint}: is it the one you noted?" for key in keys
-    ]
     try:
         with open_bundle(target) as bundle:
             records = {at: str(line["record"]).encode(errors="replace") for at, line in enumerate(bundle.records)}
@@ -101,8 +98,8 @@ def _published_lines(path: Path, size: int) -> Iterator[str]:
             yield line.decode(errors="replace").replace("\r\n", "\n")
 
 
-def document(report: Report, run_id: str | None = None) -> dict[str, Any]:
-    """Returns the report as ``--json`` prints it."""
+def document(report: Report, run_id: str | None = None, keys: Sequence[PublicKey] = ()) -> dict[str, Any]:
+    """Returns the report as ``--json`` prints it. ``keys``: with which it was checked."""
     findings = [each for each in report.findings if run_id is None or each.run_id in (None, run_id)]
     return {
         "ok": not findings,
@@ -118,6 +115,7 @@ def document(report: Report, run_id: str | None = None) -> dict[str, Any]:
         ],
         "more_findings": report.more,
         "notes": report.notes,
+        "fingerprints": [each.fingerprint for each in keys],
     }
 
 
@@ -157,6 +155,7 @@ def _said(shown: dict[str, Any]) -> Iterator[str]:
     for number, how in ((shown["deleted_runs"] - erased, "deleted"), (erased, "erased")):
         if number:
             yield f"{counted(number, 'run was', 'runs were')} {how} by the program, on record"
+    yield from (f"the key's {FINGERPRINT}{each}" for each in shown["fingerprints"])
     yield "OK: nothing was found" if shown["ok"] else counted(len(shown["findings"]), "finding").upper()
 
 
@@ -258,7 +257,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (Invalid, NoEvidence, OSError, sqlite3.Error) as error:
         print(f"error: {error_text(error)}", file=sys.stderr)
         return BAD_INPUT
-    shown = document(report, given.run)
+    shown = document(report, given.run, keys)
     show(shown, as_json=given.json)
     if given.record:
         print_text(record_head(shown, len(proven.runs)))

@@ -108,6 +108,7 @@ def test_the_verifier_alone_says_what_happened(database: Path, bundle: Path, tmp
     )
     assert (done.returncode, done.stderr) == (0, "")
     for words in (
+        f"the key's {key(database, capsys).splitlines()[1]}",
         "Sent to writer: openai, model gpt-9, at models.example:8443",
         "plan.edited, by Ada, page",
         "- withheld: the output of step 1 (solver)",
