@@ -257,3 +257,17 @@ def test_an_id_from_elsewhere_becomes_no_path_and_no_line_and_the_file_is_its_ow
     assert names == {"records/_1.html", "records/one.html"}
     assert "\nfingerprint: 00" not in read_me
     assert done.path.stat().st_mode & 0o777 == 0o600
+
+
+def test_ids_that_differ_in_case_alone_or_name_a_device_have_pages_of_their_own(tmp_path: Path) -> None:
+    database = tmp_path / "runs.sqlite3"
+    store = open_store(f"sqlite:///{database}")
+    try:
+        store.log.append_and_wait(*whole_run("one"), *whole_run("ONE"), *whole_run("nul"))
+        done = export_runs(store, ["one", "ONE", "nul"], tmp_path / "three.zip", lambda *_: None, PAGE)
+    finally:
+        store.close()
+    with zipfile.ZipFile(done.path) as archive:
+        names = {name for name in archive.namelist() if name.startswith("records/")}
+    assert names == {"records/one.html", "records/_2.html", "records/_3.html"}
+    assert main(["verify", str(done.path), "--db", str(database)]) == 0
