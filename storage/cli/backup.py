@@ -17,8 +17,9 @@ from storage.errors import translated
 from storage.evidence.anchoring import Places, places_of
 from storage.evidence.anchors import FileAnchor
 from storage.evidence.checking import CheckedLog, FoundFault, check_own_log
+from storage.evidence.event_record import printable
 from storage.evidence.history import CLASSES, counted
-from storage.evidence.verifier import Ticker, printable
+from storage.evidence.verifier import Ticker
 from storage.lifecycle.backup import backup
 from storage.lifecycle.restore import OLDER, Restored, entries, has_evidence, in_words, restore
 from storage.privacy.settings import Privacy

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
+from conductor_core import __version__
 from conductor_core.errors import BadInput
 from conductor_core.run.actor import local_caller
 from conductor_core.settings import Settings
@@ -55,7 +56,7 @@ def check(given: argparse.Namespace, source: Source) -> int:
             places = None if given.public_key else _places(source(given.db), settings)
             keys = given_keys(given.public_key) if places is None else [_own_key(source(given.db), places)]
             report = verify(bundle, keys, [Path(each) for each in given.anchor], Ticker())
-            shown = document(report)
+            shown = document(report, None, keys)
         else:
             path = source(given.db)
             places = _places(path, settings)
@@ -65,7 +66,7 @@ def check(given: argparse.Namespace, source: Source) -> int:
             report = check_log(path, keys, anchors, Privacy.of(settings).vault(path), Ticker(), none)
             with closing(open_database(path)) as connection:
                 run_id = None if given.target is None else _resolved(connection, given.target)
-            shown = document(report, run_id)
+            shown = document(report, run_id, keys)
     except (Invalid, NoEvidence, OSError, sqlite3.Error) as error:
         raise BadInput(error_text(error)) from error
     if not given.public_key:
@@ -93,13 +94,15 @@ def show_key(given: argparse.Namespace, source: Source) -> int:
 
 
 def write_verifier(given: argparse.Namespace, source: Source) -> int:
-    """Writes the verifier. Raises: BadInput."""
+    """Writes the verifier, and prints its version and digest. Raises: BadInput."""
     if given.path.exists():
         raise BadInput(f"{given.path} is there already: nothing is overwritten, name another file")
+    text = single_file.source()
     try:
-        given.path.write_text(single_file.source(), encoding="utf-8")
+        given.path.write_text(text, encoding="utf-8", newline="\n")
     except OSError as error:
         raise BadInput(f"{given.path} cannot be written: {error.strerror}") from error
+    print(f"version {__version__}\nsha256 {single_file.digest(text)}")
     print(f"{given.path}: run it with Python and the package cryptography; --help says how", file=sys.stderr)
     return 0
 

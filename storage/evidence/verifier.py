@@ -14,9 +14,10 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from storage.evidence.bundle_audit import audit_bundle, open_bundle
+from storage.evidence.bundle_audit import Verified, audit_bundle, open_bundle, payload_of
 from storage.evidence.bundle_files import is_bundle
 from storage.evidence.database_audit import NoEvidence, audit_database, open_database, read_own_evidence
+from storage.evidence.event_record import event_record, printable
 from storage.evidence.history import CLASSES, History, Report, counted, read_anchors
 from storage.evidence.rotation import rotated_keys
 from storage.merkle.formats import Invalid, PublicKey, error_text, read_key
@@ -28,9 +29,17 @@ _PROGRESS_S = 2.0
 
 
 def verify(
-    target: Path, keys: Sequence[PublicKey], anchors: Sequence[Path], progress: Callable[[str, int], None]
+    target: Path,
+    keys: Sequence[PublicKey],
+    anchors: Sequence[Path],
+    progress: Callable[[str, int], None],
+    verified: Verified = lambda run_id, event: None,
 ) -> Report:
-    """Checks the database or bundle ``target``. ``keys``: trusted from elsewhere; those that they vouch for count, too.
+    """Checks the database or bundle ``target``.
+
+    Args:
+        keys: trusted from elsewhere; those that they vouch for count, too.
+        verified: is given each event of a bundle that is as it was written.
 
     Raises: NoEvidence or Invalid if there is nothing to check; OSError, sqlite3.Error.
     """
@@ -41,7 +50,7 @@ def verify(
         with open_bundle(target) as bundle:
             records = {at: str(line["record"]).encode(errors="replace") for at, line in enumerate(bundle.records)}
             keys = rotated_keys(records, keys)
-            audit_bundle(bundle, keys, _read(_as_they_are(anchors), keys, report), report, progress)
+            audit_bundle(bundle, keys, _read(_as_they_are(anchors), keys, report), report, progress, verified)
     except Invalid as error:
         report.add("evidence", None, None, f"the bundle cannot be read: {error}")
     return report
@@ -89,8 +98,8 @@ def _published_lines(path: Path, size: int) -> Iterator[str]:
             yield line.decode(errors="replace").replace("\r\n", "\n")
 
 
-def document(report: Report, run_id: str | None = None) -> dict[str, Any]:
-    """Returns the report as ``--json`` prints it."""
+def document(report: Report, run_id: str | None = None, keys: Sequence[PublicKey] = ()) -> dict[str, Any]:
+    """Returns the report as ``--json`` prints it. ``keys``: with which it was checked."""
     findings = [each for each in report.findings if run_id is None or each.run_id in (None, run_id)]
     return {
         "ok": not findings,
@@ -106,12 +115,17 @@ def document(report: Report, run_id: str | None = None) -> dict[str, Any]:
         ],
         "more_findings": report.more,
         "notes": report.notes,
+        "fingerprints": [each.fingerprint for each in keys],
     }
 
 
 def show(shown: dict[str, Any], *, as_json: bool) -> None:
-    """Prints the report, whatever signs are in it and whatever signs the terminal knows."""
-    text = json.dumps(shown) if as_json else "\n".join(lines(shown))
+    """Prints the report."""
+    print_text(json.dumps(shown) if as_json else "\n".join(lines(shown)))
+
+
+def print_text(text: str) -> None:
+    """Prints a text, whatever signs are in it and whatever signs the terminal knows."""
     encoding = sys.stdout.encoding or "utf-8"
     print(text.encode(encoding, errors="backslashreplace").decode(encoding))
 
@@ -119,11 +133,6 @@ def show(shown: dict[str, Any], *, as_json: bool) -> None:
 def lines(shown: dict[str, Any]) -> Iterator[str]:
     """Yields the report as a person reads it."""
     yield from map(printable, _said(shown))
-
-
-def printable(line: str) -> str:
-    """Returns a line without what steers a terminal: names in a report can be a forger's."""
-    return "".join(sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in line)
 
 
 def _said(shown: dict[str, Any]) -> Iterator[str]:
@@ -146,6 +155,7 @@ def _said(shown: dict[str, Any]) -> Iterator[str]:
     for number, how in ((shown["deleted_runs"] - erased, "deleted"), (erased, "erased")):
         if number:
             yield f"{counted(number, 'run was', 'runs were')} {how} by the program, on record"
+    yield from (f"the key's {FINGERPRINT}{each}" for each in shown["fingerprints"])
     yield "OK: nothing was found" if shown["ok"] else counted(len(shown["findings"]), "finding").upper()
 
 
@@ -154,6 +164,34 @@ def exit_code(shown: dict[str, Any], *, plain: bool) -> int:
     if shown["ok"]:
         return 0
     return 1 if plain else CLASSES[shown["findings"][0]["class"]]
+
+
+class Proven:
+    """The verified events of the runs of a bundle whose ids begin with ``prefix``, in order, as exact payloads."""
+
+    def __init__(self, prefix: str = "") -> None:
+        self._prefix = prefix
+        self.runs: dict[str, list[bytes]] = {}
+
+    def __call__(self, run_id: str, event: dict[str, Any]) -> None:
+        if run_id.startswith(self._prefix):
+            self.runs.setdefault(run_id, []).append(payload_of(event))
+
+
+def record_head(shown: dict[str, Any], runs: int) -> str:
+    """Says before a record what it rests on."""
+    if shown["ok"]:
+        return f"\nWhat follows is read from the proven events of {counted(runs, 'run')}, and from nothing else.\n"
+    return (
+        f"\nNOT PROVEN: the check above found that something was changed. What follows is read from the "
+        f"events of {counted(runs, 'run')} that are proven all the same; the rest is left out.\n"
+    )
+
+
+def unproven(shown: dict[str, Any], run_id: str) -> str:
+    """Says that a record is not of the whole run; empty: it is of all that the bundle holds."""
+    found = any(each["run_id"] == run_id for each in shown["findings"])
+    return "The check found something in this run: what comes after these events is not proven." if found else ""
 
 
 class Ticker:
@@ -204,15 +242,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--anchor", action="append", default=[], type=Path, metavar="FILE", help="What was published.")
     parser.add_argument("--run", metavar="RUN_ID", help="Show only what concerns this run, and the log as a whole.")
-    parser.add_argument("--json", action="store_true", help="One JSON document; the exit code is then 0, 1 or 2.")
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="One JSON document; the exit code is then 0, 1 or 2.")
+    form.add_argument(
+        "--record", action="store_true", help="Then say what happened in each run of a bundle, or in that of --run."
+    )
     given = parser.parse_args(arguments)
+    proven = Proven(given.run or "")
     try:
-        report = verify(given.target, given_keys(given.public_key), given.anchor, Ticker())
+        if given.record and not is_bundle(given.target):
+            raise Invalid("--record reads a bundle: export the run first")
+        keys = given_keys(given.public_key)
+        report = verify(given.target, keys, given.anchor, Ticker(), *([proven] if given.record else ()))
     except (Invalid, NoEvidence, OSError, sqlite3.Error) as error:
         print(f"error: {error_text(error)}", file=sys.stderr)
         return BAD_INPUT
-    shown = document(report, given.run)
+    shown = document(report, given.run, keys)
     show(shown, as_json=given.json)
+    if given.record:
+        print_text(record_head(shown, len(proven.runs)))
+        for run_id, payloads in proven.runs.items():
+            print_text("\n".join(event_record(run_id, payloads, unproven(shown, run_id))))
     return exit_code(shown, plain=given.json)
 
 

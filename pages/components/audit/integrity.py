@@ -214,7 +214,10 @@ def _elsewhere() -> None:
         st.caption("Public key")
         st.code(key.line, language=None, wrap_lines=True)
     with right, st.container(gap="xxsmall"):
-        st.caption("The verifier is one file, and needs Python and the package cryptography")
+        st.caption(
+            "The verifier is one file, and needs Python and the package cryptography. The first command prints its "
+            "version and SHA-256: compare them with the project's release"
+        )
         database, anchor = shlex.quote(str(store.path)), shlex.quote(str(store.places.anchor.file))
         commands = (
             "python -m storage verifier verify.py\n"

@@ -149,8 +149,25 @@ def test_a_bundle_that_nobody_would_read_is_not_written(
 
 
 def test_a_changed_zip_file_is_never_accepted(lab: Laboratory, tmp_path: Path) -> None:
-    folder = mutated_bundles.export(lab, tmp_path / "bundle", ["run-1", "run-2"])
-    assert list(mutated_bundles.accepted_archives(lab, folder, 300, random.Random(5))) == []
+    file, folder = mutated_bundles.export_whole(lab, tmp_path, ["run-1", "run-2"])
+    assert told(lab, file).ok
+    assert told(lab, folder).ok
+    assert list(mutated_bundles.accepted_archives(lab, file, 300, random.Random(5))) == []
+    assert list(mutated_bundles.accepted_mutants(lab, folder, 300, random.Random(6))) == []
+
+
+@pytest.mark.parametrize("strange", ["a link", "a pipe", "another name"])
+def test_a_folder_with_anything_but_plain_files_is_refused(lab: Laboratory, tmp_path: Path, strange: str) -> None:
+    folder = mutated_bundles.export(lab, tmp_path / "bundle", ["run-1"])
+    if strange == "a link":
+        (folder / "events.jsonl").rename(tmp_path / "events.jsonl")
+        (folder / "events.jsonl").symlink_to(tmp_path / "events.jsonl")
+    elif strange == "a pipe":
+        os.mkfifo(folder / "pipe")
+    else:
+        (folder / "Events.jsonl").write_bytes(b"")
+    (finding,) = told(lab, folder).findings
+    assert "not a plain file" in finding.what or "differ in case alone" in finding.what
 
 
 @pytest.mark.parametrize(
