@@ -3,6 +3,7 @@
 import json
 import logging
 import sqlite3
+import sys
 from collections.abc import AsyncGenerator, Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, aclosing, contextmanager, suppress
 from datetime import datetime
@@ -353,11 +354,18 @@ class Store(Removing):
         return new.public
 
     def close(self) -> None:
-        """Writes all appended events and publishes them, then closes the file. The store cannot be used afterwards."""
+        """Writes all appended events and publishes them, then closes the file. The store cannot be used afterwards.
+
+        Says on stderr if nothing is published, whatever command ends: else nobody might hear of it for months.
+        """
         for watch in self._watches:
             watch.close()
         self.search.close()
         self._anchoring.close()
+        if self.refusal is None and (fault := self._anchoring.fault) is not None:
+            where = self.places.anchor.file
+            said = " ".join(f"checkpoints are not published to {where}: {fault}".split())
+            print(f"warning: {said}. Until they are, nothing protects new events", file=sys.stderr)
         if self._show_in_logs is not None:
             self._show_in_logs()
             self._show_in_logs = None

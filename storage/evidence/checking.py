@@ -19,9 +19,10 @@ from conductor_core.errors import BadInput
 from conductor_core.workflow.model import Frozen
 from storage.evidence import derived
 from storage.evidence.anchoring import Places
-from storage.evidence.database_audit import NoEvidence, open_database
-from storage.evidence.history import Report, counted
-from storage.evidence.keys import load_key
+from storage.evidence.anchors import FileAnchor
+from storage.evidence.database_audit import NoEvidence, open_database, published_size, read_log
+from storage.evidence.history import Finding, Report
+from storage.evidence.keys import other_log_error, own_public_key
 from storage.evidence.verifier import verify_database
 from storage.merkle.formats import Invalid, PublicKey, error_text, text_of
 from storage.privacy.vault import Vault
@@ -31,8 +32,6 @@ log = logging.getLogger(__name__)
 _LAST = "last-check.json"
 _NEWEST = "SELECT coalesce(max(sequence), 0) FROM events"
 _ORIGIN = "SELECT origin FROM evidence_log"
-_PUBLISHED = "SELECT coalesce(max(size), 0) FROM checkpoints"
-"""A checkpoint is kept once it is published."""
 _MOST_BYTES = 4 << 20
 _AHEAD_S = 60.0
 """By how much the clock of who kept a result may be ahead of this one."""
@@ -57,6 +56,7 @@ class CheckedLog(Frozen):
     Attributes:
         origin: of the log. at_utc: when it began. newest: the sequence of the newest event at that moment.
         fingerprint: of the log's own key; None: there was none. anchor: None: there was none.
+        witnessed: whether the user of the program could not rewrite it.
         verified_events, unanchored_events, uncovered_events, deleted_runs, notes: as in ``history.Report``.
         more: how many findings are not in ``findings``.
     """
@@ -67,7 +67,7 @@ class CheckedLog(Frozen):
     newest: int = Field(ge=0)
     fingerprint: str | None
     anchor: str | None
-    anchor_beside: bool
+    witnessed: bool
     verified_events: int = Field(ge=0)
     unanchored_events: int = Field(ge=0)
     uncovered_events: int = Field(ge=0)
@@ -88,36 +88,51 @@ class CheckedLog(Frozen):
 
 def public_key(database: Path, places: Places) -> PublicKey | None:
     """Returns the public half of the log's key; None: there is no key yet. Raises: BadInput."""
+    return own_key(database, places)[0]
+
+
+def own_key(database: Path, places: Places) -> tuple[PublicKey | None, list[Finding]]:
+    """Returns the public half of the log's key, named after the log that it signs, and what speaks against that.
+
+    None: there is no key yet. Raises: BadInput.
+    """
     try:
-        if not places.key.is_file():
-            return None
         with closing(open_database(database)) as connection:
-            row = connection.execute("SELECT origin FROM evidence_log").fetchone()
-        return None if row is None else load_key(places.key, str(row[0])).public
-    except (NoEvidence, OSError, sqlite3.Error) as error:
+            origin, _ = read_log(connection)
+        key = own_public_key(places.key, origin) if places.key.is_file() else None
+    except (NoEvidence, OSError) as error:
         raise BadInput(error_text(error)) from error
+    if key is None or key.name == origin:
+        return key, []
+    return key, [Finding("begun_again", None, None, str(other_log_error(places.key, key.name, origin)))]
 
 
-def own_anchor(database: Path, places: Places) -> tuple[list[Path], str]:
-    """Returns the log's own anchor; if it cannot be read, none, and why. Raises: BadInput."""
-    file = places.anchor.file
+def own_anchor(database: Path, places: Places) -> tuple[list[Path], str, list[Finding]]:
+    """Returns the log's own anchor, and what is missing at its end; if it cannot be read, none, and why.
+
+    Raises: BadInput.
+    """
     try:
-        if stat.S_ISREG(file.stat().st_mode):  # a pipe would hold whoever reads it
-            with file.open("rb"):
-                return [file], ""
-        why = f"the anchor {file} is not a regular file"
-    except FileNotFoundError:
-        why = f"the anchor {file} is not there"
+        with closing(open_database(database)) as connection:
+            origin, _ = read_log(connection)
+            published = published_size(connection)
+    except NoEvidence as error:
+        raise BadInput(error_text(error)) from error
+    file, kept, faults = places.anchor.file, places.kept(), list[Finding]()
+    try:
+        if not stat.S_ISREG(file.stat().st_mode):  # a pipe would hold whoever reads it
+            return kept, f"the anchor {file} is not a regular file", faults
+        known = FileAnchor(file).size(origin)
     except OSError as error:
-        why = f"the anchor {file} cannot be read ({error.strerror})"
-    try:
-        with closing(open_database(database)) as connection:
-            ((published,),) = connection.execute(_PUBLISHED)
-    except (NoEvidence, sqlite3.Error) as error:
-        raise BadInput(error_text(error)) from error
-    if published:
-        why += f", and the database says that {counted(published, 'entry was', 'entries were')} published"
-    return [], why
+        gone = isinstance(error, FileNotFoundError)
+        why = f"the anchor {file} {'is not there' if gone else f'cannot be read ({error.strerror})'}"
+        if kept:
+            faults.append(Finding("anchor", None, None, f"{why}; what a witness keeps was read instead"))
+        return kept, why, faults
+    if 0 < known < published:
+        what = f"the anchor {file} ends at entry {known}, and the database says that {published} were published"
+        faults.append(Finding("anchor", None, None, what))
+    return [*kept, file], "", faults
 
 
 def check_log(
@@ -142,8 +157,8 @@ def check_log(
 def check_own_log(database: Path, places: Places, vault: Vault, progress: Progress) -> CheckedLog:
     """Checks a log with its own key and anchor, as far as they are there. Raises: BadInput; StoreError."""
     began_utc = datetime.now(UTC)
-    key = public_key(database, places)
-    anchors, none = own_anchor(database, places)
+    key, faults = own_key(database, places)
+    anchors, none, missing = own_anchor(database, places)
     if key is None:
         anchors, none = [], f"no signing key at {places.key}, so no anchor could be checked"
     try:
@@ -155,7 +170,7 @@ def check_own_log(database: Path, places: Places, vault: Vault, progress: Progre
     report = check_log(database, [] if key is None else [key], anchors, vault, progress, none)
     findings = [
         FoundFault(kind=each.kind, run_id=each.run_id, sequence=each.sequence, what=each.what)
-        for each in report.findings
+        for each in (*faults, *report.findings, *missing)
     ]
     return CheckedLog(
         origin=text_of(origin),
@@ -164,7 +179,7 @@ def check_own_log(database: Path, places: Places, vault: Vault, progress: Progre
         newest=newest,
         fingerprint=None if key is None else key.fingerprint,
         anchor=str(anchors[0]) if anchors else None,
-        anchor_beside=places.beside(database),
+        witnessed=places.witnessed().witnessed,
         verified_events=report.verified_events,
         unanchored_events=report.unanchored_events,
         uncovered_events=report.uncovered_events,

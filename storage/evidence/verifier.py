@@ -16,7 +16,13 @@ from typing import Any
 
 from storage.evidence.bundle_audit import audit_bundle, open_bundle
 from storage.evidence.bundle_files import is_bundle
-from storage.evidence.database_audit import NoEvidence, audit_database, open_database, read_own_evidence
+from storage.evidence.database_audit import (
+    NoEvidence,
+    audit_database,
+    open_database,
+    published_size,
+    read_own_evidence,
+)
 from storage.evidence.history import CLASSES, History, Report, counted, read_anchors
 from storage.evidence.rotation import rotated_keys
 from storage.merkle.formats import Invalid, PublicKey, error_text, read_key
@@ -59,14 +65,21 @@ def verify_database(
     ``none``: why there are no ``anchors``.
     """
     report = Report()
-    published = _as_they_are(anchors)  # what is published while the database is read is not in what is read of it
     with closing(open_database(target)) as connection:
+        kept = published_size(connection)
+        published = _as_they_are(anchors)  # what is published while the database is read is not in what is read of it
         connection.execute("BEGIN")
         own = read_own_evidence(connection)
         keys = rotated_keys(own.records, keys)
-        audit_database(connection, own, keys, _read(published, keys, report), report, progress)
+        history = _read(published, keys, report)
+        audit_database(connection, own, keys, history, report, progress)
     if not anchors:
         report.notes.append(f"{none}: whoever can write the database could have rewritten it all")
+    if (kept or len(own.entries) > 1) and not history.anchored:
+        why = none if not anchors else f"{', '.join(map(str, anchors))}: no checkpoint of this log is in it"
+        entries = counted(kept, "entry was", "entries were")
+        said = f"the database says that {entries} published" if kept else "nothing of this log is known elsewhere"
+        report.add("anchor", None, None, f"{why}; {said}")
     return report
 
 
@@ -89,8 +102,8 @@ def _published_lines(path: Path, size: int) -> Iterator[str]:
             yield line.decode(errors="replace").replace("\r\n", "\n")
 
 
-def document(report: Report, run_id: str | None = None) -> dict[str, Any]:
-    """Returns the report as ``--json`` prints it."""
+def document(report: Report, run_id: str | None = None, keys: Sequence[PublicKey] = ()) -> dict[str, Any]:
+    """Returns the report as ``--json`` prints it. ``keys``: with which it was checked."""
     findings = [each for each in report.findings if run_id is None or each.run_id in (None, run_id)]
     return {
         "ok": not findings,
@@ -106,6 +119,7 @@ def document(report: Report, run_id: str | None = None) -> dict[str, Any]:
         ],
         "more_findings": report.more,
         "notes": report.notes,
+        "fingerprints": [each.fingerprint for each in keys],
     }
 
 
@@ -146,6 +160,7 @@ def _said(shown: dict[str, Any]) -> Iterator[str]:
     for number, how in ((shown["deleted_runs"] - erased, "deleted"), (erased, "erased")):
         if number:
             yield f"{counted(number, 'run was', 'runs were')} {how} by the program, on record"
+    yield from (f"the key's {FINGERPRINT}{each}" for each in shown["fingerprints"])
     yield "OK: nothing was found" if shown["ok"] else counted(len(shown["findings"]), "finding").upper()
 
 
@@ -207,11 +222,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", action="store_true", help="One JSON document; the exit code is then 0, 1 or 2.")
     given = parser.parse_args(arguments)
     try:
-        report = verify(given.target, given_keys(given.public_key), given.anchor, Ticker())
+        keys = given_keys(given.public_key)
+        report = verify(given.target, keys, given.anchor, Ticker())
     except (Invalid, NoEvidence, OSError, sqlite3.Error) as error:
         print(f"error: {error_text(error)}", file=sys.stderr)
         return BAD_INPUT
-    shown = document(report, given.run)
+    shown = document(report, given.run, keys)
     show(shown, as_json=given.json)
     return exit_code(shown, plain=given.json)
 
