@@ -13,7 +13,7 @@ from conductor_core.files import expand_path
 from conductor_core.privacy import masking
 from conductor_core.settings import Settings, setting_fault, sqlite_url
 from storage import bundles
-from storage.cli import access, backup, erase, search, verify
+from storage.cli import access, anchor, backup, erase, search, verify
 from storage.database.connections import path_of
 
 
@@ -25,6 +25,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     database.add_argument("--db", metavar="FILE|URL", help="Else DATABASE_URL, else your data folder's.")
     backup.add(commands)
     verify.add(commands)
+    anchor.add(commands)
     bundles.add(commands)
     erase.add(commands)
     search.add(commands, database)
@@ -37,6 +38,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 return verify.check(given, _source)
             case "key":
                 return verify.show_key(given, _source)
+            case "anchor":
+                return anchor.place(given, _source)
+            case "witness":
+                return anchor.witness(given, _source)
             case "export":
                 return bundles.run(given, _source)
             case "verifier":

@@ -18,6 +18,7 @@ from conductor_core.run.costs import interruption
 from conductor_core.run.events import Event, RunCreated
 from conductor_core.run.trace import RunTrace, RunUnreadable
 from conductor_core.settings import Settings, sqlite_url
+from conductor_core.text import plain
 from storage import errors
 from storage.access_log.recorder import AccessLog
 from storage.database.connections import BUSY_TIMEOUT_S, Database, path_of
@@ -364,7 +365,7 @@ class Store(Removing):
         self._anchoring.close()
         if self.refusal is None and (fault := self._anchoring.fault) is not None:
             where = self.places.anchor.file
-            said = " ".join(f"checkpoints are not published to {where}: {fault}".split())
+            said = plain(" ".join(f"checkpoints are not published to {where}: {fault}".split()))
             print(f"warning: {said}. Until they are, nothing protects new events", file=sys.stderr)
         if self._show_in_logs is not None:
             self._show_in_logs()

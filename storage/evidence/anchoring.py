@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from pydantic import AwareDatetime, ValidationError
+from pydantic import AwareDatetime, RootModel, ValidationError
 
 from conductor_core.errors import BadInput, StoreError
 from conductor_core.files import FileLock
+from conductor_core.settings import Settings, setting_fault
 from conductor_core.workflow.model import Frozen
 from storage.database.connections import Database
 from storage.encoding import read_time
@@ -41,7 +42,7 @@ EVERY_ENTRIES = 256
 _AGAIN_S = 5.0
 """The time before a place that could not be reached is tried again."""
 _LOCK_S = 5.0
-_STOPPED, _CHOSEN = "publishing-stopped.json", "anchor.json"
+_STOPPED, _CHOICES = "publishing-stopped.json", "anchors.json"
 _MOST_BYTES = 1 << 16
 _MOST_ENTRIES = 50_000
 """The most entries of one checkpoint: a database of before that was copied in is published in parts."""
@@ -80,7 +81,7 @@ class Places:
 
 
 class Chosen(Frozen):
-    """What ``python -m storage anchor --to`` chose, kept beside the database. None: nothing.
+    """What ``python -m storage anchor --to`` chose for a database. None: nothing.
 
     Attributes:
         publish: where checkpoints are published, as the setting would name it. witness: the file that a witness keeps.
@@ -90,6 +91,10 @@ class Chosen(Frozen):
     witness: str | None = None
 
 
+class _Choices(RootModel[dict[str, Chosen]]):
+    """The choices of this user, by the path of the database."""
+
+
 def evidence_folder(database: Path) -> Path:
     """Returns the folder beside a database that holds its key and its anchor, unless the settings name others."""
     return database.with_name(f"{database.name}.evidence")
@@ -97,19 +102,33 @@ def evidence_folder(database: Path) -> Path:
 
 def chosen_places(database: Path) -> Chosen:
     """Returns what was chosen for this database. Raises: BadInput if that cannot be read."""
-    path = evidence_folder(database) / _CHOSEN
-    try:
-        with path.open("rb") as file:
-            return Chosen.model_validate_json(file.read(_MOST_BYTES))
-    except FileNotFoundError:
-        return Chosen()
-    except (OSError, ValidationError) as error:
-        raise BadInput(f"{path} cannot be read: remove it, and run `python -m storage anchor --to` again") from error
+    return _choices(_choices_file()).root.get(str(database), Chosen())
 
 
 def keep_chosen(database: Path, chosen: Chosen) -> None:
-    """Keeps a choice for every later start of the program. Raises: OSError."""
-    _keep_file(evidence_folder(database) / _CHOSEN, chosen.model_dump_json())
+    """Keeps a choice for every later start of the program. Raises: BadInput; OSError."""
+    path = _choices_file()
+    choices = _choices(path).root | {str(database): chosen}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    _keep_file(path, _Choices(choices).model_dump_json())
+
+
+def _choices_file() -> Path:
+    """The data folder has it, and not the folder beside the database: a database from elsewhere must choose nothing."""
+    try:
+        return Settings().data_folder / _CHOICES
+    except ValidationError as error:
+        raise BadInput(setting_fault(error)) from error
+
+
+def _choices(path: Path) -> _Choices:
+    try:
+        with path.open("rb") as file:
+            return _Choices.model_validate_json(file.read())
+    except ValidationError as error:
+        raise BadInput(f"{path} is damaged: remove it, and run `python -m storage anchor --to` again") from error
+    except OSError:  # none was ever made, or this is not the user who made it
+        return _Choices({})
 
 
 def places_of(database: Path, anchor: str | None = None, signing_key: Path | None = None) -> Places:

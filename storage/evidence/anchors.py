@@ -68,7 +68,7 @@ def kept_by_another(file: Path) -> Witness:
         owner = file.stat().st_uid
     except OSError as error:
         return Witness(False, f"the witness's file {file} cannot be read ({error.strerror})")
-    if owner == os.geteuid() or _may_write(file) or _replaceable([file, *file.parents]):
+    if owner == os.geteuid() or may_write(file) or _replaceable([file, *file.parents]):
         return Witness(False, f"the user of this program can write the witness's file {file}")
     return Witness(True, f"another user keeps {file}, which the user of this program cannot write")
 
@@ -95,12 +95,13 @@ def _replaceable(entries: Sequence[Path]) -> bool:
         if folder.st_uid == os.geteuid():
             return True
         own = folder.st_mode & stat.S_ISVTX == 0 or entry.stat().st_uid == os.geteuid()
-        if own and _may_write(entry.parent):
+        if own and may_write(entry.parent):
             return True
     return False
 
 
-def _may_write(path: Path) -> bool:
+def may_write(path: Path) -> bool:
+    """Whether the user of this program may write a file or folder."""
     return os.access(path, os.W_OK, effective_ids=os.access in os.supports_effective_ids)
 
 
@@ -148,7 +149,6 @@ class FileAnchor:
             file.write(f"{line}\n".encode())
             file.flush()
             os.fsync(file.fileno())
-
 
     def witnessed(self) -> Witness:
         if not _is_append_only(self.file):
@@ -214,7 +214,7 @@ class GitAnchor:
                     False, f"{place} lets history be replaced: its owner runs git -C {place} config {name} true"
                 )
         config = place / ".git/config" if (place / ".git").is_dir() else place / "config"
-        if config.stat().st_uid == os.geteuid() or _may_write(config) or _replaceable([config, *config.parents]):
+        if config.stat().st_uid == os.geteuid() or may_write(config) or _replaceable([config, *config.parents]):
             return Witness(False, f"{place} refuses forced pushes, but the user of this program can change that")
         return Witness(True, f"{place} refuses forced pushes, and the user of this program cannot change that")
 

@@ -21,7 +21,7 @@ from storage.evidence import derived
 from storage.evidence.anchoring import Places
 from storage.evidence.anchors import FileAnchor
 from storage.evidence.database_audit import NoEvidence, open_database, published_size, read_log
-from storage.evidence.history import Finding, Report
+from storage.evidence.history import Finding, Report, counted
 from storage.evidence.keys import other_log_error, own_public_key
 from storage.evidence.verifier import verify_database
 from storage.merkle.formats import Invalid, PublicKey, error_text, text_of
@@ -30,6 +30,7 @@ from storage.privacy.vault import Vault
 log = logging.getLogger(__name__)
 
 _LAST = "last-check.json"
+_ENTRIES = "SELECT count(*) FROM leaves"
 _NEWEST = "SELECT coalesce(max(sequence), 0) FROM events"
 _ORIGIN = "SELECT origin FROM evidence_log"
 _MOST_BYTES = 4 << 20
@@ -116,23 +117,25 @@ def own_anchor(database: Path, places: Places) -> tuple[list[Path], str, list[Fi
         with closing(open_database(database)) as connection:
             origin, _ = read_log(connection)
             published = published_size(connection)
-    except NoEvidence as error:
+            ((entries,),) = connection.execute(_ENTRIES)
+    except (NoEvidence, sqlite3.Error) as error:
         raise BadInput(error_text(error)) from error
-    file, kept, faults = places.anchor.file, places.kept(), list[Finding]()
+    file, kept, known, why = places.anchor.file, places.kept(), 0, ""
     try:
         if not stat.S_ISREG(file.stat().st_mode):  # a pipe would hold whoever reads it
-            return kept, f"the anchor {file} is not a regular file", faults
-        known = FileAnchor(file).size(origin)
+            why = f"the anchor {file} is not a regular file"
+        else:
+            known = FileAnchor(file).size(origin)
     except OSError as error:
         gone = isinstance(error, FileNotFoundError)
         why = f"the anchor {file} {'is not there' if gone else f'cannot be read ({error.strerror})'}"
-        if kept:
-            faults.append(Finding("anchor", None, None, f"{why}; what a witness keeps was read instead"))
-        return kept, why, faults
-    if 0 < known < published:
-        what = f"the anchor {file} ends at entry {known}, and the database says that {published} were published"
-        faults.append(Finding("anchor", None, None, what))
-    return [*kept, file], "", faults
+    what = why or f"the anchor {file} ends at entry {known}"
+    faults = []
+    if known < published and (known or kept):
+        faults.append(f"{what}, and the database says that {counted(published, 'entry was', 'entries were')} published")
+    elif not known and not published and entries > 1:  # the one with which a log begins waits for the first event
+        faults.append(f"{what}, and nothing of the log was published")
+    return [*kept, *([] if why else [file])], why, [Finding("anchor", None, None, each) for each in faults]
 
 
 def check_log(

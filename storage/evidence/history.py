@@ -355,7 +355,7 @@ def _extend(history: History, tree: Tree, line: AnchorLine, report: Report, name
                 history.append(line.leaves[32 * index : 32 * index + 32], label)
             history.proven[grown.size] = note_digest(line.note)
             return grown
-    if _goes_on(history.branch, line, history):
+    if history.branch.size and _goes_on(history.branch, line, history):
         return tree  # the other history of a fork that was reported
     if line.start > known:
         history.checkpoints.append(line.checkpoint)

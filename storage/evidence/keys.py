@@ -79,8 +79,9 @@ def bind_key(path: Path, key: SigningKey) -> None:
 
 def other_log_error(path: Path, log: str, origin: str) -> OtherLog:
     """Returns what is wrong if the key of ``log`` is to sign ``origin``."""
+    said = origin if _ORIGIN.fullmatch(origin) else repr(origin[:60])  # it comes from the database
     return OtherLog(
-        f"the key {path} has signed the log {log}, and the database says that it is the log {origin}: a log never "
+        f"the key {path} has signed the log {log}, and the database says that it is the log {said}: a log never "
         "begins again. If another database was put in the place of the log, restore its backup; if this database is "
         "new, keep the key and its anchor under other names, so that it gets a key of its own"
     )

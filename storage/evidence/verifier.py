@@ -75,11 +75,11 @@ def verify_database(
         audit_database(connection, own, keys, history, report, progress)
     if not anchors:
         report.notes.append(f"{none}: whoever can write the database could have rewritten it all")
-    if (kept or len(own.entries) > 1) and not history.anchored:
+    if kept and not history.anchored:
         why = none if not anchors else f"{', '.join(map(str, anchors))}: no checkpoint of this log is in it"
         entries = counted(kept, "entry was", "entries were")
-        said = f"the database says that {entries} published" if kept else "nothing of this log is known elsewhere"
-        report.add("anchor", None, None, f"{why}; {said}")
+        report.add("anchor", None, None, f"{why}; the database says that {entries} published")
+    report.findings.sort(key=lambda each: each.kind != "begun_again")  # the rest follows from it
     return report
 
 
