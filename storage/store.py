@@ -366,7 +366,10 @@ class Store(Removing):
         if self.refusal is None and (fault := self._anchoring.fault) is not None:
             where = self.places.anchor.file
             said = plain(" ".join(f"checkpoints are not published to {where}: {fault}".split()))
-            print(f"warning: {said}. Until they are, nothing protects new events", file=sys.stderr)
+            print(
+                f"warning: {said}. Until they are, nothing protects new events: run python -m storage verify",
+                file=sys.stderr,
+            )
         if self._show_in_logs is not None:
             self._show_in_logs()
             self._show_in_logs = None

@@ -17,7 +17,7 @@ from pathlib import Path
 from conductor_core.errors import BadInput
 from conductor_core.files import expand_path
 from conductor_core.settings import Settings
-from storage.evidence.anchoring import Chosen, Evidence, Places, chosen_places, keep_chosen
+from storage.evidence.anchoring import Chosen, Evidence, Places, chosen_places, evidence_folder, keep_chosen
 from storage.evidence.anchors import FILE_NAME, FileAnchor, GitAnchor, anchor_line, may_write
 from storage.evidence.checking import public_key
 from storage.evidence.history import CLASSES, AnchorLine, Finding, Report, counted, read_anchor_line, read_anchors
@@ -87,10 +87,27 @@ def _choose(database: Path, to: str, settings: Settings) -> None:
     if chosen.publish is not None:
         with closing(store_of(database, settings.model_copy(update={"anchor": chosen.publish}))) as store:
             store.publish()
+            anchor = store.places.anchor
+        if isinstance(anchor, GitAnchor):
+            chosen = chosen.model_copy(update={"refused": _refusing(anchor)})
     try:
         keep_chosen(database, chosen)
     except OSError as error:
         raise BadInput(f"the choice cannot be kept: {error_text(error)}") from error
+
+
+def _refusing(anchor: GitAnchor) -> str | None:
+    """Returns the remote of the repository if it refuses to have history replaced. Raises: BadInput."""
+    try:
+        url = anchor.push_url()
+        if url is None or anchor.refuses():
+            return url
+    except OSError as error:
+        raise BadInput(f"what the remote of {anchor.file.parent} refuses cannot be told: {error}") from error
+    raise BadInput(
+        f"the remote of {anchor.file.parent} lets history be replaced: protect the branch there, or set "
+        "receive.denyNonFastForwards and receive.denyDeletes, then choose it again"
+    )
 
 
 def _choice(to: str, before: Chosen) -> Chosen:
@@ -118,6 +135,8 @@ def _said(store: Store, database: Path) -> Iterator[str]:
         folder = "FOLDER" if places.witness is None else shlex.quote(str(places.witness.parent))
         yield "Another user keeps it in a folder of their own, whenever this machine runs, with:"
         yield f"  {witness_command(places, public_key(database, places), folder)}"
+        if places.anchor.file.is_relative_to(evidence_folder(database)):
+            yield "That file is where only this user may read: first publish where both may, with --to FILE."
         if places.witness is None:
             yield f"and here, once: python -m storage anchor --db {shlex.quote(str(database))} --to FOLDER"
 

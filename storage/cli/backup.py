@@ -30,7 +30,7 @@ _MOST_NAMED = 5
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Adds the commands to a parser."""
-    codes = "Exit codes: 0 nothing was found, 2 bad input, 10 to 21 as of verify."
+    codes = "Exit codes: 0 nothing was found, 2 bad input, 10 to 23 as of verify."
     copying = commands.add_parser(
         "backup", help="Copy the database to a new file, while it is in use, and verify the copy.", epilog=codes
     )
@@ -171,5 +171,5 @@ def _notes(done: Restored) -> Iterator[str]:
         yield f"{done.older}. verify will say {OLDER}, which is true: tell whoever checks this log"
         yield (
             f"nothing is published until the log has a new anchor: keep {anchor}, which proves what came later, under "
-            "another name, or set CONDUCTOR_ANCHOR to a new place"
+            "another name, or choose a new place with python -m storage anchor --to"
         )

@@ -25,6 +25,7 @@ from storage.evidence.anchors import (
     FILE_NAME,
     Anchor,
     FileAnchor,
+    GitAnchor,
     Witness,
     anchor_at,
     anchor_line,
@@ -85,10 +86,12 @@ class Chosen(Frozen):
 
     Attributes:
         publish: where checkpoints are published, as the setting would name it. witness: the file that a witness keeps.
+        refused: the remote of a git repository that was seen to refuse to have history replaced.
     """
 
     publish: str | None = None
     witness: str | None = None
+    refused: str | None = None
 
 
 class _Choices(RootModel[dict[str, Chosen]]):
@@ -141,7 +144,10 @@ def places_of(database: Path, anchor: str | None = None, signing_key: Path | Non
     key = folder / "signing-key" if signing_key is None else signing_key.expanduser().absolute()
     publish = chosen.publish if anchor is None else anchor
     witness = None if chosen.witness is None else Path(chosen.witness)
-    return Places(key, FileAnchor(folder / FILE_NAME) if publish is None else anchor_at(publish), witness)
+    place = FileAnchor(folder / FILE_NAME) if publish is None else anchor_at(publish)
+    if isinstance(place, GitAnchor):
+        place.refused = chosen.refused
+    return Places(key, place, witness)
 
 
 @dataclass(frozen=True)
@@ -425,7 +431,9 @@ class Anchoring:
             return False
         key = self._key(origin)
         if known > size:
-            raise BadInput(_another(f"it holds {known} entries, and the database {size}", self._places.anchor.file))
+            raise BadInput(
+                _another(f"the anchor holds {known} entries, and the database {size}", self._places.anchor.file)
+            )
         tree = self._agreeing(connection, kept, key, known)
         end = min(size, known + _MOST_ENTRIES)
         leaves = _leaves(connection, known, end)
@@ -469,12 +477,14 @@ class Anchoring:
                 tree.extend(leaf for _, leaf in _leaves(connection, tree.size, end))
             if not known or root == [b64encode(tree.root()).decode()]:
                 return tree
-        raise BadInput(_another(f"its first {known} entries are not those of the database", self._places.anchor.file))
+        raise BadInput(
+            _another(f"the anchor's first {known} entries are not those of the database", self._places.anchor.file)
+        )
 
 
 def _another(what: str, anchor: Path) -> str:
     return (
-        f"{what}: an older copy was put in its place, or entries were changed. Run `python -m storage verify`, which "
+        f"{what}: an older copy was put in its place, or entries were changed. Verify the log: that "
         f"names what differs. A backup that you restored yourself goes on once {anchor} has another name: keep it"
     )
 
@@ -495,8 +505,8 @@ def _leaves(connection: sqlite3.Connection, start: int, end: int) -> list[tuple[
     found = connection.execute(_LEAVES, (start, end)).fetchall()
     if len(found) != end - start or not all(isinstance(leaf, bytes) and len(leaf) == 32 for _, leaf in found):
         raise BadInput(
-            f"leaves of the database are missing or damaged among the entries {start} to {end - 1}: run `python -m "
-            "storage verify`, which names them, and restore a backup"
+            f"leaves of the database are missing or damaged among the entries {start} to {end - 1}: verify the "
+            "log, which names them, and restore a backup"
         )
     return found
 

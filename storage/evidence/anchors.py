@@ -10,6 +10,7 @@ import sys
 import time
 from base64 import b64encode
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -21,6 +22,7 @@ _TAIL_BYTES = 1 << 16
 """A line of 256 entries has some 15,000."""
 _GIT_S = 20
 _REFUSALS = ("receive.denyNonFastForwards", "receive.denyDeletes")
+_LEAST_COMMITS = 2
 _TOLD_S = 60.0
 """How long what a remote refuses is taken as known."""
 _GET_FLAGS, _APPEND_ONLY = 0x80086601, 0x20
@@ -163,7 +165,11 @@ class FileAnchor:
 
 
 class GitAnchor:
-    """The same file in a git repository: each publication is a commit, pushed if the repository has a remote."""
+    """The same file in a git repository: each publication is a commit, pushed if the repository has a remote.
+
+    Attributes:
+        refused: the remote of which ``refuses`` was found true.
+    """
 
     every_s = 30.0
 
@@ -171,6 +177,7 @@ class GitAnchor:
         self._repository = repository
         self._inner = FileAnchor(repository / FILE_NAME)
         self._sent = False
+        self.refused: str | None = None
         self._witness: Witness | None = None
         self._told_s = 0.0
         self.file = self._inner.file
@@ -199,24 +206,49 @@ class GitAnchor:
         return self._witness
 
     def _ask(self) -> Witness:
-        remotes = self._git("remote").split()
-        if not remotes:
+        url = self.push_url()
+        if url is None:
             return Witness(False, f"{self._repository} has no remote, and the user of this program can rewrite it")
-        url = self._git("remote", "get-url", "--push", remotes[0]).strip()
-        place = Path(url.removeprefix("file://"))
-        if not place.is_absolute() or not place.is_dir():
-            shown = re.sub(r"//[^/@]*@", "//", url)  # it can hold a password
-            return Witness(False, f"whether {shown} refuses forced pushes cannot be told from here: ask its owner")
+        place, shown = _folder_of(url), _without_password(url)
+        if place is None:
+            if self.refused == url:
+                return Witness(True, f"{shown} refused to have history replaced when it was chosen")
+            return Witness(False, f"whether {shown} refuses to have history replaced is not known: choose it again")
         for name in _REFUSALS:
             said = self._git("-C", str(place), "config", "--type=bool", "--default=false", "--get", name).strip()
             if said != "true":
                 return Witness(
                     False, f"{place} lets history be replaced: its owner runs git -C {place} config {name} true"
                 )
-        config = place / ".git/config" if (place / ".git").is_dir() else place / "config"
-        if config.stat().st_uid == os.geteuid() or may_write(config) or _replaceable([config, *config.parents]):
-            return Witness(False, f"{place} refuses forced pushes, but the user of this program can change that")
-        return Witness(True, f"{place} refuses forced pushes, and the user of this program cannot change that")
+        return Witness(
+            False,
+            f"{place} refuses to have history replaced, but whoever can push to a folder of this machine can rewrite "
+            "its files: name it as another user's over ssh, or take another host",
+        )
+
+    def push_url(self) -> str | None:
+        """Returns where the repository pushes to; None: it has no remote. It can hold a password. Raises: OSError."""
+        remotes = self._git("remote").split()
+        return self._git("remote", "get-url", "--push", remotes[0]).strip() if remotes else None
+
+    def refuses(self) -> bool:
+        """Returns whether the remote refuses to have history replaced. Raises: OSError if that cannot be told.
+
+        It is asked to take the branch back by one commit, and to delete it. What it lets through is put back at once.
+        """
+        remote = self._git("remote").split()[0]
+        branch = f"refs/heads/{self._git('symbolic-ref', '--short', 'HEAD').strip()}"
+        if int(self._git("rev-list", "--count", "HEAD")) < _LEAST_COMMITS:
+            self._git("commit", "--quiet", "--allow-empty", "-m", "To see whether history can be replaced")
+        self._git("push", "--quiet", remote, f"HEAD:{branch}")
+        for refspec in (f"+HEAD~1:{branch}", f":{branch}"):
+            with suppress(OSError):
+                self._git("push", "--quiet", remote, refspec)
+            there = self._git("ls-remote", remote, branch).split()[:1]
+            if there != [self._git("rev-parse", "HEAD").strip()]:
+                self._git("push", "--quiet", remote, f"HEAD:{branch}")
+                return False
+        return True
 
     def _send(self) -> None:
         if self._git("status", "--porcelain", "--", FILE_NAME).strip():
@@ -243,6 +275,16 @@ class GitAnchor:
         if done.returncode:
             raise OSError(f"git {arguments[0]} failed: {' '.join(done.stderr.split())[:300]}")
         return done.stdout
+
+
+def _folder_of(url: str) -> Path | None:
+    """Returns the folder of this machine that a remote is; None: it is reached in another way."""
+    place = Path(url.removeprefix("file://"))
+    return place if place.is_absolute() and place.is_dir() else None
+
+
+def _without_password(url: str) -> str:
+    return re.sub(r"//[^/@]*@", "//", url)
 
 
 def anchor_at(place: str) -> Anchor:

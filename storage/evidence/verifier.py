@@ -48,6 +48,12 @@ def verify(
             records = {at: str(line["record"]).encode(errors="replace") for at, line in enumerate(bundle.records)}
             keys = rotated_keys(records, keys)
             audit_bundle(bundle, keys, _read(_as_they_are(anchors), keys, report), report, progress)
+            covered_from = bundle.manifest["covered_from"]
+            if isinstance(covered_from, int) and covered_from > 1:
+                what = (
+                    f"the evidence of the log begins after event {covered_from - 1:,}, and it always begins before all"
+                )
+                report.add("begun_again", None, None, what)
     except Invalid as error:
         report.add("evidence", None, None, f"the bundle cannot be read: {error}")
     return report

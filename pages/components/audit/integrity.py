@@ -147,10 +147,11 @@ def _protected() -> None:
     }
     rows = "".join(f"<dt>{name}</dt><dd>{value}</dd>" for name, value in facts.items())
     st.html(f'<dl class="audit-facts-list">{rows}</dl>')
-    if evidence.origin and not evidence.witness.witnessed:
+    if state.kind in ("signed", "waiting", "none") and not evidence.witness.witnessed:
         st.caption(
-            "A witness makes it proof: a folder that another user of this machine keeps, or a git repository whose "
-            "remote refuses forced pushes. The command says what to do there, and what an auditor notes down."
+            "A witness makes it proof: another user keeps what is published in a FOLDER of their own, or git:FOLDER is "
+            "a repository whose remote refuses forced pushes. The command says what to do there, and what an auditor "
+            "notes down."
         )
         st.code(f"python -m storage anchor --db {shlex.quote(str(store.path))} --to FOLDER", language=None)
 
@@ -221,7 +222,10 @@ def _elsewhere() -> None:
         st.code(key.line, language=None, wrap_lines=True)
     with right, st.container(gap="xxsmall"):
         st.caption("The verifier is one file, and needs Python and the package cryptography")
-        database, anchor = shlex.quote(str(store.path)), shlex.quote(str(store.places.anchor.file))
+        database, anchor = (
+            shlex.quote(str(store.path)),
+            shlex.quote(str(store.places.witness or store.places.anchor.file)),
+        )
         commands = (
             "python -m storage verifier verify.py\n"
             f"python verify.py {database} --public-key {shlex.quote(key.line)} --anchor {anchor}"

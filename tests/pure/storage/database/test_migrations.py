@@ -24,8 +24,6 @@ from storage.log import batches, queries
 from tests.newest_schema import of_migrations
 from tests.support.run_events import whole_run
 
-OLDEST = Path(__file__).with_name("schema_0001.sql")
-
 
 def schema(path: Path) -> dict[str, str]:
     """The SQL of each table, index and trigger, without differences of layout."""

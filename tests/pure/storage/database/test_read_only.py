@@ -20,7 +20,6 @@ from tests.support.privileges import without_privileges
 from tests.support.run_events import created, whole_run
 
 PAGE, CLI = Caller(door="page"), Caller(door="cli")
-OLDEST = Path(__file__).with_name("schema_0001.sql")
 
 
 @pytest.fixture

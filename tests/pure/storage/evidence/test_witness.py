@@ -186,7 +186,7 @@ def test_a_witness_by_another_user_is_told_from_a_file_of_ones_own(
         written(own / "runs.sqlite3", "r2")
         (own / "stream.jsonl").unlink()
         assert main(["verify", "--db", str(own / "runs.sqlite3")]) == CLASSES["anchor"], "what the witness has is read"
-        assert "14 entries" in capsys.readouterr().out
+        assert "12 events are covered by no checkpoint from outside" in capsys.readouterr().out
     witness.chmod(0o777)
     with without_privileges():
         assert not places_of(own / "runs.sqlite3").witnessed().witnessed, "its folder can be written by all"
@@ -227,23 +227,26 @@ def test_what_the_remote_of_a_git_anchor_refuses_is_asked(
     for name, value in (("user.name", "log"), ("user.email", "log@localhost"), ("push.autoSetupRemote", "true")):
         subprocess.run([*git, "config", name, value], check=True)
 
-    def said() -> str:
-        assert main(["anchor", "--db", str(path), "--to", f"git:{clone}"]) == 0
+    def chosen(code: int = 0) -> str:
+        assert main(["anchor", "--db", str(path), "--to", f"git:{clone}"]) == code
         return capsys.readouterr().err
 
-    assert "has no remote" in said()
+    assert "has no remote" in chosen()
     subprocess.run(["git", "init", "--quiet", "--bare", "-b", "main", str(remote)], check=True)
     subprocess.run([*git, "remote", "add", "origin", str(remote)], check=True)
-    assert f"git -C {remote} config receive.denyNonFastForwards true" in said()
+    assert "lets history be replaced: protect the branch" in chosen(2)
+    published = subprocess.run([*git, "ls-remote", "origin", "main"], check=True, capture_output=True, text=True).stdout
+    assert published.split()[0] in (remote / "refs/heads/main").read_text(), "what it let through is put back"
+    assert f"git -C {remote} config receive.denyNonFastForwards true" in places_of(path).witnessed().why
     for name in ("receive.denyNonFastForwards", "receive.denyDeletes"):
         subprocess.run(["git", "-C", str(remote), "config", name, "true"], check=True)
-    assert "refuses forced pushes, but the user of this program can change that" in said()
-    with monkeypatch.context() as another:
-        another.setattr(anchors, "may_write", lambda path: False)
-        another.setattr(anchors, "_replaceable", lambda entries: False)
-        another.setattr(os, "geteuid", lambda: 1)
-        assert places_of(path).witnessed().witnessed
+    assert "whoever can push to a folder of this machine can rewrite its files" in chosen()
+    monkeypatch.setattr(anchors, "_folder_of", lambda url: None)  # as if it were reached over ssh
+    assert places_of(path).witnessed().witnessed
+    written(path, "r3")
+    assert subprocess.run([*git, "status", "--porcelain"], check=True, capture_output=True).stdout == b""
     subprocess.run([*git, "remote", "set-url", "origin", "https://ada:secret@git.example.org/log"], check=True)
-    why = places_of(path).witnessed().why
-    assert "whether https://git.example.org/log refuses forced pushes cannot be told" in why
-    assert "secret" not in why
+    said = places_of(path).witnessed()
+    assert not said.witnessed, "another remote than the one that was tried"
+    assert "whether https://git.example.org/log refuses" in said.why
+    assert "secret" not in said.why
