@@ -13,7 +13,7 @@ from conductor_core.settings import Settings
 from storage.evidence import single_file
 from storage.evidence.anchoring import Places, kept_fault, places_of
 from storage.evidence.bundle_files import is_bundle
-from storage.evidence.checking import check_log, own_anchor, own_key, public_key
+from storage.evidence.checking import OwnAnchor, check_log, own_anchor, own_key, public_key
 from storage.evidence.database_audit import NoEvidence, open_database, read_log
 from storage.evidence.history import CLASSES, Finding
 from storage.evidence.keys import load_key
@@ -50,7 +50,7 @@ def check(given: argparse.Namespace, source: Source) -> int:
     """Verifies a database, one run of it, or a bundle. Raises: InspectorError."""
     settings = Settings()
     before: list[Finding] = []
-    after: list[Finding] = []
+    own_place: OwnAnchor | None = None
     try:
         bundle = Path(given.target) if given.target is not None and is_bundle(Path(given.target)) else None
         keys, anchors, run_id = given_keys(given.public_key), [Path(each) for each in given.anchor], None
@@ -67,10 +67,12 @@ def check(given: argparse.Namespace, source: Source) -> int:
                 own, before = own_key(path, places)
                 keys = [] if own is None else [own]
             if not anchors and keys:
-                anchors, none, after = own_anchor(path, places)
+                own_place = own_anchor(path, places)
+                anchors, none = own_place.files, own_place.none
             elif not keys:
                 anchors, none = [], f"no signing key at {places.key}, so no anchor could be checked"
             report = check_log(path, keys, anchors, Privacy.of(settings).vault(path), Ticker(), none)
+            after = [] if own_place is None else own_place.lacks(report)
             report.findings = [*before, *report.findings, *after]
             with closing(open_database(path)) as connection:
                 run_id = None if given.target is None else _resolved(connection, given.target)

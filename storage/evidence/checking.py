@@ -10,6 +10,7 @@ import stat
 import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import closing
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -108,11 +109,38 @@ def own_key(database: Path, places: Places) -> tuple[PublicKey | None, list[Find
     return key, [Finding("begun_again", None, None, str(other_log_error(places.key, key.name, origin)))]
 
 
-def own_anchor(database: Path, places: Places) -> tuple[list[Path], str, list[Finding]]:
-    """Returns the log's own anchor, and what is missing at its end; if it cannot be read, none, and why.
+@dataclass(frozen=True)
+class OwnAnchor:
+    """The log's own anchor.
 
-    Raises: BadInput.
+    Attributes:
+        files: what a witness keeps, and the anchor itself, as far as they can be read. none: why the anchor cannot be.
+        what: the anchor and where it ends, in words. ends: the entries in it. published: those that the database says
+            were published before it was read. entries: those of the log.
     """
+
+    files: list[Path]
+    none: str
+    what: str
+    ends: int
+    published: int
+    entries: int
+
+    def lacks(self, report: Report) -> list[Finding]:
+        """Returns what is missing at its end, after a check of the log with it."""
+        known = min(report.anchored_size, self.ends)
+        if known < self.published and report.anchored_size:
+            said = counted(self.published, "entry was", "entries were")
+            what = f"{self.what}, {known:,} of them are signed, and the database says that {said} published"
+        elif not report.anchored_size and not self.published and self.entries > 1:  # the first can wait for an event
+            what = f"{self.what}, and nothing of the log was published"
+        else:
+            return []
+        return [Finding("anchor", None, None, what)]
+
+
+def own_anchor(database: Path, places: Places) -> OwnAnchor:
+    """Reads the log's own anchor. Raises: BadInput."""
     try:
         with closing(open_database(database)) as connection:
             origin, _ = read_log(connection)
@@ -129,13 +157,8 @@ def own_anchor(database: Path, places: Places) -> tuple[list[Path], str, list[Fi
     except OSError as error:
         gone = isinstance(error, FileNotFoundError)
         why = f"the anchor {file} {'is not there' if gone else f'cannot be read ({error.strerror})'}"
-    what = why or f"the anchor {file} ends at entry {known}"
-    faults = []
-    if known < published and (known or kept):
-        faults.append(f"{what}, and the database says that {counted(published, 'entry was', 'entries were')} published")
-    elif not known and not published and entries > 1:  # the one with which a log begins waits for the first event
-        faults.append(f"{what}, and nothing of the log was published")
-    return [*kept, *([] if why else [file])], why, [Finding("anchor", None, None, each) for each in faults]
+    what = why or f"the anchor {file} ends at entry {known:,}"
+    return OwnAnchor([*kept, *([] if why else [file])], why, what, known, published, entries)
 
 
 def check_log(
@@ -161,7 +184,8 @@ def check_own_log(database: Path, places: Places, vault: Vault, progress: Progre
     """Checks a log with its own key and anchor, as far as they are there. Raises: BadInput; StoreError."""
     began_utc = datetime.now(UTC)
     key, faults = own_key(database, places)
-    anchors, none, missing = own_anchor(database, places)
+    own = own_anchor(database, places)
+    anchors, none = own.files, own.none
     if key is None:
         anchors, none = [], f"no signing key at {places.key}, so no anchor could be checked"
     try:
@@ -173,7 +197,7 @@ def check_own_log(database: Path, places: Places, vault: Vault, progress: Progre
     report = check_log(database, [] if key is None else [key], anchors, vault, progress, none)
     findings = [
         FoundFault(kind=each.kind, run_id=each.run_id, sequence=each.sequence, what=each.what)
-        for each in (*faults, *report.findings, *missing)
+        for each in (*faults, *report.findings, *own.lacks(report))
     ]
     return CheckedLog(
         origin=text_of(origin),

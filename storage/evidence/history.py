@@ -15,7 +15,7 @@ from base64 import b64encode
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from storage.merkle.formats import NO_LEAF, Checkpoint, Invalid, PublicKey, Tree, open_note, unpacked
+from storage.merkle.formats import NO_LEAF, WRONG_SIGNATURE, Checkpoint, Invalid, PublicKey, Tree, open_note, unpacked
 
 CLASSES = {
     "edited": 10,
@@ -37,6 +37,7 @@ CLASSES = {
 
 MOST_FINDINGS = 1000
 _TORN = "the line is torn or malformed"
+_UNFIT = "the leaves of the line are not those of its checkpoint"
 
 
 def counted(number: int, one: str, many: str | None = None) -> str:
@@ -61,6 +62,7 @@ class Report:
     Attributes:
         verified_events: those that are as a signed checkpoint says. unanchored_events: those that no checkpoint from
             outside of the database covers; nothing protects them from who can write the database.
+        anchored_size: how many entries a checkpoint from outside of the database covers.
         deleted_runs: deleted or erased by the program, on record. erased_runs: those of them that were erased.
         uncovered_events: older than the log's evidence.
     """
@@ -68,6 +70,7 @@ class Report:
     verified_events: int = 0
     unanchored_events: int = 0
     verified_size: int = 0
+    anchored_size: int = 0
     deleted_runs: int = 0
     erased_runs: int = 0
     uncovered_events: int = 0
@@ -211,7 +214,7 @@ def read_anchor_line(line: str, keys: Iterable[PublicKey]) -> AnchorLine:
     checkpoint, leaves = open_note(note, keys), unpacked(found.get("leaves"))
     fits = len(leaves) == 32 * len(of) and start >= 0 and start + len(of) == checkpoint.size
     if not fits or (of and not -1 <= min(of) <= max(of) < len(runs)):
-        raise Invalid("the leaves of the line are not those of its checkpoint")
+        raise Invalid(_UNFIT)
     return AnchorLine(checkpoint, note, start, leaves, of, runs)
 
 
@@ -280,6 +283,8 @@ def read_anchors(anchors: Iterable[tuple[str, Iterable[str]]], keys: Sequence[Pu
                     found = began_again(other, keys, f"{name}, line {number}")
                     report.add(found.kind, None, None, found.what)
                 passed.setdefault(str(error), []).append(number)
+                if str(error) in (WRONG_SIGNATURE, _UNFIT):
+                    order.changed(number)
                 continue
             trusted = True
             order.see(number, read)
@@ -304,6 +309,11 @@ class _Order:
         self._end = 0
         self._missing: list[tuple[int, int]] = []
         self._again: list[int] = []
+        self._changed: list[int] = []
+
+    def changed(self, number: int) -> None:
+        """Takes note of a line that was written by a key that is trusted, and is not as it was written."""
+        self._changed.append(number)
 
     def see(self, number: int, line: AnchorLine) -> None:
         if line.start > self._end:
@@ -317,6 +327,9 @@ class _Order:
             number, end = self._missing[0]
             more = counted(len(self._missing), "place")
             what = f"before line {number} the entries from {end} on are missing; lines are missing at {more}"
+            report.add("anchor", None, None, f"{self._name}: {what}")
+        if self._changed:
+            what = f"{counted(len(self._changed), 'line')} not as published, the first is line {self._changed[0]}"
             report.add("anchor", None, None, f"{self._name}: {what}")
         if self._again:
             what = f"{counted(len(self._again), 'line')} doubled or out of order, the first is line {self._again[0]}"

@@ -79,6 +79,7 @@ def verify_database(
         keys = rotated_keys(own.records, keys)
         history = _read(published, keys, report)
         audit_database(connection, own, keys, history, report, progress)
+    report.anchored_size = history.anchored
     if not anchors:
         report.notes.append(f"{none}: whoever can write the database could have rewritten it all")
     if kept and not history.anchored:

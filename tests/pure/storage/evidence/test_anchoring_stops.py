@@ -1,6 +1,7 @@
 """Publishing that stopped is said by every command and after a restart; an anchor that is not whole is a finding."""
 
 import json
+from base64 import b64decode
 from contextlib import closing
 from pathlib import Path
 
@@ -11,6 +12,8 @@ from storage.__main__ import main
 from storage.evidence import verifier
 from storage.evidence.anchoring import kept_fault, places_of
 from storage.evidence.history import CLASSES
+from storage.evidence.keys import load_key
+from storage.merkle.formats import Checkpoint
 from tests.support.damaging import doctor
 from tests.support.run_events import whole_run
 
@@ -70,6 +73,8 @@ def test_each_command_and_the_next_start_say_that_nothing_is_published_and_why(p
     assert f"warning: checkpoints are not published to {anchor}: " in said
     assert "python -m storage verify" in said
     assert kept_fault(path) is not None
+    assert main(["verify", "--db", str(path)]) == CLASSES["anchor"]
+    assert "1 line not as published, the first is line 4" in capsys.readouterr().out
     for command in (["hold", "r1", "--db", str(path)], ["retain", "--days", "400", "--db", str(path)]):
         main(command)
         assert "checkpoints are not published to" in capsys.readouterr().err
@@ -115,7 +120,7 @@ def test_a_check_without_what_was_published_is_never_all_right(
         ([0, 2, 3], "before line 2 the entries from 14 on are missing"),
         ([0, 1, 1, 2, 3], "1 line doubled or out of order, the first is line 3"),
         ([0, 2, 1, 3], "before line 2 the entries from 14 on are missing"),
-        ([0, 1, 2], "ends at entry 40, and the database says that 53 entries were published"),
+        ([0, 1, 2], "ends at entry 40, 40 of them are signed, and the database says that 53 entries were published"),
     ],
 )
 def test_a_missing_doubled_or_moved_line_of_the_anchor_is_a_finding(
@@ -127,6 +132,25 @@ def test_a_missing_doubled_or_moved_line_of_the_anchor_is_a_finding(
     anchor.write_text("".join(lines[each] for each in order))
     assert main(["verify", "--db", str(path)]) == CLASSES["anchor"]
     assert said in capsys.readouterr().out
+
+
+def test_a_last_line_that_another_key_signed_is_a_finding(path: Path, tmp_path: Path, capsys: Said) -> None:
+    anchor = places_of(path).anchor.file
+    lines = anchor.read_text().splitlines(keepends=True)
+    last = json.loads(lines[-1])
+    places_of(path).key.rename(tmp_path / "away")
+    key = load_key(places_of(path).key, last["checkpoint"].partition("\n")[0])
+    last["checkpoint"] = key.note(_checkpoint(last["checkpoint"]))
+    places_of(path).key.unlink()
+    (tmp_path / "away").rename(places_of(path).key)
+    anchor.write_text("".join(lines[:-1]) + json.dumps(last) + "\n")
+    assert main(["verify", "--db", str(path)]) == CLASSES["anchor"]
+    assert "40 of them are signed" in capsys.readouterr().out
+
+
+def _checkpoint(note: str) -> Checkpoint:
+    origin, size, root = note.split("\n")[:3]
+    return Checkpoint(origin, int(size), b64decode(root))
 
 
 def test_verify_makes_no_key_and_says_with_which_it_checked(path: Path, tmp_path: Path, capsys: Said) -> None:
