@@ -13,7 +13,7 @@ from conductor_core.files import expand_path
 from conductor_core.privacy import masking
 from conductor_core.settings import Settings, setting_fault, sqlite_url
 from storage import bundles
-from storage.cli import access, backup, erase, record, search, verify
+from storage.cli import access, anchor, backup, erase, record, search, verify
 from storage.database.connections import path_of
 
 
@@ -26,6 +26,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     backup.add(commands)
     verify.add(commands)
     record.add(commands, database)
+    anchor.add(commands)
     bundles.add(commands)
     erase.add(commands)
     search.add(commands, database)
@@ -38,6 +39,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 return verify.check(given, _source)
             case "key":
                 return verify.show_key(given, _source)
+            case "anchor":
+                return anchor.place(given, _source)
+            case "witness":
+                return anchor.witness(given, _source)
             case "export":
                 return bundles.run(given, _source)
             case "verifier":

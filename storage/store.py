@@ -3,6 +3,7 @@
 import json
 import logging
 import sqlite3
+import sys
 from collections.abc import AsyncGenerator, Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, aclosing, contextmanager, suppress
 from dataclasses import replace
@@ -18,7 +19,7 @@ from conductor_core.run.costs import interruption
 from conductor_core.run.events import Event, RunCreated
 from conductor_core.run.trace import RunTrace, RunUnreadable
 from conductor_core.settings import Settings, sqlite_url
-from conductor_core.text import whole_characters
+from conductor_core.text import plain, whole_characters
 from storage import errors
 from storage.access_log.recorder import AccessLog
 from storage.database.connections import BUSY_TIMEOUT_S, Database, path_of
@@ -359,11 +360,21 @@ class Store(Removing):
         return new.public
 
     def close(self) -> None:
-        """Writes all appended events and publishes them, then closes the file. The store cannot be used afterwards."""
+        """Writes all appended events and publishes them, then closes the file. The store cannot be used afterwards.
+
+        Says on stderr if nothing is published, whatever command ends: else nobody might hear of it for months.
+        """
         for watch in self._watches:
             watch.close()
         self.search.close()
         self._anchoring.close()
+        if self.refusal is None and (fault := self._anchoring.fault) is not None:
+            where = self.places.anchor.file
+            said = plain(" ".join(f"checkpoints are not published to {where}: {fault}".split()))
+            print(
+                f"warning: {said}. Until they are, nothing protects new events: run python -m storage verify",
+                file=sys.stderr,
+            )
         if self._show_in_logs is not None:
             self._show_in_logs()
             self._show_in_logs = None

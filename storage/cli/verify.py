@@ -12,11 +12,11 @@ from conductor_core.errors import BadInput
 from conductor_core.run.actor import local_caller
 from conductor_core.settings import Settings
 from storage.evidence import single_file
-from storage.evidence.anchoring import Places, places_of
+from storage.evidence.anchoring import Places, kept_fault, places_of
 from storage.evidence.bundle_files import is_bundle
-from storage.evidence.checking import check_log, own_anchor
+from storage.evidence.checking import OwnAnchor, check_log, own_anchor, own_key, public_key
 from storage.evidence.database_audit import NoEvidence, open_database, read_log
-from storage.evidence.history import CLASSES
+from storage.evidence.history import CLASSES, Finding
 from storage.evidence.keys import load_key
 from storage.evidence.verifier import FINGERPRINT, Ticker, document, exit_code, given_keys, show, verify
 from storage.merkle.formats import Invalid, PublicKey, error_text
@@ -50,23 +50,36 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
 def check(given: argparse.Namespace, source: Source) -> int:
     """Verifies a database, one run of it, or a bundle. Raises: InspectorError."""
     settings = Settings()
+    before: list[Finding] = []
+    own_place: OwnAnchor | None = None
     try:
         bundle = Path(given.target) if given.target is not None and is_bundle(Path(given.target)) else None
+        keys, anchors, run_id = given_keys(given.public_key), [Path(each) for each in given.anchor], None
         if bundle is not None:
-            places = None if given.public_key else _places(source(given.db), settings)
-            keys = given_keys(given.public_key) if places is None else [_own_key(source(given.db), places)]
-            report = verify(bundle, keys, [Path(each) for each in given.anchor], Ticker())
-            shown = document(report, None, keys)
+            if not keys:
+                keys = [_own_key(source(given.db), settings)]
+            report = verify(bundle, keys, anchors, Ticker())
         else:
             path = source(given.db)
+            _refuse_missing(path)
             places = _places(path, settings)
-            keys = given_keys(given.public_key) or [_own_key(path, places)]
-            given_anchors = [Path(each) for each in given.anchor]
-            anchors, none = (given_anchors, "") if given_anchors else own_anchor(path, places)
+            none = ""
+            if not keys:
+                own, before = own_key(path, places)
+                keys = [] if own is None else [own]
+            if not anchors and keys:
+                own_place = own_anchor(path, places)
+                anchors, none = own_place.files, own_place.none
+            elif not keys:
+                anchors, none = [], f"no signing key at {places.key}, so no anchor could be checked"
             report = check_log(path, keys, anchors, Privacy.of(settings).vault(path), Ticker(), none)
+            after = [] if own_place is None else own_place.lacks(report)
+            report.findings = [*before, *report.findings, *after]
             with closing(open_database(path)) as connection:
                 run_id = None if given.target is None else _resolved(connection, given.target)
-            shown = document(report, run_id, keys)
+            if (stopped := kept_fault(path)) is not None:
+                report.notes.append(f"publishing has stopped: {stopped}")
+        shown = document(report, run_id, keys)
     except (Invalid, NoEvidence, OSError, sqlite3.Error) as error:
         raise BadInput(error_text(error)) from error
     if not given.public_key:
@@ -88,7 +101,9 @@ def show_key(given: argparse.Namespace, source: Source) -> int:
         finally:
             store.close()
     else:
-        public = _own_key(path, _places(path, settings))
+        _refuse_missing(path)
+        places = _places(path, settings)
+        public = public_key(path, places) or _made_key(path, places)
     print(f"{public.line}\n{FINGERPRINT}{public.fingerprint}")
     return 0
 
@@ -111,9 +126,16 @@ def _places(path: Path, settings: Settings) -> Places:
     return places_of(path, settings.anchor, settings.signing_key)
 
 
-def _own_key(path: Path, places: Places) -> PublicKey:
-    if not path.is_file():
-        raise BadInput(f"no database at {path}")
+def _own_key(path: Path, settings: Settings) -> PublicKey:
+    _refuse_missing(path)
+    places = _places(path, settings)
+    key = public_key(path, places)
+    if key is None:
+        raise BadInput(f"no signing key at {places.key}: give the public key with --public-key")
+    return key
+
+
+def _made_key(path: Path, places: Places) -> PublicKey:
     try:
         with closing(open_database(path)) as connection:
             origin, _ = read_log(connection)
@@ -121,6 +143,11 @@ def _own_key(path: Path, places: Places) -> PublicKey:
         return load_key(places.key, origin).public
     except (NoEvidence, OSError) as error:
         raise BadInput(error_text(error)) from error
+
+
+def _refuse_missing(path: Path) -> None:
+    if not path.is_file():
+        raise BadInput(f"no database at {path}")
 
 
 def _resolved(connection: sqlite3.Connection, prefix: str) -> str:

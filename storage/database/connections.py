@@ -30,57 +30,8 @@ from storage.privacy.settings import Privacy
 # Databases that cannot be written.
 
 _NO_SIDE_FILES = frozenset({sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY})
-_IS_A_DOOR = "\"by\" IN ('page', 'cli', 'api')"
-_CALLER = (
-    f"CASE WHEN {_IS_A_DOOR} THEN \"by\" ELSE 'cli' END AS door, "
-    f"CASE WHEN {_IS_A_DOOR} THEN '' ELSE \"by\" END AS purpose, NULL AS actor"
-)
-_NO_BATCHES = (
-    "CREATE TEMP TABLE batches (batch_id, sequence, created_at_utc, name, size)",
-    "CREATE TEMP TABLE deletions (id, run_id, deleted_at_utc, actor, door, created_at_utc, status, events, "
-    "events_sha256, erased)",
-    "CREATE TEMP TABLE holds (id, run_id, held, at_utc, actor, door)",
-)
-_NO_ACTORS = tuple(
-    f'CREATE TEMP VIEW {table} AS SELECT *, "by" AS door, NULL AS actor{more} FROM main.{table}'  # noqa: S608  own names
-    for table, more in (("deletions", ", 0 AS erased"), ("holds", ""))
-)
-_EVIDENCE_SINCE = "0013"
-_NO_EVIDENCE = (
-    "CREATE TEMP TABLE evidence_log (origin, covered_from)",
-    "CREATE TEMP TABLE leaves (position, run_id, hash, record)",
-    "CREATE TEMP TABLE checkpoints (size, at_utc, note, peaks)",
-)
 _NONE_ERASED = "CREATE TEMP VIEW deletions AS SELECT *, 0 AS erased FROM main.deletions"
-
-
-def _runs(*missing: str, caller: bool = True, imported: bool = True, answers: bool = True) -> str:
-    columns = [*missing, *([_CALLER] if caller else []), *([_IMPORTED] if imported else [])]
-    columns += [*([_ANSWERS] if answers else []), _RECORDED]
-    return f"CREATE TEMP VIEW runs AS SELECT *, {', '.join(columns)} FROM main.runs"  # noqa: S608  own names
-
-
-_KNOWN, _ESTIMATED = "coalesce(cost_usd, 0) AS known_usd", "0 AS cost_estimated"
-_ASKED = "NULL AS asked_for"
-_IMPORTED, _ANSWERS, _RECORDED = "0 AS imported", "0 AS imported_answers", "0 AS recorded"
-_BATCH = ("NULL AS batch_id", "NULL AS batch_row")
 _AS_IF_UPGRADED = {
-    "0001": (
-        _runs("1 AS vocabulary", *_BATCH, _KNOWN, _ESTIMATED, _ASKED),
-        "CREATE TEMP VIEW snapshots AS SELECT *, '' AS events_sha256, '' AS sha256 FROM main.snapshots",
-        *_NO_BATCHES,
-    ),
-    "0002": (_runs(*_BATCH, _KNOWN, _ESTIMATED, _ASKED), *_NO_BATCHES),
-    "0003": (_runs(_KNOWN, _ESTIMATED, _ASKED), *_NO_ACTORS),
-    "0004": (_runs(_ESTIMATED, _ASKED), *_NO_ACTORS),
-    "0005": (_runs(_ASKED), *_NO_ACTORS),
-    "0006": (_runs(_ASKED, caller=False), _NONE_ERASED),
-    "0007": (_runs(_ASKED, caller=False), _NONE_ERASED),
-    "0008": (_runs(_ASKED, caller=False), _NONE_ERASED),
-    "0009": (_runs(caller=False), _NONE_ERASED),
-    "0010": (_runs(caller=False, imported=False), _NONE_ERASED),
-    "0011": (_runs(caller=False, imported=False, answers=False), _NONE_ERASED),
-    "0012": (_NONE_ERASED,),
     "0013": (_NONE_ERASED,),
     "0014": (_NONE_ERASED,),
     "0015": (),
@@ -118,7 +69,7 @@ class ReadOnlyMedia:
         version = checked_version(connection.execute("SELECT version_num FROM alembic_version").fetchone(), self._path)
         if version != HEAD:
             connection.execute("PRAGMA temp_store=MEMORY")
-            for view in (*_AS_IF_UPGRADED[version], *(_NO_EVIDENCE if version < _EVIDENCE_SINCE else ())):
+            for view in _AS_IF_UPGRADED[version]:
                 connection.execute(view)
         connection.execute("PRAGMA query_only=ON")
         return connection

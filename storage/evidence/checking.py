@@ -10,6 +10,7 @@ import stat
 import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import closing
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -19,9 +20,10 @@ from conductor_core.errors import BadInput
 from conductor_core.workflow.model import Frozen
 from storage.evidence import derived
 from storage.evidence.anchoring import Places
-from storage.evidence.database_audit import NoEvidence, open_database
-from storage.evidence.history import Report, counted
-from storage.evidence.keys import load_key
+from storage.evidence.anchors import FileAnchor
+from storage.evidence.database_audit import NoEvidence, open_database, published_size, read_log
+from storage.evidence.history import Finding, Report, counted
+from storage.evidence.keys import other_log_error, own_public_key
 from storage.evidence.verifier import verify_database
 from storage.merkle.formats import Invalid, PublicKey, error_text, text_of
 from storage.privacy.vault import Vault
@@ -29,10 +31,9 @@ from storage.privacy.vault import Vault
 log = logging.getLogger(__name__)
 
 _LAST = "last-check.json"
+_ENTRIES = "SELECT count(*) FROM leaves"
 _NEWEST = "SELECT coalesce(max(sequence), 0) FROM events"
 _ORIGIN = "SELECT origin FROM evidence_log"
-_PUBLISHED = "SELECT coalesce(max(size), 0) FROM checkpoints"
-"""A checkpoint is kept once it is published."""
 _MOST_BYTES = 4 << 20
 _AHEAD_S = 60.0
 """By how much the clock of who kept a result may be ahead of this one."""
@@ -57,6 +58,7 @@ class CheckedLog(Frozen):
     Attributes:
         origin: of the log. at_utc: when it began. newest: the sequence of the newest event at that moment.
         fingerprint: of the log's own key; None: there was none. anchor: None: there was none.
+        witnessed: whether the user of the program could not rewrite it.
         verified_events, unanchored_events, uncovered_events, deleted_runs, notes: as in ``history.Report``.
         more: how many findings are not in ``findings``.
     """
@@ -67,7 +69,7 @@ class CheckedLog(Frozen):
     newest: int = Field(ge=0)
     fingerprint: str | None
     anchor: str | None
-    anchor_beside: bool
+    witnessed: bool
     verified_events: int = Field(ge=0)
     unanchored_events: int = Field(ge=0)
     uncovered_events: int = Field(ge=0)
@@ -88,36 +90,75 @@ class CheckedLog(Frozen):
 
 def public_key(database: Path, places: Places) -> PublicKey | None:
     """Returns the public half of the log's key; None: there is no key yet. Raises: BadInput."""
+    return own_key(database, places)[0]
+
+
+def own_key(database: Path, places: Places) -> tuple[PublicKey | None, list[Finding]]:
+    """Returns the public half of the log's key, named after the log that it signs, and what speaks against that.
+
+    None: there is no key yet. Raises: BadInput.
+    """
     try:
-        if not places.key.is_file():
-            return None
         with closing(open_database(database)) as connection:
-            row = connection.execute("SELECT origin FROM evidence_log").fetchone()
-        return None if row is None else load_key(places.key, str(row[0])).public
-    except (NoEvidence, OSError, sqlite3.Error) as error:
+            origin, _ = read_log(connection)
+        key = own_public_key(places.key, origin) if places.key.is_file() else None
+    except (NoEvidence, OSError) as error:
         raise BadInput(error_text(error)) from error
+    if key is None or key.name == origin:
+        return key, []
+    return key, [Finding("begun_again", None, None, str(other_log_error(places.key, key.name, origin)))]
 
 
-def own_anchor(database: Path, places: Places) -> tuple[list[Path], str]:
-    """Returns the log's own anchor; if it cannot be read, none, and why. Raises: BadInput."""
-    file = places.anchor.file
-    try:
-        if stat.S_ISREG(file.stat().st_mode):  # a pipe would hold whoever reads it
-            with file.open("rb"):
-                return [file], ""
-        why = f"the anchor {file} is not a regular file"
-    except FileNotFoundError:
-        why = f"the anchor {file} is not there"
-    except OSError as error:
-        why = f"the anchor {file} cannot be read ({error.strerror})"
+@dataclass(frozen=True)
+class OwnAnchor:
+    """The log's own anchor.
+
+    Attributes:
+        files: what a witness keeps, and the anchor itself, as far as they can be read. none: why the anchor cannot be.
+        what: the anchor and where it ends, in words. ends: the entries in it. published: those that the database says
+            were published before it was read. entries: those of the log.
+    """
+
+    files: list[Path]
+    none: str
+    what: str
+    ends: int
+    published: int
+    entries: int
+
+    def lacks(self, report: Report) -> list[Finding]:
+        """Returns what is missing at its end, after a check of the log with it."""
+        known = min(report.anchored_size, self.ends)
+        if known < self.published and report.anchored_size:
+            said = counted(self.published, "entry was", "entries were")
+            what = f"{self.what}, {known:,} of them are signed, and the database says that {said} published"
+        elif not report.anchored_size and not self.published and self.entries > 1:  # the first can wait for an event
+            what = f"{self.what}, and nothing of the log was published"
+        else:
+            return []
+        return [Finding("anchor", None, None, what)]
+
+
+def own_anchor(database: Path, places: Places) -> OwnAnchor:
+    """Reads the log's own anchor. Raises: BadInput."""
     try:
         with closing(open_database(database)) as connection:
-            ((published,),) = connection.execute(_PUBLISHED)
+            origin, _ = read_log(connection)
+            published = published_size(connection)
+            ((entries,),) = connection.execute(_ENTRIES)
     except (NoEvidence, sqlite3.Error) as error:
         raise BadInput(error_text(error)) from error
-    if published:
-        why += f", and the database says that {counted(published, 'entry was', 'entries were')} published"
-    return [], why
+    file, kept, known, why = places.anchor.file, places.kept(), 0, ""
+    try:
+        if not stat.S_ISREG(file.stat().st_mode):  # a pipe would hold whoever reads it
+            why = f"the anchor {file} is not a regular file"
+        else:
+            known = FileAnchor(file).size(origin)
+    except OSError as error:
+        gone = isinstance(error, FileNotFoundError)
+        why = f"the anchor {file} {'is not there' if gone else f'cannot be read ({error.strerror})'}"
+    what = why or f"the anchor {file} ends at entry {known:,}"
+    return OwnAnchor([*kept, *([] if why else [file])], why, what, known, published, entries)
 
 
 def check_log(
@@ -142,8 +183,9 @@ def check_log(
 def check_own_log(database: Path, places: Places, vault: Vault, progress: Progress) -> CheckedLog:
     """Checks a log with its own key and anchor, as far as they are there. Raises: BadInput; StoreError."""
     began_utc = datetime.now(UTC)
-    key = public_key(database, places)
-    anchors, none = own_anchor(database, places)
+    key, faults = own_key(database, places)
+    own = own_anchor(database, places)
+    anchors, none = own.files, own.none
     if key is None:
         anchors, none = [], f"no signing key at {places.key}, so no anchor could be checked"
     try:
@@ -155,7 +197,7 @@ def check_own_log(database: Path, places: Places, vault: Vault, progress: Progre
     report = check_log(database, [] if key is None else [key], anchors, vault, progress, none)
     findings = [
         FoundFault(kind=each.kind, run_id=each.run_id, sequence=each.sequence, what=each.what)
-        for each in report.findings
+        for each in (*faults, *report.findings, *own.lacks(report))
     ]
     return CheckedLog(
         origin=text_of(origin),
@@ -164,7 +206,7 @@ def check_own_log(database: Path, places: Places, vault: Vault, progress: Progre
         newest=newest,
         fingerprint=None if key is None else key.fingerprint,
         anchor=str(anchors[0]) if anchors else None,
-        anchor_beside=places.beside(database),
+        witnessed=places.witnessed().witnessed,
         verified_events=report.verified_events,
         unanchored_events=report.unanchored_events,
         uncovered_events=report.uncovered_events,

@@ -11,7 +11,18 @@ from typing import Any
 from urllib.parse import quote
 
 from storage.evidence.alignment import Aligner, Differences, Row, end_of_missing, name_differences
-from storage.evidence.history import Events, Finding, History, Report, counted, first_difference, note_digest
+from storage.evidence.history import (
+    Events,
+    Finding,
+    History,
+    Report,
+    began_again,
+    counted,
+    first_difference,
+    has_root,
+    note_digest,
+    other_log,
+)
 from storage.merkle.formats import (
     NO_LEAF,
     Checkpoint,
@@ -31,7 +42,11 @@ _EVENTS = (
 )
 _LOG = "SELECT CAST(origin AS BLOB), covered_from FROM evidence_log"
 _LEAVES = "SELECT position, CAST(run_id AS BLOB), hash, CAST(record AS BLOB) FROM leaves ORDER BY position"
-_CHECKPOINTS = "SELECT size, CAST(note AS BLOB) FROM checkpoints ORDER BY size"
+_CHECKPOINTS = "SELECT size, CAST(note AS BLOB), peaks FROM checkpoints ORDER BY size"
+
+_PUBLISHED = (
+    "SELECT coalesce(max(size), 0) FROM checkpoints WHERE size <= (SELECT coalesce(max(position), -1) + 1 FROM leaves)"
+)
 
 _TABLES = ("events", "leaves", "checkpoints", "evidence_log", "runs", "deletions")
 _MOST_FAULTS = 10
@@ -114,8 +129,17 @@ def read_log(connection: sqlite3.Connection) -> tuple[str, int]:
     return text_of(row[0]), row[1]
 
 
+def published_size(connection: sqlite3.Connection) -> int:
+    """Returns how many entries were published, as the database says: a checkpoint is kept once it is published."""
+    try:
+        ((size,),) = connection.execute(_PUBLISHED)
+    except sqlite3.Error:  # whoever reads the evidence says so
+        return 0
+    return int(size)
+
+
 def _no_evidence(why: str) -> NoEvidence:
-    return NoEvidence(f"the database has no evidence of its events ({why}): an older one gets it when it is opened")
+    return NoEvidence(f"the database has no evidence of its events ({why})")
 
 
 def audit_database(
@@ -131,9 +155,11 @@ def audit_database(
     Begin a transaction before ``own`` is read: then all is seen at one moment, while the program may go on writing.
     """
     if keys and own.origin != keys[0].name:
-        what = f"the database says it is the log {own.origin}, and the public key is that of {keys[0].name}"
-        report.add("unsigned", None, None, what)
+        report.findings.append(_named_otherwise(connection, own.origin, keys))
         own.origin = keys[0].name
+    if own.covered_from > 1:
+        what = f"the evidence of the log begins after event {own.covered_from - 1:,}, and it always begins before all"
+        report.add("begun_again", None, None, what)
     for position in range(len(history), len(own.entries)):
         history.append(own.entries.leaf(position), own.entries.run(position))
     records = _check_records(own, history, report)
@@ -154,6 +180,15 @@ def audit_database(
     report.verified_events = here - bisect_left(found.missing, here)
     outside = bisect_left(events.positions, history.anchored)
     report.unanchored_events = len(events) - outside - (len(found.missing) - bisect_left(found.missing, outside))
+
+
+def _named_otherwise(connection: sqlite3.Connection, origin: str, keys: Sequence[PublicKey]) -> Finding:
+    """Returns the finding that the database is not the log of the key. Raises: sqlite3.Error."""
+    what = f"the database says it is the log {origin}, and the public key is that of {keys[0].name}"
+    for _, note, _ in connection.execute(_CHECKPOINTS):
+        if other_log(text_of(note), keys) == origin:
+            return began_again(origin, keys, what)
+    return Finding("unsigned", None, None, what)
 
 
 def _rows(connection: sqlite3.Connection, covered_from: int) -> Iterator[Row]:
@@ -282,13 +317,14 @@ def _signed(
     That is one that was published as it is.
     """
     found: list[Checkpoint] = []
-    wrong = proven = 0
+    wrong = proven = unlike = 0
     if not keys:
         return found, proven
-    for size, raw in connection.execute(_CHECKPOINTS):
+    for size, raw, peaks in connection.execute(_CHECKPOINTS):
         note = text_of(raw)
         if history.proven.get(size) == note_digest(note):
             proven = max(proven, size)
+            unlike += not has_root(note, size, peaks)
             continue
         try:
             checkpoint = open_note(note, keys)
@@ -297,8 +333,12 @@ def _signed(
             continue
         found.append(checkpoint)
         wrong += checkpoint.size != size
+        unlike += not has_root(note, size, peaks)
     if wrong:
         report.add("unsigned", None, None, f"checkpoints in the database that the key given has not signed: {wrong}")
+    if unlike:
+        what = counted(unlike, "checkpoint", "checkpoints")
+        report.add("evidence", None, None, f"{what} in the database with other subtrees than those of the signed root")
     return found, proven
 
 

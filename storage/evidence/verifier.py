@@ -16,7 +16,13 @@ from typing import Any
 
 from storage.evidence.bundle_audit import Verified, audit_bundle, open_bundle, payload_of
 from storage.evidence.bundle_files import is_bundle
-from storage.evidence.database_audit import NoEvidence, audit_database, open_database, read_own_evidence
+from storage.evidence.database_audit import (
+    NoEvidence,
+    audit_database,
+    open_database,
+    published_size,
+    read_own_evidence,
+)
 from storage.evidence.event_record import event_record, printable
 from storage.evidence.history import CLASSES, History, Report, counted, read_anchors
 from storage.evidence.rotation import rotated_keys
@@ -51,6 +57,12 @@ def verify(
             records = {at: str(line["record"]).encode(errors="replace") for at, line in enumerate(bundle.records)}
             keys = rotated_keys(records, keys)
             audit_bundle(bundle, keys, _read(_as_they_are(anchors), keys, report), report, progress, verified)
+            covered_from = bundle.head["covered_from"]
+            if isinstance(covered_from, int) and covered_from > 1:
+                what = (
+                    f"the evidence of the log begins after event {covered_from - 1:,}, and it always begins before all"
+                )
+                report.add("begun_again", None, None, what)
     except Invalid as error:
         report.add("evidence", None, None, f"the bundle cannot be read: {error}")
     return report
@@ -68,14 +80,22 @@ def verify_database(
     ``none``: why there are no ``anchors``.
     """
     report = Report()
-    published = _as_they_are(anchors)  # what is published while the database is read is not in what is read of it
     with closing(open_database(target)) as connection:
+        kept = published_size(connection)
+        published = _as_they_are(anchors)  # what is published while the database is read is not in what is read of it
         connection.execute("BEGIN")
         own = read_own_evidence(connection)
         keys = rotated_keys(own.records, keys)
-        audit_database(connection, own, keys, _read(published, keys, report), report, progress)
+        history = _read(published, keys, report)
+        audit_database(connection, own, keys, history, report, progress)
+    report.anchored_size = history.anchored
     if not anchors:
         report.notes.append(f"{none}: whoever can write the database could have rewritten it all")
+    if kept and not history.anchored:
+        why = none if not anchors else f"{', '.join(map(str, anchors))}: no checkpoint of this log is in it"
+        entries = counted(kept, "entry was", "entries were")
+        report.add("anchor", None, None, f"{why}; the database says that {entries} published")
+    report.findings.sort(key=lambda each: each.kind != "begun_again")  # the rest follows from it
     return report
 
 

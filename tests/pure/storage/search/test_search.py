@@ -229,7 +229,7 @@ def test_runs_of_a_database_from_before_the_index_are_found_after_its_upgrade(pa
     store = open_store(url)
     store.log.append_and_wait(*whole_run("old", "Where does Zoë live?"))
     store.close()
-    back_to(path, "0012")
+    back_to(path, "0013")
     store = open_store(url)
     assert store.search.lag().runs == 1
     store.search.catch_up()
