@@ -35,6 +35,7 @@ def opened_store(
         Privacy.of(settings),
         anchor=settings.anchor,
         signing_key=settings.signing_key,
+        machine_key=settings.machine_key,
     )
     try:
         if store.refusal is not None and not read:

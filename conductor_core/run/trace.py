@@ -295,6 +295,7 @@ class RefusedCommand(Mutable):
     reason: str
     at_utc: datetime
     by: Caller
+    unproven: bool = False
 
 
 class RunTrace(Mutable):
@@ -490,7 +491,12 @@ def apply_approval(trace: RunTrace, event: ev.ApprovalEvent) -> None:
         case ev.CommandRefused():
             apply_command(trace, event.command)
             refused = RefusedCommand(
-                command=event.command, asked=event.asked, reason=event.reason, at_utc=event.at_utc, by=event.caller
+                command=event.command,
+                asked=event.asked,
+                reason=event.reason,
+                at_utc=event.at_utc,
+                by=event.caller,
+                unproven=event.unproven,
             )
             trace.refused.append(refused)
         case ev.RunWaiting():

@@ -62,6 +62,7 @@ def open_session(settings: Settings) -> Session:
         Privacy.of(settings),
         anchor=settings.anchor,
         signing_key=settings.signing_key,
+        machine_key=settings.machine_key,
     )
     try:
         store.mark_interrupted()
