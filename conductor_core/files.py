@@ -1,4 +1,4 @@
-"""Locks between processes, and questions about paths that never raise.
+"""Locks between processes, files for their owner alone, and questions about paths that never raise.
 
 The locks say who may write, and which writers of runs and of folders of records are alive. All are ``flock`` locks on
 small files. The kernel drops them when a process dies. So they are right across containers, reused process ids and
@@ -11,7 +11,9 @@ may not be entered, or ``~NAME`` names nobody.
 import errno
 import fcntl
 import os
+import stat
 import time
+from contextlib import suppress
 from pathlib import Path
 
 _FIRST_WAIT_S = 0.0005
@@ -24,7 +26,8 @@ class FileLock:
     def __init__(self, path: Path) -> None:
         """Opens ``path``, creating it if need be. Raises: OSError."""
         self.path = path
-        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        keep_private(path)
         self._identity = os.fstat(self._file)
 
     def is_of(self, path: Path) -> bool:
@@ -61,6 +64,38 @@ class FileLock:
     def close(self) -> None:
         """Releases the lock and the file; the lock cannot be used afterwards."""
         os.close(self._file)
+
+
+# Files for their owner alone.
+
+
+def only_for_owner() -> None:
+    """Has all that this process and its children make from now on be for their owner alone: 0600, folders 0700."""
+    os.umask(0o077)
+
+
+def keep_private(*paths: Path, levels: int = 0) -> None:
+    """Takes from others what they may do with files and folders that are there. Raises nothing.
+
+    What belongs to another user, a link, and a folder that all may write with care (as ``/tmp``) stay as they are.
+    ``levels``: of folders inside these folders whose entries are treated the same.
+    """
+    for path in paths:
+        with suppress(OSError):
+            found = path.lstat()
+            if stat.S_ISLNK(found.st_mode) or found.st_mode & stat.S_ISVTX:
+                continue
+            # Not by a handle of its own: closing one would drop the locks that SQLite holds on the file.
+            if found.st_uid == os.geteuid() and found.st_mode & 0o077:
+                path.chmod(stat.S_IMODE(found.st_mode) & ~0o077)
+            if levels and stat.S_ISDIR(found.st_mode):
+                keep_private(*path.iterdir(), levels=levels - 1)
+
+
+def private_folder(path: Path) -> None:
+    """Makes a folder for its owner alone, if there is none. Raises: OSError."""
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    keep_private(path)
 
 
 def expand_path(text: str) -> Path:

@@ -9,7 +9,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from conductor_core.errors import BadInput, InspectorError
-from conductor_core.files import expand_path
+from conductor_core.files import expand_path, only_for_owner
 from conductor_core.privacy import masking
 from conductor_core.settings import Settings, setting_fault, sqlite_url
 from storage import bundles
@@ -30,6 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     search.add(commands, database)
     access.add(commands, database)
     masking.mask_logs()
+    only_for_owner()
     try:
         given = parser.parse_args(arguments)
         match given.command:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from conductor_core.chat.messages import LoadedImage
 from conductor_core.errors import BadInput, EventOutOfOrder, RunHasEnded, StoreDamaged, StoreError, UnknownRun
+from conductor_core.files import keep_private, private_folder
 from conductor_core.privacy import masking
 from conductor_core.run.actor import Caller
 from conductor_core.run.commands import Command, SentCommand
@@ -406,7 +407,7 @@ class Store(Removing):
 def _signer(file: Path, origin: str) -> Signer:
     """Returns the key in ``file``, which is made if there is none. Raises: StoreError."""
     try:
-        file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        private_folder(file.parent)
         key = load_key(file, origin)
     except (BadInput, OSError) as error:
         raise StoreError(f"no command can be sent or heard without a key: {error_text(error)}") from error
@@ -446,6 +447,7 @@ def open_store(
 def store_of(file: Path, settings: Settings) -> Store:
     """Returns the store of a database file. Raises: StoreError; BadInput about the anchor."""
     privacy = Privacy.of(settings)
+    keep_private(settings.data_folder.resolve(), levels=2)
     return open_store(
         sqlite_url(file),
         privacy,

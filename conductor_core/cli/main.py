@@ -23,6 +23,7 @@ from typer.main import get_command
 from conductor_core import __version__
 from conductor_core.cli.text import one_line
 from conductor_core.errors import BadInput, InspectorError, StoreError
+from conductor_core.files import only_for_owner
 from conductor_core.privacy import masking
 
 COMMANDS = {
@@ -125,6 +126,7 @@ def _common(
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command: 0 done, 1 the run failed, 2 bad input, 130 or 143 stopped by a signal."""
     arguments = sys.argv[1:] if arguments is None else list(arguments)
+    only_for_owner()
     _open_what_is_closed()
     for stream in (sys.stdout, sys.stderr):
         if (reconfigure := getattr(stream, "reconfigure", None)) is not None:
