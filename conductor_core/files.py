@@ -12,9 +12,11 @@ import errno
 import fcntl
 import os
 import stat
+import sys
 import time
 from contextlib import suppress
 from pathlib import Path
+from typing import BinaryIO
 
 _FIRST_WAIT_S = 0.0005
 _LONGEST_WAIT_S = 0.02
@@ -113,3 +115,33 @@ def is_file(path: str | Path) -> bool:
 
 def is_there(path: str | Path) -> bool:
     return os.path.exists(path)
+
+
+# What a person names.
+
+
+class NotRegular(OSError):
+    """What should be read is a pipe, a device or a socket."""
+
+
+def open_regular(path: str | Path) -> BinaryIO:
+    """Opens a file for reading. A pipe would make its reader wait, and a device may never end.
+
+    Raises: NotRegular, IsADirectoryError or another OSError, whose ``strerror`` says why; ValueError for no path.
+    """
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    kind = os.fstat(handle).st_mode
+    if stat.S_ISREG(kind):
+        return open(handle, "rb")
+    os.close(handle)
+    if stat.S_ISDIR(kind):
+        raise IsADirectoryError(errno.EISDIR, "it is a folder", str(path))
+    raise NotRegular(errno.EINVAL, "not a regular file", str(path))
+
+
+# What a command prints.
+
+
+def give_stdout_up() -> None:
+    """Leads stdout nowhere once whoever read it has left, so that the interpreter says nothing of it at its end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
