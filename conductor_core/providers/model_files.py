@@ -375,7 +375,7 @@ def load_document(path: str | Path, form: Form, key_variables: Collection[str] =
     except FileNotFoundError:
         raise form.invalid(f"{what}: no such file", ["no such file"]) from None
     except (OSError, ValueError) as error:
-        why = error.strerror if isinstance(error, NotRegular | IsADirectoryError) else "it cannot be read"
+        why = str(error.strerror) if isinstance(error, NotRegular | IsADirectoryError) else "it cannot be read"
         raise form.invalid(f"{what}: {why}", [why]) from error
     faults: list[str] = []
     document = Document([], {})

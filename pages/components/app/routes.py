@@ -105,7 +105,8 @@ class QuietWhenLeft:
         except ClientDisconnect:
             if scope["type"] != "http":
                 raise
-            log.info("%s %s: the caller left before it had sent all", scope["method"], one_line(scope["path"], limit=100))
+            path = one_line(scope["path"], limit=100)
+            log.info("%s %s: the caller left before it had sent all", scope["method"], path)
 
 
 CLOSE_DONE = 1000

@@ -21,7 +21,8 @@ _MOST_RUNS_READ = 150
 
 
 def lineage(trace: RunTrace, beside: Callable[[RunTrace], None]) -> None:
-    """Draws lines, where there are some: the origin of an imported run, what was hidden, the parent, the re-runs.
+    """Draws lines, where there are some: the origin of an imported run, what was hidden, commands of nobody, the parent,
+    the re-runs.
 
     ``beside`` draws in the line of the parent, or else in that of the re-runs.
     """
@@ -35,6 +36,13 @@ def lineage(trace: RunTrace, beside: Callable[[RunTrace], None]) -> None:
         )
     if trace.redacted:
         st.caption(f":material/visibility_off: **Hidden before it was stored**: {inert(in_words(trace.redacted))}.")
+    for refused in trace.refused:
+        if refused.unproven:
+            st.caption(
+                f":material/gpp_bad: **Refused** {ago(refused.at_utc)}: a command to {inert(refused.asked)} this run, "
+                "written into the database by hand. No machine that may act has sent it.",
+                help=inert(refused.reason),
+            )
     if trace.parent_run_id:
         _parent(trace, trace.parent_run_id, beside)
     if trace.ended:

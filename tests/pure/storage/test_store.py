@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from conductor_core.chat.messages import Usage
 from conductor_core.errors import BadInput, EventOutOfOrder, StoreError, UnknownRun
 from conductor_core.run import events as ev
+from conductor_core.run.actor import Caller, local_actor
 from conductor_core.run.costs import Cost
 from conductor_core.run.trace import fold
 from conductor_core.run.values import BatchRow
