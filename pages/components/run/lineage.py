@@ -21,8 +21,8 @@ _MOST_RUNS_READ = 150
 
 
 def lineage(trace: RunTrace, beside: Callable[[RunTrace], None]) -> None:
-    """Draws lines, where there are some: the origin of an imported run, what was hidden, commands of nobody, the parent,
-    the re-runs.
+    """Draws lines, where there are some: the origin of an imported run, what was hidden, the parent, the re-runs, and
+    commands that nobody sent.
 
     ``beside`` draws in the line of the parent, or else in that of the re-runs.
     """
