@@ -121,7 +121,7 @@ def _sent(connection: sqlite3.Connection, rows: Sequence[Stored], vault: Vault, 
         except NoProof as error:
             log.warning("command %s to run %s is refused: %s", number, run_id, error)
             asked = kind if kind in COMMAND_KINDS else "act"
-            reason = f"somebody wrote it into the database, and no machine that may act has sent it: {error}"
+            reason = f"no machine that may act has sent it: {error}"
             sent.append(SentCommand(number, Unproven(kind=asked, run_id=run_id, reason=reason)))
         except ValidationError as error:
             log.warning("command %s cannot be read and is left out: %s", number, error.errors()[0]["msg"])

@@ -109,7 +109,7 @@ def proven(row: Row, machines: Mapping[str, int]) -> str:
     envelope = read_record(row.payload.encode(errors="replace"))
     command, line, nonce = envelope.get("command"), envelope.get("machine"), envelope.get("nonce")
     if not (isinstance(command, str) and isinstance(line, str) and isinstance(nonce, str)):
-        raise NoProof("nothing proves that a machine sent it")
+        raise NoProof("it has no proof")
     if line not in machines:
         raise NoProof("the machine that it names is not registered in the log")
     try:
