@@ -279,6 +279,11 @@ class Settings(BaseSettings):
         return self.data_folder / "models"
 
     @property
+    def machine_key(self) -> Path:
+        """The file of the key that proves which machine sent a command to a run."""
+        return self.data_folder / "machine-key"
+
+    @property
     def resolved_database_url(self) -> str:
         """The database's URL: the given one or that of the default file."""
         return self.database_url or sqlite_url(self.data_folder / "conductor-inspector.sqlite3")

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from conductor_core.chat.messages import LoadedImage
 from conductor_core.errors import BadInput, EventOutOfOrder, RunHasEnded, StoreDamaged, StoreError, UnknownRun
+from conductor_core.files import keep_private, private_folder
 from conductor_core.privacy import masking
 from conductor_core.run.actor import Caller
 from conductor_core.run.commands import Command, SentCommand
@@ -24,17 +25,19 @@ from storage import errors
 from storage.access_log.recorder import AccessLog
 from storage.database.connections import BUSY_TIMEOUT_S, Database, path_of
 from storage.encoding import snapshot_row
-from storage.evidence.anchoring import Anchoring, Evidence, Places, places_of, read_evidence
-from storage.evidence.keys import new_key, new_key_in_place
+from storage.evidence.anchoring import Anchoring, Evidence, Places, evidence_folder, places_of, read_evidence
+from storage.evidence.keys import load_key, new_key, new_key_in_place
+from storage.evidence.rotation import rotated_keys
 from storage.lifecycle.removal import Removing
 from storage.log import batches, commands, contents, following, queries
 from storage.log.commands import CommandWatch, Listener
 from storage.log.event_log import EventLog, RefusingLog
+from storage.log.machines import Signer, read_origin
 from storage.log.owner import gone, held, left
 from storage.log.queries import Listing, Search, Totals, interrupt
 from storage.log.reading import read_raw, read_run, unknown_run
 from storage.merkle.chain import add_record
-from storage.merkle.formats import PublicKey
+from storage.merkle.formats import PublicKey, error_text
 from storage.privacy.settings import Privacy
 from storage.privacy.vault import Sealed
 from storage.records import BatchSummary, RawEvent, RunSummary, StoredEvent
@@ -55,8 +58,15 @@ class Store(Removing):
         access_log: logs who viewed what.
     """
 
-    def __init__(self, database: Database, redaction: RecordRedaction, places: Places | None = None) -> None:
-        """``places``: of the log's key, and of what is published of it; None: beside the database."""
+    def __init__(
+        self,
+        database: Database,
+        redaction: RecordRedaction,
+        places: Places | None = None,
+        machine_key: Path | None = None,
+    ) -> None:
+        """``places``: of the log's key, and of what is published of it. ``machine_key``: of the key that proves what
+        this machine sends. None: beside the database."""
         self._database = database
         self.path, self.vault = database.path, database.vault
         self._redaction = redaction
@@ -67,6 +77,7 @@ class Store(Removing):
         self._snapshots_made: set[str] = set()
         self._watches: list[CommandWatch] = []
         self.places = places or places_of(database.path)
+        self._machine_key = machine_key or evidence_folder(database.path) / "machine-key"
         self._anchoring = Anchoring(database, lambda work: self.log.change_and_wait(work), self.places)
         refusal = database.refusal
         self.log: EventLog | RefusingLog = (
@@ -242,11 +253,17 @@ class Store(Removing):
 
         def work(cursor: sqlite3.Cursor) -> None:
             nonlocal outcome
-            outcome = commands.send(cursor, stored, self._database.vault)
+            outcome = commands.send(cursor, stored, self._database.vault, machine, log_key, self._trusted)
 
         stored = self._redaction.command(command)
+        if self.refusal is not None:
+            raise self.refusal
+        with self._database.reading() as connection:
+            origin = read_origin(connection)
+        machine, log_key = _signer(self._machine_key, origin), _signer(self.places.key, origin)
         self.log.change_and_wait(work)
         if isinstance(outcome, int):
+            self._anchoring.written(1)  # the machine may have been registered
             for watch in self._watches:
                 watch.wake()
             return outcome
@@ -257,7 +274,7 @@ class Store(Removing):
     def commands(self, run_id: str, after: int = 0) -> list[SentCommand]:
         """Returns the commands sent to the run after the command ``after``, in order."""
         with self._database.reading() as connection:
-            return commands.read_commands(connection, run_id, after, self._database.vault)
+            return commands.read_commands(connection, run_id, after, self._database.vault, self._trusted)
 
     def waiting(self, limit: int = 1000) -> list[RunTrace]:
         """Returns the runs of which something waits for an approval, the one that waits longest first.
@@ -297,7 +314,7 @@ class Store(Removing):
 
         Raises: StoreError.
         """
-        watch = CommandWatch(self._database, listener)
+        watch = CommandWatch(self._database, listener, self._trusted)
         self._watches.append(watch)
         return watch
 
@@ -381,6 +398,10 @@ class Store(Removing):
         self.log.close()
         self._database.close()
 
+    def _trusted(self, records: dict[int, bytes], origin: str) -> Sequence[PublicKey]:
+        """Returns the log's own key, and those that it took the place of. Raises: StoreError."""
+        return rotated_keys(records, [_signer(self.places.key, origin).public])
+
     def _events(
         self, run_id: str, after: int, limit: int | None = None
     ) -> tuple[list[StoredEvent], RunUnreadable | None]:
@@ -416,6 +437,16 @@ def _with_answers(connection: sqlite3.Connection, search: Search) -> Search:
     return search
 
 
+def _signer(file: Path, origin: str) -> Signer:
+    """Returns the key in ``file``, which is made if there is none. Raises: StoreError."""
+    try:
+        private_folder(file.parent)
+        key = load_key(file, origin)
+    except (BadInput, OSError) as error:
+        raise StoreError(f"no command can be sent or heard without a key: {error_text(error)}") from error
+    return Signer(key.public, key.private.sign)
+
+
 def open_store(
     url: str,
     privacy: Privacy | None = None,
@@ -423,12 +454,13 @@ def open_store(
     busy_timeout_s: float = BUSY_TIMEOUT_S,
     anchor: str | None = None,
     signing_key: Path | None = None,
+    machine_key: Path | None = None,
 ) -> Store:
     """Opens the database at ``url`` (``sqlite:///FOLDER/FILE``), creating or upgrading it if need be.
 
     A database that cannot be written is opened for reading, and ``Store.refusal`` says why. ``privacy``: None: as by
     default. ``busy_timeout_s`` is how long to wait while another program writes. ``anchor``, ``signing_key``: as in
-    the settings.
+    the settings. ``machine_key``: as ``Store`` has it.
 
     Raises: StoreError: StoreTooNew, StoreReadOnly, StoreFull, StoreLocked, StoreDamaged or a plain one; BadInput about
     ``anchor``, or about what finds names of people.
@@ -439,7 +471,7 @@ def open_store(
     try:
         digest_key = None if database.refusal else privacy.digest_key(database.path)
         redaction = RecordRedaction(privacy.redact, privacy.region, digest_key, privacy.people())
-        return Store(database, redaction, places)
+        return Store(database, redaction, places, machine_key)
     except BaseException:
         database.close()
         raise
@@ -448,4 +480,11 @@ def open_store(
 def store_of(file: Path, settings: Settings) -> Store:
     """Returns the store of a database file. Raises: StoreError; BadInput about the anchor."""
     privacy = Privacy.of(settings)
-    return open_store(sqlite_url(file), privacy, anchor=settings.anchor, signing_key=settings.signing_key)
+    keep_private(settings.data_folder.resolve(), levels=2)
+    return open_store(
+        sqlite_url(file),
+        privacy,
+        anchor=settings.anchor,
+        signing_key=settings.signing_key,
+        machine_key=settings.machine_key,
+    )

@@ -128,12 +128,16 @@ class ApprovalDenied(RunEvent, Caused):
 
 
 class CommandRefused(RunEvent, Caused):
-    """A command changed nothing. ``asked``: its kind. ``reason``: why, in a sentence."""
+    """A command changed nothing. ``asked``: its kind. ``reason``: why, in a sentence.
+
+    ``unproven``: no machine that may act has sent it, so that somebody wrote it into the database by hand.
+    """
 
     kind: Literal["command.refused"] = "command.refused"
     command: int
     asked: str
     reason: str
+    unproven: bool = False
 
 
 class RunWaiting(RunEvent):

@@ -295,6 +295,7 @@ class RefusedCommand(Mutable):
     reason: str
     at_utc: datetime
     by: Caller
+    unproven: bool = False
 
 
 class RunTrace(Mutable):
@@ -489,10 +490,8 @@ def apply_approval(trace: RunTrace, event: ev.ApprovalEvent) -> None:
             _decide(trace, event)
         case ev.CommandRefused():
             apply_command(trace, event.command)
-            refused = RefusedCommand(
-                command=event.command, asked=event.asked, reason=event.reason, at_utc=event.at_utc, by=event.caller
-            )
-            trace.refused.append(refused)
+            said = event.model_dump(include={"command", "asked", "reason", "at_utc", "unproven"})
+            trace.refused.append(RefusedCommand(by=event.caller, **said))
         case ev.RunWaiting():
             if trace.status != "running" or not trace.asked_for:
                 raise ValueError("only a running run waits, and only if something is asked for")

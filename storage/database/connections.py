@@ -20,7 +20,7 @@ from threading import BoundedSemaphore
 from urllib.parse import quote, unquote
 
 from conductor_core.errors import StoreError, StoreFull, StoreReadOnly
-from conductor_core.files import FileLock
+from conductor_core.files import FileLock, keep_private
 from storage import errors
 from storage.database import schema
 from storage.database.schema import HEAD, checked_version
@@ -156,16 +156,25 @@ class Database:
 
     def _open_to_write(self) -> None:
         with errors.translated(self.path):
-            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._refuse_other_files()
             self._lock = FileLock(self._beside(".lock"))
         try:
             with self.writing(), errors.translated(self.path):
+                self._make_private()
                 self._open_writer()
         except BaseException:
             self._lock.close()
             self._lock = None
             raise
+
+    def _make_private(self) -> None:
+        """Makes the file if there is none, for its owner alone, and has all beside it be so. SQLite makes its files
+        beside it like it. Raises: OSError."""
+        if not self.path.exists():
+            os.close(os.open(self.path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
+        keep_private(self.path, *(self._beside(suffix) for suffix in ("-wal", "-shm", "-journal", ".lock", ".keys")))
+        keep_private(self._beside(".owners"), self._beside(".evidence"), levels=1)
 
     def _refuse_other_files(self) -> None:
         """Refuses a file that is not a database before writing beside it. Raises: OSError, sqlite3.Error."""

@@ -410,6 +410,8 @@ class Anchoring:
             return False  # whoever writes says so
         folder = self._places.key.parent
         folder.mkdir(exist_ok=True, mode=0o700)
+        if self._places.anchor.file.parent == evidence_folder(self._database.path):
+            self._places.anchor.file.touch(0o600)  # elsewhere others are meant to read it
         # Another process that writes this log has the same key and place.
         with closing(FileLock(folder / "lock")) as lock:
             if not lock.acquire(_LOCK_S):

@@ -18,7 +18,7 @@ from pydantic import AwareDatetime, Field, ValidationError
 
 from conductor_core.errors import BadInput
 from conductor_core.workflow.model import Frozen
-from storage.evidence import derived
+from storage.evidence import derived, sent_commands
 from storage.evidence.anchoring import Places
 from storage.evidence.anchors import FileAnchor
 from storage.evidence.database_audit import NoEvidence, open_database, published_size, read_log
@@ -175,6 +175,7 @@ def check_log(
         with closing(open_database(database)) as connection:
             connection.execute("BEGIN")  # a run that goes on changes its row together with its events
             derived.check(connection, report, progress, vault)
+            sent_commands.check(connection, keys, report, vault)
     except (Invalid, NoEvidence, OSError, sqlite3.Error) as error:
         raise BadInput(error_text(error)) from error
     return report

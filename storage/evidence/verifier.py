@@ -100,7 +100,10 @@ def verify_database(
 
 
 def _as_they_are(anchors: Sequence[Path]) -> list[tuple[Path, int]]:
-    """Returns the anchors, each with its length in bytes. Raises: OSError."""
+    """Returns the anchors, each with its length in bytes. Raises: Invalid for a pipe or a device; OSError."""
+    for each in anchors:
+        if each.exists() and not each.is_file():
+            raise Invalid(f"{each} is not a regular file")
     return [(each, each.stat().st_size) for each in anchors]
 
 
@@ -235,6 +238,8 @@ def _given_key(given: str) -> PublicKey:
     """Reads a key with or without the line of its fingerprint, as ``python -m storage key`` prints both."""
     text, where = given, "what was given"
     if os.path.exists(given):
+        if not os.path.isfile(given):
+            raise Invalid(f"{given} is not a regular file")
         text, where = Path(given).read_text(encoding="utf-8", errors="replace"), given
     elif given.count("+") < 2:
         raise Invalid(f"{given[:80]!r} is neither a file nor a public key: {_KEY_FORM}")
@@ -286,5 +291,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return exit_code(shown, plain=given.json)
 
 
+def _from_the_shell() -> int:
+    """Runs ``main``. Says nothing when whoever read the output has left."""
+    try:
+        try:
+            return main()
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(_from_the_shell())

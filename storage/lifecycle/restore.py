@@ -5,7 +5,6 @@ The backup is compared with the database whose place it is to take: another log 
 
 import fcntl
 import os
-import shutil
 import sqlite3
 import tempfile
 from collections import Counter
@@ -17,7 +16,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from conductor_core.errors import BadInput, StoreError, StoreLocked
-from conductor_core.files import FileLock
+from conductor_core.files import FileLock, keep_private
 from conductor_core.settings import Settings
 from storage import errors
 from storage.database import schema
@@ -228,7 +227,6 @@ def restore(
         vault = Vault(keys_beside(copy if keys else target), master, encrypts=False)
         checked, findings, older = _checked(copy, target, places, vault, progress, anyway=anyway)
         _refuse_in_use(target)
-        shutil.copymode(target if target.exists() else backup, copy)
         back = erased_runs_returning(target, copy) if target.exists() else ()
         unheld = holds_lost(target, copy) if target.exists() else ()
         lost_runs = held_runs_lost(target, copy) if target.exists() else ()
@@ -393,6 +391,7 @@ def _put(copy: Path, target: Path, *, with_keys: bool) -> Path | None:
     """
     _fold(target)
     there, keys = _there(target), keys_beside(target)
+    keep_private(*there)
     replaced = target.with_name(f"{target.name}.replaced-{datetime.now(UTC):%Y%m%dT%H%M%S.%fZ}")
     kept = {path: replaced.with_name(replaced.name + path.name.removeprefix(target.name)) for path in there}
     if with_keys and keys.exists():

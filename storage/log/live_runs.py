@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from conductor_core.chat.messages import INCOMPLETE
 from conductor_core.errors import EventOutOfOrder, UnknownRun
 from conductor_core.run import trace as folding
+from conductor_core.run.actor import Caller
 from conductor_core.run.costs import basis, cost_so_far
 from conductor_core.run.events import (
     VOCABULARY,
@@ -232,7 +233,9 @@ def store_snapshots(cursor: sqlite3.Cursor, snapshots: Sequence[SnapshotRow]) ->
 
 def fixed_columns(trace: RunTrace, sequence: int) -> dict[str, object]:
     """Returns the columns of ``runs`` that stay as ``run.created``, the event ``sequence``, set them."""
-    actor, door = caller_columns(trace.caller)
+    # The account alone, for sums by person: the run's first event has the process, too.
+    who = None if trace.actor is None else trace.actor.account
+    actor, door = caller_columns(Caller(actor=who, door=trace.door))
     return {
         "run_id": trace.run_id,
         "sequence": sequence,

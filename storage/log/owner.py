@@ -16,7 +16,7 @@ from os import getpid
 from pathlib import Path
 
 from conductor_core.errors import BadInput
-from conductor_core.files import FileLock
+from conductor_core.files import FileLock, private_folder
 
 _ID = re.compile(r"[0-9a-f]{32}")
 
@@ -48,7 +48,7 @@ class Owner:
             lock.close()
 
     def _acquired(self) -> FileLock:
-        self._path.parent.mkdir(exist_ok=True)
+        private_folder(self._path.parent)
         lock = FileLock(self._path)
         lock.try_acquire()
         return lock
@@ -107,7 +107,7 @@ def held(folder: Path, key: str, what: str) -> Iterator[None]:
 
     Raises: BadInput, which names the process that holds the lock; OSError.
     """
-    folder.mkdir(exist_ok=True)
+    private_folder(folder)
     path = folder / f"batch-{hashlib.sha256(key.encode()).hexdigest()[:32]}"
     lock = FileLock(path)
     try:

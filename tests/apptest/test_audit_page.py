@@ -237,7 +237,7 @@ def test_the_audit_page_says_who_looked_at_a_run_and_over_a_period(
     for what in ("run page", "context page", "hits", "decision record"):
         assert f"viewed: {what}" in record
     assert "searched" not in record
-    assert "(local, not verified), page" in record
+    assert ", not signed in), page" in record
     app = visit("audit", view="looks")
     listed = htmls(app)
     assert "searched: 1 word in texts" in listed

@@ -438,7 +438,7 @@ def test_a_pool_without_keys_says_so_before_a_run(visit: Visit, monkeypatch: pyt
 def test_one_click_leaves_out_the_workers_without_a_key(visit: Visit, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in PAPER_KEYS:
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("OPENROUTER_API_KEY", "set")
+    monkeypatch.setenv("OPENROUTER_API_KEY", "sk-5f0c9a7e1d3b4862")
     app = visit(state={"pool-choice": "paper"})
     assert "paper: 4 of 7 keys" in _said_of_keys(app)
     assert "OPENROUTER_API_KEY" not in _said_of_keys(app)

@@ -19,11 +19,18 @@ _MOST_RUNS_READ = 150
 
 
 def origin_notes(trace: RunTrace) -> None:
-    """Draws lines, where there are some: the origin of an imported run, and what was hidden."""
+    """Draws lines, where there are some: the origin of an imported run, what was hidden, commands that nobody sent."""
     if trace.imported is not None and not trace.imported.recorded:
         _imported(trace, trace.imported)
     if trace.redacted:
         st.caption(f":material/visibility_off: **Hidden before it was stored**: {inert(in_words(trace.redacted))}.")
+    for refused in trace.refused:
+        if refused.unproven:
+            st.caption(
+                f":material/gpp_bad: **Refused** {ago(refused.at_utc)}: a command to {inert(refused.asked)} this run, "
+                "written into the database by hand. No machine that may act has sent it.",
+                help=inert(refused.reason),
+            )
 
 
 def _imported(trace: RunTrace, imported: Imported) -> None:

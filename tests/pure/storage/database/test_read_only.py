@@ -151,8 +151,8 @@ def test_where_there_is_nothing_to_read(database: Path, there: str) -> None:
 def test_a_database_that_another_program_writes_meanwhile(database: Path, events: list[Event]) -> None:
     """Who may not write follows all the same what others write."""
     writer = open_store(f"sqlite:///{database}")
-    for file in database.parent.iterdir():
-        file.chmod(0o644 if file.is_file() else 0o755)
+    for file in (database.parent, *database.parent.iterdir()):
+        file.chmod(0o644 if file.is_file() else 0o755)  # its owner lets others read it
     with without_privileges():
         store = open_store(f"sqlite:///{database}")
         assert store.refusal is not None

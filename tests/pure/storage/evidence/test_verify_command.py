@@ -57,7 +57,7 @@ def test_a_key_is_read_as_it_was_printed(path: Path, printed: str, tmp_path: Pat
         ("nonsense", "'nonsense' is neither a file nor a public key: a key is the line NAME+ID+KEY that `python -m"),
         ("name+id+key", "what was given is not a public key (no Base64"),
         ("FILE", "holds 0 lines that could be a public key"),
-        ("FOLDER", "folder: Is a directory"),
+        ("FOLDER", "folder is not a regular file"),
     ],
 )
 def test_what_is_no_key_is_told_in_one_line(path: Path, tmp_path: Path, capsys: Said, given: str, said: str) -> None:
