@@ -156,7 +156,7 @@ def _bounded(line: str) -> str:
 
 
 def _records(connection: sqlite3.Connection, run_ids: set[str], size: int) -> Iterator[dict[str, Any]]:
-    """Yields the log's first record, the rotations of its key, and the seals of these runs and looks at them."""
+    """Yields the log's first record, rotations of its key, machines that may act, and the runs' seals and looks."""
     for position, run_id, record in connection.execute(_RECORDS):
         if position >= size:
             return
@@ -166,5 +166,5 @@ def _records(connection: sqlite3.Connection, run_ids: set[str], size: int) -> It
         except (ValueError, RecursionError):  # damaged: whoever verifies the database is told
             continue
         kind = found.get("kind") if isinstance(found, dict) else None
-        if kind in ("log.began", "key.rotated") or (kind in _OF_RUNS and run_id in run_ids):
+        if kind in ("log.began", "key.rotated", "machine.registered") or (kind in _OF_RUNS and run_id in run_ids):
             yield {"position": position, "record": text}

@@ -178,7 +178,19 @@ def _who(fields: Fields) -> str:
     actor = _fields(fields.get("actor"))
     if not actor:
         return _line(fields.get("by") or fields.get("door") or "somebody")
-    local = " (local, not verified)" if actor.get("kind") == "local" else ""
+    local = ""
+    if actor.get("kind") == "local":
+        claims = [
+            f"; claimed: {_line(each.get('source'))}={_line(each.get('says'))}"
+            for each in _items(actor.get("claims"))
+            if isinstance(each, dict)
+        ]
+        # An older record has no account: its name was a claim.
+        local = (
+            f" (uid {_line(actor['uid'])}, not signed in{''.join(claims)})"
+            if "uid" in actor
+            else " (claimed, not verified)"
+        )
     door = f", {_line(fields['door'])}" if fields.get("door") else ""
     return f"{_line(actor.get('name'))}{local}{door}"
 
