@@ -10,6 +10,7 @@ may not be entered, or ``~NAME`` names nobody.
 
 import errno
 import fcntl
+import io
 import os
 import stat
 import sys
@@ -144,4 +145,5 @@ def open_regular(path: str | Path) -> BinaryIO:
 
 def give_stdout_up() -> None:
     """Leads stdout nowhere once whoever read it has left, so that the interpreter says nothing of it at its end."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    with suppress(io.UnsupportedOperation):  # a stream that is no file
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
