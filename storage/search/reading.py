@@ -21,7 +21,8 @@ from storage.privacy.vault import SEALED, Vault
 _STREAMED = ("plan.delta", "plan.progress", "step.delta", "step.progress")
 _EVENTS = (
     "SELECT sequence, CAST(ifnull(kind, '') AS BLOB), CAST(ifnull(at_utc, '') AS BLOB), "
-    "CAST(ifnull(payload, '') AS BLOB) FROM events WHERE run_id = ? AND (kind IN (?, ?, ?, ?)) = ? ORDER BY sequence"
+    "CAST(ifnull(payload, '') AS BLOB) FROM events WHERE run_id = ? AND sequence <= ? "
+    "AND (kind IN (?, ?, ?, ?)) = ? ORDER BY sequence"
 )
 
 FIELDS = {
@@ -94,9 +95,12 @@ class Record:
                 places.append(place)
 
 
-def read_record(connection: sqlite3.Connection, run_id: str, vault: Vault | None = None) -> Record:
-    """Reads a run as far as it can be read. ``vault``: None: not if it is encrypted. Raises: sqlite3.Error."""
-    rows: list[StoredRow] = connection.execute(_EVENTS, (run_id, *_STREAMED, False)).fetchall()
+def read_record(connection: sqlite3.Connection, run_id: str, vault: Vault | None = None, to: int = 2**63 - 1) -> Record:
+    """Reads a run as far as it can be read. Raises: sqlite3.Error.
+
+    ``vault``: None: not if it is encrypted. ``to``: the sequence of the last event that is read.
+    """
+    rows: list[StoredRow] = connection.execute(_EVENTS, (run_id, to, *_STREAMED, False)).fetchall()
     vocabulary, _ = reading.filed(connection, run_id)
     record = Record(run_id, rows[0][0] if rows else 0, rows[-1][0] if rows else 0)
     if vault is None and any(row[3].startswith(SEALED) for row in rows):
@@ -111,7 +115,7 @@ def read_record(connection: sqlite3.Connection, run_id: str, vault: Vault | None
         _read_event(record, sequence, event)
     record.calls = _calls(stored)
     if any(call.ended == "announced" for _, call in record.calls):  # what streamed then may show that it began
-        streamed = connection.execute(_EVENTS, (run_id, *_STREAMED, True)).fetchall()
+        streamed = connection.execute(_EVENTS, (run_id, to, *_STREAMED, True)).fetchall()
         record.calls = _calls(sorted([*stored, *_decoded(record, streamed, vocabulary, vault)], key=itemgetter(0)))
     record.hidden = _hidden(stored)
     _count_calls(record)
