@@ -38,8 +38,8 @@ class Call:
             ``rejected`` (a plan that could not be used), or how the answer ended; ``announced``: no event shows that it
             was made.
         cost_usd: None if the price is unknown, or if it broke off.
-        beside: what was sent beside the messages, in texts: of a call its path, model and parameters; of traces all that
-            they held. Empty for this process.
+        beside: what was sent beside the messages, in texts: of a call its path, model and parameters; of traces all
+            that they held. Empty for this process.
     """
 
     event: int
@@ -214,7 +214,7 @@ def _servers(pool: PoolInfo, conductor: ConductorInfo | None) -> dict[str, tuple
 
 def _beside(pool: PoolInfo, conductor: ConductorInfo | None) -> dict[str, tuple[str, ...]]:
     """Returns what each agent's server is sent beside the messages."""
-    found = {spec.name: (sent_beside(spec),) for spec in pool.workers if server_of(spec)}
+    found: dict[str, tuple[str, ...]] = {spec.name: (sent_beside(spec),) for spec in pool.workers if server_of(spec)}
     if conductor is not None and server_of_conductor(conductor):
         found[CONDUCTOR_AGENT] = (sent_beside_by_conductor(conductor),)
     return found

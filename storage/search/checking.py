@@ -9,13 +9,25 @@ import re
 import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
+from conductor_core.providers.servers import UNKNOWN_HOST
 from storage.records import ERASED
 from storage.search.dense_scripts import is_dense
 from storage.search.index import AT_REST_KINDS, CALL_COLUMNS, NOT_INDEXED, call_rows, facet_rows
 from storage.search.query import quoted
-from storage.search.reading import Record, read_record
-from storage.search.schema import CONFIG, FULL_TEXT, SHADOWS, TABLES, Objects, own_objects, read_objects, statements
+from storage.search.reading import FIELDS, Record, read_record
+from storage.search.schema import (
+    CONFIG,
+    FULL_TEXT,
+    SHADOWS,
+    TABLES,
+    Objects,
+    is_of_older_version,
+    own_objects,
+    read_objects,
+    statements,
+)
 
 _VERSION = "SELECT version_num FROM alembic_version"
 _SINCE = "0014"
@@ -47,6 +59,7 @@ _RUNS_OF_TEXTS = (
     "SELECT j.value, s.run_id FROM json_each(?) j LEFT JOIN search_texts t ON t.id = j.value "
     "LEFT JOIN search_runs s ON s.run = t.run"
 )
+_OF_OLDER = frozenset(FIELDS) - {"parameter", "traced"}
 _AT_ONCE = 20_000
 _MOST_NAMED = 1_000
 
@@ -58,11 +71,13 @@ class IndexCheck:
 
     Attributes:
         faults: what is wrong with the index as a whole.
+        of_older: whether an older version of this program filled it, so that it has less than today's.
     """
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
         self.faults: list[str] = []
+        self.of_older = False
         self._reached: int | None = None
         try:
             self._begin()
@@ -82,7 +97,7 @@ class IndexCheck:
         if len(rows) != 1 or rows[0][0] != 1 or not isinstance(rows[0][1], int) or rows[0][2] not in (0, 1):
             self.faults.append("search_state does not say how far the index goes")
             return
-        self._reached = rows[0][1]
+        self._reached, self.of_older = rows[0][1], is_of_older_version(self._connection)
 
     def unknown_rows(self) -> list[str | None]:
         """Returns what is in the index and belongs to no run that can be in it: ids of runs, None for rows of none."""
@@ -128,7 +143,7 @@ class IndexCheck:
         if fault.startswith(NOT_INDEXED):
             # Whether that was so cannot be told any more; nothing of it is found by any search.
             return "only its name is there, because it could not be indexed"
-        return self._differs(record, run, fault)
+        return self._differs(_as_of_older(record) if self.of_older else record, run, fault)
 
     def _differs(self, record: Record, run: int, fault: str) -> str | None:
         if record.fault != fault:
@@ -168,6 +183,14 @@ class IndexCheck:
             return [each for table in FULL_TEXT for each in with_texts.check(table)]
         finally:
             with_texts.close()
+
+
+def _as_of_older(record: Record) -> Record:
+    """Returns what older versions of this program put into the index of a run."""
+    texts = {text: [at for at in places if at.field in _OF_OLDER] for text, places in record.texts.items()}
+    calls = [(at, replace(call, host="" if call.host == UNKNOWN_HOST else call.host)) for at, call in record.calls]
+    facets = Counter({of: times for of, times in record.facets.items() if of != ("host", UNKNOWN_HOST)})
+    return replace(record, texts={text: of for text, of in texts.items() if of}, calls=calls, facets=facets)
 
 
 def _differences(there: Objects) -> tuple[list[str], list[str]]:

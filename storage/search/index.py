@@ -20,7 +20,7 @@ from storage.records import ERASED
 from storage.search.dense_scripts import is_dense
 from storage.search.reading import Record, read_record
 from storage.search.removal import forget
-from storage.search.schema import FULL_TEXT, make_again
+from storage.search.schema import FULL_TEXT, is_of_older_version, make_again
 
 log = logging.getLogger(__name__)
 
@@ -118,7 +118,11 @@ class Indexer:
         """
         with self._database.reading() as connection:
             reached, residue = _state(connection)
+            of_older = is_of_older_version(connection)
             ((newest,),) = connection.execute(_NEWEST).fetchall()
+        if of_older:
+            self._change(make_again)
+            reached = 0
         begin, done, at = reached, 0, reached
         stop = stop or threading.Event()
         while at < newest and not stop.is_set():
@@ -251,8 +255,12 @@ def put(cursor: sqlite3.Cursor, record: Record) -> None:
     if not cursor.execute(_THERE, (record.run_id, ERASED)).fetchall():
         return  # deleted or erased since it was read
     forget(cursor, record.run_id)
-    if record.encrypted or not record.run:
-        return
+    if not record.encrypted and record.run:
+        write(cursor, record)
+
+
+def write(cursor: sqlite3.Cursor, record: Record) -> None:
+    """Writes a run into an index that has nothing of it."""
     row = (record.run, record.run_id, record.newest, record.fault)
     cursor.execute("INSERT INTO search_runs (run, run_id, indexed_to, fault) VALUES (?, ?, ?, ?)", row)
     for text, places in record.texts.items():

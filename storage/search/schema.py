@@ -21,8 +21,18 @@ _OBJECTS = (
     "OR (type = 'trigger' AND lower(sql) LIKE '%search\\_%' ESCAPE '\\')"
 )
 
+VERSION = 2
+"""Of what is in the index, as the database's ``user_version``. It grows when the same events give other rows. 0 and 1
+lack what was sent beside messages, as traces, and the hosts that are not recorded."""
+
 Objects = dict[str, tuple[str, str, str | None]]
 """By name: the kind, the table that it is of, and the SQL that made it."""
+
+
+def is_of_older_version(connection: sqlite3.Connection) -> bool:
+    """Whether an older version of this program filled the index. Raises: sqlite3.Error."""
+    ((version,),) = connection.execute("PRAGMA user_version").fetchall()
+    return int(version) < VERSION
 
 
 def statements() -> list[str]:
@@ -88,6 +98,7 @@ def make_again(cursor: sqlite3.Cursor) -> None:
     for statement in statements():
         cursor.execute(statement)
     cursor.execute("INSERT INTO search_state (id, reached, residue) VALUES (1, 0, 0)")
+    cursor.execute(f"PRAGMA user_version = {VERSION}")
     cursor.execute("PRAGMA secure_delete=OFF")
 
 
