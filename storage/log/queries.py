@@ -331,6 +331,7 @@ class Totals(Frozen):
             search's status narrows all fields but this.
         more: whether there are more runs than were counted.
         cost_usd: None if a price is unknown, which holds for ``unpriced`` runs. known_usd: of what has a price.
+        imported: how many of the runs are imported: they are in no figure of tokens or cost.
     """
 
     statuses: dict[str, int]
@@ -339,6 +340,7 @@ class Totals(Frozen):
     known_usd: float
     unpriced: int
     more: bool
+    imported: int = 0
 
     @property
     def runs(self) -> int:
@@ -352,21 +354,23 @@ class Totals(Frozen):
 def read_totals(connection: sqlite3.Connection, search: Search) -> Totals:
     """Returns the totals over all pages of ``search``."""
     status = "CASE WHEN asked_for IS NULL THEN status ELSE 'waiting' END AS status"
-    columns = f"{status}, cost_usd, known_usd, input_tokens, output_tokens"
+    columns = f"{status}, cost_usd, known_usd, input_tokens, output_tokens, imported"
     some = f"SELECT {columns} FROM runs WHERE {condition(search)} ORDER BY sequence DESC LIMIT {MOST_COUNTED + 1}"  # noqa: S608
-    tokens = count_of("input_tokens + output_tokens")
-    sums = f"status, count(*), {tokens}, sum(known_usd), count(cost_usd)"
+    tokens = count_of("CASE WHEN imported THEN 0 ELSE input_tokens + output_tokens END")
+    own = "sum(CASE WHEN imported THEN 0 ELSE known_usd END), sum(cost_usd IS NULL AND NOT imported), sum(imported)"
+    sums = f"status, count(*), {tokens}, {own}"
     query = f"SELECT {sums} FROM ({some}) GROUP BY status"  # noqa: S608  no value in it
     rows = connection.execute(query, vars(search)).fetchall()
     counts = {status: count for status, count, *_ in rows}
     rows = [row for row in rows if search.status in (None, row[0])]
-    known_usd = sum(each or 0.0 for *_, each, _ in rows)
-    unpriced = sum(count - priced for _, count, *_, priced in rows)
+    known_usd = sum(row[3] or 0.0 for row in rows)
+    unpriced = sum(row[4] or 0 for row in rows)
     return Totals(
         statuses=counts,
-        tokens=sum(each or 0 for _, _, each, _, _ in rows),
+        tokens=sum(row[2] or 0 for row in rows),
         cost_usd=None if unpriced else known_usd,
         known_usd=known_usd,
         unpriced=unpriced,
         more=sum(counts.values()) > MOST_COUNTED,
+        imported=sum(row[5] or 0 for row in rows),
     )
