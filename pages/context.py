@@ -109,7 +109,7 @@ def _matrix(
                 width="content",
             )
     if view == BY_SERVER:
-        st.html(server_table_html(flow.servers, agents))
+        st.html(server_table_html(flow.servers, agents, of_file=flow.of_file))
         return None, True
     cell = matrix(round_, agents, key=f"matrix-{trace.run_id}-{label(round_.path)}")
     st.html(legend_html({each.state for each in round_.cells}))

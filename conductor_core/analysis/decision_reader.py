@@ -197,7 +197,7 @@ def decision_record(
     """
     trace = fold(events)
     flow = context_flow(trace)
-    cost = cost_so_far(trace)
+    cost, made = cost_so_far(trace), calls(events)
     end = events[-1] if events[-1].kind in FINAL_KINDS else None
     return DecisionRecord(
         run_id=trace.run_id,
@@ -230,7 +230,7 @@ def decision_record(
             RefusedPart(asked=each.asked, reason=each.reason, at_utc=each.at_utc, by=words.who(trace, each.by))
             for each in trace.refused
         ),
-        egress=tuple(_egress(trace, server, calls(events)) for server in flow.servers),
+        egress=tuple(_egress(trace, server, made, of_file=flow.of_file) for server in flow.servers),
         usage=trace.usage,
         cost=str(cost),
         basis=IN_WORDS[basis(trace)],
@@ -355,7 +355,7 @@ def _approval(trace: RunTrace, approval: Approval) -> ApprovalPart:
     )
 
 
-def _egress(trace: RunTrace, server: ServerContext, made: Sequence[Call]) -> Egress:
+def _egress(trace: RunTrace, server: ServerContext, made: Sequence[Call], *, of_file: bool) -> Egress:
     digests: dict[Path | None, str] = {step.path: step.output_sha256 or "" for step in trace.walk()}
     got = [each for each in server.received if each.times]
     there = [call for call in made if (call.provider, call.host) == (server.provider, server.host)]
@@ -379,7 +379,7 @@ def _egress(trace: RunTrace, server: ServerContext, made: Sequence[Call]) -> Egr
         never=tuple(source_name(each.source) for each in server.received if not each.times and not each.wrote),
         beside=tuple(dict.fromkeys(beside)),
         traces=server.agents == (TRACES,),
-        of_file=trace.imported is not None and not trace.imported.recorded,
+        of_file=of_file,
     )
 
 

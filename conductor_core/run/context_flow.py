@@ -138,13 +138,17 @@ class ServerContext(Frozen):
 
 
 class ContextFlow(Frozen):
-    """Attributes: servers: those that were asked, in the order in which they were."""
+    """Attributes:
+    servers: those that were asked, in the order in which they were; then receivers of traces.
+    of_file: whether only an imported file says all this.
+    """
 
     run_id: str
     status: str
     simulated: bool
     rounds: tuple[RoundContext, ...]
     servers: tuple[ServerContext, ...]
+    of_file: bool = False
 
 
 def context_flow(trace: RunTrace) -> ContextFlow:
@@ -156,6 +160,7 @@ def context_flow(trace: RunTrace) -> ContextFlow:
         simulated=trace.simulated,
         rounds=rounds,
         servers=_servers(trace, rounds),
+        of_file=trace.imported is not None and not trace.imported.recorded,
     )
 
 

@@ -284,7 +284,7 @@ def _ledger(given: argparse.Namespace, file: Path) -> int:
             document |= {"calls": _plain(calls), "before": before}
             lines += [
                 f"{call.at_utc or '—'}  run {call.run_id} {call.purpose} {call.path}: {call.agent} at {call.provider} "
-                f"{call.host or 'this process'}, {call.how}, {call.ended}"
+                f"{call.host or 'this process'}, {f'{call.how}, ' if call.purpose != 'traces' else ''}{call.ended}"
                 f"{', says the imported file' if call.imported else ''}"
                 for call in calls
             ]

@@ -69,7 +69,7 @@ class Receivers(Frozen):
             said.append("Imported runs are among these: of them, only the imported files say what was sent.")
         if self.files:
             runs = "1 imported run is" if self.files == 1 else f"{self.files:,} imported runs are"
-            said.append(f"{runs} left out: only the file says that such a text was sent. Filter by origin to see it.")
+            said.append(f"{runs} left out: only the file says what was sent. The filter origin shows it.")
         return tuple(said)
 
 

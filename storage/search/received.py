@@ -166,7 +166,7 @@ class Receipt(Frozen):
             return []
         runs = _counted("imported run", self.imported)
         if not self.asked_files:
-            return [f"{runs}, left out: this program did not carry them out, and only their files say what was sent."]
+            return [f"{runs}, left out: nobody carried a run out here of which only a file says what was sent."]
         said = [f"Whether what the files of {runs} say is true: nobody signed them."]
         if self.hidden_in_files:
             files = _counted("imported file", self.hidden_in_files)

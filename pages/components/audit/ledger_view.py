@@ -32,8 +32,11 @@ def ledger(asked: AuditQuery) -> None:
         fault_note()
     with st.container(border=True, key="audit-servers", gap="xsmall"):
         title("Servers that it was sent to" if asked.typed else "Servers that anything was sent to")
-        for said in found.in_words:
-            st.info(inert(said), icon=":material/info:" if found.receivers else ":material/block:")
+        first, *rest = found.in_words if not found.receivers else ("", *found.in_words)
+        if first:
+            st.info(inert(first), icon=":material/block:")
+        for said in rest:
+            st.caption(inert(said))
         for receiver in found.receivers:
             _server(receiver, asked)
         if any(receiver.failed for receiver in found.receivers):
@@ -108,7 +111,7 @@ def _call(call: LedgerCall) -> list[str]:
         run_link(call.run_id, _what(call)),
         escape(call.agent),
         f"{escape(_name(call.provider, call.host))}{simulated}",
-        f"{escape(_HOW.get(call.how, call.how))}, {escape(call.ended)}{word}",
+        escape(f"{_HOW.get(call.how, call.how)}, {call.ended}" if call.purpose != "traces" else call.ended) + word,
     ]
 
 

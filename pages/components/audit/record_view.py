@@ -234,7 +234,7 @@ def _server(server: Egress) -> str:
     ]
     never = f"<p class=muted>✕ never: {escape(', '.join(server.never))}</p>" if server.never else ""
     agents = f"<span class=muted>{escape(', '.join(server.agents))}</span>"
-    word = " <span class=muted>says the imported file</span>" if server.of_file else ""
+    word = "<span class=muted>, says the imported file</span>" if server.of_file else ""
     traces = "traces, without what people and models wrote" if server.traces and not got else ""
     beside = f'<p dir="auto"><span class=muted>beside:</span> {_shortened("; ".join(server.beside))}</p>'
     beside = beside if server.beside else ""

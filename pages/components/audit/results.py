@@ -39,7 +39,10 @@ def spending(asked: AuditQuery) -> None:
     """Draws the sums over the calls of the runs that are asked for. Raises: StoreError."""
     rows = current().store.search.spending(asked.filters)
     if not rows:
-        st.info("No model was called in these runs.", icon=":material/payments:")
+        st.info(
+            "No model was called in these runs. Imported ones count only with the filter origin.",
+            icon=":material/payments:",
+        )
         return
     agents = _agents(rows)
     with st.container(border=True, key="audit-days", gap="xsmall"):
@@ -231,7 +234,7 @@ def _nothing(*, more: bool) -> None:
     if more:
         st.info("Nothing among the newest texts with these words; *Older* continues.", icon=":material/manage_search:")
     else:
-        st.info("Nothing matches. Take a word or a filter out.", icon=":material/search_off:")
+        st.info("By the search index, nothing matches. Take a word or a filter out.", icon=":material/search_off:")
 
 
 def open_button(run_id: str, task: str, key: str) -> None:
