@@ -19,9 +19,8 @@ from conductor_core.errors import BadInput, InspectorError
 from conductor_core.export.otel import sdk_spans, spans_of
 from conductor_core.privacy import masking
 from conductor_core.providers.servers import UNKNOWN_HOST, host_of
-from conductor_core.run.events import FINAL_KINDS, Event, EventSink, FinalEvent, RunCreated, RunTaken
+from conductor_core.run.events import FINAL_KINDS, Event, EventSink, FinalEvent, RunCreated, RunTaken, TracesTo
 from conductor_core.run.redaction import Redactor
-from conductor_core.run.values import TracesTo
 from conductor_core.settings import Settings
 
 if TYPE_CHECKING:
@@ -206,7 +205,7 @@ class Watched:
 
     def _with_trace(self, event: Event) -> Event:
         if isinstance(event, RunCreated | RunTaken):
-            return event.model_copy(update={"traces": self._traces.to})
+            return event.model_copy(update={"traces": (self._traces.to,)})
         if isinstance(event, FinalEvent) and (fault := self._traces.fault):
             return event.model_copy(update={"traces_fault": fault})
         return event

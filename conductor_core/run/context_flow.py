@@ -337,7 +337,7 @@ def _servers(trace: RunTrace, rounds: Sequence[RoundContext]) -> tuple[ServerCon
 
 def _receivers_of_traces(trace: RunTrace) -> Iterator[ServerContext]:
     sources = [(None, trace.task), *((step.path, step.output) for step in trace.walk() if step.output_sha256)]
-    for to in trace.traces_to:
+    for to in dict.fromkeys(trace.traces):
         got = [
             Received(source=path, times=1, tokens=estimate_tokens(text)) if to.contents else Received(source=path)
             for path, text in sources

@@ -17,7 +17,7 @@ from conductor_core.chat.messages import ConductorInfo, Message, Usage
 from conductor_core.providers.servers import sent_beside, sent_beside_by_conductor, server_of, server_of_conductor
 from conductor_core.run import events as ev
 from conductor_core.run.events import Event
-from conductor_core.run.values import Path, PoolInfo, TracesTo
+from conductor_core.run.values import Path, PoolInfo
 from conductor_core.workflow.model import CONDUCTOR_AGENT
 
 How = Literal["first", "again", "more_tokens", "fallback"]
@@ -90,7 +90,7 @@ class _Reading:
         self._beside = _beside(created.pool, created.conductor)
         self._open: dict[tuple[str, Path], Call] = {}
         self._own: dict[Path, str] = {}
-        self._traces: dict[TracesTo, Call] = {}
+        self._traces: dict[ev.TracesTo, Call] = {}
         self._told = _Told(created)
         self.found: list[Call] = []
         self._trace(0, created)
@@ -102,8 +102,9 @@ class _Reading:
         return self.found
 
     def _trace(self, number: int, event: ev.RunCreated | ev.RunTaken) -> None:
-        to = event.traces
-        if to is not None and to not in self._traces:
+        for to in event.traces:
+            if to in self._traces:
+                continue
             call = Call(number, event.at_utc, "traces", (), TRACES, TRACES.lower(), to.host, False, ())
             self._traces[to] = call
             self.found.append(call)

@@ -26,7 +26,7 @@ from conductor_core.chat.progress import Progress
 from conductor_core.precision import Packed
 from conductor_core.run.actor import Caused
 from conductor_core.run.request import Given, RunRequest, read_flat
-from conductor_core.run.values import Alternatives, Imported, Path, PoolInfo, SharedOutput, TracesTo
+from conductor_core.run.values import Alternatives, Imported, Path, PoolInfo, SharedOutput
 from conductor_core.workflow.edits import Origins, require_fit
 from conductor_core.workflow.model import Fault, Frozen, Workflow
 
@@ -232,6 +232,18 @@ class TextRedacted(RunEvent):
     taken_out: tuple[TakenOut, ...]
 
 
+class TracesTo(Frozen):
+    """Where the program sent OpenTelemetry traces of a run.
+
+    Attributes:
+        host: of the receiver, with the port that its address names.
+        contents: whether the traces held what people and models wrote; else only names and figures.
+    """
+
+    host: str
+    contents: bool
+
+
 class RunCreated(RunEvent):
     """The whole request, with the Conductor and the pool as they are now.
 
@@ -240,7 +252,7 @@ class RunCreated(RunEvent):
         on_incomplete: what happens to a step whose answer is incomplete.
         give_question: whether every step receives the task, even if its instruction lacks ``{question}``.
         imported: where the run came from, if this database did not carry it out; None: it did.
-        traces: where traces of the run were to be sent as it began; None: nowhere, or in older records.
+        traces: where traces of the run were to be sent as it began; empty: nowhere, or in older records.
     """
 
     kind: Literal["run.created"] = "run.created"
@@ -253,7 +265,7 @@ class RunCreated(RunEvent):
     on_incomplete: OnIncomplete = "allow"
     give_question: bool = False
     imported: Imported | None = None
-    traces: TracesTo | None = None
+    traces: tuple[TracesTo, ...] = ()
 
     _flat = model_validator(mode="before")(read_flat)
 
@@ -262,7 +274,7 @@ class RunTaken(RunEvent):
     """A process begins to carry out a run that was queued, or waited. ``traces``: where it sends traces of the run."""
 
     kind: Literal["run.taken"] = "run.taken"
-    traces: TracesTo | None = None
+    traces: tuple[TracesTo, ...] = ()
 
 
 class PlanStarted(RunEvent):

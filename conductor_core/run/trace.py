@@ -31,17 +31,7 @@ from conductor_core.run import events as ev
 from conductor_core.run.actor import Actor, Caller, Door
 from conductor_core.run.events import ApprovalOf, Event
 from conductor_core.run.request import Gate, Given, Overrides, RunRequest
-from conductor_core.run.values import (
-    Alternatives,
-    BatchRow,
-    Imported,
-    Limits,
-    Path,
-    PoolInfo,
-    SharedOutput,
-    TracesTo,
-    label,
-)
+from conductor_core.run.values import Alternatives, BatchRow, Imported, Limits, Path, PoolInfo, SharedOutput, label
 from conductor_core.workflow.edits import Origins, compare
 from conductor_core.workflow.model import AccessList, Fault, Workflow
 
@@ -321,8 +311,7 @@ class RunTrace(Mutable):
         waiting_since_utc: None unless the run waits.
         clock_zero_utc: when the run's clock showed zero, or would have, had it not stood while the run waited.
         redacted: how many passages were hidden before the record was stored, by what they were.
-        traces_to: where OpenTelemetry traces of the run were sent.
-        traces_fault: why not all spans were sent, as known when the run ended; empty: they were, or none were to be.
+        traces, traces_fault: where OpenTelemetry traces went; why not all spans did, as known when the run ended.
         broken_off, broken_off_usd: the estimated share of ``usage`` and ``known_usd`` of calls that the run's end cut.
             They are in the figures of their steps and plans, too, unless an older record does not say whose they are.
     """
@@ -365,7 +354,7 @@ class RunTrace(Mutable):
     error_code: str | None = None
     error: str | None = None
     ended_by: Caller | None = None
-    traces_to: tuple[TracesTo, ...] = ()
+    traces: tuple[ev.TracesTo, ...] = ()
     traces_fault: str = ""
     gates: tuple[Gate, ...] = ()
     approvals: list[Approval] = Field(default_factory=list)
@@ -574,10 +563,7 @@ def begin(event: Event) -> RunTrace:
         raise ValueError(f"a trace begins with run.created, not {event.kind}")
     fields = _fields_of(event.request, RunTrace) | _fields_of(event, RunTrace)
     status = "queued" if event.queued else "running"
-    traces_to = () if event.traces is None else (event.traces,)
-    return RunTrace(
-        created_at_utc=event.at_utc, clock_zero_utc=event.at_utc, status=status, traces_to=traces_to, **fields
-    )
+    return RunTrace(created_at_utc=event.at_utc, clock_zero_utc=event.at_utc, status=status, **fields)
 
 
 def apply(trace: RunTrace, event: Event) -> None:
@@ -597,10 +583,8 @@ def apply(trace: RunTrace, event: Event) -> None:
     elif isinstance(event, ev.RunTaken):
         if trace.status not in AT_REST:
             raise ValueError("only a run that is queued or waits can be resumed")
-        trace.status, trace.waiting_since_utc = "running", None
+        trace.status, trace.waiting_since_utc, trace.traces = "running", None, (*trace.traces, *event.traces)
         trace.clock_zero_utc = event.at_utc - timedelta(milliseconds=event.at_ms)
-        if event.traces is not None and event.traces not in trace.traces_to:
-            trace.traces_to = (*trace.traces_to, event.traces)
     elif isinstance(event, ev.TextRedacted):
         for each in event.taken_out:
             trace.redacted[each.what] = trace.redacted.get(each.what, 0) + each.count

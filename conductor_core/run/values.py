@@ -118,18 +118,6 @@ class Imported(Caused):
     recorded: bool = False
 
 
-class TracesTo(Frozen):
-    """Where the program sent OpenTelemetry traces of a run.
-
-    Attributes:
-        host: of the receiver, with the port that its address names.
-        contents: whether the traces held what people and models wrote; else only names and figures.
-    """
-
-    host: str
-    contents: bool
-
-
 class SharedOutput(Frozen):
     """An earlier output that a step was given or denied, with its digest as proof.
 

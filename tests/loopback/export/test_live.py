@@ -13,7 +13,6 @@ from conductor_core.export import otel_live
 from conductor_core.export.otel_live import LiveTraces, Watched, exporter_to, open_traces
 from conductor_core.privacy.masking import known
 from conductor_core.run import events as ev
-from conductor_core.run.values import TracesTo
 from conductor_core.settings import Settings
 from storage import Store, open_store
 from tests.pure.analysis.test_reading import edited_run
@@ -69,7 +68,7 @@ def test_each_span_is_sent_once_and_before_the_run_ends(store: Store, receiver: 
     # Where they went is durable before the first of them leaves.
     first = store.events("r")[0].event
     assert isinstance(first, ev.RunCreated)
-    assert first.traces == TracesTo(host=urlsplit(receiver.url).netloc, contents=False)
+    assert first.traces == (ev.TracesTo(host=urlsplit(receiver.url).netloc, contents=False),)
 
 
 @pytest.mark.parametrize("status", [400, 307])

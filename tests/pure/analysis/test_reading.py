@@ -8,7 +8,7 @@ from conductor_core.run.actor import Actor, Caller
 from conductor_core.run.events import Event
 from conductor_core.run.request import REPLAY_PURPOSE, Overrides, written_by
 from conductor_core.run.trace import fold
-from conductor_core.run.values import Imported, PoolInfo, SharedOutput, TracesTo
+from conductor_core.run.values import Imported, PoolInfo, SharedOutput
 from conductor_core.workflow.model import Fault, Step, Workflow
 from tests.support.run_events import (
     created,
@@ -231,9 +231,9 @@ def test_a_run_that_goes_on_says_so() -> None:
 def test_it_says_what_was_sent_beside_prompts_and_as_traces_and_whose_word_that_is() -> None:
     writer = POOL.workers[1].model_copy(update={"params": {"user": "Ada"}})
     pool = POOL.model_copy(update={"workers": (POOL.workers[0], writer)})
-    to = TracesTo(host="traces.example:4318", contents=True)
+    to = ev.TracesTo(host="traces.example:4318", contents=True)
     first, *rest = edited_run("r")
-    record = decision_record([first.model_copy(update={"pool": pool, "traces": to}), *rest])
+    record = decision_record([first.model_copy(update={"pool": pool, "traces": (to,)}), *rest])
     by_host = {each.host: each for each in record.egress}
     assert "user: Ada" in by_host["models.example:8443"].beside
     traces = by_host["traces.example:4318"]

@@ -20,9 +20,8 @@ from conductor_core.export import otel as c
 from conductor_core.export.otel import Span, otlp_json, sdk_spans, span_id, spans_of, trace_id
 from conductor_core.run import events as ev
 from conductor_core.run.egress import calls
-from conductor_core.run.events import Event
+from conductor_core.run.events import Event, TracesTo
 from conductor_core.run.redaction import Redactor
-from conductor_core.run.values import TracesTo
 from conductor_core.workflow.model import Step, Workflow
 from tests.pure.analysis.test_reading import PLAN, POOL, edited_run
 from tests.support.canaries import CANARIES, forms, found
@@ -164,7 +163,7 @@ def test_texts_are_in_it_only_if_asked_for() -> None:
 def test_the_record_says_all_that_traces_hold(run: list[Event], contents: bool) -> None:
     """Who asks whether a text was ever received is told of each text in a trace."""
     thought = ev.PlanDelta(run_id=run[0].run_id, text="a thought", reasoning=True)
-    traced = run[0].model_copy(update={"traces": TracesTo(host="h.example", contents=contents)})
+    traced = run[0].model_copy(update={"traces": (TracesTo(host="h.example", contents=contents),)})
     run = [traced, *run[1:3], thought, *run[3:]]
     (call,) = [call for call in calls(run) if call.of == "traces"]
     told = "\n".join(call.texts)

@@ -10,7 +10,7 @@ import pytest
 from conductor_core.chat.messages import ConductorInfo, ImagePart, Message, Usage, WorkerSpec, content_of
 from conductor_core.errors import BadInput
 from conductor_core.run import events as ev
-from conductor_core.run.values import BatchRow, Imported, PoolInfo, TracesTo
+from conductor_core.run.values import BatchRow, Imported, PoolInfo
 from conductor_core.settings import Settings
 from storage import Privacy, Store, open_store
 from storage.search.filters import Filters
@@ -251,7 +251,7 @@ def test_what_older_records_do_not_say_is_named(store: Store, path: Path, url: s
     old = REMOTE.model_copy(update={"base_url": None, "params": {}})
     sends(store, "old", conductor=old)
     store.close()
-    doctor(path, "UPDATE events SET payload = replace(payload, ',\"traces\":null', '') WHERE run_id = 'old'")
+    doctor(path, "UPDATE events SET payload = replace(payload, ',\"traces\":[]', '') WHERE run_id = 'old'")
     with closing(open_store(url)) as store:
         receipt = store.search.receipt("openai", "Babbage")
         assert (receipt.unnamed, receipt.no_params, receipt.no_traces) == (1, 1, 1)
@@ -276,13 +276,13 @@ def test_traces_with_contents_were_received_and_those_without_hold_names_alone(s
     first, *rest = whole_run("with", "The task of Ada")
     thought = ev.StepDelta(run_id="with", path=(0,), text="a thought", reasoning=True)
     assert isinstance(first, ev.RunCreated)
-    traced = first.model_copy(update={"traces": TracesTo(host="traces.example:4318", contents=True)})
+    traced = first.model_copy(update={"traces": (ev.TracesTo(host="traces.example:4318", contents=True),)})
     end = rest[-1].model_copy(update={"traces_fault": fault})
     store.log.append_and_wait(traced, *rest[:5], thought, *rest[5:-1], end)
     first, *rest = whole_run("without", "The task of Ada")
     assert isinstance(first, ev.RunCreated)
-    to = TracesTo(host="traces.example:4318", contents=False)
-    store.log.append_and_wait(first.model_copy(update={"traces": to}), *rest)
+    to = ev.TracesTo(host="traces.example:4318", contents=False)
+    store.log.append_and_wait(first.model_copy(update={"traces": (to,)}), *rest)
     store.search.catch_up()
     for text in ("task of ada", "step 1", "42, checked", "a thought", "model_id"):
         receipt = store.search.receipt("traces.example", text)
