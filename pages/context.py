@@ -110,7 +110,7 @@ def _matrix(
                 width="content",
             )
     if view == BY_SERVER:
-        st.html(server_table_html(flow.servers, agents))
+        st.html(server_table_html(flow.servers, agents, of_file=flow.of_file))
         return None, True
     # The style sheet keeps the place of so many rows until the matrix is there.
     with st.container(key=f"context-rows-{min(len(round_.steps), MOST_ROWS)}"):

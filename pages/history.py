@@ -112,6 +112,8 @@ def _summary(totals: Totals, status: str | None) -> str:
         parts.append(f"{totals.tokens:,} tokens")
         without = f" ({plural(totals.unpriced, 'run')} with a part of no known price)" if totals.unpriced else ""
         parts.append(inert(f"{totals.cost.in_line}{without}"))
+        if totals.imported:
+            parts.append(f"without {plural(totals.imported, 'imported run')}")
     return " · ".join(parts)
 
 

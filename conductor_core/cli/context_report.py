@@ -58,7 +58,8 @@ def lines(trace: RunTrace) -> Iterator[str]:
         for step in round_.steps:
             yield from _prompt(step)
     if flow.servers:
-        yield from ("", "what each server got (✎ it wrote this itself)", *_server_table(flow.servers))
+        by = ", says the imported file" if flow.of_file else ""
+        yield from ("", f"what each server got (✎ it wrote this itself){by}", *_server_table(flow.servers))
     yield ""
     yield from _costs(what_if(trace), simulated=flow.simulated)
 

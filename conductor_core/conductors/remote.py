@@ -230,6 +230,8 @@ class RemoteConductor:
             seated=self._short_prompt,
             usd_per_mtok=self._spec.usd_per_mtok,
             prompt_sha256=self._spec.prompt_sha256,
+            base_url=self._base_url,
+            params=self._spec.params,
         )
 
     @property

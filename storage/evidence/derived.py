@@ -20,6 +20,7 @@ from storage.search.checking import IndexCheck
 _ORPHANS = "SELECT DISTINCT run_id FROM {table} WHERE run_id NOT IN (SELECT run_id FROM events)"
 _MISSING = "SELECT DISTINCT run_id FROM events WHERE run_id NOT IN (SELECT run_id FROM runs)"
 _INDEX = "the search index, from which ledger and hits are read, differs from the events of the run"
+_ANSWERS = "the search index does not answer as it must"
 _REBUILD = "`python -m storage search --rebuild` mends it"
 _TEXTS = (
     "SELECT run_id, status, ifnull(task, '') <> '' OR ifnull(error, '') <> '' "
@@ -51,9 +52,7 @@ def check(connection: sqlite3.Connection, report: Report, progress: Callable[[st
     ids = [run_id for (run_id,) in connection.execute("SELECT run_id FROM runs ORDER BY sequence")]
     closed: Counter[str] = Counter()
     index = IndexCheck(connection)
-    for unknown in index.unknown_rows():
-        if unknown is None or unknown not in named:
-            report.add("derived", unknown, None, f"the search index has rows of no run in the log; {_REBUILD}")
+    _check_rows_of_no_run(index, report)
     for number, run_id in enumerate(ids):
         progress("runs", number)
         if run_id in named:
@@ -62,13 +61,33 @@ def check(connection: sqlite3.Connection, report: Report, progress: Callable[[st
             closed[str(why)] += 1
         else:
             _check_run(connection, run_id, report, vault)
-            if (wrong := index.fault(run_id)) is not None:
-                report.add("derived", run_id, None, f"{_INDEX}: {wrong}; {_REBUILD}")
+        if (wrong := index.fault(run_id)) is not None:
+            report.add("derived", run_id, None, f"{_INDEX}: {wrong}; {_REBUILD}")
+    _check_answers(index, report, lambda: progress("runs", len(ids)))
     for said, number in closed.items():
         are, away = ("is", "its key is") if number == 1 else ("are", "their keys are")
         report.notes.append(
             f"{counted(number, 'run')} {are} encrypted, and {away} away, so lists were not compared to that: {said}"
         )
+
+
+def _check_rows_of_no_run(index: IndexCheck, report: Report) -> None:
+    named = {each.run_id for each in report.findings}
+    for run_id in index.unknown_rows():
+        if run_id is None or run_id not in named:
+            of = "no run in the log" if run_id is None else "a run that is not in the log, or was erased"
+            report.add("derived", run_id, None, f"the search index has rows of {of}; {_REBUILD}")
+
+
+def _check_answers(index: IndexCheck, report: Report, progress: Callable[[], None]) -> None:
+    for run_id, wrong in index.answers(progress):
+        report.add("derived", run_id, None, f"{_ANSWERS}: {wrong}; {_REBUILD}")
+    if index.of_older:
+        report.notes.append(
+            f"the search index is of an older version, without what was sent beside messages; {_REBUILD}"
+        )
+    for wrong in dict.fromkeys(index.faults):
+        report.add("derived", None, None, f"{_ANSWERS}: {wrong}; {_REBUILD}")
 
 
 def _check_erased(

@@ -358,6 +358,7 @@ class Totals(Frozen):
         replays: of blames, which are no part of ``statuses``, but of tokens and costs. Of one batch all are runs.
         more: whether there are more runs than were counted.
         cost_usd: None if a price is unknown, which holds for ``unpriced`` runs. known_usd: of what has a price.
+        imported: how many of the runs are imported: they are in no figure of tokens or cost.
     """
 
     statuses: dict[str, int]
@@ -367,6 +368,7 @@ class Totals(Frozen):
     known_usd: float
     unpriced: int
     more: bool
+    imported: int = 0
 
     @property
     def runs(self) -> int:
@@ -381,23 +383,25 @@ def read_totals(connection: sqlite3.Connection, search: Search) -> Totals:
     """Returns the totals over all pages of ``search``."""
     status = "CASE WHEN asked_for IS NULL THEN status ELSE 'waiting' END AS status"
     replay = f"purpose = '{REPLAY_PURPOSE}' AND :batch IS NULL AS replay"
-    columns = f"{status}, {replay}, cost_usd, known_usd, input_tokens, output_tokens"
+    columns = f"{status}, {replay}, cost_usd, known_usd, input_tokens, output_tokens, imported"
     some = f"SELECT {columns} FROM runs WHERE {condition(search)} ORDER BY sequence DESC LIMIT {MOST_COUNTED + 1}"  # noqa: S608
-    tokens = count_of("input_tokens + output_tokens")
-    sums = f"status, replay, count(*), {tokens}, sum(known_usd), count(cost_usd)"
+    tokens = count_of("CASE WHEN imported THEN 0 ELSE input_tokens + output_tokens END")
+    own = "sum(CASE WHEN imported THEN 0 ELSE known_usd END), sum(cost_usd IS NULL AND NOT imported), sum(imported)"
+    sums = f"status, replay, count(*), {tokens}, {own}"
     query = f"SELECT {sums} FROM ({some}) GROUP BY status, replay"  # noqa: S608  no value in it
     rows = connection.execute(query, vars(search)).fetchall()
     read = sum(count for _, _, count, *_ in rows)
     counts = {status: count for status, replay, count, *_ in rows if not replay}
     rows = [row for row in rows if search.status in (None, row[0])]
-    known_usd = sum(each or 0.0 for *_, each, _ in rows)
-    unpriced = sum(count - priced for _, _, count, *_, priced in rows)
+    known_usd = sum(row[4] or 0.0 for row in rows)
+    unpriced = sum(row[5] or 0 for row in rows)
     return Totals(
         statuses=counts,
         replays=sum(count for _, replay, count, *_ in rows if replay),
-        tokens=sum(each or 0 for _, _, _, each, _, _ in rows),
+        tokens=sum(row[3] or 0 for row in rows),
         cost_usd=None if unpriced else known_usd,
         known_usd=known_usd,
         unpriced=unpriced,
         more=read > MOST_COUNTED,
+        imported=sum(row[6] or 0 for row in rows),
     )

@@ -234,7 +234,13 @@ def _server(server: Egress) -> str:
     ]
     never = f"<p class=muted>✕ never: {escape(', '.join(server.never))}</p>" if server.never else ""
     agents = f"<span class=muted>{escape(', '.join(server.agents))}</span>"
-    return f"<p><b>{escape(name)}</b>{simulated} {agents}</p>{items(got)}{never}"
+    word = "<span class=muted>, says the imported file</span>" if server.of_file else ""
+    traces = "traces, without what people and models wrote" if server.traces and not got else ""
+    beside = f'<p dir="auto"><span class=muted>beside:</span> {_shortened("; ".join(server.beside))}</p>'
+    beside = beside if server.beside else ""
+    return (
+        f"<p><b>{escape(name)}</b>{simulated} {agents}{word}</p>{items([*got, *filter(None, [traces])])}{beside}{never}"
+    )
 
 
 def _approval(approval: ApprovalPart) -> str:

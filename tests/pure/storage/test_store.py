@@ -14,8 +14,9 @@ from conductor_core.errors import BadInput, EventOutOfOrder, StoreError, Unknown
 from conductor_core.run import events as ev
 from conductor_core.run.actor import Caller, local_actor
 from conductor_core.run.costs import Cost
+from conductor_core.run.events import now_utc
 from conductor_core.run.trace import fold
-from conductor_core.run.values import BatchRow
+from conductor_core.run.values import BatchRow, Imported
 from conductor_core.workflow.model import Step, Workflow
 from storage import Store, open_store
 from storage.encoding import SnapshotRow
@@ -172,6 +173,16 @@ async def test_of_a_cost_with_an_unknown_part_what_is_known_is_kept_by_row_batch
     assert store.batches()[0].cost == Cost(None, 1.25)
     totals = store.totals()
     assert (totals.cost, totals.unpriced) == (Cost(None, 1.25), 1)
+
+
+async def test_imported_runs_are_in_no_sum(store: Store) -> None:
+    imported = Imported(run_id="x", written_by="0", written_at_utc=now_utc(), imported_at_utc=now_utc())
+    for run_id, came in (("own", None), ("file", imported)):
+        first = created(run_id, imported=came)
+        steps = (step_started(run_id, 0, 30), step_completed(run_id, 0, "x", 40, None if came else 0.5))
+        await store.log.append(first, *planned(run_id), *steps)
+    totals = store.totals()
+    assert (totals.runs, totals.imported, totals.cost, totals.unpriced, totals.tokens) == (2, 1, Cost(0.5, 0.5), 0, 25)
 
 
 async def test_a_cost_of_estimated_tokens_is_marked_in_row_and_batch(store: Store) -> None:

@@ -287,6 +287,19 @@ def test_an_index_without_its_state_says_what_to_do_and_can_be_built_again(store
     damaged.close()
 
 
+def test_an_index_of_an_older_version_is_built_again(store: Store, path: Path, url: str) -> None:
+    store.log.append_and_wait(*whole_run("one", "Zoë?"))
+    store.search.catch_up()
+    store.close()
+    doctor(path, "PRAGMA user_version = 0")
+    doctor(path, "DELETE FROM search_places")
+    again = open_store(url)
+    again.search.catch_up()
+    (hit,) = again.search.texts("zoe", field="task").hits
+    assert hit.run_id == "one"
+    again.close()
+
+
 def test_the_index_is_kept_up_after_an_error_that_nobody_foresaw(
     store: Store, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
