@@ -13,7 +13,7 @@ from conductor_core.settings import Settings
 from storage.evidence import single_file
 from storage.evidence.anchoring import Places, places_of
 from storage.evidence.bundle_files import is_bundle
-from storage.evidence.checking import check_log, own_anchor
+from storage.evidence.checking import check_log, has_evidence, own_anchor
 from storage.evidence.database_audit import NoEvidence, open_database, read_log
 from storage.evidence.history import CLASSES
 from storage.evidence.keys import load_key
@@ -59,9 +59,11 @@ def check(given: argparse.Namespace, source: Source) -> int:
         else:
             path = source(given.db)
             places = _places(path, settings)
-            keys = given_keys(given.public_key) or [_own_key(path, places)]
+            keys = given_keys(given.public_key) or _own_keys(path, places)
             given_anchors = [Path(each) for each in given.anchor]
             anchors, none = (given_anchors, "") if given_anchors else own_anchor(path, places)
+            if not keys:
+                anchors, none = [], "the name of the log cannot be read, so neither its key nor an anchor was used"
             report = check_log(path, keys, anchors, Privacy.of(settings).vault(path), Ticker(), none)
             with closing(open_database(path)) as connection:
                 run_id = None if given.target is None else _resolved(connection, given.target)
@@ -118,6 +120,25 @@ def _own_key(path: Path, places: Places) -> PublicKey:
         return load_key(places.key, origin).public
     except (NoEvidence, OSError) as error:
         raise BadInput(error_text(error)) from error
+
+
+def _own_keys(path: Path, places: Places) -> list[PublicKey]:
+    """Returns the log's own key; nothing if the database does not say which log it is: the check itself says so."""
+    try:
+        return [_own_key(path, places)]
+    except BadInput:
+        if path.is_file() and has_evidence(path) and not _names_log(path):
+            return []
+        raise
+
+
+def _names_log(path: Path) -> bool:
+    with closing(open_database(path)) as connection:
+        try:
+            read_log(connection)
+        except NoEvidence:
+            return False
+    return True
 
 
 def _resolved(connection: sqlite3.Connection, prefix: str) -> str:

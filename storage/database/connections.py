@@ -35,8 +35,7 @@ _CALLER = (
     f"CASE WHEN {_IS_A_DOOR} THEN \"by\" ELSE 'cli' END AS door, "
     f"CASE WHEN {_IS_A_DOOR} THEN '' ELSE \"by\" END AS purpose, NULL AS actor"
 )
-_NO_BATCHES = (
-    "CREATE TEMP TABLE batches (batch_id, sequence, created_at_utc, name, size)",
+_NO_REMOVALS = (
     "CREATE TEMP TABLE deletions (id, run_id, deleted_at_utc, actor, door, created_at_utc, status, events, "
     "events_sha256, erased)",
     "CREATE TEMP TABLE holds (id, run_id, held, at_utc, actor, door)",
@@ -63,27 +62,33 @@ def _runs(*missing: str, caller: bool = True, imported: bool = True, answers: bo
 _KNOWN, _ESTIMATED = "coalesce(cost_usd, 0) AS known_usd", "0 AS cost_estimated"
 _ASKED = "NULL AS asked_for"
 _IMPORTED, _ANSWERS, _RECORDED = "0 AS imported", "0 AS imported_answers", "0 AS recorded"
-_BATCH = ("NULL AS batch_id", "NULL AS batch_row")
+_NO_BATCH = ("NULL AS batch_id", "NULL AS batch_row", "NULL AS batch_name", "NULL AS batch_size")
+_BATCH = tuple(
+    f"(SELECT b.{name} FROM main.batches b WHERE b.batch_id = main.runs.batch_id) AS batch_{name}"  # noqa: S608  own names
+    for name in ("name", "size")
+)
+_LATER_RUNS = f"CREATE TEMP VIEW runs AS SELECT *, {', '.join(_BATCH)} FROM main.runs"  # noqa: S608  own names
 _AS_IF_UPGRADED = {
     "0001": (
-        _runs("1 AS vocabulary", *_BATCH, _KNOWN, _ESTIMATED, _ASKED),
+        _runs("1 AS vocabulary", *_NO_BATCH, _KNOWN, _ESTIMATED, _ASKED),
         "CREATE TEMP VIEW snapshots AS SELECT *, '' AS events_sha256, '' AS sha256 FROM main.snapshots",
-        *_NO_BATCHES,
+        *_NO_REMOVALS,
     ),
-    "0002": (_runs(*_BATCH, _KNOWN, _ESTIMATED, _ASKED), *_NO_BATCHES),
-    "0003": (_runs(_KNOWN, _ESTIMATED, _ASKED), *_NO_ACTORS),
-    "0004": (_runs(_ESTIMATED, _ASKED), *_NO_ACTORS),
-    "0005": (_runs(_ASKED), *_NO_ACTORS),
-    "0006": (_runs(_ASKED, caller=False), _NONE_ERASED),
-    "0007": (_runs(_ASKED, caller=False), _NONE_ERASED),
-    "0008": (_runs(_ASKED, caller=False), _NONE_ERASED),
-    "0009": (_runs(caller=False), _NONE_ERASED),
-    "0010": (_runs(caller=False, imported=False), _NONE_ERASED),
-    "0011": (_runs(caller=False, imported=False, answers=False), _NONE_ERASED),
-    "0012": (_NONE_ERASED,),
-    "0013": (_NONE_ERASED,),
-    "0014": (_NONE_ERASED,),
-    "0015": (),
+    "0002": (_runs(*_NO_BATCH, _KNOWN, _ESTIMATED, _ASKED), *_NO_REMOVALS),
+    "0003": (_runs(*_BATCH, _KNOWN, _ESTIMATED, _ASKED), *_NO_ACTORS),
+    "0004": (_runs(*_BATCH, _ESTIMATED, _ASKED), *_NO_ACTORS),
+    "0005": (_runs(*_BATCH, _ASKED), *_NO_ACTORS),
+    "0006": (_runs(*_BATCH, _ASKED, caller=False), _NONE_ERASED),
+    "0007": (_runs(*_BATCH, _ASKED, caller=False), _NONE_ERASED),
+    "0008": (_runs(*_BATCH, _ASKED, caller=False), _NONE_ERASED),
+    "0009": (_runs(*_BATCH, caller=False), _NONE_ERASED),
+    "0010": (_runs(*_BATCH, caller=False, imported=False), _NONE_ERASED),
+    "0011": (_runs(*_BATCH, caller=False, imported=False, answers=False), _NONE_ERASED),
+    "0012": (_LATER_RUNS, _NONE_ERASED),
+    "0013": (_LATER_RUNS, _NONE_ERASED),
+    "0014": (_LATER_RUNS, _NONE_ERASED),
+    "0015": (_LATER_RUNS,),
+    "0016": (_LATER_RUNS,),
 }
 """Statements that make an older schema, which cannot be upgraded here, read like the newest one."""
 

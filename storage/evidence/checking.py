@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TypeVar
 
 from pydantic import AwareDatetime, Field, ValidationError
 
@@ -19,11 +20,12 @@ from conductor_core.errors import BadInput
 from conductor_core.workflow.model import Frozen
 from storage.evidence import derived
 from storage.evidence.anchoring import Places
-from storage.evidence.database_audit import NoEvidence, open_database
+from storage.evidence.database_audit import NoEvidence, open_database, read_log
 from storage.evidence.history import Report, counted
 from storage.evidence.keys import load_key
+from storage.evidence.schema_audit import EVIDENCE_SINCE, read_version
 from storage.evidence.verifier import verify_database
-from storage.merkle.formats import Invalid, PublicKey, error_text, text_of
+from storage.merkle.formats import Invalid, PublicKey, error_text
 from storage.privacy.vault import Vault
 
 log = logging.getLogger(__name__)
@@ -40,6 +42,7 @@ _MOST_KEPT = 200
 """Findings of the kept result; the command line prints all."""
 
 Progress = Callable[[str, int], None]
+_Value = TypeVar("_Value", int, str)
 
 
 class FoundFault(Frozen):
@@ -87,13 +90,16 @@ class CheckedLog(Frozen):
 
 
 def public_key(database: Path, places: Places) -> PublicKey | None:
-    """Returns the public half of the log's key; None: there is no key yet. Raises: BadInput."""
+    """Returns the public half of the log's key; None: there is no key yet, or no name of a log. Raises: BadInput."""
     try:
         if not places.key.is_file():
             return None
         with closing(open_database(database)) as connection:
-            row = connection.execute("SELECT origin FROM evidence_log").fetchone()
-        return None if row is None else load_key(places.key, str(row[0])).public
+            try:
+                origin, _ = read_log(connection)
+            except NoEvidence:  # the check itself says so
+                return None
+        return load_key(places.key, origin).public
     except (NoEvidence, OSError, sqlite3.Error) as error:
         raise BadInput(error_text(error)) from error
 
@@ -112,12 +118,21 @@ def own_anchor(database: Path, places: Places) -> tuple[list[Path], str]:
         why = f"the anchor {file} cannot be read ({error.strerror})"
     try:
         with closing(open_database(database)) as connection:
-            ((published,),) = connection.execute(_PUBLISHED)
-    except (NoEvidence, sqlite3.Error) as error:
+            try:
+                ((published,),) = connection.execute(_PUBLISHED)
+            except sqlite3.Error:  # the check itself says so
+                published = 0
+    except NoEvidence as error:
         raise BadInput(error_text(error)) from error
     if published:
         why += f", and the database says that {counted(published, 'entry was', 'entries were')} published"
     return [], why
+
+
+def has_evidence(database: Path) -> bool:
+    """Whether the database is of a version that has evidence of its events. Raises: NoEvidence."""
+    with closing(open_database(database)) as connection:
+        return (read_version(connection) or "") >= EVIDENCE_SINCE
 
 
 def check_log(
@@ -130,7 +145,13 @@ def check_log(
 ) -> Report:
     """Checks a database as ``verify_database`` does, and its lists. Raises: BadInput; StoreError."""
     try:
-        report = verify_database(database, keys, anchors, progress, none)
+        try:
+            report = verify_database(database, keys, anchors, progress, none)
+        except NoEvidence as error:
+            if not has_evidence(database):
+                raise
+            report = Report()
+            report.add("evidence", None, None, f"nothing could be checked of events and their evidence: {error}")
         with closing(open_database(database)) as connection:
             connection.execute("BEGIN")  # a run that goes on changes its row together with its events
             derived.check(connection, report, progress, vault)
@@ -148,9 +169,9 @@ def check_own_log(database: Path, places: Places, vault: Vault, progress: Progre
         anchors, none = [], f"no signing key at {places.key}, so no anchor could be checked"
     try:
         with closing(open_database(database)) as connection:
-            ((newest,),) = connection.execute(_NEWEST)
-            ((origin,),) = connection.execute(_ORIGIN).fetchall() or [("",)]
-    except (NoEvidence, sqlite3.Error) as error:
+            newest = _one(connection, _NEWEST, int)
+            origin = _one(connection, _ORIGIN, str)
+    except NoEvidence as error:
         raise BadInput(str(error)) from error
     report = check_log(database, [] if key is None else [key], anchors, vault, progress, none)
     findings = [
@@ -158,7 +179,7 @@ def check_own_log(database: Path, places: Places, vault: Vault, progress: Progre
         for each in report.findings
     ]
     return CheckedLog(
-        origin=text_of(origin),
+        origin=origin,
         at_utc=began_utc,
         duration_ms=(datetime.now(UTC) - began_utc).total_seconds() * 1000,
         newest=newest,
@@ -173,6 +194,15 @@ def check_own_log(database: Path, places: Places, vault: Vault, progress: Progre
         more=report.more,
         notes=tuple(report.notes),
     )
+
+
+def _one(connection: sqlite3.Connection, query: str, kind: type[_Value]) -> _Value:
+    """Returns the one value of a query; an empty one if there is none of this type: the check itself says so."""
+    try:
+        row = connection.execute(query).fetchone()
+    except sqlite3.Error:
+        return kind()
+    return row[0] if row is not None and isinstance(row[0], kind) else kind()
 
 
 def keep_check(checked: CheckedLog, folder: Path) -> None:

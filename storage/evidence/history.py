@@ -29,6 +29,7 @@ CLASSES = {
     "unsigned": 19,
     "evidence": 20,
     "derived": 21,
+    "schema": 22,
 }
 """The classes of findings, each with the exit code of the verifier."""
 

@@ -25,6 +25,7 @@ from storage.evidence.anchoring import Places, evidence_folder, places_of
 from storage.evidence.checking import CheckedLog, FoundFault, check_own_log, forget_check
 from storage.evidence.database_audit import NoEvidence, open_database
 from storage.evidence.history import counted
+from storage.evidence.schema_audit import EVIDENCE_SINCE, made, parts
 from storage.lifecycle.backup import contents, copy_database, copy_keys, flush, refuse_reserved
 from storage.log.owner import left
 from storage.privacy.settings import Privacy
@@ -33,16 +34,11 @@ from storage.records import ERASED
 
 # Comparing.
 
-_PARTS = (
-    "SELECT type, name, CASE WHEN type IN ('trigger', 'view') THEN sql END FROM sqlite_master "
-    "WHERE name NOT LIKE 'sqlite\\_%' ESCAPE '\\'"
-)
 _ORIGIN = "SELECT origin FROM evidence_log"
 _GONE = "SELECT DISTINCT run_id FROM deletions"
 _HELD = "SELECT run_id FROM holds WHERE id IN (SELECT max(id) FROM holds GROUP BY run_id) AND held"
 _THERE = "SELECT run_id FROM runs WHERE status <> ?"
 _ENCRYPTED = "SELECT run_id, task FROM runs WHERE typeof(task) = 'blob' AND status <> ?"
-EVIDENCE_SINCE = "0013"
 
 
 def mismatches(copy: Path, version: str, target: Path, places: Places) -> Iterator[FoundFault]:
@@ -51,7 +47,7 @@ def mismatches(copy: Path, version: str, target: Path, places: Places) -> Iterat
     Raises: NoEvidence, sqlite3.Error.
     """
     with closing(open_database(copy)) as connection:
-        for what in sorted(_parts(connection) ^ _made(version)):
+        for what in sorted(parts(connection) ^ made(version)[0]):
             yield _fault(f"the {what[0]} {what[1]} of the backup is not as this program makes it")
         row = connection.execute(_ORIGIN).fetchone() if version >= EVIDENCE_SINCE else None
     here = _origin(target)
@@ -87,20 +83,6 @@ def _reading(database: Path) -> sqlite3.Connection:
     if wal.exists() and wal.stat().st_size:
         return open_database(database)
     return sqlite3.connect(f"file:{quote(str(database))}?mode=ro&immutable=1", uri=True)
-
-
-def _parts(connection: sqlite3.Connection) -> set[tuple[str, str, str]]:
-    """Returns tables, indexes, triggers and views; of the last two their text, too."""
-    return {(kind, name, " ".join((sql or "").split())) for kind, name, sql in connection.execute(_PARTS)}
-
-
-def _made(version: str) -> set[tuple[str, str, str]]:
-    with tempfile.TemporaryDirectory() as folder, closing(sqlite3.connect(Path(folder) / "made")) as connection:
-        if version == schema.HEAD:
-            schema.create(connection.cursor())
-        else:
-            schema.migrate(lambda: sqlite3.connect(Path(folder) / "made"), version)
-        return _parts(connection)
 
 
 def erased_runs_returning(target: Path, copy: Path) -> tuple[str, ...] | None:

@@ -1,7 +1,6 @@
 """Compares the search index with the events: ledger, sums, filters and hits are read from it."""
 
 import sqlite3
-from collections import Counter
 from collections.abc import Iterable
 
 from storage.search.index import AT_REST_KINDS, CALL_COLUMNS, NOT_INDEXED, call_rows, facet_rows
@@ -9,18 +8,22 @@ from storage.search.reading import read_record
 
 _IS_THERE = "SELECT 1 FROM sqlite_master WHERE name = 'search_state'"
 _REACHED = "SELECT reached FROM search_state"
+_NEWEST_EVER = (
+    "SELECT max(coalesce((SELECT max(sequence) FROM events), 0), "
+    "coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'events' AND typeof(seq) = 'integer'), 0))"
+)
 _RUN = "SELECT run, indexed_to, fault FROM search_runs WHERE run_id = ?"
 _AT_REST = (
     f"SELECT max(sequence) FROM events WHERE run_id = ? AND sequence <= ? "  # noqa: S608  no value in it
     f"AND kind IN ({', '.join('?' * len(AT_REST_KINDS))})"
 )
 _NEWEST = "SELECT max(sequence) FROM events WHERE run_id = ?"
-_CALLS = f"SELECT {CALL_COLUMNS} FROM search_calls WHERE run = ?"  # noqa: S608  own names
-_FACETS = "SELECT kind, value, run, times FROM search_facets WHERE run = ?"
-_TEXTS = "SELECT text FROM search_texts WHERE run = ?"
+_CALLS = f"SELECT {CALL_COLUMNS} FROM search_calls WHERE run = ? ORDER BY id"  # noqa: S608  own names
+_FACETS = "SELECT kind, value, run, times FROM search_facets WHERE run = ? ORDER BY kind, value"
+_TEXTS = "SELECT text FROM search_texts WHERE run = ? ORDER BY id"
 _PLACES = (
     "SELECT t.text, p.field, p.event, p.path, p.agent, p.detail FROM search_places p JOIN search_texts t "
-    "ON t.id = p.text_id WHERE p.run = ?"
+    "ON t.id = p.text_id WHERE p.run = ? ORDER BY p.id"
 )
 _UNKNOWN = "SELECT run_id FROM search_runs WHERE run_id NOT IN (SELECT run_id FROM events) ORDER BY run_id"
 _OF_NO_RUN = tuple(
@@ -35,8 +38,18 @@ class IndexCheck:
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
         there = connection.execute(_IS_THERE).fetchone()
-        state = connection.execute(_REACHED).fetchone() if there else None
-        self._reached = int(state[0]) if state is not None and isinstance(state[0], int) else None
+        self._states = connection.execute(_REACHED).fetchmany(2) if there else None
+        one = self._states[0][0] if self._states is not None and len(self._states) == 1 else None
+        self._reached = one if isinstance(one, int) else None
+
+    def state_fault(self) -> str | None:
+        """Says what is wrong with how far the index says that it goes; None: nothing. Raises: sqlite3.Error."""
+        if self._states is None:
+            return None
+        if self._reached is None:
+            return "does not say how far it goes"
+        ((newest,),) = self._connection.execute(_NEWEST_EVER)
+        return None if 0 <= self._reached <= newest else "says that it goes further than the events do"
 
     def unknown_rows(self) -> list[str | None]:
         """Returns what is in the index and belongs to no run of the log: ids of runs, and None for rows of none.
@@ -80,11 +93,11 @@ class IndexCheck:
             "calls": (_CALLS, call_rows(record)),
             "texts": (_TEXTS, [(text,) for text in record.texts]),
             "places": (_PLACES, places),
-            "filters": (_FACETS, facet_rows(record)),
+            "filters": (_FACETS, sorted(facet_rows(record))),
         }
         wrong = [
             name
             for name, (query, rows) in wanted.items()
-            if Counter(map(tuple, self._connection.execute(query, (run,)))) != Counter(rows)
+            if self._connection.execute(query, (run,)).fetchall() != list(rows)
         ]
         return ", ".join(wrong) or None

@@ -22,8 +22,16 @@ def as_of_0005(connection: sqlite3.Connection) -> None:
         connection.execute(f'ALTER TABLE {table} RENAME COLUMN door TO "by"')
     connection.execute("ALTER TABLE deletions DROP COLUMN erased")
     connection.execute("DROP INDEX ix_runs_asked_for")
-    for column in ("purpose", "asked_for", "imported", "imported_answers", "recorded"):
+    newer = ("purpose", "asked_for", "imported", "imported_answers", "recorded", "batch_name", "batch_size")
+    for column in newer:
         connection.execute(f"ALTER TABLE runs DROP COLUMN {column}")
+    for column in ("owner_host TEXT", "owner_pid INTEGER", "owner_opened_at_utc TEXT"):
+        connection.execute(f"ALTER TABLE runs ADD COLUMN {column} NOT NULL DEFAULT ''")
+    connection.execute(
+        "CREATE TABLE batches "
+        "(batch_id TEXT PRIMARY KEY, sequence INTEGER, created_at_utc TEXT, name TEXT, size INTEGER)"
+    )
+    connection.execute("CREATE UNIQUE INDEX ix_batches_sequence ON batches (sequence)")
     connection.execute("UPDATE alembic_version SET version_num = '0005'")
 
 
