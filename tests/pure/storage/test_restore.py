@@ -268,7 +268,7 @@ def test_a_backup_that_hides_its_evidence_does_not_replace_a_protected_log(
     assert "has no evidence of its events, and the log of this place has" in capsys.readouterr().err
     doctor(tmp_path / "backup.sqlite3", "UPDATE alembic_version SET version_num = '0012'")
     assert main(["restore", str(tmp_path / "backup.sqlite3"), str(tmp_path / "new.sqlite3")]) == 2
-    assert "of the backup is not as this program makes it" in capsys.readouterr().err
+    assert "the index ix_batches_sequence is missing" in capsys.readouterr().err
     assert files(database.parent) == before
 
 
@@ -284,7 +284,7 @@ def test_a_trigger_in_a_backup_is_found(database: Path, tmp_path: Path, capsys: 
     with closing(sqlite3.connect(tmp_path / "backup.sqlite3")) as connection:
         connection.execute("CREATE TRIGGER hide AFTER INSERT ON events BEGIN SELECT 1; END")
     assert main(["restore", str(tmp_path / "backup.sqlite3"), str(tmp_path / "new.sqlite3")]) == 2
-    assert "the trigger hide of the backup" in capsys.readouterr().err
+    assert "the trigger hide was added" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("step", [("os", "link", 1), ("os", "link", 2), ("Path", "replace", 1)])
