@@ -42,7 +42,7 @@ from storage.access_log.queries import AccessQuery
 from storage.evidence.anchoring import places_of
 from storage.evidence.bundle import write_bundle
 from storage.evidence.bundle_files import FILES
-from storage.evidence.checking import check_log, public_key
+from storage.evidence.checking import check_log, key_to_check, public_key
 from storage.evidence.database_audit import open_database
 from storage.evidence.history import Report
 from storage.search.filters import Filters
@@ -53,7 +53,7 @@ from tests.support.run_events import created, created_otherwise, planned, step_c
 APART = ("commands", "checkpoints")
 CALLER = local_caller("cli")
 KINDS = ("other", "null", "type", "bit", "step", "empty", "delete row", "repeat row", "schema")
-_WORDS = ("Ada", "solver", "checked", "6")
+_WORDS = ("Ada", "solver", "checked", "6", "\u5927\u9634")
 _FULL_TEXT = ("search_words", "search_signs")
 
 
@@ -113,6 +113,7 @@ def _write(store: Store, images: list[ImagePart], keep: Callable[[], None]) -> N
     begin = (created("failed", "Fail."), *planned("failed"), step_started("failed", 0, 30))
     failed = ev.RunFailed(run_id="failed", error="No worker answered.", error_code="WorkerFailed", duration_ms=40)
     log(*begin, failed)
+    log(*whole_run("dense", "\u5927\u9634\u8c37 asks", "\u6f22\u5b57\u4eee\u540d"))
     log(created("cancelled"), *planned("cancelled"), ev.RunCancelled(run_id="cancelled"))
     for number in range(3):
         place = BatchRow(id="batch", row=str(number), name="tasks.jsonl", size=4)
@@ -228,26 +229,43 @@ def _columns(connection: sqlite3.Connection) -> list[tuple[str, str]]:
     return [(table, row[1]) for table in tables for row in connection.execute(f"PRAGMA table_info({table})")]
 
 
-def change(path: Path, rng: random.Random) -> tuple[str, str, str]:
-    """Changes one thing. Returns kind and table of the change, and what it is, in words."""
+@contextlib.contextmanager
+def _past_triggers(path: Path) -> Iterator[sqlite3.Connection]:
     with closing(sqlite3.connect(path)) as connection:
         connection.text_factory = _text
         connection.execute("PRAGMA synchronous=OFF")
         triggers = connection.execute("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'").fetchall()
         for name, _ in triggers:
             connection.execute(f"DROP TRIGGER {name}")
-        done = None
-        while done is None:
-            table, column = rng.choice(_columns(connection))
-            kind = rng.choice(KINDS if rng.random() < 0.3 else KINDS[:6])
-            with contextlib.suppress(sqlite3.IntegrityError):
-                done = _change(connection, table, column, kind, rng)
+        yield connection
         for _, sql in triggers:
             connection.execute(sql)
-        if kind == "schema":
-            done = _change_schema(connection, rng)
         connection.commit()
-    return kind, "schema" if kind == "schema" else table, done
+
+
+def change_cell(path: Path, table: str, column: str, kind: str, rng: random.Random) -> str | None:
+    """Changes one cell of a column. Returns what was changed; None: nothing could be."""
+    with _past_triggers(path) as connection, contextlib.suppress(sqlite3.IntegrityError):
+        return _change(connection, table, column, kind, rng)
+    return None
+
+
+def change(path: Path, rng: random.Random) -> tuple[str, str, str]:
+    """Changes one thing. Returns kind and table of the change, and what it is, in words."""
+    done = None
+    with _past_triggers(path) as connection:
+        columns = _columns(connection)
+        while done is None:
+            table, column = rng.choice(columns)
+            kind = rng.choice(KINDS if rng.random() < 0.3 else KINDS[:6])
+            if kind == "schema":
+                break
+            with contextlib.suppress(sqlite3.IntegrityError):
+                done = _change(connection, table, column, kind, rng)
+    if done is not None:
+        return kind, table, done
+    with closing(sqlite3.connect(path)) as connection, connection:
+        return kind, "schema", _change_schema(connection, rng)
 
 
 def _text(raw: bytes) -> str | bytes:
@@ -256,8 +274,6 @@ def _text(raw: bytes) -> str | bytes:
 
 def _change(connection: sqlite3.Connection, table: str, column: str, kind: str, rng: random.Random) -> str | None:
     """Returns what was changed; None: nothing was, because the value is the same, or there is no row."""
-    if kind == "schema":
-        return ""
     key = _key(connection, table)
     rows = connection.execute(f"SELECT {key}, {column}, typeof({column}) FROM {table}").fetchall()
     if not rows:
@@ -374,7 +390,7 @@ CHANGES: dict[str, Callable[[Any, random.Random], object]] = {
 
 def check(path: Path) -> Report:
     places = places_of(path)
-    key = public_key(path, places)
+    key = key_to_check(path, places)
     keys, anchors = ([], []) if key is None else ([key], [places.anchor.file])
     return check_log(path, keys, anchors, Privacy().vault(path), lambda what, count: None)
 

@@ -16,7 +16,7 @@ from storage.evidence.bundle_files import is_bundle
 from storage.evidence.checking import check_log, has_evidence, own_anchor
 from storage.evidence.database_audit import NoEvidence, open_database, read_log
 from storage.evidence.history import CLASSES
-from storage.evidence.keys import load_key
+from storage.evidence.keys import load_key, names_log
 from storage.evidence.verifier import FINGERPRINT, Ticker, document, exit_code, given_keys, show, verify
 from storage.merkle.formats import Invalid, PublicKey, error_text
 from storage.privacy.settings import Privacy
@@ -124,21 +124,18 @@ def _own_key(path: Path, places: Places) -> PublicKey:
 
 def _own_keys(path: Path, places: Places) -> list[PublicKey]:
     """Returns the log's own key; nothing if the database does not say which log it is: the check itself says so."""
-    try:
-        return [_own_key(path, places)]
-    except BadInput:
-        if path.is_file() and has_evidence(path) and not _names_log(path):
-            return []
-        raise
+    if path.is_file() and has_evidence(path) and not _names_log(path):
+        return []
+    return [_own_key(path, places)]
 
 
 def _names_log(path: Path) -> bool:
     with closing(open_database(path)) as connection:
         try:
-            read_log(connection)
+            origin, _ = read_log(connection)
         except NoEvidence:
             return False
-    return True
+    return names_log(origin)
 
 
 def _resolved(connection: sqlite3.Connection, prefix: str) -> str:

@@ -22,7 +22,7 @@ from storage.evidence import derived
 from storage.evidence.anchoring import Places
 from storage.evidence.database_audit import NoEvidence, open_database, read_log
 from storage.evidence.history import Report, counted
-from storage.evidence.keys import load_key
+from storage.evidence.keys import load_key, names_log
 from storage.evidence.schema_audit import EVIDENCE_SINCE, read_version
 from storage.evidence.verifier import verify_database
 from storage.merkle.formats import Invalid, PublicKey, error_text
@@ -104,6 +104,19 @@ def public_key(database: Path, places: Places) -> PublicKey | None:
         raise BadInput(error_text(error)) from error
 
 
+def key_to_check(database: Path, places: Places) -> PublicKey | None:
+    """Returns the same; None also for a log that is named as this program names none: the check says so.
+
+    A key is bound to the name of its log. Raises: BadInput; NoEvidence.
+    """
+    with closing(open_database(database)) as connection:
+        try:
+            origin, _ = read_log(connection)
+        except NoEvidence:
+            return None
+    return public_key(database, places) if names_log(origin) else None
+
+
 def own_anchor(database: Path, places: Places) -> tuple[list[Path], str]:
     """Returns the log's own anchor; if it cannot be read, none, and why. Raises: BadInput."""
     file = places.anchor.file
@@ -163,10 +176,13 @@ def check_log(
 def check_own_log(database: Path, places: Places, vault: Vault, progress: Progress) -> CheckedLog:
     """Checks a log with its own key and anchor, as far as they are there. Raises: BadInput; StoreError."""
     began_utc = datetime.now(UTC)
-    key = public_key(database, places)
     anchors, none = own_anchor(database, places)
+    try:
+        key = key_to_check(database, places)
+    except NoEvidence as error:
+        raise BadInput(error_text(error)) from error
     if key is None:
-        anchors, none = [], f"no signing key at {places.key}, so no anchor could be checked"
+        anchors, none = [], f"no signing key at {places.key} of this log, so no anchor could be checked"
     try:
         with closing(open_database(database)) as connection:
             newest = _one(connection, _NEWEST, int)

@@ -186,7 +186,8 @@ def audit_database(
             report.add("unsigned", None, None, what)
         own.origin = keys[0].name
     if own.origin is None:
-        report.add("evidence", None, None, "events were not checked: without its public key, nothing names the log")
+        what = "events were not checked: without its public key (--public-key), nothing names the log"
+        report.add("evidence", None, None, what)
         return
     for position in range(len(history), len(own.entries)):
         history.append(own.entries.leaf(position), own.entries.run(position))

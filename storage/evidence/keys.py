@@ -31,12 +31,17 @@ class SigningKey:
         return note_of(checkpoint, self.public, self.private.sign(checkpoint.text.encode()))
 
 
+def names_log(origin: str) -> bool:
+    """Whether this program names a log so."""
+    return _ORIGIN.fullmatch(origin) is not None
+
+
 def load_key(path: Path, origin: str) -> SigningKey:
     """Returns the key at ``path``, and makes it if there is none. Raises: BadInput, which names the file; OSError."""
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
-    if not _ORIGIN.fullmatch(origin):  # it comes from the database, and goes into commands and lines of text
+    if not names_log(origin):  # it comes from the database, and goes into commands and lines of text
         raise BadInput(
             f"the database says it is the log {origin[:60]!r}, which this program never names so: verify it with the "
             "public key that you kept"

@@ -3,6 +3,7 @@
 import sqlite3
 from collections.abc import Iterable
 
+from storage.search.dense_scripts import is_dense
 from storage.search.index import AT_REST_KINDS, CALL_COLUMNS, NOT_INDEXED, call_rows, facet_rows
 from storage.search.reading import read_record
 
@@ -20,7 +21,7 @@ _AT_REST = (
 _NEWEST = "SELECT max(sequence) FROM events WHERE run_id = ?"
 _CALLS = f"SELECT {CALL_COLUMNS} FROM search_calls WHERE run = ? ORDER BY id"  # noqa: S608  own names
 _FACETS = "SELECT kind, value, run, times FROM search_facets WHERE run = ? ORDER BY kind, value"
-_TEXTS = "SELECT text FROM search_texts WHERE run = ? ORDER BY id"
+_TEXTS = "SELECT text, dense FROM search_texts WHERE run = ? ORDER BY id"
 _PLACES = (
     "SELECT t.text, p.field, p.event, p.path, p.agent, p.detail FROM search_places p JOIN search_texts t "
     "ON t.id = p.text_id WHERE p.run = ? ORDER BY p.id"
@@ -91,7 +92,7 @@ class IndexCheck:
         ]
         wanted: dict[str, tuple[str, Iterable[tuple[object, ...]]]] = {
             "calls": (_CALLS, call_rows(record)),
-            "texts": (_TEXTS, [(text,) for text in record.texts]),
+            "texts": (_TEXTS, [(text, is_dense(text)) for text in record.texts]),
             "places": (_PLACES, places),
             "filters": (_FACETS, sorted(facet_rows(record))),
         }
