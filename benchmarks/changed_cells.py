@@ -434,14 +434,15 @@ def main() -> int:
     options = parser.parse_args()
     began = time.perf_counter()
     counts: dict[str, Counter[str]] = {kind: Counter() for kind in KINDS}
-    for number, each in enumerate(trials(options.trials, options.seed)):
-        outcome = "broken" if each.broken else "found" if each.found else "no answer changed"
-        if each.silent:
-            outcome = "elsewhere" if each.good else "silent"
-        counts[each.kind][outcome] += 1
-        if outcome in ("broken", "silent"):
-            what = f"seed {options.seed + number}: {each.change}: {each.broken or each.silent}"
-            print(what.encode("ascii", "backslashreplace").decode(), file=sys.stderr, flush=True)
+    with contextlib.suppress(KeyboardInterrupt):  # then the table is of what was done until then
+        for number, each in enumerate(trials(options.trials, options.seed)):
+            outcome = "broken" if each.broken else "found" if each.found else "no answer changed"
+            if each.silent:
+                outcome = "elsewhere" if each.good else "silent"
+            counts[each.kind][outcome] += 1
+            if outcome in ("broken", "silent"):
+                what = f"seed {options.seed + number}: {each.change}: {each.broken or each.silent}"
+                print(what.encode("ascii", "backslashreplace").decode(), file=sys.stderr, flush=True)
     outcomes = ("found", "no answer changed", "elsewhere", "silent", "broken")
     print("| change | " + " | ".join(outcomes) + " |")
     print("|---|" + "---:|" * len(outcomes))

@@ -144,7 +144,10 @@ def _resolved(connection: sqlite3.Connection, prefix: str) -> str:
         "SELECT run_id FROM leaves WHERE substr(run_id, 1, length(:prefix)) = :prefix "
         "UNION SELECT run_id FROM events WHERE substr(run_id, 1, length(:prefix)) = :prefix LIMIT 2"
     )
-    found = [run_id for (run_id,) in connection.execute(query, {"prefix": prefix})]
+    try:
+        found = [run_id for (run_id,) in connection.execute(query, {"prefix": prefix})]
+    except sqlite3.Error:  # a table is missing, as the check says
+        return prefix
     if len(found) != 1:
         raise BadInput(f"{'several runs begin' if found else 'no run and no bundle begins'} with {prefix!r}")
     return str(found[0])

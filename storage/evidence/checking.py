@@ -185,7 +185,7 @@ def check_own_log(database: Path, places: Places, vault: Vault, progress: Progre
         anchors, none = [], f"no signing key at {places.key} of this log, so no anchor could be checked"
     try:
         with closing(open_database(database)) as connection:
-            newest = _one(connection, _NEWEST, int)
+            newest = max(0, _one(connection, _NEWEST, int))
             origin = _one(connection, _ORIGIN, str)
     except NoEvidence as error:
         raise BadInput(str(error)) from error

@@ -47,14 +47,9 @@ def check(connection: sqlite3.Connection, report: Report, progress: Callable[[st
     """
     named = {each.run_id for each in report.findings}
     check_schema(connection, report)
-    removals = Report()
     with reading(report, "what the log says of deletions and holds"):
         logged = read_removals(connection)
-        check_removals(connection, logged, removals)
-        for each in removals.findings:
-            if each.run_id is None or each.run_id not in named:
-                report.add(each.kind, each.run_id, each.sequence, each.what)
-        report.notes += removals.notes
+        check_removals(connection, logged, report)
         named |= _check_erased(connection, logged.erased, named, report, vault)
     for table in ("runs", "snapshots", "run_contents"):
         with reading(report, f"the table {table}"):
