@@ -28,6 +28,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -165,7 +166,7 @@ def answers(path: Path, run_ids: tuple[str, ...], images: tuple[str, ...]) -> di
         keep("runs", lambda: store.runs(limit=1000, answers=True))
         keep("page", lambda: store.runs(limit=4, before=store.runs(limit=4)[-1].sequence))
         for status in ("completed", "waiting", "running", "queued", "damaged", "erased"):
-            keep(f"runs {status}", lambda status=status: store.runs(limit=1000, status=status))
+            keep(f"runs {status}", partial(store.runs, limit=1000, status=status))
         keep("tree", lambda: store.runs(limit=1000, tree="child"))
         keep("in batch", lambda: store.runs(limit=1000, batch="batch"))
         keep("alone", lambda: store.runs(limit=1000, alone=True, without="x", search="ada"))
@@ -178,23 +179,23 @@ def answers(path: Path, run_ids: tuple[str, ...], images: tuple[str, ...]) -> di
         keep("copies", lambda: store.copies("first"))
         keep("cursor", lambda: store.cursor_at(datetime.now(UTC)))
         for run_id in run_ids:
-            keep(f"trace {run_id}", lambda run_id=run_id: store.read(run_id))
-            keep(f"events {run_id}", lambda run_id=run_id: store.readable_events(run_id))
-            keep(f"raw {run_id}", lambda run_id=run_id: store.raw_events(run_id))
-            keep(f"commands {run_id}", lambda run_id=run_id: store.commands(run_id))
-            keep(f"deletion {run_id}", lambda run_id=run_id: store.deletion(run_id))
-            keep(f"id {run_id}", lambda run_id=run_id: store.resolve(run_id))
+            keep(f"trace {run_id}", partial(store.read, run_id))
+            keep(f"events {run_id}", partial(store.readable_events, run_id))
+            keep(f"raw {run_id}", partial(store.raw_events, run_id))
+            keep(f"commands {run_id}", partial(store.commands, run_id))
+            keep(f"deletion {run_id}", partial(store.deletion, run_id))
+            keep(f"id {run_id}", partial(store.resolve, run_id))
         for sha256 in images:
-            keep(f"image {sha256[:4]}", lambda sha256=sha256: store.content(sha256))
+            keep(f"image {sha256[:4]}", partial(store.content, sha256))
         keep("lag", search.lag)
         keep("facets", search.facets)
         for words in _WORDS:
-            keep(f"texts {words}", lambda words=words: search.texts(words))
-            keep(f"count {words}", lambda words=words: search.count(words))
-            keep(f"received {words}", lambda words=words: search.receivers(words))
-        for values in ({}, {"agent": "solver"}, {"status": "completed"}, {"failure": "*"}):
-            only = Filters(values=values)
-            keep(f"runs {values}", lambda only=only: search.runs(only))
+            keep(f"texts {words}", partial(search.texts, words))
+            keep(f"count {words}", partial(search.count, words))
+            keep(f"received {words}", partial(search.receivers, words))
+        filters: tuple[dict[str, str], ...] = ({}, {"agent": "solver"}, {"status": "completed"}, {"failure": "*"})
+        for values in filters:
+            keep(f"runs {values}", partial(search.runs, Filters(values=values)))
         keep("receipt", lambda: search.receipt("rehearsal", "step 0"))
         keep("ledger", search.receivers)
         keep("calls", lambda: [each.model_dump(exclude={"call_id"}) for each in search.calls(limit=1000)])
@@ -204,7 +205,7 @@ def answers(path: Path, run_ids: tuple[str, ...], images: tuple[str, ...]) -> di
         keep("evidence", lambda: (store.evidence().origin, store.evidence().covered_from))
         keep("published", store.publish)
         for run_id in run_ids:
-            keep(f"proofs {run_id}", lambda run_id=run_id: _proofs(path, run_id))
+            keep(f"proofs {run_id}", partial(_proofs, path, run_id))
         keep("interrupted", store.mark_interrupted)
     return found
 

@@ -18,15 +18,26 @@ import storage
 from conductor_core.chat.messages import Usage
 from conductor_core.errors import StoreError
 from conductor_core.run.trace import fold
+from conductor_core.run.values import BatchRow
 from storage import Store, open_store
+from storage.__main__ import main
 from storage.database.migrations.versions.v0014_search import FULL_TEXT
 from storage.database.schema import HEAD, NEWEST, migrate
 from storage.database.tables import EventRow
 from storage.encoding import SnapshotRow
 from storage.log import queries
 from tests.newest_schema import of_migrations
-from tests.support.older_schema import as_of_0005
-from tests.support.run_events import created, planned, run_completed, step_completed, step_started, whole_run
+from tests.support.older_schema import as_of_0005, back_to
+from tests.support.run_events import (
+    PAGE,
+    created,
+    created_otherwise,
+    planned,
+    run_completed,
+    step_completed,
+    step_started,
+    whole_run,
+)
 
 OLDEST = Path(__file__).with_name("schema_0001.sql")
 
@@ -190,3 +201,24 @@ async def test_that_a_cost_is_estimated_is_found_in_the_record_of_an_older_datab
         rows = connection.execute("SELECT run_id, cost_estimated FROM runs ORDER BY sequence").fetchall()
     connection.close()
     assert rows == [("guess", 1), ("free", 0), ("unpriced", 0), ("said", 0)]
+
+
+def test_batches_and_owners_are_taken_over_from_a_database_that_kept_them_apart(path: Path, url: str) -> None:
+    store = open_store(url)
+    for number, size in enumerate((2, 3)):  # the file grew before the batch was resumed
+        first, *rest = whole_run(f"r{number}")
+        place = BatchRow(id="b", row=str(number), name="tasks.jsonl", size=size)
+        store.log.append_and_wait(created_otherwise(first, batch=place), *rest)
+    before = store.batches()
+    store.close()
+    back_to(path, "0016")
+    with sqlite3.connect(path) as connection:
+        assert connection.execute("SELECT name, size FROM batches").fetchall() == [("tasks.jsonl", 2)]
+        connection.execute("UPDATE runs SET owner_id = hex(zeroblob(16))")
+    connection.close()
+    store = open_store(url)
+    assert store.batches() == before
+    store.delete(["r0"], PAGE)
+    assert [batch.size for batch in store.batches()] == [3], "as the first run says that is left"
+    store.close()
+    assert main(["verify", "--db", str(path)]) == 0
