@@ -3,6 +3,7 @@
 import hashlib
 import sqlite3
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -206,6 +207,7 @@ def audit_database(
     signed = max(published, _check_roots(history, checkpoints, report, progress))
     with reading(report, "what tells an older state"):
         _name(connection, own, history, aligner, report, records, found)
+    _check_kept(events, found, records, report)
     with reading(report, "the events from before the evidence"):
         _check_uncovered(connection, own, records.proven, report)
     with reading(report, "how rows are stored"):
@@ -228,6 +230,22 @@ def _rows(connection: sqlite3.Connection, covered_from: int, report: Report) -> 
     with reading(report, "the table events"):
         for sequence, run_id, kind, at_utc, payload, position in connection.execute(_EVENTS, (covered_from,)):
             yield Row(sequence, run_id, kind, at_utc, hashlib.sha256(payload).hexdigest().encode(), position)
+
+
+def _check_kept(events: Events, found: Differences, records: "_CheckedRecords", report: Report) -> None:
+    """Finds events of erased runs that are gone: an encrypted run keeps all of them, and any other none."""
+    if any(each.kind in ("rolled_back", "fork", "truncated") for each in report.findings):
+        return
+    sealed = {str(each.get("run")) for each in records.proven.values() if each.get("sealed") is True}
+    erased = {run_id for run_id, was_erased in records.gone.items() if was_erased}
+    lost = Counter(run_id for index in found.missing if (run_id := events.run(index)) in erased)
+    if not lost:
+        return
+    had = Counter(run_id for index in range(len(events)) if (run_id := events.run(index)) in lost)
+    for run_id, number in lost.items():
+        if number < had[run_id] or run_id in sealed:
+            what = f"of {counted(had[run_id], 'event')} that the erased run kept, {number} are missing"
+            report.add("deleted", run_id, None, what)
 
 
 def _check_stored(

@@ -88,8 +88,8 @@ def erase(cursor: sqlite3.Cursor, run_ids: Sequence[str], caller: Caller) -> Del
                 done.refused[run_id] = refusal
             else:
                 cursor.execute(_BLANK, (ERASED, run_id))
-                _record(cursor, run_id, run, caller, erased=True)
                 plain = _has_plain(cursor, run_id)
+                _record(cursor, run_id, run, caller, erased=True, sealed=not plain)
                 _remove(cursor, run_id, *(["events"] if plain else []), "commands", "snapshots")
                 done.sealed += [] if plain else [run_id]
                 done.run_ids.append(run_id)
@@ -120,7 +120,9 @@ def _refusal(cursor: sqlite3.Cursor, run_id: str, run: tuple[str, str] | None) -
     return "it is held: release it first" if _is_held(cursor, run_id) else None
 
 
-def _record(cursor: sqlite3.Cursor, run_id: str, run: tuple[str, str], caller: Caller, *, erased: bool) -> None:
+def _record(
+    cursor: sqlite3.Cursor, run_id: str, run: tuple[str, str], caller: Caller, *, erased: bool, sealed: bool = False
+) -> None:
     events = stored_rows(cursor.connection, run_id)
     sha256 = hashlib.sha256(b"".join(stored_line(*row) for row in events)).hexdigest()
     now = datetime.now(UTC).isoformat()
@@ -138,6 +140,7 @@ def _record(cursor: sqlite3.Cursor, run_id: str, run: tuple[str, str], caller: C
     }
     cursor.execute(_RECORD, row)
     more = {"erased": True, "run_sha256": digest_of([erased_row(cursor, run_id)])} if erased else {}
+    more |= {"sealed": True} if sealed else {}  # then its events stay
     who = {"actor": None if actor is None else json.loads(actor), "door": door}
     record_deletion(cursor, run_id, at_utc=now, row_sha256=deletion_digest(row), **who, **more)
 

@@ -107,6 +107,12 @@ def test_triggers_that_are_gone_or_were_added_are_found(path: Path, capsys: pyte
         ("UPDATE events SET position = NULL WHERE sequence = 9", "evidence", "names another leaf than its own"),
         ("UPDATE events SET position = position + 1 WHERE sequence = 9", "evidence", "names another leaf"),
         ("UPDATE events SET position = 3 WHERE run_id = 'first'", "evidence", "as 11 other events do"),
+        ("DELETE FROM events WHERE run_id = 'secret-erased'", "deleted", "12 events that the erased run kept, 12"),
+        (
+            "DELETE FROM events WHERE run_id = 'secret-erased' AND kind = 'run.created'",
+            "deleted",
+            "kept, 1 are missing",
+        ),
         ("UPDATE events SET run_id = CAST(run_id AS BLOB) WHERE run_id = 'first'", "edited", "values of other types"),
         ("UPDATE events SET payload = CAST(payload AS BLOB) WHERE sequence = 30", "edited", "values of other types"),
         ("UPDATE leaves SET record = CAST(record AS BLOB) WHERE record LIKE '%held%'", "evidence", "of other types"),
