@@ -14,7 +14,7 @@ from conductor_core.settings import Settings
 from storage.evidence import single_file
 from storage.evidence.anchoring import Places, kept_fault, places_of
 from storage.evidence.bundle_files import is_bundle
-from storage.evidence.checking import OwnAnchor, check_log, own_anchor, own_key, public_key
+from storage.evidence.checking import OwnAnchor, check_log, no_key, own_anchor, own_key, public_key
 from storage.evidence.database_audit import NoEvidence, open_database, read_log
 from storage.evidence.history import CLASSES, Finding
 from storage.evidence.keys import load_key
@@ -68,10 +68,10 @@ def check(given: argparse.Namespace, source: Source) -> int:
                 own, before = own_key(path, places)
                 keys = [] if own is None else [own]
             if not anchors and keys:
-                own_place = own_anchor(path, places)
+                own_place = own_anchor(path, places, keys[0].name)
                 anchors, none = own_place.files, own_place.none
             elif not keys:
-                anchors, none = [], f"no signing key at {places.key}, so no anchor could be checked"
+                anchors, none = [], no_key(places)
             report = check_log(path, keys, anchors, Privacy.of(settings).vault(path), Ticker(), none)
             after = [] if own_place is None else own_place.lacks(report)
             report.findings = [*before, *report.findings, *after]
@@ -156,7 +156,10 @@ def _resolved(connection: sqlite3.Connection, prefix: str) -> str:
         "SELECT run_id FROM leaves WHERE substr(run_id, 1, length(:prefix)) = :prefix "
         "UNION SELECT run_id FROM events WHERE substr(run_id, 1, length(:prefix)) = :prefix LIMIT 2"
     )
-    found = [run_id for (run_id,) in connection.execute(query, {"prefix": prefix})]
+    try:
+        found = [run_id for (run_id,) in connection.execute(query, {"prefix": prefix})]
+    except sqlite3.Error:  # a table is missing, as the check says
+        return prefix
     if len(found) != 1:
         raise BadInput(f"{'several runs begin' if found else 'no run and no bundle begins'} with {prefix!r}")
     return str(found[0])

@@ -31,10 +31,16 @@ from storage.privacy.settings import Privacy
 
 _NO_SIDE_FILES = frozenset({sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY})
 _NONE_ERASED = "CREATE TEMP VIEW deletions AS SELECT *, 0 AS erased FROM main.deletions"
+_BATCH = tuple(
+    f"(SELECT b.{name} FROM main.batches b WHERE b.batch_id = main.runs.batch_id) AS batch_{name}"  # noqa: S608  own names
+    for name in ("name", "size")
+)
+_LATER_RUNS = f"CREATE TEMP VIEW runs AS SELECT *, {', '.join(_BATCH)} FROM main.runs"  # noqa: S608  own names
 _AS_IF_UPGRADED = {
-    "0013": (_NONE_ERASED,),
-    "0014": (_NONE_ERASED,),
-    "0015": (),
+    "0013": (_LATER_RUNS, _NONE_ERASED),
+    "0014": (_LATER_RUNS, _NONE_ERASED),
+    "0015": (_LATER_RUNS,),
+    "0016": (_LATER_RUNS,),
 }
 """Statements that make an older schema, which cannot be upgraded here, read like the newest one."""
 

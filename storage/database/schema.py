@@ -11,7 +11,7 @@ from storage import errors
 from storage.merkle.chain import add_record
 
 # Oldest first.
-REVISIONS = tuple(f"{number:04}" for number in range(1, 17))
+REVISIONS = tuple(f"{number:04}" for number in range(1, 18))
 HEAD = REVISIONS[-1]
 """The version that this program reads and writes. A test checks that it is the newest migration."""
 EVIDENCE_SINCE = "0013"
@@ -33,7 +33,7 @@ def create(cursor: sqlite3.Cursor) -> None:
     cursor.execute("INSERT INTO alembic_version (version_num) VALUES (?)", (HEAD,))
     cursor.execute("INSERT INTO search_state (id, reached, residue) VALUES (1, 0, 0)")
     cursor.execute(_LOG, (f"conductor-inspector/{secrets.token_hex(8)}",))
-    add_record(cursor, "log.began", covered_from=1, events_before=0)
+    add_record(cursor, "log.began", covered_from=1, events_before=0, lists_recorded=True)
 
 
 def read_version(cursor: sqlite3.Cursor, path: Path) -> str | None:

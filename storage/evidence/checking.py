@@ -13,6 +13,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TypeVar
 
 from pydantic import AwareDatetime, Field, ValidationError
 
@@ -24,8 +25,9 @@ from storage.evidence.anchors import FileAnchor
 from storage.evidence.database_audit import NoEvidence, open_database, published_size, read_log
 from storage.evidence.history import Finding, Report, counted
 from storage.evidence.keys import other_log_error, own_public_key
+from storage.evidence.schema_audit import EVIDENCE_SINCE, read_version
 from storage.evidence.verifier import verify_database
-from storage.merkle.formats import Invalid, PublicKey, error_text, text_of
+from storage.merkle.formats import Invalid, PublicKey, error_text
 from storage.privacy.vault import Vault
 
 log = logging.getLogger(__name__)
@@ -41,6 +43,7 @@ _MOST_KEPT = 200
 """Findings of the kept result; the command line prints all."""
 
 Progress = Callable[[str, int], None]
+_Value = TypeVar("_Value", int, str)
 
 
 class FoundFault(Frozen):
@@ -96,15 +99,20 @@ def public_key(database: Path, places: Places) -> PublicKey | None:
 def own_key(database: Path, places: Places) -> tuple[PublicKey | None, list[Finding]]:
     """Returns the public half of the log's key, named after the log that it signs, and what speaks against that.
 
-    None: there is no key yet. Raises: BadInput.
+    None: there is no key yet, or neither it nor the database names the log. Raises: BadInput.
     """
+    if not places.key.is_file():
+        return None, []
     try:
         with closing(open_database(database)) as connection:
-            origin, _ = read_log(connection)
-        key = own_public_key(places.key, origin) if places.key.is_file() else None
+            try:
+                origin = read_log(connection)[0]
+            except NoEvidence:  # the check itself says so
+                origin = None
+        key = own_public_key(places.key, origin)
     except (NoEvidence, OSError) as error:
         raise BadInput(error_text(error)) from error
-    if key is None or key.name == origin:
+    if key is None or origin in (None, key.name):
         return key, []
     return key, [Finding("begun_again", None, None, str(other_log_error(places.key, key.name, origin)))]
 
@@ -139,14 +147,20 @@ class OwnAnchor:
         return [Finding("anchor", None, None, what)]
 
 
-def own_anchor(database: Path, places: Places) -> OwnAnchor:
-    """Reads the log's own anchor. Raises: BadInput."""
+def no_key(places: Places) -> str:
+    """Says why no anchor can be checked where ``own_key`` finds none."""
+    if places.key.is_file():
+        return "the name of the log cannot be read, so neither its key nor an anchor was used"
+    return f"no signing key at {places.key}, so no anchor could be checked"
+
+
+def own_anchor(database: Path, places: Places, origin: str) -> OwnAnchor:
+    """Reads the anchor of the log ``origin``. Raises: BadInput."""
     try:
         with closing(open_database(database)) as connection:
-            origin, _ = read_log(connection)
             published = published_size(connection)
-            ((entries,),) = connection.execute(_ENTRIES)
-    except (NoEvidence, sqlite3.Error) as error:
+            entries = _one(connection, _ENTRIES, int)
+    except NoEvidence as error:
         raise BadInput(error_text(error)) from error
     file, kept, known, why = places.anchor.file, places.kept(), 0, ""
     try:
@@ -161,6 +175,12 @@ def own_anchor(database: Path, places: Places) -> OwnAnchor:
     return OwnAnchor([*kept, *([] if why else [file])], why, what, known, published, entries)
 
 
+def has_evidence(database: Path) -> bool:
+    """Whether the database is of a version that has evidence of its events. Raises: NoEvidence."""
+    with closing(open_database(database)) as connection:
+        return (read_version(connection) or "") >= EVIDENCE_SINCE
+
+
 def check_log(
     database: Path,
     keys: Sequence[PublicKey],
@@ -171,7 +191,13 @@ def check_log(
 ) -> Report:
     """Checks a database as ``verify_database`` does, and its lists. Raises: BadInput; StoreError."""
     try:
-        report = verify_database(database, keys, anchors, progress, none)
+        try:
+            report = verify_database(database, keys, anchors, progress, none)
+        except NoEvidence as error:
+            if not has_evidence(database):
+                raise
+            report = Report()
+            report.add("evidence", None, None, f"nothing could be checked of events and their evidence: {error}")
         with closing(open_database(database)) as connection:
             connection.execute("BEGIN")  # a run that goes on changes its row together with its events
             derived.check(connection, report, progress, vault)
@@ -185,23 +211,21 @@ def check_own_log(database: Path, places: Places, vault: Vault, progress: Progre
     """Checks a log with its own key and anchor, as far as they are there. Raises: BadInput; StoreError."""
     began_utc = datetime.now(UTC)
     key, faults = own_key(database, places)
-    own = own_anchor(database, places)
-    anchors, none = own.files, own.none
-    if key is None:
-        anchors, none = [], f"no signing key at {places.key}, so no anchor could be checked"
+    own = None if key is None else own_anchor(database, places, key.name)
+    anchors, none = ([], no_key(places)) if own is None else (own.files, own.none)
     try:
         with closing(open_database(database)) as connection:
-            ((newest,),) = connection.execute(_NEWEST)
-            ((origin,),) = connection.execute(_ORIGIN).fetchall() or [("",)]
-    except (NoEvidence, sqlite3.Error) as error:
+            newest = max(0, _one(connection, _NEWEST, int))
+            origin = _one(connection, _ORIGIN, str)
+    except NoEvidence as error:
         raise BadInput(str(error)) from error
     report = check_log(database, [] if key is None else [key], anchors, vault, progress, none)
     findings = [
         FoundFault(kind=each.kind, run_id=each.run_id, sequence=each.sequence, what=each.what)
-        for each in (*faults, *report.findings, *own.lacks(report))
+        for each in (*faults, *report.findings, *([] if own is None else own.lacks(report)))
     ]
     return CheckedLog(
-        origin=text_of(origin),
+        origin=origin,
         at_utc=began_utc,
         duration_ms=(datetime.now(UTC) - began_utc).total_seconds() * 1000,
         newest=newest,
@@ -216,6 +240,15 @@ def check_own_log(database: Path, places: Places, vault: Vault, progress: Progre
         more=report.more,
         notes=tuple(report.notes),
     )
+
+
+def _one(connection: sqlite3.Connection, query: str, kind: type[_Value]) -> _Value:
+    """Returns the one value of a query; an empty one if there is none of this type: the check itself says so."""
+    try:
+        row = connection.execute(query).fetchone()
+    except sqlite3.Error:
+        return kind()
+    return row[0] if row is not None and isinstance(row[0], kind) else kind()
 
 
 def keep_check(checked: CheckedLog, folder: Path) -> None:

@@ -32,6 +32,7 @@ CLASSES = {
     "derived": 21,
     "begun_again": 22,
     "anchor": 23,
+    "schema": 24,
 }
 """The classes of findings, each with the exit code of the verifier."""
 

@@ -41,6 +41,11 @@ class SigningKey:
         return note_of(checkpoint, self.public, self.private.sign(checkpoint.text.encode()))
 
 
+def names_log(origin: str) -> bool:
+    """Whether this program names a log so."""
+    return _ORIGIN.fullmatch(origin) is not None
+
+
 def load_key(path: Path, origin: str) -> SigningKey:
     """Returns the key at ``path`` for the log ``origin``, and makes it if there is none.
 
@@ -58,15 +63,15 @@ def load_key(path: Path, origin: str) -> SigningKey:
         return SigningKey(PublicKey(origin, private.public_key().public_bytes_raw()), private, log is not None)
 
 
-def own_public_key(path: Path, origin: str) -> PublicKey:
+def own_public_key(path: Path, origin: str | None) -> PublicKey | None:
     """Returns the public half of the key at ``path``, named after the log that its file says, else ``origin``.
 
-    Raises: BadInput, which names the file; OSError.
+    None: the file says none, and ``origin`` is none that this program gives. Raises: BadInput, which names the file;
+    OSError.
     """
     private, log = _read(path)
-    if log is None:
-        _refuse_strange(origin)
-    return PublicKey(log or origin, private.public_key().public_bytes_raw())
+    name = log or (origin if origin is not None and names_log(origin) else None)
+    return None if name is None else PublicKey(name, private.public_key().public_bytes_raw())
 
 
 def bind_key(path: Path, key: SigningKey) -> None:
@@ -88,7 +93,7 @@ def other_log_error(path: Path, log: str, origin: str) -> OtherLog:
 
 
 def _refuse_strange(origin: str) -> None:
-    if not _ORIGIN.fullmatch(origin):  # it comes from the database, and goes into commands and lines of text
+    if not names_log(origin):  # it comes from the database, and goes into commands and lines of text
         raise BadInput(
             f"the database says it is the log {origin[:60]!r}, which this program never names so: verify it with the "
             "public key that you kept"

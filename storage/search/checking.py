@@ -33,18 +33,22 @@ _VERSION = "SELECT version_num FROM alembic_version"
 _SINCE = "0014"
 """The version of the schema that brought the index."""
 _STATE = "SELECT id, reached, residue FROM search_state"
+_NEWEST_EVER = (
+    "SELECT max(coalesce((SELECT max(sequence) FROM events), 0), "
+    "coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'events' AND typeof(seq) = 'integer'), 0))"
+)
 _RUN = "SELECT run, indexed_to, fault FROM search_runs WHERE run_id = ?"
 _AT_REST = (
     f"SELECT max(sequence) FROM events WHERE run_id = ? AND sequence <= ? "  # noqa: S608  no value in it
     f"AND kind IN ({', '.join('?' * len(AT_REST_KINDS))})"
 )
 _NEWEST = "SELECT max(sequence) FROM events WHERE run_id = ?"
-_CALLS = f"SELECT {CALL_COLUMNS} FROM search_calls WHERE run = ?"  # noqa: S608  own names
-_FACETS = "SELECT kind, value, run, times FROM search_facets WHERE run = ?"
-_TEXTS = "SELECT text, dense FROM search_texts WHERE run = ?"
+_CALLS = f"SELECT {CALL_COLUMNS} FROM search_calls WHERE run = ? ORDER BY id"  # noqa: S608  own names
+_FACETS = "SELECT kind, value, run, times FROM search_facets WHERE run = ? ORDER BY kind, value"
+_TEXTS = "SELECT text, dense FROM search_texts WHERE run = ? ORDER BY id"
 _PLACES = (
     "SELECT t.text, p.field, p.event, p.path, p.agent, p.detail FROM search_places p JOIN search_texts t "
-    "ON t.id = p.text_id AND t.run = p.run WHERE p.run = ?"
+    "ON t.id = p.text_id AND t.run = p.run WHERE p.run = ? ORDER BY p.id"
 )
 _OF_NO_TEXT = "SELECT count(*) FROM search_places p WHERE run = ? AND NOT EXISTS (SELECT 1 FROM search_texts t WHERE t.id = p.text_id AND t.run = p.run)"  # noqa: E501
 _UNKNOWN = (
@@ -96,6 +100,10 @@ class IndexCheck:
         rows = self._connection.execute(_STATE).fetchall()
         if len(rows) != 1 or rows[0][0] != 1 or not isinstance(rows[0][1], int) or rows[0][2] not in (0, 1):
             self.faults.append("search_state does not say how far the index goes")
+            return
+        ((newest,),) = self._connection.execute(_NEWEST_EVER)
+        if not 0 <= rows[0][1] <= newest:
+            self.faults.append("search_state says that the index goes further than the events do")
             return
         self._reached, self.of_older = rows[0][1], is_of_older_version(self._connection)
 
@@ -155,12 +163,12 @@ class IndexCheck:
             "calls": (_CALLS, call_rows(record)),
             "texts": (_TEXTS, [(text, is_dense(text)) for text in record.texts]),
             "places": (_PLACES, places),
-            "filters": (_FACETS, facet_rows(record)),
+            "filters": (_FACETS, sorted(facet_rows(record))),
         }
         wrong = [
             name
             for name, (query, rows) in wanted.items()
-            if Counter(map(tuple, self._connection.execute(query, (run,)))) != Counter(rows)
+            if self._connection.execute(query, (run,)).fetchall() != list(rows)
         ]
         ((of_no_text,),) = self._connection.execute(_OF_NO_TEXT, (run,))
         if of_no_text and "places" not in wrong:

@@ -146,7 +146,7 @@ def read_calls(
     before: int | None = None,
     limit: int = 20,
 ) -> list[LedgerCall]:
-    """Returns calls, newest first. ``receiver``: only those to this provider and host.
+    """Returns calls, newest first by their events. ``receiver``: only those to this provider and host.
 
     Calls of imported runs only if these are asked for.
     """
@@ -159,8 +159,10 @@ def read_calls(
         "c.id, r.run_id, c.event, c.at_utc, c.purpose, c.path, c.agent, c.provider, c.host, c.simulated, c.how, "
         "c.ended, c.messages, c.images, c.input_tokens, c.output_tokens, c.cost_usd, r.imported"
     )
-    query = f"SELECT {columns} {_CALLS} WHERE {condition} AND c.id < :before ORDER BY c.id DESC LIMIT :limit"
-    bound |= {"before": 2**62 if before is None else before, "limit": limit}
+    if before is not None:
+        condition += " AND (c.event, c.id) < (SELECT event, id FROM search_calls WHERE id = :before)"
+    query = f"SELECT {columns} {_CALLS} WHERE {condition} ORDER BY c.event DESC, c.id DESC LIMIT :limit"
+    bound |= {"before": before, "limit": limit}
     names = list(LedgerCall.model_fields)
     return [
         LedgerCall(**dict(zip(names, row, strict=True)) | {"at_utc": read_time(row[3])})

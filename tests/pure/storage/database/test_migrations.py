@@ -15,14 +15,17 @@ from sqlalchemy import create_engine
 
 import storage
 from conductor_core.errors import StoreError
+from conductor_core.run.values import BatchRow
 from storage import Store, open_store
+from storage.__main__ import main
 from storage.database.migrations.versions.v0014_search import FULL_TEXT
 from storage.database.schema import HEAD, NEWEST, migrate
 from storage.database.tables import EventRow
 from storage.encoding import SnapshotRow
-from storage.log import batches, queries
+from storage.log import queries
 from tests.newest_schema import of_migrations
-from tests.support.run_events import whole_run
+from tests.support.older_schema import back_to
+from tests.support.run_events import PAGE, created_otherwise, whole_run
 
 
 def schema(path: Path) -> dict[str, str]:
@@ -111,12 +114,32 @@ def test_an_upgrade_that_fails_leaves_the_database_as_it_was(path: Path, url: st
 async def test_the_statements_name_the_columns_of_the_declared_tables(store: Store) -> None:
     declared = {str(name): table.columns.keys() for name, table in EventRow.metadata.tables.items()}
     assert list(SnapshotRow._fields) == declared["snapshots"]
-    assert list(batches._COLUMNS) == declared["batches"]
-    of_owner = {"owner_id", "owner_host", "owner_pid", "owner_opened_at_utc"}
-    assert sorted(queries._SUMMARY) == sorted(set(declared["runs"]) - of_owner - {"vocabulary"})
+    elsewhere = {"owner_id", "vocabulary", "batch_name", "batch_size"}
+    assert sorted(queries._SUMMARY) == sorted(set(declared["runs"]) - elsewhere)
     statements: list[str] = []
     store._database.writer.set_trace_callback(statements.append)
     await store.log.append(*whole_run("r"))
     for table in ("events", "runs", "snapshots"):
         written = next(found for each in statements if (found := re.search(rf"INTO {table} \((.*?)\)", each)))
         assert sorted(written[1].split(", ")) == sorted(declared[table]), table
+
+
+def test_batches_and_owners_are_taken_over_from_a_database_that_kept_them_apart(path: Path, url: str) -> None:
+    store = open_store(url)
+    for number, size in enumerate((2, 3)):  # the file grew before the batch was resumed
+        first, *rest = whole_run(f"r{number}")
+        place = BatchRow(id="b", row=str(number), name="tasks.jsonl", size=size)
+        store.log.append_and_wait(created_otherwise(first, batch=place), *rest)
+    before = store.batches()
+    store.close()
+    back_to(path, "0016")
+    with sqlite3.connect(path) as connection:
+        assert connection.execute("SELECT name, size FROM batches").fetchall() == [("tasks.jsonl", 2)]
+        connection.execute("UPDATE runs SET owner_id = hex(zeroblob(16))")
+    connection.close()
+    store = open_store(url)
+    assert store.batches() == before
+    store.delete(["r0"], PAGE)
+    assert [batch.size for batch in store.batches()] == [3], "as the first run says that is left"
+    store.close()
+    assert main(["verify", "--db", str(path)]) == 0
