@@ -77,9 +77,12 @@ def _record(connection: sa.Connection) -> None:
         name: [len(rows), hashlib.sha256(json.dumps([list(row) for row in rows], default=repr).encode()).hexdigest()]
         for name, rows in lists.items()
     }
-    ((origin, position),) = connection.exec_driver_sql(
+    found = connection.exec_driver_sql(
         "SELECT origin, (SELECT coalesce(max(position), -1) + 1 FROM leaves) FROM evidence_log"
     ).fetchall()
+    if not found:  # blank, so that there is nothing to record: an upgrade begins no log
+        return
+    ((origin, position),) = found
     record = {"at_utc": datetime.now(UTC).isoformat(), "kind": "lists.recorded", **digests}
     text = json.dumps(record, sort_keys=True, separators=(",", ":"))
     leaf = hashlib.sha256(f"\0record\n{origin}\n{text}".encode()).digest()
