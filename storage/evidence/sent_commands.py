@@ -37,7 +37,8 @@ _ENDS = (
 
 _RECORDS = (
     "SELECT CAST(record AS BLOB) FROM leaves WHERE record IS NOT NULL AND run_id IS NOT NULL "
-    "AND run_id NOT IN (SELECT run_id FROM deletions) AND instr(CAST(record AS BLOB), CAST(? AS BLOB)) ORDER BY position"
+    "AND run_id NOT IN (SELECT run_id FROM deletions) AND instr(CAST(record AS BLOB), CAST(? AS BLOB)) "
+    "ORDER BY position"
 )
 """Commands go with their run. That the deletions are those on record, another check says."""
 

@@ -33,7 +33,9 @@ COVERED = (
     Covered("evidence_log", "covered_from", "the record `log.began`"),
     Covered("checkpoints", "size note", "their signatures"),
     Covered("checkpoints", "peaks", "the checkpoint that is signed"),
-    Covered("checkpoints", "at_utc", "its type alone: no event or record says when a checkpoint was published", found=False),
+    Covered(
+        "checkpoints", "at_utc", "its type alone: no event or record says when a checkpoint was published", found=False
+    ),
     Covered(
         "runs",
         "run_id sequence created_at_utc status task door conductor pool parent_run_id simulated plan_only topology "
@@ -90,7 +92,9 @@ COVERED = (
     Covered("search_state", "id residue", "their types alone: no answer is made of them", found=False),
     Covered("sqlite_sequence", "name seq", "the newest event, and the last row of each table", found=False),
     Covered("alembic_version", "version_num", "the versions that there are, and the schema of that one"),
-    Covered("search_words, search_signs", "", "the words of `search_texts`, and what a search for each finds", found=False),
+    Covered(
+        "search_words, search_signs", "", "the words of `search_texts`, and what a search for each finds", found=False
+    ),
 )
 
 
