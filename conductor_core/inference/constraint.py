@@ -41,7 +41,10 @@ class Matcher:
         return stopped and not self._failed()
 
     def allowed(self, tokens: int) -> torch.Tensor:
-        """Returns which of the vocabulary's first ``tokens`` may come next, as booleans: after the end those that end a text."""
+        """Returns which of the vocabulary's first ``tokens`` may come next, as booleans.
+
+        After the end these are the tokens that end a text.
+        """
         bits = np.frombuffer(self._matcher.compute_bitmask(), dtype=np.uint8)
         self._failed()
         return torch.from_numpy(np.unpackbits(bits, count=tokens, bitorder="little").astype(bool))

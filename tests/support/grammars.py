@@ -11,7 +11,7 @@ END = 256
 class _Bytes:
     eos_token_id = END
     bos_token_id = None
-    tokens = tuple(bytes([value]) for value in range(256)) + (b"",)
+    tokens = (*(bytes([value]) for value in range(256)), b"")
     special_token_ids = (END,)
 
     def __call__(self, text: bytes) -> list[int]:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from conductor_core.conductors.grammar import PlanBudget, PlanShape, least_tokens, plan_grammar, plan_schema
+from conductor_core.conductors.grammar import PlanBudget, PlanShape, least_tokens, plan_schema
 from conductor_core.workflow.parser import parse_completion
 from conductor_core.workflow.validation import validate
 from tests.support.grammars import accepts, begin
