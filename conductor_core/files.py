@@ -1,4 +1,4 @@
-"""Locks between processes, and questions about paths that never raise.
+"""Locks between processes, files for their owner alone, and questions about paths that never raise.
 
 The locks say who may write, and which writers of runs and of folders of records are alive. All are ``flock`` locks on
 small files. The kernel drops them when a process dies. So they are right across containers, reused process ids and
@@ -10,9 +10,14 @@ may not be entered, or ``~NAME`` names nobody.
 
 import errno
 import fcntl
+import io
 import os
+import stat
+import sys
 import time
+from contextlib import suppress
 from pathlib import Path
+from typing import BinaryIO
 
 _FIRST_WAIT_S = 0.0005
 _LONGEST_WAIT_S = 0.02
@@ -24,7 +29,8 @@ class FileLock:
     def __init__(self, path: Path) -> None:
         """Opens ``path``, creating it if need be. Raises: OSError."""
         self.path = path
-        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        keep_private(path)
         self._identity = os.fstat(self._file)
 
     def is_of(self, path: Path) -> bool:
@@ -63,6 +69,38 @@ class FileLock:
         os.close(self._file)
 
 
+# Files for their owner alone.
+
+
+def only_for_owner() -> None:
+    """Has all that this process and its children make from now on be for their owner alone: 0600, folders 0700."""
+    os.umask(0o077)
+
+
+def keep_private(*paths: Path, levels: int = 0) -> None:
+    """Takes from others what they may do with files and folders that are there. Raises nothing.
+
+    What belongs to another user, a link, and a folder that all may write with care (as ``/tmp``) stay as they are.
+    ``levels``: of folders inside these folders whose entries are treated the same.
+    """
+    for path in paths:
+        with suppress(OSError):
+            found = path.lstat()
+            if stat.S_ISLNK(found.st_mode) or found.st_mode & stat.S_ISVTX:
+                continue
+            # Not by a handle of its own: closing one would drop the locks that SQLite holds on the file.
+            if found.st_uid == os.geteuid() and found.st_mode & 0o077:
+                path.chmod(stat.S_IMODE(found.st_mode) & ~0o077)
+            if levels and stat.S_ISDIR(found.st_mode):
+                keep_private(*path.iterdir(), levels=levels - 1)
+
+
+def private_folder(path: Path) -> None:
+    """Makes a folder for its owner alone, if there is none. Raises: OSError."""
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    keep_private(path)
+
+
 def expand_path(text: str) -> Path:
     """Returns ``text`` as a path. ``~`` and ``~NAME`` become home folders if there are such."""
     return Path(os.path.expanduser(text))
@@ -78,3 +116,34 @@ def is_file(path: str | Path) -> bool:
 
 def is_there(path: str | Path) -> bool:
     return os.path.exists(path)
+
+
+# What a person names.
+
+
+class NotRegular(OSError):
+    """What should be read is a pipe, a device or a socket."""
+
+
+def open_regular(path: str | Path) -> BinaryIO:
+    """Opens a file for reading. A pipe would make its reader wait, and a device may never end.
+
+    Raises: NotRegular, IsADirectoryError or another OSError, whose ``strerror`` says why; ValueError for no path.
+    """
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    kind = os.fstat(handle).st_mode
+    if stat.S_ISREG(kind):
+        return open(handle, "rb")
+    os.close(handle)
+    if stat.S_ISDIR(kind):
+        raise IsADirectoryError(errno.EISDIR, "it is a folder", str(path))
+    raise NotRegular(errno.EINVAL, "not a regular file", str(path))
+
+
+# What a command prints.
+
+
+def give_stdout_up() -> None:
+    """Leads stdout nowhere once whoever read it has left, so that the interpreter says nothing of it at its end."""
+    with suppress(io.UnsupportedOperation):  # a stream that is no file
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -39,8 +39,9 @@ class Settings(BaseSettings):
     anchor: str | None = Field(
         None,
         description="Where signed checkpoints of the log are published: a file or folder that another user or host "
-        "owns, or `git:FOLDER`, a git repository. Unset: a folder beside the database, which whoever can write the "
-        "database can write, too. [Audit](audit.md) says what that is worth.",
+        "owns, or `git:FOLDER`, a git repository. Unset: what `python -m storage anchor --to` chose, else a folder "
+        "beside the database, which whoever can write the database can write, too. "
+        "[Audit](audit.md#a-witness) says what that is worth.",
     )
     signing_key: Path | None = Field(
         None,
@@ -276,6 +277,11 @@ class Settings(BaseSettings):
     def models_folder(self) -> Path:
         """The folder whose model folders are listed as Conductors."""
         return self.data_folder / "models"
+
+    @property
+    def machine_key(self) -> Path:
+        """The file of the key that proves which machine sent a command to a run."""
+        return self.data_folder / "machine-key"
 
     @property
     def resolved_database_url(self) -> str:

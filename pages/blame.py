@@ -12,7 +12,7 @@ from pages.components.app import address, places
 from pages.components.app.access_log import viewed
 from pages.components.app.session import current
 from pages.components.app.widgets import fault_box
-from pages.components.blame.drawing import graph_html
+from pages.components.blame.drawing import MOST_FULL, graph_html
 from pages.components.blame.table import CHOSEN, offer_runs, ranking_rows, replays_of
 from pages.components.blame.work import Work, begin, read_blame, work_of
 from pages.components.figure.component import title
@@ -20,11 +20,13 @@ from pages.components.style.formats import inert, seconds
 
 EVERY_S = 1.0  # between two looks while replays run
 ERROR = "blame-error"
+LOWEST, HIGHEST = 4, 17  # units of the picture's height for which the style sheet keeps a place
 _ONLY: dict[str, Only | None] = {"Steps and access": None, "Steps": "steps", "Access": "access"}
 LEGEND = (
     "● decides · ▼ stabilises · ? inconclusive · – no effect. The wider a line or a frame, the more often the answer "
     "flips: a frame if its step is re-run, a line if that access is cut, a dashed line if it is granted."
 )
+LEFT_OUT = "Of the withheld accesses only those that decide or stabilise have a line."
 
 
 def show() -> None:
@@ -37,9 +39,9 @@ def show() -> None:
     with st.container(horizontal=True, vertical_alignment="center", key="blame-choice"):
         st.title("Blame", anchor=False, width="content")
         if trace is None:
-            placeholder = "Words in the task"
+            placeholder = "Words in tasks and answers, or a run's id"
             st.text_input(
-                "Search tasks", placeholder=placeholder, icon=":material/search:", key="blame-search",
+                "Search runs", placeholder=placeholder, icon=":material/search:", key="blame-search",
                 label_visibility="collapsed",
             )  # fmt: skip
         else:
@@ -165,8 +167,10 @@ def _results(trace: RunTrace, experiments: Experiments, verdicts: Verdicts, coun
     with st.container(border=True, key="blame-drawing", gap="xsmall"):
         title("On the graph")
         dark = st.context.theme.type == "dark"
-        st.html(graph_html(experiments.plan, ranking, agents, chosen.change, dark=dark))
-        st.caption(LEGEND)
+        drawn, height = graph_html(experiments.plan, ranking, agents, chosen.change, dark=dark)
+        with st.container(key=f"blame-place-{min(max(height, LOWEST), HIGHEST)}"):
+            st.html(drawn)
+        st.caption(LEGEND if len(experiments.plan.steps) <= MOST_FULL else f"{LEGEND} {LEFT_OUT}")
     left, right = st.columns([3, 2], gap="small")
     with left, st.container(border=True, key="blame-ranking", gap="xsmall"):
         title("Ranking")

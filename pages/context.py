@@ -23,6 +23,7 @@ from pages.components.history.notes import damage
 from pages.components.style.formats import inert, run_status
 
 FOLLOWED_S = 2.0
+MOST_ROWS = 15  # of the matrix; more scroll inside it
 BY_STEP, BY_SERVER = "By step", "By provider"
 
 
@@ -109,9 +110,11 @@ def _matrix(
                 width="content",
             )
     if view == BY_SERVER:
-        st.html(server_table_html(flow.servers, agents))
+        st.html(server_table_html(flow.servers, agents, of_file=flow.of_file))
         return None, True
-    cell = matrix(round_, agents, key=f"matrix-{trace.run_id}-{label(round_.path)}")
+    # The style sheet keeps the place of so many rows until the matrix is there.
+    with st.container(key=f"context-rows-{min(len(round_.steps), MOST_ROWS)}"):
+        cell = matrix(round_, agents, key=f"matrix-{trace.run_id}-{label(round_.path)}")
     st.html(legend_html({each.state for each in round_.cells}))
     return cell, False
 

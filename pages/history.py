@@ -6,6 +6,7 @@ from datetime import UTC, date, datetime, time, timedelta
 import streamlit as st
 
 from conductor_core.errors import StoreError
+from conductor_core.run.request import REPLAY_PURPOSE
 from pages.components.app import address, places
 from pages.components.app.session import current
 from pages.components.app.widgets import chosen, fault_box, worded
@@ -34,8 +35,8 @@ def _filters(totals: Totals | None) -> tuple[str | None, str | None]:
     with st.container(horizontal=True, vertical_alignment="center", key="history-filters"):
         st.title("History", anchor=False, width="content")
         search = st.text_input(
-            "Search tasks",
-            placeholder="Words in the task",
+            "Search runs",
+            placeholder="Words in tasks and answers, or a run's id",
             icon=":material/search:",
             key="history-search",
             label_visibility="collapsed",
@@ -106,10 +107,13 @@ def _jump() -> None:
 def _summary(totals: Totals, status: str | None) -> str:
     count = totals.runs if status is None else totals.statuses.get(status, 0)
     parts = [f"{plural(count, 'run')}{' or more' if totals.more else ''}"]
+    parts += [plural(totals.replays, "replay")] if totals.replays else []
     if status not in _UNREADABLE:
         parts.append(f"{totals.tokens:,} tokens")
         without = f" ({plural(totals.unpriced, 'run')} with a part of no known price)" if totals.unpriced else ""
         parts.append(inert(f"{totals.cost.in_line}{without}"))
+        if totals.imported:
+            parts.append(f"without {plural(totals.imported, 'imported run')}")
     return " · ".join(parts)
 
 
@@ -135,11 +139,17 @@ def _older() -> None:
 
 
 def _rows(search: str | None, status: str | None, batch: str | None) -> list[Entry]:
-    """Returns the rows of the page and the first of the next. Runs of batches stand alone if anything is chosen."""
+    """Returns the rows of the page and the first of the next. Runs of batches stand alone if anything is chosen.
+
+    Replays never do, unless their blame was opened: a hundred of them would hide all else.
+    """
     cursors: list[int] = st.session_state[CURSORS]
     before, limit, store = cursors[-1] if cursors else None, PAGE_ROWS + 1, current().store
     if search or status or batch:
-        asked = store.runs(limit=limit, before=before, search=search, status=status, batch=batch, answers=True)
+        without = REPLAY_PURPOSE if batch is None else None
+        asked = store.runs(
+            limit=limit, before=before, search=search, status=status, batch=batch, without=without, answers=True
+        )
         return [*asked]
     found: list[Entry] = [*store.runs(limit=limit, before=before, alone=True, answers=True)]
     if store.fault is None:  # a damaged file lists only what can be read of its runs

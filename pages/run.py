@@ -18,7 +18,7 @@ from pages.components.app import address, places
 from pages.components.app.access_log import viewed
 from pages.components.app.session import current
 from pages.components.app.widgets import fault_box
-from pages.components.compare.tree import tree_button
+from pages.components.compare.tree import tree_dialog, tree_words
 from pages.components.first_screen import screen as first_screen
 from pages.components.history.notes import damage, notes
 from pages.components.live_workflow.component import Intent, changes_of, intent_of, live_workflow
@@ -27,12 +27,12 @@ from pages.components.run.choose_plan import plan_choices
 from pages.components.run.draft import Draft
 from pages.components.run.editing import EDITING, Editing, applied
 from pages.components.run.export_menu import export_dialog
-from pages.components.run.lineage import lineage
+from pages.components.run.lineage import kin, origin_notes
 from pages.components.run.plan_changes import Sent
 from pages.components.run.plan_state import PlanState, as_data, read_plan
 from pages.components.run.samples import again_dialog, again_results, ask_again
 from pages.components.run.start_from import plans_dialog
-from pages.components.run.task_box import TASK, start, task_box
+from pages.components.run.task_box import TASK, arrive_first, start, task_box
 from pages.components.tour.drive import (
     adopted,
     arrive,
@@ -51,6 +51,7 @@ RERUN_ERROR = "rerun-error"
 
 def show() -> None:
     settings.go()
+    arrive_first()
     run_id = address.read("run")
     trace, fault = _read(run_id) if run_id else (None, None)
     stop = arrive(trace if fault is None else None)
@@ -73,7 +74,7 @@ def show() -> None:
             if message := ways_out.fault():
                 fault_box(message)
             if stop is None:
-                lineage(trace, tree_button)
+                origin_notes(trace)
                 plan_choices(trace, _edit_plan)
                 again_results(trace)
             else:
@@ -81,17 +82,20 @@ def show() -> None:
         if trace is None and fault is not None:
             damage(fault)
     if run_id is not None or not asks:
-        _workspace(trace, readable=fault is None, opened=run_id is not None, first=first)
+        related = kin(trace, tree_words) if trace is not None and fault is None and stop is None else None
+        _workspace(trace, readable=fault is None, opened=run_id is not None, first=first, related=related)
     plans_dialog()
     if trace is not None and fault is not None:
         damage(fault)
 
 
 @st.fragment
-def _workspace(trace: RunTrace | None, *, readable: bool, opened: bool, first: bool) -> None:
+def _workspace(
+    trace: RunTrace | None, *, readable: bool, opened: bool, first: bool, related: dict[str, str] | None
+) -> None:
     """Draws the run or the plan, and what is edited of it. An edit draws this fragment and nothing else of the page.
 
-    ``opened``: whether the address names a run. ``first``: whether this is the first screen.
+    ``opened``: whether the address names a run. ``first``: whether this is the first screen. ``related``: see ``kin``.
     """
     plan = None if opened else new_plan.editing()
     if plan is not None:
@@ -124,6 +128,7 @@ def _workspace(trace: RunTrace | None, *, readable: bool, opened: bool, first: b
         go_on=None if on_tour() else _go_on_label(trace),
         ways=ways_out.ways_out(trace),
         kept=run_edits.offered(trace) if editing is None and _editable(trace) and not on_tour() else (),
+        kin=related,
         editor=None if editing is None or plan_state is None else as_data(editing, plan_state),
         edited=None if plan_state is None else plan_state.drawn,
         taken=applied().as_data(),
@@ -203,6 +208,8 @@ def _before_drawing() -> None:
         return
     if intent.kind == "edit" or (intent.kind == "kept-edit" and run_edits.go_on(intent.run_id, intent.name)):
         _begin_to_edit(intent.run_id)
+    elif intent.kind == "open-run" and intent.name:
+        address.write("run", intent.name)
     elif intent.kind == "throw-edit":
         run_edits.throw_away(intent.run_id, intent.name)
     elif intent.kind == "workers" and (trace := _read(intent.run_id)[0]) is not None:
@@ -242,8 +249,13 @@ def _apply_intent(trace: RunTrace, intent: Intent | None) -> None:
     if intent.kind in PAGE_OF:
         page, name = PAGE_OF[intent.kind]
         st.switch_page(page, query_params={name: trace.run_id})
-    if intent.kind == "workers":
-        st.rerun()  # the page asks above who should answer
+    if intent.kind == "compare" and intent.name:
+        pair = (intent.name, trace.run_id) if intent.name == trace.parent_run_id else (trace.run_id, intent.name)
+        st.switch_page(places.COMPARE, query_params=dict(zip("ab", pair, strict=True)))
+    if intent.kind in ("workers", "open-run"):
+        st.rerun()  # the page asks above who should answer, or shows that run
+    elif intent.kind == "tree":
+        tree_dialog(trace.run_id)
     elif intent.kind == "again" and intent.path:
         ask_again(trace, intent.path[0])
     elif intent.kind.startswith("way-"):

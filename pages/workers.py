@@ -1,5 +1,6 @@
 """Workers: who answers the steps, their prices, whether they would answer now, and who is left out."""
 
+from collections.abc import Sequence
 from html import escape
 
 import streamlit as st
@@ -32,21 +33,27 @@ def show() -> None:
         conductors.conductors()
         found_servers()
         return
+    if ask_all:
+        _check_all(pool, specs)
+    with st.container(key="chosen-pool"):
+        _pool(pool, specs)
+    conductors.conductors()
+    found_servers()
+    keys_and_small_models()
+
+
+def _pool(pool: str, specs: Sequence[WorkerSpec]) -> None:
+    """Draws the workers of a pool. The style sheet keeps the place of seven, so that a choice moves nothing below."""
     if any(spec.simulated for spec in specs):
         st.html(
             '<span class="pill simulated">simulated</span> <span class="muted">These workers know the answers of a '
             "rehearsal world and represent no vendor's model. Nothing leaves this machine and nothing is paid.</span>"
         )
-    if ask_all:
-        _check_all(pool, specs)
     names = [spec.name for spec in specs]
     with st.container(key="workers"):
         for number, spec in enumerate(specs):
             with st.container(key=f"worker-row-{number}", horizontal=True, vertical_alignment="center"):
                 _row(pool, spec, names)
-    conductors.conductors()
-    found_servers()
-    keys_and_small_models()
 
 
 def _choose_pool() -> str:

@@ -9,22 +9,43 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from conductor_core.errors import BadInput, InspectorError
-from conductor_core.files import expand_path
+from conductor_core.files import expand_path, give_stdout_up, only_for_owner
 from conductor_core.privacy import masking
 from conductor_core.settings import Settings, setting_fault, sqlite_url
 from storage import bundles
-from storage.cli import access, backup, erase, search, verify
+from storage.cli import access, anchor, backup, erase, record, search, verify
 from storage.database.connections import path_of
+from storage.merkle.formats import error_text
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Returns 0 if all went well, 2 with one line on stderr for bad input; ``verify`` has codes of its own."""
+    """Returns 0 if all went well, 2 with one line on stderr for bad input; ``verify`` has codes of its own.
+
+    Returns 1 if what is printed cannot be written, without a word if whoever read it has left.
+    """
+    only_for_owner()
+    try:
+        try:
+            return _run(arguments)
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        give_stdout_up()
+    except OSError as error:
+        print(f"error: {error_text(error)}", file=sys.stderr)
+        give_stdout_up()
+    return 1
+
+
+def _run(arguments: Sequence[str] | None) -> int:
     parser = argparse.ArgumentParser(prog="python -m storage", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     database = argparse.ArgumentParser(add_help=False)
     database.add_argument("--db", metavar="FILE|URL", help="Else DATABASE_URL, else your data folder's.")
     backup.add(commands)
     verify.add(commands)
+    record.add(commands, database)
+    anchor.add(commands)
     bundles.add(commands)
     erase.add(commands)
     search.add(commands, database)
@@ -37,6 +58,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 return verify.check(given, _source)
             case "key":
                 return verify.show_key(given, _source)
+            case "anchor":
+                return anchor.place(given, _source)
+            case "witness":
+                return anchor.witness(given, _source)
             case "export":
                 return bundles.run(given, _source)
             case "verifier":

@@ -19,6 +19,7 @@ from datetime import UTC, date, datetime, timedelta
 from html import escape
 from pathlib import Path
 
+from conductor_core import __version__
 from conductor_core.chat.messages import IMAGE_TYPES
 from conductor_core.errors import BadInput, ContentMissing, InspectorError
 from conductor_core.files import expand_path
@@ -29,12 +30,15 @@ from conductor_core.settings import Settings
 from storage import errors
 from storage.decision_records import record_page_of
 from storage.evidence import single_file
-from storage.evidence.bundle import write_bundle
+from storage.evidence.archive import check_archive, is_plain_name
+from storage.evidence.bundle import BundleWriter
+from storage.evidence.bundle_audit import FORMAT, FORMAT_1
+from storage.evidence.bundle_files import MANIFEST
 from storage.evidence.database_audit import NoEvidence, open_database
+from storage.evidence.event_record import printable
 from storage.evidence.history import counted
 from storage.evidence.keys import load_key
-from storage.evidence.verifier import printable
-from storage.merkle.formats import PublicKey
+from storage.merkle.formats import Invalid, PublicKey
 from storage.privacy.vault import SEALED
 from storage.records import ERASED
 from storage.store import Store, store_of
@@ -42,24 +46,33 @@ from storage.store import Store, store_of
 Source = Callable[[str | None], Path]
 Notify = Callable[[int, int], None]
 _SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
-_MOST_TRIES = 5
 _PAGE_RUNS = 500
 _PROGRESS_S = 2.0
 SEALED_WORDS = "the bundle proves their stored bytes, and nobody can read them without their keys"
 UNFINISHED_WORDS = "the bundle holds what was there when it was made, without a seal that says it is all"
-_READ_ME = """Runs of Conductor Inspector, exported {when} UTC.
+UNBOUND_WORDS = "the log could not record this export, so that no signature covers the files for reading"
+_READ_ME = """Runs of Conductor Inspector, exported {when} UTC by version {version}.
 
-Check them with Python 3.11 or newer and the package cryptography, and with nothing of ours but verify.py:
+Do not trust the verify.py in here, nor this page: whoever made the bundle wrote both. Take along, from elsewhere:
 
+1. The verifier: verify.py of version {version}, from the project's release, or made from its sources with
+   "python -m storage verifier verify.py". Its SHA-256 should be the one that the project names for this version
+   (this bundle claims {verifier}).
+2. The fingerprint of the log's public key, as it was noted when the log began. This bundle claims
+       {key}
+       fingerprint: {fingerprint}
+3. The file of published checkpoints (the anchor), from a place that the owner of the log cannot rewrite.
+
+Then check, in this order, with Python 3.11 or newer and the package cryptography:
+
+    sha256sum verify.py          (is it the project's?)
     python -m venv check && check/bin/pip install cryptography
     check/bin/python verify.py {name} --public-key KEY --anchor FILE
+    check/bin/python verify.py {name} --public-key KEY --anchor FILE --record
 
-KEY is the public key of the log, FILE the place where its checkpoints are published. Take both from whoever keeps the
-log, and not from this bundle: a bundle that brings its own key proves nothing against whoever made it. The key that
-signed this one calls itself
-
-    {key}
-    fingerprint: {fingerprint}
+The first run of verify.py says whether anything was changed, added or removed, and names it. The second one prints what
+happened in each run, read from the proven events alone. KEY is the line above once its fingerprint is the one that you
+noted; verify.py prints the fingerprint of the key that you give it. Unpack the zip file only when nothing was found.
 
 {count} runs:
 
@@ -68,11 +81,13 @@ signed this one calls itself
 Of a run that is encrypted the bundle holds the stored bytes, without a record and images. Proofs cover these bytes.
 Nobody can read them without the key of the run, which is not here.
 
-records/    each run as a decision record, one page to read
-contents/   the images that came with the tasks, named by the SHA-256 of their bytes
+records/         each run as a decision record, one page to read
+contents/        the images that came with the tasks, named by the SHA-256 of their bytes
+manifest.sha256  the digests of all files but records.jsonl, proofs.jsonl and the checkpoint, which prove that the log
+                 holds the digest of this manifest, as part of the record of this export
 
-No proof covers these two folders, verify.py and this page. A record is read from the events, which the proofs do
-cover; an event names an image by its digest. docs/audit.md of the program has the form of the other files.
+The pages in records/ are as the program wrote them when it made the bundle, which the manifest shows. That they say
+what the events say is for "--record" to show. docs/expert.md and docs/audit.md of the program say more.
 """
 
 
@@ -96,6 +111,7 @@ class Exported:
     """A bundle that was written. ``size`` is in bytes.
 
     ``encrypted``, ``unfinished``: how many of its runs are. Those that had not ended have no seal.
+    ``bound``: whether the log has the export with the digest of all files. Else the bundle is of format 1.
     """
 
     path: Path
@@ -104,6 +120,7 @@ class Exported:
     unfinished: int
     size: int
     key: PublicKey
+    bound: bool
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -135,6 +152,8 @@ def run(given: argparse.Namespace, source: Source) -> int:
         print(f"note: {counted(done.encrypted, 'run is', 'runs are')} encrypted: {SEALED_WORDS}", file=sys.stderr)
     if done.unfinished:
         print(f"note: {counted(done.unfinished, 'run')} had not ended: {UNFINISHED_WORDS}", file=sys.stderr)
+    if not done.bound:
+        print(f"note: {UNBOUND_WORDS}", file=sys.stderr)
     print(f"{done.path}: {counted(done.runs, 'run')}, {done.size:,} bytes; key fingerprint {done.key.fingerprint}")
     return 0
 
@@ -165,16 +184,15 @@ def export_runs(
     """Writes a bundle of these runs of an open store into a new file.
 
     Args:
-        notify: is told how many records are written, and of how many.
+        notify: is told how many records are written, and of how many. Events and proofs follow.
         caller: who asks for it, which goes on record as a look. browser: theirs.
 
     Raises: BadInput, for one if a run was erased, or writes events faster than they are published; StoreError.
     """
     folder = tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}-")
 
-    def record_export() -> None:
-        # Before the bundle is written, so that it holds the record of itself.
-        store.access_log.exported(run_ids, "bundle", caller, browser)
+    def record_export(manifest: str) -> None:
+        store.access_log.exported(run_ids, "bundle", caller, browser, manifest)
         store.access_log.settle()
 
     with errors.translated(target), folder as at:
@@ -182,56 +200,93 @@ def export_runs(
 
 
 def _written(
-    store: Store, run_ids: Sequence[str], folder: Path, target: Path, notify: Notify, record_export: Callable[[], None]
+    store: Store, run_ids: Sequence[str], folder: Path, target: Path, notify: Notify, record: Callable[[str], None]
 ) -> Exported:
-    proven = folder / "proven"
-    proven.mkdir()
+    """Writes all files, puts the digest of their manifest on record, and then writes what proves that record."""
+    whole = folder / "bundle"
+    whole.mkdir()
     try:
         key = load_key(store.places.key, store.evidence().origin).public
         with closing(open_database(store.path)) as connection:
             _refuse_erased(connection, run_ids)
-            record_export()
+            if store.refusal is None:
+                store.publish()  # an anchor that cannot be reached is said before the work
             sealed = {run_id for run_id in run_ids if _is_encrypted(connection, run_id)}
             unfinished = sum(_goes_on(connection, run_id) for run_id in run_ids)
-            _proven(store, connection, run_ids, key, proven)
+            _write_for_reading(store, run_ids, sealed, key, whole, target.name, notify)
+            _refuse_erased(connection, run_ids)
+            writer = BundleWriter(connection, run_ids, key, whole)
+            writer.write_events()
+            writer.write_head(FORMAT)
+            manifest = writer.write_manifest()
+            record(manifest)
+            if not (bound := writer.is_recorded(manifest)):
+                (whole / MANIFEST).unlink()
+                with (whole / "README.txt").open("a", encoding="utf-8", newline="\n") as read_me:
+                    read_me.write(f"\nThis bundle has no manifest: {UNBOUND_WORDS}.\n")
+                writer.write_head(FORMAT_1)
+            if store.refusal is None:
+                store.publish()
+            writer.write_proofs()
     except (NoEvidence, sqlite3.Error) as error:
         raise BadInput(str(error)) from error
-    whole = folder / "whole.zip"
-    with zipfile.ZipFile(whole, "w", zipfile.ZIP_DEFLATED) as archive:
-        for file in sorted(proven.iterdir()):
-            archive.write(file, file.name)
-        archive.writestr("verify.py", single_file.source())
-        archive.writestr("README.txt", _read_me(target.name, key, run_ids, sealed))
-        readable = [run_id for run_id in run_ids if run_id not in sealed]
-        for sha256, (media_type, data) in _images(store, readable).items():
-            kind = media_type.partition("/")[2] if media_type in IMAGE_TYPES else "bin"
-            archive.writestr(f"contents/{sha256}.{kind}", data)
-        for number, run_id in enumerate(readable):
-            notify(number, len(readable))
-            archive.writestr(f"records/{safe_name(run_id, f'_{number + 1}')}.html", _record(store, run_id))
-    whole.chmod(0o600)  # as a backup: nothing is hidden in it
+    packed = folder / "whole.zip"
+    _pack(whole, packed)
+    packed.chmod(0o600)  # as a backup: nothing is hidden in it
     # A link fails if somebody else has made the file meanwhile. A rename would replace it.
-    os.link(whole, target)
-    return Exported(target, len(run_ids), len(sealed), unfinished, target.stat().st_size, key)
+    os.link(packed, target)
+    size = target.stat().st_size
+    return Exported(target, len(run_ids), len(sealed), unfinished, size, key, bound)
+
+
+def _write_for_reading(
+    store: Store,
+    run_ids: Sequence[str],
+    sealed: Container[str],
+    key: PublicKey,
+    folder: Path,
+    name: str,
+    notify: Notify,
+) -> None:
+    """Writes what a person reads: README, verifier, images, and a decision record of each run that is not encrypted."""
+    verifier = single_file.source()
+    (folder / "verify.py").write_text(verifier, encoding="utf-8", newline="\n")
+    read_me = _read_me(name, key, run_ids, sealed, single_file.digest(verifier))
+    (folder / "README.txt").write_text(read_me, encoding="utf-8", newline="\n")
+    readable = [run_id for run_id in run_ids if run_id not in sealed]
+    (folder / "contents").mkdir()
+    for sha256, (media_type, data) in _images(store, readable).items():
+        kind = media_type.partition("/")[2] if media_type in IMAGE_TYPES else "bin"
+        (folder / "contents" / f"{sha256}.{kind}").write_bytes(data)
+    (folder / "records").mkdir()
+    used: set[str] = set()
+    for number, run_id in enumerate(readable):
+        notify(number, len(readable))
+        file = safe_name(run_id, f"_{number + 1}")
+        if file.casefold() in used:  # some systems take both for one file
+            file = f"_{number + 1}"
+        used.add(file.casefold())
+        record = _record(store, run_id).encode(errors="replace")
+        (folder / "records" / f"{file}.html").write_bytes(record)
+    notify(len(readable), len(readable))
+
+
+def _pack(folder: Path, target: Path) -> None:
+    """Packs the files of ``folder``. Raises: BadInput if nobody would read that much; OSError."""
+    files = sorted((each.relative_to(folder).as_posix(), each) for each in folder.rglob("*") if each.is_file())
+    try:
+        with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED, allowZip64=False) as archive:
+            for name, file in files:
+                archive.write(file, name)
+        with target.open("rb") as packed:
+            check_archive(packed)
+    except (zipfile.LargeZipFile, Invalid) as error:
+        raise BadInput(f"the bundle is too large to be read ({error}): export fewer runs at once") from error
 
 
 def safe_name(run_id: str, instead: str) -> str:
     """Returns the run's id as part of a file's name; ``instead`` for one that this program never gives a run."""
-    return run_id if _SAFE.fullmatch(run_id) else instead
-
-
-def _proven(store: Store, connection: sqlite3.Connection, run_ids: Sequence[str], key: PublicKey, folder: Path) -> None:
-    """Publishes all, and writes what proves itself: again if a run that goes on was quicker."""
-    for tries_left in reversed(range(_MOST_TRIES)):
-        if store.refusal is None:
-            store.publish()
-        try:
-            write_bundle(connection, run_ids, key, folder)
-        except BadInput:
-            if not tries_left:
-                raise
-        else:
-            return
+    return run_id if _SAFE.fullmatch(run_id) and is_plain_name(run_id) else instead
 
 
 def _record(store: Store, run_id: str) -> str:
@@ -275,8 +330,10 @@ def _goes_on(connection: sqlite3.Connection, run_id: str) -> bool:
     return row is not None and row[0] not in ENDED_STATUSES
 
 
-def _read_me(name: str, key: PublicKey, run_ids: Sequence[str], sealed: Container[str]) -> str:
+def _read_me(name: str, key: PublicKey, run_ids: Sequence[str], sealed: Container[str], verifier: str) -> str:
     return _READ_ME.format(
+        version=__version__,
+        verifier=verifier,
         when=f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S}",
         name=name,
         key=key.line,

@@ -3,13 +3,16 @@
 import json
 import logging
 import sqlite3
+import sys
 from collections.abc import AsyncGenerator, Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, aclosing, contextmanager, suppress
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
 from conductor_core.chat.messages import LoadedImage
 from conductor_core.errors import BadInput, EventOutOfOrder, RunHasEnded, StoreDamaged, StoreError, UnknownRun
+from conductor_core.files import keep_private, private_folder
 from conductor_core.privacy import masking
 from conductor_core.run.actor import Caller
 from conductor_core.run.commands import Command, SentCommand
@@ -17,25 +20,29 @@ from conductor_core.run.costs import interruption
 from conductor_core.run.events import Event, RunCreated
 from conductor_core.run.trace import RunTrace, RunUnreadable
 from conductor_core.settings import Settings, sqlite_url
+from conductor_core.text import plain, whole_characters
 from storage import errors
 from storage.access_log.recorder import AccessLog
 from storage.database.connections import BUSY_TIMEOUT_S, Database, path_of
 from storage.encoding import snapshot_row
-from storage.evidence.anchoring import Anchoring, Evidence, Places, places_of, read_evidence
-from storage.evidence.keys import new_key, new_key_in_place
+from storage.evidence.anchoring import Anchoring, Evidence, Places, evidence_folder, places_of, read_evidence
+from storage.evidence.keys import load_key, new_key, new_key_in_place
+from storage.evidence.rotation import rotated_keys
 from storage.lifecycle.removal import Removing
 from storage.log import batches, commands, contents, following, queries
 from storage.log.commands import CommandWatch, Listener
 from storage.log.event_log import EventLog, RefusingLog
+from storage.log.machines import Signer, read_origin
 from storage.log.owner import gone, held, left
 from storage.log.queries import Listing, Search, Totals, interrupt
 from storage.log.reading import read_raw, read_run, unknown_run
 from storage.merkle.chain import add_record
-from storage.merkle.formats import PublicKey
+from storage.merkle.formats import PublicKey, error_text
 from storage.privacy.settings import Privacy
 from storage.privacy.vault import Sealed
 from storage.records import BatchSummary, RawEvent, RunSummary, StoredEvent
 from storage.redaction import RecordRedaction
+from storage.search.query import read_words
 from storage.search.search import RunSearch
 
 log = logging.getLogger(__name__)
@@ -51,8 +58,15 @@ class Store(Removing):
         access_log: logs who viewed what.
     """
 
-    def __init__(self, database: Database, redaction: RecordRedaction, places: Places | None = None) -> None:
-        """``places``: of the log's key, and of what is published of it; None: beside the database."""
+    def __init__(
+        self,
+        database: Database,
+        redaction: RecordRedaction,
+        places: Places | None = None,
+        machine_key: Path | None = None,
+    ) -> None:
+        """``places``: of the log's key, and of what is published of it. ``machine_key``: of the key that proves what
+        this machine sends. None: beside the database."""
         self._database = database
         self.path, self.vault = database.path, database.vault
         self._redaction = redaction
@@ -63,6 +77,7 @@ class Store(Removing):
         self._snapshots_made: set[str] = set()
         self._watches: list[CommandWatch] = []
         self.places = places or places_of(database.path)
+        self._machine_key = machine_key or evidence_folder(database.path) / "machine-key"
         self._anchoring = Anchoring(database, lambda work: self.log.change_and_wait(work), self.places)
         refusal = database.refusal
         self.log: EventLog | RefusingLog = (
@@ -154,7 +169,8 @@ class Store(Removing):
 
         Args:
             before: the ``sequence`` of the last run of the page before this one.
-            search: text that the task contains, ignoring case (ASCII).
+            search: text that the task contains, ignoring case (ASCII); words of the answer, as the search index has
+                it; six or more characters of the run's id.
             status: only runs of this status; ``waiting`` also lists runs of which other steps still run. ``damaged``
                 and ``too_new`` read every run of the database. Any other status also lists, marked, the faulty runs
                 whose rows have it.
@@ -169,6 +185,7 @@ class Store(Removing):
         ids = None if among is None else json.dumps(list(among))
         asked = Search(limit, before, search, status, parent, batch, alone, tree, recorded, without, ids, answers)
         with self._database.reading() as connection:
+            asked = _with_answers(connection, asked)
             return self._listing.read(connection, asked)
 
     def newest(self) -> int:
@@ -184,7 +201,8 @@ class Store(Removing):
     def totals(self, search: str | None = None, batch: str | None = None, status: str | None = None) -> Totals:
         """Returns the totals of what ``runs`` finds on all its pages."""
         with self._database.reading() as connection:
-            return queries.read_totals(connection, Search(0, text=search, status=status, batch=batch))
+            asked = _with_answers(connection, Search(0, text=search, status=status, batch=batch))
+            return queries.read_totals(connection, asked)
 
     def cursor_at(self, moment_utc: datetime) -> int:
         """Returns the ``before`` with which ``runs`` begins at the last run before ``moment_utc``."""
@@ -235,11 +253,17 @@ class Store(Removing):
 
         def work(cursor: sqlite3.Cursor) -> None:
             nonlocal outcome
-            outcome = commands.send(cursor, stored, self._database.vault)
+            outcome = commands.send(cursor, stored, self._database.vault, machine, log_key, self._trusted)
 
         stored = self._redaction.command(command)
+        if self.refusal is not None:
+            raise self.refusal
+        with self._database.reading() as connection:
+            origin = read_origin(connection)
+        machine, log_key = _signer(self._machine_key, origin), _signer(self.places.key, origin)
         self.log.change_and_wait(work)
         if isinstance(outcome, int):
+            self._anchoring.written(1)  # the machine may have been registered
             for watch in self._watches:
                 watch.wake()
             return outcome
@@ -250,7 +274,7 @@ class Store(Removing):
     def commands(self, run_id: str, after: int = 0) -> list[SentCommand]:
         """Returns the commands sent to the run after the command ``after``, in order."""
         with self._database.reading() as connection:
-            return commands.read_commands(connection, run_id, after, self._database.vault)
+            return commands.read_commands(connection, run_id, after, self._database.vault, self._trusted)
 
     def waiting(self, limit: int = 1000) -> list[RunTrace]:
         """Returns the runs of which something waits for an approval, the one that waits longest first.
@@ -290,7 +314,7 @@ class Store(Removing):
 
         Raises: StoreError.
         """
-        watch = CommandWatch(self._database, listener)
+        watch = CommandWatch(self._database, listener, self._trusted)
         self._watches.append(watch)
         return watch
 
@@ -353,16 +377,30 @@ class Store(Removing):
         return new.public
 
     def close(self) -> None:
-        """Writes all appended events and publishes them, then closes the file. The store cannot be used afterwards."""
+        """Writes all appended events and publishes them, then closes the file. The store cannot be used afterwards.
+
+        Says on stderr if nothing is published, whatever command ends: else nobody might hear of it for months.
+        """
         for watch in self._watches:
             watch.close()
         self.search.close()
         self._anchoring.close()
+        if self.refusal is None and (fault := self._anchoring.fault) is not None:
+            where = self.places.anchor.file
+            said = plain(" ".join(f"checkpoints are not published to {where}: {fault}".split()))
+            print(
+                f"warning: {said}. Until they are, nothing protects new events: run python -m storage verify",
+                file=sys.stderr,
+            )
         if self._show_in_logs is not None:
             self._show_in_logs()
             self._show_in_logs = None
         self.log.close()
         self._database.close()
+
+    def _trusted(self, records: dict[int, bytes], origin: str) -> Sequence[PublicKey]:
+        """Returns the log's own key, and those that it took the place of. Raises: StoreError."""
+        return rotated_keys(records, [_signer(self.places.key, origin).public])
 
     def _events(
         self, run_id: str, after: int, limit: int | None = None
@@ -383,6 +421,32 @@ class Store(Removing):
         return True
 
 
+_INDEX_IS_THERE = "SELECT 1 FROM sqlite_master WHERE name = 'search_places'"
+
+
+def _with_answers(connection: sqlite3.Connection, search: Search) -> Search:
+    """Returns ``search`` so that it looks at answers, too, if there is an index and its text has words for it."""
+    if search.text:
+        search = replace(search, text=whole_characters(search.text))
+    if not search.text or not connection.execute(_INDEX_IS_THERE).fetchall():
+        return search
+    with suppress(BadInput):
+        words = read_words(search.text)
+        if words is not None and words.match is not None:
+            return replace(search, match=words.match, table=words.table)
+    return search
+
+
+def _signer(file: Path, origin: str) -> Signer:
+    """Returns the key in ``file``, which is made if there is none. Raises: StoreError."""
+    try:
+        private_folder(file.parent)
+        key = load_key(file, origin)
+    except (BadInput, OSError) as error:
+        raise StoreError(f"no command can be sent or heard without a key: {error_text(error)}") from error
+    return Signer(key.public, key.private.sign)
+
+
 def open_store(
     url: str,
     privacy: Privacy | None = None,
@@ -390,12 +454,13 @@ def open_store(
     busy_timeout_s: float = BUSY_TIMEOUT_S,
     anchor: str | None = None,
     signing_key: Path | None = None,
+    machine_key: Path | None = None,
 ) -> Store:
     """Opens the database at ``url`` (``sqlite:///FOLDER/FILE``), creating or upgrading it if need be.
 
     A database that cannot be written is opened for reading, and ``Store.refusal`` says why. ``privacy``: None: as by
     default. ``busy_timeout_s`` is how long to wait while another program writes. ``anchor``, ``signing_key``: as in
-    the settings.
+    the settings. ``machine_key``: as ``Store`` has it.
 
     Raises: StoreError: StoreTooNew, StoreReadOnly, StoreFull, StoreLocked, StoreDamaged or a plain one; BadInput about
     ``anchor``, or about what finds names of people.
@@ -406,7 +471,7 @@ def open_store(
     try:
         digest_key = None if database.refusal else privacy.digest_key(database.path)
         redaction = RecordRedaction(privacy.redact, privacy.region, digest_key, privacy.people())
-        return Store(database, redaction, places)
+        return Store(database, redaction, places, machine_key)
     except BaseException:
         database.close()
         raise
@@ -415,4 +480,11 @@ def open_store(
 def store_of(file: Path, settings: Settings) -> Store:
     """Returns the store of a database file. Raises: StoreError; BadInput about the anchor."""
     privacy = Privacy.of(settings)
-    return open_store(sqlite_url(file), privacy, anchor=settings.anchor, signing_key=settings.signing_key)
+    keep_private(settings.data_folder.resolve(), levels=2)
+    return open_store(
+        sqlite_url(file),
+        privacy,
+        anchor=settings.anchor,
+        signing_key=settings.signing_key,
+        machine_key=settings.machine_key,
+    )

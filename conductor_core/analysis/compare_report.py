@@ -4,7 +4,7 @@ Scripts rely on the keys of ``comparison_document``, which ``compare --json`` pr
 one.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from conductor_core.analysis.compare import (
@@ -12,6 +12,7 @@ from conductor_core.analysis.compare import (
     Because,
     Difference,
     Names,
+    PlansCompared,
     RoundsCompared,
     RunsCompared,
     StepPair,
@@ -50,24 +51,36 @@ def count(number: int, thing: str) -> str:
 def plan_sentences(compared: RunsCompared) -> tuple[str, ...]:
     """Says each difference of the plans, a sentence a step; those of inner rounds after those of the first."""
     found: list[str] = []
+    for pair, inner in _plans(compared):
+        where = "" if pair is None else f"in the round of step {label(pair.shown.path)}, "
+        said = (*inner.changes.sentences(inner.a, inner.b), *_rewritten(inner))
+        found += [f"{where}{sentence}" for sentence in said]
+    return tuple(found)
+
+
+def plan_change_count(compared: RunsCompared) -> int:
+    """Counts the changes in ``plan_sentences``: two fields of one step are two changes."""
+    return sum(inner.changes.count + len(_rewritten(inner)) for _, inner in _plans(compared))
+
+
+def _plans(compared: RunsCompared) -> Iterator[tuple[StepPair | None, PlansCompared]]:
     for pair in (None, *compared.root.walk()):
         inner = compared.root if pair is None else pair.inner
-        if inner is None:
-            continue
-        said = inner.plans.changes.sentences(inner.plans.a, inner.plans.b)
-        rewritten = [
-            f"step {each.b} ({each.after.agent}): access list {access(each.before.access_list)} is written "
-            f"{access(each.after.access_list)}, which grants the same"
-            for each in inner.plans.differences
-            if each.fields == ("access_list",)
-            and each.before is not None
-            and each.after is not None
-            and each.b is not None
-            and not inner.plans.changes.steps[each.b].changed
-        ]
-        where = "" if pair is None else f"in the round of step {label(pair.shown.path)}, "
-        found += [f"{where}{sentence}" for sentence in (*said, *rewritten)]
-    return tuple(found)
+        if inner is not None:
+            yield pair, inner.plans
+
+
+def _rewritten(plans: PlansCompared) -> list[str]:
+    return [
+        f"step {each.b} ({each.after.agent}): access list {access(each.before.access_list)} is written "
+        f"{access(each.after.access_list)}, which grants the same"
+        for each in plans.differences
+        if each.fields == ("access_list",)
+        and each.before is not None
+        and each.after is not None
+        and each.b is not None
+        and not plans.changes.steps[each.b].changed
+    ]
 
 
 def headline(compared: RunsCompared) -> str:
@@ -81,10 +94,9 @@ def headline(compared: RunsCompared) -> str:
         said.append(_capital(f"{what}{' and '.join(missing)} had no plan."))
     elif not changes:
         said.append("Both have the same plan.")
-    elif len(changes) <= 2:
-        said.append(f"{count(len(changes), 'change').capitalize()} of the plan: {'; '.join(changes)}.")
     else:
-        said.append(f"{count(len(changes), 'change').capitalize()} of the plan.")
+        which = f": {'; '.join(changes)}" if len(changes) <= 2 else ""
+        said.append(f"{count(plan_change_count(compared), 'change').capitalize()} of the plan{which}.")
     return " ".join([*said, *_steps(compared), _answer(compared)])
 
 

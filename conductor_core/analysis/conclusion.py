@@ -199,7 +199,12 @@ def _both_ends(text: str) -> str:
         opened = open_fence(text[: len(text) - len(end)])
         text = f"{start}\n{open_fence(start)}\n\n{opened}\n{end}"
     text = _NO_WIDTH.sub("", written_out(re.sub(r"\r\n?", "\n", text))).strip()
-    above, _, last = text.rpartition("\n")
+    return unsigned(text)
+
+
+def unsigned(text: str) -> str:
+    """Returns ``text`` without a signature in its last line, below an empty one."""
+    above, _, last = text.rstrip().rpartition("\n")
     signed = last.startswith(("— ", "– ")) and len(last) <= 80 and not above.rpartition("\n")[2].strip()
     return above.strip() if signed else text
 

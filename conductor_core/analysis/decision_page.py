@@ -104,7 +104,8 @@ def _names(said: Sequence[str]) -> str:
 
 def _went_to(record: DecisionRecord) -> str:
     hosts = [f"{each.provider} at {each.host}" for each in record.egress if each.host and not each.simulated]
-    return "; ".join(dict.fromkeys(hosts)) or "no other host: every call stayed in this process"
+    told = "; ".join(dict.fromkeys(hosts)) or "no other host: every call stayed in this process"
+    return f"the imported file says: {told}" if any(each.of_file for each in record.egress) else told
 
 
 def _grids(steps: Sequence[StepPart]) -> Iterator[_Grid]:

@@ -35,6 +35,7 @@ from conductor_core.run.context_flow import (
     source_name,
 )
 from conductor_core.run.costs import IN_WORDS, Cost, basis, cost_of_part, cost_so_far
+from conductor_core.run.egress import TRACES, Call, calls
 from conductor_core.run.events import FINAL_KINDS, Event
 from conductor_core.run.request import REPLAY_PURPOSE
 from conductor_core.run.trace import Approval, RoundTrace, RunTrace, StepTrace, fold
@@ -196,7 +197,7 @@ def decision_record(
     """
     trace = fold(events)
     flow = context_flow(trace)
-    cost = cost_so_far(trace)
+    cost, made = cost_so_far(trace), calls(events)
     end = events[-1] if events[-1].kind in FINAL_KINDS else None
     return DecisionRecord(
         run_id=trace.run_id,
@@ -229,7 +230,7 @@ def decision_record(
             RefusedPart(asked=each.asked, reason=each.reason, at_utc=each.at_utc, by=words.who(trace, each.by))
             for each in trace.refused
         ),
-        egress=tuple(_egress(trace, server) for server in flow.servers),
+        egress=tuple(_egress(trace, server, made, of_file=flow.of_file) for server in flow.servers),
         usage=trace.usage,
         cost=str(cost),
         basis=IN_WORDS[basis(trace)],
@@ -354,9 +355,11 @@ def _approval(trace: RunTrace, approval: Approval) -> ApprovalPart:
     )
 
 
-def _egress(trace: RunTrace, server: ServerContext) -> Egress:
+def _egress(trace: RunTrace, server: ServerContext, made: Sequence[Call], *, of_file: bool) -> Egress:
     digests: dict[Path | None, str] = {step.path: step.output_sha256 or "" for step in trace.walk()}
     got = [each for each in server.received if each.times]
+    there = [call for call in made if (call.provider, call.host) == (server.provider, server.host)]
+    beside = [line for call in there if call.of != "traces" for text in call.beside for line in text.splitlines()]
     return Egress(
         provider=server.provider,
         host=server.host,
@@ -374,6 +377,9 @@ def _egress(trace: RunTrace, server: ServerContext) -> Egress:
         ),
         wrote=tuple(source_name(each.source) for each in server.received if each.wrote),
         never=tuple(source_name(each.source) for each in server.received if not each.times and not each.wrote),
+        beside=tuple(dict.fromkeys(beside)),
+        traces=server.agents == (TRACES,),
+        of_file=of_file,
     )
 
 

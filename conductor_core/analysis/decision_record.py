@@ -212,6 +212,8 @@ class Egress(Frozen):
         host: empty: this process, so that nothing left it.
         received: texts that were in a prompt to it. wrote: the outputs that came from it.
         never: the texts of the run that were in no prompt to it and did not come from it.
+        beside: what calls said beside their prompts: path, model and parameters, a line each.
+        traces: whether it was sent traces of the run, and no prompt. of_file: whether only an imported file says so.
     """
 
     provider: str
@@ -221,6 +223,9 @@ class Egress(Frozen):
     received: tuple[Copy, ...]
     wrote: tuple[str, ...]
     never: tuple[str, ...]
+    beside: tuple[str, ...] = ()
+    traces: bool = False
+    of_file: bool = False
 
 
 class Spending(Frozen):

@@ -13,10 +13,12 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 
 from conductor_core.chat.messages import ImageType, LoadedImage
 from conductor_core.errors import BadInput
+from conductor_core.files import open_regular
 from conductor_core.privacy.masking import one_line
 
 MOST_FILE_BYTES = 20 << 20
-MOST_PIXELS = 50_000_000
+MOST_PIXELS = 25_000_000
+"""Of a file, as its first bytes say: nothing larger is unpacked."""
 MOST_SIDE = 2048
 """Pixels. Providers scale larger images down themselves (OpenAI's to 2,048, Anthropic's to at most 2,576)."""
 MOST_KEPT_BYTES = 3_700_000
@@ -31,9 +33,7 @@ def read_image(path: Path) -> LoadedImage:
     """Reads and prepares an image file. Raises: BadInput."""
     name = f"image {one_line(str(path), limit=120)}"
     try:
-        if path.exists() and not path.is_file() and not path.is_dir():
-            raise BadInput(f"{name}: not a regular file")
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             raw = file.read(MOST_FILE_BYTES + 1)
     except FileNotFoundError:
         raise BadInput(f"{name}: no such file") from None

@@ -496,6 +496,8 @@ class ConductorInfo(Frozen):
         prompt_sha256: of the prompt that a conductors file gave; None if it was our prompt.
         precision: how its weights were packed; None: they were in ``dtype``, or in older records. Before its first plan
             it is what was asked for.
+        base_url: of its server; None for a local one, or in older records, whose ``name`` may be the address.
+        params: what each request to its server carries beside what the program sets; empty in older records.
     """
 
     name: str
@@ -508,6 +510,8 @@ class ConductorInfo(Frozen):
     usd_per_mtok: Price | None = None
     prompt_sha256: str | None = None
     precision: Packed | None = None
+    base_url: str | None = None
+    params: Mapping[str, Any] = Field(default_factory=dict)
 
     @property
     def runs_in(self) -> str:

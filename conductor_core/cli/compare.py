@@ -23,6 +23,7 @@ from conductor_core.analysis.compare_report import (
     letter,
     output_words,
     part_words,
+    plan_change_count,
     plan_sentences,
     plan_word,
     rounds_document,
@@ -119,9 +120,8 @@ def _pair_lines(compared: RunsCompared) -> Iterator[str]:
         said = concluded(trace)
         what = "answer" if said is None or said.headline else "text"
         yield f"{what} {name}{' (simulated)' if trace.simulated else ''}: {_conclusion(trace)}"
-    sentences = plan_sentences(compared)
-    yield from ("", f"plan: {count(len(sentences), 'change')}")
-    yield from (f"  {one_line(sentence, 400)}" for sentence in sentences)
+    yield from ("", f"plan: {count(plan_change_count(compared), 'change')}")
+    yield from (f"  {one_line(sentence, 400)}" for sentence in plan_sentences(compared))
     yield from ("", "steps")
     yield from _step_lines(compared.root, compared.names)
     first = compared.first_difference
@@ -184,7 +184,7 @@ def _table_lines(traces: Sequence[RunTrace]) -> list[str]:
                 trace.run_id,
                 run_word(trace.status),
                 str(len(trace.steps)),
-                "" if compared is None else count(len(plan_sentences(compared)), "change"),
+                "" if compared is None else count(plan_change_count(compared), "change"),
                 "" if compared is None else "none" if first is None else f"step {label(first.shown.path)}",
                 str(trace.usage.total_tokens),
                 str(cost_so_far(trace)),

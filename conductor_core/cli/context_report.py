@@ -19,9 +19,9 @@ from conductor_core.run.context_flow import (
 from conductor_core.run.trace import RunTrace
 from conductor_core.run.values import label
 
-SIGNS = {"granted": "●", "passed_on": "◐", "withheld": "✕", "absent": "◌", "planned": "○", "unplanned": "–"}
+SIGNS = {"granted": "●", "passed_on": "◐", "withheld": "✕", "absent": "◌", "planned": "◇", "unplanned": "–"}
 _LEGEND = (
-    "● granted, ◐ in an earlier instruction that it reads, ✕ withheld, ◌ not there yet, ○ would be granted, "
+    "● granted, ◐ in an earlier instruction that it reads, ✕ withheld, ◌ not there yet, ◇ would be granted, "
     "– would not be granted; figures are tokens"
 )
 _PARTS = {
@@ -58,7 +58,8 @@ def lines(trace: RunTrace) -> Iterator[str]:
         for step in round_.steps:
             yield from _prompt(step)
     if flow.servers:
-        yield from ("", "what each server got (✎ it wrote this itself)", *_server_table(flow.servers))
+        by = ", says the imported file" if flow.of_file else ""
+        yield from ("", f"what each server got (✎ it wrote this itself){by}", *_server_table(flow.servers))
     yield ""
     yield from _costs(what_if(trace), simulated=flow.simulated)
 

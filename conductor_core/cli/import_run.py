@@ -12,6 +12,7 @@ from conductor_core.cli.output import print_json
 from conductor_core.cli.text import one_line
 from conductor_core.cli.wiring import opened_store
 from conductor_core.errors import BadInput
+from conductor_core.files import open_regular
 from conductor_core.run.actor import local_caller
 from conductor_core.run.share import MOST_FILE_BYTES, as_imported, read_shared
 from conductor_core.run.trace import fold
@@ -53,9 +54,7 @@ def import_run(
 def _text(file: Path) -> str:
     name = one_line(str(file), 120)
     try:
-        if file.exists() and not file.is_file():
-            raise BadInput(f"{name} is not a regular file")
-        with file.open("rb") as opened:
+        with open_regular(file) as opened:
             raw = opened.read(MOST_FILE_BYTES + 1)
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)

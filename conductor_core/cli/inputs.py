@@ -12,7 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 from conductor_core.chat.messages import Message
 from conductor_core.cli.text import one_line
 from conductor_core.errors import BadInput
-from conductor_core.files import expand_path, is_there
+from conductor_core.files import expand_path, is_there, open_regular
 from conductor_core.precision import PrecisionChoice
 from conductor_core.run.values import Limits
 from conductor_core.settings import Settings, setting_fault, sqlite_url
@@ -96,7 +96,7 @@ def read_file(path: Path, what: str) -> str:
     """Returns the text of a file. ``what`` names it in messages, e.g. ``workflow file``."""
     name = f"{what} {one_line(str(path))}"
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             raw = file.read(_MOST_BYTES + 1)
     except FileNotFoundError:
         raise BadInput(f"{name}: no such file") from None

@@ -19,7 +19,7 @@ from conductor_core.formats import run_word, seconds, step_word
 from conductor_core.privacy.detectors import in_words
 from conductor_core.run import events as ev
 from conductor_core.run.actor import Caller, local_caller
-from conductor_core.run.costs import IN_WORDS, Cost, basis, cost_of_call, cost_so_far
+from conductor_core.run.costs import IN_WORDS, Cost, basis, cost_of_call, cost_so_far, in_list
 from conductor_core.run.spent import spent_on
 from conductor_core.run.trace import Approval, RunTrace, apply, begin
 from conductor_core.run.values import Path, label, round_name
@@ -295,7 +295,8 @@ def _notes(departures: Iterable[Departure]) -> Iterator[str]:
 
 
 def _plan_spent(event: ev.PlanCompleted | ev.PlanRejected) -> str:
-    return f"{event.usage.total_tokens} tokens · {cost_of_call(event).in_line}"
+    estimated = bool(event.at_list_price) and event.usage.estimated
+    return f"{event.usage.total_tokens} tokens · {in_list(cost_of_call(event), estimated=estimated)}"
 
 
 def _created(event: ev.RunCreated) -> str:
@@ -335,10 +336,11 @@ def _step_line(event: ev.StepEvent, trace: RunTrace) -> str | None:
             cut = f" · incomplete ({event.finish_reason})" if event.incomplete and event.ending == "completed" else ""
             spent = spent_on(trace, step)
             whole = step.round is not None
-            took, tokens = seconds(event.duration_ms), (spent if whole else event).usage.output_tokens
-            cost = (spent.cost if whole else replace(cost_of_call(event), at_most=spent.cost_at_most)).in_line
+            took, usage = seconds(event.duration_ms), (spent if whole else event).usage
+            paid = spent.cost if whole else replace(cost_of_call(event), at_most=spent.cost_at_most)
+            cost = in_list(paid, estimated=spent.at_list_price and usage.estimated)
             how = f" · {ended}" if (ended := failed_calls.ended(step)) else ""
-            return f"{head} {step_word(step.ending)} in {took} · {tokens} tokens out · {cost}{cut}{how}"
+            return f"{head} {step_word(step.ending)} in {took} · {usage.output_tokens} tokens out · {cost}{cut}{how}"
         case ev.StepFailed():
             return f"{head} failed: {one_line(event.error, 1000)}"
         case ev.StepSkipped():

@@ -23,6 +23,7 @@ from typer.main import get_command
 from conductor_core import __version__
 from conductor_core.cli.text import one_line
 from conductor_core.errors import BadInput, InspectorError, StoreError
+from conductor_core.files import give_stdout_up, only_for_owner
 from conductor_core.privacy import masking
 
 COMMANDS = {
@@ -125,6 +126,7 @@ def _common(
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command: 0 done, 1 the run failed, 2 bad input, 130 or 143 stopped by a signal."""
     arguments = sys.argv[1:] if arguments is None else list(arguments)
+    only_for_owner()
     _open_what_is_closed()
     for stream in (sys.stdout, sys.stderr):
         if (reconfigure := getattr(stream, "reconfigure", None)) is not None:
@@ -133,10 +135,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code = _run(arguments)
         sys.stdout.flush()
     except BrokenPipeError:
-        _give_stdout_up()  # whoever read our output has left
+        give_stdout_up()  # whoever read our output has left
         return 1
     except OSError as error:
-        _give_stdout_up()
+        give_stdout_up()
         with suppress(OSError):
             print(f"error: the output cannot be written: {error.strerror or error}", file=sys.stderr)
         return 1
@@ -147,11 +149,6 @@ def _open_what_is_closed() -> None:
     """Opens the streams that the caller closed. Without them Python prints on stdout what belongs on stderr."""
     sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115  for as long as the process
     sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115  for as long as the process
-
-
-def _give_stdout_up() -> None:
-    """Closes stdout, so that the interpreter does not complain once more at its end."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _stdout_failed() -> bool:

@@ -89,7 +89,8 @@ def _table(traces: Sequence[RunTrace], found: Sequence[PlanChoice]) -> list[str]
     for choice in found:
         faults = [fault.message for fault in choice.faults] or ([choice.error] if choice.error else [])
         lines += [f"fault of plan {_numbers(choice)}: {one_line(said, 400)}" for said in faults]
-    lines.append("tokens and cost are estimates of what a run of the plan takes; `rerun RUN` runs it")
+    if any(choice.forecast is not None for choice in found):
+        lines.append("tokens and cost are estimates of what a run of the plan takes; `rerun RUN` runs it")
     if resampling.all_equal(found):
         lines.append(f"all {len(traces)} plans are equal. {resampling.how_to_vary(traces[0])} (--temperature)")
     return lines

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from conductor_core.cli.text import one_line
 from conductor_core.errors import BadInput
-from conductor_core.files import is_there
+from conductor_core.files import is_there, keep_private
 from conductor_core.settings import Settings
 
 if TYPE_CHECKING:
@@ -30,11 +30,13 @@ def opened_store(
     if url is not None and (read or of_a_run) and not is_there(path := path_of(url)):
         raise BadInput(f"no database at {one_line(str(path), 300)}")
 
+    keep_private(settings.data_folder.resolve(), levels=2)
     store = open_store(
         url or settings.resolved_database_url,
         Privacy.of(settings),
         anchor=settings.anchor,
         signing_key=settings.signing_key,
+        machine_key=settings.machine_key,
     )
     try:
         if store.refusal is not None and not read:

@@ -17,7 +17,7 @@ from pydantic import Field, PositiveFloat
 
 from conductor_core.chat.messages import Price
 from conductor_core.errors import ConductorsInvalid, UnknownConductor
-from conductor_core.files import expand_path, is_file, is_folder, is_there
+from conductor_core.files import NotRegular, expand_path, is_file, is_folder, is_there, open_regular
 from conductor_core.inference.source import HUB_ID
 from conductor_core.privacy.keys import environment_keys, holds_a_key
 from conductor_core.privacy.masking import one_line
@@ -107,14 +107,15 @@ def _spec(table: Table, beside: Path) -> ConductorSpec:
 def own_prompt(file: Path) -> str:
     """Reads a user's own prompt. Raises: ConductorsInvalid, saying what is wrong with the file."""
     try:
-        if file.exists() and not file.is_file():
-            raise _no_prompt("not a regular file")
-        raw = file.read_bytes() if not file.exists() or file.stat().st_size <= _MOST_PROMPT_BYTES else None
+        with open_regular(file) as opened:
+            raw = opened.read(_MOST_PROMPT_BYTES + 1)
     except FileNotFoundError:
         raise _no_prompt("no such file") from None
+    except (NotRegular, IsADirectoryError) as error:
+        raise _no_prompt(str(error.strerror)) from None
     except (OSError, ValueError):
         raise _no_prompt("it cannot be read") from None
-    if raw is None:
+    if len(raw) > _MOST_PROMPT_BYTES:
         raise _no_prompt(f"it has more than {_MOST_PROMPT_BYTES:,} bytes")
     try:
         text = raw.decode("utf-8-sig")

@@ -10,7 +10,6 @@ Sources for the parameters of forms: vLLM's documentation of structured outputs 
 
 import asyncio
 import json
-import os
 import re
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
@@ -201,7 +200,7 @@ class RemoteConductor:
             most_event_bytes=6 * settings.plan_max_bytes + 65_536 + self._max_tokens * BYTES_PER_TOKEN,
             keys=keys,
         )
-        masking.remember("" if spec.api_key_env is None else os.environ.get(spec.api_key_env, "").strip())
+        masking.remember_variable(spec.api_key_env)
 
     @staticmethod
     def _asked(spec: ConductorSpec, plan_max_bytes: int) -> WorkerSpec:
@@ -231,6 +230,8 @@ class RemoteConductor:
             seated=self._short_prompt,
             usd_per_mtok=self._spec.usd_per_mtok,
             prompt_sha256=self._spec.prompt_sha256,
+            base_url=self._base_url,
+            params=self._spec.params,
         )
 
     @property

@@ -21,7 +21,7 @@ from conductor_core.errors import BadInput, EventOutOfOrder
 from conductor_core.providers.servers import servers, servers_of_conductor
 from conductor_core.run import events as ev
 from conductor_core.run.actor import Caller
-from conductor_core.run.commands import Approve, Cancel, Deny, Edit, SentCommand
+from conductor_core.run.commands import Approve, Cancel, Command, Deny, Edit, SentCommand, Unproven
 from conductor_core.run.events import ApprovalOf, CommandRefused, Event, EventSink, RunCancelled, RunTaken, RunWaiting
 from conductor_core.run.request import Gate
 from conductor_core.run.trace import AT_REST, Approval, RunTrace
@@ -294,7 +294,12 @@ class Approvals:
         command = sent.command
         if sent.id <= self._trace.last_command or isinstance(command, Cancel):
             return
-        event = self._edited(sent.id, command) if isinstance(command, Edit) else self._decided(sent.id, command)
+        if isinstance(command, Unproven):
+            event: ev.Event = _refusal(sent.id, command, command.reason, self._trace.run_id, self._recorder.now_ms())
+        elif isinstance(command, Edit):
+            event = self._edited(sent.id, command)
+        else:
+            event = self._decided(sent.id, command)
         self._recorder.send(event)
         if isinstance(event, ev.PlanEdited):
             self._ask_again(event.round, event.after)
@@ -403,15 +408,7 @@ class Approvals:
         )
 
     def _refused(self, number: int, command: Approve | Deny | Edit, reason: str) -> ev.CommandRefused:
-        return ev.CommandRefused(
-            run_id=self._trace.run_id,
-            at_ms=self._recorder.now_ms(),
-            command=number,
-            asked=command.kind,
-            reason=reason,
-            actor=command.actor,
-            door=command.door,
-        )
+        return _refusal(number, command, reason, self._trace.run_id, self._recorder.now_ms())
 
 
 # Commands.
@@ -452,15 +449,24 @@ def refusals(trace: RunTrace, commands: Sequence[SentCommand], reason: str) -> l
     """Returns the events by which a run that waits refuses ``commands``, and waits on."""
     at = {"run_id": trace.run_id, "at_ms": trace.last_at_ms}
     refused = [
-        CommandRefused(
-            run_id=trace.run_id,
-            at_ms=trace.last_at_ms,
-            command=sent.id,
-            asked=sent.command.kind,
-            reason=reason,
-            actor=sent.command.actor,
-            door=sent.command.door,
-        )
+        _refusal(sent.id, sent.command, _own_reason(sent.command) or reason, trace.run_id, trace.last_at_ms)
         for sent in commands
     ]
     return [RunTaken.model_validate(at), *refused, RunWaiting.model_validate(at)]
+
+
+def _own_reason(command: Command | Unproven) -> str:
+    return command.reason if isinstance(command, Unproven) else ""
+
+
+def _refusal(number: int, command: Command | Unproven, reason: str, run_id: str, at_ms: float) -> CommandRefused:
+    return CommandRefused(
+        run_id=run_id,
+        at_ms=at_ms,
+        command=number,
+        asked=command.kind,
+        reason=reason,
+        unproven=isinstance(command, Unproven),
+        actor=command.actor,
+        door=command.door,
+    )

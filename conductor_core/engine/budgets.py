@@ -281,9 +281,13 @@ class Budget:
         except LimitReached as error:
             if error.limit != "usd" or not most_usd:
                 raise
-            enough = f"a limit of {self._known_usd + most_usd:.6f} would leave room for it"
+            most = "at most " if self._trace.cost_at_most else ""
+            spent = f"{most}{self._known_usd:.6f} USD spent, and " if self._known_usd else ""
+            enough = f"a limit of {self._known_usd + most_usd:.6f} USD would leave room for it"
             raise LimitReached(
-                f"{error}; the next call may cost up to {most_usd:.6f}, and {enough}", limit="usd"
+                f"the cost limit of this run is reached: {spent}the next call would cost up to {most_usd:.6f} USD, "
+                f"over the limit of {self.limits.max_usd:g} USD; {enough}",
+                limit="usd",
             ) from error
 
     def _under_way(self) -> float:
@@ -340,7 +344,8 @@ class Budget:
             if 0 < usd >= max_usd:
                 most = "at most " if self._trace.cost_at_most else ""
                 raise LimitReached(
-                    f"the cost limit of this run is reached: {most}{usd:.6f} of {max_usd:g} USD", limit="usd"
+                    f"the cost limit of this run is reached: {most}{usd:.6f} USD spent, the limit is {max_usd:g} USD",
+                    limit="usd",
                 )
 
     def total(self) -> tuple[Usage, Cost]:

@@ -7,7 +7,6 @@ loop.
 
 import asyncio
 import json
-import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -450,7 +449,7 @@ def find_servers(
             raise BadInput(fault)
         if not is_set(variable):
             raise BadInput(f"{variable} is not set where the inspector was started")
-        masking.remember(os.environ[variable].strip())
+        masking.remember_variable(variable)
     ports = discovery.titles(settings.server_ports)
     return asyncio.run(discovery.find_servers(ports, key_variables=key_variables, keys=keys))
 

@@ -96,14 +96,22 @@ def from_servers(servers: Iterable[FoundServer]) -> tuple[Offer, ...]:
         offer = Offer(
             id=f"server-{urlsplit(server.base_url).port}",
             kind="server",
-            title=f"{server.title} on this machine",
-            short=server.title,
+            title=_called(server),
+            short=f"port {urlsplit(server.base_url).port}" if server.guessed else server.title,
             specs=specs,
             passed_on=server.title in _PASSES_ON,
             latency_ms=server.latency_ms,
         )
         found.append(_with_planner(offer, server))
     return tuple(found)
+
+
+def _called(server: FoundServer) -> str:
+    """Says what answered; of a server that does not say what it is, where it answered and what usually does there."""
+    if not server.guessed:
+        return f"{server.title} on this machine"
+    port = f"port {urlsplit(server.base_url).port}"
+    return f"A server on {port} of this machine{'' if server.title == port else f', usually {server.title}'}"
 
 
 def _with_planner(offer: Offer, server: FoundServer) -> Offer:
@@ -179,7 +187,7 @@ def from_keys() -> tuple[Offer, ...]:
 
 def providers(servers: Iterable[FoundServer] = ()) -> tuple[Provider, ...]:
     """Returns who can be given a typed key: servers of this machine that want one, then the paper's providers."""
-    locked = [Provider(server.base_url, f"{server.title} on this machine") for server in servers if server.needs_key]
+    locked = [Provider(server.base_url, _called(server)) for server in servers if server.needs_key]
     paper: dict[str, list[WorkerSpec]] = {}
     for spec in read_specs("paper"):
         paper.setdefault(str(spec.base_url), []).append(spec.model_copy(update={"api_key_env": TYPED_KEY}))

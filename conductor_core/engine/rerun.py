@@ -4,9 +4,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
 from conductor_core.chat.messages import INCOMPLETE, ConductorInfo, Message, Usage, WorkerSpec, sum_of_costs
-from conductor_core.chat.usage import estimate_tokens
+from conductor_core.chat.usage import estimate_input_tokens, estimate_tokens
 from conductor_core.engine.budgets import ASSUMED_OUTPUT_TOKENS, longest_answer, longest_question
-from conductor_core.engine.prompts import Answer, StepInputs, digest_text, expand
+from conductor_core.engine.prompts import Answer, StepInputs, digest_text, expand, instruction_with_task
 from conductor_core.engine.request import carried
 from conductor_core.engine.reuse import EarlierAnswers, origin, whole
 from conductor_core.engine.step import cost_of
@@ -16,7 +16,9 @@ from conductor_core.run.spent import spent_on
 from conductor_core.run.trace import RoundTrace, RunTrace, StepTrace
 from conductor_core.run.values import Path, label
 from conductor_core.workflow.edits import Origins, compare, replace_step
-from conductor_core.workflow.model import CONDUCTOR_AGENT, AccessList, Frozen, Workflow
+from conductor_core.workflow.model import CONDUCTOR_AGENT, AccessList, Frozen, Step, Workflow, gets_task
+
+_TURN_TOKENS = 4  # as in ``estimate_input_tokens``
 
 
 class StepForecast(Frozen):
@@ -245,6 +247,31 @@ class _LookedUp:
             given=given.how,
         )
 
+    def read_more(self, index: int, finished: Sequence[StepTrace]) -> int:
+        """Estimates how many tokens step ``index`` reads more than its source did; negative: fewer."""
+        change = self.changes.steps[index]
+        gained = sum(self._read(self.workflow.steps[each], self.before(each), finished) for each in change.gained)
+        lost = [self.source.steps[each] for each in change.lost if each < len(self.source.steps)]
+        return gained - sum(self._read(each, each, finished) for each in lost)
+
+    def reads(self, index: int, finished: Sequence[StepTrace]) -> int:
+        """Estimates the tokens of all that step ``index`` is told and reads."""
+        source, step = self.source, self.workflow.steps[index]
+        every = source.give_question
+        told = estimate_tokens(instruction_with_task(step.instruction, source.task, give_question=every)) + _TURN_TOKENS
+        if gets_task(step.instruction, give_question=every):
+            told += estimate_input_tokens(source.turns_before) + sum(image.tokens for image in source.images)
+        earlier = self.workflow.reads(index)
+        return told + sum(self._read(self.workflow.steps[each], self.before(each), finished) for each in earlier)
+
+    def _read(self, step: Step | StepTrace, recorded: StepTrace | None, finished: Sequence[StepTrace]) -> int:
+        """Estimates the tokens of two turns: what ``step`` was told, and its output or one of average length."""
+        if recorded is not None and recorded.answered:
+            output = _output_tokens(recorded)
+        else:
+            output = sum(map(_output_tokens, finished)) // max(1, len(finished))
+        return estimate_tokens(expand(step.instruction, self.source.task)) + output + 2 * _TURN_TOKENS
+
     def _given_otherwise(self, index: int) -> bool:
         """Whether a person gives step ``index`` another output than it had."""
         given, before = self._overrides.output_at((index,)), self.before(index)
@@ -321,16 +348,27 @@ def _most_usd(
 
 
 def _forecast(looked_up: _LookedUp, index: int, reason: str, workers: Mapping[str, WorkerSpec]) -> StepForecast:
-    """Estimates from the source's step if the same agent answered it there, else from the average step."""
+    """Estimates from the source's step if the same agent answered it there, with what it reads more or less now.
+
+    Else from what the step reads, and the average answer.
+    """
     step, then = looked_up.workflow.steps[index], looked_up.before(index)
+    finished = [each for each in looked_up.source.walk() if each.answered and each.round is None]
     if then is not None and then.answered and then.agent == step.agent:
         usage, cost_usd, at_most = _spent(then)
+        if step.agent != CONDUCTOR_AGENT:
+            more = looked_up.read_more(index, finished)
+            input_tokens = max(0, usage.input_tokens + more)
+            if cost_usd is not None and (price := workers[step.agent].price) is not None:
+                sign = 1 if more > 0 else -1
+                cost_usd = max(0.0, cost_usd + sign * price.cost_usd(Usage(input_tokens=abs(more))))
+            usage = usage.model_copy(update={"input_tokens": input_tokens})
     else:
-        finished = [each.usage for each in looked_up.source.walk() if each.answered and each.round is None]
         count = max(1, len(finished))
+        mean = sum(each.usage.input_tokens for each in finished) // count or estimate_tokens(step.instruction)
         usage = Usage(
-            input_tokens=sum(each.input_tokens for each in finished) // count or estimate_tokens(step.instruction),
-            output_tokens=sum(each.output_tokens for each in finished) // count,
+            input_tokens=mean if step.agent == CONDUCTOR_AGENT else looked_up.reads(index, finished),
+            output_tokens=sum(each.usage.output_tokens for each in finished) // count,
             estimated=True,
         )
         cost_usd = None if step.agent == CONDUCTOR_AGENT else cost_of(workers[step.agent], usage)
@@ -345,6 +383,13 @@ def _forecast(looked_up: _LookedUp, index: int, reason: str, workers: Mapping[st
         estimated_usd=cost_usd,
         at_most=at_most,
     )
+
+
+def _output_tokens(step: StepTrace) -> int:
+    """Returns the tokens of an output as others read it: without reasoning, and of the last call alone."""
+    if step.attempts or step.reasoning or step.round is not None or not step.usage.output_tokens:
+        return estimate_tokens(step.output)
+    return step.usage.output_tokens
 
 
 def _spent(step: StepTrace) -> tuple[Usage, float | None, bool]:

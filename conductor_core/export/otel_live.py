@@ -18,7 +18,8 @@ from urllib.parse import unquote, urlsplit
 from conductor_core.errors import BadInput, InspectorError
 from conductor_core.export.otel import sdk_spans, spans_of
 from conductor_core.privacy import masking
-from conductor_core.run.events import FINAL_KINDS, Event, EventSink, FinalEvent
+from conductor_core.providers.servers import UNKNOWN_HOST, host_of
+from conductor_core.run.events import FINAL_KINDS, Event, EventSink, FinalEvent, RunCreated, RunTaken, TracesTo
 from conductor_core.run.redaction import Redactor
 from conductor_core.settings import Settings
 
@@ -51,6 +52,7 @@ class LiveTraces:
     """Sends the spans of runs to one address.
 
     Attributes:
+        to: where they are sent, as the record of each run says it.
         dropped: how many times something was not sent: news of a run that found no room, or a batch that nobody took.
     """
 
@@ -60,6 +62,7 @@ class LiveTraces:
         """``address``: of the receiver, whose server is tried at once. ``contents``: whether spans hold what people
         and models wrote."""
         self._exporter, self._read, self._contents = exporter, read, contents
+        self.to = TracesTo(host=host_of(address) or UNKNOWN_HOST, contents=contents)
         self._server = urlsplit(address)
         self._away = self._refused = ""
         self._unsent: set[str] = set()
@@ -174,14 +177,15 @@ class LiveTraces:
 class Watched:
     """An ``EventSink`` before another: it tells ``traces`` what became durable there.
 
-    The last event of a run says why its spans are not being taken, if they are not.
+    The event with which a process begins a run says where its spans are sent, so that this is durable before any of
+    them is. The last event of the run says why they are not being taken, if they are not.
     """
 
     def __init__(self, sink: EventSink, traces: LiveTraces) -> None:
         self._sink, self._traces = sink, traces
 
     def append(self, *events: Event) -> "asyncio.Future[None]":
-        events = self._with_faults(events)
+        events = self._with_traces(events)
         future = self._sink.append(*events)
 
         def written(done: "asyncio.Future[None]") -> None:
@@ -192,18 +196,19 @@ class Watched:
         return future
 
     def append_and_wait(self, *events: Event) -> None:
-        events = self._with_faults(events)
+        events = self._with_traces(events)
         self._sink.append_and_wait(*events)
         self._traces.note(events)
 
-    def _with_faults(self, events: tuple[Event, ...]) -> tuple[Event, ...]:
-        fault = self._traces.fault
-        if not fault:
-            return events
-        return tuple(
-            event.model_copy(update={"traces_fault": fault}) if isinstance(event, FinalEvent) else event
-            for event in events
-        )
+    def _with_traces(self, events: tuple[Event, ...]) -> tuple[Event, ...]:
+        return tuple(map(self._with_trace, events))
+
+    def _with_trace(self, event: Event) -> Event:
+        if isinstance(event, RunCreated | RunTaken):
+            return event.model_copy(update={"traces": (self._traces.to,)})
+        if isinstance(event, FinalEvent) and (fault := self._traces.fault):
+            return event.model_copy(update={"traces_fault": fault})
+        return event
 
 
 def exporter_to(endpoint: str) -> "SpanExporter":

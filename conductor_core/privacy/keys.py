@@ -71,15 +71,13 @@ _WORD = re.compile(
 
 
 def folded(text: str) -> bytes:
-    """Returns the letters and digits of ``text`` in lower case; a look-alike (full width, accented) as its letter."""
-    if not text.isascii():
-        text = unicodedata.normalize("NFKD", text)
+    """Returns the ASCII letters and digits of ``text`` in lower case."""
     return text.encode("ascii", "ignore").translate(_LOWER, _DROPPED)
 
 
 def normalize(text: str) -> str:
     """Returns ``text`` in lower case without characters of no width. Spaces stay."""
-    seen = (char for char in unicodedata.normalize("NFKD", text) if unicodedata.category(char)[0] not in "CM")
+    seen = (char for char in text if unicodedata.category(char)[0] not in "CM")
     return "".join(seen).casefold()
 
 
@@ -99,6 +97,11 @@ def pieces(key: str) -> Iterator[tuple[bytes, str]]:
         size = min(_ENCODED_PIECE, len(form))
         for start in range(len(form) - size + 1):
             yield form[start : start + size], ""
+
+
+def can_be_hidden(key: str) -> bool:
+    """Whether a text can be searched for this key: not for one that looks like ordinary text."""
+    return next(pieces(key), None) is not None
 
 
 def _verbatim(key: str) -> Iterator[tuple[bytes, str]]:
@@ -129,12 +132,19 @@ def _non_word_chars(key: str) -> list[bool]:
 
 
 def _encoded(key: str) -> Iterator[bytes]:
+    """Yields the key as a server may really repeat it, besides as it is and as a part of an address.
+
+    UTF-16 that is read as another encoding is the key itself with zeros between, which are no letters.
+    """
     raw = key.encode()
-    yield raw.hex().encode()
-    yield "".join(f"x{byte:02x}" for byte in raw).encode()  # \x73, 0x73, &#x73;
-    yield "".join(f"u{byte:04x}" for byte in raw).encode()  # \u0073
-    yield "".join(map(str, raw)).encode()  # &#115;
-    # In base64 a byte's characters depend on the number of bytes before it. Those shared with a neighbour are cut.
+    yield raw.hex().encode()  # also %73
+    yield "".join(f"u{byte:04x}" for byte in raw).encode()  # \u0073 in JSON
+    # In base32 and base64 a byte's characters depend on the number of bytes before it. Those shared with a neighbour
+    # are cut.
+    for before, shared in ((0, 0), (1, 2), (2, 4), (3, 5), (4, 7)):
+        inside = base64.b32encode(b"\0" * before + raw).rstrip(b"=")
+        end = (before + len(raw)) * 8 // 5
+        yield inside[shared:end].lower()
     for before, shared in ((0, 0), (1, 2), (2, 3)):
         inside = base64.b64encode(b"\0" * before + raw).rstrip(b"=")
         end = len(inside) - ((before + len(raw)) % 3 != 0)

@@ -8,6 +8,7 @@ one_line      makes a text of others fit to be quoted in our messages; so does `
 """
 
 import logging
+import os
 import re
 import sys
 import threading
@@ -16,7 +17,8 @@ import unicodedata
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from conductor_core.privacy.keys import environment_keys, folded, normalize, pieces
+from conductor_core.errors import BadInput
+from conductor_core.privacy.keys import can_be_hidden, environment_keys, folded, normalize, pieces
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -230,6 +232,20 @@ _known = _Known()
 def remember(*keys: str) -> None:
     """Makes ``known`` hide these keys, too. Ignores empty ones."""
     _known.add(keys)
+
+
+def remember_variable(variable: str | None) -> None:
+    """Makes ``known`` hide the key in a variable of the environment, too, if there is one.
+
+    Raises: BadInput, which names the variable, for a key that could not be hidden. No message holds it.
+    """
+    key = "" if variable is None else os.environ.get(variable, "").strip()
+    if key and not can_be_hidden(key):
+        raise BadInput(
+            f"the key in {variable} is too short, or too much like a word, to be hidden where a server repeats it: "
+            "set another one; for a server that needs none, name no variable"
+        )
+    remember(key)
 
 
 def known() -> Mask:

@@ -4,8 +4,7 @@ from typing import Never
 
 from conductor_core.errors import BadInput
 from conductor_core.privacy import masking
-from conductor_core.privacy.keys import is_set
-from conductor_core.privacy.masking import Mask
+from conductor_core.privacy.keys import can_be_hidden, is_set
 
 TYPED_KEY = "TYPED_API_KEY"
 """Stands where a model names the variable of its key, if the key was typed. The environment is not asked for it."""
@@ -34,7 +33,7 @@ class TypedKeys:
         key = key.strip()
         if not (key.isascii() and key.isprintable()) or " " in key or len(key) > _LONGEST:
             raise BadInput("this has characters that no key has, or is too long for one")
-        if not Mask([key]):
+        if not can_be_hidden(key):
             raise BadInput("this is too short, or too much like a word, to be hidden where a server repeats it")
         masking.remember(key)
         self._by_server[base_url] = key

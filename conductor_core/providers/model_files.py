@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 
 from conductor_core.chat.messages import WorkerSpec
 from conductor_core.errors import BadInput
+from conductor_core.files import NotRegular, open_regular
 from conductor_core.privacy import masking
 from conductor_core.privacy.keys import environment_keys, holds_a_key, names_a_key
 from conductor_core.privacy.masking import one_line, plain
@@ -369,15 +370,12 @@ def load_document(path: str | Path, form: Form, key_variables: Collection[str] =
     """
     what = f"{form.file} {one_line(str(path), limit=120)}"
     try:
-        # Reading a pipe would wait, and a second reading would find nothing.
-        if Path(path).exists() and not Path(path).is_file() and not Path(path).is_dir():
-            raise form.invalid(f"{what}: not a regular file", ["not a regular file"])
-        with Path(path).open("rb") as file:
+        with open_regular(path) as file:
             raw = file.read(_MOST_BYTES + 1)
     except FileNotFoundError:
         raise form.invalid(f"{what}: no such file", ["no such file"]) from None
     except (OSError, ValueError) as error:
-        why = "it is a folder" if isinstance(error, IsADirectoryError) else "it cannot be read"
+        why = str(error.strerror) if isinstance(error, NotRegular | IsADirectoryError) else "it cannot be read"
         raise form.invalid(f"{what}: {why}", [why]) from error
     faults: list[str] = []
     document = Document([], {})

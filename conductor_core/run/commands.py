@@ -74,12 +74,25 @@ class Edit(Caused):
 
 
 Command = Cancel | Approve | Deny | Edit
+COMMAND_KINDS = frozenset({"cancel", "approve", "deny", "edit"})
 
 COMMAND: TypeAdapter[Command] = TypeAdapter(Annotated[Command, Field(discriminator="kind")])
+
+
+class Unproven(Caused):
+    """What lies among the commands to a run without the proof of a machine that may act. It is refused, whatever it
+    asks; who sent it is not known, so ``actor`` and ``door`` are None.
+
+    ``kind``: what it calls itself. ``reason``: what is wrong, in a sentence. Answered by ``command.refused``.
+    """
+
+    kind: str
+    run_id: str
+    reason: str
 
 
 class SentCommand(NamedTuple):
     """A command on record. ``id`` counts over all runs, in the order in which they were sent."""
 
     id: int
-    command: Command
+    command: Command | Unproven

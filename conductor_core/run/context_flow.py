@@ -11,6 +11,7 @@ from typing import Literal
 from conductor_core.chat.messages import Message, TextPart, images_in, parts_of
 from conductor_core.chat.usage import estimate_input_tokens, estimate_tokens
 from conductor_core.providers.servers import server_of, server_of_conductor
+from conductor_core.run.egress import TRACES
 from conductor_core.run.trace import RoundTrace, RunTrace, StepStatus, StepTrace
 from conductor_core.run.values import Path, label
 from conductor_core.workflow.model import CONDUCTOR_AGENT, QUESTION, Frozen, gets_task
@@ -124,7 +125,8 @@ class ServerContext(Frozen):
 
     Attributes:
         host: with the port if its address names one; empty: this process.
-        agents: who was asked there; the Conductor is ``conductor``.
+        agents: who was asked there; the Conductor is ``conductor``. ``TRACES``: nobody, traces of the run were sent
+            there.
         received: one entry for the question and each step with an output.
     """
 
@@ -136,13 +138,17 @@ class ServerContext(Frozen):
 
 
 class ContextFlow(Frozen):
-    """Attributes: servers: those that were asked, in the order in which they were."""
+    """Attributes:
+    servers: those that were asked, in the order in which they were; then receivers of traces.
+    of_file: whether only an imported file says all this.
+    """
 
     run_id: str
     status: str
     simulated: bool
     rounds: tuple[RoundContext, ...]
     servers: tuple[ServerContext, ...]
+    of_file: bool = False
 
 
 def context_flow(trace: RunTrace) -> ContextFlow:
@@ -154,6 +160,7 @@ def context_flow(trace: RunTrace) -> ContextFlow:
         simulated=trace.simulated,
         rounds=rounds,
         servers=_servers(trace, rounds),
+        of_file=trace.imported is not None and not trace.imported.recorded,
     )
 
 
@@ -325,7 +332,19 @@ def _servers(trace: RunTrace, rounds: Sequence[RoundContext]) -> tuple[ServerCon
                     reading.receive(agent, cell.source, cell.tokens or 0, reused=step.reused_from is not None)
         if step.output_sha256 and (writer := _writer(trace, step)) is not None:
             reading.write(writer.answered_by or writer.agent, step.path)
-    return reading.servers()
+    return (*reading.servers(), *_receivers_of_traces(trace))
+
+
+def _receivers_of_traces(trace: RunTrace) -> Iterator[ServerContext]:
+    sources = [(None, trace.task), *((step.path, step.output) for step in trace.walk() if step.output_sha256)]
+    for to in dict.fromkeys(trace.traces):
+        got = [
+            Received(source=path, times=1, tokens=estimate_tokens(text)) if to.contents else Received(source=path)
+            for path, text in sources
+        ]
+        yield ServerContext(
+            provider=TRACES.lower(), host=to.host, simulated=False, agents=(TRACES,), received=tuple(got)
+        )
 
 
 def _asked(step: StepTrace) -> list[str]:

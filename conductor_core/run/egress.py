@@ -1,8 +1,11 @@
-"""Reads from a run's events which server was sent which messages: by each call of a worker or of the Conductor.
+"""Reads from a run's events which server was sent what: by each call of a worker or of the Conductor, and as traces.
 
 A call counts from the event that was durable before a byte left. So a call that failed counts as received: its record
 cannot say how much of it arrived. After a failed call, an event announces the next one, perhaps after a wait. That call
 is ``announced`` until an event shows that it began.
+
+OpenTelemetry traces of the run count as one call to each server that they went to, from the event that was durable
+before the first of them left.
 """
 
 from collections.abc import Iterable
@@ -11,7 +14,7 @@ from datetime import datetime
 from typing import Literal
 
 from conductor_core.chat.messages import ConductorInfo, Message, Usage
-from conductor_core.providers.servers import server_of, server_of_conductor
+from conductor_core.providers.servers import sent_beside, sent_beside_by_conductor, server_of, server_of_conductor
 from conductor_core.run import events as ev
 from conductor_core.run.events import Event
 from conductor_core.run.values import Path, PoolInfo
@@ -26,19 +29,22 @@ class Call:
     """One call.
 
     Attributes:
-        event: number, among the events given, of the event that holds the messages.
+        event: number, among the events given, of the event that holds the messages; of traces, of the one that names
+            their server.
         at_utc: when the call began, or when the one before it ended.
-        of: what it was for. path: of the step; of a plan, that of its round.
+        of: what it was for. path: of the step; of a plan, that of its round; of traces empty.
         provider: of the pool; ``unknown`` if the pool does not name the worker. host: empty for this process.
         ended: ``running`` while no event tells its end; ``broken off`` if the run ended without one; ``failed``,
             ``rejected`` (a plan that could not be used), or how the answer ended; ``announced``: no event shows that it
             was made.
         cost_usd: None if the price is unknown, or if it broke off.
+        beside: what was sent beside the messages, in texts: of a call its path, model and parameters; of traces all
+            that they held. Empty for this process.
     """
 
     event: int
     at_utc: datetime
-    of: Literal["step", "plan"]
+    of: Literal["step", "plan", "traces"]
     path: Path
     agent: str
     provider: str
@@ -49,12 +55,23 @@ class Call:
     ended: str = "running"
     usage: Usage = field(default_factory=Usage)
     cost_usd: float | None = None
+    beside: tuple[str, ...] = ()
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """All that was sent."""
+        return (*(message.text for message in self.messages), *self.beside)
+
+
+TRACES = "OpenTelemetry"
+"""The agent of traces; their provider is the same in small letters."""
 
 
 def calls(events: Iterable[Event]) -> list[Call]:
     """Returns the calls of a run in the order in which they began.
 
-    Without the events of streamed text, a call that was broken off may count as announced only.
+    Without the events of streamed text, a call that was broken off may count as announced only, and traces lack what
+    models thought.
     """
     reading: _Reading | None = None
     for number, event in enumerate(events):
@@ -62,7 +79,7 @@ def calls(events: Iterable[Event]) -> list[Call]:
             reading = _Reading(event)
         elif reading is not None:
             reading.read(number, event)
-    return [] if reading is None else reading.found
+    return [] if reading is None else reading.whole()
 
 
 class _Reading:
@@ -70,16 +87,39 @@ class _Reading:
 
     def __init__(self, created: ev.RunCreated) -> None:
         self._servers = _servers(created.pool, created.conductor)
+        self._beside = _beside(created.pool, created.conductor)
         self._open: dict[tuple[str, Path], Call] = {}
         self._own: dict[Path, str] = {}
+        self._traces: dict[ev.TracesTo, Call] = {}
+        self._told = _Told(created)
         self.found: list[Call] = []
+        self._trace(0, created)
+
+    def whole(self) -> list[Call]:
+        """Returns the calls. Traces hold the whole run, whichever process sent them."""
+        for to, call in self._traces.items():
+            call.beside = self._told.texts(contents=to.contents)
+        return self.found
+
+    def _trace(self, number: int, event: ev.RunCreated | ev.RunTaken) -> None:
+        for to in event.traces:
+            if to in self._traces:
+                continue
+            call = Call(number, event.at_utc, "traces", (), TRACES, TRACES.lower(), to.host, False, ())
+            self._traces[to] = call
+            self.found.append(call)
 
     def read(self, number: int, event: Event) -> None:
+        self._told.read(event)
         match event:
+            case ev.RunTaken():
+                self._trace(number, event)
             case ev.RunCompleted() | ev.RunFailed() | ev.RunCancelled() | ev.RunInterrupted() | ev.RunDenied():
                 for call in self._open.values():
                     call.ended = "broken off" if call.ended == "running" else call.ended
                 self._open.clear()
+                for call in self._traces.values():
+                    call.ended = "failed" if event.traces_fault else "completed"
             case _:
                 self._read_plan(number, event)
                 self._read_step(number, event)
@@ -121,7 +161,7 @@ class _Reading:
         self,
         number: int,
         at_utc: datetime,
-        of: Literal["step", "plan"],
+        of: Literal["step", "plan", "traces"],
         path: Path,
         agent: str,
         messages: tuple[Message, ...],
@@ -129,6 +169,7 @@ class _Reading:
     ) -> Call:
         provider, host, simulated = self._servers.get(agent, ("unknown", "", False))
         call = Call(number, at_utc, of, path, agent, provider, host, simulated, messages, how)
+        call.beside = self._beside.get(agent, ())
         self._open[of, path] = call
         self.found.append(call)
         return call
@@ -170,3 +211,56 @@ def _servers(pool: PoolInfo, conductor: ConductorInfo | None) -> dict[str, tuple
             False,
         )
     return known
+
+
+def _beside(pool: PoolInfo, conductor: ConductorInfo | None) -> dict[str, tuple[str, ...]]:
+    """Returns what each agent's server is sent beside the messages."""
+    found: dict[str, tuple[str, ...]] = {spec.name: (sent_beside(spec),) for spec in pool.workers if server_of(spec)}
+    if conductor is not None and server_of_conductor(conductor):
+        found[CONDUCTOR_AGENT] = (sent_beside_by_conductor(conductor),)
+    return found
+
+
+class _Told:
+    """What traces of a run hold, as ``conductor_core.export.otel`` makes them: names, and the contents apart."""
+
+    def __init__(self, created: ev.RunCreated) -> None:
+        request, conductor = created.request, created.conductor
+        self._names = dict.fromkeys(filter(None, (request.purpose, CONDUCTOR_AGENT)))
+        for spec in created.pool.workers:
+            self._names |= {spec.name: None, spec.model: None}
+        if conductor is not None:
+            self._names |= {conductor.name: None, conductor.model: None}
+        self._contents: dict[str, None] = {}
+        self._thoughts: dict[Path, str] = {}
+        self._add(request.task, *(turn.text for turn in request.turns_before))
+
+    def texts(self, *, contents: bool) -> tuple[str, ...]:
+        thoughts = filter(None, self._thoughts.values())
+        return ("\n".join(self._names), *(dict.fromkeys((*self._contents, *thoughts)) if contents else ()))
+
+    def _add(self, *texts: str) -> None:
+        self._contents |= dict.fromkeys(filter(None, texts))
+
+    def read(self, event: Event) -> None:
+        match event:
+            case ev.PlanStarted() | ev.StepStarted():
+                self._add(*(message.text for message in event.messages))
+            case ev.StepReused():
+                self._add(*(message.text for message in event.messages), event.output)
+            case ev.PlanCompleted() | ev.PlanRejected():
+                self._add(event.raw)
+            case ev.StepGiven():
+                self._add(event.output)
+            case ev.PlanDelta() if event.reasoning:
+                self._think((*event.round, -1), event.text)
+            case ev.StepDelta() if event.reasoning:
+                self._think(event.path, event.text)
+            case ev.StepCompleted():
+                self._add(event.output, event.reasoning or "")
+                self._names |= {event.model or "": None} | {tool.name: None for tool in event.tool_calls}
+            case ev.RunCompleted():
+                self._add(event.answer or "")
+
+    def _think(self, of: Path, text: str) -> None:
+        self._thoughts[of] = self._thoughts.get(of, "") + text

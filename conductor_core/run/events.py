@@ -128,12 +128,16 @@ class ApprovalDenied(RunEvent, Caused):
 
 
 class CommandRefused(RunEvent, Caused):
-    """A command changed nothing. ``asked``: its kind. ``reason``: why, in a sentence."""
+    """A command changed nothing. ``asked``: its kind. ``reason``: why, in a sentence.
+
+    ``unproven``: no machine that may act has sent it, so that somebody wrote it into the database by hand.
+    """
 
     kind: Literal["command.refused"] = "command.refused"
     command: int
     asked: str
     reason: str
+    unproven: bool = False
 
 
 class RunWaiting(RunEvent):
@@ -232,6 +236,18 @@ class TextRedacted(RunEvent):
     taken_out: tuple[TakenOut, ...]
 
 
+class TracesTo(Frozen):
+    """Where the program sent OpenTelemetry traces of a run.
+
+    Attributes:
+        host: of the receiver, with the port that its address names.
+        contents: whether the traces held what people and models wrote; else only names and figures.
+    """
+
+    host: str
+    contents: bool
+
+
 class RunCreated(RunEvent):
     """The whole request, with the Conductor and the pool as they are now.
 
@@ -240,6 +256,7 @@ class RunCreated(RunEvent):
         on_incomplete: what happens to a step whose answer is incomplete.
         give_question: whether every step receives the task, even if its instruction lacks ``{question}``.
         imported: where the run came from, if this database did not carry it out; None: it did.
+        traces: where traces of the run were to be sent as it began; empty: nowhere, or in older records.
     """
 
     kind: Literal["run.created"] = "run.created"
@@ -252,12 +269,16 @@ class RunCreated(RunEvent):
     on_incomplete: OnIncomplete = "allow"
     give_question: bool = False
     imported: Imported | None = None
+    traces: tuple[TracesTo, ...] = ()
 
     _flat = model_validator(mode="before")(read_flat)
 
 
 class RunTaken(RunEvent):
-    kind: Literal["run.taken"] = "run.taken"  # a process begins to carry out a run that was queued, or waited
+    """A process begins to carry out a run that was queued, or waited. ``traces``: where it sends traces of the run."""
+
+    kind: Literal["run.taken"] = "run.taken"
+    traces: tuple[TracesTo, ...] = ()
 
 
 class PlanStarted(RunEvent):

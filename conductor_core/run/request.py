@@ -58,7 +58,7 @@ class Given(Caused):
 
     @property
     def in_words(self) -> str:
-        """Words for people: ``written by ada (local, not verified), cli``."""
+        """Words for people: ``written by ada (uid 1000, not signed in), cli``."""
         if self.how == "written" or self.source_run_id is None or self.source_path is None:
             return f"{self.how} by {self.caller.in_words}"
         run = f"{'imported ' if self.source_imported else ''}run {self.source_run_id}"

@@ -11,6 +11,7 @@ import json
 import re
 import zlib
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
 from pydantic import AwareDatetime, Field, ValidationError
@@ -32,6 +33,8 @@ MOST_EVENTS_BYTES = 64 << 20
 much memory when it is read."""
 MOST_RUNS = 26
 """Runs of one file. They are named by letters."""
+_EARLIEST_UTC, _AHEAD = datetime(2000, 1, 1, tzinfo=UTC), timedelta(days=1)
+"""Dates that are imported; ahead, because the clock of another machine may be."""
 _MOST = 1e20
 """No number of a record is larger: it holds 64 bits, and times and costs are far smaller."""
 _ELEMENT = re.compile(r'<script type="application/json" id="(shared-run(?:-\d{1,2})?)">([^<]*)</script>')
@@ -100,7 +103,9 @@ def read_shared(text: str, name: str) -> list[SharedParts]:
     runs: list[SharedParts] = []
     left = MOST_EVENTS_BYTES
     for place, (_, element) in enumerate(found):
-        run, size = _read(element, name if len(found) == 1 else f"run {place} of {name}", left)
+        what = name if len(found) == 1 else f"run {place} of {name}"
+        run, size = _read(element, what, left)
+        _require_possible_dates(*run[:2], what)
         left -= size
         runs.append(run)
     return runs
@@ -167,6 +172,18 @@ def _events(shared: SharedRun, rows: Any, name: str) -> list[Event]:
     if unknown := {step.agent for plan in plans for step in plan.steps} - agents:
         raise BadInput(f"{name} is damaged: its pool has no worker {min(unknown)!r}, which its plan names")
     return events
+
+
+def _require_possible_dates(shared: SharedRun, events: Sequence[Event], name: str) -> None:
+    """Raises: BadInput for a time at which no run can have been written. Runs that come with us are not asked: the
+    clock of this machine may be behind."""
+    dates = {"it": shared.written_at_utc} | {f"event {number}": event.at_utc for number, event in enumerate(events)}
+    if isinstance(events[0], RunCreated) and (before := events[0].imported) is not None:
+        dates |= {"an import in it": before.imported_at_utc, "a file in it": before.written_at_utc}
+    latest = datetime.now(UTC) + _AHEAD
+    for what, moment in dates.items():
+        if moment.tzinfo is None or not _EARLIEST_UTC <= moment <= latest:
+            raise BadInput(f"{name}: {what} is of {moment:%Y-%m-%d}; only dates from 2000-01-01 to tomorrow are read")
 
 
 def _names_earlier_steps(event: StepStarted | StepReused) -> bool:

@@ -295,6 +295,7 @@ class RefusedCommand(Mutable):
     reason: str
     at_utc: datetime
     by: Caller
+    unproven: bool = False
 
 
 class RunTrace(Mutable):
@@ -311,7 +312,7 @@ class RunTrace(Mutable):
         waiting_since_utc: None unless the run waits.
         clock_zero_utc: when the run's clock showed zero, or would have, had it not stood while the run waited.
         redacted: how many passages were hidden before the record was stored, by what they were.
-        traces_fault: why not all spans were sent, as known when the run ended; empty: they were, or none were to be.
+        traces, traces_fault: where OpenTelemetry traces went; why not all spans did, as known when the run ended.
         broken_off, broken_off_usd: the estimated share of ``usage`` and ``known_usd`` of calls that the run's end cut.
             They are in the figures of their steps and plans, too, unless an older record does not say whose they are.
     """
@@ -354,6 +355,7 @@ class RunTrace(Mutable):
     error_code: str | None = None
     error: str | None = None
     ended_by: Caller | None = None
+    traces: tuple[ev.TracesTo, ...] = ()
     traces_fault: str = ""
     gates: tuple[Gate, ...] = ()
     approvals: list[Approval] = Field(default_factory=list)
@@ -489,10 +491,8 @@ def apply_approval(trace: RunTrace, event: ev.ApprovalEvent) -> None:
             _decide(trace, event)
         case ev.CommandRefused():
             apply_command(trace, event.command)
-            refused = RefusedCommand(
-                command=event.command, asked=event.asked, reason=event.reason, at_utc=event.at_utc, by=event.caller
-            )
-            trace.refused.append(refused)
+            said = event.model_dump(include={"command", "asked", "reason", "at_utc", "unproven"})
+            trace.refused.append(RefusedCommand(by=event.caller, **said))
         case ev.RunWaiting():
             if trace.status != "running" or not trace.asked_for:
                 raise ValueError("only a running run waits, and only if something is asked for")
@@ -582,7 +582,7 @@ def apply(trace: RunTrace, event: Event) -> None:
     elif isinstance(event, ev.RunTaken):
         if trace.status not in AT_REST:
             raise ValueError("only a run that is queued or waits can be resumed")
-        trace.status, trace.waiting_since_utc = "running", None
+        trace.status, trace.waiting_since_utc, trace.traces = "running", None, (*trace.traces, *event.traces)
         trace.clock_zero_utc = event.at_utc - timedelta(milliseconds=event.at_ms)
     elif isinstance(event, ev.TextRedacted):
         for each in event.taken_out:

@@ -38,7 +38,13 @@ def titles(ports: Iterable[int]) -> dict[int, str]:
 _PROBE_S = 0.5
 _MOST_BYTES = 1_000_000
 _MOST_MODELS = 50
-_OWNERS = {"library": "Ollama", "vllm": "vLLM", "llamacpp": "llama.cpp", "sglang": "SGLang"}
+_OWNERS = {
+    "library": "Ollama",
+    "vllm": "vLLM",
+    "llamacpp": "llama.cpp",
+    "sglang": "SGLang",
+    "organization_owner": "LM Studio",
+}
 _OLLAMA_SIZE = re.compile(r"(\d{1,5}(?:\.\d{1,3})?)([BM])")
 _NOT_CHAT = re.compile(r"embed|rerank|whisper|tts", re.IGNORECASE)
 
@@ -47,9 +53,10 @@ _NOT_CHAT = re.compile(r"embed|rerank|whisper|tts", re.IGNORECASE)
 class FoundServer:
     """Is a model server that answered.
 
-    ``title`` is the name that it gives, or the usual one of its port. ``models`` are those for chat; a server that
-    wants a key first (``needs_key``) names none. ``api_key_env`` is the variable whose key it was sent.
-    ``parameters``: the number of each model's parameters, where the server tells. ``latency_ms``: until it answered.
+    ``title`` is the name that it gives, or the usual one of its port, which is ``guessed``. ``models`` are those for
+    chat; a server that wants a key first (``needs_key``) names none. ``api_key_env`` is the variable whose key it was
+    sent. ``parameters``: the number of each model's parameters, where the server tells. ``latency_ms``: until it
+    answered.
     """
 
     base_url: str
@@ -59,6 +66,7 @@ class FoundServer:
     api_key_env: str | None = None
     parameters: Mapping[str, int] = field(default_factory=dict)
     latency_ms: float | None = None
+    guessed: bool = False
 
 
 async def discover_local_servers(
@@ -148,17 +156,26 @@ async def _ask(
         return None
     latency_ms = (time.perf_counter() - began_s) * 1000
     if status in (401, 403):
-        return FoundServer(base_url, title, needs_key=True)
+        return FoundServer(base_url, title, needs_key=True, guessed=True)
     listed = read_models(body) if status == 200 else None
     if listed is None:
         return None
-    owner = next((_OWNERS[owned] for _, owned in listed if owned in _OWNERS), title)
+    named = next((_OWNERS[owned] for _, owned in listed if owned in _OWNERS), None)
+    owner = named or title
     models = [model for model, _ in listed if not _NOT_CHAT.search(model)][:_MOST_MODELS]
     parameters = _reported_parameters(body)
     if owner == "Ollama" and not parameters:
         parameters = await _parameters_of_ollama(client, base_url, timeout_s)
     sent = variable if key else None
-    return FoundServer(base_url, owner, tuple(models), api_key_env=sent, parameters=parameters, latency_ms=latency_ms)
+    return FoundServer(
+        base_url,
+        owner,
+        tuple(models),
+        api_key_env=sent,
+        parameters=parameters,
+        latency_ms=latency_ms,
+        guessed=named is None,
+    )
 
 
 async def _get(

@@ -1,7 +1,5 @@
 """Opens a worker of any real provider."""
 
-import os
-
 from conductor_core.chat.messages import Worker, WorkerSpec
 from conductor_core.errors import BadInput
 from conductor_core.privacy import masking
@@ -19,12 +17,11 @@ def open_worker(spec: WorkerSpec, settings: Settings, keys: TypedKeys | None = N
     ``keys``: where a typed key is found.
 
     Raises: BadInput for a rehearsal worker (``conductor_core.rehearsal`` opens those), for a key in one of its fields,
-        and for a key in a variable that does not look like one.
+        for a key in a variable that does not look like one, and for a key that is too short to be hidden.
     """
     check_spec(spec, settings.key_variables)
-    if spec.api_key_env is not None:
-        # Before any worker of the pool is asked: what one provider knows, another may.
-        masking.remember(os.environ.get(spec.api_key_env, "").strip())
+    # Before any worker of the pool is asked: what one provider knows, another may.
+    masking.remember_variable(spec.api_key_env)
     if spec.provider == "openai":
         return HttpWorker(spec, OpenAIDialect(), keys)
     if spec.provider == "anthropic":

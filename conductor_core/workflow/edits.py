@@ -72,6 +72,16 @@ class PlanChanges(Frozen):
         """The index in the later plan of step ``before`` of the earlier one; None if it was removed."""
         return next((step.after for step in self.steps if step.before == before), None)
 
+    @property
+    def count(self) -> int:
+        """How many changes there are: each field of a step, each step that is new, moved or removed."""
+        fields = ("moved", "agent", "instruction", "reordered")
+        counts = [
+            1 if step.new else sum(getattr(step, name) for name in fields) + bool(step.gained) + bool(step.lost)
+            for step in self.steps
+        ]
+        return sum(counts) + len(self.removed)
+
     def in_words(self, index: int) -> str:
         """What became of step ``index`` of the later plan, as ``moved, no longer reads step 0``; empty: nothing."""
         return ", ".join(self._parts(self.steps[index]))

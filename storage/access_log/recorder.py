@@ -16,7 +16,7 @@ import threading
 import time
 import unicodedata
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -63,7 +63,11 @@ Change = Callable[[Callable[[sqlite3.Cursor], None]], "concurrent.futures.Future
 
 @dataclass(frozen=True)
 class _Access:
-    """One access. ``words``: digests of what was searched for. ``filters``: the names of those that were set."""
+    """One access.
+
+    ``words``: digests of what was searched for. ``filters``: the names of those that were set.
+    ``manifest``: SHA-256 of the digests of all files of an exported bundle.
+    """
 
     kind: str
     what: str
@@ -72,10 +76,12 @@ class _Access:
     session: str | None = None
     words: tuple[str, ...] | None = None
     filters: tuple[str, ...] | None = None
+    manifest: str | None = None
 
     @property
     def fields(self) -> dict[str, Any]:
         more = {"session": self.session or None, "words": self.words, "filters": self.filters}
+        more |= {"manifest": self.manifest}
         actor = None if self.caller.actor is None else self.caller.actor.model_dump()
         said = {name: value for name, value in more.items() if value is not None}
         return {"what": self.what, "actor": actor, "door": self.caller.door, **said}
@@ -107,9 +113,20 @@ class AccessLog:
         """
         self._record([_Access(VIEWED, what, caller, run_id, session) for run_id in run_ids])
 
-    def exported(self, run_ids: Iterable[str], what: str, caller: Caller, session: str | None = None) -> None:
-        """Keeps that ``caller`` asked for a file with content of these runs, in the form ``what``. Each time counts."""
-        self._record([_Access(EXPORTED, what, caller, run_id, session) for run_id in run_ids], each=True)
+    def exported(
+        self,
+        run_ids: Iterable[str],
+        what: str,
+        caller: Caller,
+        session: str | None = None,
+        manifest: str | None = None,
+    ) -> None:
+        """Keeps that ``caller`` asked for a file with content of these runs, in the form ``what``. Each time counts.
+
+        ``manifest``: of a bundle, whose export is logged also for runs that came with the program.
+        """
+        one = _Access(EXPORTED, what, caller, None, session, manifest=manifest)
+        self._record([replace(one, run_id=run_id) for run_id in run_ids], each=True)
 
     def exported_all(self, what: str, caller: Caller) -> None:
         """Keeps that ``caller`` asked for a file with all runs."""
@@ -213,7 +230,8 @@ def _write(cursor: sqlite3.Cursor, accesses: Iterable[_Access]) -> int:
     """Adds the records of these accesses to the log. Returns how many."""
     entries, count = Entries(cursor), 0
     for access in accesses:
-        if access.run_id is not None and cursor.execute(_SHIPPED, (access.run_id,)).fetchone() is not None:
+        own = access.run_id is None or access.manifest is not None
+        if not own and cursor.execute(_SHIPPED, (access.run_id,)).fetchone() is not None:
             continue
         entries.add_record(access.kind, access.run_id, **access.fields)
         count += 1

@@ -12,26 +12,26 @@ from conductor_core.files import expand_path
 from conductor_core.run.actor import local_caller
 from conductor_core.settings import Settings
 from storage.database.connections import BUSY_TIMEOUT_S, connect
-from storage.database.schema import HEAD
+from storage.database.schema import HEAD, checked_version
 from storage.errors import translated
 from storage.evidence.anchoring import Places, places_of
 from storage.evidence.anchors import FileAnchor
 from storage.evidence.checking import CheckedLog, FoundFault, check_own_log
+from storage.evidence.event_record import printable
 from storage.evidence.history import CLASSES, counted
-from storage.evidence.verifier import Ticker, printable
+from storage.evidence.verifier import Ticker
 from storage.lifecycle.backup import backup
-from storage.lifecycle.restore import OLDER, Restored, entries, has_evidence, in_words, restore
+from storage.lifecycle.restore import OLDER, Restored, entries, in_words, restore
 from storage.privacy.settings import Privacy
 from storage.store import store_of
 
 Source = Callable[[str | None], Path]
 _MOST_NAMED = 5
-_NO_EVIDENCE = "not verified: it is of before the evidence, which it gets when the program opens it"
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Adds the commands to a parser."""
-    codes = "Exit codes: 0 nothing was found, 2 bad input, 10 to 21 as of verify."
+    codes = "Exit codes: 0 nothing was found, 2 bad input, 10 to 23 as of verify."
     copying = commands.add_parser(
         "backup", help="Copy the database to a new file, while it is in use, and verify the copy.", epilog=codes
     )
@@ -55,13 +55,11 @@ def backup_database(given: argparse.Namespace, source: Source) -> int:
     places = places_of(database, settings.anchor, settings.signing_key)
     published = _published(database, places)
     done = backup(database, target)
-    checked = None
-    if has_evidence(done.path):
-        checked = check_own_log(done.path, places, Privacy.of(settings).vault(database), Ticker())
-        if entries(done.path) >= published:  # what was published while the copy was made is not a finding about it
-            others = tuple(each for each in checked.findings if each.kind != OLDER)
-            checked = checked.model_copy(update={"findings": others})
-    findings = () if checked is None else checked.findings
+    checked = check_own_log(done.path, places, Privacy.of(settings).vault(database), Ticker())
+    if entries(done.path) >= published:  # what was published while the copy was made is not a finding about it
+        others = tuple(each for each in checked.findings if each.kind != OLDER)
+        checked = checked.model_copy(update={"findings": others})
+    findings = checked.findings
     verdict = _verdict(checked, findings)
     print(f"{_sized(done.path, done.runs, done.events)}, {done.size:,} bytes; {verdict}")
     if done.keys is not None:
@@ -76,8 +74,8 @@ def _published(database: Path, places: Places) -> int:
     if not database.is_file():
         return 0
     with translated(database), closing(connect(database, "mode=ro", BUSY_TIMEOUT_S)) as connection:
-        older = not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'evidence_log'").fetchall()
-        origins = [] if older else connection.execute("SELECT origin FROM evidence_log").fetchall()
+        checked_version(connection.execute("SELECT version_num FROM alembic_version").fetchone(), database)
+        origins = connection.execute("SELECT origin FROM evidence_log").fetchall()
     with translated(places.anchor.file):
         return max((FileAnchor(places.anchor.file).size(str(origin)) for (origin,) in origins), default=0)
 
@@ -122,9 +120,7 @@ def _sized(path: Path, runs: int, events: int) -> str:
     return f"{path}: {counted(runs, 'run')}, {counted(events, 'event')}"
 
 
-def _verdict(checked: CheckedLog | None, findings: Sequence[FoundFault]) -> str:
-    if checked is None:
-        return _NO_EVIDENCE
+def _verdict(checked: CheckedLog, findings: Sequence[FoundFault]) -> str:
     many = len(findings) + checked.more
     without = "" if checked.fingerprint else " without a key"
     return f"verified{without}: {counted(many, 'finding').upper() if many else 'nothing was found'}"
@@ -166,7 +162,7 @@ def _notes(done: Restored) -> Iterator[str]:
         yield f"{_which(lost, 'held')} not in the backup; only {done.replaced} has {_it(lost)}: {_named(lost)}"
     for why, number in done.sealed.items():
         yield f"{counted(number, 'encrypted run')} cannot be opened now: {why}"
-    if done.keyless and done.checked is not None:
+    if done.keyless:
         yield (
             f"the signing key {done.places.key} is not there, so no checkpoint could be checked: put its copy there "
             "before the program writes; else it makes a new key"
@@ -176,5 +172,5 @@ def _notes(done: Restored) -> Iterator[str]:
         yield f"{done.older}. verify will say {OLDER}, which is true: tell whoever checks this log"
         yield (
             f"nothing is published until the log has a new anchor: keep {anchor}, which proves what came later, under "
-            "another name, or set CONDUCTOR_ANCHOR to a new place"
+            "another name, or choose a new place with python -m storage anchor --to"
         )

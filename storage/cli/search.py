@@ -58,6 +58,7 @@ def add(commands: Any, database: argparse.ArgumentParser) -> None:
     received.add_argument("text", metavar="TEXT", type=text_of)
     received.add_argument("--since", metavar="DAY|TIME", type=moment_of)
     received.add_argument("--until", metavar="DAY|TIME", type=end_of_day)
+    received.add_argument("--imported", action="store_true", help="Also say what the files of imported runs say.")
     received.add_argument("--json", action="store_true")
     received.set_defaults(do=_received)
     for name, do, says in (
@@ -191,9 +192,14 @@ def _search(given: argparse.Namespace, file: Path) -> int:
                 raise BadInput("--in needs WORDS to search for")
             runs = search.runs(only, given.before, given.limit)
             before = runs[-1].sequence if len(runs) == given.limit else None
-            shown = [{"run_id": run.run_id, "status": run.status, "task": run.task} for run in runs]
+            shown = [
+                {"run_id": run.run_id, "status": run.status, "imported": run.imported, "task": run.task} for run in runs
+            ]
             document = {"runs": shown, "before": before}
-            lines = [f"{run.run_id}  {run.status:11}  {line_of(run.task)}" for run in runs]
+            lines = [
+                f"{run.run_id}  {run.status:11}  {'imported: ' if run.imported else ''}{line_of(run.task)}"
+                for run in runs
+            ]
         else:
             page = search.texts(typed, only, given.field, given.before, given.limit)
             fields = [] if given.field is None else ["in"]
@@ -230,6 +236,7 @@ def _hit_document(hit: Hit) -> dict[str, Any]:
         "created_at_utc": None if hit.created_at_utc is None else hit.created_at_utc.isoformat(),
         "status": hit.status,
         "simulated": hit.simulated,
+        "imported": hit.imported,
         "task": hit.task,
         "snippet": "".join(piece for piece, _ in hit.snippet),
         "found": [piece for piece, is_found in hit.snippet if is_found],
@@ -243,7 +250,7 @@ def _hit_document(hit: Hit) -> dict[str, Any]:
 
 def _hit_lines(hit: Hit) -> list[str]:
     where = dict.fromkeys(f"{FIELDS[at.field]}{f' of step {at.path}' if at.path else ''}" for at in hit.places)
-    simulated = ", simulated" if hit.simulated else ""
+    simulated = f"{', imported' if hit.imported else ''}{', simulated' if hit.simulated else ''}"
     status = run_word(hit.status) if hit.status in RUN_STATUSES else hit.status
     return [
         f"run {hit.run_id} ({status}{simulated}): {line_of(', '.join(where))}",
@@ -254,43 +261,48 @@ def _hit_lines(hit: Hit) -> list[str]:
 def _ledger(given: argparse.Namespace, file: Path) -> int:
     with opened(file) as store:
         typed, only = " ".join(given.words), _asked(given, store)
-        found = store.search.receivers(typed, only)
+        found = store.search.receivers(typed, only, _progress("reading the events", "runs"))
         if typed.strip():
             _keep_search(store, typed, only.names, "ledger")
-        document: dict[str, Any] = {"receivers": _plain(found.receivers), "only_newest_texts": found.more}
+        document: dict[str, Any] = {
+            "receivers": _plain(found.receivers),
+            "only_newest_texts": found.more,
+            "imported_runs_left_out": found.files,
+            "of_imported_files": found.of_files,
+            "read_from": "events" if found.from_events else "index",
+        }
         lines = [
             f"{each.name}{' (simulated)' if each.simulated else ''}: {counted(each.calls, 'call')}"
             f"{f' ({each.failed:,} failed)' if each.failed else ''} in {counted(each.runs, 'run')}, "
             f"{counted(each.messages, 'message')}, {counted(each.images, 'image')}; {each.agents}"
             for each in found.receivers
         ]
+        lines += found.in_words
         if given.calls:
             calls = store.search.calls(typed, only, before=given.before, limit=given.limit)
             before = calls[-1].call_id if len(calls) == given.limit else None
             document |= {"calls": _plain(calls), "before": before}
             lines += [
                 f"{call.at_utc or '—'}  run {call.run_id} {call.purpose} {call.path}: {call.agent} at {call.provider} "
-                f"{call.host or 'this process'}, {call.how}, {call.ended}"
+                f"{call.host or 'this process'}, {f'{call.how}, ' if call.purpose != 'traces' else ''}{call.ended}"
+                f"{', says the imported file' if call.imported else ''}"
                 for call in calls
             ]
             lines += [f"continue with --before {before}"] if before is not None else []
-        _print(given, document, lines or ["no server received such a text"], store.search.lag())
+        _print(given, document, lines, store.search.lag())
     return 0
 
 
 def _received(given: argparse.Namespace, file: Path) -> int:
     with opened(file, reads_index=False) as store:
         notify = _progress("reading", "runs")
-        receipt = store.search.receipt(given.provider, given.text, given.since, given.until, notify)
+        asked = (given.provider, given.text, given.since, given.until, notify)
+        receipt = store.search.receipt(*asked, imported=given.imported)
         period = [name for name in ("since", "until") if getattr(given, name) is not None]
         _keep_search(store, given.text, ["provider", *period], "received")
         said = {"answer": receipt.in_words, "rests_on": receipt.rests_on, "not_seen": receipt.not_seen}
         lines = [receipt.in_words]
-        lines += [
-            f"  run {at.run_id} {at.purpose} {at.path}, {at.agent} at {at.host or 'this process'}, "
-            f"{at.at_utc:%Y-%m-%d %H:%M}, {at.ended}"
-            for at in receipt.received
-        ]
+        lines += [f"  run {at.run_id} {at.at_utc:%Y-%m-%d %H:%M} {at.in_words}" for at in receipt.received]
         lines += ["It rests on:", *(f"  {each}" for each in receipt.rests_on)]
         lines += ["Not seen:", *(f"  {each}" for each in receipt.not_seen)]
         _print(given, receipt.model_dump(mode="json") | said, lines)

@@ -20,7 +20,7 @@ from threading import BoundedSemaphore
 from urllib.parse import quote, unquote
 
 from conductor_core.errors import StoreError, StoreFull, StoreReadOnly
-from conductor_core.files import FileLock
+from conductor_core.files import FileLock, keep_private
 from storage import errors
 from storage.database import schema
 from storage.database.schema import HEAD, checked_version
@@ -30,60 +30,17 @@ from storage.privacy.settings import Privacy
 # Databases that cannot be written.
 
 _NO_SIDE_FILES = frozenset({sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY})
-_IS_A_DOOR = "\"by\" IN ('page', 'cli', 'api')"
-_CALLER = (
-    f"CASE WHEN {_IS_A_DOOR} THEN \"by\" ELSE 'cli' END AS door, "
-    f"CASE WHEN {_IS_A_DOOR} THEN '' ELSE \"by\" END AS purpose, NULL AS actor"
-)
-_NO_BATCHES = (
-    "CREATE TEMP TABLE batches (batch_id, sequence, created_at_utc, name, size)",
-    "CREATE TEMP TABLE deletions (id, run_id, deleted_at_utc, actor, door, created_at_utc, status, events, "
-    "events_sha256, erased)",
-    "CREATE TEMP TABLE holds (id, run_id, held, at_utc, actor, door)",
-)
-_NO_ACTORS = tuple(
-    f'CREATE TEMP VIEW {table} AS SELECT *, "by" AS door, NULL AS actor{more} FROM main.{table}'  # noqa: S608  own names
-    for table, more in (("deletions", ", 0 AS erased"), ("holds", ""))
-)
-_EVIDENCE_SINCE = "0013"
-_NO_EVIDENCE = (
-    "CREATE TEMP TABLE evidence_log (origin, covered_from)",
-    "CREATE TEMP TABLE leaves (position, run_id, hash, record)",
-    "CREATE TEMP TABLE checkpoints (size, at_utc, note, peaks)",
-)
 _NONE_ERASED = "CREATE TEMP VIEW deletions AS SELECT *, 0 AS erased FROM main.deletions"
-
-
-def _runs(*missing: str, caller: bool = True, imported: bool = True, answers: bool = True) -> str:
-    columns = [*missing, *([_CALLER] if caller else []), *([_IMPORTED] if imported else [])]
-    columns += [*([_ANSWERS] if answers else []), _RECORDED]
-    return f"CREATE TEMP VIEW runs AS SELECT *, {', '.join(columns)} FROM main.runs"  # noqa: S608  own names
-
-
-_KNOWN, _ESTIMATED = "coalesce(cost_usd, 0) AS known_usd", "0 AS cost_estimated"
-_ASKED = "NULL AS asked_for"
-_IMPORTED, _ANSWERS, _RECORDED = "0 AS imported", "0 AS imported_answers", "0 AS recorded"
-_BATCH = ("NULL AS batch_id", "NULL AS batch_row")
+_BATCH = tuple(
+    f"(SELECT b.{name} FROM main.batches b WHERE b.batch_id = main.runs.batch_id) AS batch_{name}"  # noqa: S608  own names
+    for name in ("name", "size")
+)
+_LATER_RUNS = f"CREATE TEMP VIEW runs AS SELECT *, {', '.join(_BATCH)} FROM main.runs"  # noqa: S608  own names
 _AS_IF_UPGRADED = {
-    "0001": (
-        _runs("1 AS vocabulary", *_BATCH, _KNOWN, _ESTIMATED, _ASKED),
-        "CREATE TEMP VIEW snapshots AS SELECT *, '' AS events_sha256, '' AS sha256 FROM main.snapshots",
-        *_NO_BATCHES,
-    ),
-    "0002": (_runs(*_BATCH, _KNOWN, _ESTIMATED, _ASKED), *_NO_BATCHES),
-    "0003": (_runs(_KNOWN, _ESTIMATED, _ASKED), *_NO_ACTORS),
-    "0004": (_runs(_ESTIMATED, _ASKED), *_NO_ACTORS),
-    "0005": (_runs(_ASKED), *_NO_ACTORS),
-    "0006": (_runs(_ASKED, caller=False), _NONE_ERASED),
-    "0007": (_runs(_ASKED, caller=False), _NONE_ERASED),
-    "0008": (_runs(_ASKED, caller=False), _NONE_ERASED),
-    "0009": (_runs(caller=False), _NONE_ERASED),
-    "0010": (_runs(caller=False, imported=False), _NONE_ERASED),
-    "0011": (_runs(caller=False, imported=False, answers=False), _NONE_ERASED),
-    "0012": (_NONE_ERASED,),
-    "0013": (_NONE_ERASED,),
-    "0014": (_NONE_ERASED,),
-    "0015": (),
+    "0013": (_LATER_RUNS, _NONE_ERASED),
+    "0014": (_LATER_RUNS, _NONE_ERASED),
+    "0015": (_LATER_RUNS,),
+    "0016": (_LATER_RUNS,),
 }
 """Statements that make an older schema, which cannot be upgraded here, read like the newest one."""
 
@@ -118,7 +75,7 @@ class ReadOnlyMedia:
         version = checked_version(connection.execute("SELECT version_num FROM alembic_version").fetchone(), self._path)
         if version != HEAD:
             connection.execute("PRAGMA temp_store=MEMORY")
-            for view in (*_AS_IF_UPGRADED[version], *(_NO_EVIDENCE if version < _EVIDENCE_SINCE else ())):
+            for view in _AS_IF_UPGRADED[version]:
                 connection.execute(view)
         connection.execute("PRAGMA query_only=ON")
         return connection
@@ -205,16 +162,25 @@ class Database:
 
     def _open_to_write(self) -> None:
         with errors.translated(self.path):
-            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._refuse_other_files()
             self._lock = FileLock(self._beside(".lock"))
         try:
             with self.writing(), errors.translated(self.path):
+                self._make_private()
                 self._open_writer()
         except BaseException:
             self._lock.close()
             self._lock = None
             raise
+
+    def _make_private(self) -> None:
+        """Makes the file if there is none, for its owner alone, and has all beside it be so. SQLite makes its files
+        beside it like it. Raises: OSError."""
+        if not self.path.exists():
+            os.close(os.open(self.path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
+        keep_private(self.path, *(self._beside(suffix) for suffix in ("-wal", "-shm", "-journal", ".lock", ".keys")))
+        keep_private(self._beside(".owners"), self._beside(".evidence"), levels=1)
 
     def _refuse_other_files(self) -> None:
         """Refuses a file that is not a database before writing beside it. Raises: OSError, sqlite3.Error."""

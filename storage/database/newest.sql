@@ -39,9 +39,7 @@ CREATE TABLE runs (
 	duration_ms FLOAT,
 	error TEXT,
 	owner_id TEXT NOT NULL,
-	owner_host TEXT NOT NULL,
-	owner_pid INTEGER NOT NULL,
-	owner_opened_at_utc TEXT NOT NULL, vocabulary INTEGER DEFAULT '1' NOT NULL, batch_id TEXT, batch_row TEXT, known_usd FLOAT DEFAULT '0' NOT NULL, cost_estimated BOOLEAN DEFAULT '0' NOT NULL, actor TEXT, purpose TEXT DEFAULT '' NOT NULL, asked_for TEXT, imported BOOLEAN DEFAULT '0' NOT NULL, imported_answers BOOLEAN DEFAULT '0' NOT NULL, recorded BOOLEAN DEFAULT '0' NOT NULL,
+	vocabulary INTEGER DEFAULT '1' NOT NULL, batch_id TEXT, batch_row TEXT, known_usd FLOAT DEFAULT '0' NOT NULL, cost_estimated BOOLEAN DEFAULT '0' NOT NULL, actor TEXT, purpose TEXT DEFAULT '' NOT NULL, asked_for TEXT, imported BOOLEAN DEFAULT '0' NOT NULL, imported_answers BOOLEAN DEFAULT '0' NOT NULL, recorded BOOLEAN DEFAULT '0' NOT NULL, batch_name TEXT, batch_size INTEGER,
 	PRIMARY KEY (run_id)
 );
 
@@ -64,17 +62,6 @@ CREATE TRIGGER events_no_update BEFORE UPDATE ON events BEGIN SELECT RAISE(ABORT
 CREATE INDEX ix_runs_batch_id_sequence ON runs (batch_id, sequence);
 
 CREATE INDEX ix_runs_created_at_utc ON runs (created_at_utc);
-
-CREATE TABLE batches (
-	batch_id TEXT NOT NULL,
-	sequence INTEGER NOT NULL,
-	created_at_utc TEXT NOT NULL,
-	name TEXT NOT NULL,
-	size INTEGER NOT NULL,
-	PRIMARY KEY (batch_id)
-);
-
-CREATE UNIQUE INDEX ix_batches_sequence ON batches (sequence);
 
 CREATE TABLE deletions (
 	id INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT,
@@ -144,8 +131,6 @@ CREATE TRIGGER contents_no_update BEFORE UPDATE ON contents BEGIN SELECT RAISE(A
 CREATE TRIGGER run_contents_no_update BEFORE UPDATE ON run_contents BEGIN SELECT RAISE(ABORT, 'contents are never changed'); END;
 
 CREATE TRIGGER contents_no_delete BEFORE DELETE ON contents WHEN EXISTS (SELECT 1 FROM run_contents WHERE sha256 = OLD.sha256) BEGIN SELECT RAISE(ABORT, 'a run names this content'); END;
-
-CREATE TRIGGER run_contents_no_delete BEFORE DELETE ON run_contents WHEN NOT EXISTS (SELECT 1 FROM deletions WHERE run_id = OLD.run_id) OR (SELECT held FROM holds WHERE run_id = OLD.run_id ORDER BY id DESC LIMIT 1) BEGIN SELECT RAISE(ABORT, 'a run keeps its contents'); END;
 
 CREATE INDEX ix_runs_asked_for ON runs (sequence) WHERE asked_for IS NOT NULL;
 
@@ -272,3 +257,5 @@ CREATE VIRTUAL TABLE search_words USING fts5(text, content='search_texts', conte
 CREATE VIRTUAL TABLE search_signs USING fts5(text, content='search_texts', content_rowid='id', columnsize=0, tokenize='trigram');
 
 CREATE INDEX ix_leaves_records ON leaves (run_id) WHERE record IS NOT NULL;
+
+CREATE TRIGGER run_contents_no_delete BEFORE DELETE ON run_contents WHEN NOT EXISTS (SELECT 1 FROM deletions WHERE run_id = OLD.run_id) OR (SELECT held FROM holds WHERE run_id = OLD.run_id ORDER BY id DESC LIMIT 1) BEGIN SELECT RAISE(ABORT, 'a run keeps its contents'); END;

@@ -11,9 +11,12 @@ from storage import errors
 from storage.merkle.chain import add_record
 
 # Oldest first.
-REVISIONS = tuple(f"{number:04}" for number in range(1, 17))
+REVISIONS = tuple(f"{number:04}" for number in range(1, 18))
 HEAD = REVISIONS[-1]
 """The version that this program reads and writes. A test checks that it is the newest migration."""
+EVIDENCE_SINCE = "0013"
+"""The first version with evidence. An older database is refused: evidence that begins after its events proves nothing,
+and whoever took the evidence out of a database could have it begin again by an upgrade."""
 
 NEWEST = Path(__file__).with_name("newest.sql")
 """The schema of ``HEAD``, as ``make schema`` wrote it from the migrations. A test compares both."""
@@ -30,11 +33,11 @@ def create(cursor: sqlite3.Cursor) -> None:
     cursor.execute("INSERT INTO alembic_version (version_num) VALUES (?)", (HEAD,))
     cursor.execute("INSERT INTO search_state (id, reached, residue) VALUES (1, 0, 0)")
     cursor.execute(_LOG, (f"conductor-inspector/{secrets.token_hex(8)}",))
-    add_record(cursor, "log.began", covered_from=1, events_before=0)
+    add_record(cursor, "log.began", covered_from=1, events_before=0, lists_recorded=True)
 
 
 def read_version(cursor: sqlite3.Cursor, path: Path) -> str | None:
-    """Returns the version, None if blank. Raises: StoreTooNew, StoreDamaged; StoreError for another program's file."""
+    """Returns the version, None if blank. Raises: as ``checked_version``; StoreError for another program's file."""
     tables = {name for (name,) in cursor.execute("SELECT name FROM sqlite_master WHERE type IN ('table', 'view')")}
     if "alembic_version" in tables:
         return checked_version(cursor.execute("SELECT version_num FROM alembic_version").fetchone(), path)
@@ -44,8 +47,17 @@ def read_version(cursor: sqlite3.Cursor, path: Path) -> str | None:
 
 
 def checked_version(row: Sequence[str] | None, path: Path) -> str:
-    """Returns the version in ``row`` of the migrations' table. Raises: StoreTooNew, StoreDamaged."""
+    """Returns the version in ``row`` of the migrations' table.
+
+    Raises: StoreTooNew, StoreDamaged; StoreError for a version without evidence.
+    """
     version = row[0] if row else None
+    if version in REVISIONS and version < EVIDENCE_SINCE:
+        raise StoreError(
+            f"the database {path} says schema {version}, which had no evidence, so it is not opened: no released "
+            "program wrote such a database, and one with evidence has lost it. Restore a backup with `python -m "
+            "storage restore`, and verify that with the public key and the anchor that you kept"
+        )
     if version in REVISIONS:
         return version
     if isinstance(version, str) and re.fullmatch(r"\d{4}", version) and version > HEAD:

@@ -81,8 +81,9 @@ class RunRow(SQLModel, table=True):
             whether the file is one of this program's own.
         cost_estimated: whether it is no exact figure, see ``conductor_core.run.costs.basis``.
         vocabulary: the version of the events (``conductor_core.run.events.VOCABULARY``) of the program that began the
-        run. owner_id: names the lock file of the process that writes it. The other ``owner_*`` tell people which
-            process that was and when it opened the database.
+        run. owner_id: names the lock file of the process that carries it out; empty: none does.
+        batch_id, batch_row, batch_name, batch_size: the batch, its place there, and the file of tasks
+            (``conductor_core.run.values.BatchRow``).
     """
 
     __tablename__ = "runs"
@@ -118,9 +119,6 @@ class RunRow(SQLModel, table=True):
     duration_ms: float | None = None
     error: str | None = Field(default=None, sa_column=Column(Text))
     owner_id: str = Field(sa_column=Column(Text, nullable=False))
-    owner_host: str = Field(sa_column=Column(Text, nullable=False))
-    owner_pid: int
-    owner_opened_at_utc: str = Field(sa_column=Column(Text, nullable=False))
     vocabulary: int = Field(sa_column=Column(Integer, nullable=False, server_default="1"))
     batch_id: str | None = Field(default=None, sa_column=Column(Text))
     batch_row: str | None = Field(default=None, sa_column=Column(Text))
@@ -132,6 +130,8 @@ class RunRow(SQLModel, table=True):
     imported: bool = Field(sa_column=Column(Boolean, nullable=False, server_default="0"))
     imported_answers: bool = Field(sa_column=Column(Boolean, nullable=False, server_default="0"))
     recorded: bool = Field(sa_column=Column(Boolean, nullable=False, server_default="0"))
+    batch_name: str | None = Field(default=None, sa_column=Column(Text))
+    batch_size: int | None = None
 
 
 class SnapshotRow(SQLModel, table=True):
@@ -151,24 +151,6 @@ class SnapshotRow(SQLModel, table=True):
     trace: str = Field(sa_column=Column(Text, nullable=False))
     events_sha256: str = Field(sa_column=Column(Text, nullable=False, server_default=""))
     sha256: str = Field(sa_column=Column(Text, nullable=False, server_default=""))
-
-
-class BatchTableRow(SQLModel, table=True):
-    """A batch, as its first run described it.
-
-    Attributes:
-        sequence: of that run's ``run.created``; the order of the list.
-        name: of the file of tasks. size: how many tasks it held.
-    """
-
-    __tablename__ = "batches"
-    __table_args__ = (Index("ix_batches_sequence", "sequence", unique=True),)
-
-    batch_id: str = Field(sa_column=Column(Text, primary_key=True))
-    sequence: int
-    created_at_utc: str = Field(sa_column=Column(Text, nullable=False))
-    name: str = Field(sa_column=Column(Text, nullable=False))
-    size: int
 
 
 class CommandRow(SQLModel, table=True):

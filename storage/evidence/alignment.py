@@ -28,21 +28,26 @@ _TICK_ROWS = 0x4000
 
 
 class Row(NamedTuple):
-    """An event as it lies in the database. ``digest``: of its payload, in hexadecimal."""
+    """An event as it lies in the database. ``digest``: of its payload, in hexadecimal. ``position``: of its leaf."""
 
     sequence: int
     run_id: bytes
     kind: bytes
     at_utc: bytes
     digest: bytes
+    position: object = None
 
 
 @dataclass
 class Differences:
-    """``missing``: events of the history without a row. ``extra``: rows without an event."""
+    """``missing``: events of the history without a row. ``extra``: rows without an event.
+
+    ``misplaced``: events whose row names another leaf.
+    """
 
     missing: list[int] = field(default_factory=list)
     extra: list[Row] = field(default_factory=list)
+    misplaced: list[int] = field(default_factory=list)
     shift: int = 0
 
 
@@ -57,7 +62,7 @@ class Aligner:
     def fits(self, index: int, row: Row) -> bool:
         """Whether the content of ``row`` is that of event ``index``, whatever run and sequence the row claims."""
         events = self.events
-        _, _, kind, at_utc, digest = row
+        _, _, kind, at_utc, digest, _ = row
         if b"\n" in kind or b"\n" in at_utc:
             return False
         place, sequence, previous = events.places[index], events.first + index, events.previous_leaf(index)
@@ -74,6 +79,8 @@ class Aligner:
         while (row := waiting.popleft() if waiting else next(source, None)) is not None:
             in_place = index < end and row.sequence - found.shift == events.sequence(index)
             if in_place and self._same(index, row):
+                if row.position != events.positions[index]:
+                    found.misplaced.append(index)
                 index += 1
             elif index >= end:
                 found.extra.append(row)

@@ -2,22 +2,39 @@
 
 import logging
 import sqlite3
+import stat
+import tempfile
 import threading
 import time
 from base64 import b64encode
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from pydantic import AwareDatetime, RootModel, ValidationError
+
 from conductor_core.errors import BadInput, StoreError
 from conductor_core.files import FileLock
+from conductor_core.settings import Settings, setting_fault
+from conductor_core.workflow.model import Frozen
 from storage.database.connections import Database
 from storage.encoding import read_time
-from storage.evidence.anchors import FILE_NAME, Anchor, FileAnchor, anchor_at, anchor_line
-from storage.evidence.keys import load_key
-from storage.merkle.formats import Checkpoint, Invalid, Tree, error_text, open_note, text_of
+from storage.evidence.anchors import (
+    FILE_NAME,
+    Anchor,
+    FileAnchor,
+    GitAnchor,
+    Witness,
+    anchor_at,
+    anchor_line,
+    is_readable_file,
+    kept_by_another,
+)
+from storage.evidence.history import has_root, other_log_of_line
+from storage.evidence.keys import SigningKey, bind_key, load_key, other_log_error, own_public_key
+from storage.merkle.formats import Checkpoint, Invalid, PublicKey, Tree, error_text, open_note, text_of
 
 log = logging.getLogger(__name__)
 
@@ -26,9 +43,11 @@ EVERY_ENTRIES = 256
 _AGAIN_S = 5.0
 """The time before a place that could not be reached is tried again."""
 _LOCK_S = 5.0
+_STOPPED, _CHOICES = "publishing-stopped.json", "anchors.json"
+_MOST_BYTES = 1 << 16
 _MOST_ENTRIES = 50_000
 """The most entries of one checkpoint: a database of before that was copied in is published in parts."""
-_NEWEST = "SELECT size, peaks FROM checkpoints ORDER BY size DESC LIMIT 1"
+_NEWEST = "SELECT size, peaks, note FROM checkpoints WHERE size <= ? ORDER BY size DESC LIMIT 1"
 _LEAVES = (
     "SELECT CASE WHEN record IS NULL THEN run_id END, hash FROM leaves "
     "WHERE position >= ? AND position < ? ORDER BY position"
@@ -42,16 +61,41 @@ _UNANCHORED = "SELECT count(*) FROM leaves WHERE position >= ? AND record IS NUL
 _WHEN = "SELECT at_utc FROM events WHERE run_id = ? AND position = ?"
 
 
+_UNKNOWN = Witness(False, "")
+
+
 @dataclass(frozen=True)
 class Places:
-    """Where a log's key is, and where its checkpoints are published."""
+    """Where a log's key is, where its checkpoints are published, and which file a witness keeps of them."""
 
     key: Path
     anchor: Anchor
+    witness: Path | None = None
 
-    def beside(self, database: Path) -> bool:
-        """Whether the anchor is beside the database, so that whoever can write the one can write the other."""
-        return self.anchor.file.is_relative_to(database.parent)
+    def witnessed(self) -> Witness:
+        """Returns whether the user of this program, who can write the database, cannot rewrite what was published."""
+        return self.anchor.witnessed() if self.witness is None else kept_by_another(self.witness)
+
+    def kept(self) -> list[Path]:
+        """Returns the file that a witness keeps, if there is one that can be read."""
+        return [self.witness] if self.witness is not None and is_readable_file(self.witness) else []
+
+
+class Chosen(Frozen):
+    """What ``python -m storage anchor --to`` chose for a database. None: nothing.
+
+    Attributes:
+        publish: where checkpoints are published, as the setting would name it. witness: the file that a witness keeps.
+        refused: the remote of a git repository that was seen to refuse to have history replaced.
+    """
+
+    publish: str | None = None
+    witness: str | None = None
+    refused: str | None = None
+
+
+class _Choices(RootModel[dict[str, Chosen]]):
+    """The choices of this user, by the path of the database."""
 
 
 def evidence_folder(database: Path) -> Path:
@@ -59,14 +103,51 @@ def evidence_folder(database: Path) -> Path:
     return database.with_name(f"{database.name}.evidence")
 
 
+def chosen_places(database: Path) -> Chosen:
+    """Returns what was chosen for this database. Raises: BadInput if that cannot be read."""
+    return _choices(_choices_file()).root.get(str(database), Chosen())
+
+
+def keep_chosen(database: Path, chosen: Chosen) -> None:
+    """Keeps a choice for every later start of the program. Raises: BadInput; OSError."""
+    path = _choices_file()
+    choices = _choices(path).root | {str(database): chosen}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    _keep_file(path, _Choices(choices).model_dump_json())
+
+
+def _choices_file() -> Path:
+    """The data folder has it, and not the folder beside the database: a database from elsewhere must choose nothing."""
+    try:
+        return Settings().data_folder / _CHOICES
+    except ValidationError as error:
+        raise BadInput(setting_fault(error)) from error
+
+
+def _choices(path: Path) -> _Choices:
+    try:
+        with path.open("rb") as file:
+            return _Choices.model_validate_json(file.read())
+    except ValidationError as error:
+        raise BadInput(f"{path} is damaged: remove it, and run `python -m storage anchor --to` again") from error
+    except OSError:  # none was ever made, or this is not the user who made it
+        return _Choices({})
+
+
 def places_of(database: Path, anchor: str | None = None, signing_key: Path | None = None) -> Places:
-    """Returns the places that the settings name, else those beside the database. Raises: BadInput.
+    """Returns the places that the settings name, else those that were chosen, else those beside the database.
 
     The folder beside it is apart from the database, but whoever can write the database can write there, too.
+    Raises: BadInput.
     """
-    folder = evidence_folder(database)
+    folder, chosen = evidence_folder(database), chosen_places(database)
     key = folder / "signing-key" if signing_key is None else signing_key.expanduser().absolute()
-    return Places(key, FileAnchor(folder / FILE_NAME) if anchor is None else anchor_at(anchor))
+    publish = chosen.publish if anchor is None else anchor
+    witness = None if chosen.witness is None else Path(chosen.witness)
+    place = FileAnchor(folder / FILE_NAME) if publish is None else anchor_at(publish)
+    if isinstance(place, GitAnchor):
+        place.refused = chosen.refused
+    return Places(key, place, witness)
 
 
 @dataclass(frozen=True)
@@ -78,6 +159,9 @@ class Evidence:
         unanchored_events: how many events were not. unanchored_since_utc: when the first of these happened.
         anchored_at_utc: when the last checkpoint was published. fault: why the last try failed; None: it did not.
         doubt: why what the database says of its publication cannot be believed; None: nothing speaks against it.
+        begun_again: why the log is not the one that its key signs; None: it is.
+        witness: whether this program's user cannot rewrite what was published. witness_size: how many entries the
+            witness keeps; None: the anchor itself is the witness, or there is none.
     """
 
     origin: str
@@ -90,6 +174,26 @@ class Evidence:
     anchor: str
     fault: str | None
     doubt: str | None = None
+    begun_again: str | None = None
+    witness: Witness = _UNKNOWN
+    witness_size: int | None = None
+
+
+def _begun_again(origin: str, places: Places) -> str | None:
+    try:
+        key = own_public_key(places.key, origin) if places.key.is_file() else None
+    except (BadInput, OSError):
+        return None  # what hinders the key is said where it is used
+    return None if key is None or key.name == origin else str(other_log_error(places.key, key.name, origin))
+
+
+def _witness_size(origin: str, places: Places) -> int | None:
+    if places.witness is None:
+        return None
+    try:
+        return FileAnchor(places.witness).size(origin)
+    except OSError:
+        return 0
 
 
 def _doubt(
@@ -131,14 +235,65 @@ def read_evidence(connection: sqlite3.Connection, places: Places, fault: str | N
         anchor=str(places.anchor.file),
         fault=fault,
         doubt=_doubt(connection, origin, note, size, entries, places) if size else None,
+        begun_again=_begun_again(origin, places) if origin else None,
+        witness=places.witnessed(),
+        witness_size=_witness_size(origin, places),
     )
+
+
+class _Stopped(Frozen):
+    """Why nothing is published, as it is kept beside the database, so that it is known after a restart."""
+
+    since_utc: AwareDatetime
+    fault: str
+
+
+def _read_stopped(database: Path) -> _Stopped | None:
+    path = evidence_folder(database) / _STOPPED
+    try:
+        if not stat.S_ISREG(path.lstat().st_mode):
+            return None
+        with path.open("rb") as file:
+            return _Stopped.model_validate_json(file.read(_MOST_BYTES))
+    except (OSError, ValidationError):
+        return None
+
+
+def kept_fault(database: Path) -> str | None:
+    """Returns since when and why nothing is published, as the last process that tried has noted; None: all was well."""
+    stopped = _read_stopped(database)
+    return None if stopped is None else f"{stopped.fault} (since {stopped.since_utc:%Y-%m-%d %H:%M} UTC)"
+
+
+def _keep_fault(database: Path, fault: str | None) -> None:
+    """Keeps why nothing is published. A folder that cannot be written is logged."""
+    path, before = evidence_folder(database) / _STOPPED, _read_stopped(database)
+    try:
+        if fault is None:
+            path.unlink(missing_ok=True)
+            return
+        stopped = _Stopped(since_utc=datetime.now(UTC) if before is None else before.since_utc, fault=fault)
+        _keep_file(path, stopped.model_dump_json())
+    except OSError as error:
+        log.warning("why nothing is published is not kept in %s: %s", path, error)
+
+
+def _keep_file(path: Path, text: str) -> None:
+    path.parent.mkdir(exist_ok=True, mode=0o700)
+    handle, fresh = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)  # follows no link that lies there
+    try:
+        with open(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+        Path(fresh).replace(path)
+    finally:
+        Path(fresh).unlink(missing_ok=True)
 
 
 class Anchoring:
     """Publishes what one process writes, at the latest a second or 256 entries after it was written.
 
     Attributes:
-        fault: why the last try to publish failed; None: it did not.
+        fault: why the last try to publish failed, also one of an earlier process; None: it did not.
     """
 
     def __init__(
@@ -147,13 +302,13 @@ class Anchoring:
         """``change`` runs work in a transaction of the writer, and returns when it is durable."""
         self._database, self._change, self._places = database, change, places
         self._tree = Tree()
-        self._agreed = 0
         self._lock = threading.Lock()
         self._news, self._due = threading.Event(), threading.Event()
         self._pending = 0
         self._closing = False
         self._thread: threading.Thread | None = None
-        self.fault: str | None = None
+        stopped = _read_stopped(database.path)
+        self.fault: str | None = None if stopped is None else stopped.fault
 
     @property
     def places(self) -> Places:
@@ -180,7 +335,7 @@ class Anchoring:
         """Publishes what an earlier process has left, as it does what was written. Raises: StoreError."""
         with self._database.reading() as connection:
             ((size,),) = connection.execute(_SIZE)
-            stored = connection.execute(_NEWEST).fetchone()
+            stored = connection.execute(_NEWEST, (size,)).fetchone()
         # The one record with which a log begins can wait for the first event.
         if size > max(1, stored[0] if stored else 0):
             self.written(0)
@@ -193,6 +348,8 @@ class Anchoring:
             self._news.set()
         if self._thread is not None:
             self._thread.join()
+        elif self.fault is not None:  # of an earlier process: whether it is still so
+            self._try()
 
     def _run(self) -> None:
         published_s = 0.0
@@ -219,21 +376,20 @@ class Anchoring:
 
     def _try(self) -> bool:
         """Publishes once. Returns whether more waits. What fails is kept in ``fault`` and does not stop anybody."""
+        more, where = False, self._places.anchor.file
         try:
-            more = self.publish()
+            more, fault = self.publish(), None
         except (OSError, sqlite3.Error, StoreError, BadInput) as error:
             fault = error_text(error) or type(error).__name__
             if fault != self.fault:
-                log.warning("checkpoints are not published to %s: %s", self._places.anchor.file, fault)
-            self.fault = fault
-            return False
+                log.warning("checkpoints are not published to %s: %s", where, fault)
         except Exception as error:  # a fault of ours: the thread must live to say so, and to try again
             fault = f"{type(error).__name__}: {' '.join(str(error).split())}"
             if fault != self.fault:
-                log.exception("checkpoints are not published to %s", self._places.anchor.file)
-            self.fault = fault
-            return False
-        self.fault = None
+                log.exception("checkpoints are not published to %s", where)
+        if fault != self.fault:
+            _keep_fault(self._database.path, fault)
+        self.fault = fault
         return more
 
     def publish_all(self) -> None:
@@ -254,6 +410,8 @@ class Anchoring:
             return False  # whoever writes says so
         folder = self._places.key.parent
         folder.mkdir(exist_ok=True, mode=0o700)
+        if self._places.anchor.file.parent == evidence_folder(self._database.path):
+            self._places.anchor.file.touch(0o600)  # elsewhere others are meant to read it
         # Another process that writes this log has the same key and place.
         with closing(FileLock(folder / "lock")) as lock:
             if not lock.acquire(_LOCK_S):
@@ -267,48 +425,92 @@ class Anchoring:
 
     def _publish(self, connection: sqlite3.Connection) -> bool:
         """Publishes from where the place ends, unless that holds what this log does not."""
-        stored = connection.execute(_NEWEST).fetchone() or (0, b"")
-        if stored[0] != self._tree.size:
-            try:
-                self._tree = Tree(*stored)
-            except Invalid:  # damaged: all is read again
-                self._tree, stored = Tree(), (0, b"")
         ((size,),) = connection.execute(_SIZE)
-        ((origin,),) = connection.execute("SELECT origin FROM evidence_log")
+        ((origin,),) = connection.execute("SELECT origin FROM evidence_log").fetchall() or [("",)]
+        kept = connection.execute(_NEWEST, (size,)).fetchone() or (0, b"", "")
         known = self._places.anchor.size(origin)
-        if known == size == stored[0] or not size:
+        if known == size == kept[0] or not size:
             return False
+        key = self._key(origin)
         if known > size:
-            raise BadInput(f"it holds {known} entries, and the database {size}: an older copy was put in its place")
-        start = known
-        end = min(size, start + _MOST_ENTRIES)
-        tree = self._tree.copy() if stored[0] <= end else Tree()
-        lower = min(start, tree.size)
-        leaves = connection.execute(_LEAVES, (lower, end)).fetchall()
-        tree.extend(leaf for _, leaf in leaves[tree.size - lower :])
-        self._refuse_another_history(connection, origin, known)
-        note = load_key(self._places.key, origin).note(Checkpoint(origin, end, tree.root()))
+            raise BadInput(
+                _another(f"the anchor holds {known} entries, and the database {size}", self._places.anchor.file)
+            )
+        tree = self._agreeing(connection, kept, key, known)
+        end = min(size, known + _MOST_ENTRIES)
+        leaves = _leaves(connection, known, end)
+        tree.extend(leaf for _, leaf in leaves)
+        note = key.note(Checkpoint(origin, end, tree.root()))
         at_utc = datetime.now(UTC).isoformat()
         if end > known:
-            self._agreed = end
-            self._places.anchor.publish(anchor_line(at_utc, note, start, leaves[start - lower :]))
-        if end > stored[0]:
+            self._places.anchor.publish(anchor_line(at_utc, note, known, leaves))
+        self._tree = tree
+        if end > kept[0]:
             self._change(lambda cursor: _keep(cursor, (end, at_utc, note, tree.peaks)))
-            self._tree = tree
         return bool(end < size)
 
-    def _refuse_another_history(self, connection: sqlite3.Connection, origin: str, known: int) -> None:
-        """Raises: BadInput if the newest checkpoint of the place is not of this log's first ``known`` entries."""
-        if known in (0, self._agreed):
-            return
-        tree = self._tree.copy() if self._tree.size <= known else Tree()
-        tree.extend(leaf for _, leaf in connection.execute(_LEAVES, (tree.size, known)))
-        root = self._places.anchor.note(origin).split("\n")[2:3]
-        if root != [b64encode(tree.root()).decode()]:
-            raise BadInput(
-                f"its first {known} entries are not those of the database: an older copy was put in its place"
-            )
-        self._agreed = known
+    def _key(self, origin: str) -> SigningKey:
+        """Returns the key of the log. Raises: OtherLog if it has signed another one; BadInput, OSError."""
+        key = load_key(self._places.key, origin)
+        if not key.bound:
+            file = self._places.anchor.file
+            with suppress(FileNotFoundError), file.open(encoding="utf-8", errors="replace") as lines:
+                for line in lines:
+                    if (other := other_log_of_line(line, [key.public])) is not None:
+                        raise other_log_error(self._places.key, other, origin)
+            bind_key(self._places.key, key)
+        return key
+
+    def _agreeing(
+        self, connection: sqlite3.Connection, kept: tuple[int, bytes, str], key: SigningKey, known: int
+    ) -> Tree:
+        """Returns the tree of the log's first ``known`` entries, whose root the place has.
+
+        It begins with the tree that this process knows, or with one that the database keeps and the key has signed. If
+        that does not lead there, all leaves are read. Raises: BadInput if they do not lead there either.
+        """
+        root = self._places.anchor.note(key.public.name).split("\n")[2:3]
+        for begun in (self._tree if self._tree.size else _signed_tree(kept, key.public), Tree()):
+            if begun.size > known:
+                continue
+            tree = begun.copy()
+            while tree.size < known:
+                end = min(known, tree.size + _MOST_ENTRIES)
+                tree.extend(leaf for _, leaf in _leaves(connection, tree.size, end))
+            if not known or root == [b64encode(tree.root()).decode()]:
+                return tree
+        raise BadInput(
+            _another(f"the anchor's first {known} entries are not those of the database", self._places.anchor.file)
+        )
+
+
+def _another(what: str, anchor: Path) -> str:
+    return (
+        f"{what}: an older copy was put in its place, or entries were changed. Verify the log: that "
+        f"names what differs. A backup that you restored yourself goes on once {anchor} has another name: keep it"
+    )
+
+
+def _signed_tree(kept: tuple[int, bytes, str], key: PublicKey) -> Tree:
+    """Returns the tree of a checkpoint in the database if the key has signed its root, else an empty one."""
+    size, peaks, note = kept
+    try:
+        signed = open_note(text_of(note), [key])
+    except Invalid:
+        return Tree()
+    fits = signed.size == size and has_root(text_of(note), size, peaks)
+    return Tree(size, peaks) if fits else Tree()
+
+
+def _leaves(connection: sqlite3.Connection, start: int, end: int) -> list[tuple[str | None, bytes]]:
+    """Returns run and leaf of these entries. Raises: BadInput if the database lacks one of them."""
+    found = connection.execute(_LEAVES, (start, end)).fetchall()
+    if len(found) != end - start or not all(isinstance(leaf, bytes) and len(leaf) == 32 for _, leaf in found):
+        raise BadInput(
+            f"leaves of the database are missing or damaged among the entries {start} to {end - 1}: verify the "
+            "log, which names them, and restore a backup"
+        )
+    return found
 
 
 def _keep(cursor: sqlite3.Cursor, row: tuple[object, ...]) -> None:

@@ -1,10 +1,17 @@
 """Where checkpoints and leaves are published: places outside of the database. One is a file, one a git repository."""
 
+import fcntl
 import json
 import os
+import re
+import stat
 import subprocess
+import sys
+import time
 from base64 import b64encode
 from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -14,6 +21,12 @@ FILE_NAME = "anchor.jsonl"
 _TAIL_BYTES = 1 << 16
 """A line of 256 entries has some 15,000."""
 _GIT_S = 20
+_REFUSALS = ("receive.denyNonFastForwards", "receive.denyDeletes")
+_LEAST_COMMITS = 2
+_TOLD_S = 60.0
+"""How long what a remote refuses is taken as known."""
+_GET_FLAGS, _APPEND_ONLY = 0x80086601, 0x20
+"""Linux: FS_IOC_GETFLAGS and FS_APPEND_FL."""
 
 
 class Anchor(Protocol):
@@ -37,6 +50,71 @@ class Anchor(Protocol):
     def publish(self, line: str) -> None:
         """Keeps a line for good. Raises: OSError; then the line may be there or not, and comes again."""
         ...
+
+    def witnessed(self) -> "Witness":
+        """Returns whether the user of this program cannot rewrite what is published here."""
+        ...
+
+
+@dataclass(frozen=True)
+class Witness:
+    """Whether the user of this program, who can write the database, cannot rewrite what was published, and why."""
+
+    witnessed: bool
+    why: str
+
+
+def kept_by_another(file: Path) -> Witness:
+    """Returns whether a file is kept by somebody whom the user of this program cannot overrule."""
+    try:
+        owner = file.stat().st_uid
+    except OSError as error:
+        return Witness(False, f"the witness's file {file} cannot be read ({error.strerror})")
+    if owner == os.geteuid() or may_write(file) or _replaceable([file, *file.parents]):
+        return Witness(False, f"the user of this program can write the witness's file {file}")
+    return Witness(True, f"another user keeps {file}, which the user of this program cannot write")
+
+
+def is_readable_file(path: Path) -> bool:
+    """Whether it is a regular file that can be read: a pipe would hold whoever reads it."""
+    try:
+        if not stat.S_ISREG(path.stat().st_mode):
+            return False
+        with path.open("rb"):
+            return True
+    except OSError:
+        return False
+
+
+def _replaceable(entries: Sequence[Path]) -> bool:
+    """Whether this user can put something else in the place of one of these files and folders."""
+    if os.geteuid() == 0:
+        return True
+    for entry in {*entries, *(each.resolve() for each in entries)}:
+        folder = entry.parent.stat()
+        if entry == entry.parent:
+            continue
+        if folder.st_uid == os.geteuid():
+            return True
+        own = folder.st_mode & stat.S_ISVTX == 0 or entry.stat().st_uid == os.geteuid()
+        if own and may_write(entry.parent):
+            return True
+    return False
+
+
+def may_write(path: Path) -> bool:
+    """Whether the user of this program may write a file or folder."""
+    return os.access(path, os.W_OK, effective_ids=os.access in os.supports_effective_ids)
+
+
+def _is_append_only(file: Path) -> bool:
+    """Whether the system lets nobody but root change what is in the file (``chattr +a``); Linux alone can tell."""
+    try:
+        with file.open("rb") as opened:
+            flags = fcntl.ioctl(opened, _GET_FLAGS, bytes(8))
+    except OSError:
+        return False
+    return bool(int.from_bytes(flags[:4], sys.byteorder) & _APPEND_ONLY)
 
 
 class FileAnchor:
@@ -74,9 +152,24 @@ class FileAnchor:
             file.flush()
             os.fsync(file.fileno())
 
+    def witnessed(self) -> Witness:
+        if not _is_append_only(self.file):
+            return Witness(False, f"the user of this program can rewrite {self.file}")
+        try:
+            replaceable = _replaceable([*self.file.parents])
+        except OSError:
+            replaceable = True
+        if replaceable:
+            return Witness(False, f"{self.file} is append-only, but the user of this program can replace its folder")
+        return Witness(True, f"the system makes {self.file} append-only")
+
 
 class GitAnchor:
-    """The same file in a git repository: each publication is a commit, pushed if the repository has a remote."""
+    """The same file in a git repository: each publication is a commit, pushed if the repository has a remote.
+
+    Attributes:
+        refused: the remote of which ``refuses`` was found true.
+    """
 
     every_s = 30.0
 
@@ -84,6 +177,9 @@ class GitAnchor:
         self._repository = repository
         self._inner = FileAnchor(repository / FILE_NAME)
         self._sent = False
+        self.refused: str | None = None
+        self._witness: Witness | None = None
+        self._told_s = 0.0
         self.file = self._inner.file
 
     def size(self, origin: str) -> int:
@@ -98,6 +194,61 @@ class GitAnchor:
         self._sent = False
         self._inner.publish(line)
         self._send()
+
+    def witnessed(self) -> Witness:
+        now_s = time.monotonic()
+        if self._witness is None or now_s - self._told_s > _TOLD_S:
+            try:
+                self._witness = self._ask()
+            except OSError as error:
+                self._witness = Witness(False, f"what its remote refuses cannot be told: {error}")
+            self._told_s = now_s
+        return self._witness
+
+    def _ask(self) -> Witness:
+        url = self.push_url()
+        if url is None:
+            return Witness(False, f"{self._repository} has no remote, and the user of this program can rewrite it")
+        place, shown = _folder_of(url), _without_password(url)
+        if place is None:
+            if self.refused == url:
+                return Witness(True, f"{shown} refused to have history replaced when it was chosen")
+            return Witness(False, f"whether {shown} refuses to have history replaced is not known: choose it again")
+        for name in _REFUSALS:
+            said = self._git("-C", str(place), "config", "--type=bool", "--default=false", "--get", name).strip()
+            if said != "true":
+                return Witness(
+                    False, f"{place} lets history be replaced: its owner runs git -C {place} config {name} true"
+                )
+        return Witness(
+            False,
+            f"{place} refuses to have history replaced, but whoever can push to a folder of this machine can rewrite "
+            "its files: name it as another user's over ssh, or take another host",
+        )
+
+    def push_url(self) -> str | None:
+        """Returns where the repository pushes to; None: it has no remote. It can hold a password. Raises: OSError."""
+        remotes = self._git("remote").split()
+        return self._git("remote", "get-url", "--push", remotes[0]).strip() if remotes else None
+
+    def refuses(self) -> bool:
+        """Returns whether the remote refuses to have history replaced. Raises: OSError if that cannot be told.
+
+        It is asked to take the branch back by one commit, and to delete it. What it lets through is put back at once.
+        """
+        remote = self._git("remote").split()[0]
+        branch = f"refs/heads/{self._git('symbolic-ref', '--short', 'HEAD').strip()}"
+        if int(self._git("rev-list", "--count", "HEAD")) < _LEAST_COMMITS:
+            self._git("commit", "--quiet", "--allow-empty", "-m", "To see whether history can be replaced")
+        self._git("push", "--quiet", remote, f"HEAD:{branch}")
+        for refspec in (f"+HEAD~1:{branch}", f":{branch}"):
+            with suppress(OSError):
+                self._git("push", "--quiet", remote, refspec)
+            there = self._git("ls-remote", remote, branch).split()[:1]
+            if there != [self._git("rev-parse", "HEAD").strip()]:
+                self._git("push", "--quiet", remote, f"HEAD:{branch}")
+                return False
+        return True
 
     def _send(self) -> None:
         if self._git("status", "--porcelain", "--", FILE_NAME).strip():
@@ -124,6 +275,16 @@ class GitAnchor:
         if done.returncode:
             raise OSError(f"git {arguments[0]} failed: {' '.join(done.stderr.split())[:300]}")
         return done.stdout
+
+
+def _folder_of(url: str) -> Path | None:
+    """Returns the folder of this machine that a remote is; None: it is reached in another way."""
+    place = Path(url.removeprefix("file://"))
+    return place if place.is_absolute() and place.is_dir() else None
+
+
+def _without_password(url: str) -> str:
+    return re.sub(r"//[^/@]*@", "//", url)
 
 
 def anchor_at(place: str) -> Anchor:

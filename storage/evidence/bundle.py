@@ -1,16 +1,18 @@
-"""Writes the part of a bundle that proves itself (docs/audit.md): events, records, proofs and the checkpoint."""
+"""Writes the part of a bundle that proves itself (docs/audit.md): events, manifest, records, proofs, checkpoint."""
 
 import base64
+import hashlib
 import json
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from conductor_core.errors import BadInput
-from storage.evidence.bundle_audit import FORMAT, payload_fields
-from storage.evidence.bundle_files import FILES, MOST_BYTES, MOST_LINE_BYTES, json_line
+from storage.evidence.archive import MOST_FILES, digest_of_file
+from storage.evidence.bundle_audit import FORMAT_1, OUTSIDE_MANIFEST, payload_fields
+from storage.evidence.bundle_files import FILES, MANIFEST, MOST_BYTES, MOST_LINE_BYTES, json_line
 from storage.merkle.formats import PublicKey, node
 
 _EVENTS = (
@@ -20,6 +22,7 @@ _EVENTS = (
 _RECORDS = "SELECT position, run_id, CAST(record AS BLOB) FROM leaves WHERE record IS NOT NULL ORDER BY position"
 _OF_RUNS = ("run.sealed", "run.held", "run.released", "content.viewed", "content.exported")
 _NOTE = "SELECT size, note FROM checkpoints ORDER BY size DESC LIMIT 1"
+_MANIFESTS = "SELECT run_id FROM leaves WHERE record LIKE ?"
 _HASHES = "SELECT hash FROM leaves WHERE position < ? ORDER BY position"
 
 
@@ -53,42 +56,97 @@ def proofs_of(leaves: bytes) -> Proofs:
     return Proofs(levels)
 
 
-def write_bundle(connection: sqlite3.Connection, run_ids: Sequence[str], key: PublicKey, folder: Path) -> None:
-    """Writes the checked files of a bundle of these runs into ``folder``, which exists.
+class BundleWriter:
+    """Writes a bundle of runs into ``folder``, which exists: first their events, and at last what proves them.
 
-    Raises: BadInput if a run has no events, or was not published yet, or if no verifier would read that much; OSError,
-    sqlite3.Error.
+    All methods raise OSError and sqlite3.Error, and BadInput as they say.
     """
-    size, note = connection.execute(_NOTE).fetchone() or (0, "")
-    origin, covered_from = connection.execute("SELECT origin, covered_from FROM evidence_log").fetchone()
-    events = [line for run_id in run_ids for line in _events(connection, run_id, size)]
-    records = list(_records(connection, set(run_ids), size))
-    proofs = proofs_of(b"".join(leaf for (leaf,) in connection.execute(_HASHES, (size,))))
-    positions = [line["position"] for line in [*events, *records] if line["position"] is not None]
-    paths = [
-        {"path": [base64.b64encode(each).decode() for each in proofs.path(at)], "position": at}
-        for at in sorted(positions)
-    ]
-    manifest = {
-        "covered_from": covered_from,
-        "format": FORMAT,
-        "key": key.line,
-        "origin": origin,
-        "runs": list(run_ids),
-    }
-    files: dict[str, Sequence[dict[str, Any]]] = {
-        "bundle.json": [manifest],
-        "events.jsonl": events,
-        "records.jsonl": records,
-        "proofs.jsonl": paths,
-    }
-    for name, lines in files.items():
-        with (folder / name).open("w", encoding="utf-8", newline="\n") as file:
+
+    def __init__(self, connection: sqlite3.Connection, run_ids: Sequence[str], key: PublicKey, folder: Path) -> None:
+        self._connection, self._run_ids, self._key, self._folder = connection, run_ids, key, folder
+        self._positions: list[int] = []
+
+    def write_head(self, form: str) -> None:
+        """Writes ``bundle.json``. ``form``: ``FORMAT``, or ``FORMAT_1`` if the log cannot take the manifest."""
+        ((origin, covered_from),) = self._connection.execute("SELECT origin, covered_from FROM evidence_log")
+        fields = {"covered_from": covered_from, "format": form, "key": self._key.line, "origin": origin}
+        self._write("bundle.json", [{**fields, "runs": list(self._run_ids)}])
+
+    def write_events(self) -> None:
+        """Writes the events as they are now. Raises: BadInput for a run without events, or too much to be read."""
+        self._write("events.jsonl", (line for run_id in self._run_ids for line in self._events(run_id)))
+
+    def write_manifest(self) -> str:
+        """Writes the digests of all files that are in the folder now. Returns the digest of that."""
+        files = [each for each in self._folder.rglob("*") if each.is_file()]
+        lines = []
+        for name, file in sorted((each.relative_to(self._folder).as_posix(), each) for each in files):
+            with file.open("rb") as opened:
+                lines.append(f"{digest_of_file(opened)}  {name}\n")
+        if len(lines) > MOST_FILES - len(OUTSIDE_MANIFEST):
+            raise BadInput(
+                f"the bundle has more than the {MOST_FILES:,} files that are read: export fewer runs at once"
+            )
+        manifest = "".join(lines).encode()
+        (self._folder / MANIFEST).write_bytes(manifest)
+        return hashlib.sha256(manifest).hexdigest()
+
+    def is_recorded(self, manifest: str) -> bool:
+        """Whether the log has an export of each run with this digest of its manifest."""
+        exports = self._connection.execute(_MANIFESTS, (f'%"manifest":"{manifest}"%',))
+        return {run_id for (run_id,) in exports} == set(self._run_ids)
+
+    def write_proofs(self) -> None:
+        """Writes the records, the last checkpoint and all proofs. Raises: BadInput for what was not published yet."""
+        size, note = self._connection.execute(_NOTE).fetchone() or (0, "")
+        if any(at >= size for at in self._positions):
+            raise BadInput("the runs have events that were not published yet: try again in a second")
+        records = list(_records(self._connection, set(self._run_ids), size))
+        proofs = proofs_of(b"".join(leaf for (leaf,) in self._connection.execute(_HASHES, (size,))))
+        self._write("records.jsonl", records)
+        positions = sorted([*self._positions, *(int(line["position"]) for line in records)])
+        paths = (
+            {"path": [base64.b64encode(each).decode() for each in proofs.path(at)], "position": at} for at in positions
+        )
+        self._write("proofs.jsonl", paths)
+        (self._folder / "checkpoint").write_text(note, encoding="utf-8", newline="\n")
+        size_bytes = sum((self._folder / name).stat().st_size for name in FILES)
+        if size_bytes > MOST_BYTES:
+            raise BadInput(
+                f"the bundle has {size_bytes:,} bytes, and {MOST_BYTES:,} are read: export fewer runs at once"
+            )
+
+    def _write(self, name: str, lines: Iterable[dict[str, Any]]) -> None:
+        with (self._folder / name).open("w", encoding="utf-8", newline="\n") as file:
             file.writelines(_bounded(f"{json_line(line)}\n") for line in lines)
-    (folder / "checkpoint").write_text(note, encoding="utf-8", newline="\n")
-    size_bytes = sum((folder / name).stat().st_size for name in FILES)
-    if size_bytes > MOST_BYTES:
-        raise BadInput(f"the bundle has {size_bytes:,} bytes, and {MOST_BYTES:,} are read: export fewer runs at once")
+
+    def _events(self, run_id: str) -> Iterator[dict[str, Any]]:
+        place = 0
+        found = False
+        for sequence, position, kind, at_utc, payload in self._connection.execute(_EVENTS, (run_id,)):
+            found = True
+            if position is not None:
+                self._positions.append(position)
+            yield {
+                "at_utc": at_utc.decode(errors="replace"),
+                "kind": kind.decode(errors="replace"),
+                **payload_fields(payload),
+                "place": None if position is None else place,
+                "position": position,
+                "run_id": run_id,
+                "sequence": sequence,
+            }
+            place += position is not None
+        if not found:
+            raise BadInput(f"unknown run {run_id}")
+
+
+def write_bundle(connection: sqlite3.Connection, run_ids: Sequence[str], key: PublicKey, folder: Path) -> None:
+    """Writes a bundle of format 1, without files for reading, into ``folder``. Raises: as ``BundleWriter``."""
+    writer = BundleWriter(connection, run_ids, key, folder)
+    writer.write_head(FORMAT_1)
+    writer.write_events()
+    writer.write_proofs()
 
 
 def _bounded(line: str) -> str:
@@ -97,29 +155,8 @@ def _bounded(line: str) -> str:
     return line
 
 
-def _events(connection: sqlite3.Connection, run_id: str, size: int) -> Iterator[dict[str, Any]]:
-    place = 0
-    found = False
-    for sequence, position, kind, at_utc, payload in connection.execute(_EVENTS, (run_id,)):
-        found = True
-        if position is not None and position >= size:
-            raise BadInput(f"run {run_id} has events that were not published yet: try again in a second")
-        yield {
-            "at_utc": at_utc.decode(errors="replace"),
-            "kind": kind.decode(errors="replace"),
-            **payload_fields(payload),
-            "place": None if position is None else place,
-            "position": position,
-            "run_id": run_id,
-            "sequence": sequence,
-        }
-        place += position is not None
-    if not found:
-        raise BadInput(f"unknown run {run_id}")
-
-
 def _records(connection: sqlite3.Connection, run_ids: set[str], size: int) -> Iterator[dict[str, Any]]:
-    """Yields the log's first record, the rotations of its key, and the seals of these runs and looks at them."""
+    """Yields the log's first record, rotations of its key, machines that may act, and the runs' seals and looks."""
     for position, run_id, record in connection.execute(_RECORDS):
         if position >= size:
             return
@@ -129,5 +166,5 @@ def _records(connection: sqlite3.Connection, run_ids: set[str], size: int) -> It
         except (ValueError, RecursionError):  # damaged: whoever verifies the database is told
             continue
         kind = found.get("kind") if isinstance(found, dict) else None
-        if kind in ("log.began", "key.rotated") or (kind in _OF_RUNS and run_id in run_ids):
+        if kind in ("log.began", "key.rotated", "machine.registered") or (kind in _OF_RUNS and run_id in run_ids):
             yield {"position": position, "record": text}

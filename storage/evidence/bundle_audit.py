@@ -2,6 +2,7 @@
 
 import base64
 import hashlib
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -10,7 +11,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from storage.evidence.bundle_files import BundleFiles, json_object
+from storage.evidence.archive import is_plain_name
+from storage.evidence.bundle_files import FILES, MANIFEST, BundleFiles, json_object
 from storage.evidence.history import History, Report
 from storage.merkle.formats import (
     NO_LEAF,
@@ -24,46 +26,76 @@ from storage.merkle.formats import (
     unpacked,
 )
 
-FORMAT = "conductor-inspector bundle 1"
+FORMAT = "conductor-inspector bundle 2"
+FORMAT_1 = "conductor-inspector bundle 1"
+"""Of bundles whose export is not in the log with the digest of their manifest: no signature covers the other files."""
+OUTSIDE_MANIFEST = ("records.jsonl", "proofs.jsonl", "checkpoint", MANIFEST)
+"""What comes after the manifest: it proves that the log holds the manifest."""
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+Verified = Callable[[str, dict[str, Any]], None]
 _EVENT_KEYS = {"at_utc", "kind", "payload", "payload_base64", "place", "position", "run_id", "sequence"}
 
 
 @dataclass
 class Bundle:
-    """A bundle that is open. ``proofs``: the path of each position, 32 bytes a node.
+    """A bundle that is open.
 
-    ``events`` are read while they are asked for, once, which raises Invalid and OSError.
+    Attributes:
+        head: what ``bundle.json`` says.
+        events: are read while they are asked for, once, which raises Invalid and OSError.
+        proofs: the path of each position, 32 bytes a node.
+        listed: the digest of each file that the manifest names; empty in format 1.
+        digests: of each file that is there.
     """
 
-    manifest: dict[str, Any]
+    head: dict[str, Any]
     events: Iterator[dict[str, Any]]
     records: list[dict[str, Any]]
     proofs: dict[int, bytes]
     note: str
-    others: list[str]
+    listed: dict[str, str]
+    digests: dict[str, str]
 
 
 @contextmanager
 def open_bundle(path: Path) -> Iterator[Bundle]:
     """Raises: Invalid, OSError."""
     with BundleFiles(path) as files:
-        manifest = _manifest(list(files.documents("bundle.json")))
+        head = _head(list(files.documents("bundle.json")))
+        listed = _listed(files) if head["format"] == FORMAT else {}
         records = list(files.documents("records.jsonl"))
         if not all(_is_record(each) for each in records):
             raise Invalid("records.jsonl has a line that is not a record")
         if records != sorted(records, key=lambda line: int(line["position"])):
             raise Invalid("the lines of records.jsonl are not in order of position")
         note = "".join(f"{line}\n" for line in files.lines("checkpoint"))
-        yield Bundle(manifest, _events(files, manifest["runs"]), records, _proofs(files), note, files.others)
+        events = _events(files, head["runs"])
+        yield Bundle(head, events, records, _proofs(files), note, listed, files.digests)
 
 
-def _manifest(lines: list[dict[str, Any]]) -> dict[str, Any]:
-    if len(lines) != 1 or lines[0].get("format") != FORMAT:
-        raise Invalid("bundle.json is not a manifest of this format")
-    manifest = lines[0]
-    if set(manifest) != {"covered_from", "format", "key", "origin", "runs"} or not _is_manifest(manifest):
-        raise Invalid("bundle.json has other fields than a manifest of this format")
-    return manifest
+def _head(lines: list[dict[str, Any]]) -> dict[str, Any]:
+    if len(lines) != 1 or lines[0].get("format") not in (FORMAT, FORMAT_1):
+        raise Invalid("bundle.json is not of a format that is known here")
+    head = lines[0]
+    if set(head) != {"covered_from", "format", "key", "origin", "runs"} or not _is_head(head):
+        raise Invalid("bundle.json has other fields than this format")
+    return head
+
+
+def _listed(files: BundleFiles) -> dict[str, str]:
+    """Returns the digest of each file that the manifest names."""
+    if MANIFEST not in files.digests:
+        raise Invalid(f"{MANIFEST} is missing")
+    listed: dict[str, str] = {}
+    last = ""
+    for line in files.lines(MANIFEST):
+        digest, between, name = line[:64], line[64:66], line[66:]
+        if not _DIGEST.fullmatch(digest) or between != "  " or not is_plain_name(name) or name in OUTSIDE_MANIFEST:
+            raise Invalid(f"{MANIFEST} has a line that is not a digest and a name")
+        if name <= last:
+            raise Invalid(f"the lines of {MANIFEST} are not in the order of the names")
+        listed[name], last = digest, name
+    return listed
 
 
 def _proofs(files: BundleFiles) -> dict[int, bytes]:
@@ -96,10 +128,10 @@ def _events(files: BundleFiles, run_ids: Sequence[str]) -> Iterator[dict[str, An
     raise Invalid("events.jsonl does not hold the runs of bundle.json, one after another")
 
 
-def _is_manifest(manifest: dict[str, Any]) -> bool:
-    runs = manifest["runs"]
-    texts = isinstance(manifest["origin"], str) and isinstance(manifest["key"], str)
-    if not texts or type(manifest["covered_from"]) is not int:
+def _is_head(head: dict[str, Any]) -> bool:
+    runs = head["runs"]
+    texts = isinstance(head["origin"], str) and isinstance(head["key"], str)
+    if not texts or type(head["covered_from"]) is not int:
         return False
     if not isinstance(runs, list) or not all(isinstance(run, str) for run in runs):
         return False
@@ -147,8 +179,13 @@ def audit_bundle(
     anchors: History,
     report: Report,
     progress: Callable[[str, int], None],
+    verified: Verified = lambda run_id, event: None,
 ) -> None:
-    """Adds what it finds to ``report``. ``anchors``: what was published outside of the database.
+    """Adds what it finds to ``report``.
+
+    Args:
+        anchors: what was published outside of the database.
+        verified: is given each event that is as it was written, until the first of its run that is not.
 
     Raises: Invalid, OSError.
     """
@@ -158,10 +195,10 @@ def audit_bundle(
         advice = "if another log wrote the bundle, give its public key with --public-key"
         report.add("unsigned", None, None, f"the checkpoint of the bundle cannot be trusted: {error}; {advice}")
         return
-    if bundle.manifest["origin"] != checkpoint.origin or bundle.manifest["key"] not in {key.line for key in keys}:
+    if bundle.head["origin"] != checkpoint.origin or bundle.head["key"] not in {key.line for key in keys}:
         report.add("evidence", None, None, "bundle.json names another log or key than the checkpoint's")
     _check_against_anchors(checkpoint, anchors, report)
-    check = _Check(checkpoint, bundle, anchors, report)
+    check = _Check(checkpoint, bundle, anchors, report, verified)
     seals = check.records()
     for run_id, events in groupby(_counted(bundle.events, progress), key=lambda event: str(event["run_id"])):
         check.run(run_id, events, seals.get(run_id))
@@ -170,9 +207,31 @@ def audit_bundle(
     if unused:
         report.add("evidence", None, None, f"proofs.jsonl has {unused} proofs of entries that the bundle does not hold")
     report.verified_size = checkpoint.size
-    if bundle.others:
-        names = ", ".join(bundle.others[:5])
-        report.notes.append(f"for reading only, not covered by the proofs: {names}")
+    if bundle.head["format"] == FORMAT:
+        _check_files(bundle, check.manifests, report)
+    else:
+        others = [name for name in bundle.digests if name not in FILES]
+        names = f": {', '.join(others[:5])}{', ...' if len(others) > 5 else ''}" if others else ""
+        report.notes.append(f"the bundle is of format 1, in which no signature covers the files for reading{names}")
+
+
+def _check_files(bundle: Bundle, recorded: dict[str, set[str]], report: Report) -> None:
+    """Compares the files with the manifest, and that with those that the log has of exports. ``recorded``: by run."""
+    digest = bundle.digests[MANIFEST]
+    for run_id in bundle.head["runs"]:
+        if digest not in recorded.get(run_id, ()):
+            what = f"{MANIFEST} is not one that the log has of an export of this run"
+            report.add("evidence", run_id, None, what)
+    for name, wanted in bundle.listed.items():
+        if name not in bundle.digests:
+            report.add("evidence", None, None, f"{name} was removed from the bundle")
+        elif bundle.digests[name] != wanted:
+            report.add("evidence", None, None, f"{name} is not as it was exported")
+    for name in bundle.digests.keys() - bundle.listed.keys() - set(OUTSIDE_MANIFEST):
+        report.add("evidence", None, None, f"{name} was added to the bundle")
+    for name in FILES[:2]:
+        if name not in bundle.listed:
+            report.add("evidence", None, None, f"{MANIFEST} does not name {name}")
 
 
 def _counted(events: Iterable[dict[str, Any]], progress: Callable[[str, int], None]) -> Iterator[dict[str, Any]]:
@@ -190,10 +249,17 @@ def _check_against_anchors(checkpoint: Checkpoint, anchors: History, report: Rep
 
 
 class _Check:
-    def __init__(self, checkpoint: Checkpoint, bundle: Bundle, anchors: History, report: Report) -> None:
+    """Checks records and runs. ``manifests``: by run, the digests of manifests that the log has of exports of it."""
+
+    def __init__(
+        self, checkpoint: Checkpoint, bundle: Bundle, anchors: History, report: Report, verified: Verified
+    ) -> None:
         self._checkpoint, self._bundle, self._anchors, self._report = checkpoint, bundle, anchors, report
         self._origin = checkpoint.origin.encode()
         self.proved: set[int] = set()
+        self.manifests: dict[str, set[str]] = {}
+        self._verified = verified
+        self._stopped: set[str] = set()
         self._before = 0
         self._anchored = Counter(anchors.run(at) for at in range(min(len(anchors), checkpoint.size)))
 
@@ -222,13 +288,15 @@ class _Check:
                 seals[str(record.get("run"))] = record
             elif record.get("kind") == "log.began":
                 self._began(record)
+            elif record.get("kind") == "content.exported" and record.get("what") == "bundle":
+                self.manifests.setdefault(str(record.get("run")), set()).add(str(record.get("manifest")))
             seen.add(position)
         if 0 not in seen:
             self._report.add("evidence", None, None, "the record with which the log begins is missing")
         return seals
 
     def _began(self, record: dict[str, Any]) -> None:
-        if record.get("covered_from") != self._bundle.manifest["covered_from"]:
+        if record.get("covered_from") != self._bundle.head["covered_from"]:
             self._report.add("evidence", None, None, "bundle.json and the log differ in where the evidence begins")
         before = record.get("events_before")
         self._before = before if type(before) is int else 0
@@ -272,7 +340,7 @@ class _Check:
     def _is_placed(self, run_id: str, event: dict[str, Any], last: int, in_order: bool) -> bool:
         """Checks where an event claims to stand. Returns whether the events of the run were in order so far."""
         sequence = event["sequence"]
-        old = sequence < self._bundle.manifest["covered_from"]
+        old = sequence < self._bundle.head["covered_from"]
         if sequence < 1 or old != (event["position"] is None and event["place"] is None):
             self._report.add("inserted", run_id, sequence, "the event has no place in the log")
         if in_order and last and sequence <= last:
@@ -297,4 +365,8 @@ class _Check:
         else:
             self._report.verified_events += 1
             self._report.unanchored_events += position >= self._anchors.anchored
+            if run_id not in self._stopped:
+                self._verified(run_id, event)
+            return leaf, True
+        self._stopped.add(run_id)
         return leaf, good

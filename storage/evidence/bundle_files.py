@@ -1,6 +1,8 @@
 """Opens an exported bundle (docs/audit.md), a folder or a zip file, and reads its files line by line, within bounds."""
 
 import json
+import os
+import stat
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -9,17 +11,25 @@ from itertools import islice
 from pathlib import Path
 from typing import IO, Any
 
+from storage.evidence.archive import (
+    MOST_FILES,
+    MOST_UNPACKED_BYTES,
+    check_archive,
+    check_names,
+    digest_of_file,
+    digest_of_packed,
+)
 from storage.merkle.formats import Invalid
 
 FILES = ("bundle.json", "events.jsonl", "records.jsonl", "proofs.jsonl", "checkpoint")
-"""What of a bundle is checked. Other files in it are for reading, and prove nothing."""
+"""What the proofs are about, or are made of."""
+MANIFEST = "manifest.sha256"
+"""The digests of the other files, of ``bundle.json`` and of ``events.jsonl``; in bundles of format 2."""
 MOST_BYTES = 1 << 30
-"""Of the checked files together, unpacked."""
+"""Of ``FILES`` together, unpacked."""
 MOST_LINE_BYTES = 1 << 26
-MOST_FILES = 100_000
+_MOST_FOLDERS = 7
 _ZIP = b"PK\x03\x04"
-_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
-"""How files may be packed. Python unpacks these piece by piece; others it may unpack to any size at once."""
 _FAULTS = (zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError, EOFError, ValueError, OverflowError)
 """How the library says that a zip file is damaged."""
 
@@ -34,55 +44,66 @@ def is_bundle(path: Path) -> bool:
     if not path.is_file():
         return False
     with path.open("rb") as file:
-        return file.read(len(_ZIP)) == _ZIP and zipfile.is_zipfile(file)
+        return file.read(len(_ZIP)) == _ZIP
 
 
 class BundleFiles:
-    """The checked files of a bundle. ``others``: the names of those that are for reading. Close it.
+    """The files of a bundle. Close it.
 
     Raises, here and where files are read: Invalid, OSError.
+
+    Attributes:
+        digests: SHA-256 of each file, by name.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._archive: zipfile.ZipFile | None = None
-        self._packed: dict[str, zipfile.ZipInfo] = {}
-        if path.is_dir():
-            names, sizes = self._of_folder()
-        else:
-            names, sizes = self._of_archive()
-        missing = [name for name in FILES if names.count(name) != 1]
-        if missing:
-            raise Invalid(f"{missing[0]} is missing, or is there twice")
-        if sum(sizes) > MOST_BYTES:
-            raise Invalid(f"its files say that they hold {sum(sizes):,} bytes, and at most {MOST_BYTES:,} are read")
-        self.others = [name for name in names if name not in FILES]
+        self._file: IO[bytes] | None = None
+        self.digests: dict[str, str] = {}
+        try:
+            if path.is_dir():
+                self._read_folder()
+            else:
+                self._read_archive()
+        except BaseException:
+            self.close()
+            raise
         self._left = MOST_BYTES
 
-    def _of_folder(self) -> tuple[list[str], list[int]]:
-        found = list(islice((each for each in self._path.rglob("*") if each.is_file()), MOST_FILES + 1))
-        self._bound(len(found))
-        names = sorted(each.relative_to(self._path).as_posix() for each in found)
-        return names, [(self._path / name).stat().st_size for name in FILES if name in names]
+    def _read_folder(self) -> None:
+        sizes = dict(islice(_files_below(self._path, ""), MOST_FILES + 1))
+        check_names(sizes)
+        self._bound(sizes)
+        for name in sizes:
+            with (self._path / name).open("rb") as file:
+                self.digests[name] = digest_of_file(file)
 
-    def _of_archive(self) -> tuple[list[str], list[int]]:
+    def _read_archive(self) -> None:
+        self._file = self._path.open("rb")
+        entries = check_archive(self._file)
+        self._bound({entry.name: entry.size for entry in entries})
+        self.digests = {entry.name: digest_of_packed(self._file, entry) for entry in entries}
         with _unpacking():
-            self._archive = zipfile.ZipFile(self._path)
-        entries = self._archive.infolist()
-        self._bound(len(entries))
-        self._packed = {entry.filename: entry for entry in entries if entry.filename in FILES}
-        odd = [name for name, entry in self._packed.items() if entry.compress_type not in _METHODS]
-        if odd:
-            raise Invalid(f"{odd[0]} is packed in a way that is not read: unpack the zip file, and check the folder")
-        return [entry.filename for entry in entries], [entry.file_size for entry in self._packed.values()]
+            self._archive = zipfile.ZipFile(self._file)
+        if set(self._archive.namelist()) != self.digests.keys():
+            raise Invalid("the zip file is read in two ways")
 
-    def _bound(self, files: int) -> None:
-        if files > MOST_FILES:
+    def _bound(self, sizes: dict[str, int]) -> None:
+        missing = [name for name in FILES if name not in sizes]
+        if missing:
+            raise Invalid(f"{missing[0]} is missing")
+        if len(sizes) > MOST_FILES:
             raise Invalid(f"it has more files than the {MOST_FILES:,} that are read")
+        checked = sum(sizes[name] for name in FILES)
+        if checked > MOST_BYTES or sum(sizes.values()) > MOST_UNPACKED_BYTES:
+            raise Invalid(f"its files say that they hold {checked:,} bytes, and at most {MOST_BYTES:,} are read")
 
     def close(self) -> None:
         if self._archive is not None:
             self._archive.close()
+        if self._file is not None:
+            self._file.close()
 
     def __enter__(self) -> "BundleFiles":
         return self
@@ -130,7 +151,7 @@ class BundleFiles:
                 yield file
             return
         with _unpacking():
-            packed = self._archive.open(self._packed[name])
+            packed = self._archive.open(name)
         with packed:
             yield packed
 
@@ -142,6 +163,22 @@ def _unpacking() -> Iterator[None]:
         yield
     except _FAULTS as error:
         raise Invalid(f"the zip file cannot be read: {error}") from None
+
+
+def _files_below(folder: Path, prefix: str) -> Iterator[tuple[str, int]]:
+    """Yields the files of a folder with their sizes in bytes. Raises: Invalid for anything but files and folders."""
+    with os.scandir(folder) as found:
+        entries = sorted(found, key=lambda entry: entry.name)
+    for entry in entries:
+        name, about = f"{prefix}{entry.name}", entry.stat(follow_symlinks=False)
+        if stat.S_ISDIR(about.st_mode):
+            if name.count("/") > _MOST_FOLDERS:
+                raise Invalid(f"{name!a} is too deep")
+            yield from _files_below(folder / entry.name, f"{name}/")
+        elif stat.S_ISREG(about.st_mode):
+            yield name, about.st_size
+        else:
+            raise Invalid(f"{name!a} is not a plain file")
 
 
 def json_line(value: object) -> str:

@@ -10,29 +10,32 @@ import stat
 import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import closing
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TypeVar
 
 from pydantic import AwareDatetime, Field, ValidationError
 
 from conductor_core.errors import BadInput
 from conductor_core.workflow.model import Frozen
-from storage.evidence import derived
+from storage.evidence import derived, sent_commands
 from storage.evidence.anchoring import Places
-from storage.evidence.database_audit import NoEvidence, open_database
-from storage.evidence.history import Report, counted
-from storage.evidence.keys import load_key
+from storage.evidence.anchors import FileAnchor
+from storage.evidence.database_audit import NoEvidence, open_database, published_size, read_log, reading
+from storage.evidence.history import Finding, Report, counted
+from storage.evidence.keys import other_log_error, own_public_key
+from storage.evidence.schema_audit import EVIDENCE_SINCE, read_version
 from storage.evidence.verifier import verify_database
-from storage.merkle.formats import Invalid, PublicKey, error_text, text_of
+from storage.merkle.formats import Invalid, PublicKey, error_text
 from storage.privacy.vault import Vault
 
 log = logging.getLogger(__name__)
 
 _LAST = "last-check.json"
+_ENTRIES = "SELECT count(*) FROM leaves"
 _NEWEST = "SELECT coalesce(max(sequence), 0) FROM events"
 _ORIGIN = "SELECT origin FROM evidence_log"
-_PUBLISHED = "SELECT coalesce(max(size), 0) FROM checkpoints"
-"""A checkpoint is kept once it is published."""
 _MOST_BYTES = 4 << 20
 _AHEAD_S = 60.0
 """By how much the clock of who kept a result may be ahead of this one."""
@@ -40,6 +43,7 @@ _MOST_KEPT = 200
 """Findings of the kept result; the command line prints all."""
 
 Progress = Callable[[str, int], None]
+_Value = TypeVar("_Value", int, str)
 
 
 class FoundFault(Frozen):
@@ -57,6 +61,7 @@ class CheckedLog(Frozen):
     Attributes:
         origin: of the log. at_utc: when it began. newest: the sequence of the newest event at that moment.
         fingerprint: of the log's own key; None: there was none. anchor: None: there was none.
+        witnessed: whether the user of the program could not rewrite it.
         verified_events, unanchored_events, uncovered_events, deleted_runs, notes: as in ``history.Report``.
         more: how many findings are not in ``findings``.
     """
@@ -67,7 +72,7 @@ class CheckedLog(Frozen):
     newest: int = Field(ge=0)
     fingerprint: str | None
     anchor: str | None
-    anchor_beside: bool
+    witnessed: bool
     verified_events: int = Field(ge=0)
     unanchored_events: int = Field(ge=0)
     uncovered_events: int = Field(ge=0)
@@ -88,36 +93,92 @@ class CheckedLog(Frozen):
 
 def public_key(database: Path, places: Places) -> PublicKey | None:
     """Returns the public half of the log's key; None: there is no key yet. Raises: BadInput."""
+    return own_key(database, places)[0]
+
+
+def own_key(database: Path, places: Places) -> tuple[PublicKey | None, list[Finding]]:
+    """Returns the public half of the log's key, named after the log that it signs, and what speaks against that.
+
+    None: there is no key yet, or neither it nor the database names the log. Raises: BadInput.
+    """
+    if not places.key.is_file():
+        return None, []
     try:
-        if not places.key.is_file():
-            return None
         with closing(open_database(database)) as connection:
-            row = connection.execute("SELECT origin FROM evidence_log").fetchone()
-        return None if row is None else load_key(places.key, str(row[0])).public
-    except (NoEvidence, OSError, sqlite3.Error) as error:
+            try:
+                origin = read_log(connection)[0]
+            except NoEvidence:  # the check itself says so
+                origin = None
+        key = own_public_key(places.key, origin)
+    except (NoEvidence, OSError) as error:
         raise BadInput(error_text(error)) from error
+    if key is None or origin in (None, key.name):
+        return key, []
+    return key, [Finding("begun_again", None, None, str(other_log_error(places.key, key.name, origin)))]
 
 
-def own_anchor(database: Path, places: Places) -> tuple[list[Path], str]:
-    """Returns the log's own anchor; if it cannot be read, none, and why. Raises: BadInput."""
-    file = places.anchor.file
+@dataclass(frozen=True)
+class OwnAnchor:
+    """The log's own anchor.
+
+    Attributes:
+        files: what a witness keeps, and the anchor itself, as far as they can be read. none: why the anchor cannot be.
+        what: the anchor and where it ends, in words. ends: the entries in it. published: those that the database says
+            were published before it was read. entries: those of the log.
+    """
+
+    files: list[Path]
+    none: str
+    what: str
+    ends: int
+    published: int
+    entries: int
+
+    def lacks(self, report: Report) -> list[Finding]:
+        """Returns what is missing at its end, after a check of the log with it."""
+        known = min(report.anchored_size, self.ends)
+        if known < self.published and report.anchored_size:
+            said = counted(self.published, "entry was", "entries were")
+            what = f"{self.what}, {known:,} of them are signed, and the database says that {said} published"
+        elif not report.anchored_size and not self.published and self.entries > 1:  # the first can wait for an event
+            what = f"{self.what}, and nothing of the log was published"
+        else:
+            return []
+        return [Finding("anchor", None, None, what)]
+
+
+def no_key(places: Places) -> str:
+    """Says why no anchor can be checked where ``own_key`` finds none."""
+    if places.key.is_file():
+        return "the name of the log cannot be read, so neither its key nor an anchor was used"
+    return f"no signing key at {places.key}, so no anchor could be checked"
+
+
+def own_anchor(database: Path, places: Places, origin: str) -> OwnAnchor:
+    """Reads the anchor of the log ``origin``. Raises: BadInput."""
     try:
-        if stat.S_ISREG(file.stat().st_mode):  # a pipe would hold whoever reads it
-            with file.open("rb"):
-                return [file], ""
-        why = f"the anchor {file} is not a regular file"
-    except FileNotFoundError:
-        why = f"the anchor {file} is not there"
+        with closing(open_database(database)) as connection:
+            published = published_size(connection)
+            entries = _one(connection, _ENTRIES, int)
+    except NoEvidence as error:
+        raise BadInput(error_text(error)) from error
+    file, kept, known, why = places.anchor.file, places.kept(), 0, ""
+    try:
+        if not stat.S_ISREG(file.stat().st_mode):  # a pipe would hold whoever reads it
+            why = f"the anchor {file} is not a regular file"
+        else:
+            known = FileAnchor(file).size(origin)
     except OSError as error:
-        why = f"the anchor {file} cannot be read ({error.strerror})"
-    try:
-        with closing(open_database(database)) as connection:
-            ((published,),) = connection.execute(_PUBLISHED)
-    except (NoEvidence, sqlite3.Error) as error:
-        raise BadInput(error_text(error)) from error
-    if published:
-        why += f", and the database says that {counted(published, 'entry was', 'entries were')} published"
-    return [], why
+        gone = isinstance(error, FileNotFoundError)
+        why = f"the anchor {file} {'is not there' if gone else f'cannot be read ({error.strerror})'}"
+    what = why or f"the anchor {file} ends at entry {known:,}"
+    return OwnAnchor([*kept, *([] if why else [file])], why, what, known, published, entries)
+
+
+def has_evidence(database: Path) -> bool:
+    """Whether the database is of a version that has evidence of its events. Raises: NoEvidence."""
+    with closing(open_database(database)) as connection:
+        return (read_version(connection) or "") >= EVIDENCE_SINCE
 
 
 def check_log(
@@ -130,10 +191,18 @@ def check_log(
 ) -> Report:
     """Checks a database as ``verify_database`` does, and its lists. Raises: BadInput; StoreError."""
     try:
-        report = verify_database(database, keys, anchors, progress, none)
+        try:
+            report = verify_database(database, keys, anchors, progress, none)
+        except NoEvidence as error:
+            if not has_evidence(database):
+                raise
+            report = Report()
+            report.add("evidence", None, None, f"nothing could be checked of events and their evidence: {error}")
         with closing(open_database(database)) as connection:
             connection.execute("BEGIN")  # a run that goes on changes its row together with its events
             derived.check(connection, report, progress, vault)
+            with reading(report, "the commands to runs"):
+                sent_commands.check(connection, keys, report, vault)
     except (Invalid, NoEvidence, OSError, sqlite3.Error) as error:
         raise BadInput(error_text(error)) from error
     return report
@@ -142,29 +211,28 @@ def check_log(
 def check_own_log(database: Path, places: Places, vault: Vault, progress: Progress) -> CheckedLog:
     """Checks a log with its own key and anchor, as far as they are there. Raises: BadInput; StoreError."""
     began_utc = datetime.now(UTC)
-    key = public_key(database, places)
-    anchors, none = own_anchor(database, places)
-    if key is None:
-        anchors, none = [], f"no signing key at {places.key}, so no anchor could be checked"
+    key, faults = own_key(database, places)
+    own = None if key is None else own_anchor(database, places, key.name)
+    anchors, none = ([], no_key(places)) if own is None else (own.files, own.none)
     try:
         with closing(open_database(database)) as connection:
-            ((newest,),) = connection.execute(_NEWEST)
-            ((origin,),) = connection.execute(_ORIGIN).fetchall() or [("",)]
-    except (NoEvidence, sqlite3.Error) as error:
+            newest = max(0, _one(connection, _NEWEST, int))
+            origin = _one(connection, _ORIGIN, str)
+    except NoEvidence as error:
         raise BadInput(str(error)) from error
     report = check_log(database, [] if key is None else [key], anchors, vault, progress, none)
     findings = [
         FoundFault(kind=each.kind, run_id=each.run_id, sequence=each.sequence, what=each.what)
-        for each in report.findings
+        for each in (*faults, *report.findings, *([] if own is None else own.lacks(report)))
     ]
     return CheckedLog(
-        origin=text_of(origin),
+        origin=origin,
         at_utc=began_utc,
         duration_ms=(datetime.now(UTC) - began_utc).total_seconds() * 1000,
         newest=newest,
         fingerprint=None if key is None else key.fingerprint,
         anchor=str(anchors[0]) if anchors else None,
-        anchor_beside=places.beside(database),
+        witnessed=places.witnessed().witnessed,
         verified_events=report.verified_events,
         unanchored_events=report.unanchored_events,
         uncovered_events=report.uncovered_events,
@@ -173,6 +241,15 @@ def check_own_log(database: Path, places: Places, vault: Vault, progress: Progre
         more=report.more,
         notes=tuple(report.notes),
     )
+
+
+def _one(connection: sqlite3.Connection, query: str, kind: type[_Value]) -> _Value:
+    """Returns the one value of a query; an empty one if there is none of this type: the check itself says so."""
+    try:
+        row = connection.execute(query).fetchone()
+    except sqlite3.Error:
+        return kind()
+    return row[0] if row is not None and isinstance(row[0], kind) else kind()
 
 
 def keep_check(checked: CheckedLog, folder: Path) -> None:

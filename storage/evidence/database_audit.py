@@ -3,7 +3,9 @@
 import hashlib
 import sqlite3
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -11,13 +13,25 @@ from typing import Any
 from urllib.parse import quote
 
 from storage.evidence.alignment import Aligner, Differences, Row, end_of_missing, name_differences
-from storage.evidence.history import Events, Finding, History, Report, counted, first_difference, note_digest
+from storage.evidence.history import (
+    Events,
+    Finding,
+    History,
+    Report,
+    began_again,
+    counted,
+    first_difference,
+    has_root,
+    note_digest,
+    other_log,
+)
 from storage.merkle.formats import (
     NO_LEAF,
     Checkpoint,
     Invalid,
     PublicKey,
     Tree,
+    error_text,
     open_note,
     read_record,
     record_leaf,
@@ -26,14 +40,34 @@ from storage.merkle.formats import (
 
 _EVENTS = (
     "SELECT sequence, CAST(ifnull(run_id, '') AS BLOB), CAST(ifnull(kind, '') AS BLOB), "
-    "CAST(ifnull(at_utc, '') AS BLOB), CAST(ifnull(payload, '') AS BLOB) FROM events "
+    "CAST(ifnull(at_utc, '') AS BLOB), CAST(ifnull(payload, '') AS BLOB), position FROM events "
     "WHERE sequence >= ? ORDER BY sequence"
 )
-_LOG = "SELECT CAST(origin AS BLOB), covered_from FROM evidence_log"
+_ODD_EVENTS = (
+    "SELECT sequence, CAST(ifnull(run_id, '') AS BLOB) FROM events WHERE typeof(run_id) <> 'text' "
+    "OR typeof(kind) <> 'text' OR typeof(at_utc) <> 'text' "
+    "OR typeof(payload) <> iif(substr(CAST(ifnull(payload, '') AS BLOB), 1, 1) = x'01', 'blob', 'text') "
+    "ORDER BY sequence"
+)
+"""Events whose bytes may be right, and which no reader finds: only an encrypted payload is no text."""
+_PLACED_BEFORE = "SELECT 1 FROM events WHERE sequence < ? AND position IS NOT NULL LIMIT 1"
+_ODD_LEAVES = (
+    "SELECT position FROM leaves WHERE typeof(run_id) NOT IN ('text', 'null') "
+    "OR typeof(record) NOT IN ('text', 'null') OR (run_id IS NULL AND record IS NULL) ORDER BY position"
+)
+_LOG = "SELECT CAST(origin AS BLOB), covered_from, typeof(origin) FROM evidence_log"
 _LEAVES = "SELECT position, CAST(run_id AS BLOB), hash, CAST(record AS BLOB) FROM leaves ORDER BY position"
-_CHECKPOINTS = "SELECT size, CAST(note AS BLOB) FROM checkpoints ORDER BY size"
+_CHECKPOINTS = "SELECT size, CAST(note AS BLOB), peaks FROM checkpoints ORDER BY size"
 
-_TABLES = ("events", "leaves", "checkpoints", "evidence_log", "runs", "deletions")
+_PUBLISHED = (
+    "SELECT coalesce(max(size), 0) FROM checkpoints WHERE size <= (SELECT coalesce(max(position), -1) + 1 FROM leaves)"
+)
+
+_TABLES = (
+    *("events", "leaves", "checkpoints", "evidence_log", "runs", "deletions", "holds", "snapshots", "batches"),
+    *("commands", "contents", "run_contents", "search_runs", "search_texts", "search_places", "search_calls"),
+    *("search_facets", "search_state"),
+)
 _MOST_FAULTS = 10
 
 Progress = Callable[[str, int], None]
@@ -51,9 +85,10 @@ class OwnEvidence:
         entries: those before ``gap``, the first position that is missing; ``records`` has those after it, too.
         runs: the run under which each record is found. odd: how many leaves are no bytes.
         signed: how many entries the largest of its signed checkpoints is of.
+        faults: what could not be read. origin: None: it could not.
     """
 
-    origin: str
+    origin: str | None
     covered_from: int
     entries: History = field(default_factory=History)
     records: dict[int, bytes] = field(default_factory=dict)
@@ -61,10 +96,11 @@ class OwnEvidence:
     gap: int | None = None
     odd: int = 0
     signed: int = 0
+    faults: list[str] = field(default_factory=list)
 
 
 def open_database(path: Path) -> sqlite3.Connection:
-    """Opens a database for reading alone. Raises: NoEvidence."""
+    """Opens a database for reading alone. Text that is not UTF-8 is read as bytes. Raises: NoEvidence."""
     for mode in ("mode=ro", "mode=ro&immutable=1"):
         wal = path.with_name(path.name + "-wal")
         if "immutable" in mode and wal.exists() and wal.stat().st_size:
@@ -74,6 +110,7 @@ def open_database(path: Path) -> sqlite3.Connection:
         except sqlite3.Error:  # as the file itself cannot be opened
             break
         try:
+            connection.text_factory = _text_or_bytes
             connection.execute("SELECT count(*) FROM sqlite_master")
             return connection
         except sqlite3.Error:
@@ -81,15 +118,43 @@ def open_database(path: Path) -> sqlite3.Connection:
     raise NoEvidence(f"the database {path} cannot be read" if path.exists() else f"no such file: {path}")
 
 
-def read_own_evidence(connection: sqlite3.Connection) -> OwnEvidence:
-    """Raises: NoEvidence."""
-    own = OwnEvidence(*read_log(connection))
+def _text_or_bytes(stored: bytes) -> str | bytes:
     try:
-        rows = connection.execute(_LEAVES)
+        return stored.decode()
+    except UnicodeDecodeError:
+        return stored
+
+
+@contextmanager
+def reading(report: Report, what: str) -> Iterator[None]:
+    """Surrounds a part of a check: what cannot be read is a finding, and does not end the check."""
+    try:
+        yield
     except sqlite3.Error as error:
-        raise _no_evidence(str(error)) from error
+        report.add("evidence", None, None, f"{what} cannot be read, so not all of it was checked: {error_text(error)}")
+
+
+def read_own_evidence(connection: sqlite3.Connection) -> OwnEvidence:
+    """Reads what there is of it. Raises: NoEvidence, if there is none of an old or a strange database."""
+    try:
+        own = OwnEvidence(*read_log(connection))
+    except NoEvidence as error:
+        own = OwnEvidence(None, 0, faults=[f"what the log is named and where it began cannot be read: {error}"])
+    rows = Report()
+    with reading(rows, "the table leaves"):
+        _read_leaves(connection, own)
+    own.faults += [each.what for each in rows.findings]
+    if own.origin is None:
+        began = read_record(own.records.get(0, b""))
+        if began.get("kind") != "log.began" or type(began.get("covered_from")) is not int:
+            raise NoEvidence(own.faults[0].partition(": ")[2])
+        own.covered_from = began["covered_from"]
+    return own
+
+
+def _read_leaves(connection: sqlite3.Connection, own: OwnEvidence) -> None:
     entries = own.entries
-    for position, run_id, leaf, record in rows:
+    for position, run_id, leaf, record in connection.execute(_LEAVES):
         if record is not None:
             own.records[position], own.runs[position] = record, None if run_id is None else text_of(run_id)
         if own.gap is None and position != len(entries):
@@ -100,22 +165,30 @@ def read_own_evidence(connection: sqlite3.Connection) -> OwnEvidence:
             leaf = NO_LEAF
             own.odd += 1
         entries.append(leaf, text_of(run_id) if record is None else None)
-    return own
 
 
 def read_log(connection: sqlite3.Connection) -> tuple[str, int]:
     """Returns the log's name, and the sequence from which on it has evidence. Raises: NoEvidence."""
     try:
-        row = connection.execute(_LOG).fetchone()
+        rows = connection.execute(_LOG).fetchmany(2)
     except sqlite3.Error as error:
         raise _no_evidence(str(error)) from error
-    if row is None or not isinstance(row[1], int):
+    if len(rows) != 1 or not isinstance(rows[0][1], int) or rows[0][2] != "text":
         raise _no_evidence("the table evidence_log has no valid row")
-    return text_of(row[0]), row[1]
+    return text_of(rows[0][0]), rows[0][1]
+
+
+def published_size(connection: sqlite3.Connection) -> int:
+    """Returns how many entries were published, as the database says: a checkpoint is kept once it is published."""
+    try:
+        ((size,),) = connection.execute(_PUBLISHED)
+    except sqlite3.Error:  # whoever reads the evidence says so
+        return 0
+    return size if isinstance(size, int) else 0
 
 
 def _no_evidence(why: str) -> NoEvidence:
-    return NoEvidence(f"the database has no evidence of its events ({why}): an older one gets it when it is opened")
+    return NoEvidence(f"the database has no evidence of its events ({why})")
 
 
 def audit_database(
@@ -126,27 +199,50 @@ def audit_database(
     report: Report,
     progress: Progress,
 ) -> None:
-    """Adds what it finds to ``report``. ``history``: what was published. Raises: sqlite3.Error.
+    """Adds what it finds to ``report``, also what it cannot read. ``history``: what was published.
 
     Begin a transaction before ``own`` is read: then all is seen at one moment, while the program may go on writing.
     """
+    for fault in own.faults:
+        report.add("evidence", None, None, fault)
     if keys and own.origin != keys[0].name:
-        what = f"the database says it is the log {own.origin}, and the public key is that of {keys[0].name}"
-        report.add("unsigned", None, None, what)
+        if own.origin is not None:
+            report.findings.append(_named_otherwise(connection, own.origin, keys, report))
         own.origin = keys[0].name
+    if own.origin is None:
+        what = "events were not checked: without its public key (--public-key), nothing names the log"
+        report.add("evidence", None, None, what)
+        return
+    if own.covered_from > 1:
+        what = f"the evidence of the log begins after event {own.covered_from - 1:,}, and it always begins before all"
+        report.add("begun_again", None, None, what)
     for position in range(len(history), len(own.entries)):
         history.append(own.entries.leaf(position), own.entries.run(position))
     records = _check_records(own, history, report)
-    _check_leaves(own, history, report)
+    began = records.proven.get(0, {}).get("covered_from")
+    if type(began) is int and began != own.covered_from:
+        what = f"evidence_log says that events have evidence from {own.covered_from} on, and the log from {began} on"
+        report.add("evidence", None, None, what)
+        own.covered_from = began
+    changed = _check_leaves(own, history, report)
     checkpoints, published = _signed(connection, keys, history, report)
     own.signed = max([published, *(each.size for each in checkpoints)])
     events = Events(history, own.covered_from)
     aligner = Aligner(own.origin.encode(), events)
-    found = aligner.align(_rows(connection, own.covered_from), lambda seen: progress("events", seen))
+    found = aligner.align(_rows(connection, own.covered_from, report), lambda seen: progress("events", seen))
     signed = max(published, _check_roots(history, checkpoints, report, progress))
-    _name(connection, own, history, aligner, report, records, found)
-    _check_uncovered(connection, own, records.proven, report)
-    _check_indexes(connection, report)
+    with reading(report, "what tells an older state"):
+        _name(connection, own, history, aligner, report, records, found)
+    _check_kept(events, found, records, report)
+    with reading(report, "the events from before the evidence"):
+        _check_uncovered(connection, own, records.proven, report)
+    with reading(report, "how rows are stored"):
+        _check_stored(connection, own, events, found, report)
+        _check_indexes(connection, report)
+    if changed and report.ok:
+        report.add("evidence", None, None, changed)
+    elif changed:
+        report.notes.append(changed)
     report.deleted_runs = len(records.gone)
     report.erased_runs = sum(records.gone.values())
     report.verified_size = max(history.anchored, signed)
@@ -156,9 +252,66 @@ def audit_database(
     report.unanchored_events = len(events) - outside - (len(found.missing) - bisect_left(found.missing, outside))
 
 
-def _rows(connection: sqlite3.Connection, covered_from: int) -> Iterator[Row]:
-    for sequence, run_id, kind, at_utc, payload in connection.execute(_EVENTS, (covered_from,)):
-        yield Row(sequence, run_id, kind, at_utc, hashlib.sha256(payload).hexdigest().encode())
+def _named_otherwise(connection: sqlite3.Connection, origin: str, keys: Sequence[PublicKey], report: Report) -> Finding:
+    """Returns the finding that the database is not the log of the key."""
+    what = f"the database says it is the log {origin}, and the public key is that of {keys[0].name}"
+    for _, note, _ in _kept_checkpoints(connection, report):
+        if other_log(text_of(note), keys) == origin:
+            return began_again(origin, keys, what)
+    return Finding("unsigned", None, None, what)
+
+
+def _rows(connection: sqlite3.Connection, covered_from: int, report: Report) -> Iterator[Row]:
+    with reading(report, "the table events"):
+        for sequence, run_id, kind, at_utc, payload, position in connection.execute(_EVENTS, (covered_from,)):
+            yield Row(sequence, run_id, kind, at_utc, hashlib.sha256(payload).hexdigest().encode(), position)
+
+
+def _check_kept(events: Events, found: Differences, records: "_CheckedRecords", report: Report) -> None:
+    """Finds events of erased runs that are gone: an encrypted run keeps all of them, and any other none."""
+    if any(each.kind in ("rolled_back", "fork", "truncated") for each in report.findings):
+        return
+    sealed = {str(each.get("run")) for each in records.proven.values() if each.get("sealed") is True}
+    erased = {run_id for run_id, was_erased in records.gone.items() if was_erased}
+    lost = Counter(run_id for index in found.missing if (run_id := events.run(index)) in erased)
+    if not lost:
+        return
+    had = Counter(run_id for index in range(len(events)) if (run_id := events.run(index)) in lost)
+    for run_id, number in lost.items():
+        if number < had[run_id] or run_id in sealed:
+            what = f"of {counted(had[run_id], 'event')} that the erased run kept, {number} are missing"
+            report.add("deleted", run_id, None, what)
+
+
+def _check_stored(
+    connection: sqlite3.Connection, own: OwnEvidence, events: Events, found: Differences, report: Report
+) -> None:
+    """Finds rows with the right bytes that readers miss, or that a later event would build upon in a wrong way.
+
+    Where anything else was found, that may explain where leaves are, and which sequence is next.
+    """
+    for sequence, run_id in connection.execute(_ODD_EVENTS):
+        what = "the event is stored as values of other types, so readers miss it"
+        report.add("edited", text_of(run_id), sequence, what)
+    for (position,) in connection.execute(_ODD_LEAVES):
+        report.add("evidence", None, None, f"the leaf at entry {position} is stored as values of other types")
+    if not report.ok:
+        return
+    if found.misplaced:
+        index = found.misplaced[0]
+        what = f"the event names another leaf than its own{_others(len(found.misplaced) - 1)}"
+        report.add("evidence", events.run(index), events.sequence(index), what)
+    if connection.execute(_PLACED_BEFORE, (own.covered_from,)).fetchone() is not None:
+        report.add("evidence", None, None, "an event from before the evidence names a leaf")
+    rows = connection.execute("SELECT seq FROM sqlite_sequence WHERE name = 'events'").fetchall()
+    newest = own.covered_from - 1 + bisect_left(events.positions, len(own.entries))
+    if (len(events) or rows) and newest and rows != [(newest,)]:
+        what = f"the database does not say that its newest event had the sequence {newest}: the next would get another"
+        report.add("evidence", None, None, what)
+
+
+def _others(number: int) -> str:
+    return f", as {counted(number, 'other event does', 'other events do')}" if number else ""
 
 
 def _agreed(own: History, history: History) -> int:
@@ -215,15 +368,16 @@ def _check_records(own: OwnEvidence, history: History, report: Report) -> _Check
     return checked
 
 
-def _check_leaves(own: OwnEvidence, history: History, report: Report) -> None:
-    if changed := _changed_leaves(own.entries, history):
-        leaves = counted(changed, "leaf in the database is", "leaves in the database are")
-        report.notes.append(f"{leaves} not as published")
+def _check_leaves(own: OwnEvidence, history: History, report: Report) -> str:
+    """Returns what to say of leaves that are not as published: a change of an event often explains them."""
+    changed = _changed_leaves(own.entries, history)
     if own.gap is not None:
         report.add("evidence", None, None, f"the leaves of the database have a gap at entry {own.gap}")
     if own.odd:
         odd = counted(own.odd, "leaf of the database is not a digest", "leaves of the database are not digests")
         report.add("evidence", None, None, odd)
+    leaves = counted(changed, "leaf in the database is", "leaves in the database are")
+    return f"{leaves} not as published" if changed else ""
 
 
 def _changed_leaves(own: History, history: History) -> int:
@@ -238,7 +392,7 @@ class _Records:
     """The records of a database, found by what they hold: one that was taken out moves those after it."""
 
     def __init__(self, own: OwnEvidence, history: History) -> None:
-        self._origin = own.origin.encode()
+        self._origin = (own.origin or "").encode()
         self._own, self._history = own, history
 
     @cached_property
@@ -282,13 +436,14 @@ def _signed(
     That is one that was published as it is.
     """
     found: list[Checkpoint] = []
-    wrong = proven = 0
+    wrong = proven = unlike = 0
     if not keys:
         return found, proven
-    for size, raw in connection.execute(_CHECKPOINTS):
+    for size, raw, peaks in _kept_checkpoints(connection, report):
         note = text_of(raw)
         if history.proven.get(size) == note_digest(note):
             proven = max(proven, size)
+            unlike += not has_root(note, size, peaks)
             continue
         try:
             checkpoint = open_note(note, keys)
@@ -297,9 +452,18 @@ def _signed(
             continue
         found.append(checkpoint)
         wrong += checkpoint.size != size
+        unlike += not has_root(note, size, peaks)
     if wrong:
         report.add("unsigned", None, None, f"checkpoints in the database that the key given has not signed: {wrong}")
+    if unlike:
+        what = counted(unlike, "checkpoint", "checkpoints")
+        report.add("evidence", None, None, f"{what} in the database with other subtrees than those of the signed root")
     return found, proven
+
+
+def _kept_checkpoints(connection: sqlite3.Connection, report: Report) -> Iterator[tuple[int, Any, Any]]:
+    with reading(report, "the table checkpoints"):
+        yield from connection.execute(_CHECKPOINTS)
 
 
 def _check_roots(history: History, own: list[Checkpoint], report: Report, progress: Progress) -> int:
@@ -425,7 +589,7 @@ def _check_uncovered(
 def _check_indexes(connection: sqlite3.Connection, report: Report) -> None:
     """Adds what SQLite finds in the tables and their indexes. The program reads events through an index.
 
-    It takes two seconds for a million events. Tables of the search are left out: SQLite may lack what reads them.
+    It takes two seconds for a million events. Full-text tables are left out: SQLite may lack what reads them.
     """
     there = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     for table in _TABLES:

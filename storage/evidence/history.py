@@ -11,10 +11,11 @@ A file that begins with a signed note instead is one checkpoint, without leaves.
 import hashlib
 import json
 from array import array
+from base64 import b64encode
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from storage.merkle.formats import NO_LEAF, Checkpoint, Invalid, PublicKey, Tree, open_note, unpacked
+from storage.merkle.formats import NO_LEAF, WRONG_SIGNATURE, Checkpoint, Invalid, PublicKey, Tree, open_note, unpacked
 
 CLASSES = {
     "edited": 10,
@@ -29,11 +30,15 @@ CLASSES = {
     "unsigned": 19,
     "evidence": 20,
     "derived": 21,
+    "begun_again": 22,
+    "anchor": 23,
+    "schema": 24,
 }
 """The classes of findings, each with the exit code of the verifier."""
 
 MOST_FINDINGS = 1000
 _TORN = "the line is torn or malformed"
+_UNFIT = "the leaves of the line are not those of its checkpoint"
 
 
 def counted(number: int, one: str, many: str | None = None) -> str:
@@ -58,6 +63,7 @@ class Report:
     Attributes:
         verified_events: those that are as a signed checkpoint says. unanchored_events: those that no checkpoint from
             outside of the database covers; nothing protects them from who can write the database.
+        anchored_size: how many entries a checkpoint from outside of the database covers.
         deleted_runs: deleted or erased by the program, on record. erased_runs: those of them that were erased.
         uncovered_events: older than the log's evidence.
     """
@@ -65,6 +71,7 @@ class Report:
     verified_events: int = 0
     unanchored_events: int = 0
     verified_size: int = 0
+    anchored_size: int = 0
     deleted_runs: int = 0
     erased_runs: int = 0
     uncovered_events: int = 0
@@ -208,7 +215,7 @@ def read_anchor_line(line: str, keys: Iterable[PublicKey]) -> AnchorLine:
     checkpoint, leaves = open_note(note, keys), unpacked(found.get("leaves"))
     fits = len(leaves) == 32 * len(of) and start >= 0 and start + len(of) == checkpoint.size
     if not fits or (of and not -1 <= min(of) <= max(of) < len(runs)):
-        raise Invalid("the leaves of the line are not those of its checkpoint")
+        raise Invalid(_UNFIT)
     return AnchorLine(checkpoint, note, start, leaves, of, runs)
 
 
@@ -221,11 +228,49 @@ def note_digest(note: str) -> bytes:
     return hashlib.sha256(note.encode(errors="replace")).digest()
 
 
+def other_log(note: str, keys: Iterable[PublicKey]) -> str | None:
+    """Returns the log of a note that one of ``keys`` signed under another name than its own; None: none did."""
+    name = note.partition("\n")[0]
+    for key in keys:
+        if name and name != key.name:
+            try:
+                return open_note(note, [PublicKey(name, key.key)]).origin
+            except Invalid:
+                continue
+    return None
+
+
+def other_log_of_line(line: str, keys: Sequence[PublicKey]) -> str | None:
+    """Returns the log of an anchor's line that one of ``keys`` signed under another name; None: none did."""
+    try:
+        note = json.loads(line)["checkpoint"]
+    except (ValueError, RecursionError, KeyError, TypeError):
+        return None
+    return other_log(note, keys) if isinstance(note, str) and _is_unicode(note) else None
+
+
+def began_again(log: str, keys: Sequence[PublicKey], where: str) -> Finding:
+    """Returns the finding that a key of one log has signed another one, too."""
+    what = f"{where}: the key of the log {keys[0].name} has also signed the log {log}: a log never begins again"
+    return Finding("begun_again", None, None, what)
+
+
+def has_root(note: str, size: object, peaks: object) -> bool:
+    """Whether the subtrees ``peaks`` that a database keeps with a checkpoint are those of its root."""
+    try:
+        root = Tree(size if isinstance(size, int) else -1, peaks if isinstance(peaks, bytes) else b"").root()
+    except Invalid:
+        return False
+    return note.split("\n")[2:3] == [b64encode(root).decode()]
+
+
 def read_anchors(anchors: Iterable[tuple[str, Iterable[str]]], keys: Sequence[PublicKey], report: Report) -> History:
     """Returns what the anchors (each a name and its lines) say, as far as it is signed and proves itself."""
     history, tree = History(), Tree()
     for name, lines in anchors:
         passed: dict[str, list[int]] = {}
+        others: set[str] = set()
+        order = _Order(name)
         trusted = False
         for number, line in enumerate(_whole_lines(lines, keys, history, report, name), 1):
             if not line.strip():
@@ -233,19 +278,63 @@ def read_anchors(anchors: Iterable[tuple[str, Iterable[str]]], keys: Sequence[Pu
             try:
                 read = read_anchor_line(line, keys)
             except Invalid as error:
+                other = other_log_of_line(line, keys)
+                if other is not None and other not in others:
+                    others.add(other)
+                    found = began_again(other, keys, f"{name}, line {number}")
+                    report.add(found.kind, None, None, found.what)
                 passed.setdefault(str(error), []).append(number)
+                if str(error) in (WRONG_SIGNATURE, _UNFIT):
+                    order.changed(number)
                 continue
             trusted = True
+            order.see(number, read)
             tree = _extend(history, tree, read, report, f"{name}, line {number}")
         # One torn line alone can be the first, which a lost machine has cut.
         if passed and not trusted and list(passed.items()) != [(_TORN, [1])]:
             report.add("unsigned", None, None, f"{name}: no line can be trusted: it is of another log, or was changed")
+        order.add_to(report)
         for why, numbers in passed.items():
             first, last = numbers[0], numbers[-1]
             which = f"line {first} is" if first == last else f"{len(numbers)} of lines {first} to {last} are"
             report.notes.append(f"{name}, {which} passed over: {why}")
     history.anchored = len(history)
     return history
+
+
+class _Order:
+    """Whether each line of one anchor begins where the one before it ended, as the program publishes them."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._end = 0
+        self._missing: list[tuple[int, int]] = []
+        self._again: list[int] = []
+        self._changed: list[int] = []
+
+    def changed(self, number: int) -> None:
+        """Takes note of a line that was written by a key that is trusted, and is not as it was written."""
+        self._changed.append(number)
+
+    def see(self, number: int, line: AnchorLine) -> None:
+        if line.start > self._end:
+            self._missing.append((number, self._end))
+        elif line.start < self._end or not line.leaves:
+            self._again.append(number)
+        self._end = max(self._end, line.checkpoint.size)
+
+    def add_to(self, report: Report) -> None:
+        if self._missing:
+            number, end = self._missing[0]
+            more = counted(len(self._missing), "place")
+            what = f"before line {number} the entries from {end} on are missing; lines are missing at {more}"
+            report.add("anchor", None, None, f"{self._name}: {what}")
+        if self._changed:
+            what = f"{counted(len(self._changed), 'line')} not as published, the first is line {self._changed[0]}"
+            report.add("anchor", None, None, f"{self._name}: {what}")
+        if self._again:
+            what = f"{counted(len(self._again), 'line')} doubled or out of order, the first is line {self._again[0]}"
+            report.add("anchor", None, None, f"{self._name}: {what}")
 
 
 def _whole_lines(
@@ -280,11 +369,10 @@ def _extend(history: History, tree: Tree, line: AnchorLine, report: Report, name
                 history.append(line.leaves[32 * index : 32 * index + 32], label)
             history.proven[grown.size] = note_digest(line.note)
             return grown
-    if _goes_on(history.branch, line, history):
+    if history.branch.size and _goes_on(history.branch, line, history):
         return tree  # the other history of a fork that was reported
     if line.start > known:
         history.checkpoints.append(line.checkpoint)
-        report.notes.append(f"{name} begins at entry {line.start}, and entries from {known} on are missing before it")
     elif at is not None and _goes_on(_grown(Tree(), history.leaves[: 32 * line.start]), line, history):
         position = line.start + at // 32
         what = f"{name}: two different histories are signed, from entry {position} on"

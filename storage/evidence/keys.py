@@ -1,4 +1,8 @@
-"""The key that signs the checkpoints of a log: a file outside of the database, which only its owner may read."""
+"""The key that signs the checkpoints of a log: a file outside of the database, which only its owner may read.
+
+The file holds the private key in PEM, and below it ``log: ORIGIN``, the one log that the key signs. Older files lack
+that line; it is added before the key signs again.
+"""
 
 import base64
 import os
@@ -17,55 +21,113 @@ if TYPE_CHECKING:
 
 
 _ORIGIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,199}")
+_OF_LOG = re.compile(rb"^log: (.*)$", re.MULTILINE)
+
+
+class OtherLog(BadInput):
+    """The key signs another log than the one that the database says it is: a log began again."""
 
 
 @dataclass(frozen=True)
 class SigningKey:
-    """``public.name`` is the origin of the log."""
+    """``public.name`` is the origin of the log. ``bound``: whether the key's file says that it is of this log."""
 
     public: PublicKey
     private: "Ed25519PrivateKey"
+    bound: bool = True
 
     def note(self, checkpoint: Checkpoint) -> str:
         """Returns the checkpoint as a signed note."""
         return note_of(checkpoint, self.public, self.private.sign(checkpoint.text.encode()))
 
 
-def load_key(path: Path, origin: str) -> SigningKey:
-    """Returns the key at ``path``, and makes it if there is none. Raises: BadInput, which names the file; OSError."""
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-    from cryptography.hazmat.primitives.serialization import load_pem_private_key
+def names_log(origin: str) -> bool:
+    """Whether this program names a log so."""
+    return _ORIGIN.fullmatch(origin) is not None
 
-    if not _ORIGIN.fullmatch(origin):  # it comes from the database, and goes into commands and lines of text
+
+def load_key(path: Path, origin: str) -> SigningKey:
+    """Returns the key at ``path`` for the log ``origin``, and makes it if there is none.
+
+    Raises: OtherLog; BadInput, which names the file; OSError.
+    """
+    _refuse_strange(origin)
+    while True:
+        try:
+            private, log = _read(path)
+        except FileNotFoundError:
+            _write_new(path, _fresh(), origin)
+            continue
+        if log not in (None, origin):
+            raise other_log_error(path, str(log), origin)
+        return SigningKey(PublicKey(origin, private.public_key().public_bytes_raw()), private, log is not None)
+
+
+def own_public_key(path: Path, origin: str | None) -> PublicKey | None:
+    """Returns the public half of the key at ``path``, named after the log that its file says, else ``origin``.
+
+    None: the file says none, and ``origin`` is none that this program gives. Raises: BadInput, which names the file;
+    OSError.
+    """
+    private, log = _read(path)
+    name = log or (origin if origin is not None and names_log(origin) else None)
+    return None if name is None else PublicKey(name, private.public_key().public_bytes_raw())
+
+
+def bind_key(path: Path, key: SigningKey) -> None:
+    """Writes into the key's file for which log it signs. Raises: OSError."""
+    fresh = _beside(path)
+    fresh.unlink(missing_ok=True)
+    _write_new(fresh, key.private, key.public.name)
+    new_key_in_place(path)
+
+
+def other_log_error(path: Path, log: str, origin: str) -> OtherLog:
+    """Returns what is wrong if the key of ``log`` is to sign ``origin``."""
+    said = origin if _ORIGIN.fullmatch(origin) else repr(origin[:60])  # it comes from the database
+    return OtherLog(
+        f"the key {path} has signed the log {log}, and the database says that it is the log {said}: a log never "
+        "begins again. If another database was put in the place of the log, restore its backup; if this database is "
+        "new, keep the key and its anchor under other names, so that it gets a key of its own"
+    )
+
+
+def _refuse_strange(origin: str) -> None:
+    if not names_log(origin):  # it comes from the database, and goes into commands and lines of text
         raise BadInput(
             f"the database says it is the log {origin[:60]!r}, which this program never names so: verify it with the "
             "public key that you kept"
         )
-    while True:
-        try:
-            pem = path.read_bytes()
-        except FileNotFoundError:
-            _write_new(path)
-            continue
-        try:
-            private = load_pem_private_key(pem, None)
-        except (ValueError, TypeError) as error:
-            raise BadInput(f"{path} holds no key in PEM that can be read without a password: {error}") from error
-        if not isinstance(private, Ed25519PrivateKey):
-            raise BadInput(f"{path} holds a key of another kind: only Ed25519 keys sign checkpoints")
-        if path.stat().st_mode & 0o077:
-            raise BadInput(f"others than its owner may read the key {path}: run chmod 600 on it, or take a new key")
-        return SigningKey(PublicKey(origin, private.public_key().public_bytes_raw()), private)
 
 
-def _write_new(path: Path) -> None:
-    """Writes a new key, unless another process was quicker. Nobody ever sees half a key at ``path``."""
+def _read(path: Path) -> "tuple[Ed25519PrivateKey, str | None]":
+    """Returns the key, and the log that it signs if the file says so. Raises: BadInput; OSError."""
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+    from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+    pem = path.read_bytes()
+    try:
+        private = load_pem_private_key(pem, None)
+    except (ValueError, TypeError) as error:
+        raise BadInput(f"{path} holds no key in PEM that can be read without a password: {error}") from error
+    if not isinstance(private, Ed25519PrivateKey):
+        raise BadInput(f"{path} holds a key of another kind: only Ed25519 keys sign checkpoints")
+    if path.stat().st_mode & 0o077:
+        raise BadInput(f"others than its owner may read the key {path}: run chmod 600 on it, or take a new key")
+    logs = [each.decode(errors="replace") for each in _OF_LOG.findall(pem)]
+    if len(logs) > 1 or any(not _ORIGIN.fullmatch(each) for each in logs):
+        raise BadInput(f"the key {path} does not say clearly which log it signs: put its copy there")
+    return private, logs[0] if logs else None
+
+
+def _write_new(path: Path, private: "Ed25519PrivateKey", origin: str) -> None:
+    """Writes a key, unless another process was quicker. Nobody ever sees half a key at ``path``."""
     if not path.parent.is_dir():
         path.parent.mkdir(exist_ok=True, mode=0o700)
         flush_folder(path.parent.parent)
     fresh = path.with_name(f".{path.name}-{os.urandom(8).hex()}")
     try:
-        _write(fresh)
+        _write(fresh, private, origin)
         os.link(fresh, path)
     except FileExistsError:
         return
@@ -74,14 +136,19 @@ def _write_new(path: Path) -> None:
         flush_folder(path.parent)
 
 
-def _write(path: Path) -> None:
+def _fresh() -> "Ed25519PrivateKey":
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+    return Ed25519PrivateKey.generate()
+
+
+def _write(path: Path, private: "Ed25519PrivateKey", origin: str) -> None:
     from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-    pem = Ed25519PrivateKey.generate().private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    pem = private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with open(handle, "wb") as file:
-        file.write(pem)
+        file.write(pem + f"log: {origin}\n".encode())
         file.flush()
         os.fsync(handle)
 

@@ -14,9 +14,16 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from storage.evidence.bundle_audit import audit_bundle, open_bundle
+from storage.evidence.bundle_audit import Verified, audit_bundle, open_bundle, payload_of
 from storage.evidence.bundle_files import is_bundle
-from storage.evidence.database_audit import NoEvidence, audit_database, open_database, read_own_evidence
+from storage.evidence.database_audit import (
+    NoEvidence,
+    audit_database,
+    open_database,
+    published_size,
+    read_own_evidence,
+)
+from storage.evidence.event_record import event_record, printable
 from storage.evidence.history import CLASSES, History, Report, counted, read_anchors
 from storage.evidence.rotation import rotated_keys
 from storage.merkle.formats import Invalid, PublicKey, error_text, read_key
@@ -28,9 +35,17 @@ _PROGRESS_S = 2.0
 
 
 def verify(
-    target: Path, keys: Sequence[PublicKey], anchors: Sequence[Path], progress: Callable[[str, int], None]
+    target: Path,
+    keys: Sequence[PublicKey],
+    anchors: Sequence[Path],
+    progress: Callable[[str, int], None],
+    verified: Verified = lambda run_id, event: None,
 ) -> Report:
-    """Checks the database or bundle ``target``. ``keys``: trusted from elsewhere; those that they vouch for count, too.
+    """Checks the database or bundle ``target``.
+
+    Args:
+        keys: trusted from elsewhere; those that they vouch for count, too.
+        verified: is given each event of a bundle that is as it was written.
 
     Raises: NoEvidence or Invalid if there is nothing to check; OSError, sqlite3.Error.
     """
@@ -41,7 +56,13 @@ def verify(
         with open_bundle(target) as bundle:
             records = {at: str(line["record"]).encode(errors="replace") for at, line in enumerate(bundle.records)}
             keys = rotated_keys(records, keys)
-            audit_bundle(bundle, keys, _read(_as_they_are(anchors), keys, report), report, progress)
+            audit_bundle(bundle, keys, _read(_as_they_are(anchors), keys, report), report, progress, verified)
+            covered_from = bundle.head["covered_from"]
+            if isinstance(covered_from, int) and covered_from > 1:
+                what = (
+                    f"the evidence of the log begins after event {covered_from - 1:,}, and it always begins before all"
+                )
+                report.add("begun_again", None, None, what)
     except Invalid as error:
         report.add("evidence", None, None, f"the bundle cannot be read: {error}")
     return report
@@ -59,19 +80,30 @@ def verify_database(
     ``none``: why there are no ``anchors``.
     """
     report = Report()
-    published = _as_they_are(anchors)  # what is published while the database is read is not in what is read of it
     with closing(open_database(target)) as connection:
+        kept = published_size(connection)
+        published = _as_they_are(anchors)  # what is published while the database is read is not in what is read of it
         connection.execute("BEGIN")
         own = read_own_evidence(connection)
         keys = rotated_keys(own.records, keys)
-        audit_database(connection, own, keys, _read(published, keys, report), report, progress)
+        history = _read(published, keys, report)
+        audit_database(connection, own, keys, history, report, progress)
+    report.anchored_size = history.anchored
     if not anchors:
         report.notes.append(f"{none}: whoever can write the database could have rewritten it all")
+    if kept and not history.anchored:
+        why = none if not anchors else f"{', '.join(map(str, anchors))}: no checkpoint of this log is in it"
+        entries = counted(kept, "entry was", "entries were")
+        report.add("anchor", None, None, f"{why}; the database says that {entries} published")
+    report.findings.sort(key=lambda each: each.kind != "begun_again")  # the rest follows from it
     return report
 
 
 def _as_they_are(anchors: Sequence[Path]) -> list[tuple[Path, int]]:
-    """Returns the anchors, each with its length in bytes. Raises: OSError."""
+    """Returns the anchors, each with its length in bytes. Raises: Invalid for a pipe or a device; OSError."""
+    for each in anchors:
+        if each.exists() and not each.is_file():
+            raise Invalid(f"{each} is not a regular file")
     return [(each, each.stat().st_size) for each in anchors]
 
 
@@ -89,8 +121,8 @@ def _published_lines(path: Path, size: int) -> Iterator[str]:
             yield line.decode(errors="replace").replace("\r\n", "\n")
 
 
-def document(report: Report, run_id: str | None = None) -> dict[str, Any]:
-    """Returns the report as ``--json`` prints it."""
+def document(report: Report, run_id: str | None = None, keys: Sequence[PublicKey] = ()) -> dict[str, Any]:
+    """Returns the report as ``--json`` prints it. ``keys``: with which it was checked."""
     findings = [each for each in report.findings if run_id is None or each.run_id in (None, run_id)]
     return {
         "ok": not findings,
@@ -106,12 +138,17 @@ def document(report: Report, run_id: str | None = None) -> dict[str, Any]:
         ],
         "more_findings": report.more,
         "notes": report.notes,
+        "fingerprints": [each.fingerprint for each in keys],
     }
 
 
 def show(shown: dict[str, Any], *, as_json: bool) -> None:
-    """Prints the report, whatever signs are in it and whatever signs the terminal knows."""
-    text = json.dumps(shown) if as_json else "\n".join(lines(shown))
+    """Prints the report."""
+    print_text(json.dumps(shown) if as_json else "\n".join(lines(shown)))
+
+
+def print_text(text: str) -> None:
+    """Prints a text, whatever signs are in it and whatever signs the terminal knows."""
     encoding = sys.stdout.encoding or "utf-8"
     print(text.encode(encoding, errors="backslashreplace").decode(encoding))
 
@@ -119,11 +156,6 @@ def show(shown: dict[str, Any], *, as_json: bool) -> None:
 def lines(shown: dict[str, Any]) -> Iterator[str]:
     """Yields the report as a person reads it."""
     yield from map(printable, _said(shown))
-
-
-def printable(line: str) -> str:
-    """Returns a line without what steers a terminal: names in a report can be a forger's."""
-    return "".join(sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in line)
 
 
 def _said(shown: dict[str, Any]) -> Iterator[str]:
@@ -146,6 +178,7 @@ def _said(shown: dict[str, Any]) -> Iterator[str]:
     for number, how in ((shown["deleted_runs"] - erased, "deleted"), (erased, "erased")):
         if number:
             yield f"{counted(number, 'run was', 'runs were')} {how} by the program, on record"
+    yield from (f"the key's {FINGERPRINT}{each}" for each in shown["fingerprints"])
     yield "OK: nothing was found" if shown["ok"] else counted(len(shown["findings"]), "finding").upper()
 
 
@@ -154,6 +187,34 @@ def exit_code(shown: dict[str, Any], *, plain: bool) -> int:
     if shown["ok"]:
         return 0
     return 1 if plain else CLASSES[shown["findings"][0]["class"]]
+
+
+class Proven:
+    """The verified events of the runs of a bundle whose ids begin with ``prefix``, in order, as exact payloads."""
+
+    def __init__(self, prefix: str = "") -> None:
+        self._prefix = prefix
+        self.runs: dict[str, list[bytes]] = {}
+
+    def __call__(self, run_id: str, event: dict[str, Any]) -> None:
+        if run_id.startswith(self._prefix):
+            self.runs.setdefault(run_id, []).append(payload_of(event))
+
+
+def record_head(shown: dict[str, Any], runs: int) -> str:
+    """Says before a record what it rests on."""
+    if shown["ok"]:
+        return f"\nWhat follows is read from the proven events of {counted(runs, 'run')}, and from nothing else.\n"
+    return (
+        f"\nNOT PROVEN: the check above found that something was changed. What follows is read from the "
+        f"events of {counted(runs, 'run')} that are proven all the same; the rest is left out.\n"
+    )
+
+
+def unproven(shown: dict[str, Any], run_id: str) -> str:
+    """Says that a record is not of the whole run; empty: it is of all that the bundle holds."""
+    found = any(each["run_id"] == run_id for each in shown["findings"])
+    return "The check found something in this run: what comes after these events is not proven." if found else ""
 
 
 class Ticker:
@@ -177,6 +238,8 @@ def _given_key(given: str) -> PublicKey:
     """Reads a key with or without the line of its fingerprint, as ``python -m storage key`` prints both."""
     text, where = given, "what was given"
     if os.path.exists(given):
+        if not os.path.isfile(given):
+            raise Invalid(f"{given} is not a regular file")
         text, where = Path(given).read_text(encoding="utf-8", errors="replace"), given
     elif given.count("+") < 2:
         raise Invalid(f"{given[:80]!r} is neither a file nor a public key: {_KEY_FORM}")
@@ -204,17 +267,41 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--anchor", action="append", default=[], type=Path, metavar="FILE", help="What was published.")
     parser.add_argument("--run", metavar="RUN_ID", help="Show only what concerns this run, and the log as a whole.")
-    parser.add_argument("--json", action="store_true", help="One JSON document; the exit code is then 0, 1 or 2.")
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="One JSON document; the exit code is then 0, 1 or 2.")
+    form.add_argument(
+        "--record", action="store_true", help="Then say what happened in each run of a bundle, or in that of --run."
+    )
     given = parser.parse_args(arguments)
+    proven = Proven(given.run or "")
     try:
-        report = verify(given.target, given_keys(given.public_key), given.anchor, Ticker())
+        if given.record and not is_bundle(given.target):
+            raise Invalid("--record reads a bundle: export the run first")
+        keys = given_keys(given.public_key)
+        report = verify(given.target, keys, given.anchor, Ticker(), *([proven] if given.record else ()))
     except (Invalid, NoEvidence, OSError, sqlite3.Error) as error:
         print(f"error: {error_text(error)}", file=sys.stderr)
         return BAD_INPUT
-    shown = document(report, given.run)
+    shown = document(report, given.run, keys)
     show(shown, as_json=given.json)
+    if given.record:
+        print_text(record_head(shown, len(proven.runs)))
+        for run_id, payloads in proven.runs.items():
+            print_text("\n".join(event_record(run_id, payloads, unproven(shown, run_id))))
     return exit_code(shown, plain=given.json)
 
 
+def _from_the_shell() -> int:
+    """Runs ``main``. Says nothing when whoever read the output has left."""
+    try:
+        try:
+            return main()
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(_from_the_shell())

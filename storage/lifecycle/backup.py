@@ -87,6 +87,7 @@ def copy_keys(source: Path, target: Path) -> None:
 
 def copy_database(source: Path, copy: Path) -> None:
     """Copies a database of this program over ``copy``, as it is at one moment. Raises: sqlite3.Error."""
+    os.close(os.open(copy, os.O_CREAT | os.O_RDWR, 0o600))
     with (
         closing(sqlite3.connect(f"file:{quote(str(source))}?mode=ro", uri=True)) as here,
         closing(sqlite3.connect(copy)) as there,

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from conductor_core.run.actor import Caller
 from conductor_core.run.trace import ENDED_STATUSES
 from storage.encoding import caller_columns, stored_line, stored_rows
-from storage.evidence.removals import deletion_digest
+from storage.evidence.removals import deletion_digest, digest_of, erased_row
 from storage.log import contents
 from storage.merkle.chain import add_record, record_deletion
 from storage.privacy.vault import SEALED
@@ -36,7 +36,6 @@ _PLAIN = (
 )
 _RERUNS = "SELECT run_id FROM runs WHERE parent_run_id = ? AND status <> ?"
 _HOLD = "INSERT INTO holds (run_id, held, at_utc, actor, door) VALUES (?, ?, ?, ?, ?)"
-_EMPTY_BATCHES = "DELETE FROM batches WHERE batch_id NOT IN (SELECT batch_id FROM runs WHERE batch_id IS NOT NULL)"
 
 
 @dataclass
@@ -67,7 +66,6 @@ def delete(cursor: sqlite3.Cursor, run_ids: Sequence[str], caller: Caller) -> De
                 _record(cursor, run_id, run, caller, erased=False)
                 _remove(cursor, run_id, "events", "commands", "snapshots", "runs")
                 done.run_ids.append(run_id)
-        cursor.execute(_EMPTY_BATCHES)
     finally:
         cursor.execute("PRAGMA secure_delete=OFF")
     return done
@@ -89,11 +87,11 @@ def erase(cursor: sqlite3.Cursor, run_ids: Sequence[str], caller: Caller) -> Del
             elif refusal := _refusal(cursor, run_id, run):
                 done.refused[run_id] = refusal
             else:
-                _record(cursor, run_id, run, caller, erased=True)
+                cursor.execute(_BLANK, (ERASED, run_id))
                 plain = _has_plain(cursor, run_id)
+                _record(cursor, run_id, run, caller, erased=True, sealed=not plain)
                 _remove(cursor, run_id, *(["events"] if plain else []), "commands", "snapshots")
                 done.sealed += [] if plain else [run_id]
-                cursor.execute(_BLANK, (ERASED, run_id))
                 done.run_ids.append(run_id)
     finally:
         cursor.execute("PRAGMA secure_delete=OFF")
@@ -122,7 +120,9 @@ def _refusal(cursor: sqlite3.Cursor, run_id: str, run: tuple[str, str] | None) -
     return "it is held: release it first" if _is_held(cursor, run_id) else None
 
 
-def _record(cursor: sqlite3.Cursor, run_id: str, run: tuple[str, str], caller: Caller, *, erased: bool) -> None:
+def _record(
+    cursor: sqlite3.Cursor, run_id: str, run: tuple[str, str], caller: Caller, *, erased: bool, sealed: bool = False
+) -> None:
     events = stored_rows(cursor.connection, run_id)
     sha256 = hashlib.sha256(b"".join(stored_line(*row) for row in events)).hexdigest()
     now = datetime.now(UTC).isoformat()
@@ -139,7 +139,8 @@ def _record(cursor: sqlite3.Cursor, run_id: str, run: tuple[str, str], caller: C
         "erased": erased,
     }
     cursor.execute(_RECORD, row)
-    more = {"erased": True} if erased else {}
+    more = {"erased": True, "run_sha256": digest_of([erased_row(cursor, run_id)])} if erased else {}
+    more |= {"sealed": True} if sealed else {}  # then its events stay
     who = {"actor": None if actor is None else json.loads(actor), "door": door}
     record_deletion(cursor, run_id, at_utc=now, row_sha256=deletion_digest(row), **who, **more)
 

@@ -5,7 +5,6 @@ The backup is compared with the database whose place it is to take: another log 
 
 import fcntl
 import os
-import shutil
 import sqlite3
 import tempfile
 from collections import Counter
@@ -17,7 +16,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from conductor_core.errors import BadInput, StoreError, StoreLocked
-from conductor_core.files import FileLock
+from conductor_core.files import FileLock, keep_private
 from conductor_core.settings import Settings
 from storage import errors
 from storage.database import schema
@@ -33,31 +32,22 @@ from storage.records import ERASED
 
 # Comparing.
 
-_PARTS = (
-    "SELECT type, name, CASE WHEN type IN ('trigger', 'view') THEN sql END FROM sqlite_master "
-    "WHERE name NOT LIKE 'sqlite\\_%' ESCAPE '\\'"
-)
 _ORIGIN = "SELECT origin FROM evidence_log"
 _GONE = "SELECT DISTINCT run_id FROM deletions"
 _HELD = "SELECT run_id FROM holds WHERE id IN (SELECT max(id) FROM holds GROUP BY run_id) AND held"
 _THERE = "SELECT run_id FROM runs WHERE status <> ?"
 _ENCRYPTED = "SELECT run_id, task FROM runs WHERE typeof(task) = 'blob' AND status <> ?"
-EVIDENCE_SINCE = "0013"
 
 
-def mismatches(copy: Path, version: str, target: Path, places: Places) -> Iterator[FoundFault]:
+def mismatches(copy: Path, version: str, target: Path) -> Iterator[FoundFault]:
     """Yields why the copy, of this version of the schema, is no copy of the log that is or was at ``target``.
 
     Raises: NoEvidence, sqlite3.Error.
     """
     with closing(open_database(copy)) as connection:
-        for what in sorted(_parts(connection) ^ _made(version)):
-            yield _fault(f"the {what[0]} {what[1]} of the backup is not as this program makes it")
-        row = connection.execute(_ORIGIN).fetchone() if version >= EVIDENCE_SINCE else None
+        row = connection.execute(_ORIGIN).fetchone()
     here = _origin(target)
-    if version < EVIDENCE_SINCE and (here or places.key.is_file() or places.anchor.file.is_file()):
-        yield _fault("the backup has no evidence of its events, and the log of this place has")
-    elif row is not None and here not in (None, row[0]):
+    if row is not None and here not in (None, row[0]):
         yield _fault(f"the backup is of the log {row[0]}, and the database of the log {here}")
 
 
@@ -87,20 +77,6 @@ def _reading(database: Path) -> sqlite3.Connection:
     if wal.exists() and wal.stat().st_size:
         return open_database(database)
     return sqlite3.connect(f"file:{quote(str(database))}?mode=ro&immutable=1", uri=True)
-
-
-def _parts(connection: sqlite3.Connection) -> set[tuple[str, str, str]]:
-    """Returns tables, indexes, triggers and views; of the last two their text, too."""
-    return {(kind, name, " ".join((sql or "").split())) for kind, name, sql in connection.execute(_PARTS)}
-
-
-def _made(version: str) -> set[tuple[str, str, str]]:
-    with tempfile.TemporaryDirectory() as folder, closing(sqlite3.connect(Path(folder) / "made")) as connection:
-        if version == schema.HEAD:
-            schema.create(connection.cursor())
-        else:
-            schema.migrate(lambda: sqlite3.connect(Path(folder) / "made"), version)
-        return _parts(connection)
 
 
 def erased_runs_returning(target: Path, copy: Path) -> tuple[str, ...] | None:
@@ -172,7 +148,7 @@ class Restored:
     """A database in its place.
 
     Attributes:
-        checked: what its check found; None: it is of before the evidence. findings: all but what ``older`` says.
+        checked: what its check found. findings: all but what ``older`` says.
         older: why the log is now an older state than was published; None: it is not.
         replaced: the database that was there. keys: the keys of encrypted runs that came with the backup.
         back: runs that were deleted or erased in the replaced database, and are there again. unheld: runs that were
@@ -185,7 +161,7 @@ class Restored:
     path: Path
     runs: int
     events: int
-    checked: CheckedLog | None
+    checked: CheckedLog
     findings: tuple[FoundFault, ...]
     older: str | None
     replaced: Path | None
@@ -231,7 +207,6 @@ def restore(
         vault = Vault(keys_beside(copy if keys else target), master, encrypts=False)
         checked, findings, older = _checked(copy, target, places, vault, progress, anyway=anyway)
         _refuse_in_use(target)
-        shutil.copymode(target if target.exists() else backup, copy)
         back = erased_runs_returning(target, copy) if target.exists() else ()
         unheld = holds_lost(target, copy) if target.exists() else ()
         lost_runs = held_runs_lost(target, copy) if target.exists() else ()
@@ -239,7 +214,7 @@ def restore(
         forget_check(evidence_folder(target))
         flush(target.parent)
         there = Vault(keys_beside(target), master, encrypts=False)  # what it says names the files that stay
-        sealed = sealed_runs(target, there) if checked is not None else {}
+        sealed = sealed_runs(target, there)
     return Restored(
         target,
         runs,
@@ -350,34 +325,29 @@ def _copied_keys(backup: Path, copy: Path) -> bool:
 
 def _checked(
     copy: Path, target: Path, places: Places, vault: Vault, progress: Progress, *, anyway: bool
-) -> tuple[CheckedLog | None, tuple[FoundFault, ...], str | None]:
+) -> tuple[CheckedLog, tuple[FoundFault, ...], str | None]:
     """Returns the check, what was found, and apart from it why the log is older. Raises: BadInput for findings."""
     version = _version(copy)
-    checked = check_own_log(copy, places, vault, progress) if version >= EVIDENCE_SINCE else None
+    checked = check_own_log(copy, places, vault, progress)
     found: list[FoundFault] = []
     older = None
-    for each in checked.findings if checked else ():
+    for each in checked.findings:
         if each.kind == OLDER:
             older = older or each.what
-        else:
+        elif each.kind != "anchor" or checked.anchor is not None:  # where a backup is put there may be no anchor
             found.append(each)
     try:
-        found += mismatches(copy, version, target, places)
+        found += mismatches(copy, version, target)
     except (NoEvidence, sqlite3.Error) as error:
         raise BadInput(f"the file is not a backup of this program ({error}): nothing is restored") from error
     if found and not anyway:
-        many = len(found) - 1 + (checked.more if checked else 0)
+        many = len(found) - 1 + checked.more
         more = f"; {counted(many, 'finding')} more" if many else ""
         raise BadInput(
             f"the backup is not as it was written: {in_words(found[0])}{more}. Nothing is restored; "
             "--anyway restores it as it is"
         )
     return checked, tuple(found), older
-
-
-def has_evidence(database: Path) -> bool:
-    """Whether the database is of a version that has evidence of its events."""
-    return _version(database) >= EVIDENCE_SINCE
 
 
 def _version(database: Path) -> str:
@@ -401,6 +371,7 @@ def _put(copy: Path, target: Path, *, with_keys: bool) -> Path | None:
     """
     _fold(target)
     there, keys = _there(target), keys_beside(target)
+    keep_private(*there)
     replaced = target.with_name(f"{target.name}.replaced-{datetime.now(UTC):%Y%m%dT%H%M%S.%fZ}")
     kept = {path: replaced.with_name(replaced.name + path.name.removeprefix(target.name)) for path in there}
     if with_keys and keys.exists():

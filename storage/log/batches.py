@@ -10,6 +10,11 @@ from storage.encoding import count_of, read_count, read_text, read_time
 from storage.records import ERASED, BatchSummary
 
 _COLUMNS = ("batch_id", "sequence", "created_at_utc", "name", "size")
+_FIRST = (
+    "SELECT batch_id, min(sequence) AS sequence, created_at_utc, batch_name AS name, batch_size AS size FROM runs "
+    "WHERE batch_id IS NOT NULL GROUP BY batch_id"
+)
+"""SQLite takes a group's other columns from the row with the minimum."""
 _STATUSES = frozenset(get_args(RunStatus))
 
 
@@ -20,14 +25,10 @@ def read_batches(
     name: str | None = None,
     batch: str | None = None,
 ) -> list[BatchSummary]:
-    """Returns batches, newest first, without those whose runs were all deleted."""
+    """Returns batches, newest first, each as its first run describes it that was not deleted."""
     asked = {"sequence < :before": before, "batch_id = :batch": batch, "name = :name": name}
-    narrowed = "".join(f" AND {condition}" for condition, value in asked.items() if value is not None)
-    query = (
-        f"SELECT {', '.join(_COLUMNS)} FROM batches "  # noqa: S608  own names
-        "WHERE batch_id IN (SELECT batch_id FROM runs WHERE batch_id IS NOT NULL)"
-        f"{narrowed} ORDER BY sequence DESC LIMIT :limit"
-    )
+    narrowed = " AND ".join(condition for condition, value in asked.items() if value is not None) or "true"
+    query = f"SELECT * FROM ({_FIRST}) WHERE {narrowed} ORDER BY sequence DESC LIMIT :limit"  # noqa: S608  own names
     bound = {"limit": limit, "before": before, "batch": batch, "name": name}
     found = [dict(zip(_COLUMNS, row, strict=True)) for row in connection.execute(query, bound)]
     counts = _counts(connection, [row["batch_id"] for row in found])
@@ -40,7 +41,7 @@ def _summary(row: dict[str, Any], counted: dict[str, Any]) -> BatchSummary:
         batch_id=read_text(row["batch_id"]),
         sequence=row["sequence"],
         created_at_utc=read_time(row["created_at_utc"]),
-        name=read_text(row["name"]),
+        name=read_text(row["name"] or ""),
         size=read_count(row["size"]) or sum(counted["statuses"].values()),
         **counted,
     )

@@ -9,19 +9,41 @@ from datetime import UTC, datetime
 from pydantic import ValidationError
 
 from conductor_core.errors import StoreError
-from conductor_core.run.commands import COMMAND, Command, SentCommand
+from conductor_core.run.commands import COMMAND, COMMAND_KINDS, Command, SentCommand, Unproven
 from conductor_core.run.trace import ENDED_STATUSES
 from storage.database.connections import Database
-from storage.privacy.vault import Sealed, Vault
+from storage.encoding import read_text
+from storage.log.machines import (
+    NoProof,
+    Row,
+    Signer,
+    prove,
+    proven,
+    read_origin,
+    records_of_no_run,
+    register,
+    registered,
+)
+from storage.merkle.formats import PublicKey
+from storage.privacy.vault import KeyAway, Sealed, Vault
 from storage.records import ERASED
 
 log = logging.getLogger(__name__)
 
 Listener = Callable[[SentCommand], None]
+Trusted = Callable[[dict[int, bytes], str], Sequence[PublicKey]]
+"""Returns the keys of the log of this name that count, with those that its records vouch for. Raises: StoreError."""
+Stored = tuple[int, str | bytes, object, object, object]
+"""A row of ``commands``: id, payload, run id, kind, time. Somebody may have written it by hand."""
 
 _POLL_S = 0.1
 _STATUS = "SELECT status FROM runs WHERE run_id = ?"
-_SEND = "INSERT INTO commands (run_id, kind, at_utc, payload) VALUES (?, ?, ?, ?)"
+_SEND = "INSERT INTO commands (id, run_id, kind, at_utc, payload) VALUES (?, ?, ?, ?, ?)"
+_NEXT = (
+    "SELECT max(coalesce((SELECT max(id) FROM commands), 0), "
+    "coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'commands'), 0)) + 1"
+)
+"""An id is never given twice, also after its command was deleted with its run: proofs depend on it."""
 _NEWEST = "SELECT coalesce(max(id), 0) FROM commands"
 _AFTER = "SELECT id, payload, run_id, kind, at_utc FROM commands WHERE id > ? ORDER BY id"
 _OF_RUN = "SELECT id, payload, run_id, kind, at_utc FROM commands WHERE run_id = ? AND id > ? ORDER BY id"
@@ -30,23 +52,32 @@ _TO_WAITING = (
 )
 
 
-def send(cursor: sqlite3.Cursor, command: Command, vault: Vault) -> int | str:
+def send(
+    cursor: sqlite3.Cursor, command: Command, vault: Vault, machine: Signer, log_key: Signer, trusted: Trusted
+) -> int | str:
     """Keeps the command and returns its id, or the status of a run that cannot hear it: it has ended, or is not there.
 
-    Call it in a transaction of the writer.
+    ``machine`` proves it, and is first registered if it is not yet. Call it in a transaction of the writer.
     """
     row = cursor.execute(_STATUS, (command.run_id,)).fetchone()
     if row is None or row[0] in ENDED_STATUSES or row[0] == ERASED:
         return "unknown" if row is None else str(row[0])
+    records, origin = records_of_no_run(cursor), machine.public.name
+    if machine.public.line not in registered(records, origin, trusted(records, origin)):
+        register(cursor, machine.public, log_key)
+    ((number,),) = cursor.execute(_NEXT)
     now = datetime.now(UTC).isoformat()
-    kept = vault.seal(command.run_id, _place(command.kind, now), command.model_dump_json())
-    cursor.execute(_SEND, (command.run_id, command.kind, now, kept))
-    return int(cursor.lastrowid or 0)
+    payload = prove(machine, number, command.run_id, command.kind, now, command.model_dump_json())
+    kept = vault.seal(command.run_id, command_place(command.kind, now), payload)
+    cursor.execute(_SEND, (number, command.run_id, command.kind, now, kept))
+    return int(number)
 
 
-def read_commands(connection: sqlite3.Connection, run_id: str, after: int, vault: Vault) -> list[SentCommand]:
-    """Returns the commands sent to the run after the command ``after``, in order."""
-    return _sent(connection.execute(_OF_RUN, (run_id, after)).fetchall(), vault)
+def read_commands(
+    connection: sqlite3.Connection, run_id: str, after: int, vault: Vault, trusted: Trusted
+) -> list[SentCommand]:
+    """Returns the commands sent to the run after the command ``after``, in order. Raises: StoreError."""
+    return _sent(connection, connection.execute(_OF_RUN, (run_id, after)).fetchall(), vault, trusted)
 
 
 def read_sent_to_waiting(connection: sqlite3.Connection) -> list[str]:
@@ -54,21 +85,48 @@ def read_sent_to_waiting(connection: sqlite3.Connection) -> list[str]:
     return [run_id for (run_id,) in connection.execute(_TO_WAITING)]
 
 
-def _place(kind: str, at_utc: str) -> str:
+def command_place(kind: str, at_utc: str) -> str:
+    """Names the place of a command, for what is bound to it."""
     return f"command {kind} {at_utc}"
 
 
-def _sent(rows: Sequence[tuple[int, str | bytes, str, str, str]], vault: Vault) -> list[SentCommand]:
-    """Reads commands. Leaves out those that are damaged, or of a newer version of this program."""
-    sent = []
-    for number, kept, run_id, kind, at_utc in rows:
+def opened(stored: Stored, vault: Vault) -> Row:
+    """Returns a row with its payload decrypted. Raises: KeyAway; NoProof if it was not encrypted here; StoreError."""
+    number, payload, run_id, kind, at_utc = stored[0], stored[1], *map(read_text, stored[2:])
+    if isinstance(payload, bytes):
         try:
-            payload = kept if isinstance(kept, str) else vault.open(run_id, _place(kind, at_utc), kept)
-            sent.append(SentCommand(number, COMMAND.validate_json(payload)))
+            payload = vault.open(run_id, command_place(kind, at_utc), payload).decode(errors="replace")
+        except KeyAway:
+            raise
         except Sealed as error:
+            raise NoProof(str(error)) from None
+    return Row(number, run_id, kind, at_utc, str(payload))
+
+
+def _sent(connection: sqlite3.Connection, rows: Sequence[Stored], vault: Vault, trusted: Trusted) -> list[SentCommand]:
+    """Reads commands. Leaves out those of a newer version of this program, and those whose run's key is away."""
+    if not rows:
+        return []
+    origin, records = read_origin(connection), records_of_no_run(connection)
+    machines = registered(records, origin, trusted(records, origin))
+    sent: list[SentCommand] = []
+    for stored in rows:
+        number, run_id, kind = stored[0], read_text(stored[2]), read_text(stored[3])
+        try:
+            command = COMMAND.validate_json(proven(opened(stored, vault), machines))
+            if (command.run_id, command.kind) != (run_id, kind):
+                raise NoProof("it is not what it is filed as")
+        except KeyAway as error:
             log.warning("command %s is left out: %s", number, error)
+        except NoProof as error:
+            log.warning("command %s to run %s is refused: %s", number, run_id, error)
+            asked = kind if kind in COMMAND_KINDS else "act"
+            reason = f"no machine that may act has sent it: {error}"
+            sent.append(SentCommand(number, Unproven(kind=asked, run_id=run_id, reason=reason)))
         except ValidationError as error:
             log.warning("command %s cannot be read and is left out: %s", number, error.errors()[0]["msg"])
+        else:
+            sent.append(SentCommand(number, command))
     return sent
 
 
@@ -78,9 +136,9 @@ class CommandWatch:
     One thread asks the database every 0.1 s, and at once when this process has sent one (``wake``).
     """
 
-    def __init__(self, database: Database, listener: Listener) -> None:
+    def __init__(self, database: Database, listener: Listener, trusted: Trusted) -> None:
         """Raises: StoreError."""
-        self._database, self._listener = database, listener
+        self._database, self._listener, self._trusted = database, listener, trusted
         with database.reading() as connection:
             ((self._last,),) = connection.execute(_NEWEST)
         self._closed = False
@@ -113,6 +171,7 @@ class CommandWatch:
             return []
         with self._database.reading() as connection:
             rows = connection.execute(_AFTER, (self._last,)).fetchall()
+            sent = _sent(connection, rows, self._database.vault, self._trusted)
         if rows:
             self._last = rows[-1][0]
-        return _sent(rows, self._database.vault)
+        return sent

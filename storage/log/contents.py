@@ -13,7 +13,10 @@ UNUSED_KEPT = timedelta(days=1)
 
 _KEEP = "INSERT OR IGNORE INTO contents (sha256, media_type, data, created_at_utc) VALUES (?, ?, ?, ?)"
 _READ = "SELECT media_type, data FROM contents WHERE sha256 = ?"
-_NAME = "INSERT OR IGNORE INTO run_contents (run_id, sha256) VALUES (?, ?)"
+_NAME = (
+    "INSERT OR IGNORE INTO run_contents (run_id, sha256) SELECT ?1, ?2 "
+    "WHERE EXISTS (SELECT 1 FROM contents WHERE sha256 = ?2)"
+)
 _FORGET = "DELETE FROM run_contents WHERE run_id = ?"
 _UNUSED = "DELETE FROM contents WHERE sha256 NOT IN (SELECT sha256 FROM run_contents) AND created_at_utc < ?"
 _OF_RUN = "SELECT sha256 FROM run_contents WHERE run_id = ?"
@@ -29,7 +32,7 @@ def keep(cursor: sqlite3.Cursor, images: Iterable[LoadedImage]) -> None:
 
 
 def name(cursor: sqlite3.Cursor, run_id: str, images: Iterable[ImagePart]) -> None:
-    """Records which images a run names. Call it in the writer's transaction."""
+    """Records which images a run names, as far as they are here. Call it in the writer's transaction."""
     cursor.executemany(_NAME, [(run_id, image.sha256) for image in images])
 
 

@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING
 from conductor_core.chat.messages import INCOMPLETE
 from conductor_core.errors import EventOutOfOrder, UnknownRun
 from conductor_core.run import trace as folding
+from conductor_core.run.actor import Caller
 from conductor_core.run.costs import basis, cost_so_far
 from conductor_core.run.events import (
+    FINAL_KINDS,
     VOCABULARY,
     Event,
     PlanDelta,
@@ -41,11 +43,8 @@ _STREAMED = StepDelta | PlanDelta | StepProgress | PlanProgress
 _TO_JSON = json.JSONEncoder(ensure_ascii=False)
 _SNAPSHOT_TAIL_SIZE = 64 << 10
 _EXISTS = "SELECT 1 FROM runs WHERE run_id = ?"
+_CLAIM = "UPDATE runs SET owner_id = ? WHERE run_id = ? AND owner_id = ''"
 _RELEASE = "UPDATE runs SET owner_id = '' WHERE run_id = ?"
-_NEW_BATCH = (
-    "INSERT OR IGNORE INTO batches (batch_id, sequence, created_at_utc, name, size) "
-    "VALUES (:batch_id, :sequence, :created_at_utc, :name, :size)"
-)
 _SNAPSHOT = (
     "INSERT OR REPLACE INTO snapshots (run_id, sequence, fold_digest, trace, events_sha256, sha256) "
     "SELECT ?1, ?2, ?3, ?4, ?5, ?6 WHERE NOT EXISTS (SELECT 1 FROM deletions WHERE run_id = ?1)"
@@ -124,15 +123,14 @@ class LiveRuns:
                 raise EventOutOfOrder(f"run {run_id} exists already: every run needs an id of its own")
             self._owner.hold()
             live = _LiveRun(folding.begin(event), sequence, is_new=True)
-            live.created = fixed_columns(live.trace, sequence) | self._columns_of_owner()
-            if event.queued:
-                live.created["owner_id"] = ""
+            live.created = fixed_columns(live.trace, sequence) | {
+                "vocabulary": VOCABULARY,
+                "owner_id": "" if event.queued else self._owner.id,
+            }
             self._runs[run_id] = live
             self._touched[run_id] = live
             if images := event.request.all_images:
                 contents.name(cursor, run_id, images)
-            if (batch := event.request.batch) is not None:
-                cursor.execute(_NEW_BATCH, live.created | {"name": batch.name, "size": batch.size})
         else:
             live = self._runs.get(run_id) or self._load(run_id)
             self._touched[run_id] = live
@@ -147,7 +145,7 @@ class LiveRuns:
                 raise EventOutOfOrder(
                     f"run {run_id}: {event.kind} cannot follow the events before it ({error})"
                 ) from error
-            if not streamed and isinstance(event, RunWaiting):
+            if not streamed and (isinstance(event, RunWaiting) or event.kind in FINAL_KINDS):
                 live.created["owner_id"] = ""
                 cursor.execute(_RELEASE, (run_id,))
         live.sequence = sequence
@@ -159,11 +157,7 @@ class LiveRuns:
     def _claim(self, cursor: sqlite3.Cursor, run_id: str) -> None:
         """Makes this process the owner of a run at rest. Raises: EventOutOfOrder if another one was quicker."""
         self._owner.hold()
-        owner = self._columns_of_owner()
-        owner.pop("vocabulary")
-        columns = ", ".join(f"{name} = :{name}" for name in owner)
-        claim = f"UPDATE runs SET {columns} WHERE run_id = :run_id AND owner_id = ''"  # noqa: S608  own names
-        if cursor.execute(claim, owner | {"run_id": run_id}).rowcount != 1:
+        if cursor.execute(_CLAIM, (self._owner.id, run_id)).rowcount != 1:
             raise EventOutOfOrder(f"run {run_id} is not at rest: another process has taken it up")
 
     def save(self, cursor: sqlite3.Cursor) -> None:
@@ -211,15 +205,6 @@ class LiveRuns:
         live = self._runs[run_id] = _LiveRun(reading.trace, reading.sequence, reading.digest, chain)
         return live
 
-    def _columns_of_owner(self) -> dict[str, object]:
-        return {
-            "vocabulary": VOCABULARY,
-            "owner_id": self._owner.id,
-            "owner_host": self._owner.host,
-            "owner_pid": self._owner.pid,
-            "owner_opened_at_utc": self._owner.opened_at_utc.isoformat(),
-        }
-
 
 def _changes(before: dict[str, object], now: dict[str, object]) -> dict[str, object]:
     return {name: value for name, value in now.items() if name not in before or value != before[name]}
@@ -232,7 +217,9 @@ def store_snapshots(cursor: sqlite3.Cursor, snapshots: Sequence[SnapshotRow]) ->
 
 def fixed_columns(trace: RunTrace, sequence: int) -> dict[str, object]:
     """Returns the columns of ``runs`` that stay as ``run.created``, the event ``sequence``, set them."""
-    actor, door = caller_columns(trace.caller)
+    # The account alone, for sums by person: the run's first event has the process, too.
+    who = None if trace.actor is None else trace.actor.account
+    actor, door = caller_columns(Caller(actor=who, door=trace.door))
     return {
         "run_id": trace.run_id,
         "sequence": sequence,
@@ -250,6 +237,8 @@ def fixed_columns(trace: RunTrace, sequence: int) -> dict[str, object]:
         "plan_only": trace.plan_only,
         "batch_id": None if trace.batch is None else trace.batch.id,
         "batch_row": None if trace.batch is None else trace.batch.row,
+        "batch_name": None if trace.batch is None else trace.batch.name,
+        "batch_size": None if trace.batch is None else trace.batch.size,
     }
 
 

@@ -5,20 +5,18 @@ Two processes with one batch would pay for the same tasks.
 
 import fcntl
 import hashlib
-import os
 import re
 import socket
 import uuid
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from datetime import UTC, datetime
 from os import getpid
 from pathlib import Path
 
 from conductor_core.errors import BadInput
-from conductor_core.files import FileLock
+from conductor_core.files import FileLock, private_folder
 
-_ID = re.compile(r"[0-9a-f]{32}")
+OWNER_ID = re.compile(r"[0-9a-f]{32}")
 
 
 class Owner:
@@ -26,9 +24,6 @@ class Owner:
 
     def __init__(self, folder: Path) -> None:
         self.id = uuid.uuid4().hex
-        self.host = socket.gethostname()
-        self.pid = os.getpid()
-        self.opened_at_utc = datetime.now(UTC)
         self._path = folder / self.id
         self._lock: FileLock | None = None
 
@@ -48,7 +43,7 @@ class Owner:
             lock.close()
 
     def _acquired(self) -> FileLock:
-        self._path.parent.mkdir(exist_ok=True)
+        private_folder(self._path.parent)
         lock = FileLock(self._path)
         lock.try_acquire()
         return lock
@@ -67,7 +62,7 @@ def gone(folder: Path, owner_id: str) -> Iterator[bool]:
     Raises: OSError.
     """
     path = folder / owner_id
-    if not _ID.fullmatch(owner_id) or not path.exists():
+    if not OWNER_ID.fullmatch(owner_id) or not path.exists():
         yield True
         return
     with closing(FileLock(path)) as lock:
@@ -81,7 +76,7 @@ def gone(folder: Path, owner_id: str) -> Iterator[bool]:
 def left(folder: Path, owner_id: str) -> bool:
     """Whether the owner's process has ended, for a process that cannot write in ``folder``."""
     path = folder / owner_id
-    if not _ID.fullmatch(owner_id) or not path.exists():
+    if not OWNER_ID.fullmatch(owner_id) or not path.exists():
         return True
     try:
         with path.open("rb") as file:
@@ -107,7 +102,7 @@ def held(folder: Path, key: str, what: str) -> Iterator[None]:
 
     Raises: BadInput, which names the process that holds the lock; OSError.
     """
-    folder.mkdir(exist_ok=True)
+    private_folder(folder)
     path = folder / f"batch-{hashlib.sha256(key.encode()).hexdigest()[:32]}"
     lock = FileLock(path)
     try:

@@ -21,6 +21,7 @@ from conductor_core.chat.messages import Usage
 from conductor_core.errors import StoreDamaged
 from conductor_core.run import trace as folding
 from conductor_core.run.costs import Cost, interruption
+from conductor_core.run.request import REPLAY_PURPOSE
 from conductor_core.run.trace import ENDED_STATUSES, UNREADABLE_STATUSES, RunTrace, RunUnreadable, unreadable_status
 from conductor_core.workflow.model import Frozen
 from storage import errors
@@ -48,8 +49,22 @@ _TREE = (
     "WHERE parent_run_id IS NOT NULL), whole(id) AS (SELECT id FROM above UNION SELECT run_id FROM runs JOIN whole "
     "ON parent_run_id = id) SELECT id FROM whole"
 )
+_IN_TASK = f"instr(lower({_opened('task')}), lower(:text))"
+FEWEST_OF_ID = 6
+"""Characters of a run's id that a search finds it by: pages show its last six."""
+_IN_ID = f"(length(:text) >= {FEWEST_OF_ID} AND instr(run_id, lower(:text)))"
+_MOST_TEXTS = 20_000
+"""The newest texts of the index in which a search looks for answers."""
+# An answer is the output of the last step of a run's own plan. The index has the texts of runs at rest.
+_IN_ANSWER = (
+    "run_id IN (SELECT s.run_id FROM "  # noqa: S608  own names
+    f"(SELECT rowid FROM {{table}} WHERE {{table}} MATCH :match ORDER BY rowid DESC LIMIT {_MOST_TEXTS}) found "
+    "CROSS JOIN search_places p ON p.text_id = found.rowid CROSS JOIN search_runs s ON s.run = p.run "
+    "WHERE p.field = 'output' AND CAST(p.path AS INTEGER) = (SELECT max(CAST(o.path AS INTEGER)) FROM search_places o "
+    "WHERE o.run = p.run AND o.field = 'output'))"
+)
 _FILTERS = {
-    "text": f"instr(lower({_opened('task')}), lower(:text))",
+    "text": f"({_IN_TASK} OR {_IN_ID})",
     "parent": "parent_run_id = :parent",
     "tree": f"run_id IN ({_TREE})",
     "without": "purpose <> :without",
@@ -76,7 +91,11 @@ def read_status(connection: sqlite3.Connection, run_id: str) -> str:
 
 @dataclass(frozen=True)
 class Search:
-    """Which runs to find: the arguments of ``Store.runs``. ``among``: ids as a JSON list."""
+    """Which runs to find: the arguments of ``Store.runs``.
+
+    Attributes:
+        among: ids as a JSON list. match: ``text`` for the full-text table ``table``; None: answers are not searched.
+    """
 
     limit: int
     before: int | None = None
@@ -90,12 +109,14 @@ class Search:
     without: str | None = None
     among: str | None = None
     answers: bool = False
+    match: str | None = None
+    table: str = ""
 
     def finds(self, run: RunSummary) -> bool:
         """Whether the search finds ``run``, apart from the limit. Of a tree it finds the run and its re-runs alone."""
         return (
             (self.before is None or run.sequence < self.before)
-            and (not self.text or self.text.lower() in run.task.lower())
+            and (not self.text or self.text.lower() in run.task.lower() or self._names(run.run_id))
             and (self.status in (None, run.status) or (self.status == "waiting" and run.asked_for is not None))
             and self.parent in (None, run.parent_run_id)
             and self.tree in (None, run.parent_run_id, run.run_id)
@@ -105,6 +126,9 @@ class Search:
             and not (self.recorded and not run.recorded)
             and (self.among is None or run.run_id in json.loads(self.among))
         )
+
+    def _names(self, run_id: str) -> bool:
+        return self.text is not None and len(self.text) >= FEWEST_OF_ID and self.text.lower() in run_id
 
 
 def read_rows(connection: sqlite3.Connection, search: Search) -> list[dict[str, Any]]:
@@ -123,6 +147,8 @@ def read_row(connection: sqlite3.Connection, run_id: str) -> dict[str, Any] | No
 def condition(search: Search, filters: Mapping[str, str] = _FILTERS) -> str:
     """Returns the SQL condition of ``search`` without its page and status. Bind ``vars(search)``."""
     asked = [name for name, value in vars(search).items() if value is not None and value is not False]
+    if search.text is not None and search.match is not None:
+        filters = {**filters, "text": f"({_IN_TASK} OR {_IN_ID} OR {_IN_ANSWER.format(table=search.table)})"}
     return " AND ".join(filters[name] for name in asked if name in filters) or "true"
 
 
@@ -329,16 +355,20 @@ class Totals(Frozen):
     Attributes:
         statuses: how many runs there are of each. A run counts as waiting if anything of it waits for an approval. The
             search's status narrows all fields but this.
+        replays: of blames, which are no part of ``statuses``, but of tokens and costs. Of one batch all are runs.
         more: whether there are more runs than were counted.
         cost_usd: None if a price is unknown, which holds for ``unpriced`` runs. known_usd: of what has a price.
+        imported: how many of the runs are imported: they are in no figure of tokens or cost.
     """
 
     statuses: dict[str, int]
+    replays: int = 0
     tokens: int
     cost_usd: float | None
     known_usd: float
     unpriced: int
     more: bool
+    imported: int = 0
 
     @property
     def runs(self) -> int:
@@ -352,21 +382,26 @@ class Totals(Frozen):
 def read_totals(connection: sqlite3.Connection, search: Search) -> Totals:
     """Returns the totals over all pages of ``search``."""
     status = "CASE WHEN asked_for IS NULL THEN status ELSE 'waiting' END AS status"
-    columns = f"{status}, cost_usd, known_usd, input_tokens, output_tokens"
+    replay = f"purpose = '{REPLAY_PURPOSE}' AND :batch IS NULL AS replay"
+    columns = f"{status}, {replay}, cost_usd, known_usd, input_tokens, output_tokens, imported"
     some = f"SELECT {columns} FROM runs WHERE {condition(search)} ORDER BY sequence DESC LIMIT {MOST_COUNTED + 1}"  # noqa: S608
-    tokens = count_of("input_tokens + output_tokens")
-    sums = f"status, count(*), {tokens}, sum(known_usd), count(cost_usd)"
-    query = f"SELECT {sums} FROM ({some}) GROUP BY status"  # noqa: S608  no value in it
+    tokens = count_of("CASE WHEN imported THEN 0 ELSE input_tokens + output_tokens END")
+    own = "sum(CASE WHEN imported THEN 0 ELSE known_usd END), sum(cost_usd IS NULL AND NOT imported), sum(imported)"
+    sums = f"status, replay, count(*), {tokens}, {own}"
+    query = f"SELECT {sums} FROM ({some}) GROUP BY status, replay"  # noqa: S608  no value in it
     rows = connection.execute(query, vars(search)).fetchall()
-    counts = {status: count for status, count, *_ in rows}
+    read = sum(count for _, _, count, *_ in rows)
+    counts = {status: count for status, replay, count, *_ in rows if not replay}
     rows = [row for row in rows if search.status in (None, row[0])]
-    known_usd = sum(each or 0.0 for *_, each, _ in rows)
-    unpriced = sum(count - priced for _, count, *_, priced in rows)
+    known_usd = sum(row[4] or 0.0 for row in rows)
+    unpriced = sum(row[5] or 0 for row in rows)
     return Totals(
         statuses=counts,
-        tokens=sum(each or 0 for _, _, each, _, _ in rows),
+        replays=sum(count for _, replay, count, *_ in rows if replay),
+        tokens=sum(row[3] or 0 for row in rows),
         cost_usd=None if unpriced else known_usd,
         known_usd=known_usd,
         unpriced=unpriced,
-        more=sum(counts.values()) > MOST_COUNTED,
+        more=read > MOST_COUNTED,
+        imported=sum(row[6] or 0 for row in rows),
     )

@@ -83,6 +83,39 @@ def read_run(connection: sqlite3.Connection, run_id: str, vault: Vault) -> Readi
     return reading
 
 
+def read_apart(connection: sqlite3.Connection, run_id: str, vault: Vault) -> tuple[Reading, str]:
+    """Reads a run from its events alone, and says what is wrong with its snapshot; empty: nothing.
+
+    The snapshot of another version of this program is of no use to a reader, and is not compared.
+
+    Raises: UnknownRun, also if it was erased; RunUnreadable.
+    """
+    rows = stored_rows(connection, run_id)
+    vocabulary, erased = filed(connection, run_id)
+    if erased or not rows:
+        raise _without_events(connection, run_id)
+    row = connection.execute(_SNAPSHOT, (run_id,)).fetchone()
+    if row is None:
+        return _fold(run_id, rows, None, vocabulary, vault), ""
+    snapshot = SnapshotRow(*row)
+    if not snapshot.holds() or not isinstance(snapshot.sequence, int):
+        return _fold(run_id, rows, None, vocabulary, vault), "was changed; readers pass over it"
+    covered = [row for row in rows if row[0] <= snapshot.sequence]
+    if not covered:
+        return _fold(run_id, rows, None, vocabulary, vault), "is of other events"
+    reading = _fold(run_id, covered, None, vocabulary, vault)
+    wrong = ""
+    if (reading.digest.hexdigest(), covered[-1][0]) != (snapshot.events_sha256, snapshot.sequence):
+        wrong = "is of other events"
+    elif snapshot.fold_digest == fold_digest():
+        try:
+            same = _trace_of(snapshot, vault) == reading.trace
+        except (ValidationError, Sealed):
+            same = False
+        wrong = "" if same else "says other things than its events"
+    return _fold(run_id, rows[len(covered) :], reading, vocabulary, vault), wrong
+
+
 def _trace_of(snapshot: SnapshotRow, vault: Vault) -> RunTrace:
     folded = snapshot.trace.encode() if isinstance(snapshot.trace, str) else snapshot.trace
     return RunTrace.model_validate_json(vault.open(snapshot.run_id, snapshot_place(snapshot.sequence), folded))

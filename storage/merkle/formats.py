@@ -21,6 +21,7 @@ from typing import Any
 NO_LEAF = bytes(32)
 _DASH = "\N{EM DASH} "
 _ED25519 = b"\x01"
+WRONG_SIGNATURE = "the signature of the note is wrong"
 _MOST_SIGNATURES = 64
 """Of one note. C2SP's form wants 16 at least."""
 
@@ -225,7 +226,7 @@ def open_note(note: str, keys: Iterable[PublicKey]) -> Checkpoint:
         for key in keys:
             if key.name == name and raw[:4] == key.id:
                 if not key.signed(f"{text}\n".encode(), raw[4:]):
-                    raise Invalid("the signature of the note is wrong")
+                    raise Invalid(WRONG_SIGNATURE)
                 good = checkpoint.origin == key.name
     if not good:
         raise Invalid("no key that is trusted signed the note for this log")

@@ -55,14 +55,18 @@ class Failure(Frozen):
 
 
 def read_spending(connection: sqlite3.Connection, filters: Filters) -> list[Spending]:
-    """Returns the sums over all calls of these runs, by day, agent and person. Imported runs are left out."""
+    """Returns the sums over all calls of these runs, by day, agent and person.
+
+    Imported runs are left out, unless they are asked for. Traces are no calls of a model.
+    """
     condition, bound = filters.condition()
+    condition += "" if filters.imported else " AND NOT r.imported"
     sums = (
         f"substr(c.at_utc, 1, 10), c.agent, r.actor, c.simulated, count(*), {count_of('c.input_tokens')}, "
         f"{count_of('c.output_tokens')}, total(c.cost_usd), sum(c.cost_usd IS NULL)"
     )
     query = (
-        f"SELECT {sums} {_CALLS} WHERE {condition} AND NOT r.imported AND c.ended <> 'announced' "
+        f"SELECT {sums} {_CALLS} WHERE {condition} AND c.ended <> 'announced' AND c.purpose <> 'traces' "
         "GROUP BY substr(c.at_utc, 1, 10), c.agent, r.actor, c.simulated ORDER BY 1, 2"
     )
     return [_spending(row) for row in connection.execute(query, bound).fetchall()]
@@ -88,8 +92,12 @@ def _spending(row: tuple[Any, ...]) -> Spending:
 
 
 def read_failures(connection: sqlite3.Connection, filters: Filters) -> list[Failure]:
-    """Returns the kinds of failures in these runs, the most frequent first."""
+    """Returns the kinds of failures in these runs, the most frequent first.
+
+    Imported runs are left out, unless they are asked for.
+    """
     condition, bound = filters.condition()
+    condition += "" if filters.imported else " AND NOT r.imported"
     query = (
         f"SELECT f.value, count(*), {count_of('f.times')} FROM search_facets f "  # noqa: S608  no value in it
         "CROSS JOIN search_runs s ON s.run = f.run CROSS JOIN runs r ON r.run_id = s.run_id "

@@ -1,61 +1,138 @@
-"""Compares the search index with the events: ledger, sums, filters and hits are read from it."""
+"""Compares the search index with the events: ledger, sums, filters and hits are read from it.
 
+The rows of each run are compared with what its events give. The full-text tables are copied into memory and compared
+there with ones made from the same texts: each word, the texts that it is in, and its places. That is what a search
+answers. On the database itself only rows are read.
+"""
+
+import re
 import sqlite3
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 
+from conductor_core.providers.servers import UNKNOWN_HOST
+from storage.records import ERASED
+from storage.search.dense_scripts import is_dense
 from storage.search.index import AT_REST_KINDS, CALL_COLUMNS, NOT_INDEXED, call_rows, facet_rows
-from storage.search.reading import read_record
+from storage.search.query import quoted
+from storage.search.reading import FIELDS, Record, read_record
+from storage.search.schema import (
+    CONFIG,
+    FULL_TEXT,
+    SHADOWS,
+    TABLES,
+    Objects,
+    is_of_older_version,
+    own_objects,
+    read_objects,
+    statements,
+)
 
-_IS_THERE = "SELECT 1 FROM sqlite_master WHERE name = 'search_state'"
-_REACHED = "SELECT reached FROM search_state"
+_VERSION = "SELECT version_num FROM alembic_version"
+_SINCE = "0014"
+"""The version of the schema that brought the index."""
+_STATE = "SELECT id, reached, residue FROM search_state"
+_NEWEST_EVER = (
+    "SELECT max(coalesce((SELECT max(sequence) FROM events), 0), "
+    "coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'events' AND typeof(seq) = 'integer'), 0))"
+)
 _RUN = "SELECT run, indexed_to, fault FROM search_runs WHERE run_id = ?"
 _AT_REST = (
     f"SELECT max(sequence) FROM events WHERE run_id = ? AND sequence <= ? "  # noqa: S608  no value in it
     f"AND kind IN ({', '.join('?' * len(AT_REST_KINDS))})"
 )
 _NEWEST = "SELECT max(sequence) FROM events WHERE run_id = ?"
-_CALLS = f"SELECT {CALL_COLUMNS} FROM search_calls WHERE run = ?"  # noqa: S608  own names
-_FACETS = "SELECT kind, value, run, times FROM search_facets WHERE run = ?"
-_TEXTS = "SELECT text FROM search_texts WHERE run = ?"
+_CALLS = f"SELECT {CALL_COLUMNS} FROM search_calls WHERE run = ? ORDER BY id"  # noqa: S608  own names
+_FACETS = "SELECT kind, value, run, times FROM search_facets WHERE run = ? ORDER BY kind, value"
+_TEXTS = "SELECT text, dense FROM search_texts WHERE run = ? ORDER BY id"
 _PLACES = (
     "SELECT t.text, p.field, p.event, p.path, p.agent, p.detail FROM search_places p JOIN search_texts t "
-    "ON t.id = p.text_id WHERE p.run = ?"
+    "ON t.id = p.text_id AND t.run = p.run WHERE p.run = ? ORDER BY p.id"
 )
-_UNKNOWN = "SELECT run_id FROM search_runs WHERE run_id NOT IN (SELECT run_id FROM events) ORDER BY run_id"
+_OF_NO_TEXT = "SELECT count(*) FROM search_places p WHERE run = ? AND NOT EXISTS (SELECT 1 FROM search_texts t WHERE t.id = p.text_id AND t.run = p.run)"  # noqa: E501
+_UNKNOWN = (
+    "SELECT run_id FROM search_runs WHERE run_id NOT IN (SELECT run_id FROM events) "
+    "OR run_id IN (SELECT run_id FROM runs WHERE status = ?) ORDER BY run_id"
+)
 _OF_NO_RUN = tuple(
     f"SELECT 1 FROM {table} WHERE run NOT IN (SELECT run FROM search_runs) LIMIT 1"  # noqa: S608  own names
     for table in ("search_calls", "search_facets", "search_texts", "search_places")
 )
+_RUNS_OF_TEXTS = (
+    "SELECT j.value, s.run_id FROM json_each(?) j LEFT JOIN search_texts t ON t.id = j.value "
+    "LEFT JOIN search_runs s ON s.run = t.run"
+)
+_OF_OLDER = frozenset(FIELDS) - {"parameter", "traced"}
+_AT_ONCE = 20_000
+_MOST_NAMED = 1_000
 
 
 class IndexCheck:
-    """Compares one run after the other. A database without an index, of an older version, has nothing to compare."""
+    """Compares one run after the other, and then what the full-text tables answer.
+
+    A database of a version without an index has nothing to compare. What cannot be read is a fault, and raises nothing.
+
+    Attributes:
+        faults: what is wrong with the index as a whole.
+        of_older: whether an older version of this program filled it, so that it has less than today's.
+    """
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
-        there = connection.execute(_IS_THERE).fetchone()
-        state = connection.execute(_REACHED).fetchone() if there else None
-        self._reached = int(state[0]) if state is not None and isinstance(state[0], int) else None
+        self.faults: list[str] = []
+        self.of_older = False
+        self._reached: int | None = None
+        try:
+            self._begin()
+        except (sqlite3.Error, OverflowError) as error:
+            self.faults.append(_cannot_be_read(error))
+
+    def _begin(self) -> None:
+        there = read_objects(self._connection)
+        version = self._connection.execute(_VERSION).fetchone()
+        if not there and version is not None and str(version[0]) < _SINCE:
+            return
+        changed, missing = _differences(there)
+        self.faults += [*changed, *missing]
+        if any(name in missing_name for missing_name in missing for name in (*TABLES, *FULL_TEXT)):
+            return
+        rows = self._connection.execute(_STATE).fetchall()
+        if len(rows) != 1 or rows[0][0] != 1 or not isinstance(rows[0][1], int) or rows[0][2] not in (0, 1):
+            self.faults.append("search_state does not say how far the index goes")
+            return
+        ((newest,),) = self._connection.execute(_NEWEST_EVER)
+        if not 0 <= rows[0][1] <= newest:
+            self.faults.append("search_state says that it goes further than the events do")
+        self._reached, self.of_older = rows[0][1], is_of_older_version(self._connection)
 
     def unknown_rows(self) -> list[str | None]:
-        """Returns what is in the index and belongs to no run of the log: ids of runs, and None for rows of none.
-
-        Raises: sqlite3.Error.
-        """
+        """Returns what is in the index and belongs to no run that can be in it: ids of runs, None for rows of none."""
         if self._reached is None:
             return []
-        found: list[str | None] = [str(run_id) for (run_id,) in self._connection.execute(_UNKNOWN)]
-        return found + [None] * any(self._connection.execute(query).fetchone() for query in _OF_NO_RUN)
+        try:
+            found: list[str | None] = [str(run_id) for (run_id,) in self._connection.execute(_UNKNOWN, (ERASED,))]
+            return found + [None] * any(self._connection.execute(query).fetchone() for query in _OF_NO_RUN)
+        except sqlite3.Error as error:
+            self._give_up(error)
+            return []
 
     def fault(self, run_id: str) -> str | None:
-        """Says what the index has otherwise than the events of a run; None: nothing. Encrypted runs are not in it.
-
-        Raises: sqlite3.Error.
-        """
+        """Says what the index has otherwise than the events of a run; None: nothing. Encrypted runs are not in it."""
         if self._reached is None:
             return None
-        ((at_rest,),) = self._connection.execute(_AT_REST, (run_id, self._reached, *AT_REST_KINDS))
+        try:
+            return self._fault(run_id, self._reached)
+        except sqlite3.Error as error:
+            self._give_up(error)
+            return None
+
+    def _give_up(self, error: sqlite3.Error) -> None:
+        self.faults.append(_cannot_be_read(error))
+        self._reached = None
+
+    def _fault(self, run_id: str, reached: int) -> str | None:
+        ((at_rest,),) = self._connection.execute(_AT_REST, (run_id, reached, *AT_REST_KINDS))
         row = self._connection.execute(_RUN, (run_id,)).fetchone()
         if at_rest is None:  # it never came to rest, or that is still to be taken in
             return None if row is None else "it is of other events"
@@ -65,12 +142,17 @@ class IndexCheck:
         ((newest,),) = self._connection.execute(_NEWEST, (run_id,))
         if not isinstance(indexed_to, int) or not isinstance(fault, str) or not at_rest <= indexed_to <= newest:
             return "it is of other events"
-        if indexed_to < newest or fault.startswith(NOT_INDEXED):  # the run went on since, or only its name is there
-            return None
-        return self._differs(run_id, run, fault)
+        record = read_record(self._connection, run_id, to=indexed_to)
+        if record.encrypted:
+            return "it is encrypted, and none of it may be there"
+        if record.run != run:
+            return "it is of other events"
+        if fault.startswith(NOT_INDEXED):
+            # Whether that was so cannot be told any more; nothing of it is found by any search.
+            return "only its name is there, because it could not be indexed"
+        return self._differs(_as_of_older(record) if self.of_older else record, run, fault)
 
-    def _differs(self, run_id: str, run: int, fault: str) -> str | None:
-        record = read_record(self._connection, run_id)
+    def _differs(self, record: Record, run: int, fault: str) -> str | None:
         if record.fault != fault:
             return "how far it could be read"
         places = [
@@ -78,13 +160,187 @@ class IndexCheck:
         ]
         wanted: dict[str, tuple[str, Iterable[tuple[object, ...]]]] = {
             "calls": (_CALLS, call_rows(record)),
-            "texts": (_TEXTS, [(text,) for text in record.texts]),
+            "texts": (_TEXTS, [(text, is_dense(text)) for text in record.texts]),
             "places": (_PLACES, places),
-            "filters": (_FACETS, facet_rows(record)),
+            "filters": (_FACETS, sorted(facet_rows(record))),
         }
         wrong = [
             name
             for name, (query, rows) in wanted.items()
-            if Counter(map(tuple, self._connection.execute(query, (run,)))) != Counter(rows)
+            if self._connection.execute(query, (run,)).fetchall() != list(rows)
         ]
+        ((of_no_text,),) = self._connection.execute(_OF_NO_TEXT, (run,))
+        if of_no_text and "places" not in wrong:
+            wrong.append("places")
         return ", ".join(wrong) or None
+
+    def answers(self, progress: Callable[[], None] = lambda: None) -> list[tuple[str | None, str]]:
+        """Compares what the full-text tables answer with the texts of the index, which ``fault`` has compared.
+
+        Returns each run, or None, and what a search answers wrongly. ``progress``: called now and then; what it raises
+        ends the check.
+        """
+        if self._reached is None:
+            return []
+        try:
+            with_texts = _Answers(self._connection, progress)
+        except sqlite3.Error as error:
+            return [(None, _cannot_be_read(error))]
+        try:
+            return [each for table in FULL_TEXT for each in with_texts.check(table)]
+        finally:
+            with_texts.close()
+
+
+def _as_of_older(record: Record) -> Record:
+    """Returns what older versions of this program put into the index of a run."""
+    texts = {text: [at for at in places if at.field in _OF_OLDER] for text, places in record.texts.items()}
+    calls = [(at, replace(call, host="" if call.host == UNKNOWN_HOST else call.host)) for at, call in record.calls]
+    facets = Counter({of: times for of, times in record.facets.items() if of != ("host", UNKNOWN_HOST)})
+    return replace(record, texts={text: of for text, of in texts.items() if of}, calls=calls, facets=facets)
+
+
+def _differences(there: Objects) -> tuple[list[str], list[str]]:
+    """Returns what was changed or added, and what is missing."""
+    own = own_objects()
+    missing = [f"{kind} {name} is missing" for name, (kind, _, _) in own.items() if name not in there]
+    changed = [
+        f"{kind} {name} is not as this program makes it"
+        for name, (kind, of, sql) in there.items()
+        if name not in own
+        or (kind, of) != own[name][:2]
+        # How SQLite writes its own tables depends on its version.
+        or (not _is_shadow(name) and _spaced(sql) != _spaced(own[name][2]))
+    ]
+    return changed, missing
+
+
+def _is_shadow(name: str) -> bool:
+    return any(name == f"{table}_{shadow}" for table in FULL_TEXT for shadow in SHADOWS)
+
+
+def _spaced(sql: str | None) -> str:
+    return re.sub(r"[\s\"]+", "", sql or "")
+
+
+def _cannot_be_read(error: Exception) -> str:
+    return f"it cannot be read ({' '.join(str(error).split())[:200]})"
+
+
+class _Answers:
+    """The full-text tables in memory: as they are in the database, and as its texts make them."""
+
+    def __init__(self, connection: sqlite3.Connection, progress: Callable[[], None]) -> None:
+        """Raises: sqlite3.Error."""
+        self._connection, self._progress = connection, progress
+        self._memory = sqlite3.connect(":memory:")
+        try:
+            for statement in statements():
+                self._memory.execute(statement)
+            for table in FULL_TEXT:
+                fresh = statement_of(table).replace("content='search_texts', content_rowid='id'", "content=''")
+                self._memory.execute(fresh.replace(f"TABLE {table} ", f"TABLE fresh_{table} "))
+            self._read_texts()
+        except BaseException:
+            self._memory.close()
+            raise
+
+    def close(self) -> None:
+        self._memory.close()
+
+    def _read_texts(self) -> None:
+        rows = self._connection.execute("SELECT id, run, dense, text FROM search_texts")
+        while part := rows.fetchmany(_AT_ONCE // 10):
+            self._progress()
+            self._memory.executemany("INSERT INTO search_texts (id, run, dense, text) VALUES (?, ?, ?, ?)", part)
+            for table, texts in zip(FULL_TEXT, (part, [row for row in part if row[2]]), strict=True):
+                self._memory.executemany(
+                    f"INSERT INTO fresh_{table} (rowid, text) VALUES (?, ?)",  # noqa: S608  own names
+                    [(text_id, text) for text_id, _, _, text in texts],
+                )
+
+    def check(self, table: str) -> list[tuple[str | None, str]]:
+        """Returns what one table answers wrongly."""
+        try:
+            said: list[tuple[str | None, str]] = []
+            config = self._connection.execute(f"SELECT k, v FROM {table}_config ORDER BY k").fetchall()  # noqa: S608  own names
+            if config != CONFIG:
+                said.append((None, f"{table}_config was changed: words may be looked for in another way"))
+            self._copy(table)
+            wrong = self._other_texts(table)
+            said += self._runs_of(wrong)
+            if not wrong:
+                self._memory.execute(f"INSERT INTO {table} ({table}, rank) VALUES ('integrity-check', 0)")  # noqa: S608  own names
+                if (unfound := self._unfound(table)) is not None:
+                    said.append((None, f"{table}: a search for {unfound!r} does not find all its texts"))
+        except (sqlite3.Error, OverflowError) as error:
+            return [(None, f"{table}: {_cannot_be_read(error)}")]
+        return said
+
+    def _copy(self, table: str) -> None:
+        for shadow, columns in (("data", "id, block"), ("idx", "segid, term, pgno")):
+            self._memory.execute(f"DELETE FROM {table}_{shadow}")  # noqa: S608  own names
+            marks = ", ".join("?" * (columns.count(",") + 1))
+            self._memory.executemany(
+                f"INSERT INTO {table}_{shadow} ({columns}) VALUES ({marks})",  # noqa: S608  own names
+                self._connection.execute(f"SELECT {columns} FROM {table}_{shadow}"),  # noqa: S608  own names
+            )
+        self._memory.commit()  # SQLite reads its own tables again only after a change by somebody else
+        for name in (table, f"fresh_{table}"):
+            self._memory.execute(
+                f"CREATE VIRTUAL TABLE temp.tokens_{name} USING fts5vocab('main', '{name}', 'instance')"
+            )
+
+    def _other_texts(self, table: str) -> list[int]:
+        """Returns ids of texts whose words are not all found in them, or found where they are not."""
+        there, own = (
+            self._memory.execute(f"SELECT term, doc, offset FROM tokens_{name}")  # noqa: S608  own names
+            for name in (table, f"fresh_{table}")
+        )
+        while True:
+            self._progress()
+            rows, wanted = there.fetchmany(_AT_ONCE), own.fetchmany(_AT_ONCE)
+            if rows != wanted:
+                break
+            if not rows:
+                return []
+        there.close()
+        own.close()
+        a, b = (f"SELECT term, doc, offset FROM tokens_{name}" for name in (table, f"fresh_{table}"))  # noqa: S608  own names
+        query = (
+            f"SELECT DISTINCT doc FROM (SELECT * FROM ({a} EXCEPT {b}) UNION ALL SELECT * FROM ({b} EXCEPT {a})) "  # noqa: S608  own names
+            "ORDER BY doc LIMIT ?"
+        )
+        # In another order, the same words are found, or none: nobody knows in which texts.
+        return [int(doc) for (doc,) in self._memory.execute(query, (_MOST_NAMED,))] or [0]
+
+    def _unfound(self, table: str) -> str | None:
+        """Returns a word of the table that a search does not find in all its texts: where it is was changed."""
+        self._memory.execute(f"CREATE VIRTUAL TABLE temp.words_{table} USING fts5vocab('main', 'fresh_{table}', 'row')")
+        query = f"SELECT count(*) FROM (SELECT rowid FROM {table} WHERE {table} MATCH ? ORDER BY rowid DESC)"  # noqa: S608  own names
+        for number, (term, texts) in enumerate(self._memory.execute(f"SELECT term, doc FROM words_{table}")):  # noqa: S608  own names
+            if number % _AT_ONCE == 0:
+                self._progress()
+            ((found,),) = self._memory.execute(query, (quoted(term),))
+            if found != texts:
+                return str(term)
+        return None
+
+    def _runs_of(self, texts: list[int]) -> list[tuple[str | None, str]]:
+        if not texts:
+            return []
+        found = Counter(run_id for _, run_id in self._connection.execute(_RUNS_OF_TEXTS, (str(texts),)))
+        return [
+            (
+                None if run_id is None else str(run_id),
+                "a search answers with texts that are not there, or in another order"
+                if run_id is None
+                else f"a search does not find {number:,} of its texts by their words",
+            )
+            for run_id, number in found.items()
+        ]
+
+
+def statement_of(table: str) -> str:
+    """Returns the SQL that makes a full-text table."""
+    return next(each for each in statements() if each.startswith(f"CREATE VIRTUAL TABLE {table} "))

@@ -59,6 +59,11 @@ class Filters(Frozen):
         return any(value not in (None, {}) for value in vars(self).values())
 
     @property
+    def imported(self) -> bool:
+        """Whether imported runs are asked for, which are left out of ledger and sums otherwise."""
+        return self.values.get("origin") in ("imported", "recorded", ANY)
+
+    @property
     def names(self) -> list[str]:
         """The names of what is set, without the values."""
         single: dict[str, object] = {"since": self.since_utc, "until": self.until_utc, "run": self.run_id}

@@ -5,6 +5,7 @@ where it stopped, and the next page goes on there. Nothing is ranked: ranking a 
 takes half a second, and an auditor reads in the order of time.
 """
 
+import json
 import re
 import sqlite3
 import time
@@ -17,7 +18,7 @@ from conductor_core.workflow.model import Frozen
 from storage.encoding import read_text, read_time
 from storage.search.filters import Filters, driver
 from storage.search.query import Words
-from storage.search.reading import Place
+from storage.search.reading import LEFT, Place
 
 MOST_COUNTED = 5_000
 """Counts say at least so many, and no more."""
@@ -27,6 +28,7 @@ _AROUND = 90
 _TIME_S, _WHOLE_S = 0.03, 2.0
 """How long a page or a count looks on, and how long for a question that needs all texts."""
 _MOST_FOLDED = 200_000
+_Row = tuple[int, str, str, str, str, bool, bool, str]
 
 Segments = tuple[tuple[str, bool], ...]
 """A text in pieces; True: the piece is what was searched for."""
@@ -38,6 +40,7 @@ class Hit(Frozen):
     Attributes:
         text_id: names the text; the cursor of the next page.
         snippet: the text around what was found first, in one line.
+        imported: the run came as a file, and only that file says so.
         places: all places of the text in its run.
     """
 
@@ -47,6 +50,7 @@ class Hit(Frozen):
     status: str
     task: str
     simulated: bool
+    imported: bool
     snippet: Segments
     characters: int
     places: tuple[Place, ...]
@@ -76,7 +80,7 @@ def read_hits(
     limit: int = 20,
 ) -> Hits:
     """Returns a page of texts. ``field``: only texts with such a place (``reading.FIELDS``)."""
-    found: list[tuple[int, str, str, str, str, bool, str]] = []
+    found: list[_Row] = []
     deadline = time.monotonic() + _TIME_S
     at: int | None = None
     for ids, end in _scan(connection, words, filters, before):
@@ -147,11 +151,11 @@ def count_runs(connection: sqlite3.Connection, filters: Filters) -> Count:
 
 
 def matching_ids(connection: sqlite3.Connection, words: Words, filters: Filters, most: int) -> tuple[list[int], bool]:
-    """Returns the ids of texts that are found, and whether there are more than ``most``."""
+    """Returns the ids of texts that were sent to a server and are found, and whether there are more than ``most``."""
     found: list[int] = []
     deadline = time.monotonic() + _WHOLE_S
     for ids, end in _scan(connection, words, filters, None):
-        found += [row[0] for row in _matching(connection, ids, filters, "sent", "t.id", most + 1 - len(found))]
+        found += [row[0] for row in _matching(connection, ids, filters, LEFT, "t.id", most + 1 - len(found))]
         if end is not None and (len(found) > most or time.monotonic() > deadline):
             return found[:most], True
     return found[:most], len(found) > most
@@ -185,14 +189,20 @@ def _found(connection: sqlite3.Connection, words: Words, before: int, size: int)
 
 
 def _matching(
-    connection: sqlite3.Connection, ids: Sequence[int], filters: Filters, field: str | None, columns: str, limit: int
+    connection: sqlite3.Connection,
+    ids: Sequence[int],
+    filters: Filters,
+    field: str | tuple[str, ...] | None,
+    columns: str,
+    limit: int,
 ) -> list[Any]:
     if not ids:
         return []
     condition, bound = filters.condition()
     if field is not None:
-        condition += " AND EXISTS (SELECT 1 FROM search_places p WHERE p.text_id = t.id AND p.field = :field)"
-        bound["field"] = field
+        condition += " AND EXISTS (SELECT 1 FROM search_places p WHERE p.text_id = t.id "
+        condition += "AND p.field IN (SELECT value FROM json_each(:fields)))"
+        bound["fields"] = json.dumps([field] if isinstance(field, str) else field)
     query = (
         f"SELECT {columns} FROM json_each(:ids) j CROSS JOIN search_texts t ON t.id = j.value "  # noqa: S608  own names
         "CROSS JOIN search_runs s ON s.run = t.run CROSS JOIN runs r ON r.run_id = s.run_id "
@@ -203,13 +213,13 @@ def _matching(
 
 def _rows(
     connection: sqlite3.Connection, ids: Sequence[int], filters: Filters, field: str | None, limit: int
-) -> list[tuple[int, str, str, str, str, bool, str]]:
-    columns = "t.id, r.run_id, r.created_at_utc, r.status, r.task, r.simulated, t.text"
+) -> list[_Row]:
+    columns = "t.id, r.run_id, r.created_at_utc, r.status, r.task, r.simulated, r.imported, t.text"
     return _matching(connection, ids, filters, field, columns, limit)
 
 
-def _hit(connection: sqlite3.Connection, words: Words, row: tuple[int, str, str, str, str, bool, str]) -> Hit:
-    text_id, run_id, created, status, task, simulated, text = row
+def _hit(connection: sqlite3.Connection, words: Words, row: _Row) -> Hit:
+    text_id, run_id, created, status, task, simulated, imported, text = row
     query = "SELECT field, event, path, agent, detail FROM search_places WHERE text_id = ? ORDER BY id"
     places = tuple(Place(*place) for place in connection.execute(query, (text_id,)).fetchall())
     return Hit(
@@ -219,6 +229,7 @@ def _hit(connection: sqlite3.Connection, words: Words, row: tuple[int, str, str,
         status=read_text(status),
         task=read_text(task),
         simulated=bool(simulated),
+        imported=bool(imported),
         snippet=snippet(read_text(text), words),
         characters=len(text),
         places=places,

@@ -20,6 +20,7 @@ from storage.records import ERASED
 from storage.search.dense_scripts import is_dense
 from storage.search.reading import Record, read_record
 from storage.search.removal import forget
+from storage.search.schema import FULL_TEXT, is_of_older_version, make_again
 
 log = logging.getLogger(__name__)
 
@@ -117,7 +118,11 @@ class Indexer:
         """
         with self._database.reading() as connection:
             reached, residue = _state(connection)
+            of_older = is_of_older_version(connection)
             ((newest,),) = connection.execute(_NEWEST).fetchall()
+        if of_older:
+            self._change(make_again)
+            reached = 0
         begin, done, at = reached, 0, reached
         stop = stop or threading.Event()
         while at < newest and not stop.is_set():
@@ -198,8 +203,11 @@ class Indexer:
         return indexed_to
 
     def rebuild(self, notify: Callable[[int, int], None] | None = None) -> int:
-        """Empties the index and fills it again. Returns how many runs are in it. Raises: StoreError."""
-        self._change(_empty)
+        """Makes the index again, also where a table of it is gone, and fills it. Returns how many runs are in it.
+
+        Raises: StoreError.
+        """
+        self._change(make_again)
         return self.catch_up(notify)
 
     def forget(self, run_id: str) -> None:
@@ -215,7 +223,7 @@ class Indexer:
 
     def sweep(self) -> None:
         """Rewrites the full-text tables so that no word of a run that was taken out is left in them."""
-        for table in ("search_words", "search_signs"):
+        for table in FULL_TEXT:
             pages, changed = -_SWEEP_PAGES, 2
             while changed >= 2:  # SQLite says by one change that there was nothing left to do
                 changed = self._merge(table, pages)
@@ -247,8 +255,12 @@ def put(cursor: sqlite3.Cursor, record: Record) -> None:
     if not cursor.execute(_THERE, (record.run_id, ERASED)).fetchall():
         return  # deleted or erased since it was read
     forget(cursor, record.run_id)
-    if record.encrypted or not record.run:
-        return
+    if not record.encrypted and record.run:
+        write(cursor, record)
+
+
+def write(cursor: sqlite3.Cursor, record: Record) -> None:
+    """Writes a run into an index that has nothing of it."""
     row = (record.run, record.run_id, record.newest, record.fault)
     cursor.execute("INSERT INTO search_runs (run, run_id, indexed_to, fault) VALUES (?, ?, ?, ?)", row)
     for text, places in record.texts.items():
@@ -258,7 +270,7 @@ def put(cursor: sqlite3.Cursor, record: Record) -> None:
             _PLACE,
             [(text_id, record.run, at.field, at.event, at.path, at.agent, at.detail) for at in places],
         )
-        for table in ("search_words", "search_signs")[: 1 + dense]:
+        for table in FULL_TEXT[: 1 + dense]:
             cursor.execute(f"INSERT INTO {table} (rowid, text) VALUES (?, ?)", (text_id, text))  # noqa: S608  own names
     cursor.executemany(_CALL, call_rows(record))
     cursor.executemany("INSERT INTO search_facets (kind, value, run, times) VALUES (?, ?, ?, ?)", facet_rows(record))
@@ -292,14 +304,3 @@ def call_rows(record: Record) -> list[tuple[object, ...]]:
 def facet_rows(record: Record) -> list[tuple[object, ...]]:
     """Returns the rows of ``search_facets`` of a run."""
     return [(kind, value, record.run, times) for (kind, value), times in record.facets.items()]
-
-
-def _empty(cursor: sqlite3.Cursor) -> None:
-    cursor.execute("PRAGMA secure_delete=ON")
-    for table in ("search_words", "search_signs"):
-        cursor.execute(f"INSERT INTO {table} ({table}) VALUES ('delete-all')")  # noqa: S608  own names
-    for table in ("search_places", "search_texts", "search_calls", "search_facets", "search_runs"):
-        cursor.execute(f"DELETE FROM {table}")  # noqa: S608  own names
-    cursor.execute("DELETE FROM search_state")
-    cursor.execute("INSERT INTO search_state (id, reached, residue) VALUES (1, 0, 0)")
-    cursor.execute("PRAGMA secure_delete=OFF")

@@ -45,10 +45,32 @@ class Receiver(Frozen):
 
 
 class Receivers(Frozen):
-    """``more``: only the newest texts with the words were looked at."""
+    """Attributes:
+    more: only the newest texts with the words were looked at.
+    of_files: whether the runs are imported ones, of which only their files say what was sent.
+    files: how many imported runs were left out whose files say that such a text was sent.
+    from_events: whether the events were read, because the index has nobody.
+    """
 
     receivers: tuple[Receiver, ...]
     more: bool = False
+    of_files: bool = False
+    files: int = 0
+    from_events: bool = False
+
+    @property
+    def in_words(self) -> tuple[str, ...]:
+        """Returns what is to be said beside the receivers, in sentences."""
+        said = []
+        if not self.receivers:
+            by = "the events themselves, read one by one" if self.from_events else "the index"
+            said.append(f"By {by}: no server received such a text.")
+        if self.of_files and self.receivers:
+            said.append("Imported runs are among these: of them, only the imported files say what was sent.")
+        if self.files:
+            runs = "1 imported run is" if self.files == 1 else f"{self.files:,} imported runs are"
+            said.append(f"{runs} left out: only the file says what was sent. The filter origin shows it.")
+        return tuple(said)
 
 
 class LedgerCall(Frozen):
@@ -86,6 +108,11 @@ def read_receivers(connection: sqlite3.Connection, words: Words | None, filters:
     Calls that were only announced do not count: no event shows that they were made.
     """
     condition, bound, more = _condition(connection, words, filters)
+    files = 0
+    if not filters.imported:
+        left_out = f"SELECT count(DISTINCT c.run) {_CALLS} WHERE {condition} AND c.ended <> 'announced' AND r.imported"
+        ((files,),) = connection.execute(left_out, bound).fetchall()
+        condition += " AND NOT r.imported"
     query = (
         f"SELECT {_SUMS} {_CALLS} WHERE {condition} AND c.ended <> 'announced' "
         "GROUP BY c.provider, c.host, c.simulated ORDER BY count(*) DESC, c.provider, c.host"
@@ -108,7 +135,7 @@ def read_receivers(connection: sqlite3.Connection, words: Words | None, filters:
             query, bound
         ).fetchall()
     )
-    return Receivers(receivers=receivers, more=more)
+    return Receivers(receivers=receivers, more=more, files=files, of_files=filters.imported)
 
 
 def read_calls(
@@ -119,8 +146,12 @@ def read_calls(
     before: int | None = None,
     limit: int = 20,
 ) -> list[LedgerCall]:
-    """Returns calls, newest first. ``receiver``: only those to this provider and host."""
+    """Returns calls, newest first by their events. ``receiver``: only those to this provider and host.
+
+    Calls of imported runs only if these are asked for.
+    """
     condition, bound, _ = _condition(connection, words, filters)
+    condition += "" if filters.imported else " AND NOT r.imported"
     if receiver is not None:
         condition += " AND c.provider = :provider AND c.host = :host"
         bound |= {"provider": receiver[0], "host": receiver[1]}
@@ -128,8 +159,10 @@ def read_calls(
         "c.id, r.run_id, c.event, c.at_utc, c.purpose, c.path, c.agent, c.provider, c.host, c.simulated, c.how, "
         "c.ended, c.messages, c.images, c.input_tokens, c.output_tokens, c.cost_usd, r.imported"
     )
-    query = f"SELECT {columns} {_CALLS} WHERE {condition} AND c.id < :before ORDER BY c.id DESC LIMIT :limit"
-    bound |= {"before": 2**62 if before is None else before, "limit": limit}
+    if before is not None:
+        condition += " AND (c.event, c.id) < (SELECT event, id FROM search_calls WHERE id = :before)"
+    query = f"SELECT {columns} {_CALLS} WHERE {condition} ORDER BY c.event DESC, c.id DESC LIMIT :limit"
+    bound |= {"before": before, "limit": limit}
     names = list(LedgerCall.model_fields)
     return [
         LedgerCall(**dict(zip(names, row, strict=True)) | {"at_utc": read_time(row[3])})
@@ -144,6 +177,10 @@ def _condition(
     if words is None:
         return condition, bound, False
     ids, more = matching_ids(connection, words, filters, _MOST_TEXTS)
-    events = "SELECT p.event FROM json_each(:texts) j CROSS JOIN search_places p ON p.text_id = j.value"
-    condition += f" AND c.event IN ({events} WHERE p.field = 'sent')"
+    places = "FROM json_each(:texts) j CROSS JOIN search_places p ON p.text_id = j.value WHERE p.field"
+    # Calls of one event have its messages in common, and each agent its own parameters.
+    condition += (
+        f" AND (c.purpose <> 'traces' AND c.event IN (SELECT p.event {places} = 'sent') "
+        f"OR (c.event, c.agent) IN (SELECT p.event, p.agent {places} IN ('parameter', 'traced')))"
+    )
     return condition, bound | {"texts": str(ids)}, more

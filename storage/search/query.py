@@ -50,12 +50,13 @@ def read_words(typed: str) -> Words | None:
             raise BadInput(f"the search part {part[:40]!r} has no letter or digit to search for")
     if is_dense(typed):
         whole = all(len(part) >= _SIGNS for part in plain)
-        return Words("search_signs", " AND ".join(map(_quoted, plain)) if whole else None, plain)
+        return Words("search_signs", " AND ".join(map(quoted, plain)) if whole else None, plain)
     matches = (
-        _quoted(part) + (" *" if word.endswith("*") else "") for part, (_, word) in zip(plain, parts, strict=True)
+        quoted(part) + (" *" if word.endswith("*") else "") for part, (_, word) in zip(plain, parts, strict=True)
     )
     return Words("search_words", " AND ".join(matches), plain)
 
 
-def _quoted(part: str) -> str:
+def quoted(part: str) -> str:
+    """Returns a word or phrase as FTS5 takes it, whatever is in it."""
     return '"' + part.replace('"', '""') + '"'

@@ -8,6 +8,7 @@ from itertools import pairwise
 from operator import itemgetter
 
 from conductor_core.chat.messages import Message
+from conductor_core.privacy.masking import MARK as KEY_MARK
 from conductor_core.run import events as ev
 from conductor_core.run.actor import Caused
 from conductor_core.run.egress import Call, calls
@@ -21,7 +22,8 @@ from storage.privacy.vault import SEALED, Vault
 _STREAMED = ("plan.delta", "plan.progress", "step.delta", "step.progress")
 _EVENTS = (
     "SELECT sequence, CAST(ifnull(kind, '') AS BLOB), CAST(ifnull(at_utc, '') AS BLOB), "
-    "CAST(ifnull(payload, '') AS BLOB) FROM events WHERE run_id = ? AND (kind IN (?, ?, ?, ?)) = ? ORDER BY sequence"
+    "CAST(ifnull(payload, '') AS BLOB) FROM events WHERE run_id = ? AND sequence <= ? "
+    "AND (kind IN (?, ?, ?, ?)) = ? ORDER BY sequence"
 )
 
 FIELDS = {
@@ -31,6 +33,8 @@ FIELDS = {
     "before": "an instruction before an edit",
     "completion": "the Conductor's completion",
     "sent": "a message that was sent",
+    "parameter": "what was sent beside a message",
+    "traced": "OpenTelemetry traces",
     "output": "an output",
     "refusal": "a refusal",
     "tool call": "a tool call",
@@ -39,7 +43,9 @@ FIELDS = {
     "error": "an error",
     "note": "a note of an approval",
 }
-"""The places of a text, in words. Reasoning is not among them: only the stream holds it."""
+"""The places of a text, in words. Reasoning is among them only if it left as traces: only the stream holds it."""
+LEFT = ("sent", "parameter", "traced")
+"""The places of texts that were sent to a server."""
 
 
 UNKNOWN = "not recorded"
@@ -71,7 +77,7 @@ class Record:
         texts: each text of the run once, with its places.
         calls: with the sequence of the event that holds the messages.
         facets: how often each value of each kind stands in the run.
-        hidden: the events of ``calls`` in whose messages passages were hidden before they were stored.
+        hidden: the events of ``calls`` of which passages were hidden before they were stored.
         fault: why the run cannot be read to its end; empty: it was.
         encrypted: whether it was not read because it is encrypted.
     """
@@ -94,9 +100,12 @@ class Record:
                 places.append(place)
 
 
-def read_record(connection: sqlite3.Connection, run_id: str, vault: Vault | None = None) -> Record:
-    """Reads a run as far as it can be read. ``vault``: None: not if it is encrypted. Raises: sqlite3.Error."""
-    rows: list[StoredRow] = connection.execute(_EVENTS, (run_id, *_STREAMED, False)).fetchall()
+def read_record(connection: sqlite3.Connection, run_id: str, vault: Vault | None = None, to: int = 2**63 - 1) -> Record:
+    """Reads a run as far as it can be read. Raises: sqlite3.Error.
+
+    ``vault``: None: not if it is encrypted. ``to``: the sequence of the last event that is read.
+    """
+    rows: list[StoredRow] = connection.execute(_EVENTS, (run_id, to, *_STREAMED, False)).fetchall()
     vocabulary, _ = reading.filed(connection, run_id)
     record = Record(run_id, rows[0][0] if rows else 0, rows[-1][0] if rows else 0)
     if vault is None and any(row[3].startswith(SEALED) for row in rows):
@@ -110,10 +119,15 @@ def read_record(connection: sqlite3.Connection, run_id: str, vault: Vault | None
     for sequence, event in stored:
         _read_event(record, sequence, event)
     record.calls = _calls(stored)
-    if any(call.ended == "announced" for _, call in record.calls):  # what streamed then may show that it began
-        streamed = connection.execute(_EVENTS, (run_id, *_STREAMED, True)).fetchall()
+    # What streamed may show that a call began, and is in traces.
+    if any(call.ended == "announced" or call.of == "traces" for _, call in record.calls):
+        streamed = connection.execute(_EVENTS, (run_id, to, *_STREAMED, True)).fetchall()
         record.calls = _calls(sorted([*stored, *_decoded(record, streamed, vocabulary, vault)], key=itemgetter(0)))
-    record.hidden = _hidden(stored)
+    for at, call in record.calls:
+        for text in call.beside:
+            place = Place("traced" if call.of == "traces" else "parameter", at, label(call.path), call.agent)
+            record.add(text, place)
+    record.hidden = _hidden(stored) | {at for at, call in record.calls if call.of != "traces" and _lacks(call.beside)}
     _count_calls(record)
     return record
 
@@ -146,6 +160,11 @@ def _hidden(stored: Iterable[tuple[int, Event]]) -> set[int]:
         and isinstance(note, ev.TextRedacted)
         and note.of == event.kind
     }
+
+
+def _lacks(texts: Iterable[str]) -> bool:
+    """Whether passages were hidden in what is stored; traces are read from the record, so they lack the same."""
+    return any(KEY_MARK in text or "[redacted" in text for text in texts)
 
 
 def _count_calls(record: Record) -> None:

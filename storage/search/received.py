@@ -5,42 +5,37 @@ of signs (Unicode NFKC) and white space. The answer says what it rests on, and w
 """
 
 import re
-import sqlite3
 import unicodedata
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 
 from conductor_core.chat.messages import images_in
 from conductor_core.errors import BadInput
+from conductor_core.providers.servers import UNKNOWN_HOST
 from conductor_core.run.egress import Call
 from conductor_core.run.values import label
 from conductor_core.workflow.model import Frozen
-from storage.encoding import read_time
 from storage.privacy.vault import Vault
-from storage.records import ERASED
+from storage.search.afresh import Reading, each_run
 from storage.search.filters import in_utc
-from storage.search.reading import Record, read_record
+from storage.search.reading import Record
 
-_RUNS = (
-    "SELECT a.run_id, r.created_at_utc, r.status FROM (SELECT run_id FROM runs UNION SELECT run_id FROM events) a "
-    "LEFT JOIN runs r ON r.run_id = a.run_id ORDER BY r.sequence"
-)
-"""Also those whose row in ``runs`` is damaged or missing: their events may be whole."""
 _DELETED = "SELECT count(*) FROM deletions WHERE ifnull(created_at_utc >= ? AND created_at_utc < ?, true)"
 _BEGINNING, _END = "0000", "9999"
 MOST_LISTED = 100
 _COUNTED = (
     *("runs", "calls", "to_provider", "messages", "images", "hidden", "hidden_in_files", "announced"),
-    *("imported", "running", "times"),
+    *("imported", "running", "times", "unnamed", "no_params", "no_traces"),
 )
-
-Reading = Callable[[], AbstractContextManager[sqlite3.Connection]]
 
 
 class Received(Frozen):
-    """A call in which the text was sent. ``ended``: as in ``conductor_core.run.egress.Call``."""
+    """A call in which the text was sent. ``ended``: as in ``conductor_core.run.egress.Call``.
+
+    ``imported``: the run came as a file, and only that file says that the call was made.
+    """
 
     run_id: str
     path: str
@@ -50,6 +45,14 @@ class Received(Frozen):
     provider: str
     host: str
     ended: str
+    imported: bool = False
+
+    @property
+    def in_words(self) -> str:
+        """Returns what call it was, without its run and time."""
+        what = "traces" if self.purpose == "traces" else f"{self.purpose} {self.path}".strip()
+        said = ", says the imported file" if self.imported else ""
+        return f"{what}, {self.agent} at {self.host or 'this process'}, {self.ended}{said}"
 
 
 class SentTo(Frozen):
@@ -75,16 +78,20 @@ class Receipt(Frozen):
 
     Attributes:
         provider: as it was asked for: a provider's name, a host, or a host with its port. Empty: any.
-        servers: those to which the text was sent, most calls first.
-        received: calls in which the text was sent, the first ``MOST_LISTED``. times: how many there are.
+        servers: those to which the text was sent, most calls first. files: the same, as imported files say it; empty
+            unless these were asked for.
+        received: calls in which the text was sent, the first ``MOST_LISTED``. times: how many of our own there are.
         runs, calls, messages: what was read. to_provider: how many of the calls went there.
         images: parts of messages to the provider that are images: their content was not read.
-        hidden: calls to the provider in whose messages passages were hidden before they were stored.
+        hidden: calls to the provider of which passages were hidden before they were stored.
         hidden_in_files: imported runs with calls to the provider, in whose files passages were hidden.
         announced: calls that would have sent the text there, but of which no event shows that they were made.
         unread: runs that cannot be read to their end, or of which it is not known when they began.
         running: runs that have not ended.
-        imported: runs that came as files, of which only the file says what was sent.
+        imported: runs that came as files, of which only the file says what was sent. asked_files: whether they were
+            read; they are in no figure and in no answer otherwise.
+        unnamed: calls whose server the record does not name. no_params: calls of a Conductor in older records, which
+            lack its parameters. no_traces: runs of older records that do not say whether traces were sent.
         deleted: runs of the period that were deleted or erased, of which nothing can be said.
     """
 
@@ -93,6 +100,7 @@ class Receipt(Frozen):
     since_utc: datetime | None
     until_utc: datetime | None
     servers: tuple[SentTo, ...] = ()
+    files: tuple[SentTo, ...] = ()
     received: tuple[Received, ...] = ()
     times: int = 0
     runs: int = 0
@@ -106,18 +114,31 @@ class Receipt(Frozen):
     unread: tuple[str, ...] = ()
     running: int = 0
     imported: int = 0
+    asked_files: bool = False
+    unnamed: int = 0
+    no_params: int = 0
+    no_traces: int = 0
     deleted: int = 0
 
     @property
     def in_words(self) -> str:
-        """The answer in a sentence."""
+        """The answer in a sentence or two."""
+        if not self.asked_files:
+            return self._own_words
+        if not self.files:
+            return f"{self._own_words} Nor does an imported file say so."
+        files = "; to ".join(each.in_words for each in self.files)
+        return f"{self._own_words} The imported file says that it was sent to {files}."
+
+    @property
+    def _own_words(self) -> str:
         if self.servers:
             return f"This text was sent to {'; to '.join(each.in_words for each in self.servers)}."
         if self.announced:
             return f"No call to {self._receiver} is shown to have begun that held this text."
         if not self.to_provider:
             return f"No recorded call went to {self._receiver}."
-        if self.hidden or self.hidden_in_files:
+        if self.hidden:
             return f"It cannot be said: what is stored of the calls to {self._receiver} lacks hidden passages."
         return f"No recorded call to {self._receiver} held this text."
 
@@ -132,6 +153,7 @@ class Receipt(Frozen):
             _Period(self.since_utc, self.until_utc).in_words,
             f"Read from the events themselves: {self.runs:,} runs, {self.calls:,} calls, of which {self.to_provider:,} "
             f"went to {self._receiver} with {self.messages:,} messages.",
+            "Of a call its messages, model, path and parameters; of OpenTelemetry traces all that they held.",
             "A provider is the protocol that the pool names, such as openai; the host says which server it was.",
             "Compared letter by letter, apart from case, white space and the form of signs. A call that failed "
             "counts, because nothing says how much of it arrived. Calls that were repeated or went to a fallback "
@@ -139,31 +161,53 @@ class Receipt(Frozen):
         )
 
     @property
+    def _files_not_seen(self) -> list[str]:
+        if not self.imported:
+            return []
+        runs = _counted("imported run", self.imported)
+        if not self.asked_files:
+            return [f"{runs}, left out: nobody carried a run out here of which only a file says what was sent."]
+        said = [f"Whether what the files of {runs} say is true: nobody signed them."]
+        if self.hidden_in_files:
+            files = _counted("imported file", self.hidden_in_files)
+            said.append(f"Passages hidden in {files} with calls to {self._receiver}; they may have held this text.")
+        return said
+
+    @property
     def not_seen(self) -> tuple[str, ...]:
         """What the answer cannot exclude, in sentences."""
-        said = ["The text in other words, translated, encoded, or split over several messages."]
+        said = ["The text in other words, translated, encoded, or split over several messages or parameters."]
+        calls = partial(_counted, "call")
+        runs = partial(_counted, "run")
         if self.images:
-            said.append(f"What {self.images:,} images show that went to {self._receiver}.")
+            said.append(f"What {_counted('image', self.images)} show that went to {self._receiver}.")
         if self.announced:
-            calls = "1 call" if self.announced == 1 else f"{self.announced:,} calls"
-            said.append(f"{calls} with this text that followed a failed one: no event shows whether they were made.")
-        if self.hidden:
-            calls = "1 call held" if self.hidden == 1 else f"{self.hidden:,} calls held"
-            said.append(f"{calls} passages that were hidden before they were stored; they may have held this text.")
-        if self.hidden_in_files:
             said.append(
-                f"{self.hidden_in_files:,} imported runs with calls to {self._receiver}"
-                "had hidden passages; they may have held this text."
+                f"{calls(self.announced)} with this text followed a failed one: no event shows whether it was made."
             )
+        if self.hidden:
+            said.append(
+                f"{calls(self.hidden)} held passages that were hidden before they were stored, perhaps this text."
+            )
+        if self.unnamed:
+            said.append(f"{calls(self.unnamed)} to servers that the record does not name.")
+        if self.no_params:
+            said.append(f"The parameters of {calls(self.no_params)} of the Conductor, which older records lack.")
+        if self.no_traces:
+            said.append(f"Whether OpenTelemetry traces of {runs(self.no_traces)} were sent, which older records lack.")
         if self.unread:
             names = ", ".join(self.unread[:5])
-            said.append(f"{len(self.unread):,} runs that cannot be read to their end, or have no date: {names}.")
+            said.append(f"{runs(len(self.unread))} that cannot be read to their end, or have no date: {names}.")
         if self.running:
-            said.append(f"What {self.running:,} runs still send that have not ended.")
-        if self.imported:
-            said.append(f"{self.imported:,} imported runs: only their files say what was sent.")
+            said.append(f"What {runs(self.running)} still send that have not ended.")
+        said += self._files_not_seen
         if self.deleted:
-            said.append(f"{self.deleted:,} runs of the period that were deleted or erased.")
+            said.append(f"{runs(self.deleted)} of the period that were deleted or erased.")
+        said.append(
+            "The key and the headers of a request, which hold the name and version of this program; headers of traces, "
+            "which count as keys; and the form that a Conductor's plan must have."
+        )
+        said.append("Evaluations, trainings, checks of servers and downloads of models: they are not runs.")
         return (*said, "What other programs sent there, or what was passed on to others.")
 
 
@@ -175,6 +219,8 @@ def receipt(
     until_utc: datetime | None = None,
     notify: Callable[[int, int], None] | None = None,
     vault: Vault | None = None,
+    *,
+    imported: bool = False,
 ) -> Receipt:
     """Looks whether ``provider`` was sent ``text`` by a run that began in the period.
 
@@ -183,6 +229,7 @@ def receipt(
         provider: a provider (``openai``), a host, or a host with its port; empty: any.
         notify: called with the runs read and all of them.
         vault: opens encrypted runs; None: they count as unread.
+        imported: also say what the files of imported runs say.
 
     Raises: BadInput for an empty text; StoreError.
     """
@@ -192,30 +239,18 @@ def receipt(
     begin = _BEGINNING if since_utc is None else in_utc(since_utc)
     end = _END if until_utc is None else in_utc(until_utc)
     with reading() as connection:
-        rows = connection.execute(_RUNS).fetchall()
         ((deleted,),) = connection.execute(_DELETED, (begin, end)).fetchall()
-    period = _Period(since_utc, until_utc)
-    runs = [
-        (run_id, began)
-        for run_id, created, status in rows
-        if status != ERASED and period.may_hold(began := read_time(created))
-    ]
-    finder = _Finder(provider, wanted)
-    for number, (run_id, began) in enumerate(runs):
-        with reading() as connection:
-            record = read_record(connection, run_id, vault)
-        if began is None and record.created is not None:
-            began = record.created.at_utc
-        if period.may_hold(began):
-            finder.at(record, dated=began is not None)
-        if notify is not None:
-            notify(number + 1, len(runs))
+    finder = _Finder(provider, wanted, imported=imported)
+    for record in each_run(reading, vault, since_utc, until_utc, notify):
+        finder.at(record)
     return Receipt(
         provider=provider,
         text=text,
         since_utc=since_utc,
         until_utc=until_utc,
-        servers=finder.servers,
+        servers=finder.servers(files=False),
+        files=finder.servers(files=True),
+        asked_files=imported,
         received=tuple(finder.received),
         unread=tuple(finder.unread),
         deleted=deleted,
@@ -237,14 +272,6 @@ class _Period:
         bounds = [f"{name} {_moment(at)}" for name, at in (("from", self.since_utc), ("up to", self.until_utc)) if at]
         return f"Runs that began {' '.join(bounds)}, with all their calls, whenever these were made."
 
-    def may_hold(self, began: datetime | None) -> bool:
-        """Whether a run may be of the period that began then; None: nobody knows when."""
-        if began is None:
-            return True
-        return (self.since_utc is None or began >= self.since_utc) and (
-            self.until_utc is None or began < self.until_utc
-        )
-
 
 def _moment(at: datetime) -> str:
     return f"{at.astimezone(UTC).replace(tzinfo=None).isoformat(' ')} UTC"
@@ -253,56 +280,86 @@ def _moment(at: datetime) -> str:
 class _Finder:
     """What was seen so far of the runs."""
 
-    def __init__(self, provider: str, wanted: str) -> None:
+    def __init__(self, provider: str, wanted: str, *, imported: bool) -> None:
         self._provider = provider
         self._wanted = wanted
+        self._imported = imported
         self.received: list[Received] = []
         self.unread: list[str] = []
-        self._sent: dict[tuple[str, str], list[str]] = {}
+        self._sent: dict[tuple[bool, str, str], list[str]] = {}
         self.counts = dict.fromkeys(_COUNTED, 0)
 
-    @property
-    def servers(self) -> tuple[SentTo, ...]:
+    def servers(self, *, files: bool) -> tuple[SentTo, ...]:
+        """Returns those to which the text was sent, by our record or by that of ``files``."""
         found = [
             SentTo(provider=provider, host=host, calls=len(ended), failed=ended.count("failed"))
-            for (provider, host), ended in self._sent.items()
+            for (of_file, provider, host), ended in self._sent.items()
+            if of_file == files
         ]
         return tuple(sorted(found, key=lambda each: (-each.calls, each.provider, each.host)))
 
-    def at(self, record: Record, *, dated: bool) -> None:
-        """``dated``: whether it is known when the run began."""
+    def at(self, record: Record) -> None:
+        created = record.created
+        asked = [call for call in record.calls if self._provider in ("", *_names(call[1].provider, call[1].host))]
+        if created is not None and created.imported is not None:
+            self.counts["imported"] += 1
+            if self._imported:
+                self._files(record.run_id, asked, hidden=bool(created.imported.redactions))
+            return
         self.counts["runs"] += 1
-        if record.fault or record.encrypted or not dated:
+        if record.fault or record.encrypted or created is None:
             self.unread.append(record.run_id)
         elif any(("status", status) in record.facets for status in ("running", "queued", "waiting")):
             self.counts["running"] += 1
-        self.counts["calls"] += sum(call.ended != "announced" for _, call in record.calls)
-        asked = [(at, call) for at, call in record.calls if self._provider in ("", *_names(call.provider, call.host))]
+        self._count_unknown(record)
         for at, call in asked:
             if call.ended == "announced":
                 self.counts["announced"] += self._holds(call)
                 continue
             self.counts["hidden"] += at in record.hidden
             self._call(record.run_id, call)
-        imported = None if record.created is None else record.created.imported
-        self.counts["imported"] += imported is not None
-        self.counts["hidden_in_files"] += bool(asked and imported is not None and imported.redactions)
+
+    def _count_unknown(self, record: Record) -> None:
+        """Counts what the record does not say: an older one lacks some of it."""
+        created, made = record.created, [call for _, call in record.calls if call.ended != "announced"]
+        asked = [call for call in made if self._provider in ("", *_names(call.provider, call.host))]
+        self.counts["calls"] += len(made)
+        if created is None:
+            return
+        self.counts["no_traces"] += "traces" not in created.model_fields_set
+        unnamed = [call for call in made if call.host == UNKNOWN_HOST or call.provider == "unknown"]
+        self.counts["unnamed"] += len(unnamed)
+        conductor = created.conductor
+        if conductor is not None and conductor.kind == "remote" and conductor.base_url is None:
+            self.counts["no_params"] += sum(call.of == "plan" for call in asked)
+
+    def _files(self, run_id: str, asked: Sequence[tuple[int, Call]], *, hidden: bool) -> None:
+        self.counts["hidden_in_files"] += bool(asked and hidden)
+        for _, call in asked:
+            if call.ended != "announced" and self._holds(call):
+                self._keep(run_id, call, imported=True)
 
     def _call(self, run_id: str, call: Call) -> None:
         self.counts["to_provider"] += 1
         self.counts["messages"] += len(call.messages)
         self.counts["images"] += sum(len(images_in(message.content)) for message in call.messages)
-        if not self._holds(call):
-            return
-        self.counts["times"] += 1
-        self._sent.setdefault((call.provider, call.host), []).append(call.ended)
+        if self._holds(call):
+            self.counts["times"] += 1
+            self._keep(run_id, call, imported=False)
+
+    def _keep(self, run_id: str, call: Call, *, imported: bool) -> None:
+        self._sent.setdefault((imported, call.provider, call.host), []).append(call.ended)
         if len(self.received) < MOST_LISTED:
-            place = {"path": label(call.path), "purpose": call.of, "at_utc": call.at_utc}
+            place = {"path": label(call.path), "purpose": call.of, "at_utc": call.at_utc, "imported": imported}
             server = {"agent": call.agent, "provider": call.provider, "host": call.host, "ended": call.ended}
             self.received.append(Received.model_validate({"run_id": run_id, **place, **server}))
 
     def _holds(self, call: Call) -> bool:
-        return any(self._wanted in _plain(message.text) for message in call.messages)
+        return any(self._wanted in _plain(text) for text in call.texts)
+
+
+def _counted(what: str, number: int) -> str:
+    return f"1 {what}" if number == 1 else f"{number:,} {what}s"
 
 
 def _names(provider: str, host: str) -> Iterator[str]:

@@ -11,19 +11,20 @@ from conductor_core.errors import BadInput, StoreError
 from storage.database.connections import Database
 from storage.log import queries
 from storage.records import RunSummary
-from storage.search import audit, filters, hits, index, ledger, received
+from storage.search import afresh, audit, filters, hits, index, ledger, received
 from storage.search.audit import Failure, Spending
 from storage.search.filters import Facet, Filters
 from storage.search.hits import Count, Hits
 from storage.search.index import Change, Indexer, Lag
 from storage.search.ledger import LedgerCall, Receivers
-from storage.search.query import read_words
+from storage.search.query import Words, read_words
 from storage.search.received import Receipt
 
 log = logging.getLogger(__name__)
 
 KEEP_UP_S = 3.0
 _IS_THERE = "SELECT 1 FROM sqlite_master WHERE name = 'search_state'"
+_STATE = "SELECT (SELECT max(sequence) FROM events), (SELECT count(*) FROM deletions)"
 ALL = Filters()
 """All runs."""
 Notify = Callable[[int, int], None]
@@ -41,6 +42,8 @@ class RunSearch:
         self._database = database
         self._indexer = Indexer(database, change)
         self._stop = threading.Event()
+        self._of_events = threading.Lock()
+        self._last: tuple[object, sqlite3.Connection] | None = None
         self._keeper: threading.Thread | None = None
 
     def keep_up(self) -> None:
@@ -68,6 +71,10 @@ class RunSearch:
         self._stop.set()
         if self._keeper is not None:
             self._keeper.join()
+        with self._of_events:
+            if self._last is not None:
+                self._last[1].close()
+                self._last = None
 
     def catch_up(self, notify: Notify | None = None, pause_share: float = 0.0) -> int:
         """Takes in what ended since the last time; returns how many runs. See ``Indexer.catch_up``."""
@@ -148,11 +155,18 @@ class RunSearch:
         with self._reading() as connection:
             return filters.read_facets(connection)
 
-    def receivers(self, typed: str = "", only: Filters = ALL) -> Receivers:
-        """Returns each server that was sent anything, or a message that holds the words."""
+    def receivers(self, typed: str = "", only: Filters = ALL, notify: Notify | None = None) -> Receivers:
+        """Returns each server that was sent anything, or a text that holds the words.
+
+        If the index knows none, the events are read. ``notify``: told of the runs that were read then.
+        """
         words = read_words(typed)
         with self._reading() as connection:
-            return ledger.read_receivers(connection, words, only)
+            found = ledger.read_receivers(connection, words, only)
+        if found.receivers:
+            return found
+        with self._afresh(words, only, notify) as memory:
+            return ledger.read_receivers(memory, words, only).model_copy(update={"from_events": True})
 
     def calls(
         self,
@@ -162,10 +176,17 @@ class RunSearch:
         before: int | None = None,
         limit: int = 20,
     ) -> Sequence[LedgerCall]:
-        """Returns a page of the ledger. ``receiver``: only calls to this provider and host."""
+        """Returns a page of the ledger, from the events if the index knows no call at all.
+
+        ``receiver``: only calls to this provider and host.
+        """
         words = read_words(typed)
         with self._reading() as connection:
-            return ledger.read_calls(connection, words, only, receiver, before, limit)
+            found = ledger.read_calls(connection, words, only, receiver, before, limit)
+        if found or before is not None:
+            return found
+        with self._afresh(words, only) as memory:
+            return ledger.read_calls(memory, words, only, receiver, before, limit)
 
     def receipt(
         self,
@@ -174,10 +195,19 @@ class RunSearch:
         since_utc: datetime | None = None,
         until_utc: datetime | None = None,
         notify: Notify | None = None,
+        *,
+        imported: bool = False,
     ) -> Receipt:
         """Answers from the events whether a provider was sent a text; see ``received.receipt``."""
         return received.receipt(
-            self._database.reading, provider, text, since_utc, until_utc, notify, self._database.vault
+            self._database.reading,
+            provider,
+            text,
+            since_utc,
+            until_utc,
+            notify,
+            self._database.vault,
+            imported=imported,
         )
 
     def spending(self, only: Filters = ALL) -> list[Spending]:
@@ -189,6 +219,21 @@ class RunSearch:
         """Returns the kinds of failures, the most frequent first."""
         with self._reading() as connection:
             return audit.read_failures(connection, only)
+
+    @contextmanager
+    def _afresh(self, words: Words | None, only: Filters, notify: Notify | None = None) -> Iterator[sqlite3.Connection]:
+        """Lends an index of the events themselves. The last one is kept until there are other events or questions."""
+        with self._reading() as connection:
+            ((newest, deleted),) = connection.execute(_STATE).fetchall()
+        question = (words, only.model_dump_json(), newest, deleted)
+        with self._of_events:
+            if self._last is None or self._last[0] != question:
+                if self._last is not None:
+                    self._last[1].close()
+                    self._last = None
+                vault = self._database.vault
+                self._last = question, afresh.index_of(self._database.reading, vault, words, only, notify)
+            yield self._last[1]
 
     @contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection]:

@@ -4,6 +4,8 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+import streamlit as st
 from streamlit.testing.v1 import AppTest
 
 from conductor_core.engine.request import rerun_of
@@ -139,7 +141,7 @@ def test_it_opens_with_reruns_that_changed_the_answer(visit: Visit, session: Ses
         first, *rest = whole_run(run_id, answer=f"The answer is {answer}.")
         session.store.log.append_and_wait(created_otherwise(first, parent_run_id=parent), *rest)
     app = visit("compare")
-    heads = [each.proto.body for each in app.get("html") if "run-group" in each.proto.body]
+    heads = [each.label.replace("\\", "") for each in app.button if str(each.key).startswith("run-group-")]
     titles = ["Re-runs that changed the answer", "Re-runs that kept it", "The same task by another plan"]
     assert [title in head for title, head in zip(titles, heads, strict=True)] == [True] * 3
     offers = [str(button.key) for button in app.button if str(button.key).startswith("offer-")]
@@ -163,11 +165,21 @@ def test_what_models_wrote_is_inert(visit: Visit, retell: Callable[..., RunTrace
     assert not any("![" in each for each in told)
 
 
-def test_a_rerun_and_its_parent_lead_to_the_comparison(visit: Visit, session: Session, finished_run: RunTrace) -> None:
+@pytest.mark.parametrize("from_parent", [True, False])
+def test_a_rerun_and_its_parent_lead_to_the_comparison_the_older_run_first(
+    visit: Visit, session: Session, finished_run: RunTrace, monkeypatch: pytest.MonkeyPatch, from_parent: bool
+) -> None:
     child = rerun(session, finished_run, access=(0, 1))
-    pair = f"a={finished_run.run_id}&b={child.run_id}"
-    assert ("Compare", pair) in links(visit(run=child.run_id))
-    assert ("Compare with this run", pair) in links(visit(run=finished_run.run_id))
+    here, other = (finished_run, child) if from_parent else (child, finished_run)
+    app = visit(run=here.run_id)
+    from pages.components.live_workflow import component
+
+    led: list[dict[str, str]] = []
+    intent = component.Intent("compare", here.run_id, name=other.run_id)
+    monkeypatch.setattr(st, "switch_page", lambda to, query_params: led.append(query_params))
+    monkeypatch.setattr(component, "live_workflow", lambda run_id, **_: intent)
+    app.run()
+    assert led == [{"a": finished_run.run_id, "b": child.run_id}]
 
 
 def test_history_compares_the_runs_that_are_selected(visit: Visit, session: Session, finished_run: RunTrace) -> None:
@@ -213,10 +225,14 @@ def test_one_selected_run_of_history_leads_to_its_tree(visit: Visit, finished_ru
 
 
 def test_a_run_without_relatives_has_no_tree(visit: Visit, session: Session, finished_run: RunTrace) -> None:
-    assert not any(button.key == "tree-of-runs" for button in visit(run=finished_run.run_id).button)
+    def kin() -> dict[str, str] | None:
+        (live,) = visit(run=finished_run.run_id).get("bidi_component")
+        found: dict[str, str] | None = json.loads(live.proto.json)["kin"]
+        return found
+
+    assert kin() is None
     rerun(session, finished_run, access=(0, 1))
-    (button,) = (button for button in visit(run=finished_run.run_id).button if button.key == "tree-of-runs")
-    assert button.label == "Tree of 2 runs"
+    assert (kin() or {})["tree"] == "Tree of 2 runs"
 
 
 def test_the_rounds_of_a_run_stand_beside_each_other(visit: Visit, session: Session, finished_run: RunTrace) -> None:

@@ -28,7 +28,7 @@ def test_what_is_about_ended_runs_comes_with_the_end_of_the_run(
     from pages.components.run import lineage
 
     drawn: list[bool] = []
-    monkeypatch.setattr(lineage, "lineage", lambda trace, _: drawn.append(trace.ended))
+    monkeypatch.setattr(lineage, "kin", lambda trace, _: drawn.append(trace.ended))
     monkeypatch.setattr(session.store, "trace", trace)
     app.query_params["run"] = going.run_id
     app.run()

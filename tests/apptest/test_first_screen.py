@@ -42,6 +42,20 @@ def test_it_is_there_until_something_has_run_and_comes_back_by_the_rails_name(vi
     assert (_is_first(app), _plays(app)) == (False, None)
 
 
+OWN = "Summarise the risks of moving our payroll in March."  # nothing that the simulated workers know
+
+
+def test_the_rails_name_leads_there_also_after_a_task_of_ones_own(visit: Visit) -> None:
+    """The task that was run is out of the box; one that was only typed stays, and is asked about with a press."""
+    app = visit(first="yes", state={"task": OWN, "task-from-run": ("mine", OWN), "first": True})
+    assert (_is_first(app), _plays(app), app.text_area("task").value) == (True, True, "")
+    app = visit(first="yes", state={"task": OWN, "first": True})
+    assert (_is_first(app), _plays(app), app.text_area("task").value) == (True, False, OWN)
+    assert not any("Who should answer" in str(each.proto.body) for each in app.get("html"))
+    app.button("run").click().run()
+    assert any("Who should answer" in str(each.proto.body) for each in app.get("html"))
+
+
 def test_a_run_that_begins_there_takes_the_first_screen_out_of_the_address(visit: Visit) -> None:
     app = visit(first="yes", state={"task": "What is the chemical symbol of tungsten?"})
     app.button("run").click().run()

@@ -11,7 +11,7 @@ from conductor_core.chat.messages import Usage
 from conductor_core.errors import StoreLocked, StoreReadOnly
 from conductor_core.run.actor import local_caller
 from conductor_core.run.events import RunFailed
-from conductor_core.run.request import RunRequest
+from conductor_core.run.request import REPLAY_PURPOSE, RunRequest
 from conductor_core.run.trace import RunTrace
 from conductor_core.run.values import BatchRow, Limits
 from conductor_core.workflow.model import Step, Workflow
@@ -55,7 +55,38 @@ def test_where_all_runs_were_deleted_it_says_so_and_where_they_are_listed(
 
 def groups(app: AppTest) -> list[str]:
     """The lines that say which task the rows below them have in common."""
-    return [each.proto.body for each in app.get("html") if "run-group" in each.proto.body]
+    return [each.label for each in app.button if str(each.key).startswith("run-group-")]
+
+
+def test_a_group_folds_and_stays_folded(visit: Visit, session: Session) -> None:
+    for run_id in ("first", "second"):
+        session.store.log.append_and_wait(*whole_run(run_id))
+    session.store.log.append_and_wait(*whole_run("alone", task="Another task"))
+    app = visit("history")
+    (head,) = [each for each in app.button if str(each.key).startswith("run-group-")]
+    assert head.label.startswith("▾")
+    head.click().run()
+    assert [link.proto.query_string for link in app.get("page_link")] == ["run=alone"]
+    app.text_input("history-search").set_value("6 times").run()
+    assert [each.label[:1] for each in app.button if str(each.key).startswith("run-group-")] == ["▸"]
+    app.button(str(head.key)).click().run()
+    assert [link.proto.query_string for link in app.get("page_link")] == ["run=first", "run=second"]
+
+
+def test_a_run_is_found_by_its_answer_and_by_its_id_and_replays_do_not_hide_it(visit: Visit, session: Session) -> None:
+    session.store.log.append_and_wait(*whole_run("run-of-turnips", answer="It is turnips."))
+    session.store.log.append_and_wait(*whole_run("run-of-beets", answer="It is beets."))
+    for number in range(40):
+        place = BatchRow(id="b", row=str(number), name="blame run-of-beets: What", size=40)
+        first, *rest = whole_run(f"replay-{number}", answer="It is beets.")
+        of = {"parent_run_id": "run-of-beets", "purpose": REPLAY_PURPOSE, "batch": place}
+        session.store.log.append_and_wait(created_otherwise(first, **of), *rest)
+    session.store.search.catch_up()
+    for typed, found in (("turnips", ["run-of-turnips"]), ("of-beets", ["run-of-beets"]), ("beets", ["run-of-beets"])):
+        app = visit("history")
+        app.text_input("history-search").set_value(typed).run()
+        assert [link.proto.query_string for link in app.get("page_link")] == [f"run={each}" for each in found]
+    assert any("1 run · 40 replays" in each.value for each in app.caption)
 
 
 def test_a_run_is_listed_with_its_answer_its_steps_and_that_it_is_simulated(

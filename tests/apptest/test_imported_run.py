@@ -49,7 +49,7 @@ def test_the_page_says_that_the_run_was_imported_and_offers_only_what_is_safe(
     assert json.loads(live.proto.json)["editable"] is not own_models
 
 
-def test_a_rerun_says_which_answers_are_of_an_imported_run(
+def test_the_list_marks_a_rerun_with_answers_of_an_imported_run(
     session: Session, visit: Visit, finished_run: RunTrace
 ) -> None:
     events = [stored.event for stored in session.store.events(finished_run.run_id)]
@@ -57,9 +57,7 @@ def test_a_rerun_says_which_answers_are_of_an_imported_run(
     workflow = source.root.workflow
     assert workflow is not None
     changed = edit_step(workflow, 2, instruction="Check it once more. {question}")
-    child = session.host.wait(session.host.start(rerun_of(source, changed, door="page", origins=(0, 1, 2))), 30)
-    said = " ".join(each.value for each in visit(run=child.run_id).caption)
-    assert "**Imported answers**: steps 0 and 1 are reused from an imported run" in said
+    session.host.wait(session.host.start(rerun_of(source, changed, door="page", origins=(0, 1, 2))), 30)
     labels = [str(link.proto.label) for link in visit("history").get("page_link")]
     assert [label for label in labels if label.startswith("⇣ imported answers · ")]
 

@@ -120,6 +120,17 @@ def test_a_found_server_is_chosen_and_one_press_runs_with_its_model_as_worker_an
     assert settings_of(visit()) == ("tiny", "rehearsal"), "for this run alone"
 
 
+def test_a_server_that_does_not_say_what_it_is_is_called_by_its_port(
+    visit: Visit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unnamed = FoundServer("http://127.0.0.1:11434/v1", "Ollama", ("qwen2.5:7b",), guessed=True)
+    serve(monkeypatch, unnamed)
+    app = asked(visit)
+    assert app.button("offer-server-11434").label == "A server on port 11434 of this machine, usually Ollama"
+    assert run_label(app) == "Run with port 11434"
+    assert "qwen2.5:7b" in shown(app)
+
+
 def settings_of(app: AppTest) -> tuple[str, str]:
     return str(app.selectbox(settings.CONDUCTOR).value), str(app.selectbox(settings.POOL).value)
 

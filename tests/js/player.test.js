@@ -4,8 +4,17 @@ import { test } from "node:test"
 import { live } from "./assets.js"
 
 globalThis.document ??= { hidden: false }
-globalThis.cancelAnimationFrame ??= clearTimeout
-globalThis.requestAnimationFrame ??= (move) => setTimeout(move, 1)
+
+// Frames that the test draws, each ten milliseconds after the one before it.
+let frames = []
+let clock = 0
+globalThis.requestAnimationFrame = (move) => frames.push(move) && move
+globalThis.cancelAnimationFrame = (move) => (frames = frames.filter((each) => each !== move))
+performance.now = () => clock
+const drawFrame = () => {
+  clock += 10
+  for (const move of frames.splice(0)) move()
+}
 
 const { Recording } = await live("recording.js")
 const { Player } = await live("player.js")
@@ -53,30 +62,22 @@ test("the timeline of the whole run stays while its beginning is shown", () => {
   assert.deepEqual(player.model.timeline, { end_ms: 40 })
 })
 
-test("it plays to the end, says so once and stands there", async () => {
+test("it plays to the end, says so once and stands there", () => {
   let moves = 0
   const ends = []
-  const ended = new Promise((done) => {
-    const player = new Player(recording(), {
-      onMove: () => (moves += 1),
-      onEnd: () => {
-        ends.push([player.position, player.playing])
-        setTimeout(done, 20)
-      },
-    })
-    player.start()
-    assert.equal(player.playing, true)
-  })
-  await ended
-  assert.deepEqual(ends, [[40, false]])
-  assert.ok(moves > 0)
+  const onEnd = () => ends.push([player.position, player.playing])
+  const player = new Player(recording(), { onMove: () => (moves += 1), onEnd })
+  player.start()
+  assert.equal(player.playing, true)
+  for (let frame = 0; frame < 10; frame += 1) drawFrame()
+  assert.deepEqual([ends, moves], [[[40, false]], 4])
 })
 
-test("stopped, it moves no more", async () => {
+test("stopped, it moves no more", () => {
   let moves = 0
   const player = new Player(recording(), { onMove: () => (moves += 1), onEnd: () => {} })
   player.start()
   player.stop()
-  await new Promise((done) => setTimeout(done, 20))
+  drawFrame()
   assert.deepEqual([moves, player.position], [0, 0])
 })

@@ -1,6 +1,5 @@
 """Takes a database back to an older schema, for tests of reading and upgrading it."""
 
-import sqlite3
 from pathlib import Path
 
 from alembic import command
@@ -9,22 +8,6 @@ from sqlalchemy import create_engine
 from sqlalchemy.pool import NullPool
 
 import storage
-from storage.database.migrations.versions.v0014_search import FULL_TEXT, TABLES
-
-
-def as_of_0005(connection: sqlite3.Connection) -> None:
-    """Undoes the migrations after 0005."""
-    for table in ("commands", "contents", "run_contents", "evidence_log", "leaves", "checkpoints", *FULL_TEXT, *TABLES):
-        connection.execute(f"DROP TABLE {table}")
-    connection.execute("ALTER TABLE events DROP COLUMN position")
-    for table in ("runs", "deletions", "holds"):
-        connection.execute(f"ALTER TABLE {table} DROP COLUMN actor")
-        connection.execute(f'ALTER TABLE {table} RENAME COLUMN door TO "by"')
-    connection.execute("ALTER TABLE deletions DROP COLUMN erased")
-    connection.execute("DROP INDEX ix_runs_asked_for")
-    for column in ("purpose", "asked_for", "imported", "imported_answers", "recorded"):
-        connection.execute(f"ALTER TABLE runs DROP COLUMN {column}")
-    connection.execute("UPDATE alembic_version SET version_num = '0005'")
 
 
 def back_to(path: Path, revision: str) -> None:

@@ -16,6 +16,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from conductor_core.chat.messages import Price
 from conductor_core.errors import BadInput
+from conductor_core.files import open_regular
 from conductor_core.lab.records import why
 from conductor_core.lab.records.training import Stage
 from conductor_core.providers.model_files import NotToml, read_toml
@@ -352,7 +353,9 @@ def read_config(ref: str) -> TrainingConfig:
     """Reads a TOML file, or a checked-in config by its name. Raises: BadInput naming the file and the field."""
     path = Path(ref) if ref.endswith(".toml") else CONFIGS / f"{ref}.toml"
     try:
-        return TrainingConfig.model_validate(read_toml(path.read_text(encoding="utf-8-sig")))
+        with open_regular(path) as file:
+            text = file.read().decode("utf-8-sig")
+        return TrainingConfig.model_validate(read_toml(text))
     except OSError as error:
         checked_in = ", ".join(sorted(each.stem for each in CONFIGS.glob("*.toml")))
         raise BadInput(f"{path}: {error.strerror or error}; checked-in configs: {checked_in}") from error

@@ -1,22 +1,23 @@
 """The entry script, which runs at each visit and each action: the navigation and the frame of every page."""
 
+from pathlib import Path
+
 import streamlit as st
+from streamlit.navigation.page import StreamlitPage
 
 from pages.components.app import places
 from pages.components.app.session import current
 
 st.set_page_config(page_title="Conductor Inspector", page_icon="🎼", layout="wide", initial_sidebar_state=230)
 
-run = st.Page(places.RUN, title="Run", icon=":material/play_circle:", url_path=places.RUN.stem)
-history = st.Page(places.HISTORY, title="History", icon=":material/history:", url_path=places.HISTORY.stem)
-compare = st.Page(places.COMPARE, title="Compare", icon=":material/compare_arrows:", url_path=places.COMPARE.stem)
-context = st.Page(places.CONTEXT, title="Context", icon=":material/account_tree:", url_path=places.CONTEXT.stem)
-blame = st.Page(places.BLAME, title="Blame", icon=":material/troubleshoot:", url_path=places.BLAME.stem)
-audit = st.Page(places.AUDIT, title="Audit", icon=":material/manage_search:", url_path=places.AUDIT.stem)
-workers = st.Page(places.WORKERS, title="Workers", icon=":material/groups:", url_path=places.WORKERS.stem)
-models = st.Page(places.MODELS, title="Models", icon=":material/neurology:", url_path=places.MODELS.stem)
-evaluate = st.Page(places.EVALUATE, title="Evaluate", icon=":material/leaderboard:", url_path=places.EVALUATE.stem)
-training = st.Page(places.TRAINING, title="Training", icon=":material/school:", url_path=places.TRAINING.stem)
+
+def _page(place: Path) -> StreamlitPage:
+    return st.Page(place, title=place.stem.capitalize(), icon=f":material/{places.ICONS[place]}:", url_path=place.stem)
+
+
+run, history, compare, context = map(_page, (places.RUN, places.HISTORY, places.COMPARE, places.CONTEXT))
+blame, audit = map(_page, (places.BLAME, places.AUDIT))
+workers, models, evaluate, training = map(_page, (places.WORKERS, places.MODELS, places.EVALUATE, places.TRAINING))
 
 
 def home() -> None:
@@ -26,6 +27,7 @@ def home() -> None:
 
 def first() -> None:
     """Leads from the rail's name to the first screen."""
+    st.session_state[places.FIRST] = True  # it was pressed just now: see ``task_box.arrive_first``
     st.switch_page(run, query_params={places.FIRST: "yes"})
 
 

@@ -19,4 +19,18 @@ AUDIT = PAGES / "audit.py"
 FIRST = "first"
 """In the address of the Run page: its first screen, also after the first run. And the address that leads there."""
 
+ICONS = {
+    RUN: "play_circle",
+    HISTORY: "history",
+    COMPARE: "compare_arrows",
+    CONTEXT: "account_tree",
+    BLAME: "troubleshoot",
+    AUDIT: "manage_search",
+    WORKERS: "groups",
+    MODELS: "neurology",
+    EVALUATE: "leaderboard",
+    TRAINING: "school",
+}
+"""By page, the name of its icon among Material's symbols."""
+
 ALL = (RUN, HISTORY, COMPARE, CONTEXT, BLAME, AUDIT, WORKERS, MODELS, TRAINING, EVALUATE)

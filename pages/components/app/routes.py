@@ -6,6 +6,7 @@ Tokens do not pass through Streamlit's reruns: a page subscribes here and gets a
 
 import asyncio
 import json
+import logging
 from collections.abc import Callable
 from contextlib import suppress
 from importlib.resources import files
@@ -15,15 +16,17 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, Field, PositiveInt, ValidationError
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
-from starlette.requests import HTTPConnection, Request
+from starlette.requests import ClientDisconnect, HTTPConnection, Request
 from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.routing import BaseRoute, Mount, Route, WebSocketRoute
 from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from conductor_core.chat.messages import IMAGE_TYPES
 from conductor_core.engine.offers import simulated_know
 from conductor_core.errors import BadInput, ContentMissing, RunHasEnded, StoreError, UnknownRun
+from conductor_core.privacy.masking import one_line
 from conductor_core.run.actor import local_caller
 from conductor_core.run.commands import MOST_NOTE, Approve, Deny, note_for_record
 from conductor_core.run.redaction import Redactor, words
@@ -71,6 +74,8 @@ def refused(status: int, why: str) -> Response:
     return JSONResponse({"error": why}, status_code=status)
 
 
+log = logging.getLogger(__name__)
+
 # Forms that a page sends.
 
 Form = TypeVar("Form", bound=BaseModel)
@@ -86,6 +91,22 @@ async def sent(request: Request, form: type[Form]) -> Form:
         if len(body) > MOST_BYTES:
             raise HTTPException(413, f"this is more than {MOST_BYTES:,} bytes", {"connection": "close"})
     return form.model_validate_json(bytes(body))
+
+
+class QuietWhenLeft:
+    """Says in one line that a caller left before it had sent all, which the server would say in a traceback."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await self._app(scope, receive, send)
+        except ClientDisconnect:
+            if scope["type"] != "http":
+                raise
+            path = one_line(scope["path"], limit=100)
+            log.info("%s %s: the caller left before it had sent all", scope["method"], path)
 
 
 CLOSE_DONE = 1000
@@ -347,6 +368,7 @@ ROUTES: list[BaseRoute] = [
 ]
 MIDDLEWARE = [
     Middleware(OneLineStartFault),
+    Middleware(QuietWhenLeft),
     Middleware(ContentSecurityPolicy),
     Middleware(OwnPagesOnly, names=lambda: current().settings.allowed_hosts),
     Middleware(Addresses),

@@ -16,6 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from conductor_core.engine.host import EngineHost
 from conductor_core.errors import BadInput, InspectorError, StoreError
 from conductor_core.export.otel_live import LiveTraces, open_traces, watched
+from conductor_core.files import keep_private, only_for_owner
 from conductor_core.privacy import masking
 from conductor_core.run.recorded import recorded_runs
 from conductor_core.settings import Settings, setting_fault
@@ -57,11 +58,14 @@ def open_session(settings: Settings) -> Session:
     which somebody decided while no process heard it. Raises: StoreError; BadInput if traces are to be sent and cannot
     be.
     """
+    only_for_owner()
+    keep_private(settings.data_folder.resolve(), levels=2)
     store = open_store(
         settings.resolved_database_url,
         Privacy.of(settings),
         anchor=settings.anchor,
         signing_key=settings.signing_key,
+        machine_key=settings.machine_key,
     )
     try:
         store.mark_interrupted()

@@ -14,6 +14,7 @@ NAME = "Conductor Inspector"
 STREAMLITS_OWN = Path(st.__file__).parent / "static" / "index.html"
 _STYLE = Path(__file__).with_name("shell.css").read_text(encoding="utf-8")
 _FONT = re.search(r'static/media/SourceSansVF-Upright[^"]*', STREAMLITS_OWN.read_text(encoding="utf-8"))
+_ICONS = next((STREAMLITS_OWN.parent / "static" / "media").glob("MaterialSymbols-Rounded*.woff2"), None)
 _GROUPS = (
     (places.RUN, places.HISTORY, places.COMPARE, places.CONTEXT, places.BLAME, places.AUDIT),
     (places.EVALUATE, places.TRAINING),
@@ -26,6 +27,11 @@ def style(up: str = "") -> str:
     """Returns the style sheet, with Streamlit's own font."""
     source = "" if _FONT is None else f'src: url("{up}{_FONT[0]}");'
     face = f'@font-face {{ font-family: "Source Sans"; {source} font-weight: 200 900; font-display: swap; }}\n'
+    if _ICONS is not None:
+        face += (
+            f'@font-face {{ font-family: "Material Symbols Rounded"; src: url("{up}static/media/{_ICONS.name}"); '
+            "font-weight: 100 700; font-display: block; }\n"
+        )
     return f"<style>\n{face}{_STYLE}</style>\n"
 
 
@@ -35,12 +41,16 @@ def frame(up: str, *, links: bool) -> str:
     for heading, group in zip(_HEADINGS, _GROUPS, strict=True):
         names = [page.stem.capitalize() for page in group]
         items = [
-            f'<li><a href="{up}{page.stem}">{name}</a></li>' if links else f"<li><span>{name}</span></li>"
+            f'<li><a href="{up}{page.stem}">{_icon(page)}{name}</a></li>' if links else f"<li><span>{name}</span></li>"
             for page, name in zip(group, names, strict=True)
         ]
         groups.append(f"{f'<p>{heading}</p>' if heading else ''}<ul>{''.join(items)}</ul>")
     name = f'<a href="{up}first">{NAME}</a>' if links else f"<span>{NAME}</span>"
     return f'<nav class="shell-rail"><b>{name}</b>{"".join(groups)}</nav>'
+
+
+def _icon(page: Path) -> str:
+    return "" if _ICONS is None else f'<i translate="no" aria-hidden="true">{places.ICONS[page]}</i>'
 
 
 def coming() -> str:

@@ -27,7 +27,7 @@ from pages.components.audit.query import AuditQuery
 from pages.components.audit.work import Work
 from pages.components.style.formats import inert, plural
 from storage import Store
-from storage.bundles import SEALED_WORDS, UNFINISHED_WORDS, Exported, export_runs, safe_name
+from storage.bundles import SEALED_WORDS, UNBOUND_WORDS, UNFINISHED_WORDS, Exported, export_runs, safe_name
 from storage.decision_records import record_page_of
 from storage.search.hits import Count
 
@@ -96,10 +96,12 @@ def _alone(store: Store, name: str, find: Callable[[], Sequence[str]], work: Wor
     run_ids = run_ids[:MOST_RUNS]
     if not run_ids:
         raise BadInput("no run was found: there is nothing to export")
-    work.report("events and proofs", 0, 0, _FIND)
 
     def report(done: int, total: int) -> None:
-        work.report("records written", done, total, _FIND + _WRITE * (done / max(1, total)))
+        if done == total:
+            work.report("events and proofs", 0, 0, _FIND + _WRITE)
+        else:
+            work.report("records written", done, total, _FIND + _WRITE * (done / total))
 
     with tempfile.TemporaryDirectory(prefix="conductor-inspector-") as folder:
         done = export_runs(store, run_ids, Path(folder) / name, report, local_caller("page"), browser)
@@ -114,8 +116,11 @@ def _alone(store: Store, name: str, find: Callable[[], Sequence[str]], work: Wor
 _WORK = "audit-export-work"
 _REFRESH_S, _AT_ONCE_S = 0.5, 1.0
 _HOLDS = (
-    "Exact events, their proofs, the signed checkpoint, images, a decision record of each run, and the verifier, which "
-    "needs Python and cryptography alone. Nothing is hidden in the events."
+    "Exact events with proofs and the signed checkpoint, images, and a decision record of each run. The log records "
+    "the digest of every file, so a later change of any of them is found. Nothing is hidden in the events."
+)
+_HAND_OVER = (
+    "Hand over by another way: the verifier, the full fingerprint of the key and the anchor. *Integrity* has all three."
 )
 
 
@@ -271,7 +276,9 @@ def _made(bundle: Bundle, removed: int) -> None:
         said.append(f"{what.unfinished:,} not ended")
     if bundle.more:
         said.append("there are more: narrow the search, or use the command line")
-    st.caption(inert(f"{'; '.join(said)}. Key fingerprint {what.key.fingerprint[:16]}…"))
+    st.caption(f"{inert('; '.join(said))}. Key fingerprint {what.key.fingerprint[:16]}…  \n{_HAND_OVER}")
+    if not what.bound:
+        st.warning(inert(f"{UNBOUND_WORDS[:1].upper()}{UNBOUND_WORDS[1:]}."), icon=":material/warning:")
 
 
 def _size(size: int) -> str:

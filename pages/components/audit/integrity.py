@@ -23,10 +23,6 @@ _WORKING_S, _IDLE_S = 1.0, 5.0
 """The time between two drawings of the line."""
 _MOST_SHOWN = 50
 _AT_ONCE_S = 0.4
-_BESIDE = (
-    "It is beside the database: whoever can write the one can rewrite the other, so it proves little. Set "
-    "CONDUCTOR_ANCHOR to a file that another user or host owns, or to git:FOLDER (docs/audit.md)."
-)
 
 
 def integrity_line(asked: AuditQuery) -> None:
@@ -97,10 +93,6 @@ def _in_line(state: State, evidence: Evidence) -> str:
     facts = []
     if evidence.anchored:
         facts.append(f"last checkpoint {moment(evidence.anchored_at_utc)}, {evidence.anchored:,} entries")
-    if evidence.origin and current().store.places.beside(current().store.path):
-        facts.append(
-            f'<span class="audit-beside" title="{escape(_BESIDE, quote=True)}">anchor beside the database</span>'
-        )
     return (
         f'<p class="audit-line"><span class="audit-state {state.kind}">{state.sign} {escape(state.words)}</span>'
         f'<span class="muted" title="{escape(why(evidence, state), quote=True)}">{" · ".join(facts)}</span></p>'
@@ -134,7 +126,6 @@ def _protected() -> None:
     state = _state(evidence, last_result(store))
     anchor = store.places.anchor
     what = "a git repository" if isinstance(anchor, GitAnchor) else "a file"
-    beside = f" {_BESIDE}" if store.places.beside(store.path) else ""
     unanchored = "none"
     if evidence.unanchored_events:
         since = moment(evidence.unanchored_since_utc)
@@ -146,14 +137,30 @@ def _protected() -> None:
         checkpoint = f"{moment(evidence.anchored_at_utc)}, {evidence.anchored:,} of {evidence.entries:,} entries"
     facts = {
         "State": f'<span class="audit-state {state.kind}">{state.sign} {escape(state.words)}</span>',
+        **({} if state.kind == "signed" or not (reason := why(evidence, state)) else {"Why": escape(reason)}),
         "Covered": escape(covered(evidence, store.newest())),
         "Last checkpoint": escape(checkpoint),
-        "Not anchored": escape(f"{unanchored}. {why(evidence, state)}".removesuffix(". ")),
-        "Anchor": f"{what}, {escape(str(anchor.file))}.{escape(beside)}",
+        "Not anchored": escape(unanchored),
+        "Published to": f"{what}, {escape(str(anchor.file))}",
+        "Witness": escape(_witness(evidence)),
         "Log": escape(evidence.origin or "—"),
     }
     rows = "".join(f"<dt>{name}</dt><dd>{value}</dd>" for name, value in facts.items())
     st.html(f'<dl class="audit-facts-list">{rows}</dl>')
+    if state.kind in ("signed", "waiting", "none") and not evidence.witness.witnessed:
+        st.caption(
+            "A witness makes it proof: another user keeps what is published in a FOLDER of their own, or git:FOLDER is "
+            "a repository whose remote refuses forced pushes. The command says what to do there, and what an auditor "
+            "notes down."
+        )
+        st.code(f"python -m storage anchor --db {shlex.quote(str(store.path))} --to FOLDER", language=None)
+
+
+def _witness(evidence: Evidence) -> str:
+    said = f"{'' if evidence.witness.witnessed else 'none: '}{evidence.witness.why}"
+    if evidence.witness_size is None:
+        return said
+    return f"{said}; it has {evidence.witness_size:,} of {evidence.anchored:,} published entries"
 
 
 def _checked(last: CheckedLog) -> None:
@@ -214,8 +221,14 @@ def _elsewhere() -> None:
         st.caption("Public key")
         st.code(key.line, language=None, wrap_lines=True)
     with right, st.container(gap="xxsmall"):
-        st.caption("The verifier is one file, and needs Python and the package cryptography")
-        database, anchor = shlex.quote(str(store.path)), shlex.quote(str(store.places.anchor.file))
+        st.caption(
+            "The verifier is one file, and needs Python and the package cryptography. The first command prints its "
+            "version and SHA-256: compare them with the project's release"
+        )
+        database, anchor = (
+            shlex.quote(str(store.path)),
+            shlex.quote(str(store.places.witness or store.places.anchor.file)),
+        )
         commands = (
             "python -m storage verifier verify.py\n"
             f"python verify.py {database} --public-key {shlex.quote(key.line)} --anchor {anchor}"

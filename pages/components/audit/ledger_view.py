@@ -12,32 +12,31 @@ from pages.components.audit.results import PAGE
 from pages.components.audit.tables import items, paging, run_link, table
 from pages.components.figure.component import title
 from pages.components.style.formats import inert, moment, plural
-from storage.search.ledger import LedgerCall, Receiver
+from storage.search.ledger import LedgerCall, Receiver, Receivers
 from storage.search.received import Receipt
 
 RECEIPT = "audit-receipt"
 _HOW = {"first": "first call", "again": "repeated", "more_tokens": "with more tokens", "fallback": "as fallback"}
 
 
-_Question = tuple[str, str, datetime | None, datetime | None]
-"""Provider, text and period of an answer: it is forgotten when its question changes."""
+_Question = tuple[str, str, datetime | None, datetime | None, bool]
+"""Provider, text, period and whether files are asked, of an answer: it is forgotten when its question changes."""
 
 
 def ledger(asked: AuditQuery) -> None:
     """Draws the servers, the calls, and the question to the record. Raises: StoreError, BadInput."""
     search = current().store.search
-    found = search.receivers(asked.typed, asked.filters)
+    found = _receivers(asked)
     if asked.typed:
         searched(asked.typed, asked.filters.names, "ledger")
         fault_note()
-    what = f"a message with {inert(asked.typed)}" if asked.typed else "anything"
     with st.container(border=True, key="audit-servers", gap="xsmall"):
         title("Servers that it was sent to" if asked.typed else "Servers that anything was sent to")
-        if not found.receivers:
-            st.info(
-                f"By the index, no server was sent {what} in these runs. Ask the record itself below.",
-                icon=":material/block:",
-            )
+        first, *rest = found.in_words if not found.receivers else ("", *found.in_words)
+        if first:
+            st.info(inert(first), icon=":material/block:")
+        for said in rest:
+            st.caption(inert(said))
         for receiver in found.receivers:
             _server(receiver, asked)
         if any(receiver.failed for receiver in found.receivers):
@@ -54,6 +53,19 @@ def ledger(asked: AuditQuery) -> None:
     with right, st.container(border=True, key="audit-never", gap="xsmall"):
         title("Was a text ever sent to a provider?")
         _ask_record(asked)
+
+
+def _receivers(asked: AuditQuery) -> Receivers:
+    """Asks the index; if it knows no server, the events are read, which may take a while."""
+    bar = st.empty()
+
+    def report(done: int, total: int) -> None:
+        bar.progress(done / total, text=f"The index knows no server: {done:,} of {total:,} runs are read")
+
+    try:
+        return current().store.search.receivers(asked.typed, asked.filters, report)
+    finally:
+        bar.empty()
 
 
 def _name(provider: str, host: str) -> str:
@@ -93,17 +105,19 @@ def _calls(calls: list[LedgerCall]) -> None:
 
 def _call(call: LedgerCall) -> list[str]:
     simulated = ' <span class="muted">simulated</span>' if call.simulated else ""
-    word = ", says the file" if call.imported else ""
+    word = ", says the imported file" if call.imported else ""
     return [
         moment(call.at_utc),
         run_link(call.run_id, _what(call)),
         escape(call.agent),
         f"{escape(_name(call.provider, call.host))}{simulated}",
-        f"{escape(_HOW.get(call.how, call.how))}, {escape(call.ended)}{word}",
+        escape(f"{_HOW.get(call.how, call.how)}, {call.ended}" if call.purpose != "traces" else call.ended) + word,
     ]
 
 
 def _what(call: LedgerCall) -> str:
+    if call.purpose == "traces":
+        return "traces"
     if call.purpose == "plan":
         return f"the plan of step {call.path}" if call.path else "the plan"
     return f"step {call.path}"
@@ -116,8 +130,9 @@ def _ask_record(asked: AuditQuery) -> None:
             "Provider or host", placeholder="any; or openai, or api.example.com", key="receipt-provider"
         )
         text = st.text_input("Text", value=asked.typed.strip('"'), key="receipt-text")
+        files = st.checkbox("Also ask the files of imported runs", key="receipt-imported")
         pressed = st.form_submit_button("Read the record", icon=":material/fact_check:")
-    question: _Question = (provider, text, asked.filters.since_utc, asked.filters.until_utc)
+    question: _Question = (provider, text, asked.filters.since_utc, asked.filters.until_utc, files)
     if pressed and not text.strip():
         st.error("Type the text that somebody may have received.", icon=":material/edit:")
     elif pressed:
@@ -126,7 +141,8 @@ def _ask_record(asked: AuditQuery) -> None:
         def report(done: int, total: int) -> None:
             bar.progress(done / total, text=f"{done:,} of {total:,} runs")
 
-        st.session_state[RECEIPT] = (question, current().store.search.receipt(*question, report))
+        receipt = current().store.search.receipt(*question[:4], report, imported=files)
+        st.session_state[RECEIPT] = (question, receipt)
         period = [name for name in asked.filters.names if name in ("since", "until")]
         searched(text, [*(["provider"] if provider.strip() else []), *period], "received")
         bar.empty()
@@ -142,8 +158,7 @@ def _receipt(receipt: Receipt) -> None:
     st.markdown(f"**{sign} {inert(receipt.in_words)}** {inert(f'“{receipt.text[:200]}”')}")
     if receipt.received:
         calls = "".join(
-            f"<li>{run_link(at.run_id, f'{at.purpose} {at.path}')} {escape(at.agent)} at "
-            f"{escape(at.host or 'this process')}, {moment(at.at_utc)}, {escape(at.ended)}</li>"
+            f"<li>{run_link(at.run_id, f'run {at.run_id[:8]}')} {escape(at.in_words)}, {moment(at.at_utc)}</li>"
             for at in receipt.received[:PAGE]
         )
         st.html(f'<ul class="audit-list">{calls}</ul>')

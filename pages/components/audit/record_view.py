@@ -33,7 +33,7 @@ from pages.components.audit.state import knows, last_words
 from pages.components.audit.tables import items, run_link, table
 from pages.components.figure.component import title
 from pages.components.history.notes import damage
-from pages.components.style.formats import inert, moment, plural, run_status, seconds, step_status, told_html
+from pages.components.style.formats import inert, instruction_html, moment, plural, run_status, seconds, step_status
 from storage.decision_records import record_of
 
 _LONG = 1_500
@@ -150,7 +150,7 @@ def _shortened(text: str) -> str:
 
 
 def _told(instruction: str) -> str:
-    return told_html(instruction) if len(instruction) <= _LONG else _shortened(instruction)
+    return instruction_html(instruction) if len(instruction) <= _LONG else _shortened(instruction)
 
 
 def _changes(record: DecisionRecord) -> str:
@@ -234,7 +234,13 @@ def _server(server: Egress) -> str:
     ]
     never = f"<p class=muted>✕ never: {escape(', '.join(server.never))}</p>" if server.never else ""
     agents = f"<span class=muted>{escape(', '.join(server.agents))}</span>"
-    return f"<p><b>{escape(name)}</b>{simulated} {agents}</p>{items(got)}{never}"
+    word = "<span class=muted>, says the imported file</span>" if server.of_file else ""
+    traces = "traces, without what people and models wrote" if server.traces and not got else ""
+    beside = f'<p dir="auto"><span class=muted>beside:</span> {_shortened("; ".join(server.beside))}</p>'
+    beside = beside if server.beside else ""
+    return (
+        f"<p><b>{escape(name)}</b>{simulated} {agents}{word}</p>{items([*got, *filter(None, [traces])])}{beside}{never}"
+    )
 
 
 def _approval(approval: ApprovalPart) -> str:

@@ -39,7 +39,10 @@ def spending(asked: AuditQuery) -> None:
     """Draws the sums over the calls of the runs that are asked for. Raises: StoreError."""
     rows = current().store.search.spending(asked.filters)
     if not rows:
-        st.info("No model was called in these runs.", icon=":material/payments:")
+        st.info(
+            "No model was called in these runs. Imported ones count only with the filter origin.",
+            icon=":material/payments:",
+        )
         return
     agents = _agents(rows)
     with st.container(border=True, key="audit-days", gap="xsmall"):
@@ -231,7 +234,7 @@ def _nothing(*, more: bool) -> None:
     if more:
         st.info("Nothing among the newest texts with these words; *Older* continues.", icon=":material/manage_search:")
     else:
-        st.info("Nothing matches. Take a word or a filter out.", icon=":material/search_off:")
+        st.info("By the search index, nothing matches. Take a word or a filter out.", icon=":material/search_off:")
 
 
 def open_button(run_id: str, task: str, key: str) -> None:
@@ -250,9 +253,7 @@ def _hit(hit: Hit) -> None:
     with st.container(key=f"audit-hit-{hit.text_id}", gap=None):
         with st.container(horizontal=True, vertical_alignment="center", key=f"audit-hit-head-{hit.text_id}"):
             open_button(hit.run_id, hit.task, f"audit-open-{hit.text_id}")
-            st.html(
-                _facts(hit.status, hit.simulated, ago(hit.created_at_utc), moment(hit.created_at_utc)), width="content"
-            )
+            st.html(_facts(hit, ago(hit.created_at_utc), moment(hit.created_at_utc)), width="content")
         words = "".join(
             f"<mark>{escape(piece)}</mark>" if is_found else escape(piece) for piece, is_found in hit.snippet
         )
@@ -274,10 +275,12 @@ def places(all_places: Iterable[Place]) -> str:
     return " · ".join(list(said)[:_MOST_PLACES]) + more
 
 
-def _facts(status: str, simulated: bool, when: str, title: str) -> str:
+def _facts(hit: Hit, when: str, title: str) -> str:
+    status = hit.status
     known = status in RUN_STATUSES
     pill = f'<span class="pill {escape(status)}">{run_status(status) if known else escape(status)}</span>'
-    mark = '<span class="pill simulated">simulated</span>' if simulated else ""
+    mark = '<span class="muted">⇣ imported</span>' if hit.imported else ""
+    mark += '<span class="pill simulated">simulated</span>' if hit.simulated else ""
     return (
         f'<div class="audit-facts">{mark}{pill}<span class="muted" title="{escape(title)}">{escape(when)}</span></div>'
     )

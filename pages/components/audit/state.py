@@ -7,11 +7,14 @@ from typing import Literal
 from pages.components.style.formats import ago, plural, seconds
 from storage.evidence.anchoring import Evidence
 from storage.evidence.checking import CheckedLog
+from storage.evidence.history import counted
 
-Kind = Literal["good", "waiting", "failing", "damaged", "none"]
+Kind = Literal["good", "signed", "waiting", "failing", "damaged", "none"]
 LATE_S = 10.0
 """Events that wait longer than this, and longer than the anchor's own pace, are late, whatever the reason."""
-SIGNS: dict[Kind, str] = {"good": "●", "waiting": "◔", "failing": "▲", "damaged": "✕", "none": "○"}
+_WITNESS_S = 60.0
+"""After so long without the newest checkpoint, a witness is late."""
+SIGNS: dict[Kind, str] = {"good": "●", "signed": "◐", "waiting": "◔", "failing": "▲", "damaged": "✕", "none": "–"}
 
 
 @dataclass(frozen=True)
@@ -31,7 +34,11 @@ def state_of(evidence: Evidence, last: CheckedLog | None, now_utc: datetime, eve
     """
     if last is not None and (last.findings or last.more):
         many = len(last.findings) + last.more
-        return State("damaged", f"The record is not as it was written: {plural(many, 'finding')}")
+        anchor = not last.more and all(each.kind == "anchor" for each in last.findings)
+        what = "The anchor is not as it was published" if anchor else "The record is not as it was written"
+        return State("damaged", f"{what}: {plural(many, 'finding')}")
+    if evidence.begun_again is not None:
+        return State("damaged", "A log began again: the key has signed another log than this one")
     if not evidence.origin:
         return State("none", "No evidence: the database is of an older version and cannot be upgraded here")
     if evidence.doubt is not None:
@@ -39,16 +46,24 @@ def state_of(evidence: Evidence, last: CheckedLog | None, now_utc: datetime, eve
     if evidence.unanchored_events:
         waiting = f"{plural(evidence.unanchored_events, 'event')} not anchored yet, for {waited(evidence, now_utc)}"
         if evidence.fault is not None:
-            return State("failing", f"{waiting}: the anchor cannot be written")
+            return State("failing", f"{waiting}: publishing has stopped")
         since = evidence.unanchored_since_utc
         late = since is not None and _passed_s(since, now_utc) > LATE_S + every_s
         return State("failing" if late else "waiting", waiting)
     if evidence.fault is not None:
-        return State("failing", "The anchor cannot be written")
+        return State("failing", "Publishing has stopped")
     if evidence.entries <= 1:
         return State("none", "No event yet")
     if last is not None and last.weak is not None:
         return State("failing", f"The last verification lacked {last.weak}: it says little")
+    if not evidence.witness.witnessed:
+        return State("signed", "Signed here, not witnessed")
+    size = evidence.witness_size
+    if size is not None and size < evidence.anchored:
+        at_utc = evidence.anchored_at_utc
+        late = at_utc is not None and _passed_s(at_utc, now_utc) > _WITNESS_S
+        entries = counted(evidence.anchored - size, "entry", "entries")
+        return State("failing" if late else "waiting", f"{entries} not kept by the witness yet")
     return State("good", "All events are anchored")
 
 
@@ -64,13 +79,22 @@ def _passed_s(since_utc: datetime, now_utc: datetime) -> float:
 
 def why(evidence: Evidence, state: State) -> str:
     """Returns why events are not anchored, and what to do; empty if all are."""
+    if evidence.begun_again is not None:
+        return f"{_begun(evidence.begun_again)}. Nothing is published until then."
     if evidence.fault is not None:
         return (
-            f"{_begun(evidence.fault)}. Runs continue, and nothing is lost: everything is published once the anchor "
-            "can be written. Until then nothing protects these events."
+            f"{_begun(evidence.fault)}. Runs continue, and nothing is lost: everything is published once that is "
+            "mended. Until then nothing protects these events."
         )
     if evidence.doubt is not None:
         return f"{_begun(evidence.doubt)}. Press Verify: it says whether anything was changed."
+    if state.kind == "signed":
+        return (
+            f"{_begun(evidence.witness.why)}: whoever can write the database can sign and publish another history. "
+            "Choose a witness, as Integrity says."
+        )
+    if "witness" in state.words:
+        return "The process of the witness pulls every second or so while it runs: python -m storage witness."
     if state.kind == "waiting":
         return "They are published a second after the event, with a git repository after 30."
     if evidence.unanchored_events:
@@ -129,10 +153,10 @@ def rests_on(last: CheckedLog) -> list[str]:
         )
     if last.anchor is None:
         said.append("No anchor: whoever can write the database could have rewritten it all.")
-    elif last.anchor_beside:
-        said.append(f"The anchor {last.anchor}, which is beside the database: whoever can write both can rewrite both.")
+    elif last.witnessed:
+        said.append(f"The anchor {last.anchor}, which the user of this program cannot rewrite.")
     else:
-        said.append(f"The anchor {last.anchor}, apart from the database.")
+        said.append(f"The anchor {last.anchor}, not witnessed: whoever can write the database can rewrite both.")
     if last.unanchored_events:
         said.append(f"{plural(last.unanchored_events, 'event')} not anchored at that moment: nothing protected them.")
     if last.uncovered_events:

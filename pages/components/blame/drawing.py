@@ -1,8 +1,11 @@
-"""The effects on the graph of the plan, as a picture: the wider a line, the more often the answer flips by it."""
+"""The effects on the graph of the plan, as a picture: the wider a line, the more often the answer flips by it.
+
+A plan of many steps has smaller cards, and of the withheld accesses only those that changed something.
+"""
 
 import base64
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
 
 from conductor_core.blame.experiments import Change, Effect
@@ -13,9 +16,36 @@ from conductor_core.text import isolated
 from conductor_core.workflow.model import Workflow
 from pages.components.style.figures import PALETTE, agent_colour
 
-PITCH, CARD_WIDTH, CARD_HEIGHT, MARGIN = 240, 156, 64, 26
+MARGIN = 26
+MOST_FULL = 12
+"""Steps whose cards have all their lines."""
 _ARC, _GAP, _THIN, _WIDE = 34, 60, 1.2, 9.0
+_REM_PX = 14
+"""Pixels of a rem in a window of 1280: the picture grows with the text of the page."""
 Effects = Mapping[Change, Effect]
+
+
+@dataclass(frozen=True)
+class Cards:
+    """Pixels: from column to column, of a card, and how near rows are to each other (1: as they are laid out)."""
+
+    pitch: int
+    width: int
+    height: int
+    rows: float
+
+    @property
+    def full(self) -> bool:
+        return self is _FULL
+
+    def left(self, layer: int) -> int:
+        return layer * self.pitch
+
+    def right(self, layer: int) -> int:
+        return layer * self.pitch + self.width
+
+
+_FULL, _COMPACT = Cards(240, 156, 64, 1.0), Cards(198, 144, 44, 0.58)
 
 
 @dataclass(frozen=True)
@@ -27,6 +57,7 @@ class _Drawing:
     agents: Sequence[str]
     chosen: Change | None
     dark: bool
+    cards: Cards
 
     def colour(self, name: str) -> str:
         return PALETTE[name][self.dark]
@@ -34,33 +65,55 @@ class _Drawing:
 
 def graph_html(
     plan: Workflow, ranking: Sequence[Effect], agents: Sequence[str], chosen: Change | None, *, dark: bool
-) -> str:
-    """Returns the drawing as an image in a data address, with its words.
+) -> tuple[str, int]:
+    """Returns the drawing as an image in a data address, with its words, and how high it is, in units of 2 rem.
 
     Args:
         agents: the names of the pool's workers, for their colours. chosen: stands out.
     """
-    layout = lay_out([RoundShape((), plan.all_reads)])
+    cards = _FULL if len(plan.steps) <= MOST_FULL else _COMPACT
+    layout = _nearer(lay_out([RoundShape((), plan.all_reads)]), cards.rows)
     at = {node.path[0]: node for node in layout.nodes}
-    drawing = _Drawing(plan, {effect.change: effect for effect in ranking}, agents, chosen, dark)
-    withheld = [effect for effect in ranking if effect.change.kind == "granted"]
+    drawing = _Drawing(plan, {effect.change: effect for effect in ranking}, agents, chosen, dark, cards)
+    withheld = [effect for effect in ranking if effect.change.kind == "granted" and _drawn(drawing, effect)]
     # Strong lines come last, so that no faint one crosses them.
     withheld.sort(key=lambda effect: effect.effect)
     arcs = "".join(_withheld(drawing, effect, at, layout) for effect in withheld)
     edges = "".join(_granted(drawing, edge, at) for edge in layout.edges)
-    cards = "".join(_card(drawing, node) for node in layout.nodes)
+    steps = "".join(_card(drawing, node) for node in layout.nodes)
     deepest = max((_depth(effect, at) for effect in withheld), default=0)
-    width = max(layout.layers - 1, 0) * PITCH + CARD_WIDTH + 2 * MARGIN
+    width = max(layout.layers - 1, 0) * cards.pitch + cards.width + 2 * MARGIN
     top, bottom = layout.top - MARGIN, layout.bottom + deepest + MARGIN
     svg = (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{bottom - top:.0f}" '
         f'viewBox="{-MARGIN} {top:.0f} {width} {bottom - top:.0f}" font-family="system-ui, sans-serif">'
-        f"{arcs}{edges}{cards}</svg>"
+        f"{arcs}{edges}{steps}</svg>"
     )
     words = "; ".join(_said(plan, effect) for effect in ranking)
     data = base64.b64encode(svg.encode()).decode()
-    image = f'<img alt="{escape(words)}" src="data:image/svg+xml;base64,{data}">'
-    return f'<div class="blame-graph" tabindex="0">{image}</div>'
+    size = f'style="width: {width / _REM_PX:.2f}rem"'
+    image = f'<img {size} alt="{escape(words)}" src="data:image/svg+xml;base64,{data}">'
+    return f'<div class="blame-graph" tabindex="0">{image}</div>', round((bottom - top) / _REM_PX / 2)
+
+
+def _nearer(layout: GraphLayout, rows: float) -> GraphLayout:
+    """Returns the layout with its rows so near to each other."""
+    edges = [
+        replace(
+            edge,
+            source_dy=edge.source_dy * rows,
+            target_dy=edge.target_dy * rows,
+            lane=edge.lane and replace(edge.lane, y=edge.lane.y * rows),
+        )
+        for edge in layout.edges
+    ]
+    nodes = tuple(replace(node, y=node.y * rows) for node in layout.nodes)
+    return replace(layout, nodes=nodes, edges=tuple(edges), top=layout.top * rows, bottom=layout.bottom * rows)
+
+
+def _drawn(drawing: _Drawing, effect: Effect) -> bool:
+    """Whether a withheld access has a line: among many steps, only if it matters."""
+    return drawing.cards.full or effect.change == drawing.chosen or effect.finding in ("decides", "steadies")
 
 
 def _said(plan: Workflow, effect: Effect) -> str:
@@ -76,12 +129,12 @@ def _width(effect: Effect | None) -> float:
 def _granted(drawing: _Drawing, edge: Edge, at: Mapping[int, Node]) -> str:
     source, target = edge.source[0], edge.target[0]
     effect = drawing.effects.get(Change(kind="cut", step=target, source=source))
-    x0, y0 = at[source].layer * PITCH + CARD_WIDTH, at[source].y + edge.source_dy
-    x1, y1 = at[target].layer * PITCH, at[target].y + edge.target_dy
+    x0, y0 = drawing.cards.right(at[source].layer), at[source].y + edge.source_dy
+    x1, y1 = drawing.cards.left(at[target].layer), at[target].y + edge.target_dy
     if edge.lane is None:
         d, middle = f"M{x0},{y0:.1f}{_bend(x0, y0, x1, y1)}", ((x0 + x1) / 2, (y0 + y1) / 2)
     else:
-        left, right, y = edge.lane.first * PITCH, edge.lane.last * PITCH + CARD_WIDTH, edge.lane.y
+        left, right, y = drawing.cards.left(edge.lane.first), drawing.cards.right(edge.lane.last), edge.lane.y
         d = f"M{x0},{y0:.1f}{_bend(x0, y0, left, y)} L{right},{y:.1f}{_bend(right, y, x1, y1)}"
         middle = ((left + right) / 2, y)
     return _line(drawing, d, middle, effect, dashed=False)
@@ -96,13 +149,15 @@ def _depth(effect: Effect, at: Mapping[int, Node]) -> float:
 def _withheld(drawing: _Drawing, effect: Effect, at: Mapping[int, Node], layout: GraphLayout) -> str:
     """Draws an access that was withheld as an arc below all cards, so that it crosses none."""
     source, target = at[effect.change.source or 0], at[effect.change.step]
-    x0, y0 = source.layer * PITCH + CARD_WIDTH, source.y + 16
-    x1, y1 = target.layer * PITCH, target.y + 16
+    x0, y0 = drawing.cards.right(source.layer), source.y + 16
+    x1, y1 = drawing.cards.left(target.layer), target.y + 16
     if source.layer == target.layer:
         d, middle = f"M{x0},{y0:.0f} C{x0 + _GAP},{y0:.0f} {x0 + _GAP},{y1:.0f} {x0},{y1:.0f}", x0 + 0.75 * _GAP
         return _line(drawing, d, (middle, (y0 + y1) / 2), effect, dashed=True)
     if target.layer - source.layer in (1, -1):
-        x0, x1 = (x0, x1) if source.layer < target.layer else (source.layer * PITCH, x1 + CARD_WIDTH)
+        x0, x1 = (
+            (x0, x1) if source.layer < target.layer else (drawing.cards.left(source.layer), x1 + drawing.cards.width)
+        )
         return _line(
             drawing, f"M{x0},{y0:.0f}{_bend(x0, y0, x1, y1)}", ((x0 + x1) / 2, (y0 + y1) / 2), effect, dashed=True
         )
@@ -116,18 +171,19 @@ def _line(drawing: _Drawing, d: str, middle: tuple[float, float], effect: Effect
     chosen = effect is not None and effect.change == drawing.chosen
     strong = chosen or (effect is not None and effect.finding in ("decides", "steadies"))
     dash = f' stroke-dasharray="{max(5, wide):.0f} {max(4, wide * 0.8):.0f}"' if dashed else ""
-    stroke = drawing.colour("ink" if strong else "faint" if dashed else "soft")
+    stroke = drawing.colour("ink" if strong else "soft")
     path = f'<path d="{d}" fill="none" stroke="{stroke}" stroke-width="{wide:.1f}"{dash}/>'
     return path + (_sign(drawing, middle, effect) if strong and effect is not None else "")
 
 
 def _sign(drawing: _Drawing, middle: tuple[float, float], effect: Effect) -> str:
     (x, y), ink = middle, drawing.colour("ink")
+    said = f"{FINDINGS[effect.finding][0]} {signed(effect.effect)}"
+    width = 8 * len(said) + 14
     return (
-        f'<rect x="{x - 24:.0f}" y="{y - 10:.0f}" width="48" height="20" rx="10" stroke="{ink}" '
+        f'<rect x="{x - width / 2:.0f}" y="{y - 10:.0f}" width="{width}" height="20" rx="10" stroke="{ink}" '
         f'fill="{drawing.colour("surface")}"/>'
-        f'<text x="{x:.0f}" y="{y + 4:.0f}" text-anchor="middle" font-size="12" fill="{ink}">'
-        f"{FINDINGS[effect.finding][0]} {signed(effect.effect)}</text>"
+        f'<text x="{x:.0f}" y="{y + 4:.0f}" text-anchor="middle" font-size="12" fill="{ink}">{said}</text>'
     )
 
 
@@ -138,24 +194,29 @@ def _card(drawing: _Drawing, node: Node) -> str:
     effect = drawing.effects.get(change)
     colour = agent_colour(agent, drawing.agents, dark=drawing.dark)
     ink, muted, surface = (drawing.colour(name) for name in ("ink", "muted", "surface"))
-    x, y = node.layer * PITCH, node.y - CARD_HEIGHT / 2
+    cards = drawing.cards
+    x, y = cards.left(node.layer), node.y - cards.height / 2
     outline = (
-        f'<rect x="{x - 7}" y="{y - 7:.0f}" width="{CARD_WIDTH + 14}" height="{CARD_HEIGHT + 14}" rx="15" fill="none" '
-        f'stroke="{ink}" stroke-dasharray="3 3"/>'
+        f'<rect x="{x - 7}" y="{y - 7:.0f}" width="{cards.width + 14}" height="{cards.height + 14}" rx="15" '
+        f'fill="none" stroke="{ink}" stroke-dasharray="3 3"/>'
         if change == drawing.chosen
         else ""
     )
-    flips, points = "not measured", ""
+    lines = ["not measured"]
     if effect is not None and effect.with_it is not None:
-        flips = f"flips {effect.with_it.counted}"
-        points = f"{FINDINGS[effect.finding][0]} {signed(effect.effect)} points"
+        points = f"{FINDINGS[effect.finding][0]} {signed(effect.effect)}"
+        lines = [f"flips {effect.with_it.counted}", f"{points} points"]
+        lines = lines if cards.full else [f"{points} · {effect.with_it.flipped}/{effect.with_it.replays}"]
+    top = y + (23.5 if cards.full else 18)
+    said = (
+        _text(x + 13, top + 17 + 15 * number, line, 12, muted if number else ink) for number, line in enumerate(lines)
+    )
     return (
-        f'{outline}<rect x="{x}" y="{y:.0f}" width="{CARD_WIDTH}" height="{CARD_HEIGHT}" rx="10" fill="{surface}" '
+        f'{outline}<rect x="{x}" y="{y:.0f}" width="{cards.width}" height="{cards.height}" rx="10" fill="{surface}" '
         f'stroke="{colour}" stroke-width="{_width(effect):.1f}"/>'
-        f'<circle cx="{x + 17}" cy="{y + 19:.0f}" r="4.5" fill="{colour}"/>'
-        + _text(x + 28, y + 23.5, f"{index} · {isolated(shortened(agent, 16))}", 13, ink, "600")
-        + _text(x + 13, y + 41, flips, 12, ink)
-        + _text(x + 13, y + 56, points, 12, muted)
+        f'<circle cx="{x + 17}" cy="{top - 4.5:.0f}" r="4.5" fill="{colour}"/>'
+        + _text(x + 28, top, f"{index} · {isolated(shortened(agent, 16 if cards.full else 11))}", 13, ink, "600")
+        + "".join(said)
     )
 
 

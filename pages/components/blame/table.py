@@ -33,17 +33,20 @@ from pages.components.run_list.table import known, table
 from pages.components.style.formats import inert, plural
 
 CHOSEN = "blame-chosen"
+ALL = "blame-all"
+MOST_RANKED = 40
 _SHOWN = 60
 
 
 def ranking_rows(ranking: Sequence[Effect], plan: Workflow, chosen: Change | None) -> None:
-    """Draws a row for each change; its name is a button that shows the replays behind it."""
+    """Draws a row for each change, of very many the first; its name is a button that shows the replays behind it."""
+    shown = ranking if st.session_state.get(ALL) else ranking[:MOST_RANKED]
     with st.container(key="blame-rows", gap=None):
         st.html(
             '<div class="blame-cells head"><span>Finding</span><span>With</span><span>Without</span>'
             "<span>Effect in points (95 %)</span></div>"
         )
-        for effect in ranking:
+        for effect in shown:
             mark = "-chosen" if effect.change == chosen else ""
             with st.container(
                 key=f"blame-row-{effect.rank}{mark}",
@@ -60,10 +63,17 @@ def ranking_rows(ranking: Sequence[Effect], plan: Workflow, chosen: Change | Non
                     args=(effect.change.key,),
                 )
                 st.html(_cells(effect))
+        if len(shown) < len(ranking):
+            label = f"Show all {len(ranking):,} changes"
+            st.button(label, key="blame-show-all", type="tertiary", on_click=_show_all)
 
 
 def _choose(key: str) -> None:
     st.session_state[CHOSEN] = key
+
+
+def _show_all() -> None:
+    st.session_state[ALL] = True
 
 
 def _cells(effect: Effect) -> str:

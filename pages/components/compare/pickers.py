@@ -11,12 +11,13 @@ from pages.components.style.formats import ago, run_status
 from storage import RunSummary
 
 NAMES = ("a", "b")
+SIDES = {"a": "A before", "b": "B after"}
 MOST_OFFERED = 100
 _LONGEST_TASK = 48
 
 
 def pickers(runs: dict[str, str | None], traces: dict[str, RunTrace | None]) -> None:
-    """Draws a choice for run A and one for run B, and what exchanges them.
+    """Draws a choice for run A, the one before, and for run B, the one after, and what exchanges them.
 
     Args:
         runs: the run's id by ``a`` and ``b``, as the address has it. traces: the run itself, where it can be read.
@@ -32,13 +33,15 @@ def pickers(runs: dict[str, str | None], traces: dict[str, RunTrace | None]) -> 
         key = f"compare-{name}"
         # The address is the truth: whoever comes here by a link sees its runs in the choices.
         st.session_state[key] = None if shown is None else shown.run_id
-        with st.container(key=f"compare-pick-{name}"):
+        with st.container(key=f"compare-pick-{name}", horizontal=True, vertical_alignment="center", gap="xsmall"):
+            side = SIDES[name]
+            st.html(f'<span class="pill side-{name}">{side}</span>', width="content")
             st.selectbox(
-                f"Run {name.upper()}",
+                f"Run {side}",
                 list(offered),
                 index=None,
                 format_func=worded(key, offered),
-                placeholder=f"Run {name.upper()}: choose one, or type words of its task",
+                placeholder="Choose a run, or type words of its task",
                 key=key,
                 label_visibility="collapsed",
                 on_change=_chosen,
@@ -74,4 +77,4 @@ def _label(task: str, status: str, when: str, run_id: str, *, rerun: bool = Fals
     short = " ".join(task.split())
     short = short if len(short) <= _LONGEST_TASK else f"{short[: _LONGEST_TASK - 1]}…"
     # First what tells two runs of one task apart: the field cuts the rest.
-    return f"{'↻ ' if rerun else ''}{when} · {short or 'no task'} · {run_status(status)} · {run_id[-6:]}"
+    return f"{'↻ ' if rerun else ''}{when} · {run_status(status)} · {run_id[-6:]} · {short or 'no task'}"

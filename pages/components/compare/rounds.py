@@ -8,7 +8,7 @@ from conductor_core.run.values import Path, label, round_name
 from pages.components.app import address, places
 from pages.components.compare.component import compared_runs
 from pages.components.compare.view import compared_view
-from pages.components.style.formats import inert, told
+from pages.components.style.formats import inert, instruction_markdown
 
 PARAMETER = "round"
 _CHOICE = "compared-round"
@@ -48,7 +48,7 @@ def rounds(trace: RunTrace, named: str | None) -> None:
         return
     path = _chosen(trace, named)
     opener = trace.step_at(path)
-    st.caption(f"Step {label(path)} opened {round_name(path)}: {told(opener.instruction, 300)}")
+    st.caption(f"Step {label(path)} opened {round_name(path)}: {instruction_markdown(opener.instruction, 300)}")
     if kept_answer(trace, path):
         st.info(
             "The Conductor wrote three empty lists in this round: the answer stays as it was.", icon=":material/info:"

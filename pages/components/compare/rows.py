@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from conductor_core.analysis.compare import RunsCompared, compare_runs
-from conductor_core.analysis.compare_report import letter, plan_sentences
+from conductor_core.analysis.compare_report import letter, plan_change_count
 from conductor_core.analysis.concluded import asked, concluded
 from conductor_core.analysis.conclusion import Likeness, likeness
 from conductor_core.run.costs import cost_so_far
@@ -57,7 +57,7 @@ def _row(place: int, trace: RunTrace, compared: RunsCompared | None) -> RunRow:
         status_words=run_status(trace.status),
         simulated=trace.simulated,
         steps=str(len(trace.steps)),
-        plan="" if compared is None else plural(len(plan_sentences(compared)), "change"),
+        plan="" if compared is None else plural(plan_change_count(compared), "change"),
         parts="" if compared is None else "nowhere" if first is None else f"step {first.label}",
         tokens=f"{trace.usage.total_tokens:,}",
         cost=str(cost_so_far(trace)),

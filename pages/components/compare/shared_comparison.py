@@ -29,6 +29,7 @@ from pages.components.live_workflow.shared_page import (
 from pages.components.style.formats import listed
 from storage import Store
 
+STYLES = ("style.css", "graph.css", "timeline.css", "prose.css", "compare.css")
 Images = Mapping[str, tuple[str, bytes]]
 """Media type and bytes of images, by digest."""
 
@@ -80,7 +81,7 @@ def shared_comparison(
     }
     data: dict[str, Any] = {
         "shared-comparison": comparison,
-        "shared-parts": {"style": styles_of("style.css", "graph.css", "timeline.css", "compare.css"), "images": {}},
+        "shared-parts": {"style": styles_of(*STYLES), "images": {}},
     }
     there: set[str] = set()
     for place, (trace, events) in enumerate(zip(traces, hidden, strict=True)):

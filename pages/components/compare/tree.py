@@ -7,7 +7,6 @@ import streamlit as st
 
 from conductor_core.errors import StoreError
 from conductor_core.run.request import REPLAY_PURPOSE
-from conductor_core.run.trace import RunTrace
 from pages.components.app import address, places
 from pages.components.app.access_log import viewed
 from pages.components.app.session import current
@@ -21,21 +20,19 @@ MOST = 60
 """Runs of a tree that are shown, the newest: of each, the record is read."""
 
 
-def tree_button(trace: RunTrace) -> None:
-    """Draws the way to the run's tree, if it has relatives."""
+def tree_words(run_id: str) -> str:
+    """Returns ``Tree of 3 runs``; empty: the run has no relatives, or they cannot be read."""
     try:
-        count = len(current().store.runs(limit=MOST + 1, tree=trace.run_id, without=REPLAY_PURPOSE))
+        count = len(current().store.runs(limit=MOST + 1, tree=run_id, without=REPLAY_PURPOSE))
     except StoreError:
-        return  # the lines beside it say what is wrong
+        return ""  # the lines beside it say what is wrong
     if count < 2:
-        return
-    label = f"Tree of {plural(count, 'run')}" if count <= MOST else f"Tree of over {MOST} runs"
-    if st.button(label, key="tree-of-runs", type="tertiary", icon=":material/account_tree:"):
-        _dialog(trace.run_id)
+        return ""
+    return f"Tree of {plural(count, 'run')}" if count <= MOST else f"Tree of over {MOST} runs"
 
 
 @st.dialog("Tree of runs", width="large", icon=":material/account_tree:")
-def _dialog(run_id: str) -> None:
+def tree_dialog(run_id: str) -> None:
     def opened(chosen: str) -> None:
         address.write("run", chosen)
         st.rerun()

@@ -86,8 +86,11 @@ def _named(agent: str, agents: Sequence[str]) -> str:
     return f"{agent_dot(agent, agents)}{escape(isolated(agent))}"
 
 
-def server_table_html(servers: Sequence[ServerContext], agents: Sequence[str]) -> str:
-    """Returns a table of what each server got: the question and the outputs against providers and hosts."""
+def server_table_html(servers: Sequence[ServerContext], agents: Sequence[str], *, of_file: bool = False) -> str:
+    """Returns a table of what each server got: the question and the outputs against providers and hosts.
+
+    ``of_file``: whether only an imported file says so.
+    """
     heads = "".join(
         f'<th scope="col"><b>{escape(server_name(server))}</b>'
         f'<span class="muted">{", ".join(_named(name, agents) for name in server.agents)}'
@@ -101,6 +104,7 @@ def server_table_html(servers: Sequence[ServerContext], agents: Sequence[str]) -
         for number, received in enumerate(servers[0].received)
     )
     note = "● received · ✎ written there · ✕ never sent there; figures are tokens, of all copies together"
+    note += " · all this only the imported file says" if of_file else ""
     return (
         f'<div class="context-scroll" tabindex="0"><table class="context-table"><thead><tr><th></th>{heads}</tr>'
         "</thead>"

@@ -10,6 +10,8 @@ from conductor_core.text import isolated
 from pages.components.style.figures import Figure, layout, plain
 
 ROW_PX, LEAST_PX, MOST_PX = 56, 220, 520
+MOST_NAMED = 16
+"""Steps whose nodes have room for the name of the agent."""
 
 
 def sankey(round_: RoundContext, trace: RunTrace, agents: Sequence[str]) -> Figure | None:
@@ -46,12 +48,13 @@ def sankey(round_: RoundContext, trace: RunTrace, agents: Sequence[str]) -> Figu
         "arrangement": "fixed",
         "textfont": {"color": "@ink", "size": 12},
         "node": {
-            "label": names,
+            "label": names if len(begun) <= MOST_NAMED else [name.partition(" · ")[0] for name in names],
+            "customdata": names,
             "color": colours,
             "pad": 22,
             "thickness": 14,
             "line": {"width": 0},
-            "hovertemplate": "%{label}: %{value:,} tokens<extra></extra>",
+            "hovertemplate": "%{customdata}: %{value:,} tokens<extra></extra>",
         },
         "link": {
             "source": [source for source, *_ in flows],

@@ -9,7 +9,7 @@ STATES: dict[CellState, tuple[str, str]] = {
     "passed_on": ("◐", "in an instruction that it reads"),
     "withheld": ("✕", "withheld"),
     "absent": ("◌", "not there yet"),
-    "planned": ("○", "would be granted"),
+    "planned": ("◇", "would be granted"),
     "unplanned": ("–", "would not be granted"),
 }
 PARTS: dict[PartKind, str] = {

@@ -29,6 +29,9 @@ _Kind = Literal[
     "blame",
     "context",
     "rounds",
+    "open-run",
+    "compare",
+    "tree",
     "way-conductor",
     "way-pool",
     "way-other-pool",
@@ -43,6 +46,7 @@ class Intent:
     ``edit``: open the plan's editor. ``kept-edit``, ``throw-edit``: go on with the edit called ``name``, or forget it.
     ``export``: save the edited plan as a file. ``again``: ask the step at ``path`` afresh. ``go-on``: do what ``go_on``
     offered. ``workers``: choose other workers. ``blame``, ``context``, ``rounds``: show the page about that.
+    ``open-run``: show the run ``name``. ``compare``: compare it with this one. ``tree``: show all relatives.
     ``way-...``: take that way out of a failure. ``run_id`` is None for a plan that no run has.
     """
 
@@ -64,6 +68,7 @@ def live_workflow(
     go_on: str | None = None,
     ways: Mapping[str, str] | None = None,
     kept: Sequence[Mapping[str, str]] = (),
+    kin: Mapping[str, str] | None = None,
     editor: dict[str, Any] | None = None,
     edited: dict[str, Any] | None = None,
     taken: dict[str, Any] | None = None,
@@ -80,6 +85,7 @@ def live_workflow(
         go_on: what a button in the bar offers, in a word or two; None: nothing.
         ways: what else a failed run offers there, in words, by the kind of the intent.
         kept: the edits of this run that were not run, as ``run_edits.offered`` makes them.
+        kin: the run that it came from, or that was made of it, as ``lineage.kin`` returns it.
         editor: the open plan editor, as ``plan_state.as_data`` makes it; None: it is closed.
         edited: what the graph draws in place of the run's plan, as ``edited_plan`` makes it, or without a run, as
             ``new_plan`` does; None: the run's.
@@ -95,6 +101,7 @@ def live_workflow(
         "go_on": go_on,
         "ways": list((ways or {}).items()),
         "kept": list(kept),
+        "kin": kin,
         "editor": editor,
         "edited": edited,
         "taken": taken,

@@ -5,14 +5,15 @@ The page gets one ``snapshot``, then only what changed:
     {"type": "snapshot", "sequence": n, "elapsed_ms": t, "run": RunTrace, "layout": ..., "shape": ..., "drafts": [...],
      "timeline": ... of a run that is over, else null,
      "conclusion": {"kind", "text", "formula"} of the answer, null while there is none,
+     "values": {path of a step: the value that its whole output marks}, paths as ``1.0``,
      "advice": {"by_code": what can be done about a failure of each code, "otherwise": about any other}}
     {"type": "delta", "sequence": n, "path": [..], "text": .., "reasoning": bool, "output_tokens": n}
     {"type": "plan_delta", "sequence": n, "round": [..], "text": .., "reasoning": bool, "draft": {...} or null},
      "layout" where it changed
     {"type": "progress", "sequence": n, "path": [..] of a step or "round": [..] of a plan, "progress": Progress}
     {"type": "patch", "sequence": n, "elapsed_ms": t, "run": changed scalars, "steps": [StepTrace without its round],
-     "rounds": [RoundTrace without its steps]}, "layout", "shape" and "conclusion" where they changed, "timeline" at the
-     run's end
+     "rounds": [RoundTrace without its steps]}, "values" of these steps, "layout", "shape" and "conclusion" where they
+     changed, "timeline" at the run's end
 
 A snapshot with ``"stopped": true`` is the last one of a run whose end could not be written, or whose record cannot be
 read to its end. In the second case its ``status`` is ``damaged`` or ``too_new``.
@@ -26,13 +27,14 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any, assert_never
 
-from conductor_core.analysis.concluded import concluded
+from conductor_core.analysis.concluded import asked, concluded
+from conductor_core.analysis.conclusion import conclude
 from conductor_core.errors import ADVICE, OTHERWISE, InspectorError
 from conductor_core.run import events as ev
 from conductor_core.run.events import Event
 from conductor_core.run.graph_layout import RoundShape, lay_out
 from conductor_core.run.trace import AT_REST, RoundTrace, RunTrace, RunUnreadable, StepTrace, apply, unreadable_status
-from conductor_core.run.values import Path
+from conductor_core.run.values import Path, label
 from conductor_core.workflow.model import AccessList
 from conductor_core.workflow.parser import partial_steps
 from conductor_core.workflow.topology import layers
@@ -90,6 +92,7 @@ class LiveView:
             "shape": shape_in_words(self._trace),
             "timeline": timeline(self._trace),
             "conclusion": conclusion_of(self._trace),
+            "values": _values(self._trace, self._trace.walk()),
             "advice": {"by_code": dict(ADVICE), "otherwise": OTHERWISE},
         }
 
@@ -192,6 +195,7 @@ class LiveView:
             "run": {name: value for name, value in _scalars(trace).items() if before_run[name] != value},
             "steps": [step.model_dump(mode="json", exclude={"round"}) for step in steps],
             "rounds": [each.model_dump(mode="json", exclude={"steps"}) for each in rounds],
+            "values": _values(trace, steps),
         }
         if isinstance(event, _PlanChange | ev.RecursionEntered):
             message |= {"layout": self._layout(), "shape": shape_in_words(trace)}
@@ -240,6 +244,17 @@ def conclusion_of(trace: RunTrace) -> MessageJson | None:
     """Returns what the run's answer comes to, in a line; None: it has no answer."""
     found = concluded(trace)
     return None if found is None else asdict(found)
+
+
+def _values(trace: RunTrace, steps: Iterable[StepTrace]) -> dict[str, str]:
+    """Returns the values that the whole outputs of ``steps`` mark, by the steps' paths."""
+    found = {}
+    for step in steps:
+        if step.answered and not step.incomplete:
+            conclusion = conclude(step.output, asked(trace, step))
+            if conclusion.kind == "value":
+                found[label(step.path)] = conclusion.text
+    return found
 
 
 def shape_in_words(trace: RunTrace) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 from conductor_core.engine.rerun import RerunPreview, StepForecast
 from conductor_core.engine.reuse import whole
 from conductor_core.run.request import Overrides
-from conductor_core.workflow.edits import compare
+from conductor_core.workflow.edits import PlanChanges, compare
 from conductor_core.workflow.model import Fault, Workflow
 from conductor_core.workflow.topology import topology
 from conductor_core.workflow.validation import UNTOLD, Checked
@@ -128,7 +128,7 @@ def _placed(draft: Draft, fault: Fault) -> dict[str, Any]:
 
 def _changes(draft: Draft) -> list[str]:
     """Says what is changed, a sentence for each."""
-    said = list(compare(draft.original, draft.workflow, draft.origins).sentences(draft.original, draft.workflow))
+    said = list(_compared(draft).sentences(draft.original, draft.workflow))
     if draft.now.given != draft.original_given:
         said += Overrides(outputs=draft.outputs).sentences or ["no output is given by a person any more"]
     return said or (["the text of the plan"] if draft.changed else [])
@@ -139,7 +139,15 @@ def _title(editing: Editing, draft: Draft) -> str:
         shape = topology(draft.workflow) if draft.workflow.steps else "no steps"
         return f"A plan of your own · {shape}"
     changes = _changes(draft)
-    return f"{plural(len(changes), 'change')}: {'; '.join(changes)}" if changes else "Nothing is changed yet"
+    if not changes:
+        return "Nothing is changed yet"
+    compared = _compared(draft)
+    besides = len(changes) - len(compared.sentences(draft.original, draft.workflow))
+    return f"{plural(compared.count + besides, 'change')}: {'; '.join(changes)}"
+
+
+def _compared(draft: Draft) -> PlanChanges:
+    return compare(draft.original, draft.workflow, draft.origins)
 
 
 def _says(editing: Editing, forecast: RerunPreview | None) -> list[tuple[str, str]]:

@@ -214,7 +214,7 @@ def _line(used: Sequence[WorkerSpec], checks: Future[Preflight], unasked: str | 
     with st.container(key="key-notice", horizontal=True, vertical_alignment="center", gap="small"):
         st.markdown(_words(used, missing, found, fault, unasked), width="stretch")
         if found is not None:
-            with st.popover(f"{found.answering} of {len(found.parts)} answer", width="content", key="preflight-all"):
+            with st.popover(_answering(found), width="content", key="preflight-all"):
                 _list(found)
         if unasked is not None:
             st.button("Ask the Conductor", key="ask-conductor", on_click=may_be_asked, args=(unasked,))
@@ -247,6 +247,16 @@ def _words(
     if unasked:
         return f":gray[:material/help: The Conductor {inert(unasked)} came with this run and was not asked.]"
     return ":green[:material/check_circle:] :gray[Ready to run.]"
+
+
+def _answering(found: Preflight) -> str:
+    """Returns ``The Conductor and 2 workers answer``, or ``1 of 3 does not answer``."""
+    if failing := len(found.parts) - found.answering:
+        return f"{failing} of {len(found.parts)} {'does' if failing == 1 else 'do'} not answer"
+    workers = plural(sum(part.role == "worker" for part in found.parts), "worker")
+    if any(part.role == "conductor" for part in found.parts):
+        return f"The Conductor and {workers} answer"
+    return f"{workers} {'answers' if len(found.parts) == 1 else 'answer'}"
 
 
 def _sentence(text: str) -> str:

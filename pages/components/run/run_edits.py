@@ -105,8 +105,9 @@ def offered(trace: RunTrace) -> list[dict[str, str]]:
 
 def _offer(edit: KeptEdit) -> dict[str, str]:
     draft = edit.draft
-    sentences = compare(draft.original, draft.workflow, draft.origins).sentences(draft.original, draft.workflow)
-    said = sentences[0] if len(sentences) == 1 else plural(len(sentences), "change")
+    compared = compare(draft.original, draft.workflow, draft.origins)
+    sentences = compared.sentences(draft.original, draft.workflow)
+    said = sentences[0] if len(sentences) == 1 else plural(compared.count, "change")
     said = said if sentences else "an output given by a person, or the text of the plan"
     words = f"{said}, {ago(edit.place.written_at_utc)}"
     return {"id": edit.place.edit_id, "words": words, "title": "\n".join(sentences)}

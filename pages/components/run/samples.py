@@ -39,7 +39,7 @@ from pages.components.app.access_log import viewed
 from pages.components.app.session import current
 from pages.components.run import typed_keys
 from pages.components.style.figures import agent_dot
-from pages.components.style.formats import inert, numbers, plural, run_status, seconds, told
+from pages.components.style.formats import inert, instruction_markdown, numbers, plural, run_status, seconds
 
 EVERY_S = 0.7  # between two looks while runs go on
 _MOST_READ = 200
@@ -252,7 +252,7 @@ def _dialog(trace: RunTrace, step: int) -> None:
     # A dialog lies outside the element that says which of the two colour schemes the page has.
     scheme = "dark" if st.context.theme.type == "dark" else "light"
     st.html(f"<style>.stDialog {{ color-scheme: {scheme}; }}</style>")
-    st.caption(f"{inert(f'Step {step} · {own}:')} {told(trace.steps[step].instruction, 200)}")
+    st.caption(f"{inert(f'Step {step} · {own}:')} {instruction_markdown(trace.steps[step].instruction, 200)}")
     try:
         specs = pool_info(trace.pool, current().settings).workers
     except InspectorError as error:

@@ -23,7 +23,7 @@ from pages.components.app.widgets import fault_box, worded
 from pages.components.run import new_plan, settings, task_box
 from pages.components.run.pasted_plan import MOST_MIB, GivenPlan, given_plan, text_of
 from pages.components.run.task_box import PLANS_ASKED, TASK
-from pages.components.style.formats import ago, inert, plural, told
+from pages.components.style.formats import ago, inert, instruction_markdown, plural
 from storage import RunSummary
 
 TEMPLATE, TEXT, EARLIER, SEVERAL = "A template", "A text or file", "An earlier run", "Several to choose from"
@@ -126,9 +126,8 @@ def _preview(workflow: Workflow) -> None:
     for index, step in enumerate(workflow.steps):
         reads = ", ".join(map(str, workflow.reads(index)))
         sees = f"sees {reads}" if reads else "sees nothing"
-        lines.append(
-            f"**{index} · {inert(step.agent)}** :small[:gray[{sees}]]  \n:small[{told(step.instruction, 160)}]"
-        )
+        said = instruction_markdown(step.instruction, 160)
+        lines.append(f"**{index} · {inert(step.agent)}** :small[:gray[{sees}]]  \n:small[{said}]")
     with st.container(key="plans-preview", gap="xsmall"):
         for line in lines:
             st.markdown(line)

@@ -21,7 +21,7 @@ from conductor_core.privacy.masking import one_line
 from conductor_core.run.request import MOST_IMAGES, RunRequest
 from conductor_core.run.trace import RunTrace
 from conductor_core.workflow.model import Workflow
-from pages.components.app import address
+from pages.components.app import address, places
 from pages.components.app.session import current
 from pages.components.app.widgets import fault_box
 from pages.components.run import settings, typed_keys, who_answers
@@ -244,6 +244,21 @@ def task_box(
         turns = plural(len(trace.turns_before), "turn")
         st.caption(f"The run below came after {turns} of a conversation. A new run of this task is without them.")
     return asking is not None
+
+
+def arrive_first() -> None:
+    """Empties the box of a run's task, when the rail's name was just pressed. A task that was not run stays.
+
+    Who should answer it is asked again once somebody goes on with it. Call it before the box is drawn.
+    """
+    if not st.session_state.pop(places.FIRST, False):
+        return
+    text, (_, of_run) = st.session_state.get(TASK, ""), st.session_state.get(_FROM_RUN, (None, None))
+    if of_run is not None and text.strip() == of_run.strip():
+        st.session_state[TASK] = ""
+        put(())
+    else:
+        who_answers.put_off(text)
 
 
 def _run_buttons(asking: Asking | None, *, is_new: bool) -> None:

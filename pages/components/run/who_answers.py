@@ -31,6 +31,7 @@ PLANNER = "who-plans"
 KEEP = "who-answers-keep"
 PROVIDER, KEY, KEY_FAULT = "typed-provider", "typed-key", "typed-key-fault"
 _ASKED_FOR = "who-answers-for"  # the task of the run on the page, if the page asks about that one, too
+_PUT_OFF = "who-answers-put-off"  # a task in the box about which the page does not ask yet
 _IS_ASKED = "who-answers-asked"  # whether the person has the question before them
 _CHECKS = "who-answers-checks"
 _LOCKED = "who-answers-locked-server"
@@ -86,11 +87,20 @@ def only_simulated() -> bool:
 def ask_for(task: str) -> None:
     """Has the page ask, although its run of that task stands below."""
     st.session_state[_ASKED_FOR] = task.strip()
+    st.session_state.pop(_PUT_OFF, None)
+
+
+def put_off(task: str) -> None:
+    """Has the page not ask about a task that is in the box, until the person goes on with it."""
+    st.session_state[_PUT_OFF] = task.strip()
 
 
 def asking(task: str, task_of_run: str | None) -> Asking | None:
     """Returns what to ask before the next run; None: nothing. ``task_of_run``: of the run on the page."""
     task = task.strip()
+    if task and st.session_state.get(_PUT_OFF) == task:
+        st.session_state[_IS_ASKED] = False
+        return None
     again = task_of_run is not None and task == task_of_run.strip() and st.session_state.get(_ASKED_FOR) != task
     st.session_state[_IS_ASKED] = not again and concerns(task)
     return _asking(task) if st.session_state[_IS_ASKED] else None
@@ -414,7 +424,7 @@ def _download_state(model: SmallModel) -> str:
         free = room()[1]
     except OSError:
         return f"{model.size_bytes / 1e9:.1f} GB"
-    return f"{model.size_bytes / 1e9:.1f} of {free / 1e9:.1f} GB free"
+    return f"needs {model.size_bytes / 1e9:.1f} GB, {free / 1e9:.1f} GB free"
 
 
 # Who plans.

@@ -204,7 +204,7 @@ def _cost(entry: Entry) -> str:
 
 def by_whom(run: RunSummary) -> str:
     """Returns the name of who started it; ``somebody`` in older records."""
-    return run.caller.actor.name if run.caller.actor is not None else "somebody"
+    return run.caller.actor.short if run.caller.actor is not None else "somebody"
 
 
 _DRAWN: Mapping[str, Callable[[Row, RunSummary], str]] = {

@@ -1,7 +1,7 @@
 """Draws rows of runs, and reads what they need besides the runs themselves: those that they came from."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from html import escape
+from hashlib import sha256
 
 import streamlit as st
 
@@ -26,6 +26,7 @@ from storage import BatchSummary, RunSummary
 HISTORY = ("Answer", "Steps", "Cost", "Time", "When")
 WITH_PEOPLE = ("Answer", "Steps", "Cost", "Time", "By", "When")
 OFFERED = ("Answer", "Steps", "When")
+FOLDED = "run-groups-folded"
 _GENERATIONS = 12
 _GUIDES = {"│": "bar", "├": "tee", "└": "elbow", " ": "gap"}
 
@@ -92,16 +93,10 @@ def table(
             heads = "".join(f'<span class="{kind(each)}" data-name="{each}">{each}</span>' for each in columns)
             st.html(f'<div class="cells head {form}">{heads}</div>', width="content")
         for group in groups:
-            if group.title:
-                count = f'<span class="muted">{plural(len(group.rows), group.of)}</span>'
-                note = f'<span class="muted note">{escape(group.note)}</span>' if group.note else ""
-                st.html(f'<div class="run-group"><b dir="auto">{escape(group.title)}</b>{count}{note}</div>')
+            if group.title and _head(group):
+                continue
             for row in group.rows:
-                # A link has no direction of its own, so the row's name carries that of the task.
-                way = (
-                    "-rtl" if isinstance(row.entry, RunSummary) and group.lone and right_to_left(row.entry.task) else ""
-                )
-                with st.container(key=f"run-row-{row.id}{way}", horizontal=True):
+                with st.container(key=f"run-row-{row.id}{_way(row, group)}", horizontal=True):
                     _name(row, opened, lone=group.lone, held=row.id in held)
                     if picking:
                         named = row.entry.name if isinstance(row.entry, BatchSummary) else task_of(row.entry)
@@ -110,6 +105,22 @@ def table(
                     # The line that leads to it is drawn with the columns: an element of its own costs the page more.
                     shown = f"{guide_html(row.guide)}{cells(row, columns, extra or {})}"
                     st.html(f'<div class="cells {form}">{shown}</div>', width="content")
+
+
+def _head(group: Group) -> bool:
+    """Draws what the rows have in common, as a button that folds them. Returns whether they are folded."""
+    name = sha256(group.title.encode()).hexdigest()[:16]
+    folded = name in st.session_state.get(FOLDED, ())
+    note = f" :gray[{inert(group.note)}]" if group.note else ""
+    label = f"{'▸' if folded else '▾'} **{inert(group.title)}** :gray[{plural(len(group.rows), group.of)}]{note}"
+    way = "-rtl" if right_to_left(group.title) else ""
+    st.button(label, key=f"run-group-{name}{way}", type="tertiary", width="stretch", on_click=_fold, args=(name,))
+    return folded
+
+
+def _fold(name: str) -> None:
+    """Folds the group, or shows its rows again, on every page and for as long as the session lasts."""
+    st.session_state[FOLDED] = frozenset({name}) ^ st.session_state.get(FOLDED, frozenset())
 
 
 def _way(row: Row, group: Group) -> str:

@@ -75,7 +75,7 @@ def inert(text: str) -> str:
     return " ".join(text.translate(_ESCAPED).split())
 
 
-def told(instruction: str, most: int) -> str:
+def instruction_markdown(instruction: str, most: int) -> str:
     """Returns the first ``most`` characters of an instruction for Streamlit's markdown; a chip names the task."""
     last = instruction.rfind(QUESTION[0], 0, most)
     cut = last if last + len(QUESTION) > most and instruction.startswith(QUESTION, last) else most
@@ -83,7 +83,7 @@ def told(instruction: str, most: int) -> str:
     return " :gray-badge[the task] ".join(map(inert, shown.split(QUESTION))).strip()
 
 
-def told_html(instruction: str) -> str:
+def instruction_html(instruction: str) -> str:
     """Returns an instruction as HTML; a chip names the task."""
     return '<span class="task-chip">the task</span>'.join(map(escape, instruction.split(QUESTION)))
 

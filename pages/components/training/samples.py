@@ -15,7 +15,7 @@ from conductor_core.workflow.parser import parse_completion
 from conductor_core.workflow.topology import layers, topology
 from conductor_core.workflow.validation import Checked, validate
 from pages.components.style.figures import agent_colour, agent_dot
-from pages.components.style.formats import told_html
+from pages.components.style.formats import instruction_html
 from pages.components.training.charts import most_steps
 from pages.components.training.curves import STAGE_WORDS, STAGES
 
@@ -163,7 +163,7 @@ def _step_html(workflow: Workflow, index: int, agents: Sequence[str]) -> str:
     step, reads = workflow.steps[index], workflow.reads(index)
     listed = ", ".join(map(str, reads))
     sees = f"all ({listed})" if step.access_list == "all" and reads else listed or "nothing"
-    instruction = told_html(step.instruction)
+    instruction = instruction_html(step.instruction)
     return (
         f'<li><span class="plan-number">{index}</span><div><div class="plan-head">{agent_dot(step.agent, agents)}'
         f'<b>{escape(step.agent)}</b><span class="muted">sees {sees}</span></div>'

@@ -65,7 +65,7 @@ def test_by_keyboard_alone_from_a_rerun_to_the_step_where_the_two_part(
     parent, child = pair
     page = open_page(app.run_url(child.run_id), width=1280, height=720)
     expect(status(page)).to_contain_text("Completed 5 of 5")
-    tab_to(page, page.get_by_test_id("stPageLink").get_by_role("link", name="Compare"))
+    tab_to(page, page.get_by_role("group", name="Related runs").get_by_role("button", name="Compare"))
     page.keyboard.press("Enter")
     page.wait_for_url(re.compile(rf"/compare\?a={parent.run_id}&b={child.run_id}"))
     expect(row(page, "4")).to_have_class(re.compile("selected"))
@@ -98,7 +98,7 @@ def test_the_page_says_what_changed_in_words_in_the_graph_and_word_by_word(
     page.add_init_script(PAINTED)
     page.goto(f"{app.url}/compare?a={parent.run_id}&b={child.run_id}")
     expect(page.locator(".compared-headline")).to_contain_text(
-        "One change of the plan: step 4: instruction edited, also reads step 2. One step ran again, 4 were reused."
+        "2 changes of the plan: step 4: instruction edited, also reads step 2. One step ran again, 4 were reused."
     )
     expect(row(page, "4")).to_contain_text("also reads step 2")
     expect(row(page, "4").locator(".text.together ins").first).to_have_text("short")
@@ -159,8 +159,8 @@ def test_history_leads_to_a_table_of_three_runs_and_from_there_to_two(
 ) -> None:
     told = [tell(f"It is {number}.", task=f"One of three to compare, {number}") for number in range(3)]
     page = open_page(f"{app.url}/history", width=1280, height=720)
-    page.get_by_label("Search tasks").fill("of three to compare")
-    page.get_by_label("Search tasks").press("Enter")
+    page.get_by_label("Search runs").fill("of three to compare")
+    page.get_by_label("Search runs").press("Enter")
     expect(page.locator('[class*="st-key-run-row-"] .cells.runs:not(.head)')).to_have_count(3)
     page.get_by_text("Select", exact=True).click()
     page.get_by_role("button", name="All of this page").click()
@@ -189,4 +189,4 @@ def test_by_keyboard_alone_through_the_tree_of_runs(
     page.keyboard.press("Enter")
     page.wait_for_url(re.compile(f"run={parent.run_id}"))
     expect(dialog).to_be_hidden()
-    expect(page.get_by_text("Re-runs of this run")).to_be_visible()
+    expect(page.get_by_role("group", name="Related runs")).to_be_visible()

@@ -50,7 +50,7 @@ def test_an_unknown_cost_is_unknown_while_the_run_goes_on_and_what_is_known_is_a
     page.goto(f"{app.url}/history")
     expect(page.locator(f".st-key-run-row-{run_id} [data-name=Cost]")).to_have_text("at least $0.0123")
     # Of this run alone: other tests' runs are in the same database.
-    page.get_by_placeholder("Words in the task").fill(run_id)
+    page.get_by_placeholder("Words in tasks").fill(run_id)
     page.keyboard.press("Enter")
     expect(page.get_by_text("with a part of no known price")).to_contain_text("at least $0.0123")
 

@@ -57,5 +57,9 @@ def test_an_unknown_address_has_the_frame_and_leads_back(app: App, open_page: Op
     expect(page.get_by_role("heading", name="No page here")).to_be_visible()
     expect(page.get_by_text("/no/such/page")).to_be_visible()
     assert page.locator(RAIL).evaluate(COLOURS) == PAINTED[False]
+    page.evaluate("document.fonts.ready.then(() => null)")
+    widths = page.locator(".shell-rail li i").evaluate_all("icons => icons.map((each) => each.scrollWidth)")
+    assert len(widths) == 10
+    assert max(widths) < 24, "each is one sign, not the letters of its name"
     page.get_by_role("link", name="History", exact=True).click()
     expect(page.get_by_role("heading", name="History")).to_be_visible()

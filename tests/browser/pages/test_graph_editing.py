@@ -184,7 +184,7 @@ def test_fields_are_previewed_undone_kept_over_a_reload_and_run(
     agent.select_option("scientist")
     access.check()
     title, says = page.locator(".edit-title:visible"), page.locator(".edit-says")
-    expect(title).to_have_text("1 change: step 3: writer → scientist, instruction edited, also reads step 1")
+    expect(title).to_have_text("3 changes: step 3: writer → scientist, instruction edited, also reads step 1")
     expect(says).to_contain_text("3 runs again")
     expect(says).to_contain_text("0, 1 and 2 reused")
     of_edit(page, "Undo").click()
@@ -253,7 +253,7 @@ def test_two_browsers_that_edit_the_same_run_both_keep_their_work(
     assert [child.steps[3].access_list for child in children] == [(0, 2), (1, 2)]
     assert [child.parent_run_id for child in children] == [source.run_id] * 2
     first.goto(app.run_url(source.run_id))
-    expect(first.get_by_text("Re-runs of this run")).to_be_visible()
+    expect(first.get_by_role("group", name="Related runs")).to_be_visible()
     expect(first.locator(".kept-edit")).to_have_count(0)
 
 
@@ -302,3 +302,22 @@ def drag(page: Page, find: Find, cursor: str, fill: str = "reused", count: int =
     if give_up:
         page.keyboard.press("Escape")
     page.mouse.up()
+
+
+def test_back_closes_an_edit_forward_opens_it_and_a_reload_shows_the_edited_step(
+    app: App, open_page: OpenPage, source: RunTrace
+) -> None:
+    page = open_page(app.run_url(source.run_id), width=1280, height=720)
+    open_editor(page)
+    choose_step(page, 2)
+    page.get_by_role("textbox", name="Instruction of step 2").fill("Add it up")
+    expect(page.locator(".edit-title:visible")).to_contain_text("instruction of step 2 edited")
+    expect(page).to_have_url(re.compile("edit="))
+    page.reload()
+    expect(page.get_by_role("textbox", name="Instruction of step 2")).to_have_value("Add it up")
+    page.go_back()
+    expect(page.locator(".live-workflow[data-editing]")).to_have_count(0)
+    expect(page.get_by_role("button", name="Go on with your edit")).to_be_visible()
+    expect(page).not_to_have_url(re.compile("edit="))
+    page.go_forward()
+    expect(page.get_by_role("textbox", name="Instruction of step 2")).to_have_value("Add it up")

@@ -25,8 +25,8 @@ def test_history_opens_a_run_and_the_typed_task_is_not_lost(app: App, open_page:
     page.get_by_label("Task", exact=True).fill("half a thought")
     page.get_by_label("Task", exact=True).blur()
     page.get_by_role("link", name="History").click()
-    page.get_by_label("Search tasks").fill("only this test")
-    page.get_by_label("Search tasks").press("Enter")
+    page.get_by_label("Search runs").fill("only this test")
+    page.get_by_label("Search runs").press("Enter")
     rows = page.locator('[class*="st-key-run-row-"] .cells.runs:not(.head)')
     expect(rows).to_have_count(1)
     expect(rows.first).to_contain_text("simulated")
@@ -42,8 +42,8 @@ def test_history_keeps_its_tasks_at_200_percent(app: App, open_page: OpenPage, m
     # A browser at 200 % has half the pixels for the page.
     make_run(task=f"A task that is read in {width} pixels, and is long enough to need the room that it is given")
     page = open_page(f"{app.url}/history", width=width, height=400)
-    page.get_by_label("Search tasks").fill(f"read in {width} pixels")
-    page.get_by_label("Search tasks").press("Enter")
+    page.get_by_label("Search runs").fill(f"read in {width} pixels")
+    page.get_by_label("Search runs").press("Enter")
     task = page.get_by_role("link", name=f"A task that is read in {width} pixels").first
     expect(page.locator('[class*="st-key-run-row-"] .cells.runs:not(.head)')).to_have_count(1)
     box = task.bounding_box()
@@ -189,7 +189,7 @@ def test_no_page_asks_for_what_is_not_there(app: App, open_page: OpenPage, addre
     page.goto(f"{app.url}/{address}")
     expect(page.locator("h1, .st-key-task").first).to_be_visible()
     page.get_by_role("link", name="History").click()
-    expect(page.get_by_label("Search tasks")).to_be_visible()
+    expect(page.get_by_label("Search runs")).to_be_visible()
     page.wait_for_url(f"{app.url}/history")
     assert faults == []
 
@@ -244,9 +244,9 @@ def test_missing_keys_are_one_line_and_one_click(
         box = notice.bounding_box()
         assert box is not None
         assert box["height"] < 60
-        expect(notice.get_by_role("button", name="2 of 3 answer")).to_be_visible()
+        expect(notice.get_by_role("button", name="1 of 3 does not answer")).to_be_visible()
         page.get_by_role("button", name="Use only what answers").click()
-        expect(notice.get_by_role("button", name="2 of 2 answer")).to_be_visible()
+        expect(notice.get_by_role("button", name="The Conductor and 1 worker answer")).to_be_visible()
         expect(page.get_by_text("1 of 2 workers, without locked").first).to_be_visible()
         # Before its app goes: what it asks then would fail.
         page.close()

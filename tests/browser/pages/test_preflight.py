@@ -45,13 +45,13 @@ def test_what_does_not_answer_is_named_and_left_out_by_one_click(
         box = notice.bounding_box()
         assert box is not None
         assert box["height"] < 60
-        notice.get_by_role("button", name="3 of 4 answer").click()
+        notice.get_by_role("button", name="1 of 4 does not answer").click()
         listed = page.get_by_test_id("stPopoverBody")
         for name in ("Conductor tiny", "alpha", "beta", "gamma"):
             expect(listed).to_contain_text(name)
         page.keyboard.press("Escape")
         page.get_by_role("button", name="Use only what answers").click()
-        expect(notice.get_by_role("button", name="3 of 3 answer")).to_be_visible()
+        expect(notice.get_by_role("button", name="The Conductor and 2 workers answer")).to_be_visible()
         expect(page.get_by_text("2 of 3 workers, without beta").first).to_be_visible()
         assert server.completions == []
         page.close()
@@ -74,7 +74,7 @@ def test_a_conductor_that_does_not_answer_and_a_blind_budget_are_said(
         notice = page.locator(".st-key-key-notice")
         expect(notice).to_contain_text("Conductor gone")
         choose(conductor, "sharp")
-        expect(notice.get_by_role("button", name="2 of 2 answer")).to_be_visible()
+        expect(notice.get_by_role("button", name="The Conductor and 1 worker answer")).to_be_visible()
         page.get_by_label("USD", exact=True).fill("1")
         page.get_by_label("USD", exact=True).press("Enter")
         expect(notice).to_contain_text("cannot see what Conductor sharp, alpha will cost")

@@ -44,6 +44,13 @@ new PerformanceObserver((list) => {
   }
 }).observe({ type: "layout-shift" })
 """
+# Sums all shifts, also those that follow a person's press.
+SHIFT = """
+window.shifted = 0
+new PerformanceObserver((list) => {
+  for (const { value } of list.getEntries()) window.shifted += value
+}).observe({ type: "layout-shift" })
+"""
 
 
 def test_a_typed_task_is_planned_drawn_streamed_and_answered(app: App, open_page: OpenPage) -> None:
@@ -67,6 +74,29 @@ def test_a_typed_task_is_planned_drawn_streamed_and_answered(app: App, open_page
     assert len(trace.root.steps) == 4, "three steps side by side need more height than the graph has before the plan"
     for move in page.evaluate("window.moves"):
         assert move["width"] < PANES_WIDE_PX or move["to"] - move["from"] <= MOST_MOVED_PX, move
+
+
+def test_nothing_moves_when_a_rerun_opens_runs_and_ends(app: App, open_page: OpenPage, make_run: Make) -> None:
+    source = make_run()
+    page = open_page(app.run_url(source.run_id), width=1280, height=720)
+    expect(status(page)).to_contain_text("Completed")
+    page.get_by_role("button", name="Change a step").click()
+    page.get_by_role("textbox", name=re.compile("Instruction of step")).fill("Do it in other words: {question}")
+    expect(start(page)).to_be_enabled()
+    expect(page.locator('[data-test-script-state="notRunning"]')).to_be_visible()
+    before = page.locator(".map").bounding_box()
+    page.evaluate(SHIFT)
+    start(page).click()
+    page.wait_for_url(lambda url: source.run_id not in url)
+    expect(status(page)).to_contain_text("Completed")
+    related = page.get_by_role("group", name="Related runs")
+    expect(related).to_contain_text("edited")
+    assert page.locator(".map").bounding_box()["y"] == before["y"]  # type: ignore[index]  # both are seen
+    assert page.evaluate("window.shifted") < 0.02
+    related.get_by_role("button", name="Re-run").click()
+    page.wait_for_url(re.compile(source.run_id))
+    expect(status(page)).to_contain_text("Completed")
+    expect(related).to_contain_text("Re-run just now")
 
 
 def test_an_example_is_planned_only_then_changed_then_run(app: App, open_page: OpenPage) -> None:

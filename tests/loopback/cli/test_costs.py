@@ -99,7 +99,7 @@ def test_a_budget_in_usd_is_exceeded_by_no_more_than_one_calls_most(
     assert (ran.code, ran.document["error"]["code"]) == (1, "LimitReached")
     assert 0.03 <= ran.document["cost_usd"] < 0.03 + most
     assert len(provider.completions) == 2, "two calls at their most are all that begins within 0.03 USD"
-    assert re.search(r"0\.040020 of 0\.03 USD; the next call may cost up to 0\.02\d{4}", ran.err), ran.err
+    assert re.search(r"0\.040020 USD spent, and the next call would cost up to 0\.02\d{4} USD", ran.err), ran.err
     dry = cli("rerun", ran.document["run_id"], "--dry-run", "--max-usd", 0.05, *db)
     assert re.search(r"--max-usd 0\.05 may be exceeded by one call at most: 0\.02\d{4} USD", dry.out), dry.out
 

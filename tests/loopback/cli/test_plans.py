@@ -41,6 +41,17 @@ def test_plans_stand_beside_each_other_and_equal_ones_are_one(
     assert {call.model for call in provider.completions} == {"planner"}, "no worker is called"
 
 
+def test_where_no_plan_came_out_nothing_is_said_of_running_one(
+    cli: CommandLine, provider: ScriptedProvider, where: list[str]
+) -> None:
+    script(provider, by_seed(FAULTY, FAULTY))
+    outcome = cli("plan", "Two things.", "--n", 2, "--seed", 1, *where)
+    assert outcome.code == 1
+    assert "fault of plan" in outcome.out
+    assert "rerun RUN" not in outcome.out
+    assert "estimates" not in outcome.out
+
+
 def test_each_plan_is_a_run_on_record_with_the_mark_of_all(
     cli: CommandLine, provider: ScriptedProvider, where: list[str]
 ) -> None:

@@ -95,10 +95,10 @@ async def test_writes_a_plan(server: KnownServer) -> None:
 
 
 async def test_a_key_comes_from_the_environment(server: KnownServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CONDUCTOR_API_KEY", "k-123")
+    monkeypatch.setenv("CONDUCTOR_API_KEY", "k-5f0c9a7e1d3b")
     server.always(Answer(PLAN))
     await write(conductor(server))
-    assert {call.headers.get("authorization") for call in server.calls} == {"Bearer k-123"}
+    assert {call.headers.get("authorization") for call in server.calls} == {"Bearer k-5f0c9a7e1d3b"}
 
 
 @pytest.mark.parametrize(

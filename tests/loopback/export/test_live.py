@@ -3,6 +3,7 @@
 import socket
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -11,6 +12,7 @@ from conductor_core.cli.report import run_lines
 from conductor_core.export import otel_live
 from conductor_core.export.otel_live import LiveTraces, Watched, exporter_to, open_traces
 from conductor_core.privacy.masking import known
+from conductor_core.run import events as ev
 from conductor_core.settings import Settings
 from storage import Store, open_store
 from tests.pure.analysis.test_reading import edited_run
@@ -63,6 +65,10 @@ def test_each_span_is_sent_once_and_before_the_run_ends(store: Store, receiver: 
     )
     assert b"6 times 7" not in receiver.raw
     assert traces.dropped == 0
+    # Where they went is durable before the first of them leaves.
+    first = store.events("r")[0].event
+    assert isinstance(first, ev.RunCreated)
+    assert first.traces == (ev.TracesTo(host=urlsplit(receiver.url).netloc, contents=False),)
 
 
 @pytest.mark.parametrize("status", [400, 307])

@@ -317,3 +317,22 @@ async def test_a_body_without_end_is_refused_as_it_comes(path: str, served: Serv
         with suppress(httpx.TransportError):  # the server hangs up while this goes on sending
             await client.post(f"{served.origin}/api/{path}", content=endless())
     assert sent_bytes < 50_000_000
+
+
+@pytest.mark.parametrize("path", ["/api/known-task", f"/api/runs/{RUN}/approve", f"/api/runs/{RUN}/share"])
+async def test_a_caller_who_leaves_before_all_is_sent_is_one_line(
+    served: Served, caplog: pytest.LogCaptureFixture, path: str
+) -> None:
+    caplog.set_level("INFO")
+    host, port = served.host.split(":")
+    _, writer = await asyncio.open_connection(host, int(port))
+    writer.write(f"POST {path} HTTP/1.1\r\nhost: {served.host}\r\ncontent-length: 1000\r\n\r\n{{".encode())
+    await writer.drain()
+    writer.transport.abort()
+    async with asyncio.timeout(20):
+        while "the caller left" not in caplog.text:  # noqa: ASYNC110  the log tells nobody
+            await asyncio.sleep(0.01)
+    (line,) = [record.getMessage() for record in caplog.records if path in record.getMessage()]
+    assert line == f"POST {path}: the caller left before it had sent all"
+    assert "Traceback" not in caplog.text
+    assert all(record.exc_info is None for record in caplog.records)

@@ -142,15 +142,15 @@ async def test_a_server_that_wants_a_key_is_found_and_tells_its_models_with_it(
 ) -> None:
     class Locked(_Odd):
         def _script(self, call: Call) -> Reply:
-            if call.headers.get("authorization") == "Bearer sesame-123":
+            if call.headers.get("authorization") == "Bearer sesame-5f0c9a7e1d":
                 return self._listing
             return Reply([b'{"error": "no key"}'], status=401, content_type="application/json")
 
     server = stack.enter_context(Locked(listing(("gpt-x", "litellm"))))
     (found,) = await find_servers({server.port: "LiteLLM"}, timeout_s=5)
-    assert found == FoundServer(server.url, "LiteLLM", needs_key=True)
+    assert found == FoundServer(server.url, "LiteLLM", needs_key=True, guessed=True)
     assert await discover_local_servers({server.port: "LiteLLM"}, timeout_s=5) == ()
-    monkeypatch.setenv("LOCAL_API_KEY", "sesame-123")
+    monkeypatch.setenv("LOCAL_API_KEY", "sesame-5f0c9a7e1d")
     (opened,) = await find_servers({server.port: "LiteLLM"}, timeout_s=5, key_variables={server.url: "LOCAL_API_KEY"})
     (spec,) = ready_workers([opened])
     assert (spec.model, spec.api_key_env) == ("gpt-x", "LOCAL_API_KEY")

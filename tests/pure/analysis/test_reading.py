@@ -1,5 +1,6 @@
 """What a decision record says of a run, and that it says nothing that no event says."""
 
+from conductor_core.analysis.decision_page import _went_to
 from conductor_core.analysis.decision_reader import decision_record
 from conductor_core.chat.messages import ConductorInfo, Message, Usage, WorkerSpec
 from conductor_core.run import events as ev
@@ -7,7 +8,7 @@ from conductor_core.run.actor import Actor, Caller
 from conductor_core.run.events import Event
 from conductor_core.run.request import REPLAY_PURPOSE, Overrides, written_by
 from conductor_core.run.trace import fold
-from conductor_core.run.values import PoolInfo, SharedOutput
+from conductor_core.run.values import Imported, PoolInfo, SharedOutput
 from conductor_core.workflow.model import Fault, Step, Workflow
 from tests.support.run_events import (
     created,
@@ -225,3 +226,22 @@ def test_a_run_that_goes_on_says_so() -> None:
     record = decision_record(edited_run("r")[:-3])
     assert record.notes[0].kind == "unfinished"
     assert record.ended_at_utc is None
+
+
+def test_it_says_what_was_sent_beside_prompts_and_as_traces_and_whose_word_that_is() -> None:
+    writer = POOL.workers[1].model_copy(update={"params": {"user": "Ada"}})
+    pool = POOL.model_copy(update={"workers": (POOL.workers[0], writer)})
+    to = ev.TracesTo(host="traces.example:4318", contents=True)
+    first, *rest = edited_run("r")
+    record = decision_record([first.model_copy(update={"pool": pool, "traces": (to,)}), *rest])
+    by_host = {each.host: each for each in record.egress}
+    assert "user: Ada" in by_host["models.example:8443"].beside
+    traces = by_host["traces.example:4318"]
+    assert (traces.traces, traces.never) == (True, ())
+    assert {copy.source for copy in traces.received} >= {"the task", "step 0", "step 2"}
+    assert "traces.example:4318" in _went_to(record)
+    assert not any(each.of_file for each in record.egress)
+    imported = Imported(run_id="x", written_by="0", written_at_utc=first.at_utc, imported_at_utc=first.at_utc)
+    of_file = decision_record([first.model_copy(update={"imported": imported}), *rest])
+    assert all(each.of_file for each in of_file.egress)
+    assert _went_to(of_file).startswith("the imported file says: ")

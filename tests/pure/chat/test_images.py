@@ -2,6 +2,7 @@
 
 import hashlib
 import io
+import os
 import random
 import struct
 import zlib
@@ -131,7 +132,8 @@ def bomb(width: int, height: int) -> bytes:
         (encoded("PNG", size=(300, 300))[:-200], "it is damaged"),
         (bomb(60_000, 60_000), "megapixels"),
         (bomb(20_000, 20_000), "megapixels"),
-        (bomb(8_000, 7_000), "it has 8,000 x 7,000 pixels; at most 50 megapixels"),
+        (bomb(5_001, 5_000), "it has 5,001 x 5,000 pixels; at most 25 megapixels"),
+        (encoded("GIF", size=(6_000, 5_000)), "it has 6,000 x 5,000 pixels; at most 25 megapixels"),
         (b"\x89PNG\r\n\x1a\n" + b"0" * ((20 << 20) + 1), "it has more than 20 MiB"),
     ],
     ids=lambda value: value if isinstance(value, str) else f"{len(value)} bytes",
@@ -148,6 +150,9 @@ def test_files_that_are_none(tmp_path: Path) -> None:
     for name, fault in (("none.png", "no such file"), ("folder.png", "it is a folder"), ("a\0b", "cannot be")):
         with pytest.raises(BadInput, match=fault):
             read_image(tmp_path / name)
+    os.mkfifo(tmp_path / "pipe.png")
+    with pytest.raises(BadInput, match="not a regular file"):
+        read_image(tmp_path / "pipe.png")
     (tmp_path / "cat.txt").write_bytes(encoded("JPEG"))
     assert read_image(tmp_path / "cat.txt").media_type == "image/jpeg"
 

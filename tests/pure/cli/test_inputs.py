@@ -1,16 +1,22 @@
 """Every bad argument gives one clear line."""
 
 import io
+import os
+import socket
 import sys
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from sqlalchemy.engine import make_url
 
 from conductor_core.cli import inputs
+from conductor_core.cli.main import main as conductor
 from conductor_core.errors import BadInput
 from conductor_core.settings import Settings
 from conductor_core.workflow.model import AccessList
+from storage.__main__ import main as storage
 
 
 @pytest.mark.parametrize(
@@ -35,6 +41,43 @@ def test_a_file_that_is_not_there_or_no_file(tmp_path: Path) -> None:
         inputs.read_file(tmp_path, "workflow file")
     with pytest.raises(BadInput, match="cannot be read"):
         inputs.read_file(Path("a\x00b"), "workflow file")
+
+
+def _socket(path: Path) -> None:
+    with closing(socket.socket(socket.AF_UNIX)) as at:
+        at.bind(str(path))
+
+
+@pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo, _socket, lambda path: path.symlink_to("/dev/zero")])
+def test_every_command_that_reads_a_file_refuses_what_is_none_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], make: Callable[[Path], object]
+) -> None:
+    """A pipe or a device would keep the command waiting, or never end."""
+    monkeypatch.chdir(tmp_path)
+    here = Path("here.toml")
+    make(here)
+    named = str(here)
+    commands = (
+        ["check", named],
+        ["run", "task", "--workflow", named],
+        ["run", "task", "--pool", named],
+        ["run", "task", "--image", named],
+        ["run", "task", "--conversation", named],
+        ["run", "--tasks", named],
+        ["import", named],
+        ["export", "--workflow", named, "--as", "crewai"],
+        ["evaluate", "--suite", named],
+        ["train", named],
+    )
+    for command in commands:
+        code = conductor(command)
+        said = capsys.readouterr()
+        assert (code, said.out, said.err.count("\n")) == (2, "", 1), command
+        assert said.err.startswith("error: "), command
+    key = ["--public-key", named]
+    for command in (["verify", *key], ["verify", *key, "--anchor", named]):
+        code = storage([*command, "--db", str(tmp_path / "none.sqlite3")])
+        assert (code, capsys.readouterr().err.count("\n")) == (2, 1), command
 
 
 def test_a_file_that_is_far_too_large(tmp_path: Path) -> None:

@@ -61,6 +61,14 @@ def test_a_whole_run(capsys: pytest.CaptureFixture[str]) -> None:
     )
 
 
+def test_the_cost_of_estimated_tokens_is_marked_in_the_steps_own_line(capsys: pytest.CaptureFixture[str]) -> None:
+    guessed = step_completed("r1", 0, "4", 40)
+    usage = guessed.usage.model_copy(update={"estimated": True})
+    guessed = guessed.model_copy(update={"usage": usage, "cost_estimated": True})
+    _, err, _ = shown(capsys, created("r1"), *planned("r1"), step_started("r1", 0, 30), guessed)
+    assert "step 0 · solver · done in 0.0 s · 3 tokens out · ≈ $0.5000\n" in err
+
+
 def test_a_step_that_runs_beside_another_is_not_said_to_be_denied_its_output(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -6,10 +6,13 @@ import pytest
 
 from pages.components.audit.state import covered, last_words, rests_on, state_of, waited, why
 from storage.evidence.anchoring import Evidence
+from storage.evidence.anchors import Witness
 from storage.evidence.checking import CheckedLog, FoundFault
 
+OWN = Witness(False, "the user of this program can rewrite it")
 NOW = datetime(2026, 11, 25, 12, tzinfo=UTC)
 EDITED = FoundFault(kind="edited", run_id="r", sequence=7, what="its content is not what was written")
+LOST = FoundFault(kind="anchor", run_id=None, sequence=None, what="it is not there")
 OF_ALL = FoundFault(kind="rolled_back", run_id=None, sequence=None, what="an older state")
 
 
@@ -17,6 +20,7 @@ def evidence(**fields: object) -> Evidence:
     values: dict[str, object] = {
         "origin": "log/1", "covered_from": 1, "entries": 40, "anchored": 40, "unanchored_events": 0,
         "unanchored_since_utc": None, "anchored_at_utc": NOW, "anchor": "/anchor.jsonl", "fault": None,
+        "witness": Witness(True, "another user keeps it"),
     }  # fmt: skip
     return Evidence(**values | fields)  # type: ignore[arg-type]
 
@@ -25,7 +29,7 @@ def checked(*findings: FoundFault, **fields: object) -> CheckedLog:
     values: dict[str, object] = {
         "origin": "log/1", "at_utc": NOW - timedelta(minutes=5), "duration_ms": 900.0, "newest": 39,
         "fingerprint": "ab" * 32,
-        "anchor": "/anchor.jsonl", "anchor_beside": False, "verified_events": 39, "unanchored_events": 0,
+        "anchor": "/anchor.jsonl", "witnessed": True, "verified_events": 39, "unanchored_events": 0,
         "uncovered_events": 0, "deleted_runs": 0, "findings": findings, "more": 0, "notes": (),
     }  # fmt: skip
     return CheckedLog.model_validate(values | fields)
@@ -42,9 +46,9 @@ def waiting_s(seconds: float, **fields: object) -> Evidence:
         (evidence(), None, "good", "All events are anchored"),
         (evidence(), checked(), "good", "All events are anchored"),
         (waiting_s(0.8), None, "waiting", "12 events not anchored yet, for 0.8 s"),
-        (waiting_s(840, fault="No such file"), None, "failing", "for 14 min 00 s: the anchor cannot be written"),
+        (waiting_s(840, fault="No such file"), None, "failing", "for 14 min 00 s: publishing has stopped"),
         (waiting_s(840), None, "failing", "12 events not anchored yet, for 14 min 00 s"),
-        (evidence(fault="it holds 50 entries, and the database 40"), None, "failing", "The anchor cannot be written"),
+        (evidence(fault="it holds 50 entries, and the database 40"), None, "failing", "Publishing has stopped"),
         (waiting_s(840, fault="x"), checked(EDITED, OF_ALL), "damaged", "not as it was written: 2 findings"),
         (evidence(), checked(EDITED, more=4), "damaged", "5 findings"),
         (evidence(entries=1, anchored=0), None, "none", "No event yet"),
@@ -52,6 +56,12 @@ def waiting_s(seconds: float, **fields: object) -> Evidence:
         (evidence(), checked(more=3), "damaged", "3 findings"),
         (evidence(), checked(fingerprint=None), "failing", "lacked a signing key"),
         (evidence(), checked(anchor=None), "failing", "lacked an anchor"),
+        (evidence(), checked(LOST), "damaged", "The anchor is not as it was published: 1 finding"),
+        (evidence(begun_again="its key"), None, "damaged", "A log began again"),
+        (evidence(witness=OWN), checked(), "signed", "Signed here, not witnessed"),
+        (evidence(witness_size=40), checked(), "good", "All events are anchored"),
+        (evidence(witness_size=30), None, "waiting", "10 entries not kept by the witness yet"),
+        (evidence(witness_size=39, anchored_at_utc=NOW - timedelta(hours=1)), None, "failing", "1 entry not kept by"),
         (evidence(origin="", entries=0), None, "none", "an older version"),
     ],
 )  # fmt: skip
@@ -96,7 +106,7 @@ def test_nothing_found_says_what_it_rests_on() -> None:
     said = " ".join(rests_on(checked()))
     assert "39 events compared" in said
     assert "abababababababab…" in said
-    assert "apart from the database" in said
+    assert "which the user of this program cannot rewrite" in said
     weak = " ".join(
         rests_on(
             checked(
@@ -118,4 +128,6 @@ def test_nothing_found_says_what_it_rests_on() -> None:
         "a note",
     ):
         assert words in weak
-    assert "whoever can write both can rewrite both" in " ".join(rests_on(checked(anchor_beside=True)))
+    assert "not witnessed: whoever can write the database can rewrite both" in " ".join(
+        rests_on(checked(witnessed=False))
+    )

@@ -87,7 +87,7 @@ def test_settled_costs_add_up() -> None:
     budget.begin_call((1,), 5, PRICE)
     budget.settle((1,), 5)
     budget.check()
-    with pytest.raises(LimitReached, match=r"10\.000000 of 10 USD"):
+    with pytest.raises(LimitReached, match=r"10\.000000 USD spent, the limit is 10 USD"):
         budget.begin_call((2,), 1, PRICE)
 
 
@@ -121,5 +121,5 @@ async def test_a_call_begins_once_all_under_way_stays_within_the_budget_at_its_m
     budget.settle((1,), 3.0)
     await third
     budget.settle((9,), 5.0)
-    with pytest.raises(LimitReached, match=r"10\.000000 of 10 USD; the next call may cost up to 7\.500000"):
+    with pytest.raises(LimitReached, match=r"10\.000000 USD spent, and the next call would cost up to 7\.500000 USD"):
         budget.begin_call((2,), 0, PRICE, 7.5)

@@ -26,13 +26,13 @@ def test_the_paper_s_pool_without_keys_lacks_four(monkeypatch: pytest.MonkeyPatc
     assert sum(map(len, found.values())) == 7
     monkeypatch.setenv("OPENROUTER_API_KEY", "   ")
     assert "OPENROUTER_API_KEY" in missing_keys(specs)
-    monkeypatch.setenv("OPENROUTER_API_KEY", "set")
+    monkeypatch.setenv("OPENROUTER_API_KEY", "sk-5f0c9a7e1d3b4862")
     assert set(missing_keys(specs)) == set(PAPER[:3])
     assert missing_keys(read_specs("rehearsal")) == {}
 
 
 def test_a_worker_that_has_its_key_says_nothing_of_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OPENAI_API_KEY", "set")
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-5f0c9a7e1d3b4862")
     specs = read_specs("paper")
     assert also_missing("gpt-5", specs) == ""
     assert "OPENAI_API_KEY" not in also_missing("gemini-2.5-pro", specs)

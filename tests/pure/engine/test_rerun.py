@@ -334,6 +334,30 @@ async def test_the_preview_estimates_from_the_source() -> None:
     assert preview(first, DIAMOND, pool.specs).estimated_usd == 0
 
 
+async def test_the_estimate_follows_the_access_list() -> None:
+    """In both directions: by the tokens of the outputs that are granted or withheld now."""
+    plan = workflow_of(("a", "x", ()), ("b", "y", ()), ("c", "z", (0,)))
+    workers = workers_of(unlike)
+    first, _ = await run(*workers, workflow=plan)
+    specs = pool_of(*workers).specs
+    turns = 2 * 4 + 1  # what each output costs besides its own tokens: roles, and the instruction before it
+
+    def estimated(after: Workflow) -> tuple[int, float]:
+        (only,) = preview(first, after, specs).will_run
+        assert only.estimated_usd is not None
+        return only.estimated_tokens, only.estimated_usd
+
+    own, read_x, read_y = first.steps[2].usage.total_tokens, *(each.usage.output_tokens for each in first.steps[:2])
+    more, dearer = estimated(edit_step(plan, 2, access=(0, 1)))
+    assert more == own + read_y + turns
+    less, cheaper = estimated(edit_step(plan, 2, access=()))
+    assert less == max(0, first.steps[2].usage.input_tokens - read_x - turns) + first.steps[2].usage.output_tokens
+    assert cheaper < (first.steps[2].cost_usd or 0.0) < dearer
+    added = add_step(plan, 3, Step(instruction="z", agent="c", access_list=(0, 1, 2)))
+    alone = add_step(plan, 3, Step(instruction="z", agent="c", access_list=()))
+    assert estimated(added)[0] - estimated(alone)[0] == sum(each.usage.output_tokens + turns for each in first.steps)
+
+
 async def test_the_preview_knows_recursions() -> None:
     workflow = workflow_of(("a", "x", ()), ("b", "y", ()), (CONDUCTOR_AGENT, "again", (0,)))
     conductor = ScriptedConductor(lists_of(workflow_of(("c", "inner", ())), AGENTS))

@@ -197,7 +197,7 @@ async def test_dollars_are_counted() -> None:
     worker = ScriptedWorker("a", lambda _: Reply(text="x", cost_usd=0.3))
     trace, _ = await run(worker, workflow=CHAIN, limits=Limits(max_usd=0.5))
     assert (trace.status, len(worker.calls)) == ("failed", 2)
-    assert trace.error == "the cost limit of this run is reached: 0.600000 of 0.5 USD"
+    assert trace.error == "the cost limit of this run is reached: 0.600000 USD spent, the limit is 0.5 USD"
     assert trace.cost_usd == pytest.approx(0.6)
 
 

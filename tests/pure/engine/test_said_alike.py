@@ -42,7 +42,7 @@ async def test_a_bound_stays_a_bound_in_a_dry_run_and_in_a_refusal() -> None:
     two = workflow_of(("a", "x", ()), ("a", "y", (0,)))
     again = ScriptedWorker("a", usd_per_mtok=PRICE).then(Reply(text="42", usage=CACHED))
     refused, _ = await run(again, workflow=two, limits=Limits(max_usd=0.05))
-    assert "at most 0.100100 of 0.05 USD" in (refused.error or "")
+    assert "at most 0.100100 USD spent" in (refused.error or "")
 
 
 def test_a_task_of_a_batch_and_its_total_say_that_they_are_estimated() -> None:

@@ -19,7 +19,8 @@ from conductor_core.chat.messages import Message, Usage
 from conductor_core.export import otel as c
 from conductor_core.export.otel import Span, otlp_json, sdk_spans, span_id, spans_of, trace_id
 from conductor_core.run import events as ev
-from conductor_core.run.events import Event
+from conductor_core.run.egress import calls
+from conductor_core.run.events import Event, TracesTo
 from conductor_core.run.redaction import Redactor
 from conductor_core.workflow.model import Step, Workflow
 from tests.pure.analysis.test_reading import PLAN, POOL, edited_run
@@ -155,6 +156,30 @@ def test_texts_are_in_it_only_if_asked_for() -> None:
     assert [text for text in texts if text in without] == []
     with_texts = otlp_json(spans_of(edited_run("r"), contents=True), at_utc=events[-1].at_utc)
     assert [text for text in texts[:5] if text not in with_texts] == []
+
+
+@pytest.mark.parametrize("contents", [True, False])
+@pytest.mark.parametrize("run", [edited_run("r"), fallback_run(), recursive_run("r", AT_THE_END, TWO_STEPS)])
+def test_the_record_says_all_that_traces_hold(run: list[Event], contents: bool) -> None:
+    """Who asks whether a text was ever received is told of each text in a trace."""
+    thought = ev.PlanDelta(run_id=run[0].run_id, text="a thought", reasoning=True)
+    traced = run[0].model_copy(update={"traces": (TracesTo(host="h.example", contents=contents),)})
+    run = [traced, *run[1:3], thought, *run[3:]]
+    (call,) = [call for call in calls(run) if call.of == "traces"]
+    told = "\n".join(call.texts)
+    texts = [
+        part["content"]
+        for span in spans_of(run, contents=contents)
+        for name in c.CONTENTS
+        for message in json.loads(str(span.attributes.get(name, "[]")))
+        for part in message["parts"]
+    ]
+    assert bool(texts) == contents
+    assert [text for text in texts if text not in told] == []
+    names = [
+        str(span.attributes[name]) for span in spans_of(run) for name in (c.AGENT, c.MODEL) if name in span.attributes
+    ]
+    assert [name for name in names if name not in told] == []
 
 
 def test_a_run_that_goes_on_has_the_spans_that_ended() -> None:

@@ -4,6 +4,7 @@ import base64
 import gzip
 import json
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -234,3 +235,29 @@ def test_a_run_that_goes_on_is_not_handed_over() -> None:
     with pytest.raises(BadInput, match="goes on"):
         shared_page(whole_run("r")[:-1], {}, Redactor())
     assert run_completed("r").kind == whole_run("r")[-1].kind
+
+
+@pytest.mark.parametrize("moment", ["0001-01-01T00:00:00Z", "1999-12-31T23:59:59Z", "9999-12-31T23:59:59Z"])
+@pytest.mark.parametrize("of", ["the file", "an event", "an earlier import"])
+def test_a_date_at_which_no_run_can_have_been_is_refused(of: str, moment: str) -> None:
+    rows = _rows()
+    if of == "an event":
+        rows[1]["at_utc"] = moment
+    elif of == "an earlier import":
+        usual = "2026-01-01T00:00:00Z"
+        before = {"run_id": "q", "written_by": "it", "written_at_utc": usual, "imported_at_utc": moment}
+        rows[0]["imported"] = before
+
+    def change(told: dict[str, Any]) -> None:
+        told["record"] = packed(rows)
+        if of == "the file":
+            told["written_at_utc"] = moment
+
+    with pytest.raises(BadInput, match=r"is of \d{1,4}-\d\d-\d\d; only dates from 2000-01-01 to tomorrow are read"):
+        read_shared(_changed(change), "file")
+
+
+def test_a_file_of_a_machine_whose_clock_is_hours_ahead_is_read() -> None:
+    rows = _rows()
+    rows[-1]["at_utc"] = (datetime.now(UTC) + timedelta(hours=14)).isoformat()
+    assert read_shared(_record(rows), "file")

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from conductor_core.chat.messages import ImagePart
-from conductor_core.run.events import Event
 from storage import Privacy, open_store
 from storage.__main__ import main
 from storage.bundles import export_runs
@@ -183,8 +182,8 @@ def test_a_bundle_of_encrypted_runs_proves_their_stored_bytes_and_says_so(
     with zipfile.ZipFile(bundle) as archive:
         assert not [name for name in archive.namelist() if b"a secret task" in archive.read(name)]
         assert [name for name in archive.namelist() if name.startswith("records/")] == [
-            "records/c3.html",
             "records/b2.html",
+            "records/c3.html",
         ]
         assert "d4  (encrypted)" in archive.read("README.txt").decode()
     done = _verify(folder, bundle, database)
@@ -213,7 +212,7 @@ def test_a_run_that_has_not_ended_is_exported_as_far_as_it_is(
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_a_run_that_was_quicker_than_the_publication_is_published_again(
+def test_a_run_that_goes_on_while_it_is_exported_comes_as_it_was(
     database: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = open_store(f"sqlite:///{database}")
@@ -221,18 +220,19 @@ def test_a_run_that_was_quicker_than_the_publication_is_published_again(
     store.log.append_and_wait(next(events))
 
     def late() -> None:
+        """Before the events are written, and once more before the proofs are."""
+        store.log.append_and_wait(next(events))
         publish()
-        if len(late_events) < 2:
-            late_events.append(next(events))
-            store.log.append_and_wait(late_events[-1])
 
-    late_events: list[Event] = []
     monkeypatch.setattr(store, "publish", late)
     try:
         done = export_runs(store, ["d4"], tmp_path / "one.zip", lambda *_: None, PAGE)
     finally:
         store.close()
-    assert (done.runs, done.unfinished, len(late_events)) == (1, 1, 2)
+    assert (done.runs, done.unfinished, done.bound, next(events).kind) == (1, 1, True, "plan.delta")
+    with zipfile.ZipFile(done.path) as archive:
+        assert archive.read("events.jsonl").count(b"\n") == 2
+    assert main(["verify", str(done.path), "--db", str(database)]) == 0
 
 
 def test_a_place_that_cannot_be_reached_is_named(
@@ -257,3 +257,17 @@ def test_an_id_from_elsewhere_becomes_no_path_and_no_line_and_the_file_is_its_ow
     assert names == {"records/_1.html", "records/one.html"}
     assert "\nfingerprint: 00" not in read_me
     assert done.path.stat().st_mode & 0o777 == 0o600
+
+
+def test_ids_that_differ_in_case_alone_or_name_a_device_have_pages_of_their_own(tmp_path: Path) -> None:
+    database = tmp_path / "runs.sqlite3"
+    store = open_store(f"sqlite:///{database}")
+    try:
+        store.log.append_and_wait(*whole_run("one"), *whole_run("ONE"), *whole_run("nul"))
+        done = export_runs(store, ["one", "ONE", "nul"], tmp_path / "three.zip", lambda *_: None, PAGE)
+    finally:
+        store.close()
+    with zipfile.ZipFile(done.path) as archive:
+        names = {name for name in archive.namelist() if name.startswith("records/")}
+    assert names == {"records/one.html", "records/_2.html", "records/_3.html"}
+    assert main(["verify", str(done.path), "--db", str(database)]) == 0

@@ -126,7 +126,7 @@ def test_the_command_filters_and_pages_and_takes_the_beginning_of_an_id(
     assert len(printed(capsys, database, "--since", "2020-01-01")) == 4
     assert main(["access", "--db", str(database), "--limit", "2"]) == 0
     *lines, more = capsys.readouterr().out.splitlines()
-    assert lines[1].endswith("run first: exported: json; by Grace (local, not verified), cli")
+    assert lines[1].endswith("run first: exported: json; by Grace (claimed, not verified), cli")
     rest = printed(capsys, database, "--before", more.split()[-1])
     assert [look["kind"] for look in rest] == ["searched", "viewed"]
     assert main(["access", "nobody", "--db", str(database)]) == 2
@@ -336,7 +336,7 @@ def test_a_look_of_which_the_time_is_damaged_is_listed_without_one(
 ) -> None:
     doctor_leaves(database, "UPDATE leaves SET record = json_set(record, '$.at_utc', 'once') WHERE run_id = 'second'")
     assert main(["access", "second", "--db", str(database)]) == 0
-    assert capsys.readouterr().out == "— run second: exported: json; by Grace (local, not verified), cli\n"
+    assert capsys.readouterr().out == "— run second: exported: json; by Grace (claimed, not verified), cli\n"
 
 
 def test_the_record_of_a_new_key_says_who_made_it(store: Store, path: Path) -> None:

@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-from datetime import timedelta
 from pathlib import Path
 
 from conductor_core.run import events as ev
@@ -107,10 +106,6 @@ def test_an_owner_has_left_once_its_process_has_ended_as_one_who_cannot_write_se
     (folder / owner.id).touch()
     assert left(folder, owner.id), "the file of a killed process"
     assert (folder / owner.id).exists()
-
-
-def test_an_owner_says_since_when_in_universal_time(tmp_path: Path) -> None:
-    assert Owner(tmp_path).opened_at_utc.utcoffset() == timedelta(0)
 
 
 def test_an_owner_in_a_doctored_database_is_no_path(tmp_path: Path) -> None:

@@ -12,14 +12,15 @@ from hypothesis import strategies as st
 from conductor_core.chat.messages import Usage
 from conductor_core.errors import BadInput, EventOutOfOrder, StoreError, UnknownRun
 from conductor_core.run import events as ev
+from conductor_core.run.actor import Caller, local_actor
 from conductor_core.run.costs import Cost
+from conductor_core.run.events import now_utc
 from conductor_core.run.trace import fold
-from conductor_core.run.values import BatchRow
+from conductor_core.run.values import BatchRow, Imported
 from conductor_core.workflow.model import Step, Workflow
 from storage import Store, open_store
 from storage.encoding import SnapshotRow
 from tests.support.run_events import (
-    PAGE,
     answered,
     created,
     planned,
@@ -65,7 +66,8 @@ async def test_the_summary_follows_the_events(store: Store) -> None:
     done = store.runs()[0]
     assert (done.status, done.steps_completed, done.duration_ms, done.cost_usd) == ("completed", 2, 100.0, 1.0)
     assert (done.usage.input_tokens, done.usage.output_tokens) == (24, 11)
-    assert (done.conductor, done.pool, done.caller, done.error) == ("tiny", "rehearsal", PAGE, None)
+    assert (done.conductor, done.pool, done.error) == ("tiny", "rehearsal", None)
+    assert done.caller == Caller(actor=local_actor().account, door="page"), "the account, whatever process it was"
 
 
 def step_reused(run_id: str, index: int) -> ev.StepReused:
@@ -171,6 +173,16 @@ async def test_of_a_cost_with_an_unknown_part_what_is_known_is_kept_by_row_batch
     assert store.batches()[0].cost == Cost(None, 1.25)
     totals = store.totals()
     assert (totals.cost, totals.unpriced) == (Cost(None, 1.25), 1)
+
+
+async def test_imported_runs_are_in_no_sum(store: Store) -> None:
+    imported = Imported(run_id="x", written_by="0", written_at_utc=now_utc(), imported_at_utc=now_utc())
+    for run_id, came in (("own", None), ("file", imported)):
+        first = created(run_id, imported=came)
+        steps = (step_started(run_id, 0, 30), step_completed(run_id, 0, "x", 40, None if came else 0.5))
+        await store.log.append(first, *planned(run_id), *steps)
+    totals = store.totals()
+    assert (totals.runs, totals.imported, totals.cost, totals.unpriced, totals.tokens) == (2, 1, Cost(0.5, 0.5), 0, 25)
 
 
 async def test_a_cost_of_estimated_tokens_is_marked_in_row_and_batch(store: Store) -> None:

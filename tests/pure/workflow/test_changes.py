@@ -139,3 +139,10 @@ def test_several_steps_are_told_as_several() -> None:
         update={"steps": (*CHAIN.steps[:3], CHAIN.steps[3].model_copy(update={"access_list": (0, 1, 2)}))}
     )
     assert words(after) == ["", "", "", "also reads steps 0, 1"]
+
+
+def test_two_fields_of_one_step_are_two_changes() -> None:
+    both = Step(instruction="check it", agent="b", access_list=(0, 1))
+    assert compare(CHAIN, replace_step(CHAIN, 2, both)).count == 3
+    assert compare(CHAIN, add_step(remove_step(CHAIN, 3)[0], 0, NEW.model_copy(update={"access_list": ()}))).count == 2
+    assert compare(CHAIN, CHAIN).count == 0

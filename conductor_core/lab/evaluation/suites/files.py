@@ -11,6 +11,7 @@ from random import Random
 from typing import Any
 
 from conductor_core.errors import BadInput
+from conductor_core.files import open_regular
 from conductor_core.grading import require_gradable
 from conductor_core.grading.tasks import Suite, Task
 from conductor_core.lab.evaluation.suites import hub, rehearsal
@@ -70,9 +71,11 @@ def _tasks(path: Path) -> list[Task]:
 
 def _rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     try:
-        content = path.read_text(encoding="utf-8")
+        with open_regular(path) as file:
+            content = file.read().decode()
     except (OSError, UnicodeDecodeError) as error:
-        raise BadInput(f"{path} cannot be read: {error}") from error
+        why = error.strerror if isinstance(error, OSError) and error.strerror else error
+        raise BadInput(f"{path} cannot be read: {why}") from error
     # splitlines would also split at other line ends in a text, such as U+2028, which JSON does not escape.
     for number, line in enumerate(content.split("\n"), start=1):
         if not line.strip():

@@ -8,7 +8,10 @@ const ARROWS = {
   ArrowRight: [0, 1],
 }
 
-// Streamlit can lose what is told while the page is drawn. A choice that was not answered is told again.
+// Steps that fit beside each other with their names.
+const MOST_WIDE = 8
+
+// Streamlit can lose a state that is set while the page is drawn. A choice that was not answered is sent again.
 const AGAIN_MS = 2000
 const MOST_TRIES = 5
 
@@ -23,10 +26,12 @@ function el(tag, attributes = {}, ...children) {
 
 const dot = (colour) => el("i", { class: "agent-dot", style: `background: ${colour}` })
 
-function head({ name, agent, colour, status, tokens }) {
-  const title = el("b", {}, `${name} · ${agent}`)
-  const facts = el("span", { class: "muted" }, `${status} · ${tokens}`)
-  return el("th", { scope: "col", class: "context-head" }, dot(colour), title, facts)
+// Of many steps a head has room for the number alone: the rest is its hint, and the agent's name is in the step's row.
+function head({ name, agent, colour, status, tokens }, compact) {
+  const title = el("b", {}, compact ? name : `${name} · ${agent}`)
+  const facts = `${status} · ${tokens}`
+  if (compact) return el("th", { scope: "col", title: `step ${name} · ${agent}: ${facts}` }, dot(colour), title)
+  return el("th", { scope: "col" }, dot(colour), title, el("span", { class: "muted" }, facts))
 }
 
 function rowHead({ name, agent, colour }) {
@@ -54,7 +59,8 @@ function cellButton(cell, row, column, colour) {
 }
 
 function build(data) {
-  const heads = el("tr", {}, el("th", {}), ...data.heads.map(head))
+  const compact = data.heads.length > MOST_WIDE
+  const heads = el("tr", {}, el("th", {}), ...data.heads.map((step) => head(step, compact)))
   const rows = data.rows.map((row, at) =>
     el(
       "tr",
@@ -63,22 +69,22 @@ function build(data) {
       ...row.cells.map((cell, column) => el("td", {}, ...(cell ? [cellButton(cell, at, column, row.colour)] : []))),
     ),
   )
-  const table = el("table", { class: "context-table matrix", "aria-label": data.label })
+  const table = el("table", { class: `context-table matrix${compact ? " compact" : ""}`, "aria-label": data.label })
   table.append(el("thead", {}, heads), el("tbody", {}, ...rows))
   return table
 }
 
 class Matrix {
   constructor(parent) {
-    this.box = el("div", { class: "context-scroll" })
+    this.box = el("div", { class: "context-scroll both" })
     this.wanted = null // the cell that was chosen and that Python has not answered
     parent.append(this.box)
     this.box.addEventListener("click", (event) => this.choose(event.target.closest("button")))
     this.box.addEventListener("keydown", (event) => this.move(event))
   }
 
-  update(data, tell) {
-    this.tell = tell
+  update(data, send) {
+    this.send = send
     const drawn = JSON.stringify([data.heads, data.rows])
     if (drawn !== this.drawn) {
       const key = this.box.contains(document.activeElement) ? document.activeElement.dataset.key : null
@@ -108,15 +114,15 @@ class Matrix {
     this.stop(button)
     this.wanted = button.dataset.key
     this.mark(this.wanted)
-    this.tellUntilHeard(1)
+    this.sendUntilAnswered(1)
   }
 
-  tellUntilHeard(tries) {
-    this.tell(this.wanted)
+  sendUntilAnswered(tries) {
+    this.send(this.wanted)
     clearTimeout(this.again)
     this.again = setTimeout(() => {
       if (this.wanted === null || !this.box.isConnected) return
-      if (tries < MOST_TRIES) this.tellUntilHeard(tries + 1)
+      if (tries < MOST_TRIES) this.sendUntilAnswered(tries + 1)
     }, AGAIN_MS)
   }
 

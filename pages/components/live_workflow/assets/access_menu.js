@@ -63,7 +63,7 @@ export class AccessMenu {
       const item = this.item(step.key)
       const [read, reader] = step.number > own.number ? [own, step] : [step, own]
       const sees = reader.reads.includes(read.number)
-      setText(item, `${sees ? "✓" : "○"} step ${step.number} · ${isolated(step.agent)}`)
+      setText(item, `${sees ? "☑" : "☐"} step ${step.number} · ${isolated(step.agent)}`)
       setAttributes(item, {
         "aria-checked": sees ? "true" : "false",
         "aria-label": `Step ${reader.number} sees step ${read.number}, ${isolated(step.agent)}`,

@@ -7,7 +7,7 @@ import { formulaElement } from "./draw_formulas.js"
 import { EditBar } from "./edit_bar.js"
 import { basis, count, pathKey, plural, seconds, usdInLine } from "./format.js"
 import { Menu } from "./menu.js"
-import { outcomeOf } from "./outcome.js"
+import { cameFrom, outcomeOf } from "./outcome.js"
 import { Share } from "./share.js"
 import { RUN_STATUS, STEP_STATUS, shownStatus } from "./status.js"
 import { StreamedMarkdown, isolated, visible } from "./text.js"
@@ -53,7 +53,7 @@ export class Bar {
       { class: "pill simulated", title: "No real model answers in this run" },
       "Simulated workers",
     )
-    this.came = el("span", { class: "pill replayed", title: "It came with the program" }, "Recorded")
+    this.came = el("span", { class: "pill replayed" })
     this.hint = el("span", { class: "hint" })
     this.link = el("span", { class: "link-state" })
     const { status, time, tokens, cost, simulated, came, hint, link } = this
@@ -164,9 +164,12 @@ export class Bar {
     const { run } = model
     for (const part of this.aboutRun) part.hidden = run === null
     setText(this.link, { connecting: "connecting…", reconnecting: "connection lost, reconnecting…" }[connection] ?? "")
-    this.came.hidden = !run?.imported?.recorded || model.replayed
+    const [came, title] = cameFrom(model)
+    this.came.hidden = !came
+    setText(this.came, came)
+    this.came.title = title
     if (run === null) {
-      setText(this.status, opening ? "○ Opening the run" : "○ No run is open")
+      setText(this.status, opening ? "Opening the run" : "No run is open")
       return setClass(this.status, "status idle")
     }
     const stops = cancelling && !model.ended

@@ -1,10 +1,12 @@
 // What all cards of the graph are made of: frame, dot of the agent, sign of the status, and text that is cut to fit.
 
 import { STEP_STATUS } from "./status.js"
+import { withoutTask } from "./task_words.js"
 import { rightToLeft, visible } from "./text.js"
 
 const RADIUS = 10
 const SMALL_PADDING = 9
+const FOOT_GAP = 8
 
 // Paints the card's background and border, and a ring around the selected card.
 export function frame(ctx, { left, top, width, height, selected, hover, theme, lineWidth, stroke, fill, dashed }) {
@@ -77,7 +79,7 @@ export function drawCompactText(
   if (!line) return
   ctx.font = `400 12px ${theme.font}`
   ctx.fillStyle = theme.muted
-  const text = visible(line.slice(0, 400)).replace(/\s+/g, " ")
+  const text = visible(withoutTask(line).slice(0, 400)).replace(/\s+/g, " ")
   const fromRight = rightToLeft(text)
   ctx.save()
   ctx.direction = fromRight ? "rtl" : "ltr"
@@ -90,6 +92,27 @@ export function drawCompactText(
     ctx.fillRect(fromRight ? x - length : x, top + y + 17, length, 1)
   }
   ctx.restore()
+}
+
+// Paints a card's last line: the first of `words` that fits, and at the right the value of its output, which is left out
+// rather than cut.
+export function drawFoot(ctx, { left, right, y, words, value = "", theme, colour = theme.muted }) {
+  const shown = value && visible(value)
+  ctx.font = `600 12px ${theme.font}`
+  const taken = shown ? ctx.measureText(shown).width + FOOT_GAP : 0
+  ctx.font = `400 12px ${theme.font}`
+  const shortest = words.at(-1)
+  const fits = shown && ctx.measureText(shortest).width + taken <= right - left
+  const room = right - left - (fits ? taken : 0)
+  const said = words.find((each) => ctx.measureText(each).width <= room) ?? shortest
+  ctx.fillStyle = colour
+  ctx.fillText(fit(ctx, said, room), left, y)
+  if (!fits) return
+  ctx.font = `600 12px ${theme.font}`
+  ctx.fillStyle = theme.text
+  ctx.textAlign = "right"
+  ctx.fillText(shown, right, y)
+  ctx.textAlign = "left"
 }
 
 const fitted = new Map()

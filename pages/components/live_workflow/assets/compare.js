@@ -1,24 +1,9 @@
-// Entry of the component that compares two runs. Streamlit calls it at mount and at each change of data or theme.
+// Entry of the component that compares two runs.
 
 import { ComparedRuns } from "./compared_runs.js"
+import { mounting } from "./mounting.js"
 import { sheets } from "./sheets.js"
 
-const own = await sheets(["style.css", "graph.css", "timeline.css", "compare.css"])
-const views = new WeakMap()
+const own = await sheets(["style.css", "graph.css", "timeline.css", "prose.css", "compare.css"])
 
-export default function mount(component) {
-  const { parentElement } = component
-  let view = views.get(parentElement)
-  if (!view) {
-    parentElement.adoptedStyleSheets = own
-    view = new ComparedRuns(parentElement)
-    views.set(parentElement, view)
-  }
-  const call = (view.lastCall = {})
-  view.update(component.data)
-  return () => {
-    if (view.lastCall !== call) return
-    view.destroy()
-    views.delete(parentElement)
-  }
-}
+export default mounting(own, (parent) => new ComparedRuns(parent))

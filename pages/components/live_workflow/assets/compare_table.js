@@ -1,12 +1,14 @@
 // Every step of two compared runs: what became of it in the plan, and its output word by word.
 
 import { el } from "./dom.js"
-import { count } from "./format.js"
+import { isJson } from "./json_text.js"
+import { CLOSES, EACH, OPENS, marked, skippedWords } from "./marked_text.js"
 import { withChips } from "./task_words.js"
-import { isolated, visible } from "./text.js"
+import { isolated, renderMarkdown, visible } from "./text.js"
 
 const HEADS = ["Step", "Plan", "What changed", "Output, word by word"]
 const BY = {
+  signature: "Only the signature of the simulated worker is another one.",
   line: "Long lines are shown as replaced, without a word diff.",
   whole: "This text is so long that what differs stands as replaced, without a comparison word by word.",
 }
@@ -91,10 +93,13 @@ function toggle(name, onChange) {
   return button
 }
 
-// Returns a text as one, and as two beside each other; the stylesheet shows one of the two forms.
-function texts({ by, pieces }) {
-  const form = (name, kinds) =>
-    el("div", { class: `text ${name}`, dir: "auto" }, pieces.filter((piece) => shown(piece, kinds)).map(pieceElement))
+// Returns a text as one, and as two beside each other; the stylesheet shows one of the two forms. An output is drawn as
+// it reads, without the signs of its Markdown.
+function texts({ name, by, pieces }) {
+  const draw = name === "output" ? rendered : (some) => some.map(pieceElement)
+  const look = name === "output" ? " prose" : ""
+  const form = (which, kinds) =>
+    el("div", { class: `text ${which}${look}`, dir: "auto" }, draw(pieces.filter((piece) => shown(piece, kinds))))
   return el(
     "div",
     { class: "compared-texts" },
@@ -108,11 +113,40 @@ function texts({ by, pieces }) {
 const shown = ([kind, , , of], kinds) =>
   kind === "skipped" ? of === "more" || kinds.includes(of) : kinds.includes(kind)
 
+const TAG = { removed: "del", added: "ins", same: "span" }
+
 function pieceElement([kind, text, words, of]) {
-  if (kind === "skipped") {
-    const what = { same: "words the same", more: "more words" }[of] ?? `words ${of}`
-    return el("span", { class: "skipped" }, ` … ${count(words)} ${what} … `)
-  }
-  const tag = { removed: "del", added: "ins", same: "span" }[kind]
-  return el(tag, {}, withChips(text, visible))
+  if (kind === "skipped") return el("span", { class: "skipped" }, ` … ${skippedWords(words, of)} … `)
+  return el(TAG[kind], {}, withChips(text, visible))
 }
+
+function rendered(pieces) {
+  // JSON is no Markdown: its signs are its own.
+  if (isJson(pieces.map(([, text]) => text).join(""))) return [el("pre", {}, pieces.map(pieceElement))]
+  const content = renderMarkdown(marked(pieces, visible))
+  for (const link of content.querySelectorAll("a")) link.replaceWith(...link.childNodes)
+  const walker = document.createTreeWalker(content, NodeFilter.SHOW_TEXT)
+  const nodes = []
+  while (walker.nextNode()) nodes.push(walker.currentNode)
+  let kind = null
+  for (const node of nodes) {
+    const formula = node.parentElement?.closest(".formula")
+    if (formula && !EACH.test(node.data)) {
+      if (kind) formula.classList.add(kind)
+      continue
+    }
+    const parts = node.data.split(EACH)
+    const drawn = []
+    for (const part of parts) {
+      const opened = Object.keys(OPENS).find((each) => OPENS[each] === part)
+      if (opened) kind = opened
+      else if (part === CLOSES) kind = null
+      else if (part) drawn.push(kind && part.trim() ? markElement(kind, part) : part)
+    }
+    if (parts.length > 1 || kind) node.replaceWith(...drawn)
+  }
+  return [content]
+}
+
+const markElement = (kind, text) =>
+  kind === "skipped" ? el("span", { class: "skipped" }, text) : el(TAG[kind], {}, text)

@@ -6,14 +6,16 @@ import { CompareTable } from "./compare_table.js"
 import { el, setText } from "./dom.js"
 import { pathKey } from "./format.js"
 import { Graph } from "./graph.js"
+import { restyled } from "./mounting.js"
 import { visible } from "./text.js"
-import { themeOf } from "./theme.js"
 import { Timeline } from "./timeline.js"
 import { Twin } from "./twin.js"
 
 // Largest numbers of characters of a conclusion in the largest letters, and in middle ones.
 const LARGE = 16
 const MEDIUM = 60
+// Of two runs the first is struck out and the second underlined where they differ. Rounds of one run have names.
+const SIDES = { A: "before", B: "after" }
 // No bar has this path; the empty one is that of the plan.
 const NO_BAR = "-"
 
@@ -79,14 +81,13 @@ export class ComparedRuns {
     this.root.remove()
   }
 
-  update(data) {
+  update({ data }) {
     const text = JSON.stringify(data)
     if (text !== this.text) {
       this.text = text
       this.take(data)
     }
-    const theme = themeOf(this.root)
-    if (this.root.dataset.theme !== theme) this.root.dataset.theme = theme
+    restyled(this.root)
     this.graph.restyle(this.root)
     this.show()
   }
@@ -161,15 +162,17 @@ export class ComparedRuns {
 }
 
 function answerParts({ name, run_id, status, simulated, figures, answer }) {
+  const side = SIDES[name] ? `side ${SIDES[name]}` : "muted"
+  const said = SIDES[name] ? `${of("Answer", name)}, ${SIDES[name]}` : of("Answer", name)
   const caption = el(
     "div",
     { class: "compared-caption" },
     PACKED
-      ? el("b", { class: "muted", title: `Run ${run_id}` }, of("Answer", name))
+      ? el("b", { class: side, title: `Run ${run_id}` }, said)
       : el(
           "a",
-          { href: `run?run=${encodeURIComponent(run_id)}`, target: "_self", title: `Open run ${run_id}` },
-          of("Answer", name),
+          { class: side, href: `run?run=${encodeURIComponent(run_id)}`, target: "_self", title: `Open run ${run_id}` },
+          said,
         ),
     el("span", { class: "muted number" }, figures.join(" · ")),
     simulated && el("span", { class: "pill simulated" }, "simulated"),

@@ -1,6 +1,6 @@
 // Paints the graph: cards for steps, curves for access lists, bands for inner rounds. All coordinates are vis's own.
 
-import { agentDot, drawCompactText, drawGlyph, fit, frame, nameHeight } from "./card_parts.js"
+import { agentDot, drawCompactText, drawFoot, drawGlyph, fit, frame, nameHeight } from "./card_parts.js"
 import { drawEdgeMark, edgeStyle } from "./draw_marks.js"
 import { ARROW, onCurve, pullOf } from "./edge_path.js"
 import { speed } from "./figures.js"
@@ -84,9 +84,9 @@ export function drawCard(ctx, { x, y, width, height, step, agentIndex, selected,
   ctx.font = `400 13px ${theme.font}`
   ctx.fillStyle = theme.text
   drawInstruction(ctx, { left, top, width, instruction: step.instruction })
-  ctx.font = `400 12px ${theme.font}`
-  ctx.fillStyle = theme.muted
-  ctx.fillText(fit(ctx, footer(step, status, model), width - 2 * PADDING), left + PADDING, top + height - 12)
+  const words = footer(step, status, model)
+  const value = model.values.get(pathKey(step.path))
+  drawFoot(ctx, { left: left + PADDING, right: left + width - PADDING, y: top + height - 12, words, value, theme })
   ctx.restore()
 }
 
@@ -117,7 +117,13 @@ function drawTitle(ctx, { left, top, width, step, agentIndex, theme }) {
   ctx.fillText(fit(ctx, title, width - 2 * PADDING - 32), left + PADDING + 16, top + 18.5)
 }
 
-function footer(step, status, model) {
+// Returns what the last line says, the longest form first.
+export function footer(step, status, model) {
+  const said = footerSaid(step, status, model)
+  return Array.isArray(said) ? said : [said]
+}
+
+function footerSaid(step, status, model) {
   const ms = model.stepMs(step)
   switch (status) {
     case "draft":
@@ -148,13 +154,13 @@ function footer(step, status, model) {
           ? `not needed: ends with step ${model.run.last_step}`
           : "skipped: the run stopped"
     case "reused":
-      return step.given
-        ? `pinned · ${personOf(step.given)}`
-        : `reused · ${tokens(step.usage.output_tokens)} · nothing paid`
+      return step.given ? [`pinned by ${personOf(step.given)}`, "pinned"] : "reused"
     case "written":
-      return `written by ${personOf(step.given)}`
-    default:
-      return `${seconds(ms)} · ${model.stepTokensSaid(step)}${status === "completed" ? "" : ` · ${STEP_STATUS[status].word}`}${step.answered_by ? ` · by ${isolated(step.answered_by)}` : ""}`
+      return [`written by ${personOf(step.given)}`, "written"]
+    default: {
+      const short = status === "completed" ? seconds(ms) : `${seconds(ms)} · ${STEP_STATUS[status].word}`
+      return step.answered_by ? [`${short} · by ${isolated(step.answered_by)}`, `${short} · by another`, short] : short
+    }
   }
 }
 

@@ -1,7 +1,7 @@
 // Paints a plan that is being edited: what is new, changed, moved or removed, and what a re-run would do with it; and
 // two compared plans: also whose output is another one though its step is the same. Every mark has a sign and a word or a line style of its own; none depends on colour alone.
 
-import { agentDot, drawCompactText, fit, frame, nameHeight } from "./card_parts.js"
+import { agentDot, drawCompactText, drawFoot, fit, frame, nameHeight } from "./card_parts.js"
 import { BOXED, COMPACT_BELOW, drawInstruction } from "./draw.js"
 import { isolated, visible } from "./text.js"
 
@@ -15,6 +15,7 @@ export const CHANGE = {
   removed: { glyph: "−", word: "removed" },
   inputs: { glyph: "↳", word: "only inputs" },
   chance: { glyph: "≠", word: "by chance" },
+  same: { glyph: "=", word: "same" },
 }
 export const FATE = {
   runs: { glyph: "▶", word: "runs" },
@@ -27,7 +28,7 @@ const OF_FATE = { reused: "reused", written: "warn", pinned: "warn", fault: "fai
 // Changes that are not the step's own are drawn lightly.
 const LIGHT = new Set(["removed", "inputs", "chance"])
 
-export function drawEditedCard(ctx, { x, y, width, height, step, agentIndex, selected, hover, theme }) {
+export function drawEditedCard(ctx, { x, y, width, height, step, agentIndex, selected, hover, theme, model }) {
   const left = x - width / 2
   const top = y - height / 2
   const gone = step.change === "removed"
@@ -73,9 +74,10 @@ export function drawEditedCard(ctx, { x, y, width, height, step, agentIndex, sel
   ctx.fillText(fit(ctx, title, width - 2 * PADDING - 16), left + PADDING + 16, top + 18.5)
   ctx.font = `400 13px ${theme.font}`
   drawInstruction(ctx, { left, top, width, instruction: step.instruction, struck: gone })
-  ctx.font = `400 12px ${theme.font}`
-  ctx.fillStyle = box && step.fate === "fault" ? box.stroke : theme.muted
-  ctx.fillText(fit(ctx, footer(step), width - 2 * PADDING), left + PADDING, top + height - 12)
+  const value = valueSaid(step, model.values?.get(step.key))
+  const place = { left: left + PADDING, right: left + width - PADDING, y: top + height - 12 }
+  const colour = box && step.fate === "fault" ? box.stroke : theme.muted
+  drawFoot(ctx, { ...place, words: footer(step), value, theme, colour })
   if (step.change) drawTag(ctx, { right: left + width - PADDING, y: top, change: step.change, theme })
   ctx.restore()
 }
@@ -107,9 +109,17 @@ function drawTag(ctx, { right, y, change, theme }) {
   ctx.fillText(said, right - width + 7, y + 0.5)
 }
 
+// Returns the value of the run's output beside what becomes of it: it stays, or is the one from before.
+function valueSaid({ fate }, value) {
+  if (!value || fate === "fault" || fate === "written") return ""
+  return fate === "runs" ? `was ${value}` : value
+}
+
+// Returns what the last line says, the longest form first. Why a step runs or is reused is in the list of the plan.
 function footer(step) {
   const fate = FATE[step.fate]
-  if (!fate) return visible(step.words)
-  if (step.fate === "fault") return `${fate.glyph} ${visible(step.words)}`
-  return `${fate.glyph} ${fate.word}${step.words ? ` · ${visible(step.words)}` : ""}`
+  if (!fate) return [visible(step.words)]
+  if (step.fate === "fault") return [`${fate.glyph} ${visible(step.words)}`]
+  const short = `${fate.glyph} ${fate.word}`
+  return step.words ? [`${short} · ${visible(step.words)}`, short] : [short]
 }

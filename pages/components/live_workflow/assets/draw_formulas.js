@@ -3,7 +3,7 @@
 
 import { BASE, PACKED } from "./base.js"
 
-const FOLDER = PACKED ? null : new URL("api/katex/", BASE)
+const FOLDER = BASE ? new URL("api/katex/", BASE) : null
 // Time for drawing in one frame. Other formulas wait and show their source meanwhile.
 const SLICE_MS = 8
 const KEPT = 400

@@ -1,10 +1,10 @@
 // Paints stacks of parallel steps.
 
-import { drawCompactText, drawGlyph, fit, frame } from "./card_parts.js"
+import { drawCompactText, drawFoot, drawGlyph, frame } from "./card_parts.js"
 import { ranges } from "./fold.js"
 import { tokens } from "./format.js"
 import { STEP_STATUS, shownStatus } from "./status.js"
-import { isolated } from "./text.js"
+import { isolated, visible } from "./text.js"
 
 const PADDING = 9
 const BEHIND = 3
@@ -20,8 +20,18 @@ export function stackWords({ keys, stack }, numbers = keys) {
   return { numbers: ranges(numbers), state: `${keys.length} ${WORDS[stack.kind]}` }
 }
 
-// `steps`: those in it. `numbers`: what they are called. `totals`: their tokens.
-export function drawStack(ctx, { cell, steps, numbers, totals, agentIndex, hover, theme }) {
+// Counts equal values, the most frequent first: `7 × 42, 1 × 41`. Of more than `most` kinds it counts the rest.
+export function tally(values, most = 2) {
+  const counts = new Map()
+  for (const value of values) counts.set(value, (counts.get(value) ?? 0) + 1)
+  const ranked = [...counts].toSorted((a, b) => b[1] - a[1])
+  const said = ranked.slice(0, most).map(([value, number]) => `${number} × ${visible(value)}`)
+  const rest = ranked.slice(most).reduce((sum, [, number]) => sum + number, 0)
+  return [...said, ...(rest ? [`${rest} others`.replace(/^1 others$/, "1 other")] : [])].join(", ")
+}
+
+// `steps`: those in it. `numbers`: what they are called. `totals`: their tokens. `values`: those of their outputs.
+export function drawStack(ctx, { cell, steps, numbers, totals, values, agentIndex, hover, theme }) {
   const { x, y, width, height, stack } = cell
   const waits = stack.kind === "wait"
   const box = stack.kind === "done" ? theme.status.done : null
@@ -41,10 +51,14 @@ export function drawStack(ctx, { cell, steps, numbers, totals, agentIndex, hover
   drawCompactText(ctx, { left, top, ...size, titles, line, agentIndex, theme, sign: waits ? 15 : 0 })
   if (waits) drawGlyph(ctx, left + width - 14, y, FACE.wait, theme.muted, 0, theme)
   else {
-    ctx.fillStyle = theme.muted
-    ctx.font = `400 12px ${theme.font}`
-    const said = `${STEP_STATUS[FACE[stack.kind]].glyph} ${state}${totals ? ` · ${tokens(totals)}` : ""}`
-    ctx.fillText(fit(ctx, said, size.width - 2 * PADDING), left + PADDING, top + 47.5)
+    const done = `${STEP_STATUS[FACE[stack.kind]].glyph} ${state}`
+    const tallies = values.length ? [tally(values), tally(values, 1)] : []
+    const words = [
+      ...tallies.flatMap((each) => [`${done} · ${each}`, each]),
+      ...(totals ? [`${done} · ${tokens(totals)}`] : []),
+      done,
+    ]
+    drawFoot(ctx, { left: left + PADDING, right: left + size.width - PADDING, y: top + 47.5, words, theme })
     drawTicks(ctx, { left: left + PADDING, top: top + 56, width: size.width - 2 * PADDING, steps, theme })
   }
   ctx.restore()

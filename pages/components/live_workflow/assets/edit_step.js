@@ -1,7 +1,6 @@
 // The Edit tab: the fields of a step while the plan is edited, each with what is wrong there. What a person does here
 // goes to Python as changes of the plan; what Python answers late takes nothing back that was typed meanwhile.
 
-import { PACKED } from "./base.js"
 import { el, once, setAttributes, setText } from "./dom.js"
 import { accessList, count, plural } from "./format.js"
 import { fieldsAsMeant, textAsMeant } from "./plan_changes.js"
@@ -77,7 +76,6 @@ const againButton = (onclick) =>
   )
 
 function editHint(model, possible, inner) {
-  if (PACKED) return "This is a copy of a run. Import the file into an inspector to change its plan."
   if (inner)
     return "This step belongs to a plan that the Conductor wrote while the run went on; edit the step that opened it."
   if (model.ended || !model.changeable)

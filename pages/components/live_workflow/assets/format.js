@@ -101,8 +101,14 @@ export const estimateTokens = (text) => Math.ceil(text.length / 4)
 
 /** Who did something, and through which door. Mirrors Caller.in_words. */
 export function caller({ actor, door }) {
-  const name = actor?.kind === "local" ? `${actor.name} (local, not verified)` : actor?.name
-  return [name, door].filter(Boolean).join(", ") || "somebody"
+  return [actor && actorName(actor), door].filter(Boolean).join(", ") || "somebody"
+}
+
+function actorName({ kind, name, uid, claims = [] }) {
+  if (kind !== "local") return name
+  if (uid === undefined || uid === null) return `${name} (claimed, not verified)`
+  const claimed = claims.map(({ source, says }) => `; claimed: ${source}=${says}`).join("")
+  return `${name} (uid ${uid}, not signed in${claimed})`
 }
 
 // Names the round that the step at `path` opened, as the command line does: "round 2" for one of the first plan.

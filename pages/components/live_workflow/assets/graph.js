@@ -529,7 +529,8 @@ export class Graph {
     const { model, theme } = this
     const totals = model.edited ? 0 : steps.reduce((total, step) => total + (step.usage?.output_tokens ?? 0), 0)
     const agentIndex = model.agentIndex(cell.stack.agent)
-    const marks = { numbers: this.numbersOf(cell), totals, agentIndex, hover: cell.id === this.hovered }
+    const values = model.edited ? [] : cell.keys.flatMap((key) => model.values.get(key) ?? [])
+    const marks = { numbers: this.numbersOf(cell), totals, values, agentIndex, hover: cell.id === this.hovered }
     drawStack(ctx, { cell, steps, ...marks, theme })
   }
 

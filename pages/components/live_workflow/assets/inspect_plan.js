@@ -1,5 +1,6 @@
 // The tabs about the Conductor's work: its completion, its prompt, and its time, tokens and cost.
 
+import { PACKED } from "./base.js"
 import { consideredRows } from "./considered.js"
 import { decisionLines, decisionState, isOfFile, saidBy } from "./decisions.js"
 import { departureLines, retryLines } from "./departures.js"
@@ -107,7 +108,7 @@ function planState(model, round) {
       ),
     )
   if (round.source === "file") lines.push(el("p", {}, "This plan was given, not written by a Conductor."))
-  if (round.source === "parent") lines.push(el("p", {}, "This plan comes from an earlier run."))
+  if (round.source === "parent") lines.push(reusedFrom(model.run?.parent_run_id))
   if (round.edited_by)
     lines.push(el("p", {}, `✎ edited by ${visible(caller(round.edited_by))}${saidBy(isOfFile(model.run))}`))
   const out = round.path.length ? [] : (model.run?.pool.excluded ?? [])
@@ -119,6 +120,14 @@ function planState(model, round) {
     lines.push(el("p", { class: "muted" }, "The run ended before this plan was finished."))
   if (round.status === "rejected") lines.push(el("p", { class: "bad" }, "✕ This plan could not be used."))
   return lines
+}
+
+function reusedFrom(runId) {
+  if (!runId) return el("p", {}, "This plan comes from an earlier run.")
+  const shown = visible(runId)
+  if (PACKED) return el("p", {}, `Plan reused from run ${shown}`)
+  const open = el("a", { href: `run?run=${encodeURIComponent(runId)}`, target: "_self" }, "open it")
+  return el("p", {}, `Plan reused from run ${shown} · `, open)
 }
 
 function rejectedAttempt({ attempt, raw, reasoning, faults }) {

@@ -1,5 +1,6 @@
 // The panel on the right: output, inputs, messages and cost of the selected step, or the Conductor's completion.
 
+import { PACKED } from "./base.js"
 import { el, setText } from "./dom.js"
 import { mayEdit, ownFields } from "./edit_step.js"
 import { pathKey } from "./format.js"
@@ -8,6 +9,10 @@ import { stepTabs } from "./inspect_step.js"
 import { structureButtons } from "./plan_list.js"
 import { setWithChips } from "./task_words.js"
 import { isolated, visible } from "./text.js"
+
+// A file that shows a run without a server changes nothing.
+const { Edit, ...read } = stepTabs
+const ownTabs = PACKED ? read : stepTabs
 
 export class Inspector {
   constructor({ onChange, onType, onEdit, onAsk, onSelect, onFollow, onRead }) {
@@ -49,7 +54,7 @@ export class Inspector {
     this.kind = step || own ? "step" : "plan"
     const opened = step && model.rounds.has(pathKey(step.path))
     // A step that has not run, because it is added or there is no run yet, saw nothing.
-    const tabs = step ? { ...stepTabs, ...(opened ? innerPlanTabs : {}) } : own ? { Edit: stepTabs.Edit } : planTabs
+    const tabs = step ? { ...ownTabs, ...(opened ? innerPlanTabs : {}) } : own ? { Edit } : planTabs
     // If this step lacks the chosen tab, the choice is kept for the next step that has it.
     const tab = this.wanted[this.kind] in tabs ? this.wanted[this.kind] : Object.keys(tabs)[0]
     this.tab = tab

@@ -10,7 +10,7 @@ const SHOWN = 40_000
 const LATER = "It appears here when the run ends."
 
 export class Lower {
-  constructor({ panes, plan, timeline, links, onRead }) {
+  constructor({ panes, plan, timeline, kin, links, onRead }) {
     this.plan = plan
     this.tabs = el("div", { class: "lower-tabs", role: "tablist", "aria-label": "Below the graph" })
     this.tabs.addEventListener("keydown", (event) => this.key(event))
@@ -29,7 +29,8 @@ export class Lower {
     this.panels = { Plan: plan.element, Outputs: panes.element, Answer: this.answer.element, Timeline: when }
     panes.element.setAttribute("role", "tabpanel")
     panes.element.setAttribute("aria-label", "Outputs")
-    const line = el("div", { class: "lower-line" }, this.tabs, el("span", { class: "spring" }), plan.actions, links)
+    const spring = el("span", { class: "spring" })
+    const line = el("div", { class: "lower-line" }, this.tabs, kin, spring, plan.actions, links)
     this.element = el("div", { class: "lower" }, line, Object.values(this.panels))
     this.timeline = timeline
     this.reset()

@@ -36,6 +36,7 @@ export class RunModel {
     this.timeline = null // of a run that is over
     this.shape = ""
     this.conclusion = null // {kind, text, formula} of the run's answer
+    this.values = new Map() // by the key of a step, the value that its whole output marks
     this.startedAt = 0
     this.stoodAt = 0
     this.edited = null // the plan under a person's hands, drawn in place of the run's
@@ -89,6 +90,7 @@ export class RunModel {
     this.shape = message.shape
     this.timeline = message.timeline
     this.conclusion = message.conclusion
+    this.values = new Map(Object.entries(message.values ?? {}))
     this.stopped = message.stopped === true
     this.startedAt = this.now() - message.elapsed_ms
     this.stoodAt = message.elapsed_ms
@@ -173,6 +175,8 @@ export class RunModel {
       const key = pathKey(step.path)
       if (!this.steps.has(key)) touched.structure = true
       this.steps.set(key, { ...step })
+      if (message.values?.[key] === undefined) this.values.delete(key)
+      else this.values.set(key, message.values[key])
       touched.steps.add(key)
     }
     if (message.layout) {

@@ -1,6 +1,6 @@
 // What the page says about a run: its answer, or why there is none and what to do.
 
-import { seconds } from "./format.js"
+import { pathKey, seconds } from "./format.js"
 import { NOT_WHOLE } from "./panes.js"
 import { STEP_STATUS, advice, notWhole } from "./status.js"
 import { visible } from "./text.js"
@@ -71,6 +71,17 @@ function answered(model, run, last) {
   // A text that marks no value has no label: its first line says what it is.
   if (kind === "text") return { ...answer, title: "", conclusion: undefined, sentence: firstLine(run.answer) }
   return kind === "code" ? answer : { ...answer, sentence: sentenceWith(text, run.answer) }
+}
+
+const CAME =
+  "This run came with the program: its engine carried it out, this database did not. Edit it and run it again."
+// Returns what of this run the database did not carry out, in a word and in a sentence; empty: nothing.
+export function cameFrom({ run, steps, replayed }) {
+  if (run?.imported) return run.imported.recorded && !replayed ? ["Recorded", CAME] : ["", ""]
+  const taken = [...steps.values()].filter(({ reused_from: from }) => from?.imported).map(({ path }) => pathKey(path))
+  if (!taken.length) return ["", ""]
+  const which = taken.length > 1 ? `Steps ${taken.join(", ")} are` : `Step ${taken[0]} is`
+  return ["Imported answers", `${which} reused from an imported run, which this database did not carry out.`]
 }
 
 const ONE_LINE = 100

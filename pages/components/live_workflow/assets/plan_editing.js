@@ -18,7 +18,7 @@ const PAUSE_MS = 400
 // of a step, {step}, an item of its menu, {step, item}, or a field, {step, field, from, to}.
 let kept = null
 let held = null
-let opened = { runId: null, step: null }
+const OPENED = "plan-step-open" // kept while the browser's tab is open: also a reload finds it
 addEventListener("pointerdown", () => (held = null), { capture: true })
 
 // Notes in `held` what `of` returns for the element in `parent` that has the focus.
@@ -106,7 +106,7 @@ export class PlanEditing {
     const active = this.active && !model.edited?.stale
     this.model = model
     this.selected = selected
-    if (this.active) opened = { runId: changes.runId, step: selected }
+    if (this.active) sessionStorage.setItem(OPENED, JSON.stringify([changes.runId, selected]))
     this.hint.hidden = !this.active
     this.words.hidden = !this.active || !this.words.textContent
     setText(this.hint, model.edited?.stale ? STALE : HINT)
@@ -120,9 +120,10 @@ export class PlanEditing {
     this.bringFocus()
   }
 
-  // The step that was open before the element was taken away; null: none.
+  // The step that was open before the element was taken away, or the page loaded again; null: none.
   openedIn(runId) {
-    return opened.runId === runId ? opened.step : null
+    const [of, step] = JSON.parse(sessionStorage.getItem(OPENED) ?? "[]")
+    return step !== undefined && of === runId ? step : null
   }
 
   heldField() {

@@ -15,7 +15,7 @@ async function show() {
   parent.adoptedStyleSheets = [await new CSSStyleSheet().replace(PACKED.style)]
   const view = new ComparedRuns(parent)
   let shown = pairs[0]
-  const draw = () => view.update(shown)
+  const draw = () => view.update({ data: shown })
   draw()
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw)
   if (pairs.length === 1) return

@@ -3,20 +3,18 @@
 
 import { el, setText } from "./dom.js"
 import { accessList } from "./format.js"
+import { restyled, takePlace } from "./mounting.js"
 import { Player } from "./player.js"
 import { Recording } from "./recording.js"
 import { StoryClock, minutes } from "./story_clock.js"
 import { StoryGraph } from "./story_graph.js"
 import { StreamedMarkdown, isolated, visible } from "./text.js"
-import { themeOf } from "./theme.js"
 
 const EVERY_MS = 100
 const LONGEST_STEP_MS = 250
 const REST_MS = 8_000 // after a play, so that its end can be read
 const STOPPED = "story-stopped" // kept while the browser's tab is open
 const LESS_MOTION = "(prefers-reduced-motion: reduce)"
-const PAGE = '[data-testid="stMainBlockContainer"]'
-const SCROLLER = '[data-testid="stMain"]'
 
 export class StoryView {
   // `told` brings the story; see first_screen/told.py.
@@ -66,10 +64,7 @@ export class StoryView {
         el("div", { class: "story-side" }, ...this.sides.map(({ element }) => element)),
       ),
     )
-    parent.querySelector(".reserved")?.remove()
-    parent.append(this.root)
-    this.watching = new ResizeObserver(() => this.measure())
-    this.watching.observe(parent.host.closest(PAGE) ?? document.body)
+    this.watching = takePlace(parent, this.root)
     this.typed = ({ target }) => target.matches?.("textarea") && this.pause()
     document.addEventListener("input", this.typed)
     this.load(told)
@@ -84,20 +79,10 @@ export class StoryView {
     this.root.remove()
   }
 
-  // The parts above take room from the window.
-  measure() {
-    const scrolled = this.root.getRootNode().host.closest(SCROLLER)?.scrollTop ?? 0
-    const above = Math.round(this.root.getBoundingClientRect().top + scrolled)
-    if (above === this.above) return
-    this.above = above
-    this.root.style.setProperty("--above", `${above}px`)
-  }
-
   update({ data, setTriggerValue }) {
     this.setTriggerValue = setTriggerValue
     this.plays = data.plays
-    const theme = themeOf(this.root)
-    if (this.root.dataset.theme !== theme) this.root.dataset.theme = theme
+    restyled(this.root)
     if (!data.plays) this.pause()
   }
 

@@ -20,6 +20,8 @@ const ALLOWED_STYLE = /^text-align: ?(left|center|right);?$/
 // Number of characters of a table's cell that are kept in one line.
 const SHORT_CELL = 26
 const LONGEST_KEPT_TOGETHER = 60
+// A comparison marks what differs with these: a formula of two runs at once is shown as it was written.
+const PRIVATE = /[\ue000-\ue003]/
 // A part that is drawn within `QUICK_MS` is drawn with each piece of text. A slower one rests `REST` times as long.
 const QUICK_MS = 3
 const REST = 10
@@ -152,6 +154,11 @@ function withFormulas(parts, formulas) {
     }
     const formula = formulas[parts[index]]
     const [mark] = /^[.,;:!?)\]]*/.exec(parts[index + 1])
+    if (PRIVATE.test(formula.source)) {
+      fragment.append(formula.source, mark)
+      parts[index + 1] = parts[index + 1].slice(mark.length)
+      continue
+    }
     const element = formulaElement(formula)
     if (!mark || formula.display || formula.source.length > LONGEST_KEPT_TOGETHER) {
       fragment.append(element)

@@ -6,7 +6,7 @@ import { el, setAttributes, setText } from "./dom.js"
 import { CHANGE, FATE } from "./draw_edited.js"
 import { pathKey } from "./format.js"
 import { STEP_STATUS, shownStatus } from "./status.js"
-import { isolated } from "./text.js"
+import { isolated, visible } from "./text.js"
 
 export class Twin {
   // `onUnfold` is given a stack, `onFold` a step whose stack shall be folded again; it returns that stack's id, if any.
@@ -20,7 +20,9 @@ export class Twin {
 
   // `stacks`: those of the graph, each in place of its steps.
   show(model, selected, stacks = []) {
-    const all = model.edited ? model.edited.steps.map(editedButton) : model.ordered().map(runButton)
+    const all = model.edited
+      ? model.edited.steps.map(editedButton)
+      : model.ordered().map((step) => runButton(step, model.values))
     const stackOf = new Map(stacks.flatMap((stack) => stack.keys.map((key) => [key, stack])))
     const steps = all.flatMap((step) => {
       const stack = stackOf.get(step.key)
@@ -117,13 +119,14 @@ export class Twin {
 
 const readsInWords = (reads) => (reads.length ? `reads ${reads.join(", ")}` : "reads nothing")
 
-function runButton(step) {
+function runButton(step, values) {
   const key = pathKey(step.path)
   const { glyph, word } = STEP_STATUS[shownStatus(step)]
+  const value = values.get(key)
   return {
     key,
     text: `${glyph} ${key}`,
-    label: `Step ${key}, ${isolated(step.agent)}, ${word}, ${readsInWords(step.reads)}`,
+    label: `Step ${key}, ${isolated(step.agent)}, ${word}, ${value ? `${visible(value)}, ` : ""}${readsInWords(step.reads)}`,
   }
 }
 
@@ -142,6 +145,6 @@ function editedButton({ key, number, was, agent, reads, change, fate, words }) {
   if (change === "removed")
     return { key, text: `${CHANGE.removed.glyph} ${was}`, label: `Removed step ${was}, ${isolated(agent)}` }
   const said = [change && CHANGE[change].word, fate && FATE[fate].word, words, readsInWords(reads)].filter(Boolean)
-  const glyph = (change ? CHANGE[change] : FATE[fate])?.glyph ?? "○"
+  const { glyph } = CHANGE[change] ?? FATE[fate] ?? CHANGE.same
   return { key, text: `${glyph} ${number}`, label: `Step ${number}, ${isolated(agent)}, ${said.join(", ")}` }
 }

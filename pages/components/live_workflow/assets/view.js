@@ -10,8 +10,10 @@ import { pathKey } from "./format.js"
 import { Graph } from "./graph.js"
 import { Inspector } from "./inspector.js"
 import { DRAWN_MS, byKeyboard, returnAfter } from "./keep_focus.js"
+import { Kin } from "./kin.js"
 import { Lower } from "./lower.js"
 import { RunModel } from "./model.js"
+import { restyled, takePlace } from "./mounting.js"
 import { cancelledHere } from "./outcome.js"
 import { Panes } from "./panes.js"
 import { PlanEditing } from "./plan_editing.js"
@@ -21,7 +23,6 @@ import { Reader } from "./reader.js"
 import { Replay } from "./replay.js"
 import { RunSocket, runUrl } from "./socket.js"
 import { visible } from "./text.js"
-import { themeOf } from "./theme.js"
 import { Timeline } from "./timeline.js"
 import { Twin } from "./twin.js"
 import { conductorDoing, editedLegend, howItWorks, legendText, planText, showShare, whatMatters } from "./view_words.js"
@@ -30,8 +31,6 @@ const TICK_MS = 125
 const TELL_AGAIN_MS = 3000
 const MOST_TELLS = 2
 const TASK_FIELD = ".st-key-task-box textarea"
-const PAGE = '[data-testid="stMainBlockContainer"]'
-const SCROLLER = '[data-testid="stMain"]'
 // With much above it the rest scrolls away instead of being squeezed.
 const MOST_ABOVE_PX = 170
 
@@ -131,7 +130,14 @@ export class LiveWorkflow {
       onSelect: (key) => this.select(key),
       onExport: () => this.ask("export"),
     })
-    this.lower = new Lower({ panes: this.panes, plan, timeline: this.timeline, links: this.links, onRead })
+    this.kin = new Kin({
+      onIntend: (kind, name) => {
+        if (kind === "tree") backFromDialog(this.root)
+        this.intend(kind, null, this.runId, name)
+      },
+    })
+    const { panes, timeline, links } = this
+    this.lower = new Lower({ panes, plan, timeline, kin: this.kin.element, links, onRead })
     const main = el("div", { class: "main" }, map, this.lower.element)
     const stage = el("div", { class: "stage" }, main, el("div", { class: "side" }, this.inspector.element))
     this.root = el("div", { class: "live-workflow", "data-status": "opening" })
@@ -141,12 +147,10 @@ export class LiveWorkflow {
       onChange: () => this.queue(),
     })
     this.root.append(this.presenting.element, this.bar.element, this.notice, this.how, stage, this.reader.element)
-    parent.querySelector(".reserved")?.remove()
-    parent.append(this.root)
-    // The parts above (the task box, the origin of a re-run) reduce the room in the window.
-    this.watching = new ResizeObserver(() => this.measure())
-    this.watching.observe(parent.host.closest(PAGE) ?? document.body)
+    this.watching = takePlace(parent, this.root, MOST_ABOVE_PX)
     this.reset()
+    this.travels = () => this.travelled()
+    addEventListener("popstate", this.travels)
     this.editorKeys = new EditorKeys({ onKey: (kind) => this.change({ kind }) })
     this.timer = setInterval(() => this.tick(), TICK_MS)
   }
@@ -154,6 +158,7 @@ export class LiveWorkflow {
   destroy() {
     clearInterval(this.timer)
     clearTimeout(this.telling)
+    removeEventListener("popstate", this.travels)
     this.presenting.destroy()
     this.replay.destroy()
     this.watching.disconnect()
@@ -164,14 +169,6 @@ export class LiveWorkflow {
     this.approval.destroy()
     this.reader.destroy()
     this.root.remove()
-  }
-
-  measure() {
-    const scrolled = this.root.getRootNode().host.closest(SCROLLER)?.scrollTop ?? 0
-    const above = Math.round(this.root.getBoundingClientRect().top + scrolled)
-    if (above === this.above) return
-    this.above = above
-    this.root.style.setProperty("--above", `${Math.min(above, MOST_ABOVE_PX)}px`)
   }
 
   reset() {
@@ -201,6 +198,7 @@ export class LiveWorkflow {
     this.goOn = data.go_on
     this.ways = data.ways
     this.kept = data.kept
+    this.related = data.kin ?? null
     this.drawnEnded = data.ended
     if (data.run_id !== this.runId) this.openRun(data)
     this.takeEdited(data.edited)
@@ -236,6 +234,14 @@ export class LiveWorkflow {
     this.selected = chosen
   }
 
+  // The browser's Back and Forward: an edit that the address names no more is closed, one that it names is opened.
+  travelled() {
+    const named = new URLSearchParams(location.search)
+    if (!this.runId || named.get("run") !== this.runId) return
+    if (this.editor === null && named.has("edit")) this.intend("kept-edit", null, this.runId, named.get("edit"))
+    else if (this.editor !== null && !named.has("edit")) this.change({ kind: "close" })
+  }
+
   // What had the focus in the editor is gone with it.
   leaveEditor() {
     this.inspector.edits(false)
@@ -254,7 +260,9 @@ export class LiveWorkflow {
       const opened = this.planEditing.openedIn(this.runId)
       if (this.leads) this.afterwards = () => this.inspector.field
       this.leads = false
-      return there(opened) ? opened : there(this.selected) ? undefined : steps[0]?.key
+      if (there(opened)) return opened
+      const changed = this.model.edited?.steps.find(({ key, change }) => change && there(key))
+      return there(this.selected) ? undefined : (changed ?? steps[0])?.key
     }
     const added = steps.find(({ key }) => !before.steps.some((step) => step.key === key))
     if (added && this.awaited === "added") {
@@ -300,8 +308,7 @@ export class LiveWorkflow {
   }
 
   restyle() {
-    const theme = themeOf(this.root)
-    if (this.root.dataset.theme !== theme) this.root.dataset.theme = theme
+    restyled(this.root)
     this.graph.restyle(this.root)
   }
 
@@ -394,6 +401,8 @@ export class LiveWorkflow {
     this.panes.show(model, null, selected)
     this.graph.show(model, selected)
     this.timeline.show(model, selected)
+    // Folded, the row has no room for it, and stacks say their status in words.
+    this.statuses.hidden = this.graph.view === "folded"
     setText(this.statuses, model.edited ? editedLegend(model.edited) : legendText(model))
     this.showFigures()
     this.empty.hidden = model.run === null || model.ordered().length > 0
@@ -409,6 +418,7 @@ export class LiveWorkflow {
     this.keys.hidden = this.editor !== null
     this.notice.hidden = this.unknown === null
     setText(this.notice, this.unknown ?? "")
+    this.kin.show(this.related, this.editor !== null)
     this.links[0].hidden = PACKED !== null || model.run === null
     this.links[1].hidden = this.links[0].hidden || model.rounds.size < 2
     for (const link of this.links) link.href = link.dataset.to + encodeURIComponent(this.runId ?? "")

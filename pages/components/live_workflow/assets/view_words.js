@@ -14,7 +14,7 @@ export function planText(model) {
   if (model.planning) return `${name ?? "plan"} · ${round?.progress?.phase ?? "writing"}…`
   if (round?.status === "rejected") return `${name} wrote no usable plan · view`
   if (round?.status === "unfinished" && round.raw) return "plan not finished · view"
-  if (round?.source === "parent") return "plan of an earlier run · view"
+  if (round?.source === "parent") return "plan reused · view"
   if (round?.source === "file") return "given plan · view"
   if (!name || round?.source !== "conductor") return "no plan"
   return `plan by ${name} · view`

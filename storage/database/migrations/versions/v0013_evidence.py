@@ -1,12 +1,7 @@
-"""The evidence of the log: a leaf for each event from now on and for each record, and the checkpoints that were signed.
+"""The evidence of the log: a leaf for each event and each record, and the checkpoints that were signed.
 
-Events of before have no leaf. The log's first record says from which sequence on events have one.
+It begins no log: only ``storage.database.schema.create`` does, in a blank database.
 """
-
-import hashlib
-import json
-import secrets
-from datetime import UTC, datetime
 
 import sqlalchemy as sa
 from alembic import op
@@ -16,10 +11,6 @@ down_revision = "0012"
 branch_labels = None
 depends_on = None
 
-_NEWEST = (
-    "SELECT max(coalesce((SELECT max(sequence) FROM events), 0), "
-    "coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'events'), 0))"
-)
 _TABLES = ("evidence_log", "leaves", "checkpoints")
 
 
@@ -44,31 +35,12 @@ def upgrade() -> None:
         sa.Column("note", sa.Text, nullable=False),
         sa.Column("peaks", sa.LargeBinary, nullable=False),
     )
-    _begin()
     for table in _TABLES:
         for action in ("UPDATE", "DELETE"):
             op.execute(
                 f"CREATE TRIGGER {table}_no_{action.lower()} BEFORE {action} ON {table} "
                 f"BEGIN SELECT RAISE(ABORT, '{table} are only ever added'); END"
             )
-
-
-def _begin() -> None:
-    connection = op.get_bind()
-    newest = connection.exec_driver_sql(_NEWEST).scalar_one()
-    events = connection.exec_driver_sql("SELECT count(*) FROM events").scalar_one()
-    origin = f"conductor-inspector/{secrets.token_hex(8)}"
-    record = {
-        "at_utc": datetime.now(UTC).isoformat(),
-        "covered_from": newest + 1,
-        "events_before": events,
-        "kind": "log.began",
-    }
-    text = json.dumps(record, sort_keys=True, separators=(",", ":"))
-    leaf = hashlib.sha256(f"\0record\n{origin}\n{text}".encode()).digest()
-    connection.exec_driver_sql("INSERT INTO evidence_log VALUES (?, ?)", (origin, newest + 1))
-    insert = "INSERT INTO leaves (position, run_id, hash, record) VALUES (0, NULL, ?, ?)"
-    connection.exec_driver_sql(insert, (leaf, text))
 
 
 def downgrade() -> None:

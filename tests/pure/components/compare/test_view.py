@@ -108,3 +108,12 @@ def test_the_rounds_of_recursions_hang_below_their_steps() -> None:
     assert cards(shown) == {"0": None, "0.0": None, "0.1": "changed"}
     assert [band["path"] for band in shown["plan"]["layout"]["bands"]] == [[0]]
     assert shown["first"] == "0.1"
+
+
+def test_a_simulated_workers_signature_is_no_difference() -> None:
+    plan = workflow_of(("solver", "solve", ()))
+    one, other = (f"Answer: 4\n\n— solver, simulated ({sign})" for sign in ("3fa9c2", "77e0b1"))
+    (row,) = view(ran("a", plan, one), ran("b", plan, other))["rows"]
+    assert (row["changed"], row["output"]) == (True, {"name": "output", "by": "signature", "pieces": []})
+    (row,) = view(ran("a", plan, one), ran("b", plan, other.replace("4", "5")))["rows"]
+    assert "".join(text for _, text, *_ in row["output"]["pieces"]) == "Answer: 45"

@@ -36,6 +36,7 @@ class Page:
         self.run = run
         self.timeline = snapshot["timeline"]
         self.conclusion = snapshot["conclusion"]
+        self.values = dict(snapshot["values"])
 
     def _add(self, round_: dict[str, Any]) -> None:
         self.rounds[tuple(round_["path"])] = {name: value for name, value in round_.items() if name != "steps"}
@@ -56,6 +57,9 @@ class Page:
             case "patch":
                 self.run |= message["run"]
                 self.timeline = message.get("timeline")
+                for each in message["steps"]:
+                    self.values.pop(".".join(map(str, each["path"])), None)
+                self.values |= message["values"]
                 self.conclusion = message.get("conclusion", self.conclusion)
                 self.rounds |= {tuple(each["path"]): each for each in message["rounds"]}
                 self.steps |= {tuple(each["path"]): each for each in message["steps"]}
@@ -66,6 +70,7 @@ class Page:
         passing = {"first_token_ms"}
         return (
             self.conclusion,
+            self.values,
             {name: value for name, value in self.run.items() if name not in timeless},
             {path: {n: v for n, v in each.items() if n not in passing} for path, each in self.rounds.items()},
             {path: {n: v for n, v in each.items() if n not in passing} for path, each in self.steps.items()},
@@ -211,6 +216,17 @@ def test_what_the_answer_comes_to_is_sent_with_it_and_only_then() -> None:
     assert not any("conclusion" in message for message in earlier)
     assert last["conclusion"] == {"kind": "value", "text": "42, checked", "formula": ""}
     assert view.snapshot()["conclusion"] == last["conclusion"]
+
+
+def test_the_value_that_an_output_marks_is_sent_with_its_end() -> None:
+    events = whole_run(RUN)
+    view = LiveView(fold(events[:1]), 1)
+    assert view.snapshot()["values"] == {}
+    sent = list(view.messages(numbered(events)[1:]))
+    (last,) = (message for message in sent if message.get("values", {}).get("1"))
+    assert last["steps"][0]["status"] == "completed"
+    assert last["values"] == {"1": "42, checked"}
+    assert view.snapshot()["values"]["1"] == "42, checked"
 
 
 def test_the_plan_brings_its_layout_and_live_text_does_not() -> None:

@@ -1,29 +1,25 @@
 """A database that cannot be written can be read all the same, and says that nothing can be run."""
 
 import shutil
-import sqlite3
 import tempfile
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from conductor_core.chat.messages import Usage
 from conductor_core.errors import StoreDamaged, StoreReadOnly, StoreTooNew
 from conductor_core.run.actor import Caller
-from conductor_core.run.costs import Cost
-from conductor_core.run.events import Event, RunFailed
+from conductor_core.run.events import Event
 from conductor_core.run.trace import RunDamaged, fold
 from storage import Store, open_store
-from storage.database.schema import HEAD, REVISIONS
+from storage.database.schema import EVIDENCE_SINCE, HEAD, REVISIONS
 from tests.support.damaging import doctor
-from tests.support.older_schema import as_of_0005, back_to
+from tests.support.older_schema import back_to
 from tests.support.privileges import without_privileges
-from tests.support.run_events import created, planned, step_completed, step_started, whole_run
+from tests.support.run_events import created, whole_run
 
 PAGE, CLI = Caller(door="page"), Caller(door="cli")
-OLDEST = Path(__file__).with_name("schema_0001.sql")
 
 
 @pytest.fixture
@@ -107,18 +103,6 @@ def test_a_wal_that_can_be_read_nowhere_says_so(
         open_store(url)
 
 
-def test_a_database_of_an_older_schema(database: Path) -> None:
-    database.parent.mkdir()
-    with closing(sqlite3.connect(database)) as connection:
-        connection.executescript(OLDEST.read_text())
-        connection.execute("PRAGMA journal_mode=WAL")
-    with on_read_only_media(database) as url:
-        store = open_store(url)
-        assert [(run.run_id, run.status) for run in store.runs()] == [("old", "completed")]
-        assert store.trace("old")[0] == fold(stored.event for stored in store.events("old"))
-        store.close()
-
-
 def test_a_damaged_run_there(database: Path, events: list[Event]) -> None:
     doctor(database, "UPDATE events SET payload = '{' WHERE sequence = 7")
     with on_read_only_media(database) as url:
@@ -129,53 +113,7 @@ def test_a_damaged_run_there(database: Path, events: list[Event]) -> None:
         store.close()
 
 
-def test_a_database_of_the_schema_before_the_known_cost(database: Path, events: list[Event]) -> None:
-    with closing(sqlite3.connect(database)) as connection:
-        as_of_0005(connection)
-        for newer in ("known_usd", "cost_estimated"):
-            connection.execute(f"ALTER TABLE runs DROP COLUMN {newer}")
-        connection.execute("UPDATE alembic_version SET version_num = '0003'")
-        connection.commit()
-    with on_read_only_media(database) as url:
-        store = open_store(url)
-        check_that_it_reads(store, events)
-        assert store.runs()[1].cost == Cost(1.0, 1.0)
-        store.close()
-
-
-def test_a_database_of_the_schema_before_estimated_costs(database: Path, events: list[Event]) -> None:
-    call = {"usage": Usage(output_tokens=3, estimated=True), "cost_estimated": True}
-    step = step_completed("guess", 0, "x", 40, 0.5).model_copy(update=call)
-    store = open_store(f"sqlite:///{database}")
-    started, end = step_started("guess", 0, 30), RunFailed(run_id="guess", error_code="X", error="why")
-    store.log.append_and_wait(created("guess"), *planned("guess"), started, step, end)
-    store.close()
-    with closing(sqlite3.connect(database)) as connection:
-        as_of_0005(connection)
-        connection.execute("ALTER TABLE runs DROP COLUMN cost_estimated")
-        connection.execute("UPDATE alembic_version SET version_num = '0004'")
-        connection.commit()
-    with on_read_only_media(database) as url:
-        store = open_store(url)
-        assert [run.cost_estimated for run in store.runs()] == [True, False, False], "as its events say"
-        assert store.batches() == []
-        store.close()
-
-
-def test_a_database_of_the_schema_before_actors(database: Path) -> None:
-    database.parent.mkdir()
-    with closing(sqlite3.connect(database)) as connection:
-        connection.executescript(OLDEST.with_name("schema_0005.sql").read_text())
-        connection.execute("PRAGMA journal_mode=WAL")
-    with on_read_only_media(database) as url:
-        store = open_store(url)
-        listed = {(run.caller, run.purpose) for run in store.runs()}
-        assert listed == {(PAGE, ""), (CLI, ""), (CLI, "evaluate: recursion")}
-        assert [each.caller for each in store.deletions()[0]] == [PAGE]
-        store.close()
-
-
-@pytest.mark.parametrize("revision", [each for each in REVISIONS if "0005" < each < HEAD])
+@pytest.mark.parametrize("revision", [each for each in REVISIONS if EVIDENCE_SINCE <= each < HEAD])
 def test_a_database_of_a_schema_that_was_released_since(database: Path, events: list[Event], revision: str) -> None:
     back_to(database, revision)
     with on_read_only_media(database) as url:
@@ -213,8 +151,8 @@ def test_where_there_is_nothing_to_read(database: Path, there: str) -> None:
 def test_a_database_that_another_program_writes_meanwhile(database: Path, events: list[Event]) -> None:
     """Who may not write follows all the same what others write."""
     writer = open_store(f"sqlite:///{database}")
-    for file in database.parent.iterdir():
-        file.chmod(0o644 if file.is_file() else 0o755)
+    for file in (database.parent, *database.parent.iterdir()):
+        file.chmod(0o644 if file.is_file() else 0o755)  # its owner lets others read it
     with without_privileges():
         store = open_store(f"sqlite:///{database}")
         assert store.refusal is not None

@@ -1,10 +1,12 @@
 """What somebody changed in a bundle is named with its run, its event and why, and a good bundle raises no alarm."""
 
+import hashlib
 import json
 import random
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +14,13 @@ import pytest
 
 from benchmarks import mutated_bundles, tampering
 from benchmarks.tampering import Laboratory
+from conductor_core.run.values import Imported
 from storage import Privacy, open_store
 from storage.__main__ import main
+from storage.bundles import export_runs
 from storage.evidence.bundle_files import json_line
 from storage.evidence.verifier import verify
-from tests.support.run_events import whole_run
+from tests.support.run_events import PAGE, created, whole_run
 
 Line = dict[str, Any]
 Found = tuple[str, str | None, int | None, str]
@@ -63,6 +67,83 @@ def test_what_was_changed_is_named(
     named = change(lines)
     (bundle / name).write_text("".join(f"{json_line(line)}\n" for line in lines))
     assert found(lab, bundle)[: len(named)] == named
+
+
+def test_a_file_that_was_changed_added_or_removed_is_named(lab: Laboratory, tmp_path: Path) -> None:
+    _, folder = mutated_bundles.export_whole(lab, tmp_path, ["run-1", "run-2"])
+    assert found(lab, folder) == []
+    digests = (folder / "manifest.sha256").read_text().splitlines()
+    assert f"{hashlib.sha256((folder / 'verify.py').read_bytes()).hexdigest()}  verify.py" in digests
+
+    (folder / "records" / "more.html").write_text("<p>no record")
+    (folder / "records" / "run-1.html").unlink()
+    with (folder / "verify.py").open("a") as file:
+        file.write("\n")
+    assert set(found(lab, folder)) == {
+        ("evidence", None, None, "records/more.html was added to the bundle"),
+        ("evidence", None, None, "records/run-1.html was removed from the bundle"),
+        ("evidence", None, None, "verify.py is not as it was exported"),
+    }
+
+
+def test_a_manifest_that_the_log_does_not_have_is_named_with_each_run(lab: Laboratory, tmp_path: Path) -> None:
+    """As somebody writes it who changes a file, and the manifest to fit."""
+    _, folder = mutated_bundles.export_whole(lab, tmp_path, ["run-1", "run-2"])
+    page, manifest = folder / "records" / "run-1.html", folder / "manifest.sha256"
+    before = hashlib.sha256(page.read_bytes()).hexdigest()
+    page.write_text("<p>another record")
+    after = hashlib.sha256(page.read_bytes()).hexdigest()
+    manifest.write_text(manifest.read_text().replace(before, after))
+    what = "manifest.sha256 is not one that the log has of an export of this run"
+    assert found(lab, folder) == [("evidence", run_id, None, what) for run_id in ("run-1", "run-2")]
+
+
+def test_a_run_that_was_taken_out_of_a_bundle_is_missed(lab: Laboratory, tmp_path: Path) -> None:
+    _, folder = mutated_bundles.export_whole(lab, tmp_path, ["run-1", "run-2"])
+    gone: set[int] = set()
+    for name, key in (("events.jsonl", "run_id"), ("records.jsonl", "record"), ("proofs.jsonl", "position")):
+        lines = [json.loads(line) for line in (folder / name).read_text().splitlines()]
+        kept = [line for line in lines if "run-2" not in str(line[key]) and line["position"] not in gone]
+        gone |= {line["position"] for line in lines} - {line["position"] for line in kept}
+        (folder / name).write_text("".join(f"{json_line(line)}\n" for line in kept))
+    (folder / "bundle.json").write_text((folder / "bundle.json").read_text().replace('"run-1","run-2"', '"run-1"'))
+    assert [each[3] for each in found(lab, folder)] == [
+        "bundle.json is not as it was exported",
+        "events.jsonl is not as it was exported",
+    ]
+
+
+def test_a_bundle_of_format_1_says_that_no_signature_covers_its_other_files(lab: Laboratory, tmp_path: Path) -> None:
+    bundle = mutated_bundles.export(lab, tmp_path / "bundle", ["run-1"])
+    (bundle / "README.txt").write_text("Trust me.")
+    report = verify(bundle, [lab.public], [lab.anchor], lambda what, count: None)
+    assert report.findings == []
+    said = "the bundle is of format 1, in which no signature covers the files for reading: README.txt"
+    assert said in report.notes
+
+
+def test_a_bundle_of_a_run_that_came_with_the_program_is_bound_too(tmp_path: Path) -> None:
+    path, bundle = tmp_path / "runs.sqlite3", tmp_path / "bundle.zip"
+    now = datetime.now(UTC)
+    shipped = Imported(run_id="s", written_by="0", written_at_utc=now, imported_at_utc=now, recorded=True)
+    with closing(open_store(f"sqlite:///{path}")) as store:
+        store.log.append_and_wait(created("s", imported=shipped), *whole_run("s")[1:])
+        done = export_runs(store, ["s"], bundle, lambda *_: None, PAGE)
+    assert done.bound
+    assert main(["verify", str(bundle), "--db", str(path)]) == 0
+
+
+def test_an_export_that_the_log_cannot_record_is_of_format_1_and_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, bundle = tmp_path / "runs.sqlite3", tmp_path / "bundle.zip"
+    with closing(open_store(f"sqlite:///{path}")) as store:
+        store.log.append_and_wait(*whole_run("r"))
+    monkeypatch.setattr("storage.access_log.recorder._write", lambda cursor, accesses: 1 / 0)
+    assert main(["export", "r", "--out", str(bundle), "--db", str(path)]) == 0
+    assert "no signature covers the files for reading" in capsys.readouterr().err
+    assert main(["verify", str(bundle), "--db", str(path)]) == 0
+    assert "note: the bundle is of format 1" in capsys.readouterr().out
 
 
 def test_a_bundle_of_a_history_that_was_rewritten_with_the_key_is_located_by_the_anchor(

@@ -17,7 +17,6 @@ import pytest
 from benchmarks import tampering
 from benchmarks.tampering import Laboratory
 from conductor_core.errors import StoreError
-from conductor_core.run import events as ev
 from storage import Privacy, Store, open_store
 from storage.__main__ import main
 from storage.evidence import anchoring, single_file, verifier
@@ -28,8 +27,7 @@ from storage.evidence.history import CLASSES, Report
 from storage.evidence.keys import load_key
 from storage.evidence.verifier import verify
 from tests.support.damaging import doctor
-from tests.support.older_schema import back_to
-from tests.support.run_events import PAGE, created, whole_run
+from tests.support.run_events import PAGE, whole_run
 
 ROOT = Path(__file__).parents[4]
 
@@ -199,36 +197,6 @@ def test_what_a_killed_process_left_is_published_by_the_next_that_opens_the_log(
     assert checked(path).unanchored_events == 0
 
 
-def test_a_database_of_before_says_from_where_on_it_is_covered(path: Path) -> None:
-    written(path, "old")
-    store = open_store(url(path))
-    store.log.append_and_wait(created("goes-on"))
-    store.close()
-    shutil.rmtree(path.with_name(f"{path.name}.evidence"))
-    with closing(sqlite3.connect(path)) as connection:
-        connection.executescript("DROP TRIGGER events_no_update")
-    back_to(path, "0012")
-    store = open_store(url(path))
-    assert store.evidence().covered_from == 14
-    store.log.append_and_wait(ev.RunCancelled(run_id="goes-on"), *whole_run("new"))
-    store.delete(["old"], PAGE)
-    store.close()
-    report = checked(path)
-    assert (report.findings, report.verified_events, report.uncovered_events) == ([], 13, 1)
-    for statement, kind, count in (
-        ("UPDATE events SET sequence = -1 WHERE sequence = 13", "", 1),
-        (
-            "INSERT INTO events SELECT -2, run_id, kind, at_utc, payload, NULL FROM events WHERE sequence = -1",
-            "inserted",
-            2,
-        ),
-        ("DELETE FROM events WHERE sequence < 0", "deleted", 0),
-    ):
-        doctor(path, statement)
-        said = f"{count} events are older than the log's evidence, and 1 should be"
-        assert [(each.kind, each.what) for each in checked(path).findings] == [(kind, said)] * bool(kind)
-
-
 def test_a_new_key_takes_over_on_record(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     written(path, "r1")
     old = places_of(path).key.read_bytes()
@@ -248,20 +216,6 @@ def test_a_torn_last_line_of_the_anchor_is_passed_over_and_written_again(path: P
     report = checked(path)
     assert (report.findings, report.unanchored_events) == ([], 0)
     assert any("line 1 is passed over" in note for note in report.notes)
-
-
-def test_lines_of_another_log_are_one_note(path: Path) -> None:
-    written(path, "r1")
-    written(path, "r2")
-    for file in path.parent.glob(f"{path.name}*"):
-        if file.is_file():
-            file.unlink()
-    written(path, "r3")
-    report = checked(path)
-    assert report.findings == []
-    assert [note.partition(", ")[2] for note in report.notes if "passed over" in note] == [
-        "2 of lines 1 to 2 are passed over: no key that is trusted signed the note for this log"
-    ]
 
 
 def test_two_logs_may_share_an_anchor_and_each_publishes_every_entry_once(path: Path, tmp_path: Path) -> None:
@@ -441,8 +395,8 @@ def test_an_anchor_of_which_no_line_can_be_trusted_is_a_finding(path: Path) -> N
     anchor = path.with_name(f"{path.name}.evidence") / "anchor.jsonl"
     whole = anchor.read_text()
     anchor.write_text(whole[:-40])
-    assert checked(path).ok, "a lost machine can have cut the first line"
+    assert [each.kind for each in checked(path).findings] == ["anchor"], "a lost machine can have cut the first line"
     anchor.write_text("{}\n{}\n")
-    assert [each.kind for each in checked(path).findings] == ["unsigned"]
+    assert [each.kind for each in checked(path).findings] == ["unsigned", "anchor"]
     anchor.write_text(whole.replace("conductor-inspector/", "conductor-inspector/of-another-"))
-    assert [each.kind for each in checked(path).findings] == ["unsigned"]
+    assert [each.kind for each in checked(path).findings] == ["unsigned", "anchor"]

@@ -57,7 +57,7 @@ def test_a_key_is_read_as_it_was_printed(path: Path, printed: str, tmp_path: Pat
         ("nonsense", "'nonsense' is neither a file nor a public key: a key is the line NAME+ID+KEY that `python -m"),
         ("name+id+key", "what was given is not a public key (no Base64"),
         ("FILE", "holds 0 lines that could be a public key"),
-        ("FOLDER", "folder: Is a directory"),
+        ("FOLDER", "folder is not a regular file"),
     ],
 )
 def test_what_is_no_key_is_told_in_one_line(path: Path, tmp_path: Path, capsys: Said, given: str, said: str) -> None:
@@ -87,13 +87,13 @@ def test_an_anchor_that_is_gone_is_said_with_what_was_published(
 ) -> None:
     anchor = places_of(path).anchor.file
     anchor.unlink()
-    assert main(["verify", "--db", str(path)]) == 0
-    published = "is not there, and the database says that 27 entries were published: whoever can write"
-    assert f"note: the anchor {anchor} {published}" in capsys.readouterr().out
+    assert main(["verify", "--db", str(path)]) == CLASSES["anchor"]
+    published = "is not there; the database says that 27 entries were published"
+    assert f"ANCHOR: the anchor {anchor} {published}" in capsys.readouterr().out
     monkeypatch.setenv("CONDUCTOR_ANCHOR", str(tmp_path / "runs.sqlite3" / "anchor.jsonl"))
-    assert main(["verify", "--db", str(path)]) == 0
+    assert main(["verify", "--db", str(path)]) == CLASSES["anchor"]
     out = capsys.readouterr().out
-    assert f"note: the anchor {path / 'anchor.jsonl'} cannot be read (Not a directory), and the database" in out
+    assert f"ANCHOR: the anchor {path / 'anchor.jsonl'} cannot be read (Not a directory); the database" in out
     assert "Errno" not in out
 
 
@@ -102,8 +102,8 @@ def test_one_entry_that_was_published_is_one(tmp_path: Path, capsys: Said) -> No
     with closing(open_store(f"sqlite:///{path}")) as store:
         store.publish()
     places_of(path).anchor.file.unlink()
-    assert main(["verify", "--db", str(path)]) == 0
-    assert "is not there, and the database says that 1 entry was published: whoever" in capsys.readouterr().out
+    assert main(["verify", "--db", str(path)]) == CLASSES["anchor"]
+    assert "is not there; the database says that 1 entry was published" in capsys.readouterr().out
 
 
 def test_a_checkpoint_alone_can_be_the_anchor(path: Path, printed: str, tmp_path: Path, capsys: Said) -> None:
@@ -162,7 +162,8 @@ def test_the_end_of_a_run_is_no_end_of_the_log(path: Path, capsys: Said) -> None
 def test_a_bundle_of_another_log_asks_for_that_logs_key(path: Path, tmp_path: Path, capsys: Said) -> None:
     bundle, other = tmp_path / "bundle.zip", tmp_path / "other.sqlite3"
     assert main(["export", "r1", "--out", str(bundle), "--db", str(path)]) == 0
-    open_store(f"sqlite:///{other}").close()
+    with closing(open_store(f"sqlite:///{other}")) as store:
+        store.publish()
     capsys.readouterr()
     assert main(["verify", str(bundle), "--db", str(other)]) == CLASSES["unsigned"]
     assert "if another log wrote the bundle, give its public key with --public-key" in capsys.readouterr().out

@@ -132,12 +132,12 @@ def test_a_batch_is_counted_by_its_tasks_latest_runs(url: str) -> None:
 
 
 DAMAGES = [
-    "UPDATE batches SET created_at_utc = 'not a date'",
-    "UPDATE batches SET created_at_utc = '2026-01-01T00:00:00'",
-    "UPDATE batches SET created_at_utc = x'ff00'",
-    "UPDATE batches SET size = 'many'",
-    "UPDATE batches SET size = -5",
-    "UPDATE batches SET name = x'ff00'",
+    "UPDATE runs SET created_at_utc = 'not a date'",
+    "UPDATE runs SET created_at_utc = '2026-01-01T00:00:00'",
+    "UPDATE runs SET created_at_utc = x'ff00'",
+    "UPDATE runs SET batch_size = 'many'",
+    "UPDATE runs SET batch_size = -5",
+    "UPDATE runs SET batch_name = x'ff00'",
     "UPDATE runs SET input_tokens = -5, output_tokens = 'x'",
     "UPDATE runs SET status = 'of_a_later_version'",
 ]
@@ -152,8 +152,7 @@ def test_a_damaged_row_of_a_batch_hides_neither_it_nor_others(path: Path, url: s
         store.log.append_and_wait(created(name, batch=place), *rest)
     store.close()
     with sqlite3.connect(path) as database:
-        table = "batches" if "batches" in damage else "runs"
-        database.execute(f"{damage} WHERE {table}.batch_id = 'batch of one'")
+        database.execute(f"{damage} WHERE batch_id = 'batch of one'")
     database.close()
     store = open_store(url)
     other, one = store.batches()

@@ -12,6 +12,7 @@ from conductor_core.run.request import RunRequest
 from storage import Store
 from storage.__main__ import main
 from storage.log import contents
+from tests.support.damaging import doctor
 from tests.support.gated_runs import ADA
 from tests.support.pictures import part, picture
 from tests.support.run_events import created, created_otherwise, whole_run
@@ -114,11 +115,6 @@ async def test_verify_misses_an_image_that_was_changed_or_is_gone(
     store.close()
     capsys.readouterr()
     assert main(["verify", "--db", str(path)]) == 0
-    with sqlite3.connect(path) as connection:
-        for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
-            connection.execute(f"DROP TRIGGER {name}")
-        connection.execute(statement)
-    connection.close()
-    capsys.readouterr()
+    doctor(path, statement)
     assert main(["verify", "--db", str(path)]) != 0
     assert says in capsys.readouterr().out

@@ -1,12 +1,13 @@
 """Who received which text: the ledger, and the answer that a provider never did, with what it rests on."""
 
 import sqlite3
+from contextlib import closing
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
 
-from conductor_core.chat.messages import ImagePart, Message, Usage, WorkerSpec, content_of
+from conductor_core.chat.messages import ConductorInfo, ImagePart, Message, Usage, WorkerSpec, content_of
 from conductor_core.errors import BadInput
 from conductor_core.run import events as ev
 from conductor_core.run.values import BatchRow, Imported, PoolInfo
@@ -74,7 +75,7 @@ def test_that_a_provider_never_received_a_text_says_what_it_rests_on(ledger: Sto
     assert receipt.in_words == "No recorded call to api.anthropic.com held this text."
     assert "3 runs, 6 calls" in receipt.rests_on[1]
     assert receipt.rests_on[0] == "Runs that began at any time."
-    assert {"2 images", "1 runs"} <= {" ".join(each.split()[1:3]) for each in receipt.not_seen} | {
+    assert {"2 images", "1 run"} <= {" ".join(each.split()[1:3]) for each in receipt.not_seen} | {
         " ".join(each.split()[:2]) for each in receipt.not_seen
     }
 
@@ -125,7 +126,7 @@ def test_a_call_in_which_passages_were_hidden_is_no_plain_no(url: str) -> None:
         sent("file", 0, "solver", "Write to [redacted]"),
         run_completed("file"),
     )
-    receipt = store.search.receipt("openai", "ada@example.org")
+    receipt = store.search.receipt("openai", "ada@example.org", imported=True)
     assert (receipt.times, receipt.hidden, receipt.hidden_in_files) == (0, 1, 1)
     assert not receipt.in_words.startswith("No recorded call")
     assert any(each.startswith("1 call held passages that were hidden") for each in receipt.not_seen)
@@ -152,7 +153,7 @@ def test_a_fallback_that_no_event_shows_to_have_begun_counts_in_no_sum(store: St
     receipt = store.search.receipt("anthropic", "Ada Lovelace")
     assert (receipt.times, receipt.announced, receipt.to_provider) == (0, 1, 0)
     assert not receipt.in_words.startswith("No recorded call")
-    assert any(each.startswith("1 call with this text that followed") for each in receipt.not_seen)
+    assert any(each.startswith("1 call with this text followed") for each in receipt.not_seen)
     refused = store.search.receipt("", "Ada Lovelace")
     assert refused.in_words == "This text was sent to openai at one.example in 1 call, which failed."
     assert [each.failed for each in store.search.receivers('"Ada Lovelace"').receivers] == [1]
@@ -191,6 +192,182 @@ def test_times_with_an_offset_are_compared_in_utc(store: Store, hour: int, runs:
     since, until = datetime(2026, 1, 31, hour, tzinfo=there), datetime(2026, 1, 31, hour + 1, tzinfo=there)
     assert len(store.search.runs(Filters(since_utc=since, until_utc=until))) == runs
     assert store.search.receipt("rehearsal", "x", since, until).runs == runs
+
+
+# What is sent beside messages, and by the program itself.
+
+WITH_PARAMS = PoolInfo(
+    name="p",
+    workers=(
+        WorkerSpec(
+            name="solver",
+            provider="openai",
+            model="m",
+            base_url="http://one.example/of/Engine",
+            params={"user": "Ada Lovelace", "metadata": {"order": ["Zanzibar"], "paid": True}},
+        ),
+        WorkerSpec(name="checker", provider="anthropic", model="m", params={"system_note": "Menabrea"}),
+    ),
+)
+REMOTE = ConductorInfo(
+    name="mine", kind="remote", model="big", base_url="http://two.example/v1", params={"user": "Babbage"}
+)
+
+
+def sends(store: Store, run_id: str = "r", **fields: object) -> None:
+    store.log.append_and_wait(
+        created(run_id, "Who?", **({"pool": WITH_PARAMS, "conductor": REMOTE, "simulated": False} | fields)),
+        *planned(run_id),
+        sent(run_id, 0, "solver", "a message"),
+        step_completed(run_id, 0, "done", 40),
+        sent(run_id, 1, "checker", "another"),
+        step_completed(run_id, 1, "checked", 50),
+        run_completed(run_id),
+    )
+    store.search.catch_up()
+
+
+@pytest.mark.parametrize(
+    ("text", "host"),
+    [
+        ("Ada Lovelace", "one.example"),
+        ("Zanzibar", "one.example"),
+        ("Engine", "one.example"),
+        ("Menabrea", "api.anthropic.com"),
+        ("Babbage", "two.example"),
+    ],
+)
+def test_what_is_sent_beside_messages_was_received(store: Store, text: str, host: str) -> None:
+    sends(store)
+    assert [each.host for each in store.search.receipt("", text).servers] == [host]
+    assert [each.host for each in store.search.receivers(text).receivers] == [host]
+    assert [call.host for call in store.search.calls(text)] == [host]
+    (hit,) = store.search.texts(text).hits
+    assert {at.field for at in hit.places} == {"parameter"}
+
+
+def test_what_older_records_do_not_say_is_named(store: Store, path: Path, url: str) -> None:
+    sends(store)
+    old = REMOTE.model_copy(update={"base_url": None, "params": {}})
+    sends(store, "old", conductor=old)
+    store.close()
+    doctor(path, "UPDATE events SET payload = replace(payload, ',\"traces\":[]', '') WHERE run_id = 'old'")
+    with closing(open_store(url)) as store:
+        receipt = store.search.receipt("openai", "Babbage")
+        assert (receipt.unnamed, receipt.no_params, receipt.no_traces) == (1, 1, 1)
+        assert {each.host for each in store.search.receivers("").receivers} >= {"a host that is not recorded"}
+        said = " ".join(receipt.not_seen)
+        assert "1 call to servers that the record does not name" in said
+        assert "The parameters of 1 call of the Conductor, which older records lack" in said
+        assert "Whether OpenTelemetry traces of 1 run were sent" in said
+
+
+def test_a_hidden_parameter_is_no_plain_no(url: str) -> None:
+    pool = PoolInfo(name="p", workers=(WITH_PARAMS.workers[0].model_copy(update={"params": {"user": "ada@x.org"}}),))
+    with closing(open_store(url, Privacy.of(Settings(redact=("mail",))))) as store:
+        sends(store, pool=pool)
+        receipt = store.search.receipt("one.example", "ada@x.org")
+        assert (receipt.times, receipt.hidden) == (0, 1)
+        assert receipt.in_words.startswith("It cannot be said")
+
+
+@pytest.mark.parametrize("fault", ["", "the receiver did not take them"])
+def test_traces_with_contents_were_received_and_those_without_hold_names_alone(store: Store, fault: str) -> None:
+    first, *rest = whole_run("with", "The task of Ada")
+    thought = ev.StepDelta(run_id="with", path=(0,), text="a thought", reasoning=True)
+    assert isinstance(first, ev.RunCreated)
+    traced = first.model_copy(update={"traces": (ev.TracesTo(host="traces.example:4318", contents=True),)})
+    end = rest[-1].model_copy(update={"traces_fault": fault})
+    store.log.append_and_wait(traced, *rest[:5], thought, *rest[5:-1], end)
+    first, *rest = whole_run("without", "The task of Ada")
+    assert isinstance(first, ev.RunCreated)
+    to = ev.TracesTo(host="traces.example:4318", contents=False)
+    store.log.append_and_wait(first.model_copy(update={"traces": (to,)}), *rest)
+    store.search.catch_up()
+    for text in ("task of ada", "step 1", "42, checked", "a thought", "model_id"):
+        receipt = store.search.receipt("traces.example", text)
+        assert [(at.run_id, at.agent, at.ended) for at in receipt.received] == [
+            ("with", "OpenTelemetry", "failed" if fault else "completed")
+        ]
+        (receiver,) = [each for each in store.search.receivers(f'"{text}"').receivers if each.host]
+        assert (receiver.name, receiver.runs) == ("opentelemetry · traces.example:4318", 1)
+    assert store.search.receipt("opentelemetry", "solver").times == 2
+    assert "OpenTelemetry" not in {row.agent for row in store.search.spending()}
+
+
+# What imported files say.
+
+
+def imports(store: Store, run_id: str = "file", text: str = "Ada Lovelace") -> None:
+    imported = Imported(run_id="x", written_by="0", written_at_utc=NOW, imported_at_utc=NOW)
+    store.log.append_and_wait(
+        created(run_id, "Who?", pool=POOL, simulated=False, imported=imported),
+        *planned(run_id),
+        sent(run_id, 0, "solver", text),
+        step_completed(run_id, 0, "done", 40, 7.0),
+        ev.StepFailed(run_id=run_id, path=(1,), error_code="WorkerTimedOut", error="late"),
+        run_completed(run_id),
+    )
+    store.search.catch_up()
+
+
+def test_an_imported_file_makes_nobody_a_receiver(store: Store) -> None:
+    imports(store)
+    receipt = store.search.receipt("openai", "Ada Lovelace")
+    assert (receipt.times, receipt.calls, receipt.imported, receipt.received) == (0, 0, 1, ())
+    assert receipt.in_words == "No recorded call went to openai."
+    assert any(each.startswith("1 imported run, left out") for each in receipt.not_seen)
+    found = store.search.receivers("lovelace")
+    assert (found.receivers, found.files) == ((), 1)
+    assert store.search.calls("lovelace") == []
+    assert (store.search.spending(), store.search.failures()) == ([], [])
+    asked = Filters(values={"origin": "imported"})
+    (receiver,) = store.search.receivers("lovelace", asked).receivers
+    assert receiver.host == "one.example"
+    assert [call.imported for call in store.search.calls("lovelace", asked)] == [True]
+    assert "only the imported files say" in " ".join(store.search.receivers("lovelace", asked).in_words)
+    assert {row.agent for row in store.search.spending(asked)} == {"conductor", "solver"}
+    assert [row.code for row in store.search.failures(asked)] == ["WorkerTimedOut"]
+    told = store.search.receipt("openai", "Ada Lovelace", imported=True)
+    assert (told.times, told.servers) == (0, ())
+    assert told.in_words == (
+        "No recorded call went to openai. The imported file says that it was sent to openai at one.example in 1 call."
+    )
+    assert [at.in_words[-24:] for at in told.received] == [", says the imported file"]
+
+
+# A hidden run makes no "none".
+
+
+@pytest.mark.parametrize(
+    "hides",
+    [
+        "INSERT INTO search_words (search_words) VALUES ('delete-all')",
+        "DELETE FROM search_calls",
+        "DELETE FROM search_places",
+        "DELETE FROM runs",
+        "UPDATE runs SET imported = 1",
+        "UPDATE runs SET created_at_utc = '1999-01-01T00:00:00+00:00'",
+        "UPDATE runs SET status = 'erased'",
+        "DELETE FROM search_facets",
+        "UPDATE search_state SET reached = 1000000; DELETE FROM search_runs",
+    ],
+)
+def test_a_hidden_run_is_found_where_the_index_knows_none(ledger: Store, path: Path, hides: str) -> None:
+    for statement in hides.split("; "):
+        doctor(path, statement)
+    asked = Filters(since_utc=datetime(2020, 1, 1, tzinfo=UTC), values={"agent": "solver"})
+    found = ledger.search.receivers('"ada lovelace"', asked)
+    assert {(each.host, each.calls) for each in found.receivers} == {("one.example", 2), ("api.anthropic.com", 1)}
+    assert len(ledger.search.calls('"ada lovelace"', asked)) == 3
+    receipt = ledger.search.receipt("anthropic", "Ada Lovelace", datetime(2020, 1, 1, tzinfo=UTC))
+    assert receipt.times == 1
+
+
+def test_a_none_says_that_the_events_were_read(ledger: Store) -> None:
+    found = ledger.search.receivers("babbage")
+    assert (found.receivers, found.from_events) == ((), True)
+    assert found.in_words == ("By the events themselves, read one by one: no server received such a text.",)
 
 
 def test_an_empty_question_is_refused(store: Store) -> None:

@@ -229,7 +229,7 @@ def test_runs_of_a_database_from_before_the_index_are_found_after_its_upgrade(pa
     store = open_store(url)
     store.log.append_and_wait(*whole_run("old", "Where does Zoë live?"))
     store.close()
-    back_to(path, "0012")
+    back_to(path, "0013")
     store = open_store(url)
     assert store.search.lag().runs == 1
     store.search.catch_up()
@@ -287,6 +287,19 @@ def test_an_index_without_its_state_says_what_to_do_and_can_be_built_again(store
     damaged.close()
 
 
+def test_an_index_of_an_older_version_is_built_again(store: Store, path: Path, url: str) -> None:
+    store.log.append_and_wait(*whole_run("one", "Zoë?"))
+    store.search.catch_up()
+    store.close()
+    doctor(path, "PRAGMA user_version = 0")
+    doctor(path, "DELETE FROM search_places")
+    again = open_store(url)
+    again.search.catch_up()
+    (hit,) = again.search.texts("zoe", field="task").hits
+    assert hit.run_id == "one"
+    again.close()
+
+
 def test_the_index_is_kept_up_after_an_error_that_nobody_foresaw(
     store: Store, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -304,3 +317,24 @@ def test_the_index_is_kept_up_after_an_error_that_nobody_foresaw(
     assert third.wait(10)
     store.search.close()
     assert [record.exc_info is not None for record in caplog.records] == [True], "it is said once"
+
+
+def test_lists_find_runs_by_task_by_answer_and_by_id_but_not_by_what_only_an_earlier_step_wrote(store: Store) -> None:
+    store.log.append_and_wait(*whole_run("run-of-beets", "Which root?", "It is beets."))
+    store.log.append_and_wait(*whole_run("run-of-leeks", "Which leaf?", "The answer: leeks"))
+
+    def listed(typed: str) -> list[str]:
+        assert store.totals(typed).runs == len(store.runs(search=typed))
+        return [run.run_id for run in store.runs(search=typed)]
+
+    assert listed("leeks") == [], "the index does not have it yet"
+    store.search.catch_up()
+    assert listed("answer LEEKS") == listed("Which LEAF") == ["run-of-leeks"]
+    assert listed("of-beets") == ["run-of-beets"]
+    assert listed("run-of-") == ["run-of-leeks", "run-of-beets"]
+    assert listed("42") == [], "the output of the first step of both"
+
+
+@pytest.mark.parametrize("typed", [*HOSTILE, "x" * 1001, "%", "_", "'", "zoe OR"])
+def test_whatever_is_typed_lists_and_sums_agree(searched: Store, typed: str) -> None:
+    assert searched.totals(typed).runs == len(searched.runs(search=typed))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pages.components.style.formats import told, told_html
+from pages.components.style.formats import instruction_html, instruction_markdown
 
 CHIP = ":gray-badge[the task]"
 
@@ -18,8 +18,8 @@ CHIP = ":gray-badge[the task]"
     ],
 )
 def test_a_line_of_an_instruction_has_a_chip_and_no_half_of_a_macro(instruction: str, shown: str) -> None:
-    assert told(instruction, 36) == shown
+    assert instruction_markdown(instruction, 36) == shown
 
 
 def test_as_html_a_chip_is_all_the_markup_there_is() -> None:
-    assert told_html("<b>{question}</b>") == '&lt;b&gt;<span class="task-chip">the task</span>&lt;/b&gt;'
+    assert instruction_html("<b>{question}</b>") == '&lt;b&gt;<span class="task-chip">the task</span>&lt;/b&gt;'
