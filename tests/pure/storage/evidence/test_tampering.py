@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks import mutated_bundles, tampered_tables, tampering
-from benchmarks.tampering import ATTACKERS, CLASSES, LOCATED, Laboratory
+from benchmarks.tampered_tables import ATTACKERS
+from benchmarks.tampering import CLASSES, LOCATED, Laboratory
 from storage.evidence.bundle import write_bundle
 from storage.evidence.bundle_files import json_line
 from storage.evidence.history import Finding
