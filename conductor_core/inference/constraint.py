@@ -9,7 +9,7 @@ import torch
 from llguidance import LLMatcher, LLTokenizer, grammar_from
 from llguidance.gbnf_to_lark import gbnf_to_lark
 from llguidance.hf import from_tokenizer
-from transformers import PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerFast
 
 from conductor_core.inference.generation import InferenceError
 
@@ -81,12 +81,21 @@ class Grammars:
         self._begun: OrderedDict[str, LLMatcher] = OrderedDict()
 
     @classmethod
-    def of(cls, tokenizer: PreTrainedTokenizerBase, vocabulary: int, stop_ids: Sequence[int], kept: int) -> "Grammars":
+    def of(cls, tokenizer: object, vocabulary: int, stop_ids: Sequence[int], kept: int) -> "Grammars":
         """``vocabulary``: width of the model's logits. ``stop_ids``: the tokens that end a text."""
-        return cls(lambda: from_tokenizer(tokenizer, n_vocab=vocabulary, eos_token=list(stop_ids)), kept)
+
+        def opened() -> LLTokenizer:
+            if not isinstance(tokenizer, PreTrainedTokenizerFast):
+                raise ValueError(f"no grammar can hold what is written with a {type(tokenizer).__name__}")
+            return from_tokenizer(tokenizer, n_vocab=vocabulary, eos_token=list(stop_ids))
+
+        return cls(opened, kept)
 
     def begin(self, grammar: str) -> Matcher:
-        """Returns the beginning of a text in ``grammar``. Raises: ValueError for a grammar that does not compile."""
+        """Returns the beginning of a text in ``grammar``.
+
+        Raises: ValueError for a grammar that does not compile, or a tokenizer that llguidance cannot read.
+        """
         if grammar not in self._begun:
             self._tokenizer = self._tokenizer or self._open()
             matcher = LLMatcher(self._tokenizer, grammar_from("lark", as_lark(grammar)), log_level=0)
