@@ -10,7 +10,7 @@ from conductor_core.run.events import FINAL_KINDS
 from storage.encoding import read_text
 from storage.evidence.history import Report, counted
 from storage.evidence.rotation import rotated_keys
-from storage.log.commands import opened
+from storage.log.commands import SENT, opened
 from storage.log.machines import NoProof, proven, read_origin, records_of_no_run, registered
 from storage.merkle.formats import PublicKey, read_record
 from storage.privacy.vault import KeyAway, Sealed, Vault, event_place
@@ -33,6 +33,14 @@ _ENDS = (
     "SELECT run_id, min(coalesce(position, -1)) FROM events "  # noqa: S608  own names
     f"WHERE kind IN ({', '.join(map(repr, sorted(FINAL_KINDS)))}) GROUP BY run_id"
 )
+
+
+_RECORDS = (
+    "SELECT CAST(record AS BLOB) FROM leaves WHERE record IS NOT NULL AND run_id IS NOT NULL "
+    "AND run_id NOT IN (SELECT run_id FROM deletions) AND instr(CAST(record AS BLOB), CAST(? AS BLOB)) "
+    "ORDER BY position"
+)
+"""Commands go with their run. That the deletions are those on record, another check says."""
 
 
 @dataclass(frozen=True)
@@ -84,9 +92,20 @@ def check(connection: sqlite3.Connection, keys: Sequence[PublicKey], report: Rep
         if first is not None and answer.position > first and (run_id, number) not in said:
             what = f"the event {answer.kind} answers command {number}, which is gone"
             report.add("derived", run_id, answer.sequence, what)
+    for run_id, number in _recorded(connection):
+        if (run_id, number) not in said and (run_id, number) not in answers:
+            report.add("derived", run_id, None, f"command {number} to the run is on record, and it is gone")
     if away:
         are = "is" if away == 1 else "are"
         report.notes.append(f"{counted(away, 'command')} {are} encrypted, and the key is away: not checked")
+
+
+def _recorded(connection: sqlite3.Connection) -> Iterator[tuple[str, int]]:
+    """Yields run and number of the commands that the log says were sent."""
+    for (raw,) in connection.execute(_RECORDS, (SENT,)):
+        record = read_record(raw)
+        if record.get("kind") == SENT and isinstance(number := record.get("command"), int):
+            yield str(record.get("run")), number
 
 
 def _answers(connection: sqlite3.Connection, vault: Vault) -> Iterator[tuple[tuple[str, int], _Answer]]:
