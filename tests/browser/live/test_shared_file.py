@@ -110,7 +110,8 @@ def test_no_font_of_the_reader_pushes_words_over_each_other(open_file: OpenFile)
     expect(controls).to_be_visible()
     said = page.locator(".bar .lines").bounding_box()
     first = controls.locator(":scope > :first-child").bounding_box()
-    assert said is not None and first is not None
+    assert said is not None
+    assert first is not None
     assert said["x"] + said["width"] <= first["x"]
 
 
