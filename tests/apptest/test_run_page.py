@@ -341,9 +341,11 @@ def kin(app: AppTest) -> dict[str, str] | None:
 
 
 def test_a_rerun_names_where_it_comes_from(visit: Visit, finished_run: RunTrace, retell: Retell) -> None:
-    found = kin(visit(run=retell(1000, parent_run_id=finished_run.run_id).run_id))
+    child = retell(1000, parent_run_id=finished_run.run_id).run_id
+    found = kin(visit(run=child))
     assert found is not None
     assert (found["run"], found["label"], found["said"]) == (finished_run.run_id, "Re-run", "the plan as it was")
+    assert found["compare"] == f"compare?a={finished_run.run_id}&b={child}"
 
 
 def says(app: AppTest, text: str) -> bool:
@@ -379,6 +381,7 @@ def test_a_parent_names_its_newest_rerun_and_how_many_there_are(
         "label": "Re-run just now",
         "said": "instruction of step 2 edited",
         "title": "instruction of step 2 edited",
+        "compare": f"compare?a={finished_run.run_id}&b={children[-1].run_id}",
         "tree": "Tree of 3 runs",
     }
 
