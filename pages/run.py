@@ -44,7 +44,6 @@ from pages.components.tour.drive import (
 )
 
 # The page that an intent leads to, and the name of the run in its address.
-PAGE_OF = {"blame": (places.BLAME, "run"), "context": (places.CONTEXT, "run"), "rounds": (places.COMPARE, "rounds")}
 LIVE = "live"
 RERUN_ERROR = "rerun-error"
 
@@ -246,12 +245,8 @@ def _editing(trace: RunTrace, sent: Sent | None) -> Editing | None:
 def _apply_intent(trace: RunTrace, intent: Intent | None) -> None:
     if intent is None or intent.run_id != trace.run_id:
         return
-    if intent.kind in PAGE_OF:
-        page, name = PAGE_OF[intent.kind]
-        st.switch_page(page, query_params={name: trace.run_id})
-    if intent.kind == "compare" and intent.name:
-        pair = (intent.name, trace.run_id) if intent.name == trace.parent_run_id else (trace.run_id, intent.name)
-        st.switch_page(places.COMPARE, query_params=dict(zip("ab", pair, strict=True)))
+    if intent.kind == "blame":
+        st.switch_page(places.BLAME, query_params={"run": trace.run_id})
     if intent.kind in ("workers", "open-run"):
         st.rerun()  # the page asks above who should answer, or shows that run
     elif intent.kind == "tree":

@@ -301,21 +301,17 @@ def test_an_interrupted_run_is_resumed_and_pays_no_finished_step_again(
     assert session.store.trace(stopped.run_id)[0] == stopped
 
 
-@pytest.mark.parametrize(
-    ("kind", "page", "name"),
-    [("blame", "blame", "run"), ("context", "context", "run"), ("rounds", "compare", "rounds")],
-)
-def test_the_bar_and_the_line_below_the_graph_lead_to_other_pages_about_the_run(
-    visit: Visit, finished_run: RunTrace, monkeypatch: pytest.MonkeyPatch, kind: str, page: str, name: str
+def test_the_bar_leads_to_the_blame_page_about_the_run(
+    visit: Visit, finished_run: RunTrace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     app = visit(run=finished_run.run_id)
     from pages.components.live_workflow import component
 
     led: list[tuple[str, dict[str, str]]] = []
     monkeypatch.setattr(st, "switch_page", lambda to, query_params: led.append((to.stem, query_params)))
-    monkeypatch.setattr(component, "live_workflow", lambda run_id, **_: component.Intent(kind, run_id))  # type: ignore[arg-type]
+    monkeypatch.setattr(component, "live_workflow", lambda run_id, **_: component.Intent("blame", run_id))
     app.run()
-    assert led == [(page, {name: finished_run.run_id})]
+    assert led == [("blame", {"run": finished_run.run_id})]
 
 
 def test_a_plan_is_run_as_it_stands_with_one_click(visit: Visit, session: Session, retell: Retell, go_on: GoOn) -> None:
@@ -341,9 +337,11 @@ def kin(app: AppTest) -> dict[str, str] | None:
 
 
 def test_a_rerun_names_where_it_comes_from(visit: Visit, finished_run: RunTrace, retell: Retell) -> None:
-    found = kin(visit(run=retell(1000, parent_run_id=finished_run.run_id).run_id))
+    child = retell(1000, parent_run_id=finished_run.run_id).run_id
+    found = kin(visit(run=child))
     assert found is not None
     assert (found["run"], found["label"], found["said"]) == (finished_run.run_id, "Re-run", "the plan as it was")
+    assert found["compare"] == f"compare?a={finished_run.run_id}&b={child}"
 
 
 def says(app: AppTest, text: str) -> bool:
@@ -379,6 +377,7 @@ def test_a_parent_names_its_newest_rerun_and_how_many_there_are(
         "label": "Re-run just now",
         "said": "instruction of step 2 edited",
         "title": "instruction of step 2 edited",
+        "compare": f"compare?a={finished_run.run_id}&b={children[-1].run_id}",
         "tree": "Tree of 3 runs",
     }
 

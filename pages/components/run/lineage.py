@@ -1,6 +1,7 @@
 """Where a run comes from, and which run was made of it."""
 
 from collections.abc import Callable
+from urllib.parse import urlencode
 
 import streamlit as st
 
@@ -12,6 +13,7 @@ from conductor_core.errors import StoreError
 from conductor_core.privacy.detectors import in_words
 from conductor_core.run.trace import RunTrace
 from conductor_core.run.values import Imported
+from pages.components.app import places
 from pages.components.app.session import current
 from pages.components.style.formats import ago, inert, plural, run_status
 
@@ -51,10 +53,14 @@ def kin(trace: RunTrace, tree_words: Callable[[str], str]) -> dict[str, str] | N
     """Returns the run that ``trace`` came from, or else the newest that was made of it; None: there is neither.
 
     {"run": its id, "label": what it is to this one, "said": what was changed, "title": all of that,
-     "tree": ``Tree of 3 runs`` or "", as ``tree_words`` says}
+     "compare": the address of both runs beside each other, "tree": ``Tree of 3 runs`` or "", as ``tree_words`` says}
     """
     found = _parent(trace, trace.parent_run_id) if trace.parent_run_id else _newest(trace) if trace.ended else None
-    return None if found is None else {**found, "tree": tree_words(trace.run_id)}
+    if found is None:
+        return None
+    before, after = (found["run"], trace.run_id) if trace.parent_run_id else (trace.run_id, found["run"])
+    compare = f"{places.COMPARE.stem}?{urlencode({'a': before, 'b': after})}"
+    return {**found, "compare": compare, "tree": tree_words(trace.run_id)}
 
 
 def _parent(trace: RunTrace, parent: str) -> dict[str, str]:

@@ -1,5 +1,6 @@
 """One file of a run, opened from the disk with the network off: it shows, plays and fetches nothing."""
 
+import re
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -12,11 +13,12 @@ from conductor_core.run.events import Event
 from conductor_core.run.redaction import Redactor, words
 from conductor_core.run.request import new_run_id
 from conductor_core.run.share import read_shared
+from conductor_core.run.values import SharedOutput
 from conductor_core.workflow.model import Step, Workflow
 from pages.components.live_workflow.shared_page import shared_page
 from tests.browser.conftest import App, OpenFile
 from tests.browser.live.test_replay import run_of_seven_seconds
-from tests.support.run_events import created, planned, run_completed, step_completed, step_started
+from tests.support.run_events import created, planned, run_completed, sha256, step_completed, step_started
 
 PAYLOADS = (
     "<script>window.pwned={0}</script>",
@@ -85,6 +87,32 @@ def test_the_file_shows_and_plays_the_run_and_asks_for_nothing(open_file: OpenFi
     page.keyboard.press("Escape")
     expect(page.locator(".bar .status")).to_contain_text("Completed 3 of 3")
     assert asked == []
+
+
+def test_no_font_of_the_reader_pushes_words_over_each_other(open_file: OpenFile) -> None:
+    """The file brings no font of its own, and the reader's may be wide."""
+    answer = "Both ways lead to 42, and nothing in the task speaks against either of them, so it is the answer. " * 2
+    events = run_of_seven_seconds("r")
+    held = SharedOutput(path=(0,), agent="planner", sha256=sha256("forty-two"), characters=9, tokens=105)
+    for at, event in enumerate(events):
+        if isinstance(event, ev.StepStarted) and event.path == (1,):
+            events[at] = event.model_copy(update={"withheld": (held,)})
+        elif isinstance(event, ev.RunCompleted):
+            events[at] = event.model_copy(update={"answer": answer})
+    page, _ = open_file(shared_page(events, {}, Redactor()))
+    page.set_viewport_size({"width": 1280, "height": 720})
+    page.get_by_label(re.compile("^Step 1, ")).click()
+    name = page.locator(".held .name")
+    expect(name).to_have_text("0 · planner")
+    assert name.evaluate("(at) => at.scrollWidth <= at.clientWidth"), "it is not cut"
+    page.get_by_role("button", name="▶ Replay").click()
+    controls = page.get_by_role("group", name="Replay")
+    expect(controls).to_be_visible()
+    said = page.locator(".bar .lines").bounding_box()
+    first = controls.locator(":scope > :first-child").bounding_box()
+    assert said is not None
+    assert first is not None
+    assert said["x"] + said["width"] <= first["x"]
 
 
 def test_its_address_carries_a_moment(open_file: OpenFile) -> None:

@@ -214,3 +214,9 @@ def test_a_rerun_of_the_edited_plan_is_drawn_as_it_runs(app: App, page: Page, so
     expect(status(page)).to_contain_text("Completed 4 of 4")
     paints(page, "1 · reasoner", "✓", without="~ changed")
     assert [step.status for step in run_of(page, app).steps] == ["reused", "completed", "reused", "reused"]
+
+
+def test_the_menu_without_its_run_button_is_a_whole_button(page: Page) -> None:
+    menu = page.locator('[class*="st-key-run-menu"] button')
+    expect(menu).to_have_css("border-left-width", "1px")
+    assert menu.evaluate("(at) => getComputedStyle(at).borderTopLeftRadius") != "0px"

@@ -2,11 +2,14 @@
 
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 from playwright.sync_api import Page, Route, expect
 
+from conductor_core.run.request import new_run_id
 from tests.browser.conftest import App
 from tests.browser.pages.conftest import TASK, Make, becomes, status
+from tests.support.run_events import answered, created, planned, run_completed
 
 OpenPage = Callable[..., Page]
 
@@ -119,6 +122,33 @@ def test_from_a_run_the_rail_leads_to_the_page_without_one_and_back(
     assert page.url == f"{app.url}/run"
     page.go_back()
     expect(status(page)).to_contain_text("Completed")
+
+
+def test_the_output_of_the_selected_step_is_in_view_on_the_way_back(
+    app: App, open_page: OpenPage, make_run: Make
+) -> None:
+    page = open_page(app.run_url(make_run().run_id), width=1280, height=720)
+    selected = page.locator(".pane.selected")
+    expect(selected).to_be_in_viewport(ratio=0.9)
+    page.get_by_role("link", name="Run", exact=True).click()
+    expect(status(page)).to_contain_text("No run is open")
+    page.go_back()
+    expect(selected).to_be_in_viewport(ratio=0.9)
+
+
+def test_one_step_back_leads_from_compare_to_the_run(app: App, open_page: OpenPage, make_run: Make) -> None:
+    before = make_run().run_id
+    after = new_run_id()
+    events = [created(after, parent_run_id=before), *planned(after), *answered(after, 0), run_completed(after)]
+    with ThreadPoolExecutor(1) as aside:
+        aside.submit(app.store.log.append_and_wait, *events).result()
+    page = open_page(app.run_url(after), width=1280, height=720)
+    page.locator(".kin").get_by_role("link", name="Compare").click()
+    expect(page.get_by_role("region", name="Timeline B")).to_be_visible()
+    assert page.url == f"{app.url}/compare?a={before}&b={after}"
+    page.go_back()
+    expect(status(page)).to_contain_text("Completed")
+    assert page.url == app.run_url(after)
 
 
 def test_the_settings_close_as_a_menu_does(app: App, open_page: OpenPage) -> None:

@@ -20,6 +20,18 @@ export function setText(element, text) {
   if (element.textContent !== text) element.textContent = text
 }
 
+// Makes a link to another page, which Streamlit opens as at the browser's Forward: without loading it anew, and with one
+// entry in the history. A page that the server switches to leaves a second one, of this page with that one's parameters.
+export function pageLink(words) {
+  const onclick = (event) => {
+    if (event.ctrlKey || event.metaKey || event.shiftKey) return
+    event.preventDefault()
+    history.pushState(null, "", event.currentTarget.href)
+    dispatchEvent(new PopStateEvent("popstate"))
+  }
+  return el("a", { class: "quiet", target: "_self", onclick }, words)
+}
+
 export function setClass(element, name) {
   if (element.className !== name) element.className = name
 }

@@ -1,7 +1,7 @@
 // In the line of the tabs, where nothing is pushed away: the run that this one came from and what was changed since, or
 // the newest run that was made of it.
 
-import { el, setText } from "./dom.js"
+import { el, pageLink, setText } from "./dom.js"
 import { visible } from "./text.js"
 
 export class Kin {
@@ -11,7 +11,7 @@ export class Kin {
       el("button", { type: "button", class: "quiet", onclick: () => onIntend(kind, of(this.kin)) }, words)
     this.run = button("", "open-run", ({ run }) => run)
     this.said = el("span", { class: "muted kin-said" })
-    this.compare = button("Compare", "compare", ({ run }) => run)
+    this.compare = pageLink("Compare")
     this.tree = button("", "tree", () => "")
     const { run, said, compare, tree } = this
     this.element = el("div", { class: "kin", role: "group", "aria-label": "Related runs" }, run, said, compare, tree)
@@ -26,6 +26,7 @@ export class Kin {
     this.run.title = visible(`Open run ${kin.run}`)
     setText(this.said, visible(kin.said))
     this.said.title = visible(kin.title)
+    this.compare.href = kin.compare
     setText(this.tree, visible(kin.tree))
     this.tree.hidden = !kin.tree
   }

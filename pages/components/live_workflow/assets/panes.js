@@ -35,6 +35,7 @@ export class Panes {
       if (!keys.includes(key)) {
         pane.element.remove()
         this.panes.delete(key)
+        this.brought = null // what comes in its place may have its name
       }
     }
     keys.forEach((key, index) => {

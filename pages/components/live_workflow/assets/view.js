@@ -4,7 +4,7 @@ import { Approval } from "./approval.js"
 import { backFromDialog, isNewest } from "./back_from_dialog.js"
 import { Bar } from "./bar.js"
 import { PACKED } from "./base.js"
-import { el, setText } from "./dom.js"
+import { el, pageLink, setText } from "./dom.js"
 import { EDITING, EditorKeys } from "./editor_keys.js"
 import { pathKey } from "./format.js"
 import { Graph } from "./graph.js"
@@ -124,7 +124,7 @@ export class LiveWorkflow {
       footer,
       this.planEditing.menu.element,
     )
-    this.links = ["context", "rounds"].map((kind) => this.linkTo(kind))
+    this.links = LINKS.map(([words]) => pageLink(words))
     const plan = new PlanList({
       onChange: (change) => this.change(change),
       onSelect: (key) => this.select(key),
@@ -421,7 +421,7 @@ export class LiveWorkflow {
     this.kin.show(this.related, this.editor !== null)
     this.links[0].hidden = PACKED !== null || model.run === null
     this.links[1].hidden = this.links[0].hidden || model.rounds.size < 2
-    for (const link of this.links) link.href = link.dataset.to + encodeURIComponent(this.runId ?? "")
+    this.links.forEach((link, index) => (link.href = LINKS[index][1] + encodeURIComponent(this.runId ?? "")))
     this.root.dataset.status = model.run?.status ?? (this.opening ? "opening" : "none")
     const { afterwards } = this
     this.afterwards = null
@@ -498,17 +498,6 @@ export class LiveWorkflow {
     this.setTriggerValue("intent", { kind, path, run_id: runId, name })
   }
 
-  // Makes a link to another page about this run, which Streamlit opens without loading it anew.
-  linkTo(kind) {
-    const onclick = (event) => {
-      if (event.ctrlKey || event.metaKey || event.shiftKey) return
-      event.preventDefault()
-      this.intend(kind)
-    }
-    const [words, to] = LINKS[kind]
-    return el("a", { class: "quiet", "data-to": to, target: "_self", onclick }, words)
-  }
-
   // Opens a dialog of the page.
   ask(kind, path = null) {
     backFromDialog(this.root)
@@ -540,9 +529,9 @@ export class LiveWorkflow {
 // Changes that bring another step.
 const ADDS = new Set(["add", "copy", "first"])
 
-const LINKS = {
-  context: ["Who saw what in this run", "context?run="],
-  rounds: ["Rounds beside each other", "compare?rounds="],
-}
+const LINKS = [
+  ["Who saw what in this run", "context?run="],
+  ["Rounds beside each other", "compare?rounds="],
+]
 
 const fromServer = (runId, told) => new RunSocket(runId, told)
