@@ -1,5 +1,6 @@
 """Integrity: a line on every view of the Audit page, and a view that says what is protected and what was found."""
 
+import re
 import shlex
 from datetime import UTC, datetime
 from html import escape
@@ -22,6 +23,7 @@ from storage.evidence.checking import CheckedLog, FoundFault, public_key
 _WORKING_S, _IDLE_S = 1.0, 5.0
 """The time between two drawings of the line."""
 _MOST_SHOWN = 50
+_COMMAND = re.compile("`([^`]+)`")
 _AT_ONCE_S = 0.4
 
 
@@ -188,8 +190,9 @@ def findings(found: tuple[FoundFault, ...]) -> str:
         run = ""
         if each.run_id is not None:
             run = f" {run_link(each.run_id, f'run {each.run_id}')}"
-        name = escape(each.kind.replace("_", " "))
-        rows.append(f'<li><span class="pill failed">{name}</span>{run}{event}: {escape(each.what)}</li>')
+        name, of = escape(each.kind.replace("_", " ")), f"{run}{event}"
+        what = _COMMAND.sub(r"<code>\1</code>", escape(each.what))
+        rows.append(f'<li><span class="pill failed">{name}</span>{of}{":" if of else ""} {what}</li>')
     return f'<ul class="audit-findings">{"".join(rows)}</ul>' if rows else ""
 
 

@@ -15,6 +15,11 @@ LATE_S = 10.0
 _WITNESS_S = 60.0
 """After so long without the newest checkpoint, a witness is late."""
 SIGNS: dict[Kind, str] = {"good": "●", "signed": "◐", "waiting": "◔", "failing": "▲", "damaged": "✕", "none": "–"}
+_OF_ONE_KIND = {
+    "anchor": "The anchor is not as it was published",
+    "derived": "Lists or the search index do not say what the events say",
+}
+"""What is wrong if all findings are of one class, and none is about the events themselves."""
 
 
 @dataclass(frozen=True)
@@ -34,8 +39,8 @@ def state_of(evidence: Evidence, last: CheckedLog | None, now_utc: datetime, eve
     """
     if last is not None and (last.findings or last.more):
         many = len(last.findings) + last.more
-        anchor = not last.more and all(each.kind == "anchor" for each in last.findings)
-        what = "The anchor is not as it was published" if anchor else "The record is not as it was written"
+        kinds = {each.kind for each in last.findings} if not last.more else set()
+        what = _OF_ONE_KIND.get(kinds.pop() if len(kinds) == 1 else "", "The record is not as it was written")
         return State("damaged", f"{what}: {plural(many, 'finding')}")
     if evidence.begun_again is not None:
         return State("damaged", "A log began again: the key has signed another log than this one")

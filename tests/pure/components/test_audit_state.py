@@ -13,6 +13,7 @@ OWN = Witness(False, "the user of this program can rewrite it")
 NOW = datetime(2026, 11, 25, 12, tzinfo=UTC)
 EDITED = FoundFault(kind="edited", run_id="r", sequence=7, what="its content is not what was written")
 LOST = FoundFault(kind="anchor", run_id=None, sequence=None, what="it is not there")
+HIDDEN = FoundFault(kind="derived", run_id="r", sequence=None, what="a search does not find a text of it")
 OF_ALL = FoundFault(kind="rolled_back", run_id=None, sequence=None, what="an older state")
 
 
@@ -57,6 +58,9 @@ def waiting_s(seconds: float, **fields: object) -> Evidence:
         (evidence(), checked(fingerprint=None), "failing", "lacked a signing key"),
         (evidence(), checked(anchor=None), "failing", "lacked an anchor"),
         (evidence(), checked(LOST), "damaged", "The anchor is not as it was published: 1 finding"),
+        (evidence(), checked(HIDDEN), "damaged", "the search index do not say what the events say: 1 finding"),
+        (evidence(), checked(HIDDEN, EDITED), "damaged", "The record is not as it was written: 2 findings"),
+        (evidence(), checked(HIDDEN, more=1), "damaged", "The record is not as it was written: 2 findings"),
         (evidence(begun_again="its key"), None, "damaged", "A log began again"),
         (evidence(witness=OWN), checked(), "signed", "Signed here, not witnessed"),
         (evidence(witness_size=40), checked(), "good", "All events are anchored"),
