@@ -348,7 +348,8 @@ def where(trace: RunTrace, agent: str) -> str:
         return "a worker that the pool of the run does not name"
     host = server_of(spec)
     place = f"at {host}" if host else "in this process"
-    return f"{'simulated, ' if spec.simulated else ''}{spec.provider}, model {spec.model}, {place}{says_the_file(trace)}"
+    simulated = "simulated, " if spec.simulated else ""
+    return f"{simulated}{spec.provider}, model {spec.model}, {place}{says_the_file(trace)}"
 
 
 def instead(trace: RunTrace, step: StepTrace) -> str:

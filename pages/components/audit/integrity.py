@@ -139,7 +139,7 @@ def _protected() -> None:
         checkpoint = f"{moment(evidence.anchored_at_utc)}, {evidence.anchored:,} of {evidence.entries:,} entries"
     facts = {
         "State": f'<span class="audit-state {state.kind}">{state.sign} {escape(state.words)}</span>',
-        **({} if state.kind == "signed" or not (reason := why(evidence, state)) else {"Why": escape(reason)}),
+        **_reason(evidence, state),
         "Covered": escape(covered(evidence, store.newest())),
         "Last checkpoint": escape(checkpoint),
         "Not anchored": escape(unanchored),
@@ -156,6 +156,15 @@ def _protected() -> None:
             "notes down."
         )
         st.code(f"python -m storage anchor --db {shlex.quote(str(store.path))} --to FOLDER", language=None)
+
+
+def _reason(evidence: Evidence, state: State) -> dict[str, str]:
+    """Returns why the state is so, as HTML by its name. What a check found has its reasons beside it."""
+    reason = why(evidence, state)
+    if state.kind == "signed" or not reason:
+        return {}
+    found = state.kind == "damaged" and evidence.begun_again is None
+    return {"Publishing" if found else "Why": escape(reason)}
 
 
 def _witness(evidence: Evidence) -> str:

@@ -46,7 +46,7 @@ def state_of(evidence: Evidence, last: CheckedLog | None, now_utc: datetime, eve
         return State("damaged", "A log began again: the key has signed another log than this one")
     if not evidence.origin:
         return State("none", "No evidence: the database is of an older version and cannot be upgraded here")
-    if evidence.doubt is not None:
+    if evidence.doubt is not None and evidence.fault is None:
         return State("failing", "It cannot be confirmed how far the log is published")
     if evidence.unanchored_events:
         waiting = f"{plural(evidence.unanchored_events, 'event')} not anchored yet, for {waited(evidence, now_utc)}"
@@ -87,9 +87,10 @@ def why(evidence: Evidence, state: State) -> str:
     if evidence.begun_again is not None:
         return f"{_begun(evidence.begun_again)}. Nothing is published until then."
     if evidence.fault is not None:
+        known = evidence.doubt is None or evidence.doubt in evidence.fault
         return (
-            f"{_begun(evidence.fault)}. Runs continue, and nothing is lost: everything is published once that is "
-            "mended. Until then nothing protects these events."
+            f"{_begun(evidence.fault)}. {'' if known else f'Also: {evidence.doubt}. '}Runs continue, and nothing is "
+            "lost: everything is published once that is mended. Until then nothing protects these events."
         )
     if evidence.doubt is not None:
         return f"{_begun(evidence.doubt)}. Press Verify: it says whether anything was changed."

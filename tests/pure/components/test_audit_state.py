@@ -54,6 +54,7 @@ def waiting_s(seconds: float, **fields: object) -> Evidence:
         (evidence(), checked(EDITED, more=4), "damaged", "5 findings"),
         (evidence(entries=1, anchored=0), None, "none", "No event yet"),
         (evidence(doubt="no key"), checked(), "failing", "cannot be confirmed"),
+        (waiting_s(840, fault="x", doubt="x"), None, "failing", "12 events not anchored yet, for 14 min 00 s: publish"),
         (evidence(), checked(more=3), "damaged", "3 findings"),
         (evidence(), checked(fingerprint=None), "failing", "lacked a signing key"),
         (evidence(), checked(anchor=None), "failing", "lacked an anchor"),
@@ -81,6 +82,7 @@ def test_why_events_wait_and_what_follows_is_said() -> None:
         (waiting_s(1), "a second after the event"),
         (waiting_s(11), "ended before it published"),
         (waiting_s(900, fault="Permission denied"), "Permission denied. Runs continue"),
+        (waiting_s(900, fault="Permission denied", doubt="no key at k"), "Also: no key at k. Runs continue"),
     ):
         assert said in why(log, state_of(log, None, NOW))
     assert state_of(waiting_s(35), None, NOW, every_s=30).kind == "waiting", "a git repository gets a commit in 30 s"
