@@ -15,6 +15,7 @@ from storage.evidence.history import CLASSES
 from storage.evidence.keys import load_key
 from storage.merkle.formats import Checkpoint
 from tests.support.damaging import doctor
+from tests.support.eventually import eventually
 from tests.support.run_events import whole_run
 
 Said = pytest.CaptureFixture[str]
@@ -174,10 +175,10 @@ def test_why_another_program_publishes_nothing_is_known_until_all_is_published(t
         kept = anchor.rename(tmp_path / "kept")
         anchor.mkdir()
         command.log.append_and_wait(*whole_run("two"))
-        until(lambda: page.evidence().fault)
+        eventually(lambda: page.evidence().fault is not None)
         assert "Is a directory" in str(page.evidence().fault)
         anchor.rmdir()
         kept.rename(anchor)
         page.log.append_and_wait(*whole_run("three"))
-        until(lambda: not page.evidence().unanchored_events)
-        until(lambda: not list(tmp_path.glob("*.evidence/publishing-stopped.json")))
+        eventually(lambda: not page.evidence().unanchored_events)
+        eventually(lambda: not list(tmp_path.glob("*.evidence/publishing-stopped.json")))
