@@ -25,7 +25,15 @@ from storage import errors
 from storage.access_log.recorder import AccessLog
 from storage.database.connections import BUSY_TIMEOUT_S, Database, path_of
 from storage.encoding import snapshot_row
-from storage.evidence.anchoring import Anchoring, Evidence, Places, evidence_folder, places_of, read_evidence
+from storage.evidence.anchoring import (
+    Anchoring,
+    Evidence,
+    Places,
+    evidence_folder,
+    kept_fault,
+    places_of,
+    read_evidence,
+)
 from storage.evidence.keys import load_key, new_key, new_key_in_place
 from storage.evidence.rotation import rotated_keys
 from storage.lifecycle.removal import Removing
@@ -360,7 +368,10 @@ class Store(Removing):
     def evidence(self) -> Evidence:
         """Returns how much of the log is published, and since when the rest is not."""
         with self._database.reading() as connection:
-            return read_evidence(connection, self.places, self._anchoring.fault)
+            evidence = read_evidence(connection, self.places, self._anchoring.fault)
+        if evidence.fault is None and evidence.unanchored_events:  # another program may know why
+            return replace(evidence, fault=kept_fault(self.path))
+        return evidence
 
     def publish(self) -> None:
         """Publishes all that is not published yet, and returns when it is. Raises: BadInput; StoreError."""

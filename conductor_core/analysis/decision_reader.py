@@ -34,7 +34,7 @@ from conductor_core.run.context_flow import (
     sent_messages,
     source_name,
 )
-from conductor_core.run.costs import IN_WORDS, Cost, basis, cost_of_part, cost_so_far
+from conductor_core.run.costs import IN_WORDS, Cost, Paid, basis, cost_of_part, cost_so_far
 from conductor_core.run.egress import TRACES, Call, calls
 from conductor_core.run.events import FINAL_KINDS, Event
 from conductor_core.run.request import REPLAY_PURPOSE
@@ -149,7 +149,7 @@ def plan_parts(trace: RunTrace, events: Sequence[Event]) -> tuple[PlanPart, ...]
 def _written_by(trace: RunTrace, round_: RoundTrace) -> str:
     match round_.source:
         case "conductor":
-            return words.conductor(trace.conductor)
+            return f"{words.conductor(trace.conductor)}{words.says_the_file(trace)}"
         case "file":
             return f"{words.who(trace, trace.caller).words}, who gave it as a workflow"
         case "parent":
@@ -233,7 +233,7 @@ def decision_record(
         egress=tuple(_egress(trace, server, made, of_file=flow.of_file) for server in flow.servers),
         usage=trace.usage,
         cost=str(cost),
-        basis=IN_WORDS[basis(trace)],
+        basis=_basis(trace, trace),
         cost_parts=tuple(_spending(trace)),
         broken_off=bool(trace.broken_off.total_tokens),
         failures=tuple(_failures(trace)),
@@ -383,6 +383,11 @@ def _egress(trace: RunTrace, server: ServerContext, made: Sequence[Call], *, of_
     )
 
 
+def _basis(trace: RunTrace, part: Paid) -> str:
+    """Returns what a cost rests on, in words; no provider said to us what an imported file says."""
+    return "as the file says" if words.says_the_file(trace) else IN_WORDS[basis(part)]
+
+
 def _spending(trace: RunTrace) -> Iterator[Spending]:
     """Yields what each plan and each step used in this run; a reused answer used nothing."""
     parts: list[tuple[str, str, RoundTrace | StepTrace]] = []
@@ -396,7 +401,7 @@ def _spending(trace: RunTrace) -> Iterator[Spending]:
         ]
     for what, agent, part in parts:
         cost = cost_of_part(trace, part)
-        yield Spending(what=what, agent=agent, usage=part.usage, cost=str(cost), basis=IN_WORDS[basis(part)])
+        yield Spending(what=what, agent=agent, usage=part.usage, cost=str(cost), basis=_basis(trace, part))
     told = sum(part.usage.total_tokens for _, _, part in parts)
     if trace.broken_off.total_tokens and told < trace.usage.total_tokens:
         # An older record does not say whose calls these were.

@@ -307,8 +307,12 @@ class DecisionRecord(Frozen):
 def who(trace: RunTrace, caller: Caller | None) -> Who:
     """Returns who caused something in a run. Of an imported run that is its file's word, if it did not come with us."""
     caller = caller or Caller()
-    own = trace.imported is None or trace.imported.recorded
-    return Who(words=f"{caller.in_words}{'' if own else ' (says the file)'}", caller=caller)
+    return Who(words=f"{caller.in_words}{says_the_file(trace)}", caller=caller)
+
+
+def says_the_file(trace: RunTrace) -> str:
+    """Returns what follows a word that only an imported file gives; empty for runs of our own."""
+    return "" if trace.imported is None or trace.imported.recorded else " (says the file)"
 
 
 def access(access_list: AccessList) -> str:
@@ -338,13 +342,14 @@ def conductor(info: ConductorInfo | None) -> str:
 def where(trace: RunTrace, agent: str) -> str:
     """Returns the provider, the model and the host of an agent: ``openai gpt-5 at api.openai.com``."""
     if agent == CONDUCTOR_AGENT:
-        return conductor(trace.conductor)
+        return f"{conductor(trace.conductor)}{says_the_file(trace)}"
     spec = next((spec for spec in trace.pool.workers if spec.name == agent), None)
     if spec is None:
         return "a worker that the pool of the run does not name"
     host = server_of(spec)
     place = f"at {host}" if host else "in this process"
-    return f"{'simulated, ' if spec.simulated else ''}{spec.provider}, model {spec.model}, {place}"
+    simulated = "simulated, " if spec.simulated else ""
+    return f"{simulated}{spec.provider}, model {spec.model}, {place}{says_the_file(trace)}"
 
 
 def instead(trace: RunTrace, step: StepTrace) -> str:

@@ -387,7 +387,7 @@ class Anchoring:
             fault = f"{type(error).__name__}: {' '.join(str(error).split())}"
             if fault != self.fault:
                 log.exception("checkpoints are not published to %s", where)
-        if fault != self.fault:
+        if fault is None or fault != self.fault:  # what another program noted is over, too
             _keep_fault(self._database.path, fault)
         self.fault = fault
         return more

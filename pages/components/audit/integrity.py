@@ -1,5 +1,6 @@
 """Integrity: a line on every view of the Audit page, and a view that says what is protected and what was found."""
 
+import re
 import shlex
 from datetime import UTC, datetime
 from html import escape
@@ -22,6 +23,7 @@ from storage.evidence.checking import CheckedLog, FoundFault, public_key
 _WORKING_S, _IDLE_S = 1.0, 5.0
 """The time between two drawings of the line."""
 _MOST_SHOWN = 50
+_COMMAND = re.compile("`([^`]+)`")
 _AT_ONCE_S = 0.4
 
 
@@ -137,7 +139,7 @@ def _protected() -> None:
         checkpoint = f"{moment(evidence.anchored_at_utc)}, {evidence.anchored:,} of {evidence.entries:,} entries"
     facts = {
         "State": f'<span class="audit-state {state.kind}">{state.sign} {escape(state.words)}</span>',
-        **({} if state.kind == "signed" or not (reason := why(evidence, state)) else {"Why": escape(reason)}),
+        **_reason(evidence, state),
         "Covered": escape(covered(evidence, store.newest())),
         "Last checkpoint": escape(checkpoint),
         "Not anchored": escape(unanchored),
@@ -154,6 +156,15 @@ def _protected() -> None:
             "notes down."
         )
         st.code(f"python -m storage anchor --db {shlex.quote(str(store.path))} --to FOLDER", language=None)
+
+
+def _reason(evidence: Evidence, state: State) -> dict[str, str]:
+    """Returns why the state is so, as HTML by its name. What a check found has its reasons beside it."""
+    reason = why(evidence, state)
+    if state.kind == "signed" or not reason:
+        return {}
+    found = state.kind == "damaged" and evidence.begun_again is None
+    return {"Publishing" if found else "Why": escape(reason)}
 
 
 def _witness(evidence: Evidence) -> str:
@@ -188,8 +199,9 @@ def findings(found: tuple[FoundFault, ...]) -> str:
         run = ""
         if each.run_id is not None:
             run = f" {run_link(each.run_id, f'run {each.run_id}')}"
-        name = escape(each.kind.replace("_", " "))
-        rows.append(f'<li><span class="pill failed">{name}</span>{run}{event}: {escape(each.what)}</li>')
+        name, of = escape(each.kind.replace("_", " ")), f"{run}{event}"
+        what = _COMMAND.sub(r"<code>\1</code>", escape(each.what))
+        rows.append(f'<li><span class="pill failed">{name}</span>{of}{":" if of else ""} {what}</li>')
     return f'<ul class="audit-findings">{"".join(rows)}</ul>' if rows else ""
 
 

@@ -15,6 +15,11 @@ LATE_S = 10.0
 _WITNESS_S = 60.0
 """After so long without the newest checkpoint, a witness is late."""
 SIGNS: dict[Kind, str] = {"good": "●", "signed": "◐", "waiting": "◔", "failing": "▲", "damaged": "✕", "none": "–"}
+_OF_ONE_KIND = {
+    "anchor": "The anchor is not as it was published",
+    "derived": "Lists or the search index do not say what the events say",
+}
+"""What is wrong if all findings are of one class, and none is about the events themselves."""
 
 
 @dataclass(frozen=True)
@@ -34,14 +39,14 @@ def state_of(evidence: Evidence, last: CheckedLog | None, now_utc: datetime, eve
     """
     if last is not None and (last.findings or last.more):
         many = len(last.findings) + last.more
-        anchor = not last.more and all(each.kind == "anchor" for each in last.findings)
-        what = "The anchor is not as it was published" if anchor else "The record is not as it was written"
+        kinds = {each.kind for each in last.findings} if not last.more else set()
+        what = _OF_ONE_KIND.get(kinds.pop() if len(kinds) == 1 else "", "The record is not as it was written")
         return State("damaged", f"{what}: {plural(many, 'finding')}")
     if evidence.begun_again is not None:
         return State("damaged", "A log began again: the key has signed another log than this one")
     if not evidence.origin:
         return State("none", "No evidence: the database is of an older version and cannot be upgraded here")
-    if evidence.doubt is not None:
+    if evidence.doubt is not None and evidence.fault is None:
         return State("failing", "It cannot be confirmed how far the log is published")
     if evidence.unanchored_events:
         waiting = f"{plural(evidence.unanchored_events, 'event')} not anchored yet, for {waited(evidence, now_utc)}"
@@ -82,9 +87,10 @@ def why(evidence: Evidence, state: State) -> str:
     if evidence.begun_again is not None:
         return f"{_begun(evidence.begun_again)}. Nothing is published until then."
     if evidence.fault is not None:
+        known = evidence.doubt is None or evidence.doubt in evidence.fault
         return (
-            f"{_begun(evidence.fault)}. Runs continue, and nothing is lost: everything is published once that is "
-            "mended. Until then nothing protects these events."
+            f"{_begun(evidence.fault)}. {'' if known else f'Also: {evidence.doubt}. '}Runs continue, and nothing is "
+            "lost: everything is published once that is mended. Until then nothing protects these events."
         )
     if evidence.doubt is not None:
         return f"{_begun(evidence.doubt)}. Press Verify: it says whether anything was changed."

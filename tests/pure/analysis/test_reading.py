@@ -245,3 +245,7 @@ def test_it_says_what_was_sent_beside_prompts_and_as_traces_and_whose_word_that_
     of_file = decision_record([first.model_copy(update={"imported": imported}), *rest])
     assert all(each.of_file for each in of_file.egress)
     assert _went_to(of_file).startswith("the imported file says: ")
+    assert {of_file.basis, *(part.basis for part in of_file.cost_parts)} == {"as the file says"}
+    assert all(plan.written_by.endswith("(says the file)") for plan in of_file.plans)
+    assert all(step.where.endswith("(says the file)") for step in of_file.steps if step.where)
+    assert "says the file" not in f"{record.basis} {[plan.written_by for plan in record.plans]}"

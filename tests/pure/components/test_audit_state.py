@@ -13,6 +13,7 @@ OWN = Witness(False, "the user of this program can rewrite it")
 NOW = datetime(2026, 11, 25, 12, tzinfo=UTC)
 EDITED = FoundFault(kind="edited", run_id="r", sequence=7, what="its content is not what was written")
 LOST = FoundFault(kind="anchor", run_id=None, sequence=None, what="it is not there")
+HIDDEN = FoundFault(kind="derived", run_id="r", sequence=None, what="a search does not find a text of it")
 OF_ALL = FoundFault(kind="rolled_back", run_id=None, sequence=None, what="an older state")
 
 
@@ -53,10 +54,14 @@ def waiting_s(seconds: float, **fields: object) -> Evidence:
         (evidence(), checked(EDITED, more=4), "damaged", "5 findings"),
         (evidence(entries=1, anchored=0), None, "none", "No event yet"),
         (evidence(doubt="no key"), checked(), "failing", "cannot be confirmed"),
+        (waiting_s(840, fault="x", doubt="x"), None, "failing", "12 events not anchored yet, for 14 min 00 s: publish"),
         (evidence(), checked(more=3), "damaged", "3 findings"),
         (evidence(), checked(fingerprint=None), "failing", "lacked a signing key"),
         (evidence(), checked(anchor=None), "failing", "lacked an anchor"),
         (evidence(), checked(LOST), "damaged", "The anchor is not as it was published: 1 finding"),
+        (evidence(), checked(HIDDEN), "damaged", "the search index do not say what the events say: 1 finding"),
+        (evidence(), checked(HIDDEN, EDITED), "damaged", "The record is not as it was written: 2 findings"),
+        (evidence(), checked(HIDDEN, more=1), "damaged", "The record is not as it was written: 2 findings"),
         (evidence(begun_again="its key"), None, "damaged", "A log began again"),
         (evidence(witness=OWN), checked(), "signed", "Signed here, not witnessed"),
         (evidence(witness_size=40), checked(), "good", "All events are anchored"),
@@ -77,6 +82,7 @@ def test_why_events_wait_and_what_follows_is_said() -> None:
         (waiting_s(1), "a second after the event"),
         (waiting_s(11), "ended before it published"),
         (waiting_s(900, fault="Permission denied"), "Permission denied. Runs continue"),
+        (waiting_s(900, fault="Permission denied", doubt="no key at k"), "Also: no key at k. Runs continue"),
     ):
         assert said in why(log, state_of(log, None, NOW))
     assert state_of(waiting_s(35), None, NOW, every_s=30).kind == "waiting", "a git repository gets a commit in 30 s"

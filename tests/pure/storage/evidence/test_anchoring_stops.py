@@ -15,6 +15,7 @@ from storage.evidence.history import CLASSES
 from storage.evidence.keys import load_key
 from storage.merkle.formats import Checkpoint
 from tests.support.damaging import doctor
+from tests.support.eventually import eventually
 from tests.support.run_events import whole_run
 
 Said = pytest.CaptureFixture[str]
@@ -165,3 +166,21 @@ def test_verify_makes_no_key_and_says_with_which_it_checked(path: Path, tmp_path
     assert main(["verify", "--db", str(path)]) == CLASSES["anchor"]
     assert "no signing key at" in capsys.readouterr().out
     assert not key.exists()
+
+
+def test_why_another_program_publishes_nothing_is_known_until_all_is_published(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'runs.sqlite3'}"
+    with closing(open_store(url)) as page, closing(open_store(url)) as command:
+        page.log.append_and_wait(*whole_run("one"))
+        page.publish()
+        anchor = page.places.anchor.file
+        kept = anchor.rename(tmp_path / "kept")
+        anchor.mkdir()
+        command.log.append_and_wait(*whole_run("two"))
+        eventually(lambda: page.evidence().fault is not None)
+        assert "Is a directory" in str(page.evidence().fault)
+        anchor.rmdir()
+        kept.rename(anchor)
+        page.log.append_and_wait(*whole_run("three"))
+        eventually(lambda: not page.evidence().unanchored_events)
+        eventually(lambda: not list(tmp_path.glob("*.evidence/publishing-stopped.json")))
