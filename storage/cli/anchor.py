@@ -11,7 +11,7 @@ import shlex
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 from conductor_core.errors import BadInput
@@ -89,6 +89,9 @@ def _choose(database: Path, to: str, settings: Settings) -> None:
         with closing(store_of(database, settings.model_copy(update={"anchor": chosen.publish}))) as store:
             store.publish()
             anchor = store.places.anchor
+        if isinstance(anchor, FileAnchor):
+            with suppress(PermissionError):  # whoever owns it decides
+                _for_all(anchor.file)
         if isinstance(anchor, GitAnchor):
             chosen = chosen.model_copy(update={"refused": _refusing(anchor)})
     try:
@@ -224,7 +227,13 @@ def pull(lines: Sequence[str], file: Path, keys: Sequence[PublicKey]) -> tuple[i
             ]
             own.publish(anchor_line(at_utc, line.note, reached, entries[reached - line.start :]))
             reached = line.checkpoint.size
+            _for_all(file)
     return reached, reached - before
+
+
+def _for_all(file: Path) -> None:
+    """Lets everybody read what was published: a witness is another user. It holds no text of a run. Raises: OSError."""
+    file.chmod(0o644)
 
 
 def _signed(lines: Sequence[str], keys: Sequence[PublicKey]) -> Iterator[tuple[str, AnchorLine]]:

@@ -144,10 +144,7 @@ class FileAnchor:
     def publish(self, line: str) -> None:
         with self.file.open("ab+") as file:
             end = file.seek(0, os.SEEK_END)
-            if not end:
-                # A witness is another user, and what it keeps is for all who check. It holds no text of a run.
-                os.fchmod(file.fileno(), 0o644)
-            else:
+            if end:
                 file.seek(end - 1)
                 if file.read(1) != b"\n":  # a line that was cut by a full disk or a lost machine
                     file.write(b"\n")

@@ -22,7 +22,7 @@ from conductor_core.workflow.model import Frozen
 from storage.evidence import derived, sent_commands
 from storage.evidence.anchoring import Places
 from storage.evidence.anchors import FileAnchor
-from storage.evidence.database_audit import NoEvidence, open_database, published_size, read_log
+from storage.evidence.database_audit import NoEvidence, open_database, published_size, read_log, reading
 from storage.evidence.history import Finding, Report, counted
 from storage.evidence.keys import other_log_error, own_public_key
 from storage.evidence.schema_audit import EVIDENCE_SINCE, read_version
@@ -201,7 +201,8 @@ def check_log(
         with closing(open_database(database)) as connection:
             connection.execute("BEGIN")  # a run that goes on changes its row together with its events
             derived.check(connection, report, progress, vault)
-            sent_commands.check(connection, keys, report, vault)
+            with reading(report, "the commands to runs"):
+                sent_commands.check(connection, keys, report, vault)
     except (Invalid, NoEvidence, OSError, sqlite3.Error) as error:
         raise BadInput(error_text(error)) from error
     return report

@@ -103,8 +103,7 @@ class IndexCheck:
             return
         ((newest,),) = self._connection.execute(_NEWEST_EVER)
         if not 0 <= rows[0][1] <= newest:
-            self.faults.append("search_state says that the index goes further than the events do")
-            return
+            self.faults.append("search_state says that it goes further than the events do")
         self._reached, self.of_older = rows[0][1], is_of_older_version(self._connection)
 
     def unknown_rows(self) -> list[str | None]:

@@ -46,8 +46,6 @@ def path(tmp_path: Path) -> Path:
     ],
 )
 def test_a_changed_row_of_checkpoints_stops_no_publishing_and_is_found(path: Path, change: str, capsys: Said) -> None:
-    doctor(path, "DROP TRIGGER checkpoints_no_update")
-    doctor(path, "DROP TRIGGER checkpoints_no_delete")
     doctor(path, change)
     if "DELETE" not in change:
         assert main(["verify", "--db", str(path)]) in (CLASSES["evidence"], CLASSES["unsigned"])
@@ -94,7 +92,12 @@ def test_a_leaf_that_is_gone_stops_publishing_with_that_cause(path: Path, capsys
     assert "leaves of the database are missing or damaged" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("anchor", ["/dev/null", "EMPTY", "GONE"])
+def test_a_device_is_no_anchor(path: Path, capsys: Said) -> None:
+    assert main(["verify", "--db", str(path), "--anchor", "/dev/null"]) == 2
+    assert "/dev/null is not a regular file" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("anchor", ["EMPTY", "GONE"])
 def test_a_check_without_what_was_published_is_never_all_right(
     path: Path, tmp_path: Path, anchor: str, capsys: Said
 ) -> None:
@@ -107,7 +110,6 @@ def test_a_check_without_what_was_published_is_never_all_right(
         own.unlink()
     assert main(["verify", "--db", str(path), *given]) == CLASSES["anchor"]
     assert "53 entries were published" in capsys.readouterr().out
-    doctor(path, "DROP TRIGGER checkpoints_no_delete")
     doctor(path, "DELETE FROM checkpoints")
     if anchor == "GONE":
         assert main(["verify", "--db", str(path)]) == CLASSES["anchor"], "the log has events, so it was to be published"

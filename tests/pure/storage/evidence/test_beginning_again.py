@@ -131,7 +131,6 @@ def test_checkpoints_of_another_log_by_the_same_key_are_a_finding(path: Path, tm
 
 
 def test_evidence_that_begins_after_events_is_a_finding(path: Path) -> None:
-    doctor(path, "DROP TRIGGER evidence_log_no_update")
     doctor(path, "UPDATE evidence_log SET covered_from = 13")
     assert main(["verify", "--db", str(path)]) == CLASSES["begun_again"]
 

@@ -158,7 +158,8 @@ def test_a_witness_by_another_user_is_told_from_a_file_of_ones_own(
         pytest.skip("only root can be two users")
     own, witness = open_folder / "own", open_folder / "witness"
     for folder in (own, witness):
-        folder.mkdir(mode=0o755)
+        folder.mkdir()
+        folder.chmod(0o755)  # whatever a command has set for this process
     os.chown(own, 65534, 65534)
     monkeypatch.setenv("CONDUCTOR_DATA_FOLDER", str(own / "data"))
     with without_privileges():
