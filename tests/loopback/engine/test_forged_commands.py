@@ -321,6 +321,6 @@ def test_an_added_event_that_grants_more_than_its_command_is_found(host: EngineH
     run_id = gated(host, "plan")
     host.close()
     number = said(store, run_id, numbers=(1,))
-    actor = ADA.actor.model_dump(mode="json")
+    actor = None if ADA.actor is None else ADA.actor.model_dump(mode="json")
     append_by_hand(url, run_id, decision(store, run_id, command=number, actor=actor, door=ADA.door))
     assert f"decides more or less than command {number} asked for" in told(findings(url, store))
