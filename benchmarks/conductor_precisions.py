@@ -62,7 +62,7 @@ async def write(folder: Path, settings: Any, task: str) -> dict[str, float]:
 
 def child(folder: Path, data_folder: Path, precision: str, tokens: int) -> None:
     """Prints one measurement as JSON."""
-    import xgrammar  # noqa: F401
+    import llguidance  # noqa: F401
     from transformers import PreTrainedTokenizerFast, Qwen2ForCausalLM  # noqa: F401
 
     from benchmarks.real_size_conductor import MemoryWatch

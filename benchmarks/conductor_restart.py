@@ -95,7 +95,7 @@ def _read_tokens(reading: list[Progress]) -> int:
 def child(model: Path, data_folder: Path, precision: PrecisionChoice, stop: Stop) -> None:
     """Prints one measurement as JSON."""
     began = time.perf_counter()
-    import xgrammar  # noqa: F401
+    import llguidance  # noqa: F401
     from transformers import PreTrainedTokenizerFast, Qwen2ForCausalLM  # noqa: F401
 
     from conductor_core.conductors import catalogue  # noqa: F401

@@ -2,7 +2,7 @@
 
     python -m benchmarks.tampering [--trials 200] [--clean 1000] [--seed 1]
 
-Twelve classes of changes, each by three attackers. All can write the database, and none can write the anchor:
+Twenty classes of changes, each by three attackers. All can write the database, and none can write the anchor:
 
 naive     changes rows
 rehash    also makes every leaf, record and count fit again, and takes away the checkpoints that would not
@@ -10,7 +10,8 @@ key       also holds the signing key, and signs all checkpoints again
 
 Each trial copies a database of runs whose events were all published, changes it, and verifies it. A trial passes if the
 change is found and its class is right; for the first six classes its run and sequence, too, and for looks the entry of
-the log. Databases that nobody changed must raise no alarm.
+the log. What lies beside the events is in ``benchmarks.tampered_tables``; there the anchor is changed, too. Databases
+that nobody changed must raise no alarm.
 """
 
 import argparse
@@ -25,21 +26,31 @@ import zipfile
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
+from benchmarks import tampered_tables
+from benchmarks.tampered_tables import ATTACKERS, sign_again
 from conductor_core.run.actor import local_caller
 from conductor_core.run.events import RunCancelled
-from storage import open_store
+from conductor_core.run.values import Imported
+from conductor_core.settings import Settings
+from storage import Privacy, open_store
+from storage.evidence.anchoring import places_of
 from storage.evidence.bundle import write_bundle
 from storage.evidence.bundle_files import FILES
+from storage.evidence.checking import check_log, public_key
 from storage.evidence.history import Report
 from storage.evidence.keys import SigningKey, load_key
 from storage.evidence.verifier import verify
+from storage.lifecycle.backup import backup
+from storage.lifecycle.restore import restore
 from storage.merkle.chain import RunChain
-from storage.merkle.formats import Checkpoint, PublicKey, Tree, event_leaf, record_leaf
-from tests.support.run_events import whole_run
+from storage.merkle.formats import PublicKey, event_leaf, record_leaf
+from storage.store import Store
+from tests.support.run_events import created_otherwise, whole_run
 
-ATTACKERS = ("naive", "rehash", "key")
 LOCATED = ("edited", "deleted", "inserted", "reordered", "truncated", "run_removed")
 CALLER = local_caller("cli")
 
@@ -257,12 +268,9 @@ def change_look(lab: Laboratory, path: Path, how: str, attacker: str, rng: rando
         else:
             rows = rows[:at] + [(position - 1, *rest) for position, *rest in rows[at + 1 :]]
             connection.execute("UPDATE events SET position = position - 1 WHERE position > ?", (at,))
-        sizes = [size for (size,) in connection.execute("SELECT size FROM checkpoints ORDER BY size")]
-        old_notes = dict(connection.execute("SELECT size, note FROM checkpoints"))
         connection.execute("DELETE FROM leaves")
         connection.executemany("INSERT INTO leaves VALUES (?, ?, ?, ?)", rows)
-        connection.execute("DELETE FROM checkpoints")
-        _sign(connection, origin, rows, sizes, old_notes, lab.key if attacker == "key" else None)
+        sign_again(connection, lab.key if attacker == "key" else None)
     return Change(["evidence"], entry=at)
 
 
@@ -293,8 +301,6 @@ def rebuild(connection: sqlite3.Connection, key: SigningKey | None) -> None:
     query = "SELECT sequence, run_id, kind, at_utc, payload FROM events ORDER BY sequence"
     rows = [Stored(*row) for row in connection.execute(query)]
     ends = {each["run"] for each in records if each["kind"] == "run.sealed"} - gone
-    sizes = [size for (size,) in connection.execute("SELECT size FROM checkpoints ORDER BY size")]
-    old_notes = dict(connection.execute("SELECT size, note FROM checkpoints"))
     # The deleted run left leaves that nobody can make again: they stay.
     begin = 1 + max((at for at, run, text in _own(connection) if text is None and run == "run-deleted"), default=0)
     begin += sum(1 for at, run, text in _own(connection) if at >= begin and text is not None and run == "run-deleted")
@@ -317,9 +323,8 @@ def rebuild(connection: sqlite3.Connection, key: SigningKey | None) -> None:
             kept.append((len(kept), of_run, record_leaf(origin.encode(), other.encode()), other))
     connection.execute("DELETE FROM leaves")
     connection.executemany("INSERT INTO leaves VALUES (?, ?, ?, ?)", kept)
-    connection.execute("DELETE FROM checkpoints")
     connection.execute("UPDATE sqlite_sequence SET seq = (SELECT max(sequence) FROM events) WHERE name = 'events'")
-    _sign(connection, origin, kept, sizes, old_notes, key)
+    sign_again(connection, key)
 
 
 def _own(connection: sqlite3.Connection) -> list[tuple[int, str | None, str | None]]:
@@ -330,28 +335,6 @@ def _leaf(origin: str, chain: RunChain, row: Stored) -> bytes:
     digest = hashlib.sha256(row.payload.encode()).hexdigest().encode()
     names = row.at_utc.encode(), row.kind.encode(), row.run_id.encode()
     return event_leaf(origin.encode(), chain.places, row.sequence, digest, chain.head, *names)
-
-
-def _sign(
-    connection: sqlite3.Connection,
-    origin: str,
-    leaves: Sequence[tuple[int, str | None, bytes, str | None]],
-    sizes: list[int],
-    old_notes: dict[int, str],
-    key: SigningKey | None,
-) -> None:
-    """Signs the checkpoints again; without the key keeps those that still fit."""
-    tree = Tree()
-    for size in [*(each for each in sizes if each < len(leaves)), len(leaves)]:
-        for _, _, leaf, _ in leaves[tree.size : size]:
-            tree.append(leaf)
-        checkpoint = Checkpoint(origin, size, tree.root())
-        note = old_notes.get(size, "")
-        if key is not None:
-            note = key.note(checkpoint)
-        elif not note.startswith(checkpoint.text):
-            continue
-        connection.execute("INSERT INTO checkpoints VALUES (?, '', ?, ?)", (size, note, tree.peaks))
 
 
 def check(lab: Laboratory, path: Path) -> Report:
@@ -373,30 +356,60 @@ def missed(change: Change, report: Report, *, located: bool) -> str:
     return ""
 
 
+def trial(lab: Laboratory, path: Path, how: str, attacker: str, rng: random.Random) -> str:
+    """Makes a changed database at ``path``. Returns what the verifier did not say of it, or nothing."""
+    change = attack(lab, path, how, attacker, rng)
+    return missed(change, check(lab, path), located=change.classes[0] in LOCATED)
+
+
 def clean(folder: Path, rng: random.Random) -> Report:
-    """Verifies a database that only the program has written: runs, broken off and deleted ones, in several sittings."""
-    path = folder / f"clean-{rng.getrandbits(64):x}.sqlite3"
+    """Checks a database that only the program has written, and all that is made of it.
+
+    It has runs, broken off, deleted, erased, held and imported ones, in several sittings, with restores between them.
+    """
+    folder = Path(tempfile.mkdtemp(dir=folder))
+    path = folder / "clean.sqlite3"
     for sitting in range(rng.randrange(1, 4)):
-        store = open_store(f"sqlite:///{path}")
-        store.mark_interrupted()
-        for number in range(rng.randrange(1, 4)):
-            run_id = f"run-{sitting}-{number}"
-            events = whole_run(run_id)
-            kept = events if rng.random() < 0.6 else events[: rng.randrange(1, len(events))]
+        with closing(open_store(f"sqlite:///{path}", Privacy(encrypt=rng.random() < 0.2))) as store:
+            _sit(store, sitting, rng)
+        if rng.random() < 0.3:
+            copy = folder / f"backup-{sitting}.sqlite3"
+            backup(path, copy)
+            restore(copy, path, Settings(), lambda what, count: None, replace=True)
+    places = places_of(path)
+    key = public_key(path, places)
+    keys = [] if key is None else [key]
+    report = check_log(path, keys, [places.anchor.file], Privacy().vault(path), lambda what, count: None)
+    shutil.rmtree(folder)
+    return report
+
+
+def _sit(store: Store, sitting: int, rng: random.Random) -> None:
+    store.mark_interrupted()
+    for number in range(rng.randrange(1, 4)):
+        run_id = f"run-{sitting}-{number}"
+        events = whole_run(run_id)
+        kept = events if rng.random() < 0.6 else events[: rng.randrange(1, len(events))]
+        if kept == events and rng.random() < 0.3:
+            now = datetime.now(UTC)
+            came = Imported(run_id="there", written_by="conductor", written_at_utc=now, imported_at_utc=now)
+            store.import_run([created_otherwise(events[0], imported=came), *events[1:]], [])
+        else:
             store.log.append_and_wait(*kept)
-            if rng.random() < 0.3 and len(kept) < len(events):
-                store.log.append_and_wait(RunCancelled(run_id=run_id))
-            if rng.random() < 0.2:
-                store.delete([run_id], CALLER)
-            store.access_log.viewed([run_id], "show", CALLER)
-        if rng.random() < 0.2:
-            store.rotate_key(CALLER)
-        store.close()
-    with closing(sqlite3.connect(path)) as connection:
-        ((origin,),) = connection.execute("SELECT origin FROM evidence_log")
-    evidence = path.with_name(f"{path.name}.evidence")
-    public = load_key(evidence / "signing-key", origin).public
-    return verify(path, [public], [evidence / "anchor.jsonl"], lambda what, count: None)
+        ended = kept == events
+        if not ended and rng.random() < 0.3:
+            store.log.append_and_wait(RunCancelled(run_id=run_id))
+            ended = True
+        if ended and rng.random() < 0.3:
+            store.search.catch_up()
+        if ended and rng.random() < 0.2:
+            store.hold([run_id], CALLER)
+            store.hold([run_id], CALLER, held=rng.random() < 0.5)
+        elif ended and rng.random() < 0.4:
+            rng.choice((store.delete, store.erase))([run_id], CALLER)
+        store.access_log.viewed([run_id], "show", CALLER)
+    if rng.random() < 0.2:
+        store.rotate_key(CALLER)
 
 
 def main() -> int:
@@ -409,23 +422,22 @@ def main() -> int:
     faults = 0
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        lab = laboratory(folder)
-        print("| class | " + " | ".join(f"{each}: found, named and located" for each in ATTACKERS) + " |")
+        lab, tables = laboratory(folder), tampered_tables.laboratory(folder / "tables")
+        trials: dict[str, Callable[[str], str]] = {
+            how: partial(trial, lab, folder / "changed.sqlite3", how, rng=rng) for how in CLASSES
+        }
+        for how in tampered_tables.CLASSES:
+            trials[how] = partial(tampered_tables.trial, tables, folder / "changed", how, rng=rng)
+        print("| class | " + " | ".join(f"{each}: found, named, and located if asked" for each in ATTACKERS) + " |")
         print("|---|" + "---|" * len(ATTACKERS))
-        for how in CLASSES:
+        for how, once in trials.items():
             cells = []
             for attacker in ATTACKERS:
-                good = found = 0
-                for _ in range(options.trials):
-                    path = folder / "changed.sqlite3"
-                    change = attack(lab, path, how, attacker, rng)
-                    report = check(lab, path)
-                    why = missed(change, report, located=change.classes[0] in LOCATED)
-                    good, found = good + (not why), found + (not report.ok)
-                    if why:
-                        print(f"{how}, {attacker}: {why}", file=sys.stderr)
-                cells.append(f"{found} / {good} of {options.trials}")
-                faults += options.trials - good
+                whys = [why for _ in range(options.trials) if (why := once(attacker))]
+                for why in whys:
+                    print(f"{how}, {attacker}: {why}", file=sys.stderr)
+                cells.append(f"{options.trials - len(whys)} of {options.trials}")
+                faults += len(whys)
             print(f"| {how} | {' | '.join(cells)} |", flush=True)
         alarms = sum(not clean(folder, rng).ok for _ in range(options.clean))
         print(f"{options.clean:,} databases that nobody changed: {alarms} alarms", flush=True)

@@ -206,7 +206,7 @@ def _usage_message(error: typer.TyperException) -> str:
 
 EXTRAS = {
     "train": ("accelerate", "datasets", "trl"),
-    "evaluate": ("datasets", "math_verify", "sklearn"),
+    "evaluate": ("datasets", "math_verify", "sklearn", "scipy"),
     "otlp": (
         "opentelemetry.trace",
         "opentelemetry.sdk",

@@ -5,7 +5,8 @@ r"""Describes a plan by a grammar: free reasoning, then three lists that are leg
               that is not white space; an access list is [], "all" or ascending indices of earlier steps
 
 So a model cannot write unequal lengths, unknown agents, or references to the step itself or to later ones. The text
-is GBNF as xgrammar, vLLM and llama.cpp read it. The form of the lists follows arXiv 2512.04388, section 3.
+is GBNF as vLLM and llama.cpp read it; ``inference.constraint`` translates it for llguidance. The form of the lists
+follows arXiv 2512.04388, section 3.
 
 Reasoning may hold neither a backtick nor ``_i``. So it can neither hide the lists in a fence nor begin them, and the
 rules apply to the first ``model_id``.
@@ -46,7 +47,7 @@ class PlanShape:
         recursion: whether the Conductor's own ordinal is among ``choices``, as the last. With ``phrases`` another round
             is then spoken of to the Conductor alone, and it can only be the last step, which reads an earlier one.
         bounded: whether the grammar itself bounds the length of free text, where no ``PlanBudget`` can. Counting
-            characters costs xgrammar milliseconds a token instead of microseconds.
+            characters costs milliseconds a token instead of microseconds.
     """
 
     choices: tuple[int, ...]

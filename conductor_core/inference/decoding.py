@@ -4,14 +4,15 @@ A pass reads the tokens that were written since the last one, and a draft of the
 of logits for each place. The writer draws from row after row as long as what it draws is what the draft says.
 """
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
-import xgrammar
 
 from conductor_core.chat.messages import FinishReason, TokenChoice
+from conductor_core.inference.constraint import Matcher
 from conductor_core.inference.drafts import Drafts
 from conductor_core.inference.generation import Generation, InferenceError, Interrupted, Sampling, Written
 
@@ -44,7 +45,7 @@ class Writer:
     def __init__(
         self,
         vocabulary: Vocabulary,
-        matcher: xgrammar.GrammarMatcher | None,
+        matcher: Matcher | None,
         prompt_tokens: int,
         generation: Generation,
         emit: Callable[[str], None],
@@ -55,24 +56,23 @@ class Writer:
         self.stop_ids = vocabulary.stop_ids
         self._vocabulary = vocabulary
         self._prompt_tokens = prompt_tokens
-        self._matcher: Any = matcher
+        self._matcher = matcher
         self._forcing = generation.forcing
         self._pick = picker(generation.sampling)
         self._choices: list[TokenChoice] | None = [] if generation.keep_choices else None
         self._emit = emit
         self._unread = 0  # ids from here on are not yet in the text
-        self._bitmask = xgrammar.allocate_token_bitmask(1, vocabulary.size)
 
     @property
     def complete(self) -> bool:
         """Whether the grammar allows nothing more."""
-        return self._matcher is not None and bool(self._matcher.is_terminated())
+        return self._matcher is not None and self._matcher.complete
 
     def draw(self, logits: torch.Tensor) -> int:
         """Draws the next token from ``logits`` (vocabulary) among those that the grammar allows."""
         if self._matcher is not None:
-            self._matcher.fill_next_token_bitmask(self._bitmask)
-            xgrammar.apply_token_bitmask_inplace(logits[: self._vocabulary.size], self._bitmask)
+            size = self._vocabulary.size
+            logits[:size].masked_fill_(~self._matcher.allowed(size).to(logits.device), -torch.inf)
         token = self._pick(logits)
         if self._choices is not None and len(self._choices) < MOST_CHOICES and self._unread == len(self.ids):
             probabilities, tokens = logits.softmax(0).topk(min(MOST_OPTIONS, len(logits)))
@@ -86,16 +86,8 @@ class Writer:
 
     def allowed(self, draft: Sequence[int]) -> Sequence[int]:
         """Returns as much of ``draft`` as may be written next, without a token that ends the text."""
-        accepted = 0
-        for token in draft:
-            if token in self.stop_ids or self.complete:
-                break
-            if self._matcher is not None and not self._matcher.accept_token(token):
-                break
-            accepted += 1
-        if self._matcher is not None:
-            self._matcher.rollback(accepted)
-        return draft[:accepted]
+        text = list(itertools.takewhile(lambda token: token not in self.stop_ids, draft))
+        return text if self._matcher is None else text[: self._matcher.fits(text)]
 
     def ended(self, reason: FinishReason, completion_tokens: int) -> Written:
         """Emits what was held back, and returns how the completion ended."""
@@ -104,36 +96,29 @@ class Writer:
 
     def accept(self, token: int, limit: int) -> list[int]:
         """Takes a drawn token; returns the tokens that the model must read next, forced ones included."""
-        if self._matcher is not None and not self._matcher.accept_token(token):
+        if self._matcher is not None and not self._matcher.accept([token]):
             raise InferenceError("the model wrote a token that its grammar does not allow")
         new = [token]
         self._append(new)
         if self._matcher is not None and not self.complete:
-            new += self._forced(limit)
+            new += self._forced(self._matcher, limit)
         return new
 
-    def _forced(self, limit: int) -> list[int]:
+    def _forced(self, matcher: Matcher, limit: int) -> list[int]:
         """Appends and returns the tokens that can only follow in one way, without asking the model.
 
         It leaves the last one of them to the model, which might join the following characters in one token.
         """
         demanded = self._forcing(self.text, len(self.ids), limit) if self._forcing is not None else None
         ids = self._vocabulary.encode(demanded) if demanded is not None else []
-        if demanded is None or len(self.ids) + len(ids) > limit or not self._matcher.accept_string(demanded):
-            ids = self._vocabulary.encode(self._jump())[:-1]
+        if demanded is None or len(self.ids) + len(ids) > limit or not matcher.accept(ids):
+            ids = self._vocabulary.encode(matcher.must())[:-1]
             if not ids or len(self.ids) + len(ids) > limit:
                 return []
-            if not all(self._matcher.accept_token(token) for token in ids):
+            if not matcher.accept(ids):
                 raise InferenceError("the grammar refuses what it demands")
         self._append(ids)
         return ids
-
-    def _jump(self) -> str:
-        """Returns the characters that can only follow in one way; none where a character is cut in two."""
-        try:
-            return str(self._matcher.find_jump_forward_string())
-        except UnicodeDecodeError:  # xgrammar makes a text of the bytes that remain of the character
-            return ""
 
     def _append(self, ids: Sequence[int]) -> None:
         self.ids += ids

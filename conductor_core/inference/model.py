@@ -8,19 +8,18 @@ import inspect
 import os
 import time
 import timeit
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from statistics import median
 from typing import Any
 
 import torch
-import xgrammar
 from transformers import AutoTokenizer, DynamicCache
 from transformers.utils import logging as transformers_logging
 
 from conductor_core.chat.messages import FinishReason, Message
 from conductor_core.chat.progress import Notify, Progress
+from conductor_core.inference.constraint import Grammars
 from conductor_core.inference.decoding import Vocabulary, Writer, write
 from conductor_core.inference.generation import (
     Generation,
@@ -117,8 +116,9 @@ class LoadedModel:
         self._pace_of = f"{files.folder} {how}"
         self.pace = kept_pace(kept.path, self._pace_of) if kept is not None else Pace()
         self._static_ids: dict[tuple[Message, ...], tuple[int, ...]] = {}
-        self._compiler: Any = None
-        self._grammars: OrderedDict[str, Any] = OrderedDict()
+        self._grammars = Grammars.of(
+            self.tokenizer, self.vocabulary.size, sorted(self.vocabulary.stop_ids), KEPT_GRAMMARS
+        )
 
     def choose_threads(self) -> None:
         """torch counts threads per calling thread: this must run where the model is used."""
@@ -305,22 +305,8 @@ class LoadedModel:
 
     def writer(self, prompt_tokens: int, generation: Generation, emit: Callable[[str], None]) -> Writer:
         """Begins a completion. Raises: whatever a grammar's compiler raises."""
-        return Writer(self.vocabulary, self._matcher(generation.grammar), prompt_tokens, generation, emit)
-
-    def _matcher(self, grammar: str | None) -> xgrammar.GrammarMatcher | None:
-        if grammar is None:
-            return None
-        if grammar not in self._grammars:
-            if self._compiler is None:
-                info = xgrammar.TokenizerInfo.from_huggingface(
-                    self.tokenizer, vocab_size=self.vocabulary.size, stop_token_ids=sorted(self.vocabulary.stop_ids)
-                )
-                self._compiler = xgrammar.GrammarCompiler(info, max_threads=2)
-            self._grammars[grammar] = self._compiler.compile_grammar(grammar)
-            if len(self._grammars) > KEPT_GRAMMARS:
-                self._grammars.popitem(last=False)
-        self._grammars.move_to_end(grammar)
-        return xgrammar.GrammarMatcher(self._grammars[grammar], terminate_without_stop_token=True)
+        matcher = None if generation.grammar is None else self._grammars.begin(generation.grammar)
+        return Writer(self.vocabulary, matcher, prompt_tokens, generation, emit)
 
 
 def _stop_ids(model: Any, tokenizer: Any) -> frozenset[int]:

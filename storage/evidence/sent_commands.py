@@ -11,7 +11,7 @@ from conductor_core.run.events import FINAL_KINDS
 from storage.encoding import read_text
 from storage.evidence.history import Report, counted
 from storage.evidence.rotation import rotated_keys
-from storage.log.commands import opened
+from storage.log.commands import SENT, opened
 from storage.log.machines import NoProof, proven, read_origin, records_of_no_run, registered
 from storage.merkle.formats import PublicKey, read_record
 from storage.privacy.vault import KeyAway, Sealed, Vault, event_place
@@ -37,6 +37,14 @@ _ENDS = (
     "SELECT run_id, min(coalesce(position, -1)) FROM events "  # noqa: S608  own names
     f"WHERE kind IN ({', '.join(map(repr, sorted(FINAL_KINDS)))}) GROUP BY run_id"
 )
+
+
+_RECORDS = (
+    "SELECT CAST(record AS BLOB) FROM leaves WHERE record IS NOT NULL AND run_id IS NOT NULL "
+    "AND run_id NOT IN (SELECT run_id FROM deletions) AND instr(CAST(record AS BLOB), CAST(? AS BLOB)) "
+    "ORDER BY position"
+)
+"""Commands go with their run. That the deletions are those on record, another check says."""
 
 
 @dataclass(frozen=True)
@@ -83,12 +91,7 @@ def check(connection: sqlite3.Connection, keys: Sequence[PublicKey], report: Rep
     ends: dict[str, int] = {read_text(run_id): position for run_id, position in connection.execute(_ENDS)}
     given = list(_answers(connection, vault))
     answers = {(each.run_id, each.number): each for each in given if each.number is not None}
-    carried = _Carried(connection, vault, given)
-    for each in given:
-        needs_one = each.number is None and each.kind in _ASKED and first is not None and each.position > first
-        if needs_one and not carried.is_proven(each):
-            what = f"the event {each.kind} answers no command, and no run that was resumed had the same granted"
-            report.add("derived", each.run_id, each.sequence, what)
+    _check_carried(_Carried(connection, vault, given), given, first, report)
     said: set[tuple[str, int]] = set()
     away = 0
     for stored in connection.execute(_COMMANDS):
@@ -113,9 +116,20 @@ def check(connection: sqlite3.Connection, keys: Sequence[PublicKey], report: Rep
         if first is not None and answer.position > first and (run_id, number) not in said:
             which = f"command {number}, which is gone" if number > 0 else "a command of a number that no command has"
             report.add("derived", run_id, answer.sequence, f"the event {answer.kind} answers {which}")
+    for run_id, number in _recorded(connection):
+        if (run_id, number) not in said and (run_id, number) not in answers:
+            report.add("derived", run_id, None, f"command {number} to the run is on record, and it is gone")
     if away:
         are = "is" if away == 1 else "are"
         report.notes.append(f"{counted(away, 'command')} {are} encrypted, and the key is away: not checked")
+
+
+def _recorded(connection: sqlite3.Connection) -> Iterator[tuple[str, int]]:
+    """Yields run and number of the commands that the log says were sent."""
+    for (raw,) in connection.execute(_RECORDS, (SENT,)):
+        record = read_record(raw)
+        if record.get("kind") == SENT and isinstance(number := record.get("command"), int):
+            yield str(record.get("run")), number
 
 
 def _proofs_since(records: Mapping[int, bytes]) -> Iterator[int]:
@@ -179,6 +193,14 @@ class _Carried:
         for sequence, at_utc, payload in self._connection.execute(_OF_KIND, (run_id, kind)).fetchall():
             if event := _event(self._vault, run_id, sequence, kind, read_text(at_utc), payload):
                 yield event
+
+
+def _check_carried(carried: _Carried, given: Sequence[_Answer], first: int | None, report: Report) -> None:
+    for each in given:
+        needs_one = each.number is None and each.kind in _ASKED and first is not None and each.position > first
+        if needs_one and not carried.is_proven(each):
+            what = f"the event {each.kind} answers no command, and no run that was resumed had the same granted"
+            report.add("derived", each.run_id, each.sequence, what)
 
 
 def _event(vault: Vault, run_id: str, sequence: int, kind: str, at_utc: str, payload: bytes) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from storage.log.machines import (
     register,
     registered,
 )
+from storage.merkle.chain import add_record
 from storage.merkle.formats import PublicKey
 from storage.privacy.vault import KeyAway, Sealed, Vault
 from storage.records import ERASED
@@ -36,6 +37,8 @@ Trusted = Callable[[dict[int, bytes], str], Sequence[PublicKey]]
 Stored = tuple[int, str | bytes, object, object, object]
 """A row of ``commands``: id, payload, run id, kind, time. Somebody may have written it by hand."""
 
+SENT = "command.sent"
+"""The record that a command was sent: without it, nobody could tell that one which no run has answered is gone."""
 _POLL_S = 0.1
 _STATUS = "SELECT status FROM runs WHERE run_id = ?"
 _SEND = "INSERT INTO commands (id, run_id, kind, at_utc, payload) VALUES (?, ?, ?, ?, ?)"
@@ -70,6 +73,7 @@ def send(
     payload = prove(machine, number, command.run_id, command.kind, now, command.model_dump_json())
     kept = vault.seal(command.run_id, command_place(command.kind, now), payload)
     cursor.execute(_SEND, (number, command.run_id, command.kind, now, kept))
+    add_record(cursor, SENT, command.run_id, command=number)
     return int(number)
 
 

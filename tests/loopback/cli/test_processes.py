@@ -138,7 +138,7 @@ def test_a_reader_that_leaves_early_gets_no_traceback(where: list[str]) -> None:
 def test_a_run_without_a_local_model_loads_no_torch(provider: ScriptedProvider, where: list[str]) -> None:
     code = (
         "import sys; from conductor_core.cli.main import main; code = main(sys.argv[1:]); "
-        "heavy = {'torch', 'transformers', 'xgrammar', 'streamlit'} & set(sys.modules); "
+        "heavy = {'torch', 'transformers', 'llguidance', 'streamlit'} & set(sys.modules); "
         "print(heavy, file=sys.stderr); sys.exit(code or len(heavy))"
     )
     for arguments in (["run", "Two things.", *where], ["runs"]):
@@ -160,7 +160,7 @@ HEAVY = (
     "pandas",
     "torch",
     "transformers",
-    "xgrammar",
+    "llguidance",
     "streamlit",
     "conductor_core.engine.host",
     "conductor_core.lab.training",

@@ -12,7 +12,7 @@ import pytest
 from conductor_core.engine.host import EngineHost
 from conductor_core.run.actor import local_caller
 from conductor_core.run.commands import Approve, Cancel, Deny
-from conductor_core.run.events import ApprovalGranted, CommandRefused
+from conductor_core.run.events import ApprovalGranted, CommandRefused, RunCancelled
 from conductor_core.run.trace import RunTrace
 from storage import Privacy, Store, open_store
 from storage.database import schema
@@ -23,6 +23,7 @@ from storage.evidence.keys import load_key
 from storage.log import machines
 from storage.merkle.chain import Entries, add_record, read_chain
 from tests.support.gated_runs import ADA, FAST, at_rest, gated, said, until
+from tests.support.run_events import whole_run
 
 _INSERT = "INSERT INTO commands (run_id, kind, at_utc, payload) VALUES (?, ?, ?, ?)"
 
@@ -122,6 +123,19 @@ def test_a_command_that_is_written_a_second_time_is_refused(host: EngineHost, st
     assert granted(trace) == granted(waiting) == [1]
     assert [each.command for each in refusals(store, run_id)] == [number]
     assert "written a second time" in told(findings(url, store))
+
+
+def test_a_command_that_is_gone_before_its_run_answered_is_found(host: EngineHost, store: Store, url: str) -> None:
+    run_id = gated(host, "plan")
+    at_rest(store, run_id, said(store, run_id))
+    store.log.append_and_wait(*whole_run("other")[:-1])
+    number = store.send(Cancel(run_id="other", actor=ADA.actor, door=ADA.door))
+    assert findings(url, store) == []
+    without_guard(url, "DELETE FROM commands WHERE run_id = 'other'")
+    assert told(findings(url, store)) == f"command {number} to the run is on record, and it is gone"
+    store.log.append_and_wait(RunCancelled(run_id="other"))
+    store.delete(["other"], ADA)
+    assert findings(url, store) == []
 
 
 def test_a_command_that_is_moved_to_another_id_is_refused_although_the_first_is_gone(

@@ -1,30 +1,17 @@
 import itertools
 import re
-from functools import cache
 from random import Random
 
 import pytest
-import xgrammar
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from conductor_core.conductors.grammar import PlanBudget, PlanShape, least_tokens, plan_grammar, plan_schema
+from conductor_core.conductors.grammar import PlanBudget, PlanShape, least_tokens, plan_schema
 from conductor_core.workflow.parser import parse_completion
 from conductor_core.workflow.validation import validate
+from tests.support.grammars import accepts, begin
 
 STOP = "model_id = []\nsubtasks = []\naccess_list = []"
-BYTES = [bytes([value]) for value in range(256)]
-
-
-@cache
-def _compiled(shape: PlanShape) -> xgrammar.CompiledGrammar:
-    info = xgrammar.TokenizerInfo([*BYTES, b""], vocab_type=xgrammar.VocabType.RAW, stop_token_ids=[256])
-    return xgrammar.GrammarCompiler(info).compile_grammar(plan_grammar(shape))
-
-
-def accepts(shape: PlanShape, text: str) -> bool:
-    matcher = xgrammar.GrammarMatcher(_compiled(shape), terminate_without_stop_token=True)
-    return matcher.accept_string(text) and matcher.is_terminated()
 
 
 def plan(ids: str, subtasks: str, access: str, before: str = "") -> str:
@@ -129,21 +116,17 @@ class RandomWriter:
         self.shape, self.limit, self.random = shape, limit, random
 
     def write(self) -> tuple[str, int]:
-        matcher = xgrammar.GrammarMatcher(_compiled(self.shape), terminate_without_stop_token=True)
-        mask = xgrammar.allocate_token_bitmask(1, 257)
+        matcher = begin(self.shape)
         casts = bool(self.shape.phrases)
         budget = PlanBudget(self.shape.max_steps, task_first=self.shape.task_first, thought_casts=casts)
         text, used = b"", 0
-        while not matcher.is_terminated() and used < self.limit + 50:
+        while not matcher.complete and used < self.limit + 50:
             forced = budget(text.decode("utf-8", "ignore"), used, self.limit)
-            if forced is not None and matcher.accept_string(forced):
+            if forced is not None and matcher.accept(list(forced.encode())):
                 text, used = text + forced.encode(), used + len(forced)
                 continue
-            matcher.fill_next_token_bitmask(mask)
-            words = mask[0].tolist()
-            allowed = [byte for byte in range(256) if words[byte // 32] >> byte % 32 & 1]
-            byte = self.random.choice(allowed)
-            assert matcher.accept_token(byte)
+            byte = self.random.choice(matcher.allowed(256).nonzero().flatten().tolist())
+            assert matcher.accept([byte])
             text, used = text + bytes([byte]), used + 1
         return text.decode(), used
 
@@ -216,8 +199,8 @@ def test_instructions_speak_of_the_kind_of_task_that_the_thought_names(inner: bo
     ],
 )
 def test_the_thought_names_as_many_as_there_may_be_steps(thought: str, legal: bool) -> None:
-    matcher = xgrammar.GrammarMatcher(_compiled(PlanShape((0, 1, 2), 3, phrases=BOOK, recursion=True)))
-    assert matcher.accept_string(f"{thought}\nmodel_id = [") is legal
+    matcher = begin(PlanShape((0, 1, 2), 3, phrases=BOOK, recursion=True))
+    assert matcher.accept(list(f"{thought}\nmodel_id = [".encode())) is legal
 
 
 def test_the_schema_says_the_same_of_agents_and_lengths() -> None:

@@ -5,15 +5,14 @@ then favours short plans whatever they are worth, and half-trained policies fell
 plans are compared by their worth. The policy's gradient is that of the unmasked distribution.
 """
 
-from collections.abc import Callable, Sequence
-from functools import lru_cache
-from typing import Any
+from collections.abc import Sequence
 
-import xgrammar
+import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from conductor_core.conductors.grammar import PlanShape, choices_of, plan_grammar
+from conductor_core.inference.constraint import Grammars
 from conductor_core.lab.training.tiny.rollout import Mask
 from conductor_core.lab.training.tiny.situations import Situation
 
@@ -32,34 +31,26 @@ class LegalPlans:
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, vocabulary: int) -> None:
         """``vocabulary``: width of the model's logits."""
-        self._vocabulary = vocabulary
-        info = xgrammar.TokenizerInfo.from_huggingface(
-            tokenizer, vocab_size=vocabulary, stop_token_ids=[int(tokenizer.eos_token_id)]
-        )
-        compiler = xgrammar.GrammarCompiler(info, max_threads=1)
-        self._compiled: Callable[[PlanShape], Any] = lru_cache(KEPT_GRAMMARS)(
-            lambda shape: compiler.compile_grammar(plan_grammar(shape))
-        )
+        self._vocabulary, self._end = vocabulary, int(tokenizer.eos_token_id)
+        self._grammars = Grammars.of(tokenizer, vocabulary, [int(tokenizer.eos_token_id)], KEPT_GRAMMARS)
 
     def mask(self, situations: Sequence[Situation], group: int) -> Mask:
         """Returns a mask for ``rollout.sample``, with ``group`` rows for each of ``situations``."""
         matchers = [
-            xgrammar.GrammarMatcher(self._compiled(shape_of(situation)))
-            for situation in situations
-            for _ in range(group)
+            self._grammars.begin(plan_grammar(shape_of(situation))) for situation in situations for _ in range(group)
         ]
         accepted = [0] * len(matchers)
 
         def forbid(logits: Tensor, written: list[list[int]], rows: Sequence[int]) -> None:
-            bitmask = xgrammar.allocate_token_bitmask(len(rows), self._vocabulary)
+            allowed = torch.ones(logits.shape, dtype=torch.bool)
             for place, row in enumerate(rows):
-                matcher = matchers[row]
-                for token in written[row][accepted[row] :]:
-                    if not matcher.accept_token(token):
-                        raise ValueError("a rollout holds a token that its grammar forbids")
-                    accepted[row] += 1
-                if not matcher.is_terminated():  # a row that has ended stays in its block for a while
-                    matcher.fill_next_token_bitmask(bitmask, place)
-            xgrammar.apply_token_bitmask_inplace(logits, bitmask.to(logits.device))
+                matcher, new = matchers[row], written[row][accepted[row] :]
+                if self._end in new:  # a row that has ended stays in its block for a while
+                    continue
+                if not matcher.accept(new):
+                    raise ValueError("a rollout holds a token that its grammar forbids")
+                accepted[row] += len(new)
+                allowed[place, : self._vocabulary] = matcher.allowed(self._vocabulary)
+            logits.masked_fill_(~allowed.to(logits.device), -torch.inf)
 
         return forbid

@@ -15,8 +15,7 @@ from storage.evidence import verifier
 from storage.evidence.anchoring import places_of
 from storage.evidence.history import CLASSES
 from storage.evidence.keys import load_key
-from storage.merkle.chain import Entries, RunChain, add_record
-from tests.support.damaging import doctor
+from tests.support.damaging import begun_again, doctor, without_evidence
 from tests.support.run_events import whole_run
 
 Said = pytest.CaptureFixture[str]
@@ -34,42 +33,6 @@ def written(path: Path, *run_ids: str) -> None:
     with closing(open_store(f"sqlite:///{path}")) as store:
         for run_id in run_ids:
             store.log.append_and_wait(*whole_run(run_id))
-
-
-def without_evidence(path: Path) -> None:
-    """Takes the evidence and the index out, and sets the version back, so that an upgrade would bring both again."""
-    with closing(sqlite3.connect(path)) as connection, connection:
-        names = connection.execute("SELECT type, name FROM sqlite_master WHERE type IN ('trigger', 'table')").fetchall()
-        for kind, name in sorted(names, reverse=True):
-            if kind == "trigger":
-                connection.execute(f"DROP TRIGGER {name}")
-            elif name in ("evidence_log", "leaves", "checkpoints", "search_state"):
-                connection.execute(f"DROP TABLE {name}")
-        connection.execute("ALTER TABLE events DROP COLUMN position")
-        connection.execute("UPDATE alembic_version SET version_num = '0012'")
-
-
-def begun_again(path: Path) -> None:
-    """Edits an event, and makes a new log of all events, as if they had just been written."""
-    with closing(sqlite3.connect(path)) as connection, connection:
-        for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
-            connection.execute(f"DROP TRIGGER {name}")
-        connection.execute("UPDATE events SET payload = replace(payload, 'x', 'y') WHERE sequence = 9")
-        for table in ("leaves", "checkpoints", "evidence_log"):
-            connection.execute(f"DELETE FROM {table}")
-        cursor = connection.cursor()
-        cursor.execute("INSERT INTO evidence_log VALUES ('conductor-inspector/00000000deadbeef', 1)")
-        add_record(cursor, "log.began", covered_from=1, events_before=0)
-        entries, chains = Entries(cursor), dict[str, RunChain]()
-        events = cursor.execute("SELECT run_id, sequence, kind, at_utc, payload FROM events ORDER BY sequence")
-        for run_id, sequence, kind, at_utc, payload in events.fetchall():
-            stored = [each if isinstance(each, bytes) else each.encode() for each in (kind, at_utc, payload)]
-            chain = chains.setdefault(run_id, RunChain())
-            position = entries.add_event(chain, run_id, sequence, *stored)
-            cursor.execute("UPDATE events SET position = ? WHERE sequence = ?", (position, sequence))
-        for run_id, chain in chains.items():
-            entries.seal(run_id, chain)
-        entries.save()
 
 
 def test_a_database_without_evidence_is_neither_opened_nor_upgraded(path: Path) -> None:

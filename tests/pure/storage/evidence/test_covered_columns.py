@@ -32,7 +32,10 @@ COVERED = (
     Covered("evidence_log", "origin", "the public key"),
     Covered("evidence_log", "covered_from", "the record `log.began`"),
     Covered("checkpoints", "size note", "their signatures"),
-    Covered("checkpoints", "at_utc peaks", "their type alone", found=False),
+    Covered("checkpoints", "peaks", "the checkpoint that is signed"),
+    Covered(
+        "checkpoints", "at_utc", "its type alone: no event or record says when a checkpoint was published", found=False
+    ),
     Covered(
         "runs",
         "run_id sequence created_at_utc status task door conductor pool parent_run_id simulated plan_only topology "
@@ -61,7 +64,7 @@ COVERED = (
     Covered("deletions", "id", "the order of the records, and the last number given", found=False),
     Covered("holds", "run_id held at_utc door actor", "records"),
     Covered("holds", "id", "the order of the records, and the last number given", found=False),
-    Covered("commands", "id run_id kind at_utc payload", "their types alone", found=False),
+    Covered("commands", "id run_id kind at_utc payload", "the proof of the machine that sent it, and its record"),
     Covered("contents", "sha256 data", "each other, and the images that events name"),
     Covered(
         "contents",
@@ -90,10 +93,7 @@ COVERED = (
     Covered("sqlite_sequence", "name seq", "the newest event, and the last row of each table", found=False),
     Covered("alembic_version", "version_num", "the versions that there are, and the schema of that one"),
     Covered(
-        "search_words, search_signs",
-        "",
-        "not compared here: full-text tables of what `search_texts` holds",
-        found=False,
+        "search_words, search_signs", "", "the words of `search_texts`, and what a search for each finds", found=False
     ),
 )
 

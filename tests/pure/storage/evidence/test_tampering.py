@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import mutated_bundles, tampering
-from benchmarks.tampering import ATTACKERS, CLASSES, LOCATED, Laboratory
+from benchmarks import mutated_bundles, tampered_tables, tampering
+from benchmarks.tampered_tables import ATTACKERS
+from benchmarks.tampering import CLASSES, LOCATED, Laboratory
 from storage.evidence.bundle import write_bundle
 from storage.evidence.bundle_files import json_line
 from storage.evidence.history import Finding
@@ -168,3 +169,18 @@ def test_a_changed_bundle_is_never_accepted(lab: Laboratory, tmp_path: Path) -> 
     assert (report.findings, report.verified_events, report.unanchored_events) == ([], 24, 0)
     rng = random.Random(4)
     assert list(mutated_bundles.accepted_mutants(lab, bundle, 1000, rng)) == []
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory: pytest.TempPathFactory) -> tampered_tables.Laboratory:
+    return tampered_tables.laboratory(tmp_path_factory.mktemp("tables") / "kept")
+
+
+@pytest.mark.parametrize("attacker", ATTACKERS)
+@pytest.mark.parametrize("how", tampered_tables.CLASSES)
+def test_a_change_beside_the_events_of_each_class_by_each_attacker(
+    tables: tampered_tables.Laboratory, tmp_path: Path, how: str, attacker: str
+) -> None:
+    rng = random.Random(f"{how} {attacker}")
+    for _ in range(3):
+        assert tampered_tables.trial(tables, tmp_path / "changed", how, attacker, rng) == ""

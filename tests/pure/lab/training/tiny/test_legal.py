@@ -3,11 +3,9 @@
 import random
 from collections.abc import Sequence
 
-import xgrammar
 from torch import Tensor
 
 from conductor_core.chat.messages import ParentPlan
-from conductor_core.conductors.grammar import plan_grammar
 from conductor_core.lab.training.config import PoolDraw
 from conductor_core.lab.training.tiny.legal import LegalPlans, shape_of
 from conductor_core.lab.training.tiny.reward import read_plan
@@ -75,4 +73,3 @@ def test_the_grammar_is_that_of_the_prompt() -> None:
         assert len(shape.choices) == len(names) + situation.request.allow_recursion
         assert shape.max_steps == situation.request.max_steps
         assert shape.may_stop == (situation.request.parent is not None)
-        xgrammar.Grammar.from_ebnf(plan_grammar(shape))

@@ -1,29 +1,19 @@
 """The phrase book: everything that the corpus writes is in it, and nothing else is."""
 
 import itertools
-from functools import cache
 
 import pytest
-import xgrammar
 
-from conductor_core.conductors.grammar import PlanShape, plan_grammar
+from conductor_core.conductors.grammar import PlanShape
 from conductor_core.lab.training.corpus.corpus import examples
 from conductor_core.lab.training.corpus.wording.phrases import phrase_rules
-
-BYTES = [bytes([value]) for value in range(256)]
-
-
-@cache
-def compiled(shape: PlanShape) -> xgrammar.CompiledGrammar:
-    info = xgrammar.TokenizerInfo([*BYTES, b""], vocab_type=xgrammar.VocabType.RAW, stop_token_ids=[256])
-    return xgrammar.GrammarCompiler(info).compile_grammar(plan_grammar(shape))
+from tests.support import grammars
 
 
 def accepts(text: str, *, recursion: bool = True, choices: int = 8, inner: bool = False) -> bool:
     rules = phrase_rules()
     shape = PlanShape(tuple(range(choices)), 5, may_stop=inner, task_first=True, phrases=rules, recursion=recursion)
-    matcher = xgrammar.GrammarMatcher(compiled(shape), terminate_without_stop_token=True)
-    return matcher.accept_string(text) and matcher.is_terminated()
+    return grammars.accepts(shape, text)
 
 
 def test_every_plan_of_the_corpus_can_be_said() -> None:
