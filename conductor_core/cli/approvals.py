@@ -33,7 +33,7 @@ def waiting(db: options.Db = None, as_json: options.AsJson = False) -> int:
     for trace in found:
         since = trace.waiting_since_utc or trace.asked_for[0].requested_at_utc
         others = "" if trace.status == "waiting" else " · other steps still run"
-        print(f"{trace.run_id}  since {since:%Y-%m-%d %H:%M:%S} UTC{others}  {one_line(trace.task, 80)}")
+        print(f"{one_line(trace.run_id, 60)}  since {since:%Y-%m-%d %H:%M:%S} UTC{others}  {one_line(trace.task, 80)}")
         for approval in trace.asked_for:
             print(f"  {live.asked(approval)} · gate {', '.join(approval.rules)}")
     if not found:

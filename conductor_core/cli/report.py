@@ -79,10 +79,10 @@ def runs_lines(runs: "Sequence[RunSummary]") -> list[str]:
     rows = [("RUN", "CREATED (UTC)", "STATUS", "TOPOLOGY", "STEPS", "COST", "TIME", "POOL")]
     rows += [
         (
-            run.run_id,
+            one_line(run.run_id, 60),
             "-" if run.created_at_utc is None else f"{run.created_at_utc:%Y-%m-%d %H:%M}",
-            run_word(run.status) + _origin(run),
-            run.topology or "-",
+            one_line(run_word(run.status), 20) + _origin(run),
+            one_line(run.topology or "-", 40),
             run.steps_in_words,
             f"≈ {run.cost}" if run.cost_estimated else str(run.cost),
             seconds(run.duration_ms),
@@ -104,7 +104,7 @@ def run_lines(trace: RunTrace, fault: RunUnreadable | None = None) -> Iterator[s
     if fault is None:
         yield summary(trace)
     else:
-        yield f"run {trace.run_id} · {run_word(unreadable_status(fault))}, as far as it can be read:"
+        yield f"run {one_line(trace.run_id, 60)} · {run_word(unreadable_status(fault))}, as far as it can be read:"
     purpose = f", for {one_line(trace.purpose, 40)}" if trace.purpose else ""
     who = f"{live.who(trace, trace.caller)}{purpose}"
     warm = "" if trace.plan_temperature is None else f", plan temperature {trace.plan_temperature:g}"
@@ -120,7 +120,7 @@ def run_lines(trace: RunTrace, fault: RunUnreadable | None = None) -> Iterator[s
         named = labels(tuple(step.path for step in answers))
         yield f"reuses answers of an imported run, which this database did not carry out: steps {named}"
     if trace.parent_run_id is not None:
-        yield f"{'resumes' if trace.resumed else 're-run of'} run {trace.parent_run_id}"
+        yield f"{'resumes' if trace.resumed else 're-run of'} run {one_line(trace.parent_run_id, 60)}"
     yield from _override_lines(trace.overrides)
     if trace.conductor is not None:
         info = trace.conductor
@@ -216,7 +216,7 @@ def _round_lines(trace: RunTrace, round_: RoundTrace) -> Iterator[str]:
 def _source(trace: RunTrace, source: ReusedFrom) -> str:
     if trace.imported is not None:
         return f"run {one_line(source.run_id, 60)} (says the file)"
-    return f"{'imported ' if source.imported else ''}run {source.run_id}"
+    return f"{'imported ' if source.imported else ''}run {one_line(source.run_id, 60)}"
 
 
 def _step_lines(trace: RunTrace, step: StepTrace) -> Iterator[str]:

@@ -167,10 +167,17 @@ class Approvals:
     def __init__(
         self, recorder: Recorder, rules: GateRules, inputs: StepInputs, interrupted: Sequence[RunTrace]
     ) -> None:
-        """``interrupted``: the runs that this one resumes. What was granted there for the same is granted here."""
+        """``interrupted``: the runs that this one resumes. What was granted there for the same is granted here.
+
+        What was granted in an imported run is its file's word, so it grants nothing.
+        """
         self._recorder, self._rules, self._inputs = recorder, rules, inputs
         self._granted_before = [
-            (run.run_id, approval) for run in interrupted for approval in run.approvals if approval.status == "granted"
+            (run.run_id, approval)
+            for run in interrupted
+            if run.imported is None
+            for approval in run.approvals
+            if approval.status == "granted"
         ]
         self.decision: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.begun: set[Path] = set()

@@ -243,7 +243,7 @@ def remember_variable(variable: str | None) -> None:
     if key and not can_be_hidden(key):
         raise BadInput(
             f"the key in {variable} is too short, or too much like a word, to be hidden where a server repeats it: "
-            "set another one; for a server that needs none, name no variable"
+            "set another one; for a server that needs none, unset it, or name no variable in api_key_env"
         )
     remember(key)
 

@@ -216,14 +216,27 @@ def _doubt(
     return None if signed.size == size else f"the checkpoint has {signed.size:,} entries instead of {size:,}"
 
 
+def _published(origin: str, places: Places) -> int:
+    """Returns how many entries of the log the anchor and the witness know, the larger number."""
+    sizes = [0]
+    for file in (places.anchor.file, *places.kept()):
+        with suppress(OSError):
+            sizes.append(FileAnchor(file).size(origin))
+    return max(sizes)
+
+
 def read_evidence(connection: sqlite3.Connection, places: Places, fault: str | None) -> Evidence:
     """Reads how far the log is published. Raises: sqlite3.Error."""
     origin, covered_from = connection.execute("SELECT origin, covered_from FROM evidence_log").fetchone() or ("", 0)
+    published = _published(origin, places)  # before the database is read: nothing is published that it lacks then
     ((entries,),) = connection.execute(_SIZE)
     size, at_utc, note = connection.execute(_ANCHORED).fetchone() or (0, None, "")
     ((unanchored,),) = connection.execute(_UNANCHORED, (size,))
     first = connection.execute(_OLDEST, (size,)).fetchone()
     since = None if first is None else connection.execute(_WHEN, (first[1], first[0])).fetchone()
+    doubt = _doubt(connection, origin, note, size, entries, places) if size else None
+    if published > entries:
+        doubt = f"{published:,} entries are published, and the log has {entries:,}: an older copy, or its end was cut"
     return Evidence(
         origin=origin,
         covered_from=covered_from,
@@ -234,7 +247,7 @@ def read_evidence(connection: sqlite3.Connection, places: Places, fault: str | N
         anchored_at_utc=read_time(at_utc),
         anchor=str(places.anchor.file),
         fault=fault,
-        doubt=_doubt(connection, origin, note, size, entries, places) if size else None,
+        doubt=doubt,
         begun_again=_begun_again(origin, places) if origin else None,
         witness=places.witnessed(),
         witness_size=_witness_size(origin, places),

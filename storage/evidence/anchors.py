@@ -23,6 +23,9 @@ _TAIL_BYTES = 1 << 16
 _GIT_S = 20
 _REFUSALS = ("receive.denyNonFastForwards", "receive.denyDeletes")
 _LEAST_COMMITS = 2
+_OVER_A_NETWORK = re.compile(r"(ssh|git\+ssh|https)://[^/]|[^/:]+:(?![:/]{2}|:)", re.IGNORECASE)
+"""``ssh://HOST/...``, ``https://HOST/...`` and ``HOST:...``. Git takes all else for a folder, or lets a program of this
+user answer."""
 _TOLD_S = 60.0
 """How long what a remote refuses is taken as known."""
 _GET_FLAGS, _APPEND_ONLY = 0x80086601, 0x20
@@ -210,6 +213,8 @@ class GitAnchor:
         if url is None:
             return Witness(False, f"{self._repository} has no remote, and the user of this program can rewrite it")
         place, shown = _folder_of(url), _without_password(url)
+        if place is None and not _OVER_A_NETWORK.match(url):
+            return Witness(False, f"{shown} is not reached over ssh or https, so it can be a folder of this machine")
         if place is None:
             if self.refused == url:
                 return Witness(True, f"{shown} refused to have history replaced when it was chosen")

@@ -102,8 +102,9 @@ class OwnEvidence:
 def open_database(path: Path) -> sqlite3.Connection:
     """Opens a database for reading alone. Text that is not UTF-8 is read as bytes. Raises: NoEvidence."""
     for mode in ("mode=ro", "mode=ro&immutable=1"):
-        wal = path.with_name(path.name + "-wal")
-        if "immutable" in mode and wal.exists() and wal.stat().st_size:
+        # What lies there changes what the program will read, and would be passed over.
+        beside = [path.with_name(f"{path.name}{end}") for end in ("-wal", "-journal")]
+        if "immutable" in mode and any(each.exists() and each.stat().st_size for each in beside):
             break
         try:
             connection = sqlite3.connect(f"file:{quote(str(path))}?{mode}", uri=True)
@@ -115,6 +116,12 @@ def open_database(path: Path) -> sqlite3.Connection:
             return connection
         except sqlite3.Error:
             connection.close()
+    journal = path.with_name(f"{path.name}-journal")
+    if journal.exists():
+        raise NoEvidence(
+            f"the database {path} cannot be read as it is: {journal.name} beside it changes it as soon as it is opened "
+            "for writing. Let `conductor runs` open it, then check it"
+        )
     raise NoEvidence(f"the database {path} cannot be read" if path.exists() else f"no such file: {path}")
 
 

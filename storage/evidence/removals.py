@@ -28,7 +28,7 @@ _ERASED = (
     "cost_estimated", "actor", "imported", "imported_answers", "recorded",
 )  # fmt: skip
 """What an erased run keeps in its row. Its events are gone, so its record has a digest of this."""
-_ERASED_ROW = f"SELECT {', '.join(_ERASED)} FROM runs WHERE run_id = ?"  # noqa: S608  own names
+_ERASED_ROW = "SELECT * FROM runs WHERE run_id = ?"
 
 Record = dict[str, object]
 
@@ -85,9 +85,16 @@ def digest_of(rows: Iterable[Sequence[object]]) -> str:
 
 
 def erased_row(connection: sqlite3.Connection | sqlite3.Cursor, run_id: str) -> Sequence[object]:
-    """Returns what is kept of an erased run in its row; nothing, if it has none."""
-    row: Sequence[object] | None = connection.execute(_ERASED_ROW, (run_id,)).fetchone()
-    return () if row is None else row
+    """Returns what is kept of an erased run in its row, None for what an older version lacks; nothing, if it has none.
+
+    Raises: sqlite3.Error.
+    """
+    cursor = connection.execute(_ERASED_ROW, (run_id,))
+    row = cursor.fetchone()
+    if row is None:
+        return ()
+    kept = dict(zip((name for name, *_ in cursor.description), row, strict=True))
+    return [kept.get(name) for name in _ERASED]
 
 
 def check_removals(connection: sqlite3.Connection, logged: Removals, report: Report) -> None:

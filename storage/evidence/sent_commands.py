@@ -2,7 +2,8 @@
 
 import json
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,6 +30,9 @@ _ANSWERS = (
     "LEFT JOIN runs r ON r.run_id = e.run_id WHERE NOT coalesce(r.imported, 0) "
     f"AND e.kind IN ({', '.join(repr(kind) for kind in sorted(_ANSWERED_BY))}) ORDER BY e.sequence"
 )
+_OF_KIND = "SELECT sequence, at_utc, CAST(payload AS BLOB) FROM events WHERE run_id = ? AND kind = ?"
+_ASKED = ("approval.granted", "approval.denied")
+"""The answers that only a command brings about, or, if granted, the run that is resumed."""
 _ENDS = (
     "SELECT run_id, min(coalesce(position, -1)) FROM events "  # noqa: S608  own names
     f"WHERE kind IN ({', '.join(map(repr, sorted(FINAL_KINDS)))}) GROUP BY run_id"
@@ -45,13 +49,31 @@ _RECORDS = (
 
 @dataclass(frozen=True)
 class _Answer:
-    """An event that answers a command. ``position``: -1 before the log's evidence."""
+    """An event that answers a command. ``position``: -1 before the log's evidence.
 
+    Attributes:
+        number: of the command; None: the event names none. A number that no command can have is -1.
+        event: what it says.
+    """
+
+    run_id: str
     sequence: int
     kind: str
     position: int
-    actor: Any
-    unproven: bool
+    number: int | None
+    event: dict[str, Any]
+
+    @property
+    def numbers(self) -> list[int]:
+        return [_as_number(each) for each in _as_list(self.event.get("numbers"))]
+
+    @property
+    def actor(self) -> Any:
+        return self.event.get("actor")
+
+    @property
+    def unproven(self) -> bool:
+        return bool(self.event.get("unproven"))
 
 
 def check(connection: sqlite3.Connection, keys: Sequence[PublicKey], report: Report, vault: Vault) -> None:
@@ -65,9 +87,11 @@ def check(connection: sqlite3.Connection, keys: Sequence[PublicKey], report: Rep
     if not keys:
         report.notes.append("without the log's public key, nobody can say which machines may send commands to runs")
         return
-    first = min(machines.values(), default=None)
+    first = min([*machines.values(), *_proofs_since(records)], default=None)
     ends: dict[str, int] = {read_text(run_id): position for run_id, position in connection.execute(_ENDS)}
-    answers = dict(_answers(connection, vault))
+    given = list(_answers(connection, vault))
+    answers = {(each.run_id, each.number): each for each in given if each.number is not None}
+    _check_carried(_Carried(connection, vault, given), given, first, report)
     said: set[tuple[str, int]] = set()
     away = 0
     for stored in connection.execute(_COMMANDS):
@@ -90,8 +114,8 @@ def check(connection: sqlite3.Connection, keys: Sequence[PublicKey], report: Rep
                     report.add("derived", run_id, answer.sequence, what)
     for (run_id, number), answer in answers.items():
         if first is not None and answer.position > first and (run_id, number) not in said:
-            what = f"the event {answer.kind} answers command {number}, which is gone"
-            report.add("derived", run_id, answer.sequence, what)
+            which = f"command {number}, which is gone" if number > 0 else "a command of a number that no command has"
+            report.add("derived", run_id, answer.sequence, f"the event {answer.kind} answers {which}")
     for run_id, number in _recorded(connection):
         if (run_id, number) not in said and (run_id, number) not in answers:
             report.add("derived", run_id, None, f"command {number} to the run is on record, and it is gone")
@@ -108,20 +132,102 @@ def _recorded(connection: sqlite3.Connection) -> Iterator[tuple[str, int]]:
             yield str(record.get("run")), number
 
 
-def _answers(connection: sqlite3.Connection, vault: Vault) -> Iterator[tuple[tuple[str, int], _Answer]]:
-    """Yields the events that answer commands, by run and command. Leaves out those whose run's key is away."""
+def _proofs_since(records: Mapping[int, bytes]) -> Iterator[int]:
+    """Yields where the log says that a version wrote it whose commands all have proofs."""
+    for position, record in records.items():
+        said = read_record(record)
+        if said.get("kind") == "lists.recorded" or (said.get("kind") == "log.began" and said.get("lists_recorded")):
+            yield position
+
+
+class _Carried:
+    """Approvals that a run took over from the interrupted run that it resumes."""
+
+    def __init__(self, connection: sqlite3.Connection, vault: Vault, given: Sequence[_Answer]) -> None:
+        self._connection, self._vault = connection, vault
+        self._granted: dict[str, list[_Answer]] = defaultdict(list)
+        for each in given:
+            if each.kind == "approval.granted" and each.number is not None:
+                self._granted[each.run_id].append(each)
+
+    def is_proven(self, answer: _Answer) -> bool:
+        """Whether a run that this one resumes had the same granted by a command, which is compared elsewhere.
+
+        A run that is gone, or whose key is away, can show nothing: then it is.
+        """
+        source = answer.event.get("carried_from")
+        if answer.kind != "approval.granted" or not isinstance(source, str) or source not in self._before(answer):
+            return False
+        there = self._requests(source)
+        if not there:
+            return True
+        here = self._requests(answer.run_id)
+        asked = [here.get(number, answer) for number in answer.numbers]
+        for grant in self._granted[source]:
+            granted = [there.get(number) for number in grant.numbers]
+            covers = not answer.event.get("rest") and all(each in granted for each in asked)
+            same = all(grant.event.get(name) == answer.event.get(name) for name in ("actor", "door", "note"))
+            if same and (covers or grant.event.get("rest") is True):
+                return True
+        return False
+
+    def _before(self, answer: _Answer) -> set[str]:
+        """Returns the runs that this one re-runs or resumes, and those that these do."""
+        found: set[str] = set()
+        new = {answer.run_id}
+        while new:
+            run_id = new.pop()
+            found.add(run_id)
+            for event in self._events(run_id, "run.created"):
+                asked = event["request"] if isinstance(event.get("request"), dict) else event
+                before = [asked.get("parent_run_id"), *_as_list(asked.get("taken_up"))]
+                new |= {each for each in before if isinstance(each, str)} - found
+        return found - {answer.run_id}
+
+    def _requests(self, run_id: str) -> dict[int, tuple[Any, Any]]:
+        """Returns what the run has asked an approval for, by number."""
+        requests = self._events(run_id, "approval.requested")
+        return {_as_number(event.get("number")): (event.get("of"), event.get("identity")) for event in requests}
+
+    def _events(self, run_id: str, kind: str) -> Iterator[dict[str, Any]]:
+        for sequence, at_utc, payload in self._connection.execute(_OF_KIND, (run_id, kind)).fetchall():
+            if event := _event(self._vault, run_id, sequence, kind, read_text(at_utc), payload):
+                yield event
+
+
+def _check_carried(carried: _Carried, given: Sequence[_Answer], first: int | None, report: Report) -> None:
+    for each in given:
+        needs_one = each.number is None and each.kind in _ASKED and first is not None and each.position > first
+        if needs_one and not carried.is_proven(each):
+            what = f"the event {each.kind} answers no command, and no run that was resumed had the same granted"
+            report.add("derived", each.run_id, each.sequence, what)
+
+
+def _event(vault: Vault, run_id: str, sequence: int, kind: str, at_utc: str, payload: bytes) -> dict[str, Any]:
+    """Returns what an event says; nothing if its run's key is away or it cannot be read, as other checks say."""
+    try:
+        event = json.loads(vault.open(run_id, event_place(sequence, kind, at_utc), payload))
+    except (Sealed, ValueError, RecursionError):
+        return {}
+    return event if isinstance(event, dict) else {}
+
+
+def _answers(connection: sqlite3.Connection, vault: Vault) -> Iterator[_Answer]:
+    """Yields the events that answer commands. Leaves out those whose run's key is away."""
     for run_id, sequence, kind, at_utc, payload, position in connection.execute(_ANSWERS):
-        try:
-            event = json.loads(vault.open(read_text(run_id), event_place(sequence, kind, read_text(at_utc)), payload))
-        except (Sealed, ValueError, RecursionError):  # the check of the events says so
-            continue
-        number = event.get("command") if isinstance(event, dict) else None
-        if isinstance(number, int) and number:
-            at = -1 if position is None else position
-            yield (
-                (read_text(run_id), number),
-                _Answer(sequence, kind, at, event.get("actor"), bool(event.get("unproven"))),
-            )
+        event = _event(vault, read_text(run_id), sequence, kind, read_text(at_utc), payload)
+        if event:
+            number = None if event.get("command") is None else _as_number(event["command"])
+            yield _Answer(read_text(run_id), sequence, kind, -1 if position is None else position, number, event)
+
+
+def _as_number(value: Any) -> int:
+    """Returns a number; -1 for what the program never writes as one, although readers take 7.0 and true for numbers."""
+    return value if type(value) is int and value > 0 else -1
+
+
+def _as_list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
 
 
 def _is_older(first: int | None, end: int | None, answer: _Answer | None) -> bool:
@@ -139,4 +245,7 @@ def _contradiction(command: dict[str, Any], answer: _Answer) -> str:
         return f"the event {answer.kind} says other"
     if command.get("actor") != answer.actor:
         return f"the event {answer.kind} names somebody else"
+    numbers, rest = (answer.event.get(name) for name in ("numbers", "rest"))
+    if answer.kind in _ASKED and (command.get("numbers") or numbers, command.get("rest")) != (numbers, rest):
+        return f"the event {answer.kind} decides more or less"
     return ""

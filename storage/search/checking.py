@@ -104,7 +104,9 @@ class IndexCheck:
         ((newest,),) = self._connection.execute(_NEWEST_EVER)
         if not 0 <= rows[0][1] <= newest:
             self.faults.append("search_state says that it goes further than the events do")
-        self._reached, self.of_older = rows[0][1], is_of_older_version(self._connection)
+        self._reached = rows[0][1]
+        filled = self._connection.execute("SELECT 1 FROM search_runs LIMIT 1").fetchone() is not None
+        self.of_older = filled and is_of_older_version(self._connection)  # nobody has marked an index without a run
 
     def unknown_rows(self) -> list[str | None]:
         """Returns what is in the index and belongs to no run that can be in it: ids of runs, None for rows of none."""

@@ -15,12 +15,13 @@ from conductor_core.run.commands import Approve, Cancel, Deny
 from conductor_core.run.events import ApprovalGranted, CommandRefused, RunCancelled
 from conductor_core.run.trace import RunTrace
 from storage import Privacy, Store, open_store
+from storage.database import schema
 from storage.evidence.anchoring import places_of
 from storage.evidence.checking import check_log
 from storage.evidence.history import Finding
 from storage.evidence.keys import load_key
 from storage.log import machines
-from storage.merkle.chain import add_record
+from storage.merkle.chain import Entries, add_record, read_chain
 from tests.support.gated_runs import ADA, FAST, at_rest, gated, said, until
 from tests.support.run_events import whole_run
 
@@ -233,17 +234,30 @@ def test_the_proof_of_an_encrypted_run_is_encrypted_too(tmp_path: Path) -> None:
         store.close()
 
 
-def test_commands_of_an_older_version_are_no_finding(host: EngineHost, store: Store, url: str) -> None:
+def test_commands_of_an_older_version_are_no_finding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """They have no proof; their runs had ended before the first machine was registered."""
-    old = gated(host)
-    by_hand(url, old, "approve", json.dumps({"kind": "approve", "run_id": old}))
-    assert store.read(old).status == "completed"
-    assert findings(url, store) == []
-    new = gated(host, "plan")
-    at_rest(store, new, said(store, new))
-    assert findings(url, store) == []
-    number = by_hand(url, new, "approve", json.dumps({"kind": "approve", "run_id": new}))
-    assert f"command {number} " in told(findings(url, store)), "that run ended later, when commands had proofs"
+    with monkeypatch.context() as older:  # whose logs begin without saying that lists are on record
+
+        def begin(cursor: sqlite3.Cursor, kind: str, lists_recorded: bool, **fields: object) -> None:
+            add_record(cursor, kind, None, **fields)
+
+        older.setattr(schema, "add_record", begin)
+        url = f"sqlite:///{tmp_path}/older.sqlite3"
+        store = open_store(url)
+    host = EngineHost(store.log, FAST, store, carries_on_all=True)
+    try:
+        old = gated(host)
+        by_hand(url, old, "approve", json.dumps({"kind": "approve", "run_id": old}))
+        assert store.read(old).status == "completed"
+        assert findings(url, store) == []
+        new = gated(host, "plan")
+        at_rest(store, new, said(store, new))
+        assert findings(url, store) == []
+        number = by_hand(url, new, "approve", json.dumps({"kind": "approve", "run_id": new}))
+        assert f"command {number} " in told(findings(url, store)), "that run ended later, when commands had proofs"
+    finally:
+        host.close()
+        store.close()
 
 
 def test_an_event_that_obeys_a_command_of_nobody_is_found(host: EngineHost, store: Store, url: str) -> None:
@@ -253,3 +267,74 @@ def test_an_event_that_obeys_a_command_of_nobody_is_found(host: EngineHost, stor
     without_guard(url, "UPDATE commands SET payload = replace(payload, '7', '8')")
     found = told(findings(url, store))
     assert "the event approval.granted obeys command 1, which no machine has sent" in found
+
+
+def append_by_hand(url: str, run_id: str, event: dict[str, object]) -> None:
+    """Adds an event with its leaf, and clears what the row says of waiting, as whoever writes the database can."""
+    kind, at_utc, payload = str(event["kind"]), str(event["at_utc"]), json.dumps(event)
+    with closing(sqlite3.connect(file_of(url))) as connection, connection:
+        cursor = connection.cursor()
+        ((newest,),) = cursor.execute("SELECT seq FROM sqlite_sequence WHERE name = 'events'")
+        entries = Entries(cursor)
+        chain = read_chain(cursor, run_id)
+        position = entries.add_event(chain, run_id, newest + 1, kind.encode(), at_utc.encode(), payload.encode())
+        entries.save()
+        cursor.execute(
+            "INSERT INTO events (sequence, run_id, kind, at_utc, payload, position) VALUES (?, ?, ?, ?, ?, ?)",
+            (newest + 1, run_id, kind, at_utc, payload, position),
+        )
+        cursor.execute("UPDATE runs SET asked_for = NULL WHERE run_id = ?", (run_id,))
+
+
+def decision(store: Store, run_id: str, **fields: object) -> dict[str, object]:
+    last = store.events(run_id)[-1].event
+    boss = {"kind": "local", "id": "boss", "name": "boss", "uid": 0}
+    event = {"kind": "approval.granted", "run_id": run_id, "at_ms": last.at_ms, "at_utc": last.at_utc.isoformat()}
+    rest = {} if fields.get("kind") == "approval.denied" else {"rest": True}
+    return event | {"numbers": [1], "actor": boss, "door": "cli"} | rest | fields
+
+
+@pytest.mark.parametrize("registered", [False, True])
+@pytest.mark.parametrize(
+    ("fields", "told_of"),
+    [
+        ({}, "answers no command"),
+        ({"kind": "approval.denied"}, "answers no command"),
+        ({"command": 77}, "answers command 77, which is gone"),
+        ({"command": 77.0}, "a command of a number that no command has"),
+        ({"command": True}, "a command of a number that no command has"),
+        ({"carried_from": "another"}, "answers no command"),
+    ],
+)
+def test_a_decision_that_is_added_as_an_event_is_found(
+    host: EngineHost, store: Store, url: str, fields: dict[str, object], told_of: str, registered: bool
+) -> None:
+    """Also where no machine was ever registered, because nobody has decided anything yet."""
+    other, run_id = gated(host, "plan"), gated(host, "plan")
+    if registered:
+        at_rest(store, other, said(store, other))
+    host.close()
+    fields = {name: other if value == "another" else value for name, value in fields.items()}
+    append_by_hand(url, run_id, decision(store, run_id, **fields))
+    decided = "denied" if "kind" in fields else "granted"
+    assert [each.status for each in store.read(run_id).approvals] == [decided], "readers believe it"
+    assert told_of in told(findings(url, store))
+
+
+def test_a_command_without_a_proof_that_an_added_event_answers_is_found(
+    host: EngineHost, store: Store, url: str
+) -> None:
+    run_id = gated(host, "plan")
+    host.close()
+    number = by_hand(url, run_id, "approve", json.dumps({"kind": "approve", "run_id": run_id}))
+    append_by_hand(url, run_id, decision(store, run_id, command=number))
+    assert f"obeys command {number}, which no machine has sent" in told(findings(url, store))
+
+
+def test_an_added_event_that_grants_more_than_its_command_is_found(host: EngineHost, store: Store, url: str) -> None:
+    run_id = gated(host, "plan")
+    host.close()
+    number = said(store, run_id, numbers=(1,))
+    actor = None if ADA.actor is None else ADA.actor.model_dump(mode="json")
+    append_by_hand(url, run_id, decision(store, run_id, command=number, actor=actor, door=ADA.door))
+    assert f"decides more or less than command {number} asked for" in told(findings(url, store))

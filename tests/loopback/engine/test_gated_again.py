@@ -9,8 +9,9 @@ from conductor_core.engine.host import EngineHost
 from conductor_core.engine.request import resume_of
 from conductor_core.engine.runner import Engine
 from conductor_core.run.commands import Approve, Edit, SentCommand
-from conductor_core.run.events import ApprovalGranted
+from conductor_core.run.events import ApprovalGranted, RunInterrupted
 from conductor_core.run.request import RunRequest, read_gate
+from conductor_core.run.share import SharedRun, as_imported
 from conductor_core.workflow.model import Workflow
 from storage import Store
 from tests.support.fakes import MemorySink, Reply, ScriptedWorker, pool_of, quick_settings, workflow_of
@@ -51,6 +52,23 @@ def test_who_granted_all_the_rest_is_not_asked_again_after_an_interruption(
     assert [step.status for step in trace.steps] == ["reused", "completed", "completed"]
     granted = [stored.event for stored in store.events(resumed) if isinstance(stored.event, ApprovalGranted)]
     assert [(event.carried_from, event.caller, event.rest) for event in granted] == [(run_id, ADA, True)]
+
+
+def test_what_a_file_says_was_granted_grants_nothing(host: EngineHost, store: Store) -> None:
+    source_id = gated(host, "steps")
+    said(store, source_id, rest=True)
+    until(store, source_id, lambda trace: trace.ended)
+    events = [stored.event for stored in store.events(source_id)]
+    granted = next(at for at, event in enumerate(events) if isinstance(event, ApprovalGranted))
+    ended = RunInterrupted(run_id=source_id, at_ms=events[granted].at_ms)
+    said_of = {"run_id": source_id, "written_by": "x", "written_at_utc": events[0].at_utc, "task": TASK}
+    shared = SharedRun.model_validate(said_of | {"simulated": True, "record": "", "view": ""})
+    imported = as_imported([*events[: granted + 1], ended], shared, ADA)
+    store.log.append_and_wait(*imported)
+    resumed = host.start(resume_of(store.read(imported[0].run_id), door="cli"))
+    trace = host.wait(resumed, 30)
+    assert (trace.status, trace.imported) == ("waiting", None)
+    assert {approval.status for approval in trace.approvals} == {"open"}
 
 
 async def test_a_command_that_is_told_twice_is_answered_once() -> None:

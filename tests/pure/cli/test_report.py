@@ -10,6 +10,7 @@ from conductor_core.run.trace import fold
 from conductor_core.run.values import SharedOutput
 from conductor_core.workflow.model import CONDUCTOR_AGENT, Step, Workflow
 from storage import open_store
+from storage.records import RunSummary
 from tests.support.run_events import created, planned, recursive_run, step_completed, step_started, whole_run
 
 
@@ -88,3 +89,10 @@ def test_a_list_of_runs_says_where_it_counts_the_steps_of_rounds(tmp_path: Path)
     store.close()
     assert steps == {"deep": "2 with rounds", "flat": "2"}
     assert "2 with rounds" in table
+
+
+def test_no_name_of_a_run_in_a_list_steers_the_terminal() -> None:
+    """Whoever can write the database writes these columns."""
+    steering = "\x1b[31mrun\x07\u202e"
+    run = RunSummary(run_id=steering, sequence=1, topology=steering, pool=steering, task=steering)
+    assert all(line.isprintable() for line in runs_lines([run]))

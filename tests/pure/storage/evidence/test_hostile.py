@@ -5,6 +5,7 @@ import os
 import random
 import shutil
 import sqlite3
+import struct
 import subprocess
 import sys
 import zipfile
@@ -20,6 +21,7 @@ from benchmarks import mutated_bundles, tampering
 from benchmarks.tampering import Laboratory
 from conductor_core.errors import BadInput
 from storage import Privacy
+from storage.__main__ import main as verify_command
 from storage.evidence import alignment, bundle, bundle_files, database_audit, history, single_file, verifier
 from storage.evidence.alignment import Aligner, Row
 from storage.evidence.bundle_files import FILES
@@ -265,3 +267,19 @@ def test_a_database_that_is_none_of_ours_is_bad_input(tmp_path: Path, capsys: py
     good = "PeterNeumann+c74f20a3+ARpc2QcUPDhMQegwxbzhKqiBfsVkmqq/LDE4izWy10TW"
     assert verifier.main([str(file), "--public-key", good]) == verifier.BAD_INPUT
     assert "the table evidence_log has no valid row" in capsys.readouterr().err
+
+
+def test_a_database_that_changes_when_it_is_opened_is_not_all_right(
+    path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A rollback journal lies beside it, whose pages whoever opens it for writing puts in place of the checked ones."""
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA journal_mode = DELETE")
+    page = path.read_bytes()[: (size := int.from_bytes(path.read_bytes()[16:18]))]
+    pages = path.stat().st_size // size
+    head = bytes.fromhex("d9d505f920a163d7") + struct.pack(">5I", 1, 0, pages, 512, size)
+    checksum = sum(page[at] for at in range(size - 200, 0, -200))
+    journal = path.with_name(f"{path.name}-journal")
+    journal.write_bytes(head.ljust(512, b"\0") + struct.pack(">I", 1) + page + struct.pack(">I", checksum))
+    assert verify_command(["verify", "--db", str(path)]) == 2
+    assert "changes it as soon as it is opened" in capsys.readouterr().err

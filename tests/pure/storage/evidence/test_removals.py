@@ -122,6 +122,7 @@ def test_rows_of_before_the_log_had_records_of_them_are_no_fault_until_they_are_
         store.log.append_and_wait(*whole_run("new"), *whole_run("blank"))
         store.erase(["blank"], local_caller("cli"))
     back_to(path, "0016")
+    assert found(path, capsys) == {}, "also before it is upgraded"
     with past_triggers(path) as connection:
         connection.execute("INSERT INTO holds (run_id, held, at_utc, door) VALUES ('new', 1, '2026-01-01', 'cli')")
         connection.execute(

@@ -53,6 +53,15 @@ def test_what_the_program_indexed_is_found_without_a_fault(path: Path, capsys: p
     assert found(path, capsys) == {}
 
 
+def test_an_index_that_nobody_has_filled_yet_is_of_no_older_version(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with closing(open_store(f"sqlite:///{tmp_path}/new.sqlite3")) as store:
+        store.log.append_and_wait(*whole_run("a"))
+    assert main(["verify", "--db", str(tmp_path / "new.sqlite3"), "--json"]) == 0
+    assert "older version" not in capsys.readouterr().out
+
+
 OF_A = "(SELECT run FROM search_runs WHERE run_id = 'a')"
 
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 from base64 import b64decode
@@ -242,7 +243,13 @@ def test_what_the_remote_of_a_git_anchor_refuses_is_asked(
     for name in ("receive.denyNonFastForwards", "receive.denyDeletes"):
         subprocess.run(["git", "-C", str(remote), "config", name, "true"], check=True)
     assert "whoever can push to a folder of this machine can rewrite its files" in chosen()
+    for spelt in ("../remote.git", f"file://localhost{remote}", f"file://{remote.parent}/remote%2egit"):
+        subprocess.run([*git, "remote", "set-url", "origin", spelt], check=True)
+        assert "can be a folder of this machine" in chosen()
+    subprocess.run([*git, "remote", "set-url", "origin", str(remote)], check=True)
+    chosen()
     monkeypatch.setattr(anchors, "_folder_of", lambda url: None)  # as if it were reached over ssh
+    monkeypatch.setattr(anchors, "_OVER_A_NETWORK", re.compile(""))
     assert places_of(path).witnessed().witnessed
     written(path, "r3")
     assert subprocess.run([*git, "status", "--porcelain"], check=True, capture_output=True).stdout == b""
