@@ -358,7 +358,7 @@ def test_damaged_rows_of_a_batch_and_of_a_deletion_are_shown_as_far_as_they_can_
 ) -> None:
     batch_of(session, 1)
     session.store.delete([finished_run.run_id], local_caller("page"))
-    doctor(session.store._database.path, "UPDATE batches SET created_at_utc = 'x', size = 'x', name = x'ff'")
+    doctor(session.store._database.path, "UPDATE runs SET batch_size = 'x', batch_name = x'ff'")
     doctor(
         session.store._database.path,
         "INSERT INTO deletions (run_id, deleted_at_utc, door, created_at_utc, status, events, events_sha256) "

@@ -1,5 +1,6 @@
 """A failed run offers what to do next in one press, and a server that is dead is not chosen again unasked."""
 
+import json
 from collections.abc import Callable
 from concurrent.futures import Future
 
@@ -82,7 +83,8 @@ def test_another_pool_of_this_machine_is_one_press_away(take: Take, session: Ses
     trace = began(app, session)
     assert (trace.pool.name, trace.parent_run_id) == ("mine", failed.run_id)
     assert app.session_state[run_settings.POOL] == str(file)
-    assert "✎ planned again" in {each.value for each in app.markdown}
+    live = app.get("bidi_component")[-1]
+    assert json.loads(live.proto.json)["kin"]["said"] == "planned again"
 
 
 def test_another_try_asks_whom_the_failed_run_asked(

@@ -288,7 +288,7 @@ def test_an_unknown_address_has_a_page_that_shows_what_was_asked_and_leads_nowhe
     assert shown in page
     assert "<script" not in page
     up = "../" * max(0, path.count("/") - 1) or "./"
-    assert f'<a href="{up}history">History</a>' in page
+    assert f'<a href="{up}history">See earlier runs</a>' in page
     assert _asked(door, path, "HEAD") == (404, "", b"")
 
 

@@ -163,7 +163,7 @@ async def test_a_missing_key_is_refused_before_any_connection(
             monkeypatch.setenv("TEST_KEY", value)
         caught, _ = await fails(provider.spec(api_key_env="TEST_KEY"), WorkerRefused)
         assert "TEST_KEY is not set" in str(caught)
-    for unsent in ("clé secrète", "clé-secrète", "sk-0123456789\x07abcdef"):
+    for unsent in ("clé secrète 7", "clé-secrète-7", "sk-0123456789\x07abcdef"):
         monkeypatch.setenv("TEST_KEY", unsent)
         caught, _ = await fails(provider.spec(api_key_env="TEST_KEY"), WorkerRefused)
         assert "TEST_KEY has characters that no key has" in str(caught)
