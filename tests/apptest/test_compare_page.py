@@ -5,7 +5,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-import streamlit as st
 from streamlit.testing.v1 import AppTest
 
 from conductor_core.engine.request import rerun_of
@@ -167,19 +166,12 @@ def test_what_models_wrote_is_inert(visit: Visit, retell: Callable[..., RunTrace
 
 @pytest.mark.parametrize("from_parent", [True, False])
 def test_a_rerun_and_its_parent_lead_to_the_comparison_the_older_run_first(
-    visit: Visit, session: Session, finished_run: RunTrace, monkeypatch: pytest.MonkeyPatch, from_parent: bool
+    visit: Visit, session: Session, finished_run: RunTrace, from_parent: bool
 ) -> None:
     child = rerun(session, finished_run, access=(0, 1))
-    here, other = (finished_run, child) if from_parent else (child, finished_run)
-    app = visit(run=here.run_id)
-    from pages.components.live_workflow import component
-
-    led: list[dict[str, str]] = []
-    intent = component.Intent("compare", here.run_id, name=other.run_id)
-    monkeypatch.setattr(st, "switch_page", lambda to, query_params: led.append(query_params))
-    monkeypatch.setattr(component, "live_workflow", lambda run_id, **_: intent)
-    app.run()
-    assert led == [{"a": finished_run.run_id, "b": child.run_id}]
+    here = finished_run if from_parent else child
+    (live,) = visit(run=here.run_id).get("bidi_component")
+    assert json.loads(live.proto.json)["kin"]["compare"] == f"compare?a={finished_run.run_id}&b={child.run_id}"
 
 
 def test_history_compares_the_runs_that_are_selected(visit: Visit, session: Session, finished_run: RunTrace) -> None:
