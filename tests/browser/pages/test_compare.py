@@ -65,7 +65,7 @@ def test_by_keyboard_alone_from_a_rerun_to_the_step_where_the_two_part(
     parent, child = pair
     page = open_page(app.run_url(child.run_id), width=1280, height=720)
     expect(status(page)).to_contain_text("Completed 5 of 5")
-    tab_to(page, page.get_by_role("group", name="Related runs").get_by_role("button", name="Compare"))
+    tab_to(page, page.get_by_role("group", name="Related runs").get_by_role("link", name="Compare"))
     page.keyboard.press("Enter")
     page.wait_for_url(re.compile(rf"/compare\?a={parent.run_id}&b={child.run_id}"))
     expect(row(page, "4")).to_have_class(re.compile("selected"))

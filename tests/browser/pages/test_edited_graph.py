@@ -116,7 +116,7 @@ def marks(page: Page) -> Locator:
 def test_a_step_told_otherwise_is_marked_while_one_types_and_nothing_moves(page: Page) -> None:
     place = page.evaluate(PLACES)
     instruction(page, 1).fill("Solve it in another way: {question}")
-    paints(page, "~ changed", "▶ runs · instruction changed", "↺ reused · unchanged", "Solve it in another")
+    paints(page, "~ changed", "▶ runs", "was 13:37", "↺ reused · unchanged", "Solve it in another way")
     expect(page.locator(".edit-title:visible")).to_have_text("1 change: instruction of step 1 edited")
     expect(page.locator(".edit-says")).to_contain_text("↻ 1 runs again")
     expect(page.locator(".edit-says")).to_contain_text("↺ 0, 2 and 3 reused")

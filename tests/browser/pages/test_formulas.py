@@ -20,7 +20,7 @@ FORMULAS = [
 TABLES = sorted(
     (
         table.rstrip("\n")
-        for page in [*sorted((ROOT / "docs").glob("*.md")), ROOT / "README.md"]
+        for page in [*sorted((ROOT / "docs").rglob("*.md")), ROOT / "README.md"]
         for table in re.findall(r"(?:^\|.*\n)+", page.read_text(encoding="utf-8"), re.MULTILINE)
     ),
     key=len,

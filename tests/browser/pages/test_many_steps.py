@@ -7,7 +7,6 @@ from playwright.sync_api import Page, expect
 
 from conductor_core.workflow.model import Step, Workflow
 from tests.browser.conftest import App
-from tests.browser.pages.conftest import choose
 from tests.browser.pages.test_other_pages import SIDEWAYS
 from tests.support.run_events import answered, created, planned, run_completed
 
@@ -79,7 +78,7 @@ def test_the_blame_of_forty_steps_is_drawn_in_readable_letters_and_ranks_the_fir
 
 
 @pytest.mark.parametrize(
-    "address", ["history", "compare", "blame", "context", "context?run=forty", "blame?run=forty", "workers", "models"]
+    "address", ["history", "compare", "blame", "context", "context?run=forty", "blame?run=forty", "models"]
 )
 def test_hardly_anything_moves_while_a_page_loads(app: App, open_page: OpenPage, forty: str, address: str) -> None:
     page = open_page("about:blank", width=1280, height=720)
@@ -88,18 +87,4 @@ def test_hardly_anything_moves_while_a_page_loads(app: App, open_page: OpenPage,
     expect(page.locator("h1")).to_be_visible()
     expect(page.locator("[data-testid=stApp][data-test-script-state=notRunning]")).to_be_attached()
     expect(page.locator("[data-testid=stSkeleton]")).to_have_count(0)
-    assert page.evaluate("window.shifted") < MOST_SHIFTED
-
-
-def test_another_pool_moves_hardly_anything(app: App, open_page: OpenPage) -> None:
-    page = open_page("about:blank", width=1280, height=720)
-    # Also what moves soon after a click counts here.
-    page.add_init_script(SHIFTS.replace("if (!entry.hadRecentInput) ", ""))
-    page.goto(f"{app.url}/workers")
-    expect(page.locator(".cells.workers")).not_to_have_count(0)
-    expect(page.locator("[data-testid=stSkeleton]")).to_have_count(0)
-    choose(page.get_by_role("combobox", name="Pool of the next run"), "small")
-    page.evaluate("window.shifted = 0")
-    expect(page.get_by_text("Qwen/Qwen3-0.6B", exact=True)).to_be_visible()
-    expect(page.locator("[data-testid=stApp][data-test-script-state=notRunning]")).to_be_attached()
     assert page.evaluate("window.shifted") < MOST_SHIFTED

@@ -154,7 +154,7 @@ def test_two_of_five_steps_run_again_and_three_are_reused(app: App, open_page: O
     assert [step.output for step in trace.steps[:3]] == [step.output for step in source.steps[:3]]
     where = page.locator('.pane[data-step="1"]').get_by_role("link")
     expect(where).to_have_attribute("href", f"?run={source.run_id}")
-    page.get_by_role("button", name=source.run_id).click()
+    page.get_by_role("group", name="Related runs").get_by_role("button", name="Re-run").click()
     page.wait_for_url(re.compile(source.run_id))
     expect(page.locator('.pane[data-status="completed"]')).to_have_count(5)
 

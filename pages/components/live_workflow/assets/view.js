@@ -238,6 +238,7 @@ export class LiveWorkflow {
   travelled() {
     const named = new URLSearchParams(location.search)
     if (!this.runId || named.get("run") !== this.runId) return
+    if (named.has("tour")) return // it opens and closes its own edit
     if (this.editor === null && named.has("edit")) this.intend("kept-edit", null, this.runId, named.get("edit"))
     else if (this.editor !== null && !named.has("edit")) this.change({ kind: "close" })
   }

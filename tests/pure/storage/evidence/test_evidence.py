@@ -144,13 +144,13 @@ def test_a_strange_last_line_of_the_anchor_stops_no_publishing(path: Path, line:
 def test_a_fault_of_the_program_is_said_and_what_is_left_is_published_later(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(self: FileAnchor, origin: str) -> int:
+    def broken(self: FileAnchor, line: str) -> None:
         raise ArithmeticError("of its own")
 
     monkeypatch.setattr(anchoring, "_AGAIN_S", 0.0)
     store = open_store(url(path))
     with monkeypatch.context() as doctored:
-        doctored.setattr(FileAnchor, "size", broken)
+        doctored.setattr(FileAnchor, "publish", broken)
         store.log.append_and_wait(*whole_run("r"))
         deadline_s = time.monotonic() + 20
         while store.evidence().fault is None:
