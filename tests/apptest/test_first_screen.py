@@ -24,10 +24,15 @@ def _is_first(app: AppTest) -> bool:
     return any("One model plans" in str(each.proto.body) for each in app.get("html"))
 
 
+def _story(app: AppTest) -> dict[str, bool]:
+    """What the story is told; empty: there is none."""
+    data = [json.loads(each.proto.json) for each in app.get("bidi_component")]
+    return next((each for each in data if "plays" in each), {})
+
+
 def _plays(app: AppTest) -> bool | None:
     """Whether the story plays by itself; None: there is none."""
-    data = [json.loads(each.proto.json) for each in app.get("bidi_component")]
-    return next((bool(each["plays"]) for each in data if "plays" in each), None)
+    return _story(app).get("plays")
 
 
 def test_it_is_there_until_something_has_run_and_comes_back_by_the_rails_name(visit: Visit, session: Session) -> None:
@@ -71,9 +76,11 @@ def test_one_button_is_filled_the_tours_until_there_is_a_task(visit: Visit) -> N
     assert filled(visit(state={"task": "half a thought"})) == ["run"]
 
 
-def test_the_story_stands_still_while_somebody_types_and_goes_with_its_runs(visit: Visit, session: Session) -> None:
+def test_the_story_stands_still_while_somebody_types_and_opens_its_runs_where_they_are(
+    visit: Visit, session: Session
+) -> None:
     assert _plays(visit(state={"task": EXAMPLES[0].task})) is False
     assert _plays(visit(state={"task": "half a thought"})) is None, "the page asks who should answer"
+    assert _story(visit())["opens"] is True
     session.store.delete([run.run_id for run in session.store.runs()], local_caller("page"))
-    app = visit()
-    assert (_is_first(app), _plays(app)) == (True, None)
+    assert _story(visit()) == {"plays": True, "opens": False}

@@ -52,15 +52,14 @@ def introduction(tour: Callable[[], None]) -> None:
 
 
 def story(*, plays: bool) -> None:
-    """Draws the story, where its two runs are in the database. ``plays``: whether it moves by itself."""
+    """Draws the story, which opens its two runs where the database has them. ``plays``: whether it moves by itself."""
     runs = _recorded_ids()[:2]
     try:
         there = current().store.runs(limit=2, recorded=True, among=runs)
     except StoreError:
         return
-    if len(there) < len(runs) or any(run.damage for run in there):
-        return
-    shown = _component(key=KEY, data={"plays": plays}, on_open_change=lambda: None, width="stretch", height="content")
+    data = {"plays": plays, "opens": len(there) == len(runs) and not any(run.damage for run in there)}
+    shown = _component(key=KEY, data=data, on_open_change=lambda: None, width="stretch", height="content")
     if shown.open:
         st.switch_page(places.COMPARE, query_params={"a": runs[0], "b": runs[1]})
 

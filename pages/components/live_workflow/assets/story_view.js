@@ -82,6 +82,7 @@ export class StoryView {
   update({ data, setTriggerValue }) {
     this.setTriggerValue = setTriggerValue
     this.plays = data.plays
+    this.open.hidden = !data.opens
     restyled(this.root)
     if (!data.plays) this.pause()
   }
