@@ -19,13 +19,14 @@ from pydantic import AwareDatetime, Field, ValidationError
 
 from conductor_core.errors import BadInput
 from conductor_core.workflow.model import Frozen
+from storage.database.schema import EVIDENCE_SINCE
 from storage.evidence import derived, sent_commands
 from storage.evidence.anchoring import Places
 from storage.evidence.anchors import FileAnchor
 from storage.evidence.database_audit import NoEvidence, open_database, published_size, read_log, reading
 from storage.evidence.history import Finding, Report, counted
 from storage.evidence.keys import other_log_error, own_public_key
-from storage.evidence.schema_audit import EVIDENCE_SINCE, read_version
+from storage.evidence.schema_audit import read_version
 from storage.evidence.verifier import verify_database
 from storage.merkle.formats import Invalid, PublicKey, error_text
 from storage.privacy.vault import Vault
@@ -175,12 +176,6 @@ def own_anchor(database: Path, places: Places, origin: str) -> OwnAnchor:
     return OwnAnchor([*kept, *([] if why else [file])], why, what, known, published, entries)
 
 
-def has_evidence(database: Path) -> bool:
-    """Whether the database is of a version that has evidence of its events. Raises: NoEvidence."""
-    with closing(open_database(database)) as connection:
-        return (read_version(connection) or "") >= EVIDENCE_SINCE
-
-
 def check_log(
     database: Path,
     keys: Sequence[PublicKey],
@@ -194,8 +189,9 @@ def check_log(
         try:
             report = verify_database(database, keys, anchors, progress, none)
         except NoEvidence as error:
-            if not has_evidence(database):
-                raise
+            with closing(open_database(database)) as connection:
+                if (read_version(connection) or "") < EVIDENCE_SINCE:
+                    raise
             report = Report()
             report.add("evidence", None, None, f"nothing could be checked of events and their evidence: {error}")
         with closing(open_database(database)) as connection:

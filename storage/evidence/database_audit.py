@@ -19,6 +19,7 @@ from storage.evidence.history import (
     History,
     Report,
     began_again,
+    began_late,
     counted,
     first_difference,
     has_root,
@@ -221,8 +222,7 @@ def audit_database(
         report.add("evidence", None, None, what)
         return
     if own.covered_from > 1:
-        what = f"the evidence of the log begins after event {own.covered_from - 1:,}, and it always begins before all"
-        report.add("begun_again", None, None, what)
+        report.findings.append(began_late(own.covered_from))
     for position in range(len(history), len(own.entries)):
         history.append(own.entries.leaf(position), own.entries.run(position))
     records = _check_records(own, history, report)

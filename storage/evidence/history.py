@@ -255,6 +255,12 @@ def began_again(log: str, keys: Sequence[PublicKey], where: str) -> Finding:
     return Finding("begun_again", None, None, what)
 
 
+def began_late(covered_from: int) -> Finding:
+    """Returns the finding that the evidence of a log begins after events."""
+    what = f"the evidence of the log begins after event {covered_from - 1:,}, and it always begins before all"
+    return Finding("begun_again", None, None, what)
+
+
 def has_root(note: str, size: object, peaks: object) -> bool:
     """Whether the subtrees ``peaks`` that a database keeps with a checkpoint are those of its root."""
     try:

@@ -12,7 +12,6 @@ from storage.database import schema
 from storage.evidence.database_audit import reading
 from storage.evidence.history import Report, counted
 
-EVIDENCE_SINCE = "0013"
 _PARTS = "SELECT type, name, sql FROM sqlite_master WHERE name NOT LIKE 'sqlite\\_%' ESCAPE '\\'"
 _VERSION = "SELECT version_num FROM alembic_version"
 _FULL_TEXT = re.compile(r"search_(words|signs)(_\w+)?")

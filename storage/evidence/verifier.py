@@ -24,7 +24,7 @@ from storage.evidence.database_audit import (
     read_own_evidence,
 )
 from storage.evidence.event_record import event_record, printable
-from storage.evidence.history import CLASSES, History, Report, counted, read_anchors
+from storage.evidence.history import CLASSES, History, Report, began_late, counted, read_anchors
 from storage.evidence.rotation import rotated_keys
 from storage.merkle.formats import Invalid, PublicKey, error_text, read_key
 
@@ -59,10 +59,7 @@ def verify(
             audit_bundle(bundle, keys, _read(_as_they_are(anchors), keys, report), report, progress, verified)
             covered_from = bundle.head["covered_from"]
             if isinstance(covered_from, int) and covered_from > 1:
-                what = (
-                    f"the evidence of the log begins after event {covered_from - 1:,}, and it always begins before all"
-                )
-                report.add("begun_again", None, None, what)
+                report.findings.append(began_late(covered_from))
     except Invalid as error:
         report.add("evidence", None, None, f"the bundle cannot be read: {error}")
     return report
