@@ -7,18 +7,12 @@ from playwright.sync_api import Page, expect
 
 from conductor_core.workflow.model import Step, Workflow
 from tests.browser.conftest import App
+from tests.browser.live.test_first_screen import MOST_SHIFTED, SHIFTS
 from tests.browser.pages.test_other_pages import SIDEWAYS
 from tests.support.run_events import answered, created, planned, run_completed
 
 OpenPage = Callable[..., Page]
 STEPS, ROW = 40, 5
-SHIFTS = """
-window.shifted = 0
-new PerformanceObserver((list) => {
-  for (const entry of list.getEntries()) if (!entry.hadRecentInput) window.shifted += entry.value
-}).observe({ type: "layout-shift", buffered: true })
-"""
-MOST_SHIFTED = 0.02
 
 
 @pytest.fixture(scope="module")
