@@ -12,7 +12,7 @@ from conductor_core.files import expand_path
 from conductor_core.run.actor import local_caller
 from conductor_core.settings import Settings
 from storage.database.connections import BUSY_TIMEOUT_S, connect
-from storage.database.schema import HEAD, checked_version
+from storage.database.schema import HEAD, read_version
 from storage.errors import translated
 from storage.evidence.anchoring import Places, places_of
 from storage.evidence.anchors import FileAnchor
@@ -74,7 +74,7 @@ def _published(database: Path, places: Places) -> int:
     if not database.is_file():
         return 0
     with translated(database), closing(connect(database, "mode=ro", BUSY_TIMEOUT_S)) as connection:
-        checked_version(connection.execute("SELECT version_num FROM alembic_version").fetchone(), database)
+        read_version(connection, database)
         origins = connection.execute("SELECT origin FROM evidence_log").fetchall()
     with translated(places.anchor.file):
         return max((FileAnchor(places.anchor.file).size(str(origin)) for (origin,) in origins), default=0)

@@ -92,10 +92,6 @@ def _check_rows_of_no_run(index: IndexCheck, report: Report) -> None:
 def _check_answers(index: IndexCheck, report: Report, progress: Callable[[], None]) -> None:
     for run_id, wrong in index.answers(progress):
         report.add("derived", run_id, None, f"{_ANSWERS}: {wrong}; {_REBUILD}")
-    if index.of_older:
-        report.notes.append(
-            f"the search index is of an older version, without what was sent beside messages; {_REBUILD}"
-        )
     for wrong in dict.fromkeys(index.faults):
         report.add("derived", None, None, f"{_ANSWERS}: {wrong}; {_REBUILD}")
 

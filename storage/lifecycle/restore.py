@@ -39,8 +39,8 @@ _THERE = "SELECT run_id FROM runs WHERE status <> ?"
 _ENCRYPTED = "SELECT run_id, task FROM runs WHERE typeof(task) = 'blob' AND status <> ?"
 
 
-def mismatches(copy: Path, version: str, target: Path) -> Iterator[FoundFault]:
-    """Yields why the copy, of this version of the schema, is no copy of the log that is or was at ``target``.
+def mismatches(copy: Path, target: Path) -> Iterator[FoundFault]:
+    """Yields why the copy is no copy of the log that is or was at ``target``.
 
     Raises: NoEvidence, sqlite3.Error.
     """
@@ -90,7 +90,7 @@ def holds_lost(target: Path, copy: Path) -> tuple[str, ...] | None:
     if not found:
         return found
     with closing(open_database(copy)) as connection:
-        held = {str(run_id) for (run_id,) in connection.execute(_HELD)} if _has_holds(connection) else set()
+        held = {str(run_id) for (run_id,) in connection.execute(_HELD)}
     return tuple(run_id for run_id in found if run_id not in held)
 
 
@@ -98,10 +98,6 @@ def held_runs_lost(target: Path, copy: Path) -> tuple[str, ...] | None:
     """Returns the runs that are held in the database at ``target`` and missing in the copy; None: it cannot be read."""
     held = _named_by(target, _HELD)
     return None if held is None else tuple(sorted(held - _kept_in(copy)))
-
-
-def _has_holds(connection: sqlite3.Connection) -> bool:
-    return connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'holds'").fetchone() is not None
 
 
 def _both(target: Path, copy: Path, query: str) -> tuple[str, ...] | None:
@@ -327,7 +323,6 @@ def _checked(
     copy: Path, target: Path, places: Places, vault: Vault, progress: Progress, *, anyway: bool
 ) -> tuple[CheckedLog, tuple[FoundFault, ...], str | None]:
     """Returns the check, what was found, and apart from it why the log is older. Raises: BadInput for findings."""
-    version = _version(copy)
     checked = check_own_log(copy, places, vault, progress)
     found: list[FoundFault] = []
     older = None
@@ -337,7 +332,7 @@ def _checked(
         elif each.kind != "anchor" or checked.anchor is not None:  # where a backup is put there may be no anchor
             found.append(each)
     try:
-        found += mismatches(copy, version, target)
+        found += mismatches(copy, target)
     except (NoEvidence, sqlite3.Error) as error:
         raise BadInput(f"the file is not a backup of this program ({error}): nothing is restored") from error
     if found and not anyway:
@@ -348,11 +343,6 @@ def _checked(
             "--anyway restores it as it is"
         )
     return checked, tuple(found), older
-
-
-def _version(database: Path) -> str:
-    with errors.translated(database), closing(sqlite3.connect(database)) as connection:
-        return schema.read_version(connection.cursor(), database) or ""
 
 
 def in_words(finding: FoundFault) -> str:

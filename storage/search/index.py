@@ -20,7 +20,7 @@ from storage.records import ERASED
 from storage.search.dense_scripts import is_dense
 from storage.search.reading import Record, read_record
 from storage.search.removal import forget
-from storage.search.schema import FULL_TEXT, is_of_older_version, make_again
+from storage.search.schema import FULL_TEXT, make_again
 
 log = logging.getLogger(__name__)
 
@@ -118,11 +118,7 @@ class Indexer:
         """
         with self._database.reading() as connection:
             reached, residue = _state(connection)
-            of_older = is_of_older_version(connection)
             ((newest,),) = connection.execute(_NEWEST).fetchall()
-        if of_older:
-            self._change(make_again)
-            reached = 0
         begin, done, at = reached, 0, reached
         stop = stop or threading.Event()
         while at < newest and not stop.is_set():

@@ -1,9 +1,10 @@
 """The tables of the search index: how this program makes them, and makes them again if they were changed or dropped."""
 
 import sqlite3
+from contextlib import closing
 from functools import cache
 
-from storage.database.schema import NEWEST
+from storage.database import schema
 
 FULL_TEXT = ("search_words", "search_signs")
 """All texts by words, and those of ``dense_scripts`` by three signs each."""
@@ -21,24 +22,8 @@ _OBJECTS = (
     "OR (type = 'trigger' AND lower(sql) LIKE '%search\\_%' ESCAPE '\\')"
 )
 
-VERSION = 2
-"""Of what is in the index, as the database's ``user_version``. It grows when the same events give other rows. 0 and 1
-lack what was sent beside messages, as traces, and the hosts that are not recorded."""
-
 Objects = dict[str, tuple[str, str, str | None]]
 """By name: the kind, the table that it is of, and the SQL that made it."""
-
-
-def is_of_older_version(connection: sqlite3.Connection) -> bool:
-    """Whether an older version of this program filled the index. Raises: sqlite3.Error."""
-    ((version,),) = connection.execute("PRAGMA user_version").fetchall()
-    return int(version) < VERSION
-
-
-def statements() -> list[str]:
-    """Returns the SQL that makes the tables, their indexes and the full-text tables."""
-    of_index = ("CREATE TABLE search_", "CREATE INDEX ix_search_", "CREATE VIRTUAL TABLE search_")
-    return [each for each in NEWEST.read_text(encoding="utf-8").split("\n\n") if each.startswith(of_index)]
 
 
 def read_objects(connection: sqlite3.Connection | sqlite3.Cursor) -> Objects:
@@ -51,25 +36,27 @@ def read_objects(connection: sqlite3.Connection | sqlite3.Cursor) -> Objects:
 @cache
 def own_objects() -> Objects:
     """Returns what ``read_objects`` finds where nothing was changed."""
-    connection = sqlite3.connect(":memory:")
-    try:
-        for statement in statements():
-            connection.execute(statement)
+    with closing(sqlite3.connect(":memory:")) as connection:
+        schema.make(connection.cursor(), schema.HEAD)
         return read_objects(connection)
-    finally:
-        connection.close()
+
+
+def statements() -> list[str]:
+    """Returns the SQL that makes the tables, their indexes and the full-text tables."""
+    return [sql for name, (_, _, sql) in own_objects().items() if sql and not is_shadow(name)]
+
+
+def is_shadow(name: str) -> bool:
+    """Whether SQLite itself makes the table of this name."""
+    return any(name == f"{table}_{shadow}" for table in FULL_TEXT for shadow in SHADOWS)
 
 
 @cache
 def _empty_data() -> list[tuple[int, bytes]]:
     """Returns the rows of ``_data`` of a full-text table without a text."""
-    connection = sqlite3.connect(":memory:")
-    try:
-        for statement in statements():
-            connection.execute(statement)
+    with closing(sqlite3.connect(":memory:")) as connection:
+        schema.make(connection.cursor(), schema.HEAD)
         return connection.execute(f"SELECT id, block FROM {FULL_TEXT[0]}_data").fetchall()  # noqa: S608  own names
-    finally:
-        connection.close()
 
 
 def make_again(cursor: sqlite3.Cursor) -> None:
@@ -98,7 +85,6 @@ def make_again(cursor: sqlite3.Cursor) -> None:
     for statement in statements():
         cursor.execute(statement)
     cursor.execute("INSERT INTO search_state (id, reached, residue) VALUES (1, 0, 0)")
-    cursor.execute(f"PRAGMA user_version = {VERSION}")
     cursor.execute("PRAGMA secure_delete=OFF")
 
 

@@ -240,8 +240,8 @@ class RunSearch:
         with self._database.reading() as connection:
             if not connection.execute(_IS_THERE).fetchall():
                 raise StoreError(
-                    f"the database {self._database.path} has no search index: it is of an older version, and cannot be "
-                    "written here. Copy it to a place where it can be"
+                    f"the database {self._database.path} has no search index: build it again with "
+                    "`python -m storage search --rebuild`"
                 )
             try:
                 yield connection

@@ -22,7 +22,6 @@ from storage.evidence.history import Report
 from storage.evidence.keys import load_key
 from storage.evidence.verifier import verify
 from tests.support.command_line import CommandLine
-from tests.support.older_schema import back_to
 from tests.support.privileges import without_privileges
 from tests.support.run_events import PAGE, created, whole_run
 
@@ -222,16 +221,6 @@ def test_the_commands_that_show_and_export_runs_are_on_record(
         ("first", "viewed", "show"),
     ]
     assert main(["verify", "--db", str(database)]) == 0
-
-
-def test_a_backup_of_an_older_database_upgrades_nothing_and_says_so(
-    database: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    back_to(database, "0015")
-    assert main(["backup", str(tmp_path / "copy"), "--db", str(database)]) == 0
-    assert "not in the access log" in capsys.readouterr().err
-    with closing(sqlite3.connect(database)) as connection:
-        assert connection.execute("SELECT version_num FROM alembic_version").fetchone() == ("0015",)
 
 
 def test_a_backup_without_a_usable_master_key_says_why_it_is_not_on_record(

@@ -10,7 +10,6 @@ import pytest
 from conductor_core.errors import StoreError
 from storage import open_store
 from storage.__main__ import main
-from storage.database import schema
 from storage.evidence import verifier
 from storage.evidence.anchoring import places_of
 from storage.evidence.history import CLASSES
@@ -44,13 +43,6 @@ def test_a_database_without_evidence_is_neither_opened_nor_upgraded(path: Path) 
     assert places_of(path).anchor.file.read_bytes() == anchor
     with closing(sqlite3.connect(path)) as connection:
         assert connection.execute("SELECT version_num FROM alembic_version").fetchone() == ("0012",)
-
-
-def test_an_empty_database_of_a_version_without_evidence_is_refused_too(tmp_path: Path) -> None:
-    old = tmp_path / "old.sqlite3"
-    schema.migrate(lambda: sqlite3.connect(old), "0012")
-    with pytest.raises(StoreError, match="had no evidence"):
-        open_store(f"sqlite:///{old}")
 
 
 @pytest.mark.parametrize("forget", [lambda key: None, lambda key: key.write_bytes(key.read_bytes().split(b"log:")[0])])
