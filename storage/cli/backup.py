@@ -22,7 +22,7 @@ from storage.evidence.history import CLASSES, counted
 from storage.evidence.verifier import Ticker
 from storage.lifecycle.backup import backup
 from storage.lifecycle.restore import OLDER, Restored, entries, in_words, restore
-from storage.privacy.settings import Privacy
+from storage.privacy.vault import Privacy
 from storage.store import store_of
 
 Source = Callable[[str | None], Path]

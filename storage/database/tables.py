@@ -6,8 +6,9 @@ import SQLModel takes as long as a short command.
 
 import sqlite3
 from functools import cache
+from types import new_class
 
-from sqlalchemy import MetaData, create_engine
+from sqlalchemy import MetaData, Table, create_engine
 from sqlalchemy.pool import StaticPool
 from sqlmodel import SQLModel
 
@@ -25,7 +26,9 @@ def tables() -> dict[str, type[SQLModel]]:
     with create_engine("sqlite://", creator=lambda: blank, poolclass=StaticPool).connect() as connection:
         metadata.reflect(connection, only=lambda name, _: not name.startswith(_OF_SQLITE))
     blank.close()
-    return {
-        name: type(SQLModel)(name, (SQLModel,), {"__table__": table, "__module__": __name__}, table=True)
-        for name, table in metadata.tables.items()
-    }
+    return {name: _model(name, table) for name, table in metadata.tables.items()}
+
+
+def _model(name: str, table: Table) -> type[SQLModel]:
+    made: type[SQLModel] = new_class(name, (SQLModel,), {"table": True}, lambda of: of.update(__table__=table))
+    return made

@@ -11,8 +11,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from storage.evidence.archive import is_plain_name
-from storage.evidence.bundle_files import FILES, MANIFEST, BundleFiles, json_object
+from storage.evidence.bundle_files import FILES, MANIFEST, BundleFiles, is_plain_name, json_object
 from storage.evidence.history import History, Report
 from storage.merkle.formats import (
     NO_LEAF,

@@ -24,9 +24,9 @@ from storage.evidence import derived, sent_commands
 from storage.evidence.anchoring import Places
 from storage.evidence.anchors import FileAnchor
 from storage.evidence.database_audit import NoEvidence, open_database, published_size, read_log, reading
+from storage.evidence.derived import read_version
 from storage.evidence.history import Finding, Report, counted
 from storage.evidence.keys import other_log_error, own_public_key
-from storage.evidence.schema_audit import read_version
 from storage.evidence.verifier import verify_database
 from storage.merkle.formats import Invalid, PublicKey, error_text
 from storage.privacy.vault import Vault

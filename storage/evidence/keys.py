@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from conductor_core.errors import BadInput
-from storage.evidence.rotation import rotation_message
-from storage.merkle.formats import Checkpoint, PublicKey, note_of
+from storage.merkle.formats import Checkpoint, PublicKey, note_of, rotation_message
 from storage.privacy.vault import flush_folder
 
 if TYPE_CHECKING:

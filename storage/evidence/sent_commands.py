@@ -10,10 +10,8 @@ from typing import Any
 from conductor_core.run.events import FINAL_KINDS
 from storage.encoding import read_text
 from storage.evidence.history import Report, counted
-from storage.evidence.rotation import rotated_keys
-from storage.log.commands import SENT, opened
-from storage.log.machines import NoProof, proven, read_origin, records_of_no_run, registered
-from storage.merkle.formats import PublicKey, read_record
+from storage.log.commands import SENT, NoProof, opened, proven, read_origin, records_of_no_run, registered
+from storage.merkle.formats import PublicKey, read_record, rotated_keys
 from storage.privacy.vault import KeyAway, Sealed, Vault, event_place
 
 _COMMANDS = "SELECT id, payload, run_id, kind, at_utc FROM commands ORDER BY id"

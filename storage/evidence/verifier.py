@@ -25,8 +25,7 @@ from storage.evidence.database_audit import (
 )
 from storage.evidence.event_record import event_record, printable
 from storage.evidence.history import CLASSES, History, Report, began_late, counted, read_anchors
-from storage.evidence.rotation import rotated_keys
-from storage.merkle.formats import Invalid, PublicKey, error_text, read_key
+from storage.merkle.formats import Invalid, PublicKey, error_text, read_key, rotated_keys
 
 BAD_INPUT = 2
 FINGERPRINT = "fingerprint: "

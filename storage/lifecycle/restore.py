@@ -26,8 +26,7 @@ from storage.evidence.database_audit import NoEvidence, open_database
 from storage.evidence.history import counted
 from storage.lifecycle.backup import contents, copy_database, copy_keys, flush, refuse_reserved
 from storage.log.owner import left
-from storage.privacy.settings import Privacy
-from storage.privacy.vault import MasterKey, Vault, keys_beside
+from storage.privacy.vault import MasterKey, Privacy, Vault, keys_beside
 from storage.records import ERASED
 
 # Comparing.

@@ -17,12 +17,15 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 from urllib.parse import quote
 
 from conductor_core.errors import StoreError
+from conductor_core.privacy.detectors import PersonNames, Sensitive
+from conductor_core.settings import Settings
 from storage import errors
 
 if TYPE_CHECKING:
@@ -381,3 +384,60 @@ def event_place(sequence: int, kind: str, at_utc: str) -> str:
 def keys_beside(database: Path) -> Path:
     """Returns the file of the keys of runs."""
     return database.with_name(f"{database.name}.keys")
+
+
+@dataclass(frozen=True)
+class Privacy:
+    """
+    Attributes:
+        redact: what is hidden before it is stored, besides configured keys.
+        region: whose national phone numbers are found.
+        names_model: what finds names of people, if they are hidden.
+        digests: whether a keyed digest of each hidden passage is noted.
+        encrypt: whether new runs are encrypted.
+        master_key: the file of the master key; None: beside the database.
+    """
+
+    redact: frozenset[Sensitive] = frozenset()
+    region: str | None = None
+    names_model: str = ""
+    digests: bool = False
+    master_key: Path | None = None
+    encrypt: bool = False
+
+    @classmethod
+    def of(cls, settings: Settings) -> Self:
+        return cls(
+            redact=frozenset(settings.redact),
+            region=settings.redact_region,
+            names_model=settings.redact_names_model,
+            digests=settings.redact_digests,
+            master_key=settings.master_key,
+            encrypt=settings.encrypt,
+        )
+
+    def master_key_of(self, database: Path) -> Path:
+        """Returns the file of the master key of the database at this path."""
+        return self.master_key or place_beside(database)
+
+    def vault(self, database: Path, is_stored: Callable[[str], bool | None] = lambda run_id: None) -> Vault:
+        """Returns the keys of the runs of the database at this path. ``is_stored``: as ``Vault`` has it."""
+        master = MasterKey(self.master_key_of(database))
+        return Vault(keys_beside(database), master, encrypts=self.encrypt, is_stored=is_stored)
+
+    def digest_key(self, database: Path) -> bytes | None:
+        """Returns the key of the digests of what is hidden; None if none is noted. Raises: StoreError."""
+        return derived(read_or_make(self.master_key_of(database)), "digests") if self.digests else None
+
+    def people(self) -> PersonNames | None:
+        """Returns what finds names of people; None if they are not hidden. Raises: BadInput, which says what to do."""
+        return PersonNames(self.names_model) if "names" in self.redact else None
+
+    def search_key(self, database: Path, *, make: bool) -> bytes | None:
+        """Returns the key of the digests of words that were searched for. Raises: StoreError.
+
+        ``make``: makes a master key if there is none; else the key is then None.
+        """
+        file = self.master_key_of(database)
+        key = read_or_make(file) if make else read(file)
+        return None if key is None else derived(key, "searches")

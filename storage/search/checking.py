@@ -11,20 +11,23 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 
 from storage.records import ERASED
-from storage.search.dense_scripts import is_dense
-from storage.search.index import AT_REST_KINDS, CALL_COLUMNS, NOT_INDEXED, call_rows, facet_rows
-from storage.search.query import quoted
-from storage.search.reading import Record, read_record
-from storage.search.schema import (
+from storage.search.filters import is_dense, quoted
+from storage.search.index import (
+    AT_REST_KINDS,
+    CALL_COLUMNS,
     CONFIG,
     FULL_TEXT,
+    NOT_INDEXED,
     TABLES,
     Objects,
+    call_rows,
+    facet_rows,
     is_shadow,
     own_objects,
     read_objects,
     statements,
 )
+from storage.search.reading import Record, read_record
 
 _STATE = "SELECT id, reached, residue FROM search_state"
 _NEWEST_EVER = (

@@ -16,8 +16,7 @@ from typing import Any
 
 from conductor_core.workflow.model import Frozen
 from storage.encoding import read_text, read_time
-from storage.search.filters import Filters, driver
-from storage.search.query import Words
+from storage.search.filters import Filters, Words, driver
 from storage.search.reading import LEFT, Place
 
 MOST_COUNTED = 5_000

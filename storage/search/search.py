@@ -11,13 +11,11 @@ from conductor_core.errors import BadInput, StoreError
 from storage.database.connections import Database
 from storage.log import queries
 from storage.records import RunSummary
-from storage.search import afresh, audit, filters, hits, index, ledger, received
-from storage.search.audit import Failure, Spending
-from storage.search.filters import Facet, Filters
+from storage.search import filters, hits, index, ledger, received
+from storage.search.filters import Facet, Filters, Words, read_words
 from storage.search.hits import Count, Hits
 from storage.search.index import Change, Indexer, Lag
-from storage.search.ledger import LedgerCall, Receivers
-from storage.search.query import Words, read_words
+from storage.search.ledger import Failure, LedgerCall, Receivers, Spending
 from storage.search.received import Receipt
 
 log = logging.getLogger(__name__)
@@ -35,7 +33,7 @@ class RunSearch:
     """What can be asked about all runs of one database. Any thread may use it; all methods raise StoreError.
 
     It sees what ``catch_up`` has taken in, apart from ``receipt``, which reads the events. ``lag`` says what it does
-    not see. ``typed`` is what a person typed (``query.read_words``): BadInput is raised if nothing can be found by it.
+    not see. ``typed`` is what a person typed (``filters.read_words``): BadInput if nothing can be found by it.
     """
 
     def __init__(self, database: Database, change: Change) -> None:
@@ -213,12 +211,12 @@ class RunSearch:
     def spending(self, only: Filters = ALL) -> list[Spending]:
         """Returns tokens and cost by day, agent and person."""
         with self._reading() as connection:
-            return audit.read_spending(connection, only)
+            return ledger.read_spending(connection, only)
 
     def failures(self, only: Filters = ALL) -> list[Failure]:
         """Returns the kinds of failures, the most frequent first."""
         with self._reading() as connection:
-            return audit.read_failures(connection, only)
+            return ledger.read_failures(connection, only)
 
     @contextmanager
     def _afresh(self, words: Words | None, only: Filters, notify: Notify | None = None) -> Iterator[sqlite3.Connection]:
@@ -232,7 +230,7 @@ class RunSearch:
                     self._last[1].close()
                     self._last = None
                 vault = self._database.vault
-                self._last = question, afresh.index_of(self._database.reading, vault, words, only, notify)
+                self._last = question, received.index_of(self._database.reading, vault, words, only, notify)
             yield self._last[1]
 
     @contextmanager

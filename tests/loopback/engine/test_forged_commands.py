@@ -20,7 +20,7 @@ from storage.evidence.anchoring import places_of
 from storage.evidence.checking import check_log
 from storage.evidence.history import Finding
 from storage.evidence.keys import load_key
-from storage.log import machines
+from storage.log import commands
 from storage.merkle.chain import Entries, add_record, read_chain
 from tests.support.gated_runs import ADA, FAST, at_rest, gated, said, until
 from tests.support.run_events import whole_run
@@ -184,15 +184,15 @@ def test_a_machine_that_somebody_registers_by_hand_does_not_count(
     origin = store.evidence().origin
     forger = load_key(tmp_path / "forgers-machine", origin)
     log_key = load_key(tmp_path / "forgers-log", origin)
-    signed = machines.Signer(log_key.public, log_key.private.sign)
-    machine = machines.Signer(forger.public, forger.private.sign)
+    signed = commands.Signer(log_key.public, log_key.private.sign)
+    machine = commands.Signer(forger.public, forger.private.sign)
     with closing(sqlite3.connect(file_of(url))) as connection, connection:
         cursor = connection.cursor()
-        machines.register(cursor, machine.public, signed)
-        add_record(cursor, machines.REGISTERED, None, machine=machine.public.line, uid=0, account="boss", host="h")
+        commands.register(cursor, machine.public, signed)
+        add_record(cursor, commands.REGISTERED, None, machine=machine.public.line, uid=0, account="boss", host="h")
         command = Approve(run_id=run_id, actor=ADA.actor, door="cli").model_dump_json()
         at_utc = "2026-01-01T00:00:00+00:00"
-        payload = machines.prove(machine, 1, run_id, "approve", at_utc, command)
+        payload = commands.prove(machine, 1, run_id, "approve", at_utc, command)
         cursor.execute(_INSERT, (run_id, "approve", at_utc, payload))
     trace = at_rest(store, run_id, 1)
     assert granted(trace) == []

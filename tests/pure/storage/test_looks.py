@@ -15,8 +15,7 @@ from conductor_core.run.values import Imported
 from storage import Store, open_store
 from storage.__main__ import main
 from storage.access_log import recorder
-from storage.access_log.queries import AccessQuery, AccessRecord
-from storage.access_log.recorder import digests
+from storage.access_log.recorder import AccessQuery, AccessRecord, digests
 from storage.evidence.anchoring import places_of
 from storage.evidence.history import Report
 from storage.evidence.keys import load_key

@@ -17,7 +17,7 @@ from storage.__main__ import main
 from storage.database import schema
 from storage.database.tables import tables
 from storage.encoding import SnapshotRow
-from storage.evidence.schema_audit import made
+from storage.evidence.derived import made
 from storage.log import queries
 from tests.support.run_events import PAGE, whole_run
 
