@@ -199,7 +199,7 @@ def answers(path: Path, run_ids: tuple[str, ...], images: tuple[str, ...]) -> di
         keep("spending", search.spending)
         keep("failures", search.failures)
         keep("access", lambda: store.access_log.read(AccessQuery(), limit=1000))
-        keep("evidence", lambda: (store.evidence().origin, store.evidence().covered_from))
+        keep("evidence", lambda: store.evidence().origin)
         keep("published", store.publish)
         for run_id in run_ids:
             keep(f"proofs {run_id}", partial(_proofs, path, run_id))

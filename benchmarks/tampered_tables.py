@@ -256,7 +256,7 @@ def _evidence_later(attack: Attack) -> None:
     """Events that are said to be older than all evidence can be changed."""
     with past_triggers(attack.path) as connection:
         connection.execute("UPDATE evidence_log SET covered_from = 13")
-        _record_if_skilled(attack, connection, "log.began", covered_from=13, events_before=12)
+        _record_if_skilled(attack, connection, "log.began", covered_from=13)
         _done(attack, connection)
 
 

@@ -362,7 +362,7 @@ def make(cursor: sqlite3.Cursor, version: str) -> None:
     cursor.execute("INSERT INTO search_state (id, reached, residue) VALUES (1, 0, 0)")
     upgrade(cursor, f"{BASELINE:04}", version)
     cursor.execute(_LOG, (f"conductor-inspector/{secrets.token_hex(8)}",))
-    add_record(cursor, "log.began", covered_from=1, events_before=0, lists_recorded=True)
+    add_record(cursor, "log.began", covered_from=1)
 
 
 def upgrade(cursor: sqlite3.Cursor, version: str, to: str) -> None:

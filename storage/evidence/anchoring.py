@@ -165,7 +165,6 @@ class Evidence:
     """
 
     origin: str
-    covered_from: int
     entries: int
     anchored: int
     unanchored_events: int
@@ -227,7 +226,7 @@ def _published(origin: str, places: Places) -> int:
 
 def read_evidence(connection: sqlite3.Connection, places: Places, fault: str | None) -> Evidence:
     """Reads how far the log is published. Raises: sqlite3.Error."""
-    origin, covered_from = connection.execute("SELECT origin, covered_from FROM evidence_log").fetchone() or ("", 0)
+    (origin,) = connection.execute("SELECT origin FROM evidence_log").fetchone() or ("",)
     published = _published(origin, places)  # before the database is read: nothing is published that it lacks then
     ((entries,),) = connection.execute(_SIZE)
     size, at_utc, note = connection.execute(_ANCHORED).fetchone() or (0, None, "")
@@ -239,7 +238,6 @@ def read_evidence(connection: sqlite3.Connection, places: Places, fault: str | N
         doubt = f"{published:,} entries are published, and the log has {entries:,}: an older copy, or its end was cut"
     return Evidence(
         origin=origin,
-        covered_from=covered_from,
         entries=entries,
         anchored=size,
         unanchored_events=unanchored,

@@ -130,23 +130,21 @@ class BundleWriter:
             file.writelines(_bounded(f"{json_line(line)}\n") for line in lines)
 
     def _events(self, run_id: str) -> Iterator[dict[str, Any]]:
-        place = 0
-        found = False
-        for sequence, position, kind, at_utc, payload in self._connection.execute(_EVENTS, (run_id,)):
-            found = True
-            if position is not None:
-                self._positions.append(position)
+        place, rows = -1, self._connection.execute(_EVENTS, (run_id,))
+        for place, (sequence, position, kind, at_utc, payload) in enumerate(rows):
+            if position is None:
+                raise BadInput(f"an event of run {run_id} has no leaf: verify the log, which says more")
+            self._positions.append(position)
             yield {
                 "at_utc": at_utc.decode(errors="replace"),
                 "kind": kind.decode(errors="replace"),
                 **payload_fields(payload),
-                "place": None if position is None else place,
+                "place": place,
                 "position": position,
                 "run_id": run_id,
                 "sequence": sequence,
             }
-            place += position is not None
-        if not found:
+        if place < 0:
             raise BadInput(f"unknown run {run_id}")
 
 

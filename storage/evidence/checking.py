@@ -63,7 +63,7 @@ class CheckedLog(Frozen):
         origin: of the log. at_utc: when it began. newest: the sequence of the newest event at that moment.
         fingerprint: of the log's own key; None: there was none. anchor: None: there was none.
         witnessed: whether the user of the program could not rewrite it.
-        verified_events, unanchored_events, uncovered_events, deleted_runs, notes: as in ``history.Report``.
+        verified_events, unanchored_events, deleted_runs, notes: as in ``history.Report``.
         more: how many findings are not in ``findings``.
     """
 
@@ -76,7 +76,6 @@ class CheckedLog(Frozen):
     witnessed: bool
     verified_events: int = Field(ge=0)
     unanchored_events: int = Field(ge=0)
-    uncovered_events: int = Field(ge=0)
     deleted_runs: int = Field(ge=0)
     findings: tuple[FoundFault, ...]
     more: int = Field(ge=0)
@@ -231,7 +230,6 @@ def check_own_log(database: Path, places: Places, vault: Vault, progress: Progre
         witnessed=places.witnessed().witnessed,
         verified_events=report.verified_events,
         unanchored_events=report.unanchored_events,
-        uncovered_events=report.uncovered_events,
         deleted_runs=report.deleted_runs,
         findings=tuple(findings),
         more=report.more,

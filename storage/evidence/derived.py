@@ -27,14 +27,11 @@ from storage.search.checking import IndexCheck
 
 _RECORDS = (
     "SELECT run_id, record FROM leaves WHERE record IS NOT NULL AND (instr(record, '\"run.deleted\"') "
-    "OR instr(record, '\"run.held\"') OR instr(record, '\"run.released\"') OR instr(record, '\"lists.recorded\"') "
-    "OR instr(record, '\"log.began\"')) "
-    "ORDER BY position"
+    "OR instr(record, '\"run.held\"') OR instr(record, '\"run.released\"')) ORDER BY position"
 )
 _DELETION = (
     "run_id", "deleted_at_utc", "actor", "door", "created_at_utc", "status", "events", "events_sha256", "erased",
 )  # fmt: skip
-_HOLD = ("id", "run_id", "held", "at_utc", "actor", "door")
 _OF_HOLD = ("held", "at_utc", "actor", "door")
 _ERASED = (
     "run_id", "sequence", "created_at_utc", "status", "door", "conductor", "pool", "parent_run_id", "simulated",
@@ -50,13 +47,9 @@ Record = dict[str, object]
 
 @dataclass
 class Removals:
-    """What the log has of deletions and holds, by run: the records, and the runs that went while they were held.
-
-    ``before``: what the log says of rows that are older than such records.
-    """
+    """What the log has of deletions and holds, by run: the records, and the runs that went while they were held."""
 
     deletions: dict[str, Record] = field(default_factory=dict)
-    before: Record = field(default_factory=dict)
     holds: dict[str, list[Record]] = field(default_factory=lambda: defaultdict(list))
     gone: set[str] = field(default_factory=set)
 
@@ -71,7 +64,7 @@ class Removals:
 
 def deletion_digest(row: Mapping[str, object]) -> str:
     """Returns the digest of a row of ``deletions``, by its columns without ``id``; its record in the log has it."""
-    values = [row.get(name) for name in _DELETION[:-1]] + [int(bool(row["erased"]))]
+    values = [row.get(name) for name in _DELETION[:-1]] + [int(bool(row.get("erased")))]
     return hashlib.sha256(json.dumps(values, default=repr).encode()).hexdigest()
 
 
@@ -87,10 +80,6 @@ def read_removals(connection: sqlite3.Connection) -> Removals:
             case "run.deleted":
                 found.gone |= found.held & {run_id}
                 found.deletions[run_id] = record
-            case "lists.recorded":
-                found.before = record
-            case "log.began" if record.get("lists_recorded") is True:
-                found.before = {name: [0, digest_of([])] for name in ("deletions", "holds", "erased")}
     return found
 
 
@@ -100,7 +89,7 @@ def digest_of(rows: Iterable[Sequence[object]]) -> str:
 
 
 def erased_row(connection: sqlite3.Connection | sqlite3.Cursor, run_id: str) -> Sequence[object]:
-    """Returns what is kept of an erased run in its row, None for what an older version lacks; nothing, if it has none.
+    """Returns what is kept of an erased run in its row, None for what it lacks; nothing, if there is none.
 
     Raises: sqlite3.Error.
     """
@@ -113,10 +102,7 @@ def erased_row(connection: sqlite3.Connection | sqlite3.Cursor, run_id: str) -> 
 
 
 def check_removals(connection: sqlite3.Connection, logged: Removals, report: Report) -> None:
-    """Compares both tables with the log, and erased rows. Rows that are older than such records have a digest there.
-
-    In a database that no program with ``lists.recorded`` has opened, what is older than all records is not compared.
-    """
+    """Compares both tables with the log, and erased rows."""
     for run_id in sorted(logged.gone):
         report.add("derived", run_id, None, "the run was held when it was deleted or erased")
     with reading(report, "the table deletions"):
@@ -127,25 +113,17 @@ def check_removals(connection: sqlite3.Connection, logged: Removals, report: Rep
         _check_erased_rows(connection, logged, report)
 
 
-def _check_before(rows: Sequence[Sequence[object]], logged: Removals, table: str, report: Report) -> bool:
-    """Compares the rows of before. Returns whether the log says nothing of such rows."""
-    said = logged.before.get(table)
-    if not isinstance(said, list) or len(said) != 2 or not isinstance(said[0], int):
-        return True
-    if digest_of(rows[: said[0]]) != said[1]:
-        what = f"of the table {table}, what is older than its records in the log is not as it was: {said[0]} rows"
-        report.add("derived", None, None, what)
-    return False
+def _rows(connection: sqlite3.Connection, table: str) -> list[Record]:
+    cursor = connection.execute(f"SELECT * FROM {table} ORDER BY id")  # noqa: S608  own names
+    names = [name for name, *_ in cursor.description]
+    return [dict(zip(names, each, strict=True)) for each in cursor]
 
 
 def _check_deletions(connection: sqlite3.Connection, logged: Removals, report: Report) -> None:
-    cursor = connection.execute("SELECT * FROM deletions ORDER BY id")
-    names = [name for name, *_ in cursor.description]
-    found = [dict(zip(names, each, strict=True)) for each in cursor]
+    found = _rows(connection, "deletions")
     rows = {str(row.get("run_id")): row for row in found}
     if len(rows) < len(found):
         report.add("derived", None, None, "the table of deletions has a run twice")
-    old = _check_before([[row.get(name) for name in ("id", *_DELETION)] for row in found], logged, "deletions", report)
     for run_id in sorted(logged.deletions.keys() - rows.keys()):
         report.add(
             "derived", run_id, None, "the log says that the run was deleted, and the table of deletions does not"
@@ -153,36 +131,20 @@ def _check_deletions(connection: sqlite3.Connection, logged: Removals, report: R
     recorded = [run_id for run_id in rows if run_id in logged.deletions]
     if recorded != [run_id for run_id in logged.deletions if run_id in rows]:
         report.add("derived", None, None, "the table of deletions has runs in another order than the log")
-    before = _older(logged, "deletions")
-    seen = False
-    for number, (run_id, row) in enumerate(rows.items()):
-        record = logged.deletions.get(run_id)
-        seen = seen or record is not None
-        if record is None:
-            if seen if old else number >= before:
-                report.add("derived", run_id, None, "the table of deletions has the run, and no record in the log does")
+    for run_id, row in rows.items():
+        if (record := logged.deletions.get(run_id)) is None:
+            report.add("derived", run_id, None, "the table of deletions has the run, and no record in the log does")
         elif wrong := _wrong(record, row):
             report.add("derived", run_id, None, f"the table of deletions differs from the log: {wrong}")
 
 
-def _older(logged: Removals, table: str) -> int:
-    said = logged.before.get(table)
-    return said[0] if isinstance(said, list) and said and isinstance(said[0], int) else 0
-
-
 def _check_erased_rows(connection: sqlite3.Connection, logged: Removals, report: Report) -> None:
-    older = []
     for run_id in sorted(logged.erased):
-        row, said = erased_row(connection, run_id), logged.deletions[run_id].get("run_sha256")
+        row = erased_row(connection, run_id)
         if not row:
             report.add("derived", run_id, None, "the run was erased, and lists do not show it")
-        elif said is None:
-            older.append(row)
-        elif digest_of([row]) != said:
+        elif digest_of([row]) != logged.deletions[run_id].get("run_sha256"):
             report.add("derived", run_id, None, "the row of the erased run is not as it was left")
-    if older and _check_before(older, logged, "erased", report):
-        are = counted(len(older), "erased run is", "erased runs are")
-        report.notes.append(f"the rows of {are} not compared: the log has no digest of them yet")
 
 
 def _wrong(record: Record, row: Mapping[str, object]) -> str:
@@ -191,39 +153,23 @@ def _wrong(record: Record, row: Mapping[str, object]) -> str:
     kept = {**row, "actor": _actor(row.get("actor")), "erased": bool(row.get("erased"))}
     said["erased"] = bool(record.get("erased"))
     wrong = [name for name in ("deleted_at_utc", "actor", "door", "erased") if kept.get(name) != said.get(name)]
-    if not wrong and record.get("row_sha256") != deletion_digest({"erased": False, **row}):
+    if not wrong and record.get("row_sha256") != deletion_digest(row):
         wrong = ["what it says of the run"]
     return ", ".join(wrong)
 
 
 def _check_holds(connection: sqlite3.Connection, logged: Removals, report: Report) -> None:
-    cursor = connection.execute("SELECT * FROM holds ORDER BY id")
-    names = [name for name, *_ in cursor.description]
-    found = [dict(zip(names, each, strict=True)) for each in cursor]
-    old = _check_before([[row.get(name) for name in _HOLD] for row in found], logged, "holds", report)
-    before = _older(logged, "holds")
     rows: dict[str, list[Record]] = defaultdict(list)
-    for number, row in enumerate(found):
-        kept = {**row, "id": number, "actor": _actor(row.get("actor"))}
-        rows[str(row.get("run_id"))].append(kept)
-    now = {run_id for run_id, of_run in rows.items() if of_run[-1].get("held")}
-    recorded: list[int] = []
-    wrong = set(logged.gone)
-    for run_id, records in sorted(logged.holds.items()):
-        kept_of_run = rows.pop(run_id, [])
-        older, last = kept_of_run[: -len(records)], kept_of_run[-len(records) :]
-        logged_holds = [[record.get(name) for name in _OF_HOLD] for record in records]
-        if run_id in logged.held - logged.gone - now:
+    for row in _rows(connection, "holds"):
+        rows[str(row.get("run_id"))].append({**row, "actor": _actor(row.get("actor"))})
+    for run_id in sorted({*rows, *logged.holds} - logged.gone):
+        of_run, records = rows[run_id], logged.holds.get(run_id, [])
+        kept, said = ([[each.get(name) for name in _OF_HOLD] for each in some] for some in (of_run, records))
+        if run_id in logged.held and not (of_run and of_run[-1].get("held")):
             report.add("derived", run_id, None, "the log says that the run is held, and the table of holds does not")
-            wrong.add(run_id)
-        elif run_id not in wrong and [[row.get(name) for name in _OF_HOLD] for row in last] != logged_holds:
+        elif kept[len(kept) - len(said) :] != said:
             report.add("derived", run_id, None, "the table of holds differs from the log")
-            wrong.add(run_id)
-        recorded += [int(str(row["id"])) for row in last]
-        rows[run_id] = older
-    first = min(recorded, default=None) if old else before
-    for run_id, unrecorded in sorted(rows.items()):
-        if first is not None and run_id not in wrong and any(int(str(row["id"])) >= first for row in unrecorded):
+        elif len(kept) > len(said):
             report.add("derived", run_id, None, "the table of holds has the run, and no record in the log does")
 
 

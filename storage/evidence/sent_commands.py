@@ -3,11 +3,10 @@
 import json
 import sqlite3
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from conductor_core.run.events import FINAL_KINDS
 from storage.encoding import read_text
 from storage.evidence.history import Report, counted
 from storage.log.commands import SENT, NoProof, opened, proven, read_origin, records_of_no_run, registered
@@ -24,19 +23,13 @@ _ANSWERED_BY = {
 }
 """The events that answer commands, and which kind each answers; an empty one: all kinds."""
 _ANSWERS = (
-    "SELECT e.run_id, e.sequence, e.kind, e.at_utc, CAST(e.payload AS BLOB), e.position FROM events e "  # noqa: S608  own names
+    "SELECT e.run_id, e.sequence, e.kind, e.at_utc, CAST(e.payload AS BLOB) FROM events e "  # noqa: S608  own names
     "LEFT JOIN runs r ON r.run_id = e.run_id WHERE NOT coalesce(r.imported, 0) "
     f"AND e.kind IN ({', '.join(repr(kind) for kind in sorted(_ANSWERED_BY))}) ORDER BY e.sequence"
 )
 _OF_KIND = "SELECT sequence, at_utc, CAST(payload AS BLOB) FROM events WHERE run_id = ? AND kind = ?"
 _ASKED = ("approval.granted", "approval.denied")
 """The answers that only a command brings about, or, if granted, the run that is resumed."""
-_ENDS = (
-    "SELECT run_id, min(coalesce(position, -1)) FROM events "  # noqa: S608  own names
-    f"WHERE kind IN ({', '.join(map(repr, sorted(FINAL_KINDS)))}) GROUP BY run_id"
-)
-
-
 _RECORDS = (
     "SELECT CAST(record AS BLOB) FROM leaves WHERE record IS NOT NULL AND run_id IS NOT NULL "
     "AND run_id NOT IN (SELECT run_id FROM deletions) AND instr(CAST(record AS BLOB), CAST(? AS BLOB)) "
@@ -47,7 +40,7 @@ _RECORDS = (
 
 @dataclass(frozen=True)
 class _Answer:
-    """An event that answers a command. ``position``: -1 before the log's evidence.
+    """An event that answers a command.
 
     Attributes:
         number: of the command; None: the event names none. A number that no command can have is -1.
@@ -57,7 +50,6 @@ class _Answer:
     run_id: str
     sequence: int
     kind: str
-    position: int
     number: int | None
     event: dict[str, Any]
 
@@ -69,27 +61,24 @@ class _Answer:
     def actor(self) -> Any:
         return self.event.get("actor")
 
-    @property
-    def unproven(self) -> bool:
-        return bool(self.event.get("unproven"))
-
 
 def check(connection: sqlite3.Connection, keys: Sequence[PublicKey], report: Report, vault: Vault) -> None:
     """Adds a finding for each command that no machine has sent, and for each answer to a command that is not there.
 
-    ``keys``: those of the log that are trusted. A command of a run that had ended before the first machine was
-    registered, or that was answered before, is of an older version, and no finding. Raises: sqlite3.Error; StoreError.
+    ``keys``: those of the log that are trusted. Raises: sqlite3.Error; StoreError.
     """
     records, origin = records_of_no_run(connection), read_origin(connection)
     machines = registered(records, origin, rotated_keys(records, keys))
     if not keys:
         report.notes.append("without the log's public key, nobody can say which machines may send commands to runs")
         return
-    first = min([*machines.values(), *_proofs_since(records)], default=None)
-    ends: dict[str, int] = {read_text(run_id): position for run_id, position in connection.execute(_ENDS)}
     given = list(_answers(connection, vault))
     answers = {(each.run_id, each.number): each for each in given if each.number is not None}
-    _check_carried(_Carried(connection, vault, given), given, first, report)
+    carried = _Carried(connection, vault, given)
+    for each in given:
+        if each.number is None and each.kind in _ASKED and not carried.is_proven(each):
+            what = f"the event {each.kind} answers no command, and no run that was resumed had the same granted"
+            report.add("derived", each.run_id, each.sequence, what)
     said: set[tuple[str, int]] = set()
     away = 0
     for stored in connection.execute(_COMMANDS):
@@ -105,13 +94,12 @@ def check(connection: sqlite3.Connection, keys: Sequence[PublicKey], report: Rep
             away += 1
         except NoProof as error:
             said.add((run_id, number))
-            if not _is_older(first, ends.get(run_id), answer):
-                report.add("derived", run_id, None, f"command {number} ({kind}) was not sent by a machine: {error}")
-                if answer is not None and answer.kind != "command.refused":
-                    what = f"the event {answer.kind} obeys command {number}, which no machine has sent"
-                    report.add("derived", run_id, answer.sequence, what)
+            report.add("derived", run_id, None, f"command {number} ({kind}) was not sent by a machine: {error}")
+            if answer is not None and answer.kind != "command.refused":
+                what = f"the event {answer.kind} obeys command {number}, which no machine has sent"
+                report.add("derived", run_id, answer.sequence, what)
     for (run_id, number), answer in answers.items():
-        if first is not None and answer.position > first and (run_id, number) not in said:
+        if (run_id, number) not in said:
             which = f"command {number}, which is gone" if number > 0 else "a command of a number that no command has"
             report.add("derived", run_id, answer.sequence, f"the event {answer.kind} answers {which}")
     for run_id, number in _recorded(connection):
@@ -128,14 +116,6 @@ def _recorded(connection: sqlite3.Connection) -> Iterator[tuple[str, int]]:
         record = read_record(raw)
         if record.get("kind") == SENT and isinstance(number := record.get("command"), int):
             yield str(record.get("run")), number
-
-
-def _proofs_since(records: Mapping[int, bytes]) -> Iterator[int]:
-    """Yields where the log says that a version wrote it whose commands all have proofs."""
-    for position, record in records.items():
-        said = read_record(record)
-        if said.get("kind") == "lists.recorded" or (said.get("kind") == "log.began" and said.get("lists_recorded")):
-            yield position
 
 
 class _Carried:
@@ -193,14 +173,6 @@ class _Carried:
                 yield event
 
 
-def _check_carried(carried: _Carried, given: Sequence[_Answer], first: int | None, report: Report) -> None:
-    for each in given:
-        needs_one = each.number is None and each.kind in _ASKED and first is not None and each.position > first
-        if needs_one and not carried.is_proven(each):
-            what = f"the event {each.kind} answers no command, and no run that was resumed had the same granted"
-            report.add("derived", each.run_id, each.sequence, what)
-
-
 def _event(vault: Vault, run_id: str, sequence: int, kind: str, at_utc: str, payload: bytes) -> dict[str, Any]:
     """Returns what an event says; nothing if its run's key is away or it cannot be read, as other checks say."""
     try:
@@ -212,11 +184,11 @@ def _event(vault: Vault, run_id: str, sequence: int, kind: str, at_utc: str, pay
 
 def _answers(connection: sqlite3.Connection, vault: Vault) -> Iterator[_Answer]:
     """Yields the events that answer commands. Leaves out those whose run's key is away."""
-    for run_id, sequence, kind, at_utc, payload, position in connection.execute(_ANSWERS):
+    for run_id, sequence, kind, at_utc, payload in connection.execute(_ANSWERS):
         event = _event(vault, read_text(run_id), sequence, kind, read_text(at_utc), payload)
         if event:
             number = None if event.get("command") is None else _as_number(event["command"])
-            yield _Answer(read_text(run_id), sequence, kind, -1 if position is None else position, number, event)
+            yield _Answer(read_text(run_id), sequence, kind, number, event)
 
 
 def _as_number(value: Any) -> int:
@@ -226,16 +198,6 @@ def _as_number(value: Any) -> int:
 
 def _as_list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
-
-
-def _is_older(first: int | None, end: int | None, answer: _Answer | None) -> bool:
-    """Whether a command without a proof was dealt with before any machine was registered, at ``first``."""
-    dealt_with = [end] if end is not None else []
-    if answer is not None:
-        if answer.unproven:
-            return False
-        dealt_with.append(answer.position)
-    return any(first is None or position < first for position in dealt_with)
 
 
 def _contradiction(command: dict[str, Any], answer: _Answer) -> str:

@@ -16,7 +16,6 @@ _ROW = "(?, ?, ?, ?)"
 _MOST_ROWS = 64
 _COVERED = "SELECT count(*), max(position) FROM events WHERE run_id = ? AND position IS NOT NULL"
 _LEAF = "SELECT hash FROM leaves WHERE position = ?"
-_UNCOVERED = "SELECT count(*) FROM events WHERE run_id = ? AND position IS NULL"
 
 
 @dataclass(slots=True)
@@ -85,8 +84,7 @@ def insert_leaves(cursor: sqlite3.Cursor, rows: Sequence[tuple[object, ...]]) ->
 def record_deletion(cursor: sqlite3.Cursor, run_id: str, **fields: object) -> None:
     """Records in the log that the program deletes a run. Call it before its events go."""
     run = read_chain(cursor, run_id)
-    ((uncovered,),) = cursor.execute(_UNCOVERED, (run_id,))
-    add_record(cursor, "run.deleted", run_id, events=run.places, head=run.head.hex(), uncovered=uncovered, **fields)
+    add_record(cursor, "run.deleted", run_id, events=run.places, head=run.head.hex(), **fields)
 
 
 def add_record(cursor: sqlite3.Cursor, kind: str, run_id: str | None = None, **fields: object) -> None:

@@ -11,7 +11,7 @@ from conductor_core.errors import BadInput, StoreError, UnknownRun
 from pages.components.app.session import current
 from pages.components.audit.checks import begin_check, check_of, last_result
 from pages.components.audit.query import INTEGRITY, AuditQuery, go
-from pages.components.audit.state import State, covered, last_words, rests_on, state_of, waited, why
+from pages.components.audit.state import State, last_words, rests_on, state_of, waited, why
 from pages.components.audit.tables import items, run_link
 from pages.components.audit.work import Work
 from pages.components.figure.component import title
@@ -140,7 +140,7 @@ def _protected() -> None:
     facts = {
         "State": f'<span class="audit-state {state.kind}">{state.sign} {escape(state.words)}</span>',
         **_reason(evidence, state),
-        "Covered": escape(covered(evidence, store.newest())),
+        "Covered": f"all events, 1 to {store.newest():,}",
         "Last checkpoint": escape(checkpoint),
         "Not anchored": escape(unanchored),
         "Published to": f"{what}, {escape(str(anchor.file))}",

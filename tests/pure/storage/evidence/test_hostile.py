@@ -79,7 +79,7 @@ def test_the_time_for_many_edits_grows_with_the_log_alone(monkeypatch: pytest.Mo
         written.append(head, "run")
         digest = b"0" * 64 if number % edited else b"1" * 64
         rows.append(Row(number + 1, b"run", b"kind", b"now", digest))
-    aligner, tries = Aligner(b"log", Events(written, 1)), 0
+    aligner, tries = Aligner(b"log", Events(written)), 0
     fits = aligner.fits
 
     def counted(index: int, row: Row) -> bool:
