@@ -56,6 +56,9 @@ log = logging.getLogger(__name__)
 
 _POLL_S, _QUIET_S = 0.2, 1.0
 _PAGE_EVENTS = 1000
+_SENT_TO_WAITING = (
+    "SELECT DISTINCT run_id FROM runs JOIN commands USING (run_id) WHERE status = 'waiting' ORDER BY runs.sequence"
+)
 
 
 class Store(Removing):
@@ -201,12 +204,14 @@ class Store(Removing):
     def newest(self) -> int:
         """Returns the ``sequence`` of the newest event: while it stays, no run has gone on."""
         with self._database.reading() as connection:
-            return queries.read_newest(connection)
+            ((newest,),) = connection.execute("SELECT max(sequence) FROM events")
+        return int(newest or 0)
 
     def was_used(self) -> bool:
         """Returns whether the database ever held a run, even if all were deleted since."""
         with self._database.reading() as connection:
-            return queries.read_written(connection)
+            query = "SELECT 1 FROM sqlite_sequence WHERE name = 'events'"
+            return connection.execute(query).fetchone() is not None
 
     def totals(self, search: str | None = None, batch: str | None = None, status: str | None = None) -> Totals:
         """Returns the totals of what ``runs`` finds on all its pages."""
@@ -215,9 +220,11 @@ class Store(Removing):
             return queries.read_totals(connection, asked)
 
     def cursor_at(self, moment_utc: datetime) -> int:
-        """Returns the ``before`` with which ``runs`` begins at the last run before ``moment_utc``."""
+        """Returns the ``before`` with which ``runs`` begins at the last run before ``moment_utc``; 0: there is none."""
         with self._database.reading() as connection:
-            return queries.read_cursor(connection, moment_utc)
+            query = "SELECT sequence FROM runs WHERE created_at_utc < ? ORDER BY created_at_utc DESC LIMIT 1"
+            row = connection.execute(query, (moment_utc.isoformat(),)).fetchone()
+        return 0 if row is None else int(row[0]) + 1
 
     def batches(
         self, limit: int = 50, before: int | None = None, name: str | None = None, batch: str | None = None
@@ -317,7 +324,7 @@ class Store(Removing):
     def sent_to_waiting(self) -> list[str]:
         """Returns the runs that wait and to which anything was ever sent."""
         with self._database.reading() as connection:
-            return commands.read_sent_to_waiting(connection)
+            return [run_id for (run_id,) in connection.execute(_SENT_TO_WAITING)]
 
     def watch(self, listener: Listener) -> CommandWatch:
         """Tells ``listener`` each command that any process sends from now on, in a thread of its own, until closed.
@@ -457,7 +464,10 @@ class Store(Removing):
 
     def _status(self, run_id: str) -> str:
         with self._database.reading() as connection:
-            return queries.read_status(connection, run_id)
+            row = connection.execute("SELECT status FROM runs WHERE run_id = ?", (run_id,)).fetchone()
+        if row is None:
+            raise unknown_run(run_id)
+        return str(row[0])
 
     def _interrupt(self, run_id: str) -> bool:
         try:

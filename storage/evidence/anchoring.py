@@ -32,8 +32,8 @@ from storage.evidence.anchors import (
     is_readable_file,
     kept_by_another,
 )
-from storage.evidence.history import has_root, other_log_of_line
-from storage.evidence.keys import SigningKey, bind_key, load_key, other_log_error, own_public_key
+from storage.evidence.history import has_root
+from storage.evidence.keys import SigningKey, load_key, other_log_error, own_public_key
 from storage.merkle.formats import Checkpoint, Invalid, PublicKey, Tree, error_text, open_note, text_of
 
 log = logging.getLogger(__name__)
@@ -113,7 +113,7 @@ def keep_chosen(database: Path, chosen: Chosen) -> None:
     path = _choices_file()
     choices = _choices(path).root | {str(database): chosen}
     path.parent.mkdir(parents=True, exist_ok=True)
-    _keep_file(path, _Choices(choices).model_dump_json())
+    keep_file(path, _Choices(choices).model_dump_json())
 
 
 def _choices_file() -> Path:
@@ -180,7 +180,7 @@ class Evidence:
 
 def _begun_again(origin: str, places: Places) -> str | None:
     try:
-        key = own_public_key(places.key, origin) if places.key.is_file() else None
+        key = own_public_key(places.key) if places.key.is_file() else None
     except (BadInput, OSError):
         return None  # what hinders the key is said where it is used
     return None if key is None or key.name == origin else str(other_log_error(places.key, key.name, origin))
@@ -284,12 +284,13 @@ def _keep_fault(database: Path, fault: str | None) -> None:
             path.unlink(missing_ok=True)
             return
         stopped = _Stopped(since_utc=datetime.now(UTC) if before is None else before.since_utc, fault=fault)
-        _keep_file(path, stopped.model_dump_json())
+        keep_file(path, stopped.model_dump_json())
     except OSError as error:
         log.warning("why nothing is published is not kept in %s: %s", path, error)
 
 
-def _keep_file(path: Path, text: str) -> None:
+def keep_file(path: Path, text: str) -> None:
+    """Writes a file beside the database, whole or not at all. Raises: OSError."""
     path.parent.mkdir(exist_ok=True, mode=0o700)
     handle, fresh = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)  # follows no link that lies there
     try:
@@ -442,7 +443,7 @@ class Anchoring:
         known = self._places.anchor.size(origin)
         if known == size == kept[0] or not size:
             return False
-        key = self._key(origin)
+        key = load_key(self._places.key, origin)
         if known > size:
             raise BadInput(
                 _another(f"the anchor holds {known} entries, and the database {size}", self._places.anchor.file)
@@ -459,18 +460,6 @@ class Anchoring:
         if end > kept[0]:
             self._change(lambda cursor: _keep(cursor, (end, at_utc, note, tree.peaks)))
         return bool(end < size)
-
-    def _key(self, origin: str) -> SigningKey:
-        """Returns the key of the log. Raises: OtherLog if it has signed another one; BadInput, OSError."""
-        key = load_key(self._places.key, origin)
-        if not key.bound:
-            file = self._places.anchor.file
-            with suppress(FileNotFoundError), file.open(encoding="utf-8", errors="replace") as lines:
-                for line in lines:
-                    if (other := other_log_of_line(line, [key.public])) is not None:
-                        raise other_log_error(self._places.key, other, origin)
-            bind_key(self._places.key, key)
-        return key
 
     def _agreeing(
         self, connection: sqlite3.Connection, kept: tuple[int, bytes, str], key: SigningKey, known: int

@@ -7,7 +7,6 @@ proves nothing: whoever can write the database can write it, too.
 import logging
 import sqlite3
 import stat
-import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ from conductor_core.errors import BadInput
 from conductor_core.workflow.model import Frozen
 from storage.database.schema import EVIDENCE_SINCE
 from storage.evidence import derived, sent_commands
-from storage.evidence.anchoring import Places
+from storage.evidence.anchoring import Places, keep_file
 from storage.evidence.anchors import FileAnchor
 from storage.evidence.database_audit import NoEvidence, open_database, published_size, read_log, reading
 from storage.evidence.derived import read_version
@@ -99,7 +98,7 @@ def public_key(database: Path, places: Places) -> PublicKey | None:
 def own_key(database: Path, places: Places) -> tuple[PublicKey | None, list[Finding]]:
     """Returns the public half of the log's key, named after the log that it signs, and what speaks against that.
 
-    None: there is no key yet, or neither it nor the database names the log. Raises: BadInput.
+    None: there is no key yet. Raises: BadInput.
     """
     if not places.key.is_file():
         return None, []
@@ -109,10 +108,10 @@ def own_key(database: Path, places: Places) -> tuple[PublicKey | None, list[Find
                 origin = read_log(connection)[0]
             except NoEvidence:  # the check itself says so
                 origin = None
-        key = own_public_key(places.key, origin)
+        key = own_public_key(places.key)
     except (NoEvidence, OSError) as error:
         raise BadInput(error_text(error)) from error
-    if key is None or origin in (None, key.name):
+    if origin in (None, key.name):
         return key, []
     return key, [Finding("begun_again", None, None, str(other_log_error(places.key, key.name, origin)))]
 
@@ -149,8 +148,6 @@ class OwnAnchor:
 
 def no_key(places: Places) -> str:
     """Says why no anchor can be checked where ``own_key`` finds none."""
-    if places.key.is_file():
-        return "the name of the log cannot be read, so neither its key nor an anchor was used"
     return f"no signing key at {places.key}, so no anchor could be checked"
 
 
@@ -255,14 +252,7 @@ def keep_check(checked: CheckedLog, folder: Path) -> None:
         }
     )
     try:
-        folder.mkdir(exist_ok=True, mode=0o700)
-        handle, fresh = tempfile.mkstemp(prefix=f".{_LAST}-", dir=folder)  # follows no link that lies there
-        try:
-            with open(handle, "w", encoding="utf-8") as file:
-                file.write(short.model_dump_json())
-            Path(fresh).replace(folder / _LAST)
-        finally:
-            Path(fresh).unlink(missing_ok=True)
+        keep_file(folder / _LAST, short.model_dump_json())
     except OSError as error:
         log.warning("the result of the check is not kept in %s: %s", folder, error)
 

@@ -24,6 +24,7 @@ from storage.merkle.formats import text_of
 from storage.privacy.vault import SEALED, Sealed, Vault
 from storage.records import ERASED, SEALED_COLUMNS
 from storage.search.checking import IndexCheck
+from storage.search.index import FULL_TEXT, is_shadow
 
 _RECORDS = (
     "SELECT run_id, record FROM leaves WHERE record IS NOT NULL AND (instr(record, '\"run.deleted\"') "
@@ -188,7 +189,6 @@ def _record(text: object) -> Record:
 
 _PARTS = "SELECT type, name, sql FROM sqlite_master WHERE name NOT LIKE 'sqlite\\_%' ESCAPE '\\'"
 _VERSION = "SELECT version_num FROM alembic_version"
-_FULL_TEXT = re.compile(r"search_(words|signs)(_\w+)?")
 _SEALED = frozenset({("runs", "task"), ("runs", "error"), ("snapshots", "trace"), ("commands", "payload")})
 """Columns of text that hold bytes in an encrypted run."""
 _CHECKED_WITH_EVENTS = ("events", "leaves")
@@ -213,7 +213,7 @@ def parts(connection: sqlite3.Connection) -> set[Part]:
     The text is without layout. That of the parts of a full-text table is SQLite's own, and left out.
     """
     return {
-        (str(kind), str(name), "" if _FULL_TEXT.fullmatch(str(name)) else re.sub(r'[\s"]+', "", str(sql or "")).lower())
+        (str(kind), str(name), "" if is_shadow(str(name)) else re.sub(r'[\s"]+', "", str(sql or "")).lower())
         for kind, name, sql in connection.execute(_PARTS)
     }
 
@@ -227,7 +227,7 @@ def made(version: str) -> tuple[frozenset[Part], dict[str, tuple[tuple[str, str,
     with closing(sqlite3.connect(":memory:")) as connection:
         schema.make(connection.cursor(), version)
         found = frozenset(parts(connection))
-        tables = [name for kind, name, _ in found if kind == "table" and not _FULL_TEXT.fullmatch(name)]
+        tables = [name for kind, name, _ in found if kind == "table" and not name.startswith(FULL_TEXT)]
         columns = {
             table: tuple(
                 (str(name), str(kind).partition("(")[0], not (needed or key))
@@ -263,7 +263,7 @@ def check_schema(connection: sqlite3.Connection, report: Report) -> None:
         version = schema.HEAD
     with reading(report, "the schema"):
         for what in differences(connection, version):
-            report.add("schema", None, None, what)
+            report.add("schema", None, None, f"{what}; {_REBUILD}" if "search_" in what else what)
     there = {name for kind, name, _ in parts(connection) if kind == "table"}
     for table, of_table in made(version)[1].items():
         if table in there and table not in _CHECKED_WITH_EVENTS:

@@ -157,7 +157,7 @@ class _Carried:
             run_id = new.pop()
             found.add(run_id)
             for event in self._events(run_id, "run.created"):
-                asked = event["request"] if isinstance(event.get("request"), dict) else event
+                asked = event["request"] if isinstance(event.get("request"), dict) else {}
                 before = [asked.get("parent_run_id"), *_as_list(asked.get("taken_up"))]
                 new |= {each for each in before if isinstance(each, str)} - found
         return found - {answer.run_id}

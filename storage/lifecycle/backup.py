@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 from conductor_core.errors import BadInput, StoreDamaged
 from storage import errors
-from storage.privacy.vault import keys_beside
+from storage.privacy.vault import flush, keys_beside
 
 _RESERVED = ("-wal", "-shm", "-journal", ".keys", ".lock", ".owners", ".evidence", "master-key", "signing-key")
 
@@ -107,12 +107,3 @@ def contents(copy: Path) -> tuple[int, int, list[str]]:
         (runs,) = connection.execute("SELECT count(*) FROM runs").fetchone()
         (events,) = connection.execute("SELECT count(*) FROM events").fetchone()
     return runs, events, []
-
-
-def flush(path: Path) -> None:
-    """Makes a file, or the names in a folder, durable. Raises: OSError."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

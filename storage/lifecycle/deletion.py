@@ -111,11 +111,6 @@ def _has_plain(cursor: sqlite3.Cursor, run_id: str) -> bool:
     return bool(cursor.execute(_PLAIN, (run_id, SEALED)).fetchone()[0])
 
 
-def read_copies(connection: sqlite3.Connection, run_id: str) -> list[str]:
-    """Returns the re-runs of a run, which may hold text of it."""
-    return [other for (other,) in connection.execute(_RERUNS, (run_id, ERASED))]
-
-
 def _refusal(cursor: sqlite3.Cursor, run_id: str, run: tuple[str, str] | None) -> str | None:
     """Says why a run is not deleted or erased; None if it can be."""
     if run is None:
@@ -173,11 +168,6 @@ def hold(cursor: sqlite3.Cursor, run_ids: Sequence[str], caller: Caller, *, held
         kind = "run.held" if held else "run.released"
         who = {"actor": None if actor is None else json.loads(actor), "door": door}
         add_record(cursor, kind, run_id, at_utc=now, **who)
-
-
-def read_held(connection: sqlite3.Connection, run_ids: Sequence[str]) -> set[str]:
-    """Returns the runs among ``run_ids`` that are held."""
-    return {run_id for run_id in run_ids if _is_held(connection, run_id)}
 
 
 def _is_held(connection: sqlite3.Connection | sqlite3.Cursor, run_id: str) -> bool:
@@ -272,7 +262,7 @@ class Removing:
     def copies(self, run_id: str) -> list[str]:
         """Returns the re-runs of a run, which may hold text of it."""
         with self._database.reading() as connection:
-            return read_copies(connection, run_id)
+            return [other for (other,) in connection.execute(_RERUNS, (run_id, ERASED))]
 
     def hold(self, run_ids: Sequence[str], caller: Caller, *, held: bool = True) -> None:
         """Forbids to delete these runs, or allows it again (``held`` False), and records who did so."""
@@ -282,7 +272,7 @@ class Removing:
     def held(self, run_ids: Sequence[str]) -> set[str]:
         """Returns the runs among ``run_ids`` that are held."""
         with self._database.reading() as connection:
-            return read_held(connection, run_ids)
+            return {run_id for run_id in run_ids if _is_held(connection, run_id)}
 
     def deletion(self, run_id: str) -> Deletion | None:
         """Returns when the run was deleted or erased and who did so; None: it was not."""

@@ -24,9 +24,9 @@ from storage.evidence.anchoring import Places, evidence_folder, places_of
 from storage.evidence.checking import CheckedLog, FoundFault, check_own_log, forget_check
 from storage.evidence.database_audit import NoEvidence, open_database
 from storage.evidence.history import counted
-from storage.lifecycle.backup import contents, copy_database, copy_keys, flush, refuse_reserved
+from storage.lifecycle.backup import contents, copy_database, copy_keys, refuse_reserved
 from storage.log.owner import left
-from storage.privacy.vault import MasterKey, Privacy, Vault, keys_beside
+from storage.privacy.vault import MasterKey, Privacy, Vault, flush, keys_beside
 from storage.records import ERASED
 
 # Comparing.
@@ -38,27 +38,11 @@ _THERE = "SELECT run_id FROM runs WHERE status <> ?"
 _ENCRYPTED = "SELECT run_id, task FROM runs WHERE typeof(task) = 'blob' AND status <> ?"
 
 
-def mismatches(copy: Path, target: Path) -> Iterator[FoundFault]:
-    """Yields why the copy is no copy of the log that is or was at ``target``.
-
-    Raises: NoEvidence, sqlite3.Error.
-    """
-    with closing(open_database(copy)) as connection:
-        row = connection.execute(_ORIGIN).fetchone()
-    here = _origin(target)
-    if row is not None and here not in (None, row[0]):
-        yield _fault(f"the backup is of the log {row[0]}, and the database of the log {here}")
-
-
 def entries(database: Path) -> int:
     """Returns how many entries the log has. Raises: NoEvidence, sqlite3.Error."""
     with closing(open_database(database)) as connection:
         ((count,),) = connection.execute("SELECT count(*) FROM leaves")
     return int(count)
-
-
-def _fault(what: str) -> FoundFault:
-    return FoundFault(kind="evidence", run_id=None, sequence=None, what=what)
 
 
 def _origin(database: Path) -> str | None:
@@ -78,44 +62,26 @@ def _reading(database: Path) -> sqlite3.Connection:
     return sqlite3.connect(f"file:{quote(str(database))}?mode=ro&immutable=1", uri=True)
 
 
-def erased_runs_returning(target: Path, copy: Path) -> tuple[str, ...] | None:
-    """Returns the runs that are gone from the database at ``target`` and come back; None: it cannot be read."""
-    return _both(target, copy, _GONE)
+_Runs = tuple[str, ...] | None
 
 
-def holds_lost(target: Path, copy: Path) -> tuple[str, ...] | None:
-    """Returns the runs that are held in the database at ``target`` and not in the copy; None: it cannot be read."""
-    found = _both(target, copy, _HELD)
-    if not found:
-        return found
-    with closing(open_database(copy)) as connection:
-        held = {str(run_id) for (run_id,) in connection.execute(_HELD)}
-    return tuple(run_id for run_id in found if run_id not in held)
-
-
-def held_runs_lost(target: Path, copy: Path) -> tuple[str, ...] | None:
-    """Returns the runs that are held in the database at ``target`` and missing in the copy; None: it cannot be read."""
-    held = _named_by(target, _HELD)
-    return None if held is None else tuple(sorted(held - _kept_in(copy)))
-
-
-def _both(target: Path, copy: Path, query: str) -> tuple[str, ...] | None:
-    named = _named_by(target, query)
-    return None if named is None else tuple(sorted(named & _kept_in(copy)))
-
-
-def _named_by(target: Path, query: str) -> set[str] | None:
+def _lost_and_back(target: Path, copy: Path) -> tuple[_Runs, _Runs, _Runs]:
+    """Returns runs that are gone at ``target`` and come back; that are held there and not in the copy; and that are
+    held there and missing in the copy. None: the database at ``target`` cannot be read."""
+    if not target.exists():
+        return (), (), ()
     try:
         with closing(_reading(target)) as connection:
-            return {str(run_id) for (run_id,) in connection.execute(query)}
+            gone, held = _ids(connection, _GONE), _ids(connection, _HELD)
     except (NoEvidence, sqlite3.Error):
-        return None
-
-
-def _kept_in(copy: Path) -> set[str]:
-    """Returns the runs of the copy that are not erased."""
+        return None, None, None
     with closing(open_database(copy)) as connection:
-        return {str(run_id) for (run_id,) in connection.execute(_THERE, (ERASED,))}
+        there, held_there = _ids(connection, _THERE, ERASED), _ids(connection, _HELD)
+    return tuple(sorted(gone & there)), tuple(sorted((held & there) - held_there)), tuple(sorted(held - there))
+
+
+def _ids(connection: sqlite3.Connection, query: str, *bound: str) -> set[str]:
+    return {str(run_id) for (run_id,) in connection.execute(query, bound)}
 
 
 def sealed_runs(database: Path, vault: Vault) -> Counter[str]:
@@ -202,9 +168,7 @@ def restore(
         vault = Vault(keys_beside(copy if keys else target), master, encrypts=False)
         checked, findings, older = _checked(copy, target, places, vault, progress, anyway=anyway)
         _refuse_in_use(target)
-        back = erased_runs_returning(target, copy) if target.exists() else ()
-        unheld = holds_lost(target, copy) if target.exists() else ()
-        lost_runs = held_runs_lost(target, copy) if target.exists() else ()
+        back, unheld, lost_runs = _lost_and_back(target, copy)
         replaced = _put(copy, target, with_keys=keys)
         forget_check(evidence_folder(target))
         flush(target.parent)
@@ -331,7 +295,11 @@ def _checked(
         elif each.kind != "anchor" or checked.anchor is not None:  # where a backup is put there may be no anchor
             found.append(each)
     try:
-        found += mismatches(copy, target)
+        with closing(open_database(copy)) as connection:
+            row = connection.execute(_ORIGIN).fetchone()
+        if row is not None and (here := _origin(target)) not in (None, row[0]):
+            what = f"the backup is of the log {row[0]}, and the database of the log {here}"
+            found.append(FoundFault(kind="evidence", run_id=None, sequence=None, what=what))
     except (NoEvidence, sqlite3.Error) as error:
         raise BadInput(f"the file is not a backup of this program ({error}): nothing is restored") from error
     if found and not anyway:

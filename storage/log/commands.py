@@ -153,9 +153,6 @@ _NEXT = (
 _NEWEST = "SELECT coalesce(max(id), 0) FROM commands"
 _AFTER = "SELECT id, payload, run_id, kind, at_utc FROM commands WHERE id > ? ORDER BY id"
 _OF_RUN = "SELECT id, payload, run_id, kind, at_utc FROM commands WHERE run_id = ? AND id > ? ORDER BY id"
-_TO_WAITING = (
-    "SELECT DISTINCT run_id FROM runs JOIN commands USING (run_id) WHERE status = 'waiting' ORDER BY runs.sequence"
-)
 
 
 def send(
@@ -185,11 +182,6 @@ def read_commands(
 ) -> list[SentCommand]:
     """Returns the commands sent to the run after the command ``after``, in order. Raises: StoreError."""
     return _sent(connection, connection.execute(_OF_RUN, (run_id, after)).fetchall(), vault, trusted)
-
-
-def read_sent_to_waiting(connection: sqlite3.Connection) -> list[str]:
-    """Returns the runs that wait and to which anything was ever sent."""
-    return [run_id for (run_id,) in connection.execute(_TO_WAITING)]
 
 
 def command_place(kind: str, at_utc: str) -> str:

@@ -35,7 +35,7 @@ from conductor_core.workflow.model import Frozen
 from storage import errors
 from storage.encoding import count_of, read_caller, read_count, read_text, read_time
 from storage.log.live_runs import changing_columns, fixed_columns
-from storage.log.reading import read_deletion, read_run, unknown_run
+from storage.log.reading import read_deletion, read_run
 from storage.privacy.vault import Vault
 from storage.records import ERASED, SEALED_COLUMNS, BatchSummary, RunSummary
 
@@ -86,14 +86,6 @@ _ENDED = sorted({*ENDED_STATUSES, ERASED})
 _IN_GAPS = "status < ? OR " + "status > ? AND status < ? OR " * (len(_ENDED) - 1) + "status > ?"
 _UNFINISHED = f"SELECT run_id, owner_id FROM runs WHERE {_IN_GAPS} ORDER BY +sequence"  # noqa: S608  no value in it
 _BEGINS = "run_id BETWEEN :prefix AND :prefix || char(1114111)"
-
-
-def read_status(connection: sqlite3.Connection, run_id: str) -> str:
-    """Returns the run's status. Raises: UnknownRun."""
-    row = connection.execute("SELECT status FROM runs WHERE run_id = ?", (run_id,)).fetchone()
-    if row is None:
-        raise unknown_run(run_id)
-    return str(row[0])
 
 
 @dataclass(frozen=True)
@@ -157,25 +149,6 @@ def condition(search: Search, filters: Mapping[str, str] = _FILTERS) -> str:
     if search.text is not None and search.match is not None:
         filters = {**filters, "text": f"({_IN_TASK} OR {_IN_ID} OR {_IN_ANSWER.format(table=search.table)})"}
     return " AND ".join(filters[name] for name in asked if name in filters) or "true"
-
-
-def read_newest(connection: sqlite3.Connection) -> int:
-    """Returns the sequence of the newest event, or 0 if there is none."""
-    ((newest,),) = connection.execute("SELECT max(sequence) FROM events")
-    return int(newest or 0)
-
-
-def read_written(connection: sqlite3.Connection) -> bool:
-    """Returns whether any event was ever written, even if its run was deleted since."""
-    ((written,),) = connection.execute("SELECT count(*) FROM sqlite_sequence WHERE name = 'events'")
-    return bool(written)
-
-
-def read_cursor(connection: sqlite3.Connection, moment_utc: datetime) -> int:
-    """Returns the cursor of the page that begins with the last run before ``moment_utc``, or 0 if there is none."""
-    query = "SELECT sequence FROM runs WHERE created_at_utc < ? ORDER BY created_at_utc DESC LIMIT 1"
-    row = connection.execute(query, (moment_utc.isoformat(),)).fetchone()
-    return 0 if row is None else int(row[0]) + 1
 
 
 def read_run_ids(connection: sqlite3.Connection, prefix: str, limit: int) -> list[str]:

@@ -78,7 +78,7 @@ def read_or_make(path: Path) -> bytes:
                 os.link(name, path)
         finally:
             Path(name).unlink(missing_ok=True)
-        flush_folder(path.parent)
+        flush(path.parent)
     key = read(path)
     if key is None:
         raise StoreError(f"the master key {path} was deleted while it was made")
@@ -90,9 +90,9 @@ def derived(key: bytes, purpose: str) -> bytes:
     return hmac.new(key, f"conductor {purpose}".encode(), hashlib.sha256).digest()
 
 
-def flush_folder(folder: Path) -> None:
-    """Makes a new name in the folder durable. Raises: OSError."""
-    handle = os.open(folder, os.O_RDONLY)
+def flush(path: Path) -> None:
+    """Makes a file, or the names in a folder, durable. Raises: OSError."""
+    handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
     finally:

@@ -5,7 +5,6 @@ there with ones made from the same texts: each word, the texts that it is in, an
 answers. On the database itself only rows are read.
 """
 
-import re
 import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -18,13 +17,8 @@ from storage.search.index import (
     CONFIG,
     FULL_TEXT,
     NOT_INDEXED,
-    TABLES,
-    Objects,
     call_rows,
     facet_rows,
-    is_shadow,
-    own_objects,
-    read_objects,
     statements,
 )
 from storage.search.reading import Record, read_record
@@ -67,7 +61,11 @@ _MOST_NAMED = 1_000
 class IndexCheck:
     """Compares one run after the other, and then what the full-text tables answer.
 
-    What cannot be read is a fault, and raises nothing. Attributes: faults: what is wrong with the index as a whole.
+    What cannot be read is a fault, and raises nothing. That its tables are as the program makes them, another check
+    says.
+
+    Attributes:
+        faults: what is wrong with the index as a whole.
     """
 
     def __init__(self, connection: sqlite3.Connection) -> None:
@@ -80,10 +78,6 @@ class IndexCheck:
             self.faults.append(_cannot_be_read(error))
 
     def _begin(self) -> None:
-        changed, missing = _differences(read_objects(self._connection))
-        self.faults += [*changed, *missing]
-        if any(name in missing_name for missing_name in missing for name in (*TABLES, *FULL_TEXT)):
-            return
         rows = self._connection.execute(_STATE).fetchall()
         if len(rows) != 1 or rows[0][0] != 1 or not isinstance(rows[0][1], int) or rows[0][2] not in (0, 1):
             self.faults.append("search_state does not say how far the index goes")
@@ -177,25 +171,6 @@ class IndexCheck:
             return [each for table in FULL_TEXT for each in with_texts.check(table)]
         finally:
             with_texts.close()
-
-
-def _differences(there: Objects) -> tuple[list[str], list[str]]:
-    """Returns what was changed or added, and what is missing."""
-    own = own_objects()
-    missing = [f"{kind} {name} is missing" for name, (kind, _, _) in own.items() if name not in there]
-    changed = [
-        f"{kind} {name} is not as this program makes it"
-        for name, (kind, of, sql) in there.items()
-        if name not in own
-        or (kind, of) != own[name][:2]
-        # How SQLite writes its own tables depends on its version.
-        or (not is_shadow(name) and _spaced(sql) != _spaced(own[name][2]))
-    ]
-    return changed, missing
-
-
-def _spaced(sql: str | None) -> str:
-    return re.sub(r"[\s\"]+", "", sql or "")
 
 
 def _cannot_be_read(error: Exception) -> str:

@@ -20,7 +20,7 @@ from conductor_core.run.values import label
 from storage.database import schema
 from storage.database.connections import Database
 from storage.records import ERASED
-from storage.search.filters import is_dense
+from storage.search.filters import is_dense, quoted
 from storage.search.reading import Record, read_record
 
 FULL_TEXT = ("search_words", "search_signs")
@@ -85,7 +85,7 @@ def make_again(cursor: sqlite3.Cursor) -> None:
     there, own = read_objects(cursor), own_objects()
     for name, (kind, _, _) in there.items():
         if kind == "trigger" or (kind == "view" and name in own):
-            cursor.execute(f"DROP {kind} {_quoted(name)}")
+            cursor.execute(f"DROP {kind} {quoted(name)}")
     for table in FULL_TEXT:
         if "VIRTUAL" in (there.get(table, ("", "", ""))[2] or "").upper():
             # SQLite drops a full-text table only if it can open it.
@@ -103,10 +103,6 @@ def make_again(cursor: sqlite3.Cursor) -> None:
         cursor.execute(statement)
     cursor.execute("INSERT INTO search_state (id, reached, residue) VALUES (1, 0, 0)")
     cursor.execute("PRAGMA secure_delete=OFF")
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
 
 
 def forget(cursor: sqlite3.Cursor, run_id: str) -> None:

@@ -9,12 +9,12 @@ import sqlite3
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 
 from conductor_core.chat.messages import images_in
 from conductor_core.errors import BadInput
+from conductor_core.formats import plural
 from conductor_core.providers.servers import UNKNOWN_HOST
 from conductor_core.run.egress import Call
 from conductor_core.run.values import label
@@ -148,7 +148,7 @@ _BEGINNING, _END = "0000", "9999"
 MOST_LISTED = 100
 _COUNTED = (
     *("runs", "calls", "to_provider", "messages", "images", "hidden", "hidden_in_files", "announced"),
-    *("imported", "running", "times", "unnamed", "no_params", "no_traces"),
+    *("imported", "running", "times", "unnamed"),
 )
 
 
@@ -211,8 +211,7 @@ class Receipt(Frozen):
         running: runs that have not ended.
         imported: runs that came as files, of which only the file says what was sent. asked_files: whether they were
             read; they are in no figure and in no answer otherwise.
-        unnamed: calls whose server the record does not name. no_params: calls of a Conductor in older records, which
-            lack its parameters. no_traces: runs of older records that do not say whether traces were sent.
+        unnamed: calls whose server the record does not name.
         deleted: runs of the period that were deleted or erased, of which nothing can be said.
     """
 
@@ -237,8 +236,6 @@ class Receipt(Frozen):
     imported: int = 0
     asked_files: bool = False
     unnamed: int = 0
-    no_params: int = 0
-    no_traces: int = 0
     deleted: int = 0
 
     @property
@@ -271,7 +268,7 @@ class Receipt(Frozen):
     def rests_on(self) -> tuple[str, ...]:
         """What was read, in sentences."""
         return (
-            _Period(self.since_utc, self.until_utc).in_words,
+            _period(self.since_utc, self.until_utc),
             f"Read from the events themselves: {self.runs:,} runs, {self.calls:,} calls, of which {self.to_provider:,} "
             f"went to {self._receiver} with {self.messages:,} messages.",
             "Of a call its messages, model, path and parameters; of OpenTelemetry traces all that they held.",
@@ -285,12 +282,12 @@ class Receipt(Frozen):
     def _files_not_seen(self) -> list[str]:
         if not self.imported:
             return []
-        runs = _counted("imported run", self.imported)
+        runs = plural(self.imported, "imported run")
         if not self.asked_files:
             return [f"{runs}, left out: nobody carried a run out here of which only a file says what was sent."]
         said = [f"Whether what the files of {runs} say is true: nobody signed them."]
         if self.hidden_in_files:
-            files = _counted("imported file", self.hidden_in_files)
+            files = plural(self.hidden_in_files, "imported file")
             said.append(f"Passages hidden in {files} with calls to {self._receiver}; they may have held this text.")
         return said
 
@@ -298,10 +295,10 @@ class Receipt(Frozen):
     def not_seen(self) -> tuple[str, ...]:
         """What the answer cannot exclude, in sentences."""
         said = ["The text in other words, translated, encoded, or split over several messages or parameters."]
-        calls = partial(_counted, "call")
-        runs = partial(_counted, "run")
+        calls = partial(plural, word="call")
+        runs = partial(plural, word="run")
         if self.images:
-            said.append(f"What {_counted('image', self.images)} show that went to {self._receiver}.")
+            said.append(f"What {plural(self.images, 'image')} show that went to {self._receiver}.")
         if self.announced:
             said.append(
                 f"{calls(self.announced)} with this text followed a failed one: no event shows whether it was made."
@@ -312,10 +309,6 @@ class Receipt(Frozen):
             )
         if self.unnamed:
             said.append(f"{calls(self.unnamed)} to servers that the record does not name.")
-        if self.no_params:
-            said.append(f"The parameters of {calls(self.no_params)} of the Conductor, which older records lack.")
-        if self.no_traces:
-            said.append(f"Whether OpenTelemetry traces of {runs(self.no_traces)} were sent, which older records lack.")
         if self.unread:
             names = ", ".join(self.unread[:5])
             said.append(f"{runs(len(self.unread))} that cannot be read to their end, or have no date: {names}.")
@@ -379,19 +372,11 @@ def receipt(
     )
 
 
-@dataclass(frozen=True)
-class _Period:
-    """When a run began. None: no bound."""
-
-    since_utc: datetime | None
-    until_utc: datetime | None
-
-    @property
-    def in_words(self) -> str:
-        if self.since_utc is None and self.until_utc is None:
-            return "Runs that began at any time."
-        bounds = [f"{name} {_moment(at)}" for name, at in (("from", self.since_utc), ("up to", self.until_utc)) if at]
-        return f"Runs that began {' '.join(bounds)}, with all their calls, whenever these were made."
+def _period(since_utc: datetime | None, until_utc: datetime | None) -> str:
+    if since_utc is None and until_utc is None:
+        return "Runs that began at any time."
+    bounds = [f"{name} {_moment(at)}" for name, at in (("from", since_utc), ("up to", until_utc)) if at]
+    return f"Runs that began {' '.join(bounds)}, with all their calls, whenever these were made."
 
 
 def _moment(at: datetime) -> str:
@@ -432,27 +417,16 @@ class _Finder:
             self.unread.append(record.run_id)
         elif any(("status", status) in record.facets for status in ("running", "queued", "waiting")):
             self.counts["running"] += 1
-        self._count_unknown(record)
+        made = [call for _, call in record.calls if call.ended != "announced"]
+        self.counts["calls"] += len(made)
+        if created is not None:
+            self.counts["unnamed"] += sum(call.host == UNKNOWN_HOST or call.provider == "unknown" for call in made)
         for at, call in asked:
             if call.ended == "announced":
                 self.counts["announced"] += self._holds(call)
                 continue
             self.counts["hidden"] += at in record.hidden
             self._call(record.run_id, call)
-
-    def _count_unknown(self, record: Record) -> None:
-        """Counts what the record does not say: an older one lacks some of it."""
-        created, made = record.created, [call for _, call in record.calls if call.ended != "announced"]
-        asked = [call for call in made if self._provider in ("", *_names(call.provider, call.host))]
-        self.counts["calls"] += len(made)
-        if created is None:
-            return
-        self.counts["no_traces"] += "traces" not in created.model_fields_set
-        unnamed = [call for call in made if call.host == UNKNOWN_HOST or call.provider == "unknown"]
-        self.counts["unnamed"] += len(unnamed)
-        conductor = created.conductor
-        if conductor is not None and conductor.kind == "remote" and conductor.base_url is None:
-            self.counts["no_params"] += sum(call.of == "plan" for call in asked)
 
     def _files(self, run_id: str, asked: Sequence[tuple[int, Call]], *, hidden: bool) -> None:
         self.counts["hidden_in_files"] += bool(asked and hidden)
@@ -477,10 +451,6 @@ class _Finder:
 
     def _holds(self, call: Call) -> bool:
         return any(self._wanted in _plain(text) for text in call.texts)
-
-
-def _counted(what: str, number: int) -> str:
-    return f"1 {what}" if number == 1 else f"{number:,} {what}s"
 
 
 def _names(provider: str, host: str) -> Iterator[str]:
