@@ -16,9 +16,9 @@ from storage.database.schema import HEAD, read_version
 from storage.errors import translated
 from storage.evidence.anchoring import Places, places_of
 from storage.evidence.anchors import FileAnchor
-from storage.evidence.checking import CheckedLog, FoundFault, check_own_log
+from storage.evidence.checking import CheckedLog, check_own_log
 from storage.evidence.event_record import printable
-from storage.evidence.history import CLASSES, counted
+from storage.evidence.history import CLASSES, Finding, counted
 from storage.evidence.verifier import Ticker
 from storage.lifecycle.backup import backup
 from storage.lifecycle.restore import OLDER, Restored, entries, in_words, restore
@@ -120,13 +120,13 @@ def _sized(path: Path, runs: int, events: int) -> str:
     return f"{path}: {counted(runs, 'run')}, {counted(events, 'event')}"
 
 
-def _verdict(checked: CheckedLog, findings: Sequence[FoundFault]) -> str:
+def _verdict(checked: CheckedLog, findings: Sequence[Finding]) -> str:
     many = len(findings) + checked.more
     without = "" if checked.fingerprint else " without a key"
     return f"verified{without}: {counted(many, 'finding').upper() if many else 'nothing was found'}"
 
 
-def _print_findings(findings: Sequence[FoundFault]) -> int:
+def _print_findings(findings: Sequence[Finding]) -> int:
     for finding in findings:
         print(printable(in_words(finding)), file=sys.stderr)
     return CLASSES[findings[0].kind] if findings else 0

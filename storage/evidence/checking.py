@@ -46,15 +46,6 @@ Progress = Callable[[str, int], None]
 _Value = TypeVar("_Value", int, str)
 
 
-class FoundFault(Frozen):
-    """A finding, as in ``history.Finding``. ``kind``: its class."""
-
-    kind: str
-    run_id: str | None
-    sequence: int | None
-    what: str
-
-
 class CheckedLog(Frozen):
     """What a check of a whole log found.
 
@@ -76,7 +67,7 @@ class CheckedLog(Frozen):
     verified_events: int = Field(ge=0)
     unanchored_events: int = Field(ge=0)
     deleted_runs: int = Field(ge=0)
-    findings: tuple[FoundFault, ...]
+    findings: tuple[Finding, ...]
     more: int = Field(ge=0)
     notes: tuple[str, ...]
 
@@ -85,7 +76,7 @@ class CheckedLog(Frozen):
         """What it lacked, so that it says little; None: nothing."""
         return "a signing key" if self.fingerprint is None else "an anchor" if self.anchor is None else None
 
-    def of(self, run_id: str) -> tuple[FoundFault, ...]:
+    def of(self, run_id: str) -> tuple[Finding, ...]:
         """Returns what was found about this run, and about the log as a whole."""
         return tuple(each for each in self.findings if each.run_id in (None, run_id))
 
@@ -213,10 +204,7 @@ def check_own_log(database: Path, places: Places, vault: Vault, progress: Progre
     except NoEvidence as error:
         raise BadInput(str(error)) from error
     report = check_log(database, [] if key is None else [key], anchors, vault, progress, none)
-    findings = [
-        FoundFault(kind=each.kind, run_id=each.run_id, sequence=each.sequence, what=each.what)
-        for each in (*faults, *report.findings, *([] if own is None else own.lacks(report)))
-    ]
+    findings = (*faults, *report.findings, *([] if own is None else own.lacks(report)))
     return CheckedLog(
         origin=origin,
         at_utc=began_utc,
@@ -228,7 +216,7 @@ def check_own_log(database: Path, places: Places, vault: Vault, progress: Progre
         verified_events=report.verified_events,
         unanchored_events=report.unanchored_events,
         deleted_runs=report.deleted_runs,
-        findings=tuple(findings),
+        findings=findings,
         more=report.more,
         notes=tuple(report.notes),
     )

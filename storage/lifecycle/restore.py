@@ -21,9 +21,9 @@ from conductor_core.settings import Settings
 from storage import errors
 from storage.database import schema
 from storage.evidence.anchoring import Places, evidence_folder, places_of
-from storage.evidence.checking import CheckedLog, FoundFault, check_own_log, forget_check
+from storage.evidence.checking import CheckedLog, check_own_log, forget_check
 from storage.evidence.database_audit import NoEvidence, open_database
-from storage.evidence.history import counted
+from storage.evidence.history import Finding, counted
 from storage.lifecycle.backup import contents, copy_database, copy_keys, refuse_reserved
 from storage.log.owner import left
 from storage.privacy.vault import MasterKey, Privacy, Vault, flush, keys_beside
@@ -123,7 +123,7 @@ class Restored:
     runs: int
     events: int
     checked: CheckedLog
-    findings: tuple[FoundFault, ...]
+    findings: tuple[Finding, ...]
     older: str | None
     replaced: Path | None
     keys: Path | None
@@ -284,10 +284,10 @@ def _copied_keys(backup: Path, copy: Path) -> bool:
 
 def _checked(
     copy: Path, target: Path, places: Places, vault: Vault, progress: Progress, *, anyway: bool
-) -> tuple[CheckedLog, tuple[FoundFault, ...], str | None]:
+) -> tuple[CheckedLog, tuple[Finding, ...], str | None]:
     """Returns the check, what was found, and apart from it why the log is older. Raises: BadInput for findings."""
     checked = check_own_log(copy, places, vault, progress)
-    found: list[FoundFault] = []
+    found: list[Finding] = []
     older = None
     for each in checked.findings:
         if each.kind == OLDER:
@@ -299,7 +299,7 @@ def _checked(
             row = connection.execute(_ORIGIN).fetchone()
         if row is not None and (here := _origin(target)) not in (None, row[0]):
             what = f"the backup is of the log {row[0]}, and the database of the log {here}"
-            found.append(FoundFault(kind="evidence", run_id=None, sequence=None, what=what))
+            found.append(Finding(kind="evidence", run_id=None, sequence=None, what=what))
     except (NoEvidence, sqlite3.Error) as error:
         raise BadInput(f"the file is not a backup of this program ({error}): nothing is restored") from error
     if found and not anyway:
@@ -312,7 +312,7 @@ def _checked(
     return checked, tuple(found), older
 
 
-def in_words(finding: FoundFault) -> str:
+def in_words(finding: Finding) -> str:
     """Returns a finding in one line."""
     run = "" if finding.run_id is None else f" run {finding.run_id}"
     event = "" if finding.sequence is None else f" event {finding.sequence}"

@@ -18,7 +18,8 @@ from pages.components.figure.component import title
 from pages.components.style.formats import inert, moment, plural, seconds
 from storage.evidence.anchoring import Evidence
 from storage.evidence.anchors import GitAnchor
-from storage.evidence.checking import CheckedLog, FoundFault, public_key
+from storage.evidence.checking import CheckedLog, public_key
+from storage.evidence.history import Finding
 
 _WORKING_S, _IDLE_S = 1.0, 5.0
 """The time between two drawings of the line."""
@@ -191,7 +192,7 @@ def _checked(last: CheckedLog) -> None:
     st.html(f'<div class="audit-rests"><b>It rests on</b>{items(rests_on(last))}</div>')
 
 
-def findings(found: tuple[FoundFault, ...]) -> str:
+def findings(found: tuple[Finding, ...]) -> str:
     """Returns findings as a list in HTML: class, run with the way to it, event, and what was done."""
     rows = []
     for each in found[:_MOST_SHOWN]:

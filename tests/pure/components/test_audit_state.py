@@ -7,14 +7,15 @@ import pytest
 from pages.components.audit.state import last_words, rests_on, state_of, waited, why
 from storage.evidence.anchoring import Evidence
 from storage.evidence.anchors import Witness
-from storage.evidence.checking import CheckedLog, FoundFault
+from storage.evidence.checking import CheckedLog
+from storage.evidence.history import Finding
 
 OWN = Witness(False, "the user of this program can rewrite it")
 NOW = datetime(2026, 11, 25, 12, tzinfo=UTC)
-EDITED = FoundFault(kind="edited", run_id="r", sequence=7, what="its content is not what was written")
-LOST = FoundFault(kind="anchor", run_id=None, sequence=None, what="it is not there")
-HIDDEN = FoundFault(kind="derived", run_id="r", sequence=None, what="a search does not find a text of it")
-OF_ALL = FoundFault(kind="rolled_back", run_id=None, sequence=None, what="an older state")
+EDITED = Finding(kind="edited", run_id="r", sequence=7, what="its content is not what was written")
+LOST = Finding(kind="anchor", run_id=None, sequence=None, what="it is not there")
+HIDDEN = Finding(kind="derived", run_id="r", sequence=None, what="a search does not find a text of it")
+OF_ALL = Finding(kind="rolled_back", run_id=None, sequence=None, what="an older state")
 
 
 def evidence(**fields: object) -> Evidence:
@@ -26,7 +27,7 @@ def evidence(**fields: object) -> Evidence:
     return Evidence(**values | fields)  # type: ignore[arg-type]
 
 
-def checked(*findings: FoundFault, **fields: object) -> CheckedLog:
+def checked(*findings: Finding, **fields: object) -> CheckedLog:
     values: dict[str, object] = {
         "origin": "log/1", "at_utc": NOW - timedelta(minutes=5), "duration_ms": 900.0, "newest": 39,
         "fingerprint": "ab" * 32,
