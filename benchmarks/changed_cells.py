@@ -38,7 +38,7 @@ from conductor_core.run.actor import local_caller
 from conductor_core.run.commands import Approve
 from conductor_core.run.values import BatchRow, Imported
 from storage import Privacy, open_store
-from storage.access_log.recorder import AccessQuery
+from storage.access_log import AccessQuery
 from storage.evidence.anchoring import places_of
 from storage.evidence.bundle import write_bundle
 from storage.evidence.bundle_files import FILES

@@ -38,7 +38,7 @@ from storage.evidence.event_record import printable
 from storage.evidence.history import counted
 from storage.evidence.keys import load_key
 from storage.merkle.formats import Invalid, PublicKey
-from storage.privacy.vault import SEALED
+from storage.privacy import SEALED
 from storage.records import ERASED
 from storage.store import Store, store_of
 

@@ -23,7 +23,7 @@ from conductor_core.run.trace import ENDED_STATUSES, RunTrace, RunUnreadable
 from conductor_core.settings import Settings, sqlite_url
 from conductor_core.text import plain, whole_characters
 from storage import errors
-from storage.access_log.recorder import AccessLog
+from storage.access_log import AccessLog
 from storage.database.connections import BUSY_TIMEOUT_S, Database, path_of
 from storage.encoding import snapshot_row
 from storage.evidence import sent_commands
@@ -48,7 +48,7 @@ from storage.log.queries import Listing, Search, Totals, interrupt
 from storage.log.reading import read_raw, read_run, unknown_run
 from storage.merkle.chain import add_record
 from storage.merkle.formats import PublicKey, error_text, rotated_keys
-from storage.privacy.vault import Privacy, Sealed
+from storage.privacy import Privacy, Sealed
 from storage.records import ERASED, BatchSummary, RawEvent, RunSummary, StoredEvent
 from storage.redaction import RecordRedaction
 from storage.search.filters import read_words

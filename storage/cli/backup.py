@@ -20,9 +20,8 @@ from storage.evidence.checking import CheckedLog, check_own_log
 from storage.evidence.event_record import printable
 from storage.evidence.history import CLASSES, Finding, counted
 from storage.evidence.verifier import Ticker
-from storage.lifecycle.backup import backup
-from storage.lifecycle.restore import OLDER, Restored, entries, in_words, restore
-from storage.privacy.vault import Privacy
+from storage.lifecycle.backup import OLDER, Restored, backup, entries, in_words, restore
+from storage.privacy import Privacy
 from storage.store import store_of
 
 Source = Callable[[str | None], Path]

@@ -20,7 +20,7 @@ from storage.evidence.history import CLASSES, Finding
 from storage.evidence.keys import load_key
 from storage.evidence.verifier import FINGERPRINT, Ticker, document, exit_code, given_keys, show, verify
 from storage.merkle.formats import Invalid, PublicKey, error_text
-from storage.privacy.vault import Privacy
+from storage.privacy import Privacy
 from storage.store import open_store
 
 Source = Callable[[str | None], Path]

@@ -24,7 +24,7 @@ from conductor_core.files import FileLock, keep_private
 from storage import errors
 from storage.database import schema
 from storage.errors import PRIMARY_CODE
-from storage.privacy.vault import Privacy
+from storage.privacy import Privacy
 
 # Databases that cannot be written.
 

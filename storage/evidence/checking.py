@@ -28,7 +28,7 @@ from storage.evidence.history import Finding, Report, counted
 from storage.evidence.keys import other_log_error, own_public_key
 from storage.evidence.verifier import verify_database
 from storage.merkle.formats import Invalid, PublicKey, error_text
-from storage.privacy.vault import Vault
+from storage.privacy import Vault
 
 log = logging.getLogger(__name__)
 

@@ -21,7 +21,7 @@ from storage.log.live_runs import changing_columns, fixed_columns, read_image
 from storage.log.owner import OWNER_ID
 from storage.log.reading import read_apart
 from storage.merkle.formats import text_of
-from storage.privacy.vault import SEALED, Sealed, Vault
+from storage.privacy import SEALED, Sealed, Vault
 from storage.records import ERASED, SEALED_COLUMNS
 from storage.search.checking import IndexCheck
 from storage.search.index import FULL_TEXT, is_shadow

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from conductor_core.errors import BadInput
 from storage.merkle.formats import Checkpoint, PublicKey, note_of, rotation_message
-from storage.privacy.vault import flush
+from storage.privacy import flush
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey

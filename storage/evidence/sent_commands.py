@@ -10,7 +10,7 @@ from storage.encoding import read_text
 from storage.evidence.history import Report, counted
 from storage.log.commands import SENT, NoProof, opened, proven, read_origin, records_of_no_run, registered
 from storage.merkle.formats import PublicKey, read_record, rotated_keys
-from storage.privacy.vault import KeyAway, Sealed, Vault, event_place
+from storage.privacy import KeyAway, Sealed, Vault, event_place
 
 _COMMANDS = "SELECT id, payload, run_id, kind, at_utc FROM commands {} ORDER BY id"
 _ANSWERED_BY = {

@@ -24,7 +24,7 @@ from storage.log.live_runs import forget_images
 from storage.log.queries import Listing
 from storage.log.reading import Deletion, read_deletion, read_deletions, read_gone
 from storage.merkle.chain import add_record, record_deletion
-from storage.privacy.vault import SEALED
+from storage.privacy import SEALED
 from storage.records import ERASED
 from storage.search.index import forget as forget_text
 from storage.search.search import RunSearch

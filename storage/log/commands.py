@@ -20,7 +20,7 @@ from storage.database.connections import Database
 from storage.encoding import read_text
 from storage.merkle.chain import add_record
 from storage.merkle.formats import Invalid, PublicKey, read_key, read_record, text_of, unpacked
-from storage.privacy.vault import KeyAway, Sealed, Vault
+from storage.privacy import KeyAway, Sealed, Vault
 from storage.records import ERASED
 
 REGISTERED = "machine.registered"

@@ -24,7 +24,7 @@ from storage.encoding import SnapshotRow, encode, stored_line
 from storage.log.live_runs import LiveRuns, store_snapshots
 from storage.log.owner import Owner
 from storage.merkle.chain import Entries
-from storage.privacy.vault import event_place
+from storage.privacy import event_place
 from storage.records import StoredEvent
 from storage.redaction import RecordRedaction
 

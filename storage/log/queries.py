@@ -36,7 +36,7 @@ from storage import errors
 from storage.encoding import count_of, read_caller, read_count, read_text, read_time
 from storage.log.live_runs import changing_columns, fixed_columns
 from storage.log.reading import read_deletion, read_run
-from storage.privacy.vault import Vault
+from storage.privacy import Vault
 from storage.records import ERASED, SEALED_COLUMNS, BatchSummary, RunSummary
 
 _FROM_EVENTS = ("damage", "named", "conclusion", "answer_key")

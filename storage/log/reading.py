@@ -31,7 +31,7 @@ from storage.encoding import (
     stored_line,
     stored_rows,
 )
-from storage.privacy.vault import SEALED, KeyAway, Sealed, Vault, event_place
+from storage.privacy import SEALED, KeyAway, Sealed, Vault, event_place
 from storage.records import ERASED, RawEvent, StoredEvent
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from conductor_core.providers.servers import UNKNOWN_HOST
 from conductor_core.run.egress import Call
 from conductor_core.run.values import label
 from conductor_core.workflow.model import Frozen
-from storage.privacy.vault import Vault
+from storage.privacy import Vault
 from storage.records import ERASED
 from storage.search.filters import ANY, Filters, Words, in_utc
 from storage.search.index import statements, write

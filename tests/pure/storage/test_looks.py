@@ -12,10 +12,9 @@ import pytest
 from conductor_core.files import FileLock
 from conductor_core.run.actor import Actor, Caller
 from conductor_core.run.values import Imported
-from storage import Store, open_store
+from storage import Store, access_log, open_store
 from storage.__main__ import main
-from storage.access_log import recorder
-from storage.access_log.recorder import AccessQuery, AccessRecord, digests
+from storage.access_log import AccessQuery, AccessRecord, digests
 from storage.evidence.anchoring import places_of
 from storage.evidence.history import Report
 from storage.evidence.keys import load_key
@@ -65,7 +64,7 @@ def test_a_page_that_stays_open_is_one_look_an_hour_and_a_file_is_one_each(
 ) -> None:
     store.log.append_and_wait(*whole_run("r"), *whole_run("other"))
     clock_s = [1000.0]
-    monkeypatch.setattr(recorder, "_now_s", lambda: clock_s[0])
+    monkeypatch.setattr(access_log, "_now_s", lambda: clock_s[0])
     for _ in range(3):
         store.access_log.viewed(["r"], "run page", ADA, "b1")
         clock_s[0] += 1
@@ -74,7 +73,7 @@ def test_a_page_that_stays_open_is_one_look_an_hour_and_a_file_is_one_each(
     store.access_log.viewed(["r", "other"], "context page", ADA, "b1")
     store.access_log.viewed(["r"], "run page", GRACE, "b1")
     assert len(kept(store)) == 5
-    clock_s[0] += recorder.AGAIN_S
+    clock_s[0] += access_log.AGAIN_S
     store.access_log.viewed(["r"], "run page", ADA, "b1")
     for _ in range(2):
         store.access_log.exported(["r"], "html", ADA, "b1")
@@ -149,7 +148,7 @@ def test_a_look_that_cannot_be_kept_stops_nobody_and_is_told_and_tried_again(
 ) -> None:
     store = open_store(f"sqlite:///{path}", busy_timeout_s=0.1)
     store.log.append_and_wait(*whole_run("r"))
-    monkeypatch.setattr(recorder, "_RETRY_S", 0.0)
+    monkeypatch.setattr(access_log, "_RETRY_S", 0.0)
     with closing(FileLock(path.with_name(f"{path.name}.lock"))) as lock:
         assert lock.try_acquire()
         store.access_log.viewed(["r"], "run page", ADA)
