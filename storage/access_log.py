@@ -29,6 +29,8 @@ from storage.database.connections import Database
 from storage.encoding import read_time
 from storage.merkle.chain import Entries
 
+log = logging.getLogger(__name__)
+
 VIEWED, EXPORTED, SEARCHED = "content.viewed", "content.exported", "content.searched"
 KINDS = {
     "viewed": "viewed",
@@ -210,8 +212,6 @@ def digests(key: bytes, typed: str) -> tuple[str, ...]:
 def _digest(key: bytes, word: str) -> str:
     return hmac.new(key, word.encode(), hashlib.sha256).hexdigest()[:_DIGITS]
 
-
-log = logging.getLogger(__name__)
 
 AGAIN_S = 3600.0
 """After this time a look that goes on, such as at a page that stays open, counts as another one."""

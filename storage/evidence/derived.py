@@ -20,7 +20,7 @@ from storage.evidence.history import Report, counted
 from storage.log.live_runs import changing_columns, fixed_columns, read_image
 from storage.log.owner import OWNER_ID
 from storage.log.reading import read_apart
-from storage.merkle.formats import text_of
+from storage.merkle.formats import read_record, text_of
 from storage.privacy import SEALED, Sealed, Vault
 from storage.records import ERASED, SEALED_COLUMNS
 from storage.search.checking import IndexCheck
@@ -73,7 +73,7 @@ def read_removals(connection: sqlite3.Connection) -> Removals:
     """Returns what the log says. Damaged records are findings about the evidence, and are passed over here."""
     found = Removals()
     for run_id, text in connection.execute(_RECORDS).fetchall():
-        record = _record(text)
+        record = read_record(text.encode(errors="replace") if isinstance(text, str) else b"")
         run_id = str(record.get("run", run_id))
         match record.get("kind"):
             case "run.held" | "run.released" as kind:
@@ -176,15 +176,7 @@ def _check_holds(connection: sqlite3.Connection, logged: Removals, report: Repor
 
 def _actor(stored: object) -> object:
     """Returns the actor of a column as a record has it."""
-    return _record(stored) or stored
-
-
-def _record(text: object) -> Record:
-    try:
-        record = json.loads(text) if isinstance(text, str) else None
-    except (ValueError, RecursionError):
-        return {}
-    return record if isinstance(record, dict) else {}
+    return (read_record(stored.encode(errors="replace")) if isinstance(stored, str) else {}) or stored
 
 
 _PARTS = "SELECT type, name, sql FROM sqlite_master WHERE name NOT LIKE 'sqlite\\_%' ESCAPE '\\'"

@@ -1,6 +1,5 @@
 """Checks the table of commands against the machines that may act, and against the events that answer commands."""
 
-import json
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -190,10 +189,9 @@ class _Carried:
 def _event(vault: Vault, run_id: str, sequence: int, kind: str, at_utc: str, payload: bytes) -> dict[str, Any]:
     """Returns what an event says; nothing if its run's key is away or it cannot be read, as other checks say."""
     try:
-        event = json.loads(vault.open(run_id, event_place(sequence, kind, at_utc), payload))
-    except (Sealed, ValueError, RecursionError):
+        return read_record(vault.open(run_id, event_place(sequence, kind, at_utc), payload))
+    except Sealed:
         return {}
-    return event if isinstance(event, dict) else {}
 
 
 def _answer(vault: Vault, run_id: object, sequence: int, kind: str, at_utc: object, payload: bytes) -> _Answer | None:

@@ -29,6 +29,8 @@ from storage.records import ERASED
 from storage.search.index import forget as forget_text
 from storage.search.search import RunSearch
 
+log = logging.getLogger(__name__)
+
 _RUN = "SELECT status, created_at_utc FROM runs WHERE run_id = ?"
 _HELD = "SELECT held FROM holds WHERE run_id = ? ORDER BY id DESC LIMIT 1"
 _RECORD = (
@@ -61,54 +63,38 @@ class Deleted:
     keyless: list[str] = field(default_factory=list)
 
 
-def delete(cursor: sqlite3.Cursor, run_ids: Sequence[str], caller: Caller) -> Deleted:
-    """Deletes each run that has ended and is not held. Call it in a transaction of the writer."""
+def take_out(cursor: sqlite3.Cursor, run_ids: Sequence[str], caller: Caller, *, erased: bool) -> Deleted:
+    """Deletes each run that has ended and is not held, or takes its text and leaves it in lists as erased.
+
+    If all events of an erased run are encrypted, they stay: whoever destroys its key makes them unreadable. Else they
+    go. A run that was erased before counts as erased again. Call it in a transaction of the writer.
+    """
     done = Deleted()
     # SQLite then overwrites what it deletes, instead of only unlinking it.
     cursor.execute("PRAGMA secure_delete=ON")
     try:
         for run_id in dict.fromkeys(run_ids):
             run = cursor.execute(_RUN, (run_id,)).fetchone()
+            if erased and run is not None and run[0] == ERASED:
+                done.run_ids.append(run_id)
+                continue
             if refusal := _refusal(cursor, run_id, run):
                 done.refused[run_id] = refusal
-            else:
-                _record(cursor, run_id, run, caller, erased=False)
-                _remove(cursor, run_id, "events", "commands", "snapshots", "runs")
-                done.run_ids.append(run_id)
-    finally:
-        cursor.execute("PRAGMA secure_delete=OFF")
-    return done
-
-
-def erase(cursor: sqlite3.Cursor, run_ids: Sequence[str], caller: Caller) -> Deleted:
-    """Takes the text of each run that has ended and is not held, and leaves the run in lists as erased.
-
-    If all events of a run are encrypted, they stay: whoever destroys its key makes them unreadable. Else they go. A run
-    that was erased before counts as erased again. Call it in a transaction of the writer.
-    """
-    done = Deleted()
-    cursor.execute("PRAGMA secure_delete=ON")
-    try:
-        for run_id in dict.fromkeys(run_ids):
-            run = cursor.execute(_RUN, (run_id,)).fetchone()
-            if run is not None and run[0] == ERASED:
-                done.run_ids.append(run_id)
-            elif refusal := _refusal(cursor, run_id, run):
-                done.refused[run_id] = refusal
-            else:
+                continue
+            sealed = False
+            if erased:
                 cursor.execute(_BLANK, (ERASED, run_id))
-                plain = _has_plain(cursor, run_id)
-                _record(cursor, run_id, run, caller, erased=True, sealed=not plain)
-                _remove(cursor, run_id, *(["events"] if plain else []), "commands", "snapshots")
-                done.sealed += [] if plain else [run_id]
-                done.run_ids.append(run_id)
+                sealed = cursor.execute(_PLAIN, (run_id, SEALED)).fetchone() == (0,)
+            _record(cursor, run_id, run, caller, erased=erased, sealed=sealed)
+            forget_images(cursor, run_id)
+            forget_text(cursor, run_id)
+            for table in (*([] if sealed else ["events"]), "commands", "snapshots", *([] if erased else ["runs"])):
+                cursor.execute(f"DELETE FROM {table} WHERE run_id = ?", (run_id,))  # noqa: S608  own names
+            done.sealed += [run_id] if sealed else []
+            done.run_ids.append(run_id)
     finally:
         cursor.execute("PRAGMA secure_delete=OFF")
     return done
-
-
-def _has_plain(cursor: sqlite3.Cursor, run_id: str) -> bool:
-    return bool(cursor.execute(_PLAIN, (run_id, SEALED)).fetchone()[0])
 
 
 def _refusal(cursor: sqlite3.Cursor, run_id: str, run: tuple[str, str] | None) -> str | None:
@@ -125,7 +111,7 @@ def _refusal(cursor: sqlite3.Cursor, run_id: str, run: tuple[str, str] | None) -
 
 
 def _record(
-    cursor: sqlite3.Cursor, run_id: str, run: tuple[str, str], caller: Caller, *, erased: bool, sealed: bool = False
+    cursor: sqlite3.Cursor, run_id: str, run: tuple[str, str], caller: Caller, *, erased: bool, sealed: bool
 ) -> None:
     events = stored_rows(cursor.connection, run_id)
     sha256 = hashlib.sha256(b"".join(stored_line(*row) for row in events)).hexdigest()
@@ -149,13 +135,6 @@ def _record(
     record_deletion(cursor, run_id, at_utc=now, row_sha256=deletion_digest(row), **who, **more)
 
 
-def _remove(cursor: sqlite3.Cursor, run_id: str, *tables: str) -> None:
-    forget_images(cursor, run_id)
-    forget_text(cursor, run_id)
-    for table in tables:
-        cursor.execute(f"DELETE FROM {table} WHERE run_id = ?", (run_id,))  # noqa: S608  own names
-
-
 def hold(cursor: sqlite3.Cursor, run_ids: Sequence[str], caller: Caller, *, held: bool) -> None:
     """Places a hold on each run, or takes it off (``held`` False), and records it in the log.
 
@@ -173,9 +152,6 @@ def hold(cursor: sqlite3.Cursor, run_ids: Sequence[str], caller: Caller, *, held
 def _is_held(connection: sqlite3.Connection | sqlite3.Cursor, run_id: str) -> bool:
     held = connection.execute(_HELD, (run_id,)).fetchone()
     return held is not None and bool(held[0])
-
-
-log = logging.getLogger(__name__)
 
 
 class Removing:
@@ -196,7 +172,7 @@ class Removing:
 
         def work(cursor: sqlite3.Cursor) -> None:
             nonlocal outcome
-            outcome = delete(cursor, run_ids, caller)
+            outcome = take_out(cursor, run_ids, caller, erased=False)
 
         self.log.change_and_wait(work)
         self._anchoring.written(len(outcome.run_ids))
@@ -220,7 +196,7 @@ class Removing:
 
         def work(cursor: sqlite3.Cursor) -> None:
             nonlocal outcome
-            outcome = erase(cursor, run_ids, caller)
+            outcome = take_out(cursor, run_ids, caller, erased=True)
 
         self.log.change_and_wait(work)
         self._anchoring.written(len(outcome.run_ids))

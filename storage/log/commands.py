@@ -23,6 +23,8 @@ from storage.merkle.formats import Invalid, PublicKey, read_key, read_record, te
 from storage.privacy import KeyAway, Sealed, Vault
 from storage.records import ERASED
 
+log = logging.getLogger(__name__)
+
 REGISTERED = "machine.registered"
 _RECORDS = "SELECT position, CAST(record AS BLOB) FROM leaves WHERE record IS NOT NULL AND run_id IS NULL"
 _ORIGIN = "SELECT CAST(origin AS BLOB) FROM evidence_log"
@@ -131,8 +133,6 @@ def _registration(origin: str, machine: PublicKey, uid: object, account: object,
 def _to_sign(machine: PublicKey, number: int, run_id: str, kind: str, at_utc: str, nonce: str, command: str) -> bytes:
     return json.dumps(["command", machine.name, number, run_id, kind, at_utc, nonce, command]).encode()
 
-
-log = logging.getLogger(__name__)
 
 Listener = Callable[[SentCommand], None]
 Trusted = Callable[[dict[int, bytes], str], Sequence[PublicKey]]

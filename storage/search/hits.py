@@ -27,6 +27,7 @@ _AROUND = 90
 _TIME_S, _WHOLE_S = 0.03, 2.0
 """How long a page or a count looks on, and how long for a question that needs all texts."""
 _MOST_FOLDED = 200_000
+_COLUMNS = "t.id, r.run_id, r.created_at_utc, r.status, r.task, r.simulated, r.imported, t.text"
 _Row = tuple[int, str, str, str, str, bool, bool, str]
 
 Segments = tuple[tuple[str, bool], ...]
@@ -83,8 +84,7 @@ def read_hits(
     deadline = time.monotonic() + _TIME_S
     at: int | None = None
     for ids, end in _scan(connection, words, filters, before):
-        rows = _rows(connection, ids, filters, field, limit + 1 - len(found))
-        found += rows
+        found += _matching(connection, ids, filters, field, _COLUMNS, limit + 1 - len(found))
         at = end
         if len(found) > limit or at is None or time.monotonic() > deadline:
             break
@@ -208,13 +208,6 @@ def _matching(
         f"WHERE {condition} LIMIT :limit"
     )
     return connection.execute(query, bound | {"ids": str(list(ids)), "limit": limit}).fetchall()
-
-
-def _rows(
-    connection: sqlite3.Connection, ids: Sequence[int], filters: Filters, field: str | None, limit: int
-) -> list[_Row]:
-    columns = "t.id, r.run_id, r.created_at_utc, r.status, r.task, r.simulated, r.imported, t.text"
-    return _matching(connection, ids, filters, field, columns, limit)
 
 
 def _hit(connection: sqlite3.Connection, words: Words, row: _Row) -> Hit:

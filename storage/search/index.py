@@ -23,6 +23,8 @@ from storage.records import ERASED
 from storage.search.filters import is_dense, quoted
 from storage.search.reading import Record, read_record
 
+log = logging.getLogger(__name__)
+
 FULL_TEXT = ("search_words", "search_signs")
 """All texts by words, and those of scripts without spaces (``filters.is_dense``) by three signs each."""
 TABLES = ("search_places", "search_texts", "search_calls", "search_facets", "search_runs", "search_state")
@@ -123,8 +125,6 @@ def forget(cursor: sqlite3.Cursor, run_id: str) -> None:
     if found:
         cursor.execute("UPDATE search_state SET residue = 1")
 
-
-log = logging.getLogger(__name__)
 
 Change = Callable[[Callable[[sqlite3.Cursor], None]], None]
 """Runs a piece of work in a transaction of the writer (``EventLog.change_and_wait``)."""

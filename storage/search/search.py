@@ -29,7 +29,7 @@ Notify = Callable[[int, int], None]
 """Told how much is done, and how much there is."""
 
 
-class RunSearch:
+class RunSearch(Indexer):
     """What can be asked about all runs of one database. Any thread may use it; all methods raise StoreError.
 
     It sees what ``catch_up`` has taken in, apart from ``receipt``, which reads the events. ``lag`` says what it does
@@ -37,8 +37,7 @@ class RunSearch:
     """
 
     def __init__(self, database: Database, change: Change) -> None:
-        self._database = database
-        self._indexer = Indexer(database, change)
+        super().__init__(database, change)
         self._stop = threading.Event()
         self._of_events = threading.Lock()
         self._last: tuple[object, sqlite3.Connection] | None = None
@@ -53,7 +52,7 @@ class RunSearch:
         reported = ""
         while not self._stop.wait(KEEP_UP_S):
             try:
-                self._indexer.catch_up(pause_share=1.0, stop=self._stop)
+                self.catch_up(pause_share=1.0, stop=self._stop)
                 reported = ""
             except StoreError as error:  # the database is gone or locked; a search says how far behind the index is
                 if str(error) != reported:
@@ -73,22 +72,6 @@ class RunSearch:
             if self._last is not None:
                 self._last[1].close()
                 self._last = None
-
-    def catch_up(self, notify: Notify | None = None, pause_share: float = 0.0) -> int:
-        """Takes in what ended since the last time; returns how many runs. See ``Indexer.catch_up``."""
-        return self._indexer.catch_up(notify, pause_share)
-
-    def rebuild(self, notify: Notify | None = None) -> int:
-        """Builds the index again from the events. Returns how many runs are in it."""
-        return self._indexer.rebuild(notify)
-
-    def forget(self, run_id: str) -> None:
-        """Takes a run out of the index, and leaves no word of it there."""
-        self._indexer.forget(run_id)
-
-    def sweep(self) -> None:
-        """Leaves no word in the index of runs that were taken out of it in a transaction of the writer."""
-        self._indexer.sweep()
 
     def lag(self) -> Lag:
         """Returns what the index does not hold yet."""

@@ -285,7 +285,7 @@ def test_the_index_is_kept_up_after_an_error_that_nobody_foresaw(
         raise IndexError("broken")
 
     monkeypatch.setattr(search, "KEEP_UP_S", 0.01)
-    monkeypatch.setattr(store.search._indexer, "catch_up", breaks)
+    monkeypatch.setattr(store.search, "catch_up", breaks)
     store.search.keep_up()
     assert third.wait(10)
     store.search.close()
