@@ -16,7 +16,7 @@ from storage.merkle.chain import add_record
 
 # The text is what SQLite keeps of a statement, to the sign: the audit compares it.
 _BASELINE = """\
--- The version of the schema, in one row. An earlier program named the table.
+-- The version of the schema, in one row.
 CREATE TABLE alembic_version (
 	version_num VARCHAR(32) NOT NULL,
 	CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)
@@ -24,8 +24,7 @@ CREATE TABLE alembic_version (
 
 -- The truth: all else but the evidence is folded from it and could be made again.
 -- sequence: counts over all runs, in the order of commits, and is never given twice.
--- payload: the event as JSON, in the exact bytes (UTF-8) that a digest covers; of an encrypted run, those of the
--- ciphertext.
+-- payload: the event as JSON, in the exact bytes (UTF-8) that a digest covers, or its ciphertext.
 -- position: of its leaf in leaves.
 CREATE TABLE events (
 	sequence INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT,
@@ -39,9 +38,10 @@ CREATE INDEX ix_events_run_id_sequence ON events (run_id, sequence)
 
 CREATE TRIGGER events_no_update BEFORE UPDATE ON events BEGIN SELECT RAISE(ABORT, 'events are only ever added'); END
 
-CREATE TRIGGER events_no_delete BEFORE DELETE ON events WHEN NOT EXISTS (SELECT 1 FROM deletions WHERE run_id = \
-OLD.run_id) OR (SELECT held FROM holds WHERE run_id = OLD.run_id ORDER BY id DESC LIMIT 1) BEGIN SELECT RAISE(ABORT, \
-'events are only ever added'); END
+CREATE TRIGGER events_no_delete BEFORE DELETE ON events \
+WHEN NOT EXISTS (SELECT 1 FROM deletions WHERE run_id = OLD.run_id) \
+OR (SELECT held FROM holds WHERE run_id = OLD.run_id ORDER BY id DESC LIMIT 1) \
+BEGIN SELECT RAISE(ABORT, 'events are only ever added'); END
 
 -- A run for lists (storage.records.RunSummary), changed in the transaction of the event that changes it.
 -- sequence: of its run.created; the order of the list.
@@ -124,11 +124,11 @@ CREATE TABLE deletions (
 
 CREATE UNIQUE INDEX ix_deletions_run_id ON deletions (run_id)
 
-CREATE TRIGGER deletions_no_update BEFORE UPDATE ON deletions BEGIN SELECT RAISE(ABORT, 'deletions are only ever \
-added'); END
+CREATE TRIGGER deletions_no_update BEFORE UPDATE ON deletions \
+BEGIN SELECT RAISE(ABORT, 'deletions are only ever added'); END
 
-CREATE TRIGGER deletions_no_delete BEFORE DELETE ON deletions BEGIN SELECT RAISE(ABORT, 'deletions are only ever \
-added'); END
+CREATE TRIGGER deletions_no_delete BEFORE DELETE ON deletions \
+BEGIN SELECT RAISE(ABORT, 'deletions are only ever added'); END
 
 -- A hold placed on a run (held) or taken off; the last one counts.
 CREATE TABLE holds (
@@ -156,12 +156,13 @@ CREATE TABLE commands (
 
 CREATE INDEX ix_commands_run_id_id ON commands (run_id, id)
 
-CREATE TRIGGER commands_no_update BEFORE UPDATE ON commands BEGIN SELECT RAISE(ABORT, 'commands are only ever \
-added'); END
+CREATE TRIGGER commands_no_update BEFORE UPDATE ON commands \
+BEGIN SELECT RAISE(ABORT, 'commands are only ever added'); END
 
-CREATE TRIGGER commands_no_delete BEFORE DELETE ON commands WHEN NOT EXISTS (SELECT 1 FROM deletions WHERE run_id = \
-OLD.run_id) OR (SELECT held FROM holds WHERE run_id = OLD.run_id ORDER BY id DESC LIMIT 1) BEGIN SELECT RAISE(ABORT, \
-'commands are only ever added'); END
+CREATE TRIGGER commands_no_delete BEFORE DELETE ON commands \
+WHEN NOT EXISTS (SELECT 1 FROM deletions WHERE run_id = OLD.run_id) \
+OR (SELECT held FROM holds WHERE run_id = OLD.run_id ORDER BY id DESC LIMIT 1) \
+BEGIN SELECT RAISE(ABORT, 'commands are only ever added'); END
 
 -- Bytes that events name by their digest, each kept once: the images of tasks.
 CREATE TABLE contents (
@@ -174,8 +175,9 @@ CREATE TABLE contents (
 
 CREATE TRIGGER contents_no_update BEFORE UPDATE ON contents BEGIN SELECT RAISE(ABORT, 'contents are never changed'); END
 
-CREATE TRIGGER contents_no_delete BEFORE DELETE ON contents WHEN EXISTS (SELECT 1 FROM run_contents WHERE sha256 = \
-OLD.sha256) BEGIN SELECT RAISE(ABORT, 'a run names this content'); END
+CREATE TRIGGER contents_no_delete BEFORE DELETE ON contents \
+WHEN EXISTS (SELECT 1 FROM run_contents WHERE sha256 = OLD.sha256) \
+BEGIN SELECT RAISE(ABORT, 'a run names this content'); END
 
 -- Which run's run.created names which content. A content that no run names goes with the last that did.
 CREATE TABLE run_contents (
@@ -186,12 +188,13 @@ CREATE TABLE run_contents (
 
 CREATE INDEX ix_run_contents_sha256 ON run_contents (sha256)
 
-CREATE TRIGGER run_contents_no_update BEFORE UPDATE ON run_contents BEGIN SELECT RAISE(ABORT, 'contents are never \
-changed'); END
+CREATE TRIGGER run_contents_no_update BEFORE UPDATE ON run_contents \
+BEGIN SELECT RAISE(ABORT, 'contents are never changed'); END
 
-CREATE TRIGGER run_contents_no_delete BEFORE DELETE ON run_contents WHEN NOT EXISTS (SELECT 1 FROM deletions WHERE \
-run_id = OLD.run_id) OR (SELECT held FROM holds WHERE run_id = OLD.run_id ORDER BY id DESC LIMIT 1) BEGIN SELECT \
-RAISE(ABORT, 'a run keeps its contents'); END
+CREATE TRIGGER run_contents_no_delete BEFORE DELETE ON run_contents \
+WHEN NOT EXISTS (SELECT 1 FROM deletions WHERE run_id = OLD.run_id) \
+OR (SELECT held FROM holds WHERE run_id = OLD.run_id ORDER BY id DESC LIMIT 1) \
+BEGIN SELECT RAISE(ABORT, 'a run keeps its contents'); END
 
 -- The one row of the evidence: the log's name, and the sequence from which on events have a leaf.
 CREATE TABLE evidence_log (
@@ -200,11 +203,11 @@ CREATE TABLE evidence_log (
 	PRIMARY KEY (origin)
 )
 
-CREATE TRIGGER evidence_log_no_update BEFORE UPDATE ON evidence_log BEGIN SELECT RAISE(ABORT, 'evidence_log are only \
-ever added'); END
+CREATE TRIGGER evidence_log_no_update BEFORE UPDATE ON evidence_log \
+BEGIN SELECT RAISE(ABORT, 'evidence_log are only ever added'); END
 
-CREATE TRIGGER evidence_log_no_delete BEFORE DELETE ON evidence_log BEGIN SELECT RAISE(ABORT, 'evidence_log are only \
-ever added'); END
+CREATE TRIGGER evidence_log_no_delete BEFORE DELETE ON evidence_log \
+BEGIN SELECT RAISE(ABORT, 'evidence_log are only ever added'); END
 
 -- The leaf of an event, or of a record that is kept here.
 -- position: in the log's Merkle tree; 0, 1, 2 and so on, without gaps.
@@ -233,15 +236,14 @@ CREATE TABLE checkpoints (
 	PRIMARY KEY (size)
 )
 
-CREATE TRIGGER checkpoints_no_update BEFORE UPDATE ON checkpoints BEGIN SELECT RAISE(ABORT, 'checkpoints are only \
-ever added'); END
+CREATE TRIGGER checkpoints_no_update BEFORE UPDATE ON checkpoints \
+BEGIN SELECT RAISE(ABORT, 'checkpoints are only ever added'); END
 
-CREATE TRIGGER checkpoints_no_delete BEFORE DELETE ON checkpoints BEGIN SELECT RAISE(ABORT, 'checkpoints are only \
-ever added'); END
+CREATE TRIGGER checkpoints_no_delete BEFORE DELETE ON checkpoints \
+BEGIN SELECT RAISE(ABORT, 'checkpoints are only ever added'); END
 
 -- A run whose texts are in the search index. Its tables can be made again from events.
--- run: sequence of its run.created; the other tables name the run by it. indexed_to: sequence of the last event that
--- was read.
+-- run: sequence of its run.created; the other tables name the run by it. indexed_to: of the last event.
 -- fault: why the run could not be read to its end; empty: it could.
 CREATE TABLE search_runs (
 	run INTEGER NOT NULL,
@@ -286,8 +288,7 @@ CREATE INDEX ix_search_places_error ON search_places (detail, run) WHERE field =
 
 -- A call of a model (conductor_core.run.egress.Call). event: sequence of the event that holds its messages.
 -- messages: how many were sent. images: how many of their parts were images. The other figures are of this call;
--- cost_usd is
--- NULL if the price is unknown.
+-- cost_usd is NULL if the price is unknown.
 CREATE TABLE search_calls (
 	id INTEGER NOT NULL,
 	run INTEGER NOT NULL,
@@ -325,9 +326,8 @@ CREATE TABLE search_facets (
 
 CREATE INDEX ix_search_facets_run ON search_facets (run)
 
--- How far the index is, in one row. reached: all runs that ended up to this sequence are in it. residue: whether the
--- full-text
--- tables still hold words of a run that was taken out.
+-- How far the index is, in one row. reached: all runs that ended up to this sequence are in it.
+-- residue: whether the full-text tables still hold words of a run that was taken out.
 CREATE TABLE search_state (
 	id INTEGER NOT NULL,
 	reached INTEGER NOT NULL,
@@ -335,8 +335,7 @@ CREATE TABLE search_state (
 	PRIMARY KEY (id)
 )
 
--- Words in lower case without accents; and every three signs, for dense texts. The text itself is in search_texts
--- alone.
+-- Words in lower case without accents; and every three signs, for dense texts. The text itself is in search_texts.
 -- Nothing is ranked, so no lengths are kept.
 CREATE VIRTUAL TABLE search_words USING fts5(text, content='search_texts', content_rowid='id', columnsize=0, \
 tokenize='unicode61 remove_diacritics 2')
