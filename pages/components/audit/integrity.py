@@ -141,7 +141,7 @@ def _protected() -> None:
     facts = {
         "State": f'<span class="audit-state {state.kind}">{state.sign} {escape(state.words)}</span>',
         **_reason(evidence, state),
-        "Covered": f"all events, 1 to {store.newest():,}",
+        "Covered": f"all events, 1 to {newest:,}" if (newest := store.newest()) else "no event yet",
         "Last checkpoint": escape(checkpoint),
         "Not anchored": escape(unanchored),
         "Published to": f"{what}, {escape(str(anchor.file))}",

@@ -45,7 +45,7 @@ def state_of(evidence: Evidence, last: CheckedLog | None, now_utc: datetime, eve
     if evidence.begun_again is not None:
         return State("damaged", "A log began again: the key has signed another log than this one")
     if not evidence.origin:
-        return State("none", "No evidence: the database is of an older version and cannot be upgraded here")
+        return State("none", "No evidence: the database does not name its log")
     if evidence.doubt is not None and evidence.fault is None:
         return State("failing", "It cannot be confirmed how far the log is published")
     if evidence.unanchored_events:
