@@ -38,11 +38,6 @@ _BYTES = 32
 _BEGINS = "conductor-master-key-1 "
 
 
-def place_beside(database: Path) -> Path:
-    """Returns where the key is if no setting names another place."""
-    return database.with_name(f"{database.name}.master-key")
-
-
 def read(path: Path) -> bytes | None:
     """Returns the key, or None if no such file. Raises: StoreError if it is none, or if others can read it."""
     with errors.translated(path):
@@ -418,7 +413,7 @@ class Privacy:
 
     def master_key_of(self, database: Path) -> Path:
         """Returns the file of the master key of the database at this path."""
-        return self.master_key or place_beside(database)
+        return self.master_key or database.with_name(f"{database.name}.master-key")
 
     def vault(self, database: Path, is_stored: Callable[[str], bool | None] = lambda run_id: None) -> Vault:
         """Returns the keys of the runs of the database at this path. ``is_stored``: as ``Vault`` has it."""

@@ -345,7 +345,10 @@ def check(connection: sqlite3.Connection, report: Report, progress: Callable[[st
             progress("runs", number)
             if run_id not in named and isinstance(run_id, str):
                 with reading(report, f"what is kept of run {run_id[:80]}"):
-                    _check_whole(connection, run_id, images, closed, report, vault)
+                    if _is_encrypted(connection, run_id) and (why := vault.away(run_id)) is not None:
+                        closed[str(why)] += 1
+                    else:
+                        _check_run(connection, run_id, images, report, vault)
                     if (wrong := index.fault(run_id)) is not None:
                         report.add("derived", run_id, None, f"{_INDEX}: {wrong}; {_REBUILD}")
     _check_answers(index, report, lambda: progress("runs", 0))
@@ -369,20 +372,6 @@ def _check_answers(index: IndexCheck, report: Report, progress: Callable[[], Non
         report.add("derived", run_id, None, f"{_ANSWERS}: {wrong}; {_REBUILD}")
     for wrong in dict.fromkeys(index.faults):
         report.add("derived", None, None, f"{_ANSWERS}: {wrong}; {_REBUILD}")
-
-
-def _check_whole(
-    connection: sqlite3.Connection,
-    run_id: str,
-    images: "_Images",
-    closed: Counter[str],
-    report: Report,
-    vault: Vault,
-) -> None:
-    if _is_encrypted(connection, run_id) and (why := vault.away(run_id)) is not None:
-        closed[str(why)] += 1
-        return
-    _check_run(connection, run_id, images, report, vault)
 
 
 def _check_erased(

@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from conductor_core.chat.messages import INCOMPLETE, ImagePart, LoadedImage
+from conductor_core.chat.messages import INCOMPLETE, LoadedImage
 from conductor_core.errors import ContentMissing, EventOutOfOrder, UnknownRun
 from conductor_core.run import trace as folding
 from conductor_core.run.actor import Caller
@@ -129,8 +129,7 @@ class LiveRuns:
             }
             self._runs[run_id] = live
             self._touched[run_id] = live
-            if images := event.request.all_images:
-                name_images(cursor, run_id, images)
+            cursor.executemany(_NAME_IMAGE, [(run_id, image.sha256) for image in event.request.all_images])
         else:
             live = self._runs.get(run_id) or self._load(run_id)
             self._touched[run_id] = live
@@ -301,11 +300,6 @@ def keep_images(cursor: sqlite3.Cursor, images: Iterable[LoadedImage]) -> None:
     cursor.execute(_UNUSED_IMAGES, ((now - UNUSED_KEPT).isoformat(),))
     rows = [(image.sha256, image.media_type, image.data, now.isoformat()) for image in images]
     cursor.executemany(_KEEP_IMAGE, rows)
-
-
-def name_images(cursor: sqlite3.Cursor, run_id: str, images: Iterable[ImagePart]) -> None:
-    """Records which images a run names, as far as they are here. Call it in the writer's transaction."""
-    cursor.executemany(_NAME_IMAGE, [(run_id, image.sha256) for image in images])
 
 
 def forget_images(cursor: sqlite3.Cursor, run_id: str) -> None:

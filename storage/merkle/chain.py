@@ -3,7 +3,6 @@
 import hashlib
 import json
 import sqlite3
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import chain
@@ -71,14 +70,10 @@ class Entries:
         return position
 
     def save(self) -> None:
-        insert_leaves(self._cursor, self._rows)
+        for start in range(0, len(self._rows), _MOST_ROWS):
+            some = self._rows[start : start + _MOST_ROWS]
+            self._cursor.execute(_INSERT + ", ".join([_ROW] * len(some)), list(chain.from_iterable(some)))
         self._rows = []
-
-
-def insert_leaves(cursor: sqlite3.Cursor, rows: Sequence[tuple[object, ...]]) -> None:
-    for start in range(0, len(rows), _MOST_ROWS):
-        some = rows[start : start + _MOST_ROWS]
-        cursor.execute(_INSERT + ", ".join([_ROW] * len(some)), list(chain.from_iterable(some)))
 
 
 def record_deletion(cursor: sqlite3.Cursor, run_id: str, **fields: object) -> None:

@@ -122,13 +122,7 @@ class Facet(Frozen):
     runs: int
 
 
-_FACETS = "SELECT kind, value, count(*) FROM search_facets GROUP BY kind, value ORDER BY kind, count(*) DESC, value"
-
-
-def read_facets(connection: sqlite3.Connection) -> list[Facet]:
-    """Returns all values of all kinds, by kind, the most frequent first."""
-    rows = connection.execute(_FACETS).fetchall()
-    return [Facet(kind=kind, value=value, runs=runs) for kind, value, runs in rows]
+FACETS = "SELECT kind, value, count(*) FROM search_facets GROUP BY kind, value ORDER BY kind, count(*) DESC, value"
 
 
 def driver(connection: sqlite3.Connection, filters: Filters) -> tuple[str, dict[str, Any]]:

@@ -143,12 +143,6 @@ def read_runs_of_texts(
     return list(found)[:most]
 
 
-def count_runs(connection: sqlite3.Connection, filters: Filters) -> Count:
-    """Counts the runs of ``filters``."""
-    found = len(read_run_ids(connection, filters, limit=MOST_COUNTED + 1))
-    return Count(texts=0, runs=min(found, MOST_COUNTED), more=found > MOST_COUNTED)
-
-
 def matching_ids(connection: sqlite3.Connection, words: Words, filters: Filters, most: int) -> tuple[list[int], bool]:
     """Returns the ids of texts that were sent to a server and are found, and whether there are more than ``most``."""
     found: list[int] = []

@@ -11,8 +11,8 @@ from conductor_core.errors import BadInput, StoreError
 from storage.database.connections import Database
 from storage.log import queries
 from storage.records import RunSummary
-from storage.search import filters, hits, index, ledger, received
-from storage.search.filters import Facet, Filters, Words, read_words
+from storage.search import hits, index, ledger, received
+from storage.search.filters import FACETS, Facet, Filters, Words, read_words
 from storage.search.hits import Count, Hits
 from storage.search.index import Change, Indexer, Lag
 from storage.search.ledger import Failure, LedgerCall, Receivers, Spending
@@ -98,7 +98,8 @@ class RunSearch(Indexer):
         words = read_words(typed)
         with self._reading() as connection:
             if words is None:
-                return hits.count_runs(connection, only)
+                found = len(hits.read_run_ids(connection, only, limit=hits.MOST_COUNTED + 1))
+                return Count(texts=0, runs=min(found, hits.MOST_COUNTED), more=found > hits.MOST_COUNTED)
             return hits.read_count(connection, words, only, field)
 
     def runs(
@@ -134,7 +135,8 @@ class RunSearch(Indexer):
     def facets(self) -> list[Facet]:
         """Returns all values that filters can ask for, with the number of their runs."""
         with self._reading() as connection:
-            return filters.read_facets(connection)
+            rows = connection.execute(FACETS).fetchall()
+        return [Facet(kind=kind, value=value, runs=runs) for kind, value, runs in rows]
 
     def receivers(self, typed: str = "", only: Filters = ALL, notify: Notify | None = None) -> Receivers:
         """Returns each server that was sent anything, or a text that holds the words.
