@@ -12,8 +12,9 @@ from contextlib import closing, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TypeVar
 
-from pydantic import AwareDatetime, RootModel, ValidationError
+from pydantic import AwareDatetime, BaseModel, RootModel, ValidationError
 
 from conductor_core.errors import BadInput, StoreError
 from conductor_core.files import FileLock
@@ -44,7 +45,8 @@ _AGAIN_S = 5.0
 """The time before a place that could not be reached is tried again."""
 _LOCK_S = 5.0
 _STOPPED, _CHOICES = "publishing-stopped.json", "anchors.json"
-_MOST_BYTES = 1 << 16
+_MOST_BYTES = 4 << 20
+_Kept = TypeVar("_Kept", bound=BaseModel)
 _MOST_ENTRIES = 50_000
 """The most entries of one checkpoint: a database of before that was copied in is published in parts."""
 _NEWEST = "SELECT size, peaks, note FROM checkpoints WHERE size <= ? ORDER BY size DESC LIMIT 1"
@@ -260,14 +262,7 @@ class _Stopped(Frozen):
 
 
 def _read_stopped(database: Path) -> _Stopped | None:
-    path = evidence_folder(database) / _STOPPED
-    try:
-        if not stat.S_ISREG(path.lstat().st_mode):
-            return None
-        with path.open("rb") as file:
-            return _Stopped.model_validate_json(file.read(_MOST_BYTES))
-    except (OSError, ValidationError):
-        return None
+    return read_file(evidence_folder(database) / _STOPPED, _Stopped)
 
 
 def kept_fault(database: Path) -> str | None:
@@ -299,6 +294,17 @@ def keep_file(path: Path, text: str) -> None:
         Path(fresh).replace(path)
     finally:
         Path(fresh).unlink(missing_ok=True)
+
+
+def read_file(path: Path, kept: type[_Kept]) -> _Kept | None:
+    """Reads what ``keep_file`` wrote; None: nothing that can be read is there."""
+    try:
+        if not stat.S_ISREG(path.lstat().st_mode):  # a pipe would hold whoever reads it
+            return None
+        with path.open("rb") as file:
+            return kept.model_validate_json(file.read(_MOST_BYTES))
+    except (OSError, ValidationError):
+        return None
 
 
 class Anchoring:

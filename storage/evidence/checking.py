@@ -14,13 +14,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeVar
 
-from pydantic import AwareDatetime, Field, ValidationError
+from pydantic import AwareDatetime, Field
 
 from conductor_core.errors import BadInput
 from conductor_core.workflow.model import Frozen
 from storage.database.schema import EVIDENCE_SINCE
 from storage.evidence import derived, sent_commands
-from storage.evidence.anchoring import Places, keep_file
+from storage.evidence.anchoring import Places, keep_file, read_file
 from storage.evidence.anchors import FileAnchor
 from storage.evidence.database_audit import NoEvidence, open_database, published_size, read_log, reading
 from storage.evidence.derived import read_version
@@ -36,7 +36,6 @@ _LAST = "last-check.json"
 _ENTRIES = "SELECT count(*) FROM leaves"
 _NEWEST = "SELECT coalesce(max(sequence), 0) FROM events"
 _ORIGIN = "SELECT origin FROM evidence_log"
-_MOST_BYTES = 4 << 20
 _AHEAD_S = 60.0
 """By how much the clock of who kept a result may be ahead of this one."""
 _MOST_KEPT = 200
@@ -247,15 +246,7 @@ def keep_check(checked: CheckedLog, folder: Path) -> None:
 
 def last_check(folder: Path, origin: str) -> CheckedLog | None:
     """Returns the result that was kept last; None: there is none of the log ``origin`` that can be read and can be."""
-    path = folder / _LAST
-    try:
-        if not stat.S_ISREG(path.lstat().st_mode):  # a pipe would hold whoever reads it
-            return None
-        with path.open("rb") as file:
-            kept = file.read(_MOST_BYTES + 1)
-        checked = CheckedLog.model_validate_json(kept) if len(kept) <= _MOST_BYTES else None
-    except (OSError, ValidationError):
-        return None
+    checked = read_file(folder / _LAST, CheckedLog)
     if checked is None or checked.origin != origin:
         return None
     return None if (checked.at_utc - datetime.now(UTC)).total_seconds() > _AHEAD_S else checked
