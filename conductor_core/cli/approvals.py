@@ -23,7 +23,6 @@ from storage import Store
 
 
 def waiting(db: options.Db = None, as_json: options.AsJson = False) -> int:
-    """List the runs that wait for an approval: for what, by which gate, since when."""
     with opened_store(db, inputs.read_settings(), read=True) as store:
         found = store.waiting()
         print_notes(store)
@@ -56,10 +55,7 @@ def approve(
     as_json: options.AsJson = False,
     quiet: options.Quiet = False,
 ) -> int:
-    """Let RUN_ID continue, as it is or with an edited workflow.
-
-    Shows it until it ends or waits again. If no other process goes on with the run, this one does.
-    """
+    """Shows it until it ends or waits again. If no other process goes on with the run, this one does."""
     settings, caller, note = inputs.read_settings(), local_caller("cli"), note_for_record(note)
     if step is not None and (rest or workflow is not None):
         raise BadInput("give --step, or --all or --workflow, not both")
@@ -89,7 +85,6 @@ def deny(
     as_json: options.AsJson = False,
     quiet: options.Quiet = False,
 ) -> int:
-    """End RUN_ID as denied. Finished steps are kept."""
     settings, caller, note = inputs.read_settings(), local_caller("cli"), note_for_record(note)
     with opened_store(db, settings, of_a_run=True) as store:
         trace, sequence = _that_waits(store, run_id)

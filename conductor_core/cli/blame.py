@@ -23,11 +23,10 @@ from conductor_core.blame.experiments import (
 from conductor_core.blame.report import blame_document
 from conductor_core.blame.runs import CONCURRENCY, SIMULATED_CONCURRENCY, Blame, CarryingOut, Verdicts, recorded
 from conductor_core.cli import inputs, options
-from conductor_core.cli.main import stopping
 from conductor_core.cli.output import print_json, print_not_on_record
 from conductor_core.cli.ready import ready
 from conductor_core.cli.text import one_line
-from conductor_core.cli.wiring import opened_engine, opened_store
+from conductor_core.cli.wiring import opened_engine, opened_store, stopping
 from conductor_core.run.actor import local_caller
 from conductor_core.settings import Settings
 
@@ -78,9 +77,7 @@ def blame_command(
     _conductor: options.UnusedConductor = None,
     _pool: options.UnusedPool = None,
 ) -> int:
-    """Measure which step, and which access granted or withheld, decided the answer of RUN_ID.
-
-    Each step is re-run, each access cut or granted, and all below runs again, N times; everything else is reused.
+    """Each step is re-run, each access cut or granted, and all below runs again, N times; everything else is reused.
     The same is replayed without the change. Replays are runs: `runs --replays` and History list them. Stopped, the same
     command goes on with what is left.
     """

@@ -23,7 +23,6 @@ def cancel_command(
     db: options.Db = None,
     as_json: options.AsJson = False,
 ) -> int:
-    """Cancel RUN_ID, whichever process carries it out. Finished steps are kept."""
     settings = inputs.read_settings()
     with opened_store(db, settings, of_a_run=True) as store:
         run_id = store.resolve(run_id)

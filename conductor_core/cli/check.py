@@ -24,7 +24,6 @@ def check(
     _conductor: options.UnusedConductor = None,
     _db: options.UnusedDb = None,
 ) -> int:
-    """Show what a workflow FILE means, and every fault and warning with its place."""
     settings = inputs.read_settings()
     excluded = set(exclude or ())
     read = read_pool(pool or settings.pool, settings)

@@ -61,10 +61,9 @@ def compare_command(
     _conductor: options.UnusedConductor = None,
     _pool: options.UnusedPool = None,
 ) -> int:
-    """Compare runs: plans, outputs, answers, cost and time.
+    """Two runs are compared in detail, more as a table against the first.
 
-    Two runs are compared in detail, more as a table against the first. Of one run in which a step asked the Conductor
-    again, each round is compared with the one before.
+    Of one run in which a step asked the Conductor again, each round is compared with the one before.
 
     The page of --html holds the whole runs, too; import reads them. Keys are always hidden in it.
     """

@@ -11,10 +11,9 @@ from typing import Annotated
 import typer
 
 from conductor_core.cli import inputs, options
-from conductor_core.cli.main import needs_extra
 from conductor_core.cli.output import print_json, print_not_on_record, print_notes, print_written, write_file
 from conductor_core.cli.text import one_line
-from conductor_core.cli.wiring import opened_store
+from conductor_core.cli.wiring import needs_extra, opened_store
 from conductor_core.engine.pools import pool_info, read_pool
 from conductor_core.errors import BadInput
 from conductor_core.export.formats import PLAN_FORMATS, PNG, PlanFormat
@@ -160,9 +159,7 @@ def export(
     as_json: options.AsJson = False,
     _conductor: options.UnusedConductor = None,
 ) -> int:
-    """Write RUN_ID as a page that opens without a server, or its plan as lists, JSON, a picture or a script.
-
-    The page holds the replay; --as record is the same run for an auditor, and --as otlp a trace for OpenTelemetry,
+    """The page holds the replay; --as record is the same run for an auditor, and --as otlp a trace for OpenTelemetry,
     without texts of people and models. Keys are always hidden in these. The plan may also be that of a workflow file.
 
     With --json, stdout is a document with the names of the written "files", or with the "text" itself.

@@ -25,9 +25,7 @@ def import_run(
     _conductor: options.UnusedConductor = None,
     _pool: options.UnusedPool = None,
 ) -> int:
-    """Read a run from a page that export, compare or Share wrote. It is marked as imported.
-
-    It gets an id of its own. The page of a comparison holds all its runs.
+    """It gets an id of its own. The page of a comparison holds all its runs.
 
     With --json, stdout is the document of the run; of a comparison, one with all of them in "runs".
     """

@@ -12,8 +12,8 @@ from conductor_core.chat.messages import INCOMPLETE, Departure
 from conductor_core.chat.progress import Progress, time_left
 from conductor_core.cli import failed_calls
 from conductor_core.cli.inputs import named_again
-from conductor_core.cli.main import stopping
 from conductor_core.cli.text import labels, one_line
+from conductor_core.cli.wiring import stopping
 from conductor_core.errors import InspectorError, StoreError, advice
 from conductor_core.formats import run_word, seconds, step_word
 from conductor_core.privacy.detectors import in_words

@@ -141,11 +141,6 @@ def pace_lines(pace: Pace) -> list[str]:
     ]
 
 
-models = typer.Typer(
-    help="List, download, delete and time the Conductors of this machine: list, pull, remove, time.",
-    rich_markup_mode=None,
-)
-
 Ref = Annotated[
     str, typer.Argument(metavar="REF", help="A Conductor, as --conductor takes it: for instance a hub id (owner/name).")
 ]
@@ -178,14 +173,12 @@ def _ending_at_a_signal() -> Iterator[list[int]]:
             signal.signal(each, handler)
 
 
-@models.command("list")
 def list_models(
     as_json: options.AsJson = False,
     conductor: options.UnusedConductor = None,
     pool: options.UnusedPool = None,
     db: options.UnusedDb = None,
 ) -> int:
-    """List every Conductor that this machine has or could have: size, licence, memory, seconds a plan takes here."""
     settings = inputs.read_settings()
     from conductor_core.engine.models import discover_local_servers
 
@@ -199,7 +192,6 @@ def list_models(
     return 0
 
 
-@models.command()
 def pull(
     ref: Ref,
     as_json: options.AsJson = False,
@@ -208,7 +200,6 @@ def pull(
     pool: options.UnusedPool = None,
     db: options.UnusedDb = None,
 ) -> int:
-    """Download a model of the hub. It goes on where it stopped, however that was; digests are checked."""
     model = core.machine_model(ref, inputs.read_settings())
     hub_id = core.downloadable(model, "is downloaded")
     # Imported when used: it brings in the hub's client.
@@ -242,7 +233,6 @@ def pull(
     return 0
 
 
-@models.command()
 def remove(
     ref: Ref,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
@@ -251,7 +241,6 @@ def remove(
     pool: options.UnusedPool = None,
     db: options.UnusedDb = None,
 ) -> int:
-    """Delete what the hub's cache has of a model, also an unfinished download. A model in use stays."""
     settings = inputs.read_settings()
     model = core.machine_model(ref, settings)
     hub_id = core.downloadable(model, "can be deleted here")
@@ -275,7 +264,6 @@ def _agreed(question: str) -> bool:
     return sys.stdin.readline().strip().casefold() in ("y", "yes")
 
 
-@models.command("time")
 def time_model(
     ref: Annotated[str | None, typer.Argument(metavar="[REF]", help="Default: the Conductor of the settings.")] = None,
     as_json: options.AsJson = False,
@@ -284,7 +272,6 @@ def time_model(
     pool: options.UnusedPool = None,
     db: options.UnusedDb = None,
 ) -> int:
-    """Measure how many seconds a plan takes on this machine. The model need not be downloaded."""
     settings = inputs.read_settings()
     ref = settings.conductor if ref is None else ref
     model = core.machine_model(ref, settings)

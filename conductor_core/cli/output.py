@@ -20,12 +20,13 @@ if TYPE_CHECKING:
 _MOST_NOTES = 5
 
 
-def print_json(document: Any, indent: int | None = 2) -> None:
+def print_json(document: Any, indent: int | None = 2, *, ascii_only: bool = True) -> None:
     """Prints one document in ASCII: escapes protect the terminal from models' words, and any encoding can carry it.
 
     Keys that this process knows are hidden, as they are in the record. ``indent``: None: on one line.
     """
-    print(json.dumps(_without_keys(document, known_and_set()), indent=indent), flush=True)
+    shown = _without_keys(document, known_and_set())
+    print(json.dumps(shown, indent=indent, ensure_ascii=ascii_only), flush=True)
 
 
 def _without_keys(value: Any, mask: Mask) -> Any:

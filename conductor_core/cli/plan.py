@@ -135,7 +135,6 @@ def plan(
     as_json: options.AsJson = False,
     quiet: options.Quiet = False,
 ) -> int:
-    """Let the Conductor write a workflow for TASK, without running it."""
     settings = inputs.read_settings(precision)
     if (task is None) == (tasks is None):
         raise BadInput("give a TASK, or --tasks FILE.jsonl" if task is None else "give a TASK or --tasks, not both")

@@ -71,9 +71,7 @@ def rerun_command(
     as_json: options.AsJson = False,
     quiet: options.Quiet = False,
 ) -> int:
-    """Run RUN_ID again as a new run, with one step or the workflow changed; unchanged steps are reused.
-
-    An interrupted run is resumed where it stopped. By default with the Conductor, pool, seed and budgets of RUN_ID.
+    """An interrupted run is resumed where it stopped. By default with the Conductor, pool, seed and budgets of RUN_ID.
 
     With --only or --from, a step is asked afresh although its answer is recorded; then --seed is the step's.
     """

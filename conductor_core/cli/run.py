@@ -103,7 +103,6 @@ def run(
     as_json: options.AsJson = False,
     quiet: options.Quiet = False,
 ) -> int:
-    """Run TASK (-: stdin): the Conductor plans, workers answer. The answer goes to stdout, progress to stderr."""
     settings = inputs.read_settings(precision)
     if tasks is not None or resume:
         _refuse_for_a_file(gate, image, conversation)

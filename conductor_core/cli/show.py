@@ -37,7 +37,6 @@ def show(
     _conductor: options.UnusedConductor = None,
     _pool: options.UnusedPool = None,
 ) -> int:
-    """Print the whole record of a run: plan, steps, what each saw and was not shown, spending, answer."""
     settings = inputs.read_settings()
     fault: RunUnreadable | None = None
     with opened_store(db, settings, read=True) as store:
@@ -122,7 +121,6 @@ def runs(
     _conductor: options.UnusedConductor = None,
     _pool: options.UnusedPool = None,
 ) -> int:
-    """List runs, newest first."""
     settings = inputs.read_settings()
     with opened_store(db, settings, read=True) as store:
         found = store.runs(limit=limit, search=search, status=status, without=None if replays else REPLAY_PURPOSE)

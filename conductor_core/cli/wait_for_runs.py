@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-from conductor_core.cli.main import stopping
+from conductor_core.cli.wiring import stopping
 from conductor_core.run.actor import local_caller
 from conductor_core.run.trace import RunTrace
 

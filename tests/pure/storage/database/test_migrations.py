@@ -17,13 +17,13 @@ import storage
 from conductor_core.errors import StoreError
 from conductor_core.run.values import BatchRow
 from storage import Store, open_store
-from storage.__main__ import main
 from storage.database.migrations.versions.v0014_search import FULL_TEXT
 from storage.database.schema import HEAD, NEWEST, migrate
 from storage.database.tables import EventRow
 from storage.encoding import SnapshotRow
 from storage.log import queries
 from tests.newest_schema import of_migrations
+from tests.support.command_line import log as main
 from tests.support.older_schema import back_to
 from tests.support.run_events import PAGE, created_otherwise, whole_run
 
