@@ -32,8 +32,15 @@ from conductor_core.analysis.concluded import concluded
 from conductor_core.analysis.text_diff import TextDifference, compare_texts, shortened
 from conductor_core.cli import inputs, options
 from conductor_core.cli.export import Redact, html_of_comparison
-from conductor_core.cli.output import print_json, print_not_on_record, print_notes, print_written, write_file
-from conductor_core.cli.text import one_line
+from conductor_core.cli.output import (
+    one_line,
+    print_json,
+    print_not_on_record,
+    print_notes,
+    print_written,
+    table,
+    write_file,
+)
 from conductor_core.cli.wiring import opened_store
 from conductor_core.errors import BadInput
 from conductor_core.formats import run_word, seconds
@@ -191,5 +198,4 @@ def _table_lines(traces: Sequence[RunTrace]) -> list[str]:
                 one_line(_conclusion(trace), 60),
             )
         )
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    return table(rows)

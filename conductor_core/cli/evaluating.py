@@ -8,9 +8,10 @@ from typing import Any
 from sqlalchemy.engine import make_url
 
 from conductor_core.analysis.documents import cost_document
+from conductor_core.cli.carry_out import stopping
 from conductor_core.cli.output import print_json
 from conductor_core.cli.progress import EvaluationProgress
-from conductor_core.cli.wiring import opened_store, stopping
+from conductor_core.cli.wiring import opened_store
 from conductor_core.lab.evaluation import report
 from conductor_core.lab.evaluation.session import EvaluationChoices, EvaluationResult, Prepared, prepare, run_evaluation
 from conductor_core.run.costs import Cost

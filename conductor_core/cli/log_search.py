@@ -13,9 +13,8 @@ import typer
 from pydantic import BaseModel
 
 from conductor_core.cli import options
-from conductor_core.cli.output import print_json
+from conductor_core.cli.output import one_line, print_json
 from conductor_core.cli.progress import bar
-from conductor_core.cli.text import one_line
 from conductor_core.cli.wiring import existing_store
 from conductor_core.errors import BadInput
 from conductor_core.formats import RUN_STATUSES, run_word

@@ -22,7 +22,7 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
 from conductor_core import __version__
-from conductor_core.cli.text import one_line
+from conductor_core.cli.output import one_line
 from conductor_core.errors import BadInput, InspectorError, StoreError
 from conductor_core.files import give_stdout_up, only_for_owner
 from conductor_core.privacy import masking
@@ -38,13 +38,13 @@ class Group:
 
 COMMANDS: Mapping[str, tuple[str, str] | Group] = {
     "plan": ("plan:plan", "Let the Conductor write a workflow for TASK, without running it."),
-    "check": ("check:check", "Show what a workflow FILE means, and every fault and warning with its place."),
+    "check": ("plan:check", "Show what a workflow FILE means, and every fault and warning with its place."),
     "run": (
         "run:run",
         "Run TASK (-: stdin): the Conductor plans, workers answer. The answer goes to stdout, progress to stderr.",
     ),
     "rerun": (
-        "rerun:rerun_command",
+        "rerun:rerun",
         "Run RUN_ID again as a new run, with one step or the workflow changed; unchanged steps are reused.",
     ),
     "show": (
@@ -62,14 +62,14 @@ COMMANDS: Mapping[str, tuple[str, str] | Group] = {
         "Write RUN_ID as a page that opens without a server, or its plan as lists, JSON, a picture or a script.",
     ),
     "import": (
-        "import_run:import_run",
+        "export:import_run",
         "Read a run from a page that export, compare or Share wrote. It is marked as imported.",
     ),
     "runs": ("show:runs", "List runs, newest first."),
     "waiting": ("approvals:waiting", "List the runs that wait for an approval: for what, by which gate, since when."),
     "approve": ("approvals:approve", "Let RUN_ID continue, as it is or with an edited workflow."),
     "deny": ("approvals:deny", "End RUN_ID as denied. Finished steps are kept."),
-    "cancel": ("cancel:cancel_command", "Cancel RUN_ID, whichever process carries it out. Finished steps are kept."),
+    "cancel": ("approvals:cancel", "Cancel RUN_ID, whichever process carries it out. Finished steps are kept."),
     "log": Group(
         "Check, search, export, copy and erase the record of all runs, and show who viewed it.",
         {

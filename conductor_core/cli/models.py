@@ -11,9 +11,8 @@ from typing import Annotated, Any
 import typer
 
 from conductor_core.cli import inputs, options
-from conductor_core.cli.output import print_json
+from conductor_core.cli.output import one_line, print_json, table
 from conductor_core.cli.progress import bar
-from conductor_core.cli.text import one_line
 from conductor_core.engine import models as core
 from conductor_core.engine.models import MachineModel, Pace
 from conductor_core.errors import BadInput
@@ -41,12 +40,10 @@ def lines(found: Sequence[MachineModel], own: Path, folder: Path, free_bytes: in
     """Returns a table of Conductors, and where further ones go."""
     heads = ("CONDUCTOR", "HERE", "SIZE", "PARAMETERS", "LICENCE", "MEMORY NEEDED", "A PLAN HERE")
     rows = [heads, *(_row(each) for each in found)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(heads))]
-    table = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
     memories = dict.fromkeys(f"{size(each.memory.total_bytes)} of {each.memory.label}" for each in found if each.memory)
     there = f"Memory: {', '.join(memories)}. " if memories else ""
     return [
-        *table,
+        *table(rows),
         *(f"{one_line(each.name, 80)}: {one_line(each.fault, 400)}" for each in found if each.fault),
         "",
         f"{there}Downloads go to {one_line(str(folder), 300)} ({size(free_bytes)} free).",

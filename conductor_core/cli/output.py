@@ -1,4 +1,4 @@
-"""Prints what a command leaves on stdout."""
+"""What a command prints: JSON, tables, notes, and text in which nothing that a model wrote steers the terminal."""
 
 import json
 import sys
@@ -6,16 +6,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from conductor_core.analysis import documents
-from conductor_core.cli.text import one_line
 from conductor_core.errors import BadInput
 from conductor_core.privacy.masking import Mask, known_and_set
-from conductor_core.run.trace import RunTrace
 from conductor_core.text import plain
 
 if TYPE_CHECKING:
-    from conductor_core.cli.live import ProgressView
+    from conductor_core.run import values
     from storage import RunSummary, Store
+
 
 _MOST_NOTES = 5
 
@@ -37,6 +35,15 @@ def _without_keys(value: Any, mask: Mask) -> Any:
     return [_without_keys(each, mask) for each in value] if isinstance(value, list | tuple) else value
 
 
+def table(rows: Sequence[Sequence[str]], indent: str = "") -> list[str]:
+    """Returns rows, the first of which is the head, with columns as wide as their widest cells."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        f"{indent}{'  '.join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))}".rstrip()
+        for row in rows
+    ]
+
+
 def print_notes(store: "Store", runs: "Sequence[RunSummary]" = ()) -> None:
     """Says on stderr what is wrong with the database or with the runs that were listed."""
     notes = [] if store.refusal is None else [f"note: {store.refusal}"]
@@ -56,14 +63,6 @@ def print_not_on_record(store: "Store") -> None:
         print(one_line(f"warning: this view is not in the access log: {why}", 2000), file=sys.stderr)
 
 
-def print_outcome(trace: RunTrace, view: "ProgressView", *, as_json: bool) -> None:
-    """Prints what is left to print of a run that was watched: its document, or its answer if stdout lacks it."""
-    if as_json:
-        print_json(documents.run_document(trace))
-    elif trace.answer is not None and view.answer_shown != (answer := known_and_set().text(trace.answer)):
-        print(plain(answer))
-
-
 def write_file(file: Path, content: str | bytes) -> None:
     """Writes a file that the user named. Raises: BadInput if it cannot be written."""
     try:
@@ -75,3 +74,20 @@ def write_file(file: Path, content: str | bytes) -> None:
 def print_written(files: Sequence[Path]) -> None:
     for file in files:
         print(f"wrote {one_line(str(file))}", file=sys.stderr)
+
+
+def one_line(text: str, limit: int = 200) -> str:
+    """Puts ``plain`` text on one line of at most ``limit`` characters."""
+    line = " ".join(plain(text[: 4 * limit + 100]).split())
+    return line if len(line) <= limit and len(text) <= 4 * limit + 100 else f"{line[: limit - 3]}..."
+
+
+def indented(text: str, by: str = "    ") -> str:
+    """Puts ``by`` before each line of ``plain`` text."""
+    return "\n".join(f"{by}{line}".rstrip() for line in plain(text).split("\n"))
+
+
+def labels(paths: "tuple[values.Path, ...]") -> str:
+    from conductor_core.run.values import label  # it brings in pydantic, which a short command does without
+
+    return ", ".join(map(label, paths)) or "none"

@@ -1,21 +1,18 @@
 """Opens what a command needs, and closes it whatever happens. Store and engine are imported by whoever opens them."""
 
-import signal
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from conductor_core.cli.inputs import read_settings
-from conductor_core.cli.text import one_line
+from conductor_core.cli.output import one_line
 from conductor_core.errors import BadInput
 from conductor_core.files import is_there
 from conductor_core.settings import Settings
 
 if TYPE_CHECKING:
-    from conductor_core.engine.host import EngineHost
     from storage import Store
 
 
@@ -67,29 +64,6 @@ def existing_store(db: str | None) -> "Iterator[Store]":
         yield store
 
 
-@contextmanager
-def opened_engine(store: "Store", settings: Settings) -> "Iterator[EngineHost]":
-    """Opens the engine, which writes to ``store``. On closing it cancels what still runs. Raises: StoreError."""
-    if store.refusal is not None:
-        raise store.refusal
-    from conductor_core.engine.host import EngineHost
-
-    traces = None
-    if settings.otlp_endpoint is not None:
-        from conductor_core.export.otel_live import open_traces, watched
-
-        traces = open_traces(settings, lambda run_id: [stored.event for stored in store.events(run_id)])
-        host = EngineHost(watched(store.log, traces), settings, store)
-    else:
-        host = EngineHost(store.log, settings, store)
-    try:
-        yield host
-    finally:
-        host.close()
-        if traces is not None and (lost := traces.close()):
-            print(f"warning: {one_line(lost, 400)}", file=sys.stderr)
-
-
 # Extras of the distribution.
 
 EXTRAS = {
@@ -121,35 +95,3 @@ def _is_installed(module: str) -> bool:
         return find_spec(module) is not None
     except ModuleNotFoundError:  # a package above it is missing
         return False
-
-
-# Signals.
-
-_EXIT_CODES = {signal.SIGINT: 130, signal.SIGTERM: 143}
-
-
-@contextmanager
-def stopping(stop: Callable[[], object]) -> Iterator[list[int]]:
-    """Calls ``stop`` at the first SIGINT or SIGTERM; a second one ends the program. Needs a running event loop.
-
-    Yields a list: empty at first, it holds the exit code from the first signal on.
-    """
-    import asyncio  # when used: the short commands run nothing
-
-    loop = asyncio.get_running_loop()
-    codes: list[int] = []
-
-    def on_signal(number: signal.Signals) -> None:
-        if codes:
-            signal.signal(number, signal.SIG_DFL)
-            signal.raise_signal(number)
-        codes.append(_EXIT_CODES[number])
-        stop()
-
-    for number in _EXIT_CODES:
-        loop.add_signal_handler(number, on_signal, number)
-    try:
-        yield codes
-    finally:
-        for number in _EXIT_CODES:
-            loop.remove_signal_handler(number)

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from conductor_core.analysis.documents import run_document
-from conductor_core.cli.report import run_lines
+from conductor_core.cli.show import run_lines
 from conductor_core.export import otel_live
 from conductor_core.export.otel_live import LiveTraces, Watched, exporter_to, open_traces
 from conductor_core.privacy.masking import known

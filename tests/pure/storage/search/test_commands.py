@@ -106,7 +106,10 @@ def test_each_answer_by_the_index_says_what_it_leaves_out(
         (["search", "--in", "task"], "--in needs WORDS to search for"),
         (["search", "--run", "nobody"], "nobody"),
         (["search", "--before", "9999999999999999999"], "should be less than or equal to 9223372036854775807"),
-        (["ledger", "--calls", "--before", "9999999999999999999"], "should be less than or equal to 9223372036854775807"),
+        (
+            ["ledger", "--calls", "--before", "9999999999999999999"],
+            "should be less than or equal to 9223372036854775807",
+        ),
         (["search", "--limit", "x"], "Invalid value for '--limit'"),
         (["search", "--least-usd", "nan"], "'nan' is not an amount in USD"),
         (["search", "--since", "0001-01-01T00:00+05:00"], "'0001-01-01T00:00+05:00' is not a date (2026-01-31)"),
