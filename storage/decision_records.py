@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime
 
-from conductor_core.analysis.decision_reader import decision_record
-from conductor_core.analysis.decision_record import DecisionRecord
+from conductor_core.analysis.decision_record import DecisionRecord, decision_record
 from conductor_core.chat.messages import ImagePart
 from conductor_core.errors import ContentMissing, UnknownRun
 from conductor_core.run.redaction import Redactor

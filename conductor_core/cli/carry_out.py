@@ -89,7 +89,7 @@ def opened_engine(store: "Store", settings: Settings) -> "Iterator[EngineHost]":
 
     traces = None
     if settings.otlp_endpoint is not None:
-        from conductor_core.export.otel_live import open_traces, watched
+        from conductor_core.export.otel import open_traces, watched
 
         traces = open_traces(settings, lambda run_id: [stored.event for stored in store.events(run_id)])
         host = EngineHost(watched(store.log, traces), settings, store)

@@ -15,8 +15,8 @@ import typer
 from pydantic import ValidationError
 
 from conductor_core import __version__
-from conductor_core.analysis.decision_reader import decision_record
-from conductor_core.analysis.decision_text import record_text
+from conductor_core.analysis.decision_page import record_text
+from conductor_core.analysis.decision_record import decision_record
 from conductor_core.cli import inputs, options
 from conductor_core.cli.progress import bar
 from conductor_core.cli.wiring import database_path, existing_database, existing_store

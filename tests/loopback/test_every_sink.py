@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from conductor_core.cli.main import main as conductor
-from conductor_core.export.otel_live import LiveTraces, Watched, open_traces
+from conductor_core.export.otel import LiveTraces, Watched, open_traces
 from conductor_core.privacy import masking
 from conductor_core.run.actor import local_caller
 from conductor_core.run.commands import Edit

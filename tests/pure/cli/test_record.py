@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conductor_core.analysis.decision_reader import decision_record
-from conductor_core.analysis.decision_text import record_text
+from conductor_core.analysis.decision_page import record_text
+from conductor_core.analysis.decision_record import decision_record
 from storage import Privacy, open_store
 from storage.evidence import single_file, verifier
 from storage.evidence.event_record import event_record
