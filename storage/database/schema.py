@@ -396,8 +396,8 @@ def read_version(connection: sqlite3.Connection | sqlite3.Cursor, path: Path) ->
     if version < EVIDENCE_SINCE:
         raise StoreError(
             f"the database {path} says schema {version}, which had no evidence, so it is not opened: no released "
-            "program wrote such a database, and one with evidence has lost it. Restore a backup with `python -m "
-            "storage restore`, and verify that with the public key and the anchor that you kept"
+            "program wrote such a database, and one with evidence has lost it. Restore a backup with `conductor "
+            "log restore`, and verify that with the public key and the anchor that you kept"
         )
     if int(version) < BASELINE:
         raise StoreError(
