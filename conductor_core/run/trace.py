@@ -307,14 +307,14 @@ class RunTrace(Mutable):
         cost_usd: of all calls that ended; None if the price of one is unknown. known_usd: of the calls with a price.
         at_list_price: whether some of the cost is computed from a price.
         approvals: all requests, by ``number`` less one. refused: commands that changed nothing.
-        heard: id of the last command that was answered.
+        last_command: id of the last command that was answered.
         overrides: what is done otherwise with single steps, by their numbers in the plan as it stands.
         waiting_since_utc: None unless the run waits.
         clock_zero_utc: when the run's clock showed zero, or would have, had it not stood while the run waited.
         redacted: how many passages were hidden before the record was stored, by what they were.
         traces, traces_fault: where OpenTelemetry traces went; why not all spans did, as known when the run ended.
         broken_off, broken_off_usd: the estimated share of ``usage`` and ``known_usd`` of calls that the run's end cut.
-            They are in the figures of their steps and plans, too, unless an older record does not say whose they are.
+            They are in the figures of their steps and plans, too.
     """
 
     run_id: str
@@ -645,16 +645,13 @@ def _apply_plan(trace: RunTrace, event: ev.PlanEvent) -> None:
 def _spend_on_plan(
     trace: RunTrace, round_: RoundTrace, event: ev.PlanCompleted | ev.PlanRetried | ev.PlanRejected
 ) -> None:
-    cost_usd = event.cost_usd
     if not isinstance(event, ev.PlanRetried) and event.precision is not None and trace.conductor is not None:
         # Which precision is quicker may have been found out only when the model was loaded.
         trace.conductor = trace.conductor.model_copy(update={"precision": event.precision})
-    if event.at_list_price is None and event.usage.total_tokens and trace.conductor and trace.conductor.price is None:
-        cost_usd = None  # An older record: the cost is unknown, and it is not in the run's total.
     round_.duration_ms = (round_.duration_ms or 0.0) + event.duration_ms
     price = None if trace.conductor is None else trace.conductor.price
-    _spend(round_, event.usage, cost_usd, price, at_list_price=bool(event.at_list_price))
-    _spend(trace, event.usage, event.cost_usd, price, at_list_price=bool(event.at_list_price))
+    for by in (round_, trace):
+        _spend(by, event.usage, event.cost_usd, price, at_list_price=bool(event.at_list_price))
 
 
 def _apply_edit(trace: RunTrace, round_: RoundTrace, event: ev.PlanEdited) -> None:
@@ -829,13 +826,6 @@ def _parts_with_a_call(trace: RunTrace) -> dict[Path, RoundTrace | StepTrace]:
     return on | plans
 
 
-def _has_price(trace: RunTrace, part: RoundTrace | StepTrace) -> bool:
-    """Whether the price of the model that a step or a plan asked last is known."""
-    if isinstance(part, RoundTrace):
-        return trace.conductor is not None and trace.conductor.price is not None
-    return any(spec.name == part.asked and spec.price is not None for spec in trace.pool.workers)
-
-
 def _count_broken_off(trace: RunTrace, event: ev.FinalEvent) -> None:
     """Adds the calls that the end cut, by estimate, to the run's figures and to those of their steps and plans."""
     if event.usage.total_tokens <= trace.usage.total_tokens:
@@ -850,13 +840,7 @@ def _count_broken_off(trace: RunTrace, event: ev.FinalEvent) -> None:
         trace.broken_off_usd = known_usd - trace.known_usd
         trace.known_usd = known_usd
     parts = _parts_with_a_call(trace)
-    calls = event.broken_off if isinstance(event, ev.Spent) else ()
-    if not calls and len(parts) == 1:
-        # An older record says only their sum, and one call alone makes up all of it.
-        [(path, only)] = parts.items()
-        usd = trace.broken_off_usd if _has_price(trace, only) else None
-        calls = (ev.BrokenOff(path=path, usage=trace.broken_off, cost_usd=usd),)
-    for call in calls:
+    for call in event.broken_off if isinstance(event, ev.Spent) else ():
         if (part := parts.get(call.path)) is not None:
             _spend(part, call.usage, call.cost_usd, None, at_list_price=bool(call.cost_usd))
 
