@@ -265,7 +265,6 @@ class Settings(BaseSettings):
 
     @property
     def packed_folder(self) -> Path:
-        """The folder of packed weights."""
         return self.data_folder / "packed"
 
     @property
@@ -285,12 +284,10 @@ class Settings(BaseSettings):
 
     @property
     def resolved_database_url(self) -> str:
-        """The database's URL: the given one or that of the default file."""
         return self.database_url or sqlite_url(self.data_folder / "conductor-inspector.sqlite3")
 
 
 def sqlite_url(path: Path) -> str:
-    """Returns the URL of the database file at ``path``."""
     return "sqlite:///" + str(path).replace("%", "%25").replace("?", "%3F")
 
 

@@ -4,8 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from conductor_core.analysis.concluded import concluded
-from conductor_core.run.costs import Cost, Paid, basis, cost_of_part, cost_so_far
-from conductor_core.run.spent import spent_on, waits_for_a_slot
+from conductor_core.run.costs import Cost, Paid, basis, cost_of_part, cost_so_far, spent_on, waits_for_a_slot
 from conductor_core.run.trace import (
     Approval,
     Mutable,

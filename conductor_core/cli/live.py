@@ -19,8 +19,7 @@ from conductor_core.formats import run_word, seconds, step_word
 from conductor_core.privacy.detectors import in_words
 from conductor_core.run import events as ev
 from conductor_core.run.actor import Caller, local_caller
-from conductor_core.run.costs import IN_WORDS, Cost, basis, cost_of_call, cost_so_far, in_list
-from conductor_core.run.spent import spent_on
+from conductor_core.run.costs import IN_WORDS, Cost, basis, cost_of_call, cost_so_far, in_list, spent_on
 from conductor_core.run.trace import Approval, RunTrace, apply, begin
 from conductor_core.run.values import Path, label, round_name
 from conductor_core.text import plain

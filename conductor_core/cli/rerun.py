@@ -15,9 +15,9 @@ from conductor_core.cli.ready import ready
 from conductor_core.cli.rerun_target import RerunTarget
 from conductor_core.cli.text import one_line
 from conductor_core.cli.wiring import opened_engine, opened_store
+from conductor_core.engine.estimates import RerunPreview, StepForecast, edit_step, preview
 from conductor_core.engine.pools import images_given, pool_info
 from conductor_core.engine.request import asks_conductor, overrides_from, rerun_of, resume_of
-from conductor_core.engine.rerun import RerunPreview, StepForecast, edit_step, preview
 from conductor_core.errors import BadInput
 from conductor_core.run.request import Overrides, RunRequest
 from conductor_core.run.trace import RunTrace

@@ -9,8 +9,7 @@ import typer
 from conductor_core.cli import inputs
 from conductor_core.cli.text import one_line
 from conductor_core.engine.repeats import MOST_TIMES, Again
-from conductor_core.engine.request import carried
-from conductor_core.engine.reuse import pinned_if_recorded, pinned_output
+from conductor_core.engine.request import carried, pinned_if_recorded, pinned_output
 from conductor_core.errors import BadInput
 from conductor_core.run.actor import local_caller
 from conductor_core.run.request import MOST_CHARACTERS, Overrides, written_by

@@ -66,7 +66,6 @@ class Call:
     most_usd: float
 
     def cost_usd(self, usage: Usage, said_usd: float | None) -> float:
-        """Returns the USD that the provider states, else the USD by price, else 0."""
         if said_usd is not None:
             return said_usd
         return 0.0 if self.price is None else self.price.cost_usd(usage)
@@ -158,7 +157,6 @@ class CostCap:
                 self._changed.notify_all()
 
     def add(self, usage: Usage, usd: float) -> None:
-        """Adds the tokens and USD of a call that has ended."""
         self.usd += usd
         self.tokens += usage.total_tokens
 
@@ -189,17 +187,14 @@ class CostCap:
 
 
 def longest_call(spec: WorkerSpec, messages: Sequence[Message]) -> Usage:
-    """Returns the most tokens that one call can use."""
     return Usage(input_tokens=longest_question(messages), output_tokens=longest_answer(spec), estimated=True)
 
 
 def longest_plan(messages: Sequence[Message], plan_max_tokens: int) -> Usage:
-    """Returns the most tokens that one plan can use."""
     return Usage(input_tokens=longest_question(messages), output_tokens=plan_max_tokens, estimated=True)
 
 
 def longest_usd(price: Price, spec: WorkerSpec, messages: Sequence[Message]) -> float:
-    """Returns the highest possible cost of one call in USD."""
     return price.cost_usd(longest_call(spec, messages))
 
 
@@ -214,7 +209,6 @@ def _longest(message: Message) -> int:
 
 
 def longest_answer(spec: WorkerSpec) -> int:
-    """Returns the most tokens that a worker may write in one answer."""
     return _limit(spec) or ASSUMED_OUTPUT_TOKENS
 
 
@@ -357,13 +351,11 @@ class Budget:
         return usage, cost
 
     def broken_off(self) -> tuple[BrokenOff, ...]:
-        """Returns the calls that break off if the run ends now."""
         return tuple(
             BrokenOff(path=path, usage=call.usage, cost_usd=call.cost_usd) for path, call in self._live.items()
         )
 
     def out_of_time(self) -> LimitReached:
-        """Returns the error of a run whose time is up."""
         return LimitReached(
             f"the time limit of this run is reached: {self.limits.max_seconds:g} s, planning included", limit="seconds"
         )

@@ -97,7 +97,6 @@ class Opened:
             raise
 
     def _conductors_files(self, ref: str) -> list[tuple[Path, int]]:
-        """Returns the files that may define ``ref``, each with the time of its last change."""
         if ref == "tiny" or "://" in ref:
             return []
         files = [*self._settings.conductors_folder.glob("*.toml"), expand_path(ref.partition("#")[0])]
@@ -131,8 +130,6 @@ class Opened:
             log.warning("Conductor %s is not warm: %s", conductor_ref, error)
 
     def warm_up(self, conductor_ref: str, pool_ref: str, after_s: float) -> None:
-        """See ``EngineHost.warm_up``."""
-
         def begin() -> None:
             if conductor_ref not in self._warming:
                 self._warming[conductor_ref] = self._loop.create_task(self._warm_up(conductor_ref, pool_ref, after_s))
@@ -434,7 +431,6 @@ class EngineHost:
         self._opened.warm_up(conductor_ref, pool_ref, after_s)
 
     def active(self) -> set[str]:
-        """Returns the ids of the runs that this host carries out."""
         with self._lock:
             return set(self._running)
 

@@ -190,7 +190,6 @@ def machine_models(settings: Settings, served: Iterable[WorkerSpec] = ()) -> tup
 
 
 def model_folder(ref: str, settings: Settings) -> Path | None:
-    """Returns the folder of models on this machine that ``ref`` names, by its path or its listed name."""
     return own_folder(ref, settings.models_folder)
 
 
@@ -286,7 +285,6 @@ def _on_server(ref: str, name: str, model: str, server: str, fault: str = "") ->
 
 
 def begin(models: Sequence[MachineModel]) -> None:
-    """Downloads the models of the hub among ``models`` in the background, continuing where it stopped."""
     downloads().begin([each.model for each in models if each.where == "hub"])
 
 
@@ -345,14 +343,12 @@ def hub_address() -> str:
 
 
 def is_offline() -> bool:
-    """Tells whether HF_HUB_OFFLINE forbids downloads."""
     from huggingface_hub import constants
 
     return bool(constants.is_offline_mode())
 
 
 def memory() -> Memory:
-    """Returns the memory that a large model would run in."""
     return place(SMALL_PARAMETERS).memory
 
 
@@ -429,7 +425,6 @@ def check_all(
 
 
 def discover_local_servers(settings: Settings) -> tuple[WorkerSpec, ...]:
-    """Returns the models of the servers on the settings' ports, as ready workers."""
     return asyncio.run(discovery.discover_local_servers(discovery.titles(settings.server_ports)))
 
 

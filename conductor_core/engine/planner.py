@@ -5,16 +5,14 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from conductor_core.chat.messages import Conductor, Message, ParentPlan, PlanFinished, PlanRequest, PlanThought, Usage
+from conductor_core.chat.messages import Conductor, ParentPlan, PlanFinished, PlanRequest, PlanThought, Usage
 from conductor_core.chat.progress import Progress, watching
 from conductor_core.chat.usage import estimate_input_tokens, tokens_of
 from conductor_core.conductors.alternatives import read_alternatives
 from conductor_core.conductors.roles import agents_by_ordinal
 from conductor_core.engine.budgets import LiveCall, longest_plan
-from conductor_core.engine.plan_check import sentence
+from conductor_core.engine.calls import RunState, left_s, name_the_limit, wait_before_retry_s
 from conductor_core.engine.recorder import DeltaBuffer, Piece, closing
-from conductor_core.engine.retries import left_s, name_the_limit, wait_before_retry_s
-from conductor_core.engine.state import RunState
 from conductor_core.errors import ConductorError, ConductorUnavailable, InspectorError, PlanRejected
 from conductor_core.privacy import masking
 from conductor_core.run import events as ev
@@ -25,7 +23,7 @@ from conductor_core.workflow.model import Fault, Workflow
 from conductor_core.workflow.parser import parse_completion
 from conductor_core.workflow.source import Notes, Parsed, SourceText, shorten
 from conductor_core.workflow.topology import topology
-from conductor_core.workflow.validation import Checked, validate
+from conductor_core.workflow.validation import Checked, sentence, validate
 
 
 def as_written(text: str, finished: PlanFinished) -> str:
@@ -162,8 +160,7 @@ def use_given(
     written = workflow if before is None else before
     events: list[ev.Event] = [
         ev.PlanCompleted(
-            run_id=recorder.run_id,
-            at_ms=recorder.now_ms(),
+            **recorder.at(),
             round=round_path,
             source="file" if state.request.parent_run_id is None else "parent",
             workflow=written,
@@ -174,8 +171,7 @@ def use_given(
     if before is not None:
         events.append(
             ev.PlanEdited(
-                run_id=recorder.run_id,
-                at_ms=recorder.now_ms(),
+                **recorder.at(),
                 round=round_path,
                 actor=state.request.actor,
                 door=state.request.door,
@@ -273,8 +269,7 @@ class _Writing:
         now_ms = self._recorder.now_ms()
         await self._recorder.emit(
             ev.PlanRetried(
-                run_id=self._recorder.run_id,
-                at_ms=now_ms,
+                **self._recorder.at(now_ms),
                 round=self._round,
                 attempt=self._attempt,
                 error_code=error.code,
@@ -327,8 +322,7 @@ class _Writing:
         departures = self._finished.departures if self._finished is not None else ()
         if checked.workflow is not None:
             event: ev.Event = ev.PlanCompleted(
-                run_id=self._recorder.run_id,
-                at_ms=now_ms,
+                **self._recorder.at(now_ms),
                 round=self._round,
                 source="conductor",
                 raw=raw,
@@ -347,8 +341,7 @@ class _Writing:
             )
         else:
             event = ev.PlanRejected(
-                run_id=self._recorder.run_id,
-                at_ms=now_ms,
+                **self._recorder.at(now_ms),
                 round=self._round,
                 attempt=self._attempt,
                 raw=raw,
@@ -372,7 +365,6 @@ class _Writing:
         return read_alternatives(text, steps, finished.choices, self._agents, by_server=finished.told_by_server)
 
     async def _stream(self, *, again: bool) -> tuple[Usage, float | None]:
-        """Calls ``_write`` once the shared cost cap has room for it."""
         cap = self._state.cap
         if cap is None:
             return await self._write(again=again)
@@ -405,7 +397,15 @@ class _Writing:
         call = self._call = budget.begin_call(self._round, estimate_input_tokens(messages), price, most_usd)
         if not again:
             try:
-                await self._recorder.emit(self._started(messages))
+                await self._recorder.emit(
+                    ev.PlanStarted(
+                        **self._recorder.at(self._started_ms),
+                        round=self._round,
+                        attempt=self._attempt,
+                        messages=messages,
+                        agents=self._agents,
+                    )
+                )
             except BaseException:
                 budget.settle(self._round)  # nothing was sent
                 raise
@@ -450,16 +450,6 @@ class _Writing:
         )
         return tokens_of(self._thought_characters) + min(written, most)
 
-    def _started(self, messages: tuple[Message, ...]) -> ev.PlanStarted:
-        return ev.PlanStarted(
-            run_id=self._recorder.run_id,
-            at_ms=self._started_ms,
-            round=self._round,
-            attempt=self._attempt,
-            messages=messages,
-            agents=self._agents,
-        )
-
     def _receive(self, text: str, *, reasoning: bool) -> None:
         """Takes ``text``, and of the completion only as much as there is room for."""
         if reasoning:
@@ -479,19 +469,14 @@ class _Writing:
         self._deltas.add(text)
 
     def _progress_event(self, progress: Progress) -> ev.Event:
-        now_ms = self._recorder.now_ms()
-        return ev.PlanProgress(run_id=self._recorder.run_id, at_ms=now_ms, round=self._round, progress=progress)
+        return ev.PlanProgress(**self._recorder.at(), round=self._round, progress=progress)
 
     def _delta_events(self, pieces: Sequence[Piece]) -> list[ev.Event]:
-        now_ms = self._recorder.now_ms()
-        return [
-            ev.PlanDelta(run_id=self._recorder.run_id, at_ms=now_ms, round=self._round, text=text, reasoning=reasoning)
-            for reasoning, text in pieces
-        ]
+        at = self._recorder.at()
+        return [ev.PlanDelta(**at, round=self._round, text=text, reasoning=reasoning) for reasoning, text in pieces]
 
 
 def _faults_to_send(checked: Checked) -> tuple[str, ...]:
-    """Returns the faults of a plan in words, for the Conductor's next attempt."""
     more = checked.fault_count - _MOST_FAULTS_SENT
     messages = tuple(fault.message for fault in checked.faults[:_MOST_FAULTS_SENT])
     return (*messages, f"And {more:,} more.") if more > 0 else messages

@@ -51,11 +51,9 @@ class Pool:
 
     @property
     def simulated(self) -> bool:
-        """Whether any worker is simulated. Then the run says so."""
         return any(spec.simulated for spec in self.specs)
 
     def without(self, names: tuple[str, ...]) -> "Pool":
-        """See ``PoolInfo.without``."""
         left = self.info.without(names)
         workers = {spec.name: self.workers[spec.name] for spec in left.workers}
         return replace(self, workers=workers, excluded=left.excluded)
@@ -78,7 +76,6 @@ class Pool:
         return any(spec.api_key_env == TYPED_KEY for spec in self.specs)
 
     def with_keys(self, keys: TypedKeys | None, settings: Settings) -> "Pool":
-        """Opens the pool anew for runs of the browser session whose keys these are."""
         workers = {spec.name: open_worker(spec, settings, self.seed, keys) for spec in self.specs}
         return replace(self, workers=workers)
 

@@ -63,12 +63,10 @@ class Preflight(Frozen):
 
     @property
     def some_worker(self) -> bool:
-        """Whether any worker is left if only those that answer are used."""
         return any(part.ok for part in self.parts if part.role == "worker")
 
     @property
     def of_those_that_answer(self) -> "Preflight":
-        """Returns the pre-flight without the workers that would not answer."""
         left = tuple(part for part in self.parts if part.ok or part.role == "conductor")
         return self.model_copy(update={"parts": left})
 
@@ -124,7 +122,6 @@ async def run_checks(
     task: str = "",
     keys: TypedKeys | None = None,
 ) -> Preflight:
-    """Runs the checks, see ``preflight``."""
     asked = [_worker(spec, settings, task, keys) for spec in specs]
     if conductor_ref is not None:
         plan = PlanRequest(

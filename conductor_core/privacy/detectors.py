@@ -161,7 +161,6 @@ class OpenText:
         return self._hide(text[:cut]) if cut else ""
 
     def end(self) -> str:
-        """Ends the text, and returns its rest."""
         text, self._held = "".join(self._held), []
         return self._hide(text) if text else ""
 

@@ -33,7 +33,6 @@ def names_a_key(variable: str) -> bool:
 
 
 def is_set(variable: str) -> bool:
-    """Whether a variable of the environment has a value that is more than blanks."""
     return bool(os.environ.get(variable, "").strip())
 
 
@@ -44,7 +43,6 @@ def is_quoted(variable: str) -> bool:
 
 
 def environment_keys() -> tuple[str, ...]:
-    """Returns the values of all variables that look like keys."""
     values = (value.strip() for name, value in os.environ.items() if names_a_key(name) and name not in _FILES)
     return tuple(value for value in values if len(value) >= _SHORTEST)
 

@@ -137,7 +137,6 @@ class MaskedText:
         return text
 
     def end(self) -> str:
-        """Ends the text, and returns its rest."""
         return self._settle("", final=True) if self._held else ""
 
     def _settle(self, new: str, *, final: bool = False) -> str:

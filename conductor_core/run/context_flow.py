@@ -409,7 +409,6 @@ class _Reading:
         self._received.setdefault(self._server(agent), {})[received.source] = received
 
     def _server(self, agent: str) -> tuple[str, str, bool]:
-        """Returns the provider, the host and whether it is simulated."""
         spec, conductor = self._specs.get(agent), self._trace.conductor
         if spec is not None:
             return spec.provider, server_of(spec), spec.simulated

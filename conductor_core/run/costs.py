@@ -95,7 +95,6 @@ def basis(spent: Paid) -> Basis:
 
 
 def is_estimated(trace: RunTrace) -> bool:
-    """Whether a part of the run's known cost is computed from estimated tokens."""
     return trace.known_usd > 0 and trace.at_list_price and trace.usage.estimated
 
 
@@ -116,7 +115,6 @@ def cost_of_part(trace: RunTrace, part: RoundTrace | StepTrace) -> Cost:
 
 
 def cost_of_call(event: PlanCompleted | PlanRejected | StepCompleted) -> Cost:
-    """Returns the cost of the one call that the event reports."""
     return Cost(event.cost_usd, event.cost_usd or 0.0)
 
 
@@ -174,3 +172,50 @@ def _broken_off(trace: RunTrace, part: RoundTrace | StepTrace) -> bool:
     if part.started_ms is None or part.status not in ("running", "cancelled"):
         return False
     return {spec.name: spec.price for spec in trace.pool.workers}.get(part.asked, FREE) is None
+
+
+# A step with all that it set going.
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """Attributes: cost_usd: None if the price of a part is unknown. at_list_price: as in ``StepTrace``."""
+
+    usage: Usage
+    cost_usd: float | None
+    known_usd: float
+    at_list_price: bool
+    cost_at_most: bool
+
+    @property
+    def cost(self) -> Cost:
+        return Cost(self.cost_usd, self.known_usd, self.cost_at_most)
+
+
+def spent_on(trace: RunTrace, step: StepTrace) -> Spent:
+    """Returns what ``step`` spent, with its round: the plan, and the steps of it."""
+    parts = _with_round(step)
+    cost = sum((cost_of_part(trace, part) for part in parts), Cost())
+    at_list_price = any(part.at_list_price for part in parts)
+    return Spent(usage_of(step), cost.usd, cost.known_usd, at_list_price, cost.at_most)
+
+
+def usage_of(step: StepTrace) -> Usage:
+    return sum((part.usage for part in _with_round(step)), Usage())
+
+
+def _with_round(step: StepTrace) -> list[RoundTrace | StepTrace]:
+    return [step] if step.round is None else [step, *step.round.rounds(), *step.round.walk()]
+
+
+def waits_for_a_slot(trace: RunTrace, step: StepTrace) -> bool:
+    """Whether a step waits for nothing but its worker, which answers ``max_concurrency`` calls already."""
+    by_a_worker = any(spec.name == step.agent for spec in trace.pool.workers)
+    if trace.status != "running" or step.status != "waiting" or not by_a_worker:
+        return False
+    round_ = trace.round_at(step.path[:-1])
+    if any(approval.path in (step.path, round_.path) for approval in trace.asked_for):
+        return False
+    if round_.workflow is None or (not round_.path and step.index not in trace.overrides.needed(round_.workflow)):
+        return False
+    return all(round_.steps[index].finish_reason is not None for index in step.reads)

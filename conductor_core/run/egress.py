@@ -59,7 +59,6 @@ class Call:
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """All that was sent."""
         return (*(message.text for message in self.messages), *self.beside)
 
 
@@ -214,7 +213,6 @@ def _servers(pool: PoolInfo, conductor: ConductorInfo | None) -> dict[str, tuple
 
 
 def _beside(pool: PoolInfo, conductor: ConductorInfo | None) -> dict[str, tuple[str, ...]]:
-    """Returns what each agent's server is sent beside the messages."""
     found: dict[str, tuple[str, ...]] = {spec.name: (sent_beside(spec),) for spec in pool.workers if server_of(spec)}
     if conductor is not None and server_of_conductor(conductor):
         found[CONDUCTOR_AGENT] = (sent_beside_by_conductor(conductor),)

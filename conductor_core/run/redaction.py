@@ -150,7 +150,6 @@ class Redactor:
         return [digests.renewed(event) for event in hidden]
 
     def text(self, text: str) -> str:
-        """Returns the text with such passages hidden."""
         return "".join(self._pieces([text]))
 
     def _event(self, event: Event, piece: str | None) -> Event:

@@ -66,7 +66,6 @@ class Given(Caused):
 
 
 def written_by(caller: Caller) -> Given:
-    """Returns that ``caller`` wrote an output."""
     return Given(how="written", actor=caller.actor, door=caller.door)
 
 
@@ -139,7 +138,6 @@ class Overrides(Frozen):
         return self.model_copy(update={"outputs": tuple(outputs)})
 
     def without_output(self, step: int) -> "Overrides":
-        """Returns these without an output for ``step``."""
         return self.model_copy(update={"outputs": tuple(each for each in self.outputs if each.step != step)})
 
     def moved(self, before: Workflow, after: Workflow, origins: Origins | None = None) -> "Overrides":
@@ -247,6 +245,12 @@ _lock = threading.Lock()
 _last_ms = 0
 
 
+def brief(task: str) -> str:
+    """Returns a task on one line and shortened, to name runs by."""
+    line = " ".join(task.split())
+    return line if len(line) <= 80 else f"{line[:80]}…"
+
+
 def file_part(run_id: str) -> str:
     """Returns a run's part of the name of a file about it. An id comes from a database, and may be any text there."""
     return hashlib.sha256(run_id.encode()).hexdigest()[:24]
@@ -339,5 +343,4 @@ class RunRequest(Caused):
 
     @property
     def conversation(self) -> tuple[Message, ...]:
-        """All turns up to the task, which is the last."""
         return conversation_of(self.task, self.images, self.turns_before)

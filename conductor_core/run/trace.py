@@ -372,7 +372,6 @@ class RunTrace(Mutable):
 
     @property
     def conversation(self) -> tuple[Message, ...]:
-        """All turns up to the task, which is the last."""
         return conversation_of(self.task, self.images, self.turns_before)
 
     @property
@@ -386,17 +385,14 @@ class RunTrace(Mutable):
 
     @property
     def asked_for(self) -> list[Approval]:
-        """The requests that nobody has decided yet."""
         return [approval for approval in self.approvals if approval.status == "open"]
 
     @property
     def denial(self) -> Approval | None:
-        """The request that was denied, if one was."""
         return next((approval for approval in self.approvals if approval.status == "denied"), None)
 
     @property
     def steps(self) -> list[StepTrace]:
-        """The steps of the first round."""
         return self.root.steps
 
     @property
@@ -420,7 +416,6 @@ class RunTrace(Mutable):
         return step_of(self.root if len(path) == 1 else self.round_at(path[:-1]), path)
 
     def walk(self) -> Iterator[StepTrace]:
-        """All steps, each before the steps of its inner round."""
         return self.root.walk()
 
 
@@ -459,7 +454,6 @@ UNREADABLE_STATUSES: tuple[UnreadableStatus, ...] = get_args(UnreadableStatus)
 
 
 def unreadable_status(error: StoreError) -> UnreadableStatus:
-    """Returns the status to show for a run that cannot be read to its end because of ``error``."""
     if isinstance(error, RunKeyAway):
         return "key_away"
     return "too_new" if isinstance(error, RunTooNew) else "damaged"

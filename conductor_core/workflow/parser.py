@@ -4,7 +4,7 @@
 section 3). ``parse_workflow_file`` reads JSON or a text with the three lists. Neither evaluates anything, neither
 raises, both take time linear in the length of the text and never more than a fraction of a second: see
 ``MAX_CHARACTERS``, ``MAX_COMPLETION_CHARACTERS`` and ``MAX_PIECES``. What is wrong is in ``Parsed.faults`` with its
-place, what was read otherwise than written in ``Parsed.repairs``. The codes of all faults are in ``validation.FAULTS``.
+place, what was read otherwise than written in ``Parsed.repairs``.
 
 An *assignment* is one list under its name (``model_id = [...]``, ``"subtasks": [...]``). An *attempt* is one of each,
 in any order, or a single ``"steps": [{...}, ...]``. An attempt is *whole* if all its lists are closed and hold more
@@ -15,6 +15,7 @@ step keys, ``assigned_agent`` is read as ``agent``; ``step`` and ``result`` are 
 """
 
 import difflib
+import json
 import re
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
@@ -22,8 +23,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from conductor_core.text import BARE_FINAL, HARMONY_FINAL, REASONING_TAGS
-from conductor_core.workflow.literals import TOO_MANY_PIECES, Allowance, Node, NotLiteral, Reader, Reading
-from conductor_core.workflow.model import AccessList, Place
+from conductor_core.workflow.literals import TOO_MANY_PIECES, Allowance, Node, NotLiteral, Reader, Reading, quote
+from conductor_core.workflow.model import CONDUCTOR_AGENT, AccessList, Place, Workflow
 from conductor_core.workflow.source import (
     MAX_CHARACTERS,
     MAX_COMPLETION_CHARACTERS,
@@ -745,3 +746,33 @@ def _zip(attempt: ParseAttempt, notes: Notes, most: int) -> tuple[RawStep, ...]:
             )
         )
     return tuple(steps)
+
+
+# Writing.
+
+
+def to_lists(workflow: Workflow, agents: Sequence[str | None]) -> str:
+    """The three lists, one a line, in the order of the paper; valid Python and read back by ``parse_completion``.
+
+    Args:
+        agents: names by ordinal, None for an ordinal that nobody has. The Conductor itself is ``len(agents)``; an
+            agent that is not in the pool is written by name.
+    """
+    ordinals = {CONDUCTOR_AGENT: len(agents)}
+    ordinals |= {name: ordinal for ordinal, name in enumerate(agents) if name is not None}
+    models = ", ".join(
+        str(ordinals[step.agent]) if step.agent in ordinals else quote(step.agent) for step in workflow.steps
+    )
+    instructions = ", ".join(quote(step.instruction) for step in workflow.steps)
+    access = ", ".join('"all"' if step.access_list == "all" else str(list(step.access_list)) for step in workflow.steps)
+    return f"model_id = [{models}]\nsubtasks = [{instructions}]\naccess_list = [{access}]\n"
+
+
+def to_json(workflow: Workflow, task: str | None = None) -> str:
+    """A workflow file: ``{"task", "steps": [{"instruction", "agent", "access_list"}]}``, agents by name."""
+    steps = [
+        {"instruction": step.instruction, "agent": step.agent, "access_list": step.access_list}
+        for step in workflow.steps
+    ]
+    content = {"steps": steps} if task is None else {"task": task, "steps": steps}
+    return json.dumps(content, ensure_ascii=False, indent=2) + "\n"

@@ -160,11 +160,9 @@ class Notes:
         self._repairs.append((offset, sentence))
 
     def repair_count(self) -> int:
-        """How many repairs were noted so far, for ``forget_repairs``."""
         return len(self._repairs)
 
     def forget_repairs(self, count: int) -> None:
-        """Keeps only the first ``count`` repairs."""
         del self._repairs[count:]
 
     def repairs(self) -> tuple[str, ...]:

@@ -9,8 +9,7 @@ from conductor_core.chat.messages import PlanFinished, PlanRequest, PlanText, Pr
 from conductor_core.cli.report import run_lines
 from conductor_core.errors import ConductorStreamCut
 from conductor_core.run import events as ev
-from conductor_core.run.costs import cost_of_part, interruption
-from conductor_core.run.spent import spent_on
+from conductor_core.run.costs import cost_of_part, interruption, spent_on
 from conductor_core.run.trace import RoundTrace, RunTrace, StepTrace, fold
 from conductor_core.run.values import Limits
 from tests.support.fakes import (

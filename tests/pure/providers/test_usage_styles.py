@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from conductor_core.chat.messages import LongPrompts, Price, TextDelta, Usage
 from conductor_core.providers.anthropic import MessageReader
 from conductor_core.providers.openai import ChatReader
-from conductor_core.run.costs import basis
-from conductor_core.run.spent import Spent
+from conductor_core.run.costs import Spent, basis
 
 Events = list[dict[str, Any]]
 ANSWER = "It is 42, which is 6 times 7."

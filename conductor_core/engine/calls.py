@@ -3,16 +3,60 @@
 A step calls its worker, the same worker with more tokens, and its fallback (``CallSequence``).
 """
 
+import asyncio
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from tenacity import AsyncRetrying, RetryCallState, wait_exponential_jitter
 
-from conductor_core.chat.messages import Ending, Worker, WorkerSpec
-from conductor_core.engine.pools import open_worker
-from conductor_core.engine.state import RunState
+from conductor_core.chat.messages import Conductor, Ending, OnIncomplete, Worker, WorkerSpec
+from conductor_core.engine.approvals import Approvals
+from conductor_core.engine.budgets import Budget, CostCap
+from conductor_core.engine.pools import Pool, open_worker
+from conductor_core.engine.prompts import ReadContent, StepInputs
+from conductor_core.engine.recorder import Recorder
+from conductor_core.engine.request import EarlierAnswers
 from conductor_core.errors import CallError, WorkerError
+from conductor_core.run.request import RunRequest
 from conductor_core.settings import Settings
+
+
+class ConcurrencyLimits:
+    """Limits the calls of each worker to ``max_concurrency`` at once, over all runs of an engine."""
+
+    def __init__(self) -> None:
+        self._semaphores: dict[tuple[str | int | None, ...], asyncio.Semaphore] = {}
+
+    def of(self, spec: WorkerSpec) -> asyncio.Semaphore:
+        key = (spec.name, spec.provider, spec.model, spec.base_url, spec.max_concurrency)
+        return self._semaphores.setdefault(key, asyncio.Semaphore(spec.max_concurrency))
+
+
+@dataclass(frozen=True, slots=True)
+class RunState:
+    """Attributes:
+    pool: without the workers that the request excludes.
+    on_incomplete: what happens to a step whose answer is incomplete, as in ``run.created``.
+    cap: what this run and others may spend together; None: there is no cap.
+    read_content: reads the images of the task; None: there are none.
+    """
+
+    request: RunRequest
+    settings: Settings
+    conductor: Conductor | None
+    pool: Pool
+    step_inputs: StepInputs
+    recorder: Recorder
+    budget: Budget
+    source: EarlierAnswers
+    concurrency: ConcurrencyLimits
+    approvals: Approvals
+    on_incomplete: OnIncomplete = "allow"
+    cap: CostCap | None = None
+    read_content: ReadContent | None = None
+
+
+# Failed calls.
 
 LOADING_WAIT_S = 2.0
 """Between two calls of a server that loads its model, unless it says otherwise: loading takes seconds to minutes."""
@@ -109,12 +153,10 @@ class CallSequence:
         return worker
 
     async def aclose(self) -> None:
-        """Closes the workers that were opened for this step alone."""
         for worker in self._opened:
             await worker.aclose()
 
     def after_error(self, error: WorkerError) -> NextCall | None:
-        """Returns the call that follows a failed one; None: no call is left."""
         attempts = self._state.settings.step_attempts
         self._failed += not error.loading
         if error.retryable and self._failed < attempts:
