@@ -227,7 +227,7 @@ def decision_record(
         steps=step_parts(trace, events, flow),
         approvals=tuple(_approval(trace, approval) for approval in trace.approvals),
         refused=tuple(
-            RefusedPart(asked=each.asked, reason=each.reason, at_utc=each.at_utc, by=words.who(trace, each.by))
+            RefusedPart(asked=each.asked, reason=each.reason, at_utc=each.at_utc, by=words.who(trace, each.caller))
             for each in trace.refused
         ),
         egress=tuple(_egress(trace, server, made, of_file=flow.of_file) for server in flow.servers),

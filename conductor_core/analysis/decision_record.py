@@ -14,7 +14,8 @@ from conductor_core.chat.messages import IN_WORDS, ConductorInfo, ImagePart, Mes
 from conductor_core.providers.servers import server_of, server_of_conductor
 from conductor_core.run.actor import Caller
 from conductor_core.run.context_flow import CellState
-from conductor_core.run.trace import Attempt, PlanAttempt, RunStatus, RunTrace, StepStatus, StepTrace
+from conductor_core.run.events import PlanRetried, StepRetried
+from conductor_core.run.trace import RunStatus, RunTrace, StepStatus, StepTrace
 from conductor_core.run.values import Alternatives, Path, label
 from conductor_core.workflow.model import CONDUCTOR_AGENT, AccessList, Frozen
 
@@ -368,11 +369,11 @@ def instead(trace: RunTrace, step: StepTrace) -> str:
     return ""
 
 
-def after(attempt: PlanAttempt, agent: str) -> str:
+def after(attempt: StepRetried | PlanRetried, agent: str) -> str:
     """Says what followed a call that failed."""
     if attempt.loading:
         return "asked again until its model was loaded"
-    if not isinstance(attempt, Attempt) or attempt.then == "again":
+    if isinstance(attempt, PlanRetried) or attempt.then == "again":
         return "asked again"
     match attempt.then:
         case "more_tokens":

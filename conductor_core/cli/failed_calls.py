@@ -4,10 +4,10 @@ from conductor_core.chat.messages import IN_WORDS, Ending
 from conductor_core.cli.text import one_line
 from conductor_core.formats import seconds
 from conductor_core.run import events as ev
-from conductor_core.run.trace import Attempt, PlanAttempt, RunTrace, StepTrace
+from conductor_core.run.trace import RunTrace, StepTrace
 
 
-def retried(step: StepTrace, attempt: Attempt | ev.StepRetried) -> str:
+def retried(step: StepTrace, attempt: ev.StepRetried) -> str:
     """Says what was wrong with a call of ``step``, and what followed it."""
     who = f"{one_line(attempt.agent, 40)}: " if attempt.agent else ""
     if attempt.loading:
@@ -17,14 +17,14 @@ def retried(step: StepTrace, attempt: Attempt | ev.StepRetried) -> str:
     return f"{who}attempt {attempt.attempt}{failed}: {one_line(attempt.error, 400)}{said}; {_then(step, attempt)}"
 
 
-def plan_retried(attempt: PlanAttempt | ev.PlanRetried) -> str:
+def plan_retried(attempt: ev.PlanRetried) -> str:
     """Says how a call of a Conductor failed before it was made again."""
     if attempt.loading:
         return f"the server is loading its model, asked again until it answers: {one_line(attempt.error, 400)}"
     return f"the call failed: {one_line(attempt.error, 400)}; again in {seconds(attempt.wait_ms)}"
 
 
-def _then(step: StepTrace, attempt: Attempt | ev.StepRetried) -> str:
+def _then(step: StepTrace, attempt: ev.StepRetried) -> str:
     match attempt.then:
         case "more_tokens":
             return f"again, with up to {attempt.then_max_tokens:,} tokens"

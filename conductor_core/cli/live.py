@@ -81,7 +81,7 @@ def record_lines(trace: RunTrace) -> Iterator[str]:
         taken_over = "taken over, " if approval.carried_from else ""
         yield f"   {_time(approval.decided_at_utc)}  {taken_over}{how}{rest} by {by}{where}{note}"
     for refused in trace.refused:
-        by = who(trace, refused.by)
+        by = who(trace, refused.caller)
         yield f"-  {_time(refused.at_utc)}  refused to {refused.asked}, asked by {by}: {one_line(refused.reason, 300)}"
 
 

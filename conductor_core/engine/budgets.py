@@ -103,16 +103,14 @@ class CostCap:
 
     def check_workers(self, specs: Sequence[WorkerSpec]) -> None:
         """Raises: BadInput for workers that could go beyond the cap: without a price, or a limit to their answers."""
-        unpriced = [
-            spec.name for spec in specs if self._price(spec) is None and spec.provider in ("openai", "anthropic")
-        ]
+        unpriced = [spec.name for spec in specs if self._price(spec) is None and spec.provider in _PAID]
         if self.max_usd is not None and unpriced:
             raise BadInput(
                 f"a cap of {self.max_usd:g} USD cannot be kept: no price is known of {', '.join(unpriced)}; give "
                 f"usd_per_mtok in the pool file{self._or_else}"
             )
         # The others have one of their own: Anthropic's interface demands it.
-        unlimited = [spec.name for spec in specs if spec.provider == "openai" and _limit(spec) is None]
+        unlimited = [spec.name for spec in specs if spec.provider == "openai" and answer_limit(spec) is None]
         if (self.max_usd is not None or self.max_tokens is not None) and unlimited:
             raise BadInput(
                 f"a cap cannot be kept: nothing limits the answers of {', '.join(unlimited)}; give "
@@ -209,10 +207,10 @@ def _longest(message: Message) -> int:
 
 
 def longest_answer(spec: WorkerSpec) -> int:
-    return _limit(spec) or ASSUMED_OUTPUT_TOKENS
+    return answer_limit(spec) or ASSUMED_OUTPUT_TOKENS
 
 
-def _limit(spec: WorkerSpec) -> int | None:
+def answer_limit(spec: WorkerSpec) -> int | None:
     values = [spec.params.get(name) for name in _OUTPUT_LIMITS]
     return max((value for value in values if type(value) is int and value > 0), default=None)
 

@@ -10,7 +10,7 @@ from typing import Literal, Protocol
 
 from conductor_core.chat.messages import INCOMPLETE, ConductorInfo, ImagePart, Message, Usage, WorkerSpec, sum_of_costs
 from conductor_core.chat.usage import estimate_input_tokens, estimate_tokens
-from conductor_core.engine.budgets import ASSUMED_OUTPUT_TOKENS, longest_answer, longest_question
+from conductor_core.engine.budgets import ASSUMED_OUTPUT_TOKENS, answer_limit, longest_answer, longest_question
 from conductor_core.engine.prompts import (
     Answer,
     StepInputs,
@@ -579,7 +579,4 @@ def forecast(
 
 
 def _written(spec: WorkerSpec | None, answer_tokens: int) -> int:
-    if spec is None:
-        return answer_tokens
-    limits = (spec.params.get(name) for name in ("max_tokens", "max_completion_tokens"))
-    return min([answer_tokens, *(limit for limit in limits if isinstance(limit, int) and limit > 0)])
+    return answer_tokens if spec is None else min(answer_tokens, answer_limit(spec) or answer_tokens)

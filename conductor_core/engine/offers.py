@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 from conductor_core.chat.messages import Usage, WorkerSpec
 from conductor_core.chat.usage import estimate_tokens
 from conductor_core.conductors.catalogue import TINY, ConductorOption
+from conductor_core.engine.budgets import longest_answer
 from conductor_core.engine.models import (
     LEAST_PARAMETERS,
     FoundServer,
@@ -26,26 +27,13 @@ from conductor_core.engine.pools import read_specs
 from conductor_core.errors import BadInput
 from conductor_core.inference.downloads import Download, downloads
 from conductor_core.inference.hardware import Memory, place
-from conductor_core.inference.pace import WRITTEN_TOKENS, paces
+from conductor_core.inference.pace import paces
 from conductor_core.inference.published import SMALL_WORKERS
 from conductor_core.privacy.keys import is_set
 from conductor_core.privacy.typed_keys import TYPED_KEY
 from conductor_core.rehearsal import recognise
 from conductor_core.run.values import Limits
 from conductor_core.settings import Settings
-
-__all__ = [
-    "WRITTEN_TOKENS",
-    "Download",
-    "SmallModel",
-    "begin",
-    "keyed_workers",
-    "pause",
-    "save_conductors",
-    "save_pool",
-    "small_models",
-    "time_answers",
-]
 
 SMALL_POOL = "small"
 
@@ -146,7 +134,6 @@ def _save(file: Path, text: str, what: str) -> Path:
 # Offers.
 
 SIMULATED_POOL = "rehearsal"
-_ANSWER_TOKENS = 4096
 _MOST_ON_DISK = 3
 _PROVIDERS = {
     "api.openai.com": "OpenAI",
@@ -371,7 +358,7 @@ def most_usd(offer: Offer, planner: str | None, task: str, limits: Limits, plan_
     if any(spec.price is None for spec in offer.specs) or not offer.specs:
         return None
     said, steps = estimate_tokens(task), limits.max_steps
-    written = max(_most_written(spec) for spec in offer.specs)
+    written = max(map(longest_answer, offer.specs))
     usages = [Usage(input_tokens=said * 3 + step * written, output_tokens=written) for step in range(steps)]
     costs = [sum(spec.price.cost_usd(usage) for usage in usages) for spec in offer.specs if spec.price is not None]
     most = max(costs)
@@ -379,11 +366,6 @@ def most_usd(offer: Offer, planner: str | None, task: str, limits: Limits, plan_
         plan = Usage(input_tokens=2_000 + said, output_tokens=plan_tokens)
         most += max(spec.price.cost_usd(plan) for spec in offer.specs if spec.price is not None)
     return most if limits.max_usd is None else min(most, limits.max_usd)
-
-
-def _most_written(spec: WorkerSpec) -> int:
-    limits = [spec.params.get(name) for name in ("max_tokens", "max_completion_tokens")]
-    return next((limit for limit in limits if isinstance(limit, int)), _ANSWER_TOKENS)
 
 
 def _speaking_openai(specs: Iterable[WorkerSpec]) -> WorkerSpec | None:

@@ -10,8 +10,7 @@ from typing import Literal
 
 from conductor_core.chat.messages import Message, TextPart, images_in, parts_of
 from conductor_core.chat.usage import estimate_input_tokens, estimate_tokens
-from conductor_core.providers.servers import server_of, server_of_conductor
-from conductor_core.run.egress import TRACES
+from conductor_core.run.egress import TRACES, servers_by_agent
 from conductor_core.run.trace import RoundTrace, RunTrace, StepStatus, StepTrace
 from conductor_core.run.values import Path, label
 from conductor_core.workflow.model import CONDUCTOR_AGENT, QUESTION, Frozen, gets_task
@@ -370,7 +369,7 @@ class _Reading:
 
     def __init__(self, trace: RunTrace) -> None:
         self._trace = trace
-        self._specs = {spec.name: spec for spec in trace.pool.workers}
+        self._servers = servers_by_agent(trace.pool, trace.conductor)
         self._agents: dict[tuple[str, str, bool], list[str]] = {}
         self._received: dict[tuple[str, str, bool], dict[Path | None, Received]] = {}
 
@@ -409,9 +408,4 @@ class _Reading:
         self._received.setdefault(self._server(agent), {})[received.source] = received
 
     def _server(self, agent: str) -> tuple[str, str, bool]:
-        spec, conductor = self._specs.get(agent), self._trace.conductor
-        if spec is not None:
-            return spec.provider, server_of(spec), spec.simulated
-        if agent == CONDUCTOR_AGENT and conductor is not None:
-            return ("local" if conductor.kind == "local" else "openai"), server_of_conductor(conductor), False
-        return "unknown", "", False
+        return self._servers.get(agent, ("unknown", "", False))

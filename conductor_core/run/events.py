@@ -297,76 +297,79 @@ class PlanDelta(RunEvent):
     reasoning: bool = False
 
 
-class PlanCompleted(RunEvent):
-    """A usable plan.
+class PlanCall(RunEvent):
+    """What one call of the Conductor came to.
 
     Attributes:
-        source: who wrote it. A given plan (``file``, ``parent``) has an empty ``raw`` and no usage.
-        repairs: what the parser repaired, in sentences.
         cost_usd: what it adds to the run's cost; None if the Conductor's price is unknown.
         at_list_price: whether the cost is computed from the Conductor's price, and is not the provider's own figure.
             None of a given plan.
-        considered: what else the Conductor could have chosen; empty if its model does not tell.
+    """
+
+    round: Path = ()
+    usage: Usage = Usage()
+    cost_usd: float | None = 0.0
+    at_list_price: bool | None = None
+    duration_ms: NonNegativeFloat = 0.0
+
+
+class PlanRead(PlanCall):
+    """A completion that was read.
+
+    Attributes:
+        repairs: what the parser repaired, in sentences.
         precision: how the Conductor's weights were packed, if they were.
         departures: as in ``StepCompleted``.
     """
 
-    kind: Literal["plan.completed"] = "plan.completed"
-    round: Path = ()
-    source: Literal["conductor", "file", "parent"]
-    raw: str = ""
-    workflow: Workflow
-    topology: str
     repairs: tuple[str, ...] = ()
-    warnings: tuple[Fault, ...] = ()
-    considered: tuple[Alternatives, ...] = ()
-    usage: Usage = Usage()
-    cost_usd: float | None = 0.0
-    at_list_price: bool | None = None
-    first_token_ms: float | None = None
-    duration_ms: NonNegativeFloat = 0.0
     precision: Packed | None = None
     departures: tuple[Departure, ...] = ()
 
 
-class PlanRetried(RunEvent):
+class PlanCompleted(PlanRead):
+    """A usable plan.
+
+    Attributes:
+        source: who wrote it. A given plan (``file``, ``parent``) has an empty ``raw`` and no usage.
+        considered: what else the Conductor could have chosen; empty if its model does not tell.
+    """
+
+    kind: Literal["plan.completed"] = "plan.completed"
+    source: Literal["conductor", "file", "parent"]
+    raw: str = ""
+    workflow: Workflow
+    topology: str
+    warnings: tuple[Fault, ...] = ()
+    considered: tuple[Alternatives, ...] = ()
+    first_token_ms: float | None = None
+
+
+class PlanRetried(PlanCall):
     """A call of the Conductor failed, and the next one writes the plan from its beginning.
 
     Attributes:
         partial: what had been written. It is kept here and removed from the plan.
-        usage: estimated, if anything had been written. ``cost_usd``, ``at_list_price``: as in ``PlanCompleted``.
+        usage: estimated, if anything had been written.
         loading: the server was loading its model. Waiting for it is no new call.
     """
 
     kind: Literal["plan.retried"] = "plan.retried"
-    round: Path = ()
     attempt: int = 1
     error_code: str
     error: str
     wait_ms: NonNegativeFloat
     partial: str = ""
-    usage: Usage = Usage()
-    cost_usd: float | None = 0.0
-    at_list_price: bool | None = None
-    duration_ms: NonNegativeFloat = 0.0
     loading: bool = False
 
 
-class PlanRejected(RunEvent):
-    """A completion that is no usable plan. ``cost_usd``, ``at_list_price``, ``precision``: as in ``PlanCompleted``."""
+class PlanRejected(PlanRead):
+    """A completion that is no usable plan."""
 
     kind: Literal["plan.rejected"] = "plan.rejected"
-    round: Path = ()
     attempt: int = 1
     raw: str
     faults: tuple[Fault, ...]
-    repairs: tuple[str, ...] = ()
-    usage: Usage = Usage()
-    cost_usd: float | None = 0.0
-    at_list_price: bool | None = None
-    duration_ms: NonNegativeFloat = 0.0
-    precision: Packed | None = None
-    departures: tuple[Departure, ...] = ()
     will_retry: bool
 
 
@@ -470,23 +473,20 @@ class StepRetried(RunEvent):
     loading: bool = False
 
 
-class StepCompleted(RunEvent):
-    """A step has its answer. The event is durable before any step that reads it starts.
+class Answered(RunEvent):
+    """The answer of a step.
 
     Attributes:
         incomplete: the provider ended the answer for another reason than being done (``length``, ...).
         cost_usd: None if the price is unknown.
         cost_estimated: whether the cost is computed from the pool's price, and is not the provider's own figure.
-        first_token_ms, duration_ms: since this step started.
         ending: how the answer ended.
         refusal: what was said instead of an answer. tool_calls: tools that the model called; none of them is run.
         answered_by: the worker that answered instead of the step's own; None for its own.
         passed_on: whether steps that read this one get its output, if that is incomplete.
-        reasoning: all of it, where text that came as the answer turned out to be reasoning; None: as it came.
         departures: how the call or its answer departed from what was asked for.
     """
 
-    kind: Literal["step.completed"] = "step.completed"
     path: Path
     output: str
     output_sha256: str
@@ -496,16 +496,27 @@ class StepCompleted(RunEvent):
     cost_usd: float | None = None
     cost_estimated: bool = False
     model: str | None = None
-    attempts: int = 1
-    first_token_ms: float | None = None
-    duration_ms: NonNegativeFloat
     ending: Ending = "completed"
     refusal: str = ""
     tool_calls: tuple[ToolCall, ...] = ()
     answered_by: str | None = None
     passed_on: bool = True
-    reasoning: str | None = None
     departures: tuple[Departure, ...] = ()
+
+
+class StepCompleted(Answered):
+    """A step has its answer. The event is durable before any step that reads it starts.
+
+    Attributes:
+        first_token_ms, duration_ms: since this step started.
+        reasoning: all of it, where text that came as the answer turned out to be reasoning; None: as it came.
+    """
+
+    kind: Literal["step.completed"] = "step.completed"
+    attempts: int = 1
+    first_token_ms: float | None = None
+    duration_ms: NonNegativeFloat
+    reasoning: str | None = None
 
 
 class StepFailed(RunEvent):
@@ -528,20 +539,18 @@ class StepSkipped(RunEvent):
     because: tuple[Path, ...] = ()
 
 
-class StepReused(RunEvent):
+class StepReused(Answered):
     """The recorded answer of an identical step is used. Nothing was sent, and nothing is paid.
 
     Attributes:
         usage, cost_usd: what it cost where it ran, which this run's totals do not include.
         source_run_id, source_path: where it *ran* (not merely where it was reused last).
         source_imported: whether that run came as a file.
-        ending, refusal, tool_calls, answered_by, passed_on: as in ``StepCompleted``. The ending is always
-            ``completed``, unless an interrupted run is resumed.
+        ending: always ``completed``, unless an interrupted run is resumed.
         reasoning: what the model thought where it ran.
     """
 
     kind: Literal["step.reused"] = "step.reused"
-    path: Path
     agent: str
     identity: str
     messages: tuple[Message, ...]
@@ -550,21 +559,7 @@ class StepReused(RunEvent):
     source_run_id: str
     source_path: Path
     source_imported: bool = False
-    output: str
-    output_sha256: str
-    finish_reason: FinishReason
-    incomplete: bool = False
-    usage: Usage
-    cost_usd: float | None = None
-    cost_estimated: bool = False
-    model: str | None = None
     duration_ms: NonNegativeFloat = 0.0
-    ending: Ending = "completed"
-    refusal: str = ""
-    tool_calls: tuple[ToolCall, ...] = ()
-    answered_by: str | None = None
-    passed_on: bool = True
-    departures: tuple[Departure, ...] = ()
     reasoning: str = ""
 
 

@@ -81,30 +81,6 @@ class Mutable(BaseModel):
     __setattr__ = object.__setattr__
 
 
-class PlanAttempt(Mutable):
-    """A failed call of a Conductor that was followed by another. Its cost counts."""
-
-    attempt: int
-    error_code: str
-    error: str
-    wait_ms: float
-    partial: str
-    usage: Usage = Usage()
-    cost_usd: float | None = 0.0
-    loading: bool = False
-
-
-class Attempt(PlanAttempt):
-    """A failed call of a step, and what followed; see ``StepRetried``."""
-
-    agent: str | None = None
-    then: Literal["again", "more_tokens", "fallback", "kept"] = "again"
-    then_agent: str | None = None
-    then_max_tokens: int | None = None
-    refusal: str = ""
-    tool_calls: tuple[ToolCall, ...] = ()
-
-
 class ReusedFrom(Mutable):
     """Where a reused answer was given. ``imported``: that run came as a file, and this database did not see it."""
 
@@ -123,6 +99,7 @@ class StepTrace(Mutable):
         at_list_price: whether some of the cost is computed from the pool's price.
         cost_at_most: whether the cost is only a bound: nobody said what a provider's cache costs.
         started_ms: since the run began. first_token_ms, duration_ms: since the step started.
+        attempts: the failed calls that another followed.
         given: who wrote or pinned the output; None: the step's worker answered.
     """
 
@@ -158,7 +135,7 @@ class StepTrace(Mutable):
     started_ms: float | None = None
     first_token_ms: float | None = None
     duration_ms: float | None = None
-    attempts: list[Attempt] = Field(default_factory=list)
+    attempts: list[ev.StepRetried] = Field(default_factory=list)
     error_code: str | None = None
     error: str | None = None
     because: tuple[Path, ...] = ()
@@ -218,7 +195,7 @@ class RoundTrace(Mutable):
     considered: tuple[Alternatives, ...] = ()
     departures: tuple[Departure, ...] = ()
     rejected: list[RejectedPlan] = Field(default_factory=list)
-    retries: list[PlanAttempt] = Field(default_factory=list)
+    retries: list[ev.PlanRetried] = Field(default_factory=list)
     edited_by: Caller | None = None
     before_edit: Workflow | None = None
     edit_origins: Origins | None = None
@@ -289,15 +266,6 @@ class Approval(Mutable):
         return f"{what} of step {label(self.path)}" if self.path else what
 
 
-class RefusedCommand(Mutable):
-    command: int
-    asked: str
-    reason: str
-    at_utc: datetime
-    by: Caller
-    unproven: bool = False
-
-
 class RunTrace(Mutable):
     """The state of a run after ``last_at_ms``.
 
@@ -359,7 +327,7 @@ class RunTrace(Mutable):
     traces_fault: str = ""
     gates: tuple[Gate, ...] = ()
     approvals: list[Approval] = Field(default_factory=list)
-    refused: list[RefusedCommand] = Field(default_factory=list)
+    refused: list[ev.CommandRefused] = Field(default_factory=list)
     last_command: int = 0
     waiting_since_utc: datetime | None = None
     clock_zero_utc: datetime
@@ -485,8 +453,7 @@ def apply_approval(trace: RunTrace, event: ev.ApprovalEvent) -> None:
             _decide(trace, event)
         case ev.CommandRefused():
             apply_command(trace, event.command)
-            said = event.model_dump(include={"command", "asked", "reason", "at_utc", "unproven"})
-            trace.refused.append(RefusedCommand(by=event.caller, **said))
+            trace.refused.append(event)
         case ev.RunWaiting():
             if trace.status != "running" or not trace.asked_for:
                 raise ValueError("only a running run waits, and only if something is asked for")
@@ -613,7 +580,7 @@ def _apply_plan(trace: RunTrace, event: ev.PlanEvent) -> None:
                 round_.first_token_ms = event.at_ms - round_.call_started_ms
             round_.raw += event.text
         case ev.PlanRetried():
-            round_.retries.append(PlanAttempt(**_fields_of(event, PlanAttempt)))
+            round_.retries.append(event)
             round_.raw, round_.reasoning, round_.first_token_ms = "", "", None
             round_.call_started_ms = event.at_ms + event.wait_ms
             _spend_on_plan(trace, round_, event)
@@ -743,7 +710,7 @@ def _apply_step(trace: RunTrace, event: ev.StepEvent) -> None:
             step.status, step.started_ms, step.identity = "running", event.at_ms, event.identity
             step.messages, step.granted, step.withheld = event.messages, event.granted, event.withheld
         case ev.StepRetried():
-            step.attempts.append(Attempt(**_fields_of(event, Attempt)))
+            step.attempts.append(event)
             step.output, step.reasoning, step.first_token_ms = "", "", None
             _spend_on_step(trace, step, event.agent, event.usage, event.cost_usd, at_list_price=bool(event.cost_usd))
         case ev.StepCompleted():
