@@ -24,7 +24,7 @@ from conductor_core.errors import BadInput
 from conductor_core.run.actor import Door
 from conductor_core.run.costs import Cost
 from conductor_core.run.request import REPLAY_PURPOSE, RunRequest, brief
-from conductor_core.run.trace import RunTrace, StepTrace
+from conductor_core.run.trace import RunTrace
 from conductor_core.run.values import BatchRow
 from conductor_core.workflow.edits import replace_step
 from conductor_core.workflow.model import CONDUCTOR_AGENT, Frozen, Workflow
@@ -196,11 +196,14 @@ class Experiments:
     def _usage(self, index: int, edit: Change | None) -> Usage:
         """Estimates one call: as it was recorded, and more or less by the output that is granted or cut."""
         step = self.source.steps[index]
-        usage = step.usage if step.usage.total_tokens and not step.attempts else _estimated(step)
+        usage = step.usage
+        if not usage.total_tokens or step.attempts:
+            read, written = estimate_input_tokens(step.messages), estimate_tokens(step.output)
+            usage = Usage(input_tokens=read, output_tokens=written, estimated=True)
         if edit is None or edit.step != index or edit.source is None:
             return usage
-        read = self.source.steps[edit.source]
-        shown = estimate_tokens(expand(read.instruction, self.source.task)) + estimate_tokens(read.output)
+        source = self.source.steps[edit.source]
+        shown = estimate_tokens(expand(source.instruction, self.source.task)) + estimate_tokens(source.output)
         more = (shown + _TURN_TOKENS) * (1 if edit.kind == "granted" else -1)
         return Usage(input_tokens=max(0, usage.input_tokens + more), output_tokens=usage.output_tokens, estimated=True)
 
@@ -266,11 +269,6 @@ def _above(reads: Sequence[Sequence[int]], index: int) -> frozenset[int]:
         if earlier in found:
             found.update(reads[earlier])
     return frozenset(found)
-
-
-def _estimated(step: StepTrace) -> Usage:
-    read, written = estimate_input_tokens(step.messages), estimate_tokens(step.output)
-    return Usage(input_tokens=read, output_tokens=written, estimated=True)
 
 
 def _plan_of(source: RunTrace) -> Workflow:

@@ -67,7 +67,8 @@ class Verdicts:
             "nobody" if truth is None and known is None else "you" if truth is not None else "rehearsal world"
         )
         self.truth = truth.strip() if truth is not None else known.answer if known is not None else ""
-        self._grader = _graded_by(self.truth) if truth is not None else None
+        by = "numeric" if _is_number(self.truth) else "exact"
+        self._grader = None if truth is None else Task("truth", "", "", "", reference=self.truth, grader=by)
 
     @cached_property
     def recorded_right(self) -> bool | None:
@@ -110,10 +111,6 @@ class Verdicts:
         was, becomes = ("right", "wrong") if self.recorded_right else ("wrong", "right")
         by = "" if self.known_by == "you" else f", as the {self.known_by} knows"
         return f"The answer is {was}{by}: it flips if it becomes {becomes}."
-
-
-def _graded_by(truth: str) -> Task:
-    return Task("truth", "", "", "", reference=truth, grader="numeric" if _is_number(truth) else "exact")
 
 
 def _is_number(text: str) -> bool:

@@ -198,12 +198,9 @@ def longest_usd(price: Price, spec: WorkerSpec, messages: Sequence[Message]) -> 
 
 def longest_question(messages: Sequence[Message]) -> int:
     """Returns an upper bound on the tokens of messages: a tokenizer makes at most one token per byte."""
-    return sum(_longest(message) + _TURN_TOKENS for message in messages)
-
-
-def _longest(message: Message) -> int:
-    images = len(images_in(message.content)) * LONGEST_IMAGE_TOKENS
-    return len(message.text.encode("utf-8", "surrogatepass")) + images
+    images = sum(len(images_in(message.content)) for message in messages)
+    text = sum(len(message.text.encode("utf-8", "surrogatepass")) for message in messages)
+    return text + images * LONGEST_IMAGE_TOKENS + len(messages) * _TURN_TOKENS
 
 
 def longest_answer(spec: WorkerSpec) -> int:

@@ -136,15 +136,11 @@ class CallSequence:
         self._set(state.pool.workers[agent])
 
     def _set(self, worker: Worker) -> None:
-        self.worker, self.agent = self._seeded(worker), worker.spec.name
+        if self._seed is not None and takes_seed(worker.spec):  # others draw afresh at every call
+            worker = self._open(with_seed(worker.spec, self._seed))
+        self.worker, self.agent = worker, worker.spec.name
         self._asked.add(self.agent)
         self._failed = self._grown = 0
-
-    def _seeded(self, worker: Worker) -> Worker:
-        """Opens the worker with the step's own seed, if it takes one. Others draw afresh at every call."""
-        if self._seed is None or not takes_seed(worker.spec):
-            return worker
-        return self._open(with_seed(worker.spec, self._seed))
 
     def _open(self, spec: WorkerSpec) -> Worker:
         seed = self._state.pool.seed if self._seed is None else self._seed

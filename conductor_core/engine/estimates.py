@@ -554,7 +554,7 @@ def forecast(
             task, workflow, index, answers, (), give_question=give_question, images=images, turns_before=turns_before
         )
         spec = workers.get(step.agent)
-        written = _written(spec, answer_tokens)
+        written = min(answer_tokens, (spec and answer_limit(spec)) or answer_tokens)
         usage = Usage(input_tokens=estimate_input_tokens(context.messages), output_tokens=written, estimated=True)
         standing_in = "x" * (4 * min(written, _LONGEST_ANSWER))
         answers[index] = Answer.of((index,), step, task, standing_in, "", usage)
@@ -576,7 +576,3 @@ def forecast(
         rounds_on_top=sum(step.agent == CONDUCTOR_AGENT for step in steps),
         rounds=rounds,
     )
-
-
-def _written(spec: WorkerSpec | None, answer_tokens: int) -> int:
-    return answer_tokens if spec is None else min(answer_tokens, answer_limit(spec) or answer_tokens)

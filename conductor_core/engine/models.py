@@ -183,9 +183,12 @@ def machine_models(settings: Settings, served: Iterable[WorkerSpec] = ()) -> tup
     options = {option.ref: option for option in list_conductors(settings)}
     found = [_of(option, settings) for option in options.values()]
     listed = {each.model for each in found}
-    begun = (hub_id for hub_id in cached_hub_ids() if HUB_ID.fullmatch(hub_id) and hub_id not in listed)
-    found += [_of(listed_option(hub_id, settings), settings) for hub_id in begun if _is_begun(hub_id)]
-    found += [_served(spec) for spec in served if f"{spec.base_url}#{spec.model}" not in options]
+    others = (hub_id for hub_id in cached_hub_ids() if HUB_ID.fullmatch(hub_id) and hub_id not in listed)
+    begun = [each for each in others if downloads().state(each).state in ("waiting", "running", "paused", "failed")]
+    found += [_of(listed_option(hub_id, settings), settings) for hub_id in begun]
+    for spec in served:
+        if (ref := f"{spec.base_url}#{spec.model}") not in options:
+            found.append(_on_server(ref, spec.model, spec.model, str(spec.base_url)))
     return tuple(sorted(found, key=lambda each: (each.ref != TINY, not each.here, each.where != "server")))
 
 
@@ -196,10 +199,6 @@ def model_folder(ref: str, settings: Settings) -> Path | None:
 def machine_model(ref: str, settings: Settings) -> MachineModel:
     """Returns one Conductor. Raises: UnknownConductor, ConductorsInvalid."""
     return _of(listed_option(ref.strip(), settings), settings)
-
-
-def _is_begun(hub_id: str) -> bool:
-    return downloads().state(hub_id).state in ("waiting", "running", "paused", "failed")
 
 
 def _of(option: ConductorOption, settings: Settings) -> MachineModel:
@@ -261,10 +260,6 @@ def _shape(model: str, folder: Path | None) -> Shape | None:
         return shape_of(files.config, files.parameters)
     known = CONDUCTORS.get(model)
     return None if known is None else known.shape
-
-
-def _served(spec: WorkerSpec) -> MachineModel:
-    return _on_server(f"{spec.base_url}#{spec.model}", spec.model, spec.model, str(spec.base_url))
 
 
 def _on_server(ref: str, name: str, model: str, server: str, fault: str = "") -> MachineModel:
@@ -461,15 +456,10 @@ def conductors_file_text(specs: Iterable[WorkerSpec]) -> str:
 
 def pool_file_text(specs: Iterable[WorkerSpec]) -> str:
     """Returns a pool file (TOML) with ``specs``, to be saved and edited, without defaults."""
-    return "\n".join(_worker_table(spec) for spec in specs)
-
-
-def _worker_table(spec: WorkerSpec) -> str:
     # A JSON string, number or boolean is the same in TOML, but for the character DEL, which TOML wants escaped.
-    lines = ["[[worker]]"]
-    for key, value in spec.model_dump(mode="json", exclude_defaults=True).items():
-        lines.append(f"{key} = {_toml(value)}")
-    return "\n".join(lines) + "\n"
+    tables = (spec.model_dump(mode="json", exclude_defaults=True) for spec in specs)
+    lines = (["[[worker]]", *(f"{key} = {_toml(value)}" for key, value in table.items()), ""] for table in tables)
+    return "\n".join(map("\n".join, lines))
 
 
 def _toml(value: object) -> str:

@@ -298,17 +298,13 @@ def _worker_parts(trace: RunTrace, step: StepTrace) -> Iterator[Part]:
 def _conductor_parts(trace: RunTrace, step: StepTrace, sent: Sequence[Message]) -> Iterator[Part]:
     """Yields what of the Conductor's prompt can be found again; the rest is its own prompt with the plan so far."""
     left, last = estimate_input_tokens(tuple(sent)), len(sent) - 1
-    outputs = [(shared.path, _output_of(trace, shared.path)) for shared in step.granted]
+    outputs = [(shared.path, trace.step_at(shared.path).output) for shared in step.granted]
     for kind, source, text in (("task", None, trace.task), *(("output", path, text) for path, text in outputs)):
         place = next((index for index, message in enumerate(sent) if text and text in message.text), None)
         if place is not None and estimate_tokens(text) <= left:
             left -= estimate_tokens(text)
             yield _part("task" if kind == "task" else "output", estimate_tokens(text), place, len(text), source)
     yield _part("conductor", left, last, None)
-
-
-def _output_of(trace: RunTrace, path: Path) -> str:
-    return trace.step_at(path).output
 
 
 def _characters(message: Message) -> int:

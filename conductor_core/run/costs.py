@@ -100,8 +100,8 @@ def is_estimated(trace: RunTrace) -> bool:
 
 def cost_so_far(trace: RunTrace) -> Cost:
     """Returns the cost of all calls that ended; unknown if one of them, or a running call, has no price."""
-    usd = None if not trace.ended and _unknown_is_on(trace) else trace.cost_usd
-    return Cost(usd, trace.known_usd, trace.cost_at_most)
+    unknown = not trace.ended and any(_broken_off(trace, part) for part in (trace.root, *_parts(trace)))
+    return Cost(None if unknown else trace.cost_usd, trace.known_usd, trace.cost_at_most)
 
 
 def in_list(cost: Cost, *, estimated: bool) -> str:
@@ -153,10 +153,6 @@ def _calls_that_are_on(trace: RunTrace) -> Iterator[BrokenOff]:
             read, written = estimate_input_tokens(part.messages), estimate_tokens(received)
             usage = Usage(input_tokens=read, output_tokens=written, estimated=True)
             yield BrokenOff(path=part.path, usage=usage, cost_usd=None if price is None else price.cost_usd(usage))
-
-
-def _unknown_is_on(trace: RunTrace) -> bool:
-    return any(_broken_off(trace, part) for part in (trace.root, *_parts(trace)))
 
 
 def _parts(trace: RunTrace) -> Iterator[RoundTrace | StepTrace]:

@@ -5,7 +5,6 @@
 
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
-from functools import cache
 from typing import Any, Literal, assert_never, get_args
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -689,21 +688,17 @@ def _still(known: Progress | None, event: Event) -> Progress | None:
     return known if isinstance(event, ev.StepDelta | ev.PlanDelta) and known.writes else None
 
 
-def _apply_delta(step: StepTrace, event: ev.StepDelta) -> None:
-    if step.first_token_ms is None and step.started_ms is not None:
-        step.first_token_ms = event.at_ms - step.started_ms
-    if event.reasoning:
-        step.reasoning += event.text
-    else:
-        step.output += event.text
-
-
 def _apply_step(trace: RunTrace, event: ev.StepEvent) -> None:
     step = trace.step_at(event.path)
     step.progress = _still(step.progress, event)
     match event:
         case ev.StepDelta():
-            _apply_delta(step, event)
+            if step.first_token_ms is None and step.started_ms is not None:
+                step.first_token_ms = event.at_ms - step.started_ms
+            if event.reasoning:
+                step.reasoning += event.text
+            else:
+                step.output += event.text
         case ev.StepProgress():
             step.progress = event.progress
         case ev.StepStarted():
@@ -770,21 +765,7 @@ def _apply_answer(step: StepTrace, event: ev.StepCompleted | ev.StepReused) -> N
 
 def _fields_of(event: Event | RunRequest, kind: type[Mutable]) -> dict[str, Any]:
     """Returns the fields of ``event`` that ``kind`` keeps under the same names."""
-    return {name: getattr(event, name) for name in _names_in_both(type(event), kind)}
-
-
-@cache
-def _names_in_both(event: type[BaseModel], kind: type[Mutable]) -> tuple[str, ...]:
-    return tuple(name for name in kind.model_fields if name in event.model_fields or hasattr(event, name))
-
-
-def _parts_with_a_call(trace: RunTrace) -> dict[Path, RoundTrace | StepTrace]:
-    """Returns the steps and plans, by path, one of whose calls is on."""
-    on: dict[Path, RoundTrace | StepTrace] = {
-        step.path: step for step in trace.walk() if step.status == "running" and step.round is None and step.messages
-    }
-    plans = {round_.path: round_ for round_ in trace.root.rounds() if round_.status == "planning" and round_.messages}
-    return on | plans
+    return {name: getattr(event, name) for name in kind.model_fields if hasattr(event, name)}
 
 
 def _count_broken_off(trace: RunTrace, event: ev.FinalEvent) -> None:
@@ -800,7 +781,10 @@ def _count_broken_off(trace: RunTrace, event: ev.FinalEvent) -> None:
         trace.at_list_price |= known_usd > trace.known_usd
         trace.broken_off_usd = known_usd - trace.known_usd
         trace.known_usd = known_usd
-    parts = _parts_with_a_call(trace)
+    parts: dict[Path, RoundTrace | StepTrace] = {
+        step.path: step for step in trace.walk() if step.status == "running" and step.round is None and step.messages
+    }
+    parts |= {each.path: each for each in trace.root.rounds() if each.status == "planning" and each.messages}
     for call in event.broken_off if isinstance(event, ev.Spent) else ():
         if (part := parts.get(call.path)) is not None:
             _spend(part, call.usage, call.cost_usd, None, at_list_price=bool(call.cost_usd))

@@ -601,8 +601,14 @@ def parse_completion(text: str) -> Parsed:
     found = scan(source)
     steps: tuple[RawStep, ...] | None = None
     if found.chosen:
-        _note_choice(found, notes)
-        steps = _read_chosen(found.chosen, notes)
+        if found.in_reasoning:
+            notes.repair(found.chosen[0].start, "took the workflow from the reasoning: none follows it")
+        if found.whole and found.latest != found.chosen:
+            notes.repair(found.latest[0].start, "left out a later attempt that is not whole")
+        _note_reading(found.chosen, notes)
+        steps = _steps(found.chosen, notes, MAX_STEPS_READ)
+        if found.chosen[0].field != "steps":
+            _note_lengths(found.chosen, notes)
     elif found.spent_at is None:
         notes.fault(
             "no_workflow", "The text holds no workflow: model_id, subtasks and access_list lists were not found.", 0
@@ -660,24 +666,10 @@ def _too_large(text: str, most: int) -> Parsed:
     return notes.parsed(None)
 
 
-def _read_chosen(attempt: ParseAttempt, notes: Notes) -> tuple[RawStep, ...]:
-    if attempt[0].field != "steps":
-        return _read_lists(attempt, notes)
-    _note_reading(attempt, notes)
-    return _steps(attempt, notes, MAX_STEPS_READ)
-
-
 def _steps(attempt: ParseAttempt, notes: Notes, most: int) -> tuple[RawStep, ...]:
     if attempt[0].field == "steps":
         return read_steps(attempt[0].node, notes, in_file=False, most=most)
     return _zip(attempt, notes, most)
-
-
-def _note_choice(found: Scan, notes: Notes) -> None:
-    if found.in_reasoning:
-        notes.repair(found.chosen[0].start, "took the workflow from the reasoning: none follows it")
-    if found.whole and found.latest != found.chosen:
-        notes.repair(found.latest[0].start, "left out a later attempt that is not whole")
 
 
 def _note_reading(attempt: ParseAttempt, notes: Notes) -> None:
@@ -711,9 +703,8 @@ def _note_end(found: Assignment, attempt: ParseAttempt, notes: Notes) -> None:
         )
 
 
-def _read_lists(attempt: ParseAttempt, notes: Notes) -> tuple[RawStep, ...]:
-    _note_reading(attempt, notes)
-    steps = _steps(attempt, notes, MAX_STEPS_READ)
+def _note_lengths(attempt: ParseAttempt, notes: Notes) -> None:
+    """Notes which of the three lists is missing, or shorter than another."""
     lengths = {found.field: len(found.node.items) for found in attempt}
     cut = any(fault.code in ("cut_off", "too_large") for fault in notes.faults)
     missing = [field for field in _LISTS if field not in lengths]
@@ -725,7 +716,6 @@ def _read_lists(attempt: ParseAttempt, notes: Notes) -> tuple[RawStep, ...]:
     if ended and not missing and len(set(lengths.values())) > 1:
         counts = ", ".join(f"{CANONICAL[found.field]} has {len(found.node.items)}" for found in attempt)
         notes.fault("unequal_lengths", f"The three lists must be equally long: {counts}.", attempt[0].start)
-    return steps
 
 
 def _zip(attempt: ParseAttempt, notes: Notes, most: int) -> tuple[RawStep, ...]:

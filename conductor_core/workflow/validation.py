@@ -90,7 +90,7 @@ def _unread(steps: Sequence[RawStep], reads: Reads) -> Iterator[Fault]:
         elif index not in leading and reads[last]:
             readers = [reader for reader in range(last) if index in reads[reader]]
             said = (
-                f"The answer does not rest on step {index}: only {_steps(readers)} {_verb(readers, 'read')} it, and "
+                f"The answer does not rest on step {index}: only {_steps(readers)} {'reads' if len(readers) == 1 else 'read'} it, and "
                 f"{'it does' if len(readers) == 1 else 'they do'} not lead to the answer. Let a step that does read "
                 f"it, or remove it."
             )
@@ -186,10 +186,6 @@ def _steps(indices: Sequence[int]) -> str:
     return f"steps {', '.join(first)} and {last}" if first else f"step {last}"
 
 
-def _verb(subjects: Sequence[int], verb: str) -> str:
-    return f"{verb}s" if len(subjects) == 1 else verb
-
-
 def _finding(code: str, message: str, step: int, field: Place, raw: RawStep) -> Fault:
     at = raw.position(field)
     line, column = (at.line, at.column) if at else (None, None)
@@ -262,7 +258,9 @@ def validate(
         images: those that come with the task; None: there are none.
     """
     stop_allowed = allow_recursion if allow_stop is None else allow_stop
-    parsed = subject if isinstance(subject, Parsed) else Parsed(steps=tuple(_raw(step) for step in subject.steps))
+    parsed = (
+        subject if isinstance(subject, Parsed) else Parsed(steps=tuple(RawStep(**dict(step)) for step in subject.steps))
+    )
     steps = parsed.steps or ()
     check = _Check(steps, agents, allow_recursion)
     if parsed.is_stop and not stop_allowed:
@@ -278,17 +276,16 @@ def validate(
     faults = (*parsed.faults, *check.faults)
     fault_count = len(faults) + parsed.more_faults + check.more_faults
     if fault_count > MOST_NOTES:
-        faults = (*faults[:MOST_NOTES], _more(fault_count - MOST_NOTES))
+        faults = (
+            *faults[:MOST_NOTES],
+            _fault("more_faults", f"And {fault_count - MOST_NOTES:,} more.", None, "workflow", None),
+        )
     if parsed.steps is None and not faults:
         raise ValueError("nothing was read, and no fault says why")
     warnings = (*_warnings(steps, names), *(() if task is None else _untold(steps, names, task)))
     if faults:
         return Checked(workflow=None, faults=faults, fault_count=fault_count, warnings=warnings)
     return Checked(workflow=_workflow(steps, names), warnings=warnings)
-
-
-def _raw(step: Step) -> RawStep:
-    return RawStep(instruction=step.instruction, agent=step.agent, access_list=step.access_list)
 
 
 def _workflow(steps: Sequence[RawStep], names: Sequence[str | None]) -> Workflow:
@@ -388,10 +385,6 @@ class _Check:
         else:
             return
         self.fault(code, f"Step {index} reads step {read}: {why}.", index, "access_list", place)
-
-
-def _more(count: int) -> Fault:
-    return _fault("more_faults", f"And {count:,} more.", None, "workflow", None)
 
 
 def _earlier(index: int) -> str:
