@@ -67,8 +67,10 @@ class Verdicts:
             "nobody" if truth is None and known is None else "you" if truth is not None else "rehearsal world"
         )
         self.truth = truth.strip() if truth is not None else known.answer if known is not None else ""
-        by = "numeric" if _is_number(self.truth) else "exact"
-        self._grader = None if truth is None else Task("truth", "", "", "", reference=self.truth, grader=by)
+        self._grader: Task | None = None
+        if truth is not None:
+            by: Literal["numeric", "exact"] = "numeric" if _is_number(self.truth) else "exact"
+            self._grader = Task("truth", "", "", "", reference=self.truth, grader=by)
 
     @cached_property
     def recorded_right(self) -> bool | None:

@@ -89,10 +89,10 @@ def _unread(steps: Sequence[RawStep], reads: Reads) -> Iterator[Fault]:
             yield _finding("unread_output", f"{said}remove step {index}.", index, "workflow", raw)
         elif index not in leading and reads[last]:
             readers = [reader for reader in range(last) if index in reads[reader]]
+            read_it, does = ("reads it", "it does") if len(readers) == 1 else ("read it", "they do")
             said = (
-                f"The answer does not rest on step {index}: only {_steps(readers)} {'reads' if len(readers) == 1 else 'read'} it, and "
-                f"{'it does' if len(readers) == 1 else 'they do'} not lead to the answer. Let a step that does read "
-                f"it, or remove it."
+                f"The answer does not rest on step {index}: only {_steps(readers)} {read_it}, and {does} not lead to "
+                "the answer. Let a step that does read it, or remove it."
             )
             yield _finding("off_the_answers_path", said, index, "workflow", raw)
     if not reads[last]:
@@ -258,29 +258,26 @@ def validate(
         images: those that come with the task; None: there are none.
     """
     stop_allowed = allow_recursion if allow_stop is None else allow_stop
-    parsed = (
-        subject if isinstance(subject, Parsed) else Parsed(steps=tuple(RawStep(**dict(step)) for step in subject.steps))
-    )
-    steps = parsed.steps or ()
+    if isinstance(subject, Workflow):
+        subject = Parsed(steps=tuple(RawStep(**dict(step)) for step in subject.steps))
+    steps = subject.steps or ()
     check = _Check(steps, agents, allow_recursion)
-    if parsed.is_stop and not stop_allowed:
-        check.fault("empty_workflow", "The workflow has no steps.", None, "workflow", parsed.at)
-    count = len(steps) + parsed.more_steps
-    if count > max_steps or parsed.more_steps:
+    if subject.is_stop and not stop_allowed:
+        check.fault("empty_workflow", "The workflow has no steps.", None, "workflow", subject.at)
+    count = len(steps) + subject.more_steps
+    if count > max_steps or subject.more_steps:
         first = min(max_steps, len(steps) - 1)
         message = f"The workflow has {count} steps; at most {min(max_steps, len(steps))} are allowed."
         check.fault("too_many_steps", message, first, "workflow", steps[first].position("workflow"))
     names = [check.step(index) for index in range(len(steps))]
-    if images is not None and not parsed.is_stop:
+    if images is not None and not subject.is_stop:
         check.images(names, images)
-    faults = (*parsed.faults, *check.faults)
-    fault_count = len(faults) + parsed.more_faults + check.more_faults
+    faults = (*subject.faults, *check.faults)
+    fault_count = len(faults) + subject.more_faults + check.more_faults
     if fault_count > MOST_NOTES:
-        faults = (
-            *faults[:MOST_NOTES],
-            _fault("more_faults", f"And {fault_count - MOST_NOTES:,} more.", None, "workflow", None),
-        )
-    if parsed.steps is None and not faults:
+        more = f"And {fault_count - MOST_NOTES:,} more."
+        faults = (*faults[:MOST_NOTES], Fault(code="more_faults", message=more))
+    if subject.steps is None and not faults:
         raise ValueError("nothing was read, and no fault says why")
     warnings = (*_warnings(steps, names), *(() if task is None else _untold(steps, names, task)))
     if faults:
