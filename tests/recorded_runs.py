@@ -23,7 +23,7 @@ from conductor_core.run.request import RunRequest
 from conductor_core.run.share import FOLDER, SharedRun, inert_json, packed_events
 from conductor_core.run.trace import RunTrace
 from conductor_core.settings import Settings
-from conductor_core.workflow.templates import TEMPLATES
+from conductor_core.workflow.topology import TEMPLATES
 from pages.components.tour import story
 from storage import Store, open_store
 

@@ -11,14 +11,7 @@ from typing import Literal, Protocol
 from conductor_core.chat.messages import INCOMPLETE, ConductorInfo, ImagePart, Message, Usage, WorkerSpec, sum_of_costs
 from conductor_core.chat.usage import estimate_input_tokens, estimate_tokens
 from conductor_core.engine.budgets import ASSUMED_OUTPUT_TOKENS, answer_limit, longest_answer, longest_question
-from conductor_core.engine.prompts import (
-    Answer,
-    StepInputs,
-    build,
-    digest_text,
-    expand,
-    told_tokens,
-)
+from conductor_core.engine.prompts import Answer, StepInputs, build, digest_text, expand, told_tokens
 from conductor_core.engine.request import EarlierAnswers, carried, origin, whole
 from conductor_core.engine.step import cost_of
 from conductor_core.run.costs import Cost, spent_on

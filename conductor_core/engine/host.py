@@ -20,20 +20,13 @@ from typing import Any
 from conductor_core.chat.messages import Conductor, PlanRequest
 from conductor_core.engine.approvals import Stop, cancel, refusals
 from conductor_core.engine.budgets import CostCap
-from conductor_core.engine.pools import (
-    BUILT_IN_POOLS,
-    Pool,
-    open_pool,
-    pool_file,
-    reopen_pool,
-    require_typed_keys,
-)
+from conductor_core.engine.pools import BUILT_IN_POOLS, Pool, open_pool, pool_file, reopen_pool, require_typed_keys
 from conductor_core.engine.recorder import closing
 from conductor_core.engine.request import RunRecords, asks_conductor
 from conductor_core.engine.runner import CheckedRequest, Engine, Execution, check
 from conductor_core.errors import BadInput, EventOutOfOrder, InspectorError, RunHasEnded, StoreError, UnknownRun
 from conductor_core.files import expand_path, is_file
-from conductor_core.privacy.typed_keys import TypedKeys
+from conductor_core.privacy.masking import TypedKeys
 from conductor_core.run.actor import THE_PROGRAM, Caller
 from conductor_core.run.commands import Cancel, Edit, SentCommand
 from conductor_core.run.events import EventSink

@@ -34,8 +34,7 @@ from conductor_core.inference.pace import Notify, Pace, Paces, Shape, paces, sha
 from conductor_core.inference.published import CONDUCTORS
 from conductor_core.inference.source import HUB_ID, cached_folder, cached_hub_ids, inspect_folder, own_folder
 from conductor_core.privacy import masking
-from conductor_core.privacy.keys import is_set
-from conductor_core.privacy.typed_keys import TypedKeys
+from conductor_core.privacy.masking import TypedKeys, is_set
 from conductor_core.providers.model_files import variable_fault
 from conductor_core.rehearsal import EXAMPLES, Example, grade
 from conductor_core.run.values import Limits

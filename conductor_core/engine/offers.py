@@ -29,8 +29,7 @@ from conductor_core.inference.downloads import Download, downloads
 from conductor_core.inference.hardware import Memory, place
 from conductor_core.inference.pace import paces
 from conductor_core.inference.published import SMALL_WORKERS
-from conductor_core.privacy.keys import is_set
-from conductor_core.privacy.typed_keys import TYPED_KEY
+from conductor_core.privacy.masking import TYPED_KEY, is_set
 from conductor_core.rehearsal import recognise
 from conductor_core.run.values import Limits
 from conductor_core.settings import Settings

@@ -11,7 +11,7 @@ from typing import Any
 from conductor_core.chat.messages import Message, OnIncomplete, Worker, WorkerSpec, images_in
 from conductor_core.errors import BadInput
 from conductor_core.files import expand_path, is_file, is_there
-from conductor_core.privacy.typed_keys import GONE, TYPED_KEY, TypedKeys, has_key
+from conductor_core.privacy.masking import GONE, TYPED_KEY, TypedKeys, has_key
 from conductor_core.providers.model_files import check_spec
 from conductor_core.run.values import PoolInfo
 from conductor_core.settings import Settings

@@ -14,7 +14,7 @@ from conductor_core.chat.usage import estimate_input_tokens, estimate_tokens
 from conductor_core.conductors.catalogue import listed_option, on_a_server, open_conductor
 from conductor_core.engine.pools import open_worker
 from conductor_core.errors import InspectorError
-from conductor_core.privacy.typed_keys import TypedKeys, has_key
+from conductor_core.privacy.masking import TypedKeys, has_key
 from conductor_core.run.values import Limits
 from conductor_core.settings import Settings
 from conductor_core.workers.health import Health, check_health

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
 from conductor_core.errors import BadInput
-from conductor_core.privacy.keys import KNOWN_FORM
+from conductor_core.privacy.masking import KNOWN_FORM
 from conductor_core.text import unescaped
 
 Sensitive = Literal["keys", "cards", "mail", "phones", "names"]

@@ -23,17 +23,23 @@ from dataclasses import dataclass
 from typing import Literal
 
 from conductor_core.text import BARE_FINAL, HARMONY_FINAL, REASONING_TAGS
-from conductor_core.workflow.literals import TOO_MANY_PIECES, Allowance, Node, NotLiteral, Reader, Reading, quote
 from conductor_core.workflow.model import CONDUCTOR_AGENT, AccessList, Place, Workflow
 from conductor_core.workflow.source import (
     MAX_CHARACTERS,
     MAX_COMPLETION_CHARACTERS,
     MAX_STEPS_READ,
+    TOO_MANY_PIECES,
+    Allowance,
+    Node,
     Notes,
+    NotLiteral,
     Parsed,
     PartialStep,
     RawStep,
+    Reader,
+    Reading,
     SourceText,
+    quote,
     shorten,
 )
 

@@ -23,7 +23,7 @@ from conductor_core.errors import InspectorError
 from conductor_core.run.values import PoolInfo
 from conductor_core.workflow.edits import Origins, compare
 from conductor_core.workflow.model import CONDUCTOR_AGENT, Workflow
-from conductor_core.workflow.templates import Cast
+from conductor_core.workflow.topology import Cast
 from pages.components.app import address
 from pages.components.app.security import browser_id
 from pages.components.app.session import current

@@ -17,7 +17,7 @@ from conductor_core.engine.models import FoundServer, Health, check_worker, find
 from conductor_core.engine.offers import Offer, Provider, SmallModel
 from conductor_core.engine.pools import read_specs
 from conductor_core.errors import BadInput, InspectorError
-from conductor_core.privacy.typed_keys import TypedKeys
+from conductor_core.privacy.masking import TypedKeys
 from conductor_core.settings import Settings
 from pages.components.app import places
 from pages.components.app.session import current

@@ -2,9 +2,8 @@
 
 import pytest
 
-from conductor_core.workflow.literals import MAX_DEPTH, MAX_ITEMS
 from conductor_core.workflow.parser import parse_completion, parse_workflow_file
-from conductor_core.workflow.source import MAX_CHARACTERS
+from conductor_core.workflow.source import MAX_CHARACTERS, MAX_DEPTH, MAX_ITEMS
 
 PLAIN = 'model_id = [0, 1]\nsubtasks = ["Plan it.", "Do it."]\naccess_list = [[], [0]]\n'
 

@@ -7,10 +7,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from conductor_core.workflow.literals import NotLiteral, Reader
 from conductor_core.workflow.model import AccessList, Step, Workflow
 from conductor_core.workflow.parser import parse_completion, parse_workflow_file, partial_steps, scan, to_json, to_lists
-from conductor_core.workflow.source import SourceText
+from conductor_core.workflow.source import NotLiteral, Reader, SourceText
 from conductor_core.workflow.validation import validate
 
 AGENTS = ("gpt-5", "qwen3", "7", "a'b\"c")
