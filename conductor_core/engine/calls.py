@@ -1,4 +1,4 @@
-"""When a failed call is repeated, by one rule for workers and Conductors; and the order of a step's calls.
+"""What all calls of a run share: its state, how many are made at once, and when a failed one is repeated.
 
 A step calls its worker, the same worker with more tokens, and its fallback (``CallSequence``).
 """

@@ -391,7 +391,7 @@ def check_worker(spec: WorkerSpec, settings: Settings, keys: TypedKeys | None = 
 def check_conductor(ref: str, settings: Settings) -> Health:
     """Checks whether the Conductor ``ref`` would write: asks its server for its models. Raises: BadInput."""
     [part] = preflight(ref, (), Limits(), settings).parts
-    return Health(ok=part.ok, latency_ms=part.latency_ms, detail=part.detail)
+    return part.health
 
 
 def check_all(
@@ -404,16 +404,13 @@ def check_all(
             [part] = (await run_checks(ref, (), Limits(), settings)).parts
         except InspectorError as error:
             return Health(ok=False, latency_ms=None, detail=str(error))
-        return Health(ok=part.ok, latency_ms=part.latency_ms, detail=part.detail)
+        return part.health
 
     async def ask() -> tuple[dict[str, Health], dict[str, Health]]:
         written, workers = await asyncio.gather(
             asyncio.gather(*map(conductor, refs)), run_checks(None, specs, Limits(), settings)
         )
-        health = {
-            part.name: Health(ok=part.ok, latency_ms=part.latency_ms, detail=part.detail) for part in workers.parts
-        }
-        return dict(zip(refs, written, strict=True)), health
+        return dict(zip(refs, written, strict=True)), {part.name: part.health for part in workers.parts}
 
     return asyncio.run(ask())
 

@@ -42,6 +42,10 @@ class Part(Frozen):
     latency_ms: float | None = None
     priced: bool = True
 
+    @property
+    def health(self) -> Health:
+        return Health(ok=self.ok, latency_ms=self.latency_ms, detail=self.detail)
+
 
 class Preflight(Frozen):
     """Attributes: parts: the Conductor first, if one is needed, then the workers in the pool's order."""

@@ -32,27 +32,21 @@ class RunRecords(Protocol):
 
     def send(self, command: Command) -> int:
         """Keeps a command for whoever carries out its run, and returns its id. Raises also: RunHasEnded."""
-        ...
 
     def commands(self, run_id: str, after: int = 0) -> list[SentCommand]:
         """The commands sent to the run after the command ``after``, in order."""
-        ...
 
     def unproven(self, run_id: str) -> list[str]:
         """What the run's events say that somebody decided, although no machine has sent it: a sentence each."""
-        ...
 
     def sent_to_waiting(self) -> list[str]:
         """The runs that wait and to which anything was ever sent."""
-        ...
 
     def content(self, sha256: str) -> tuple[str, bytes]:
         """The media type and the bytes of a content that an event names. Raises also: ContentMissing."""
-        ...
 
     def watch(self, listener: Callable[[SentCommand], None]) -> Watch:
         """Tells ``listener`` each command that any process sends from now on, in a thread of its own."""
-        ...
 
 
 def limits_from(settings: Settings) -> Limits:

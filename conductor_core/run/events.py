@@ -624,8 +624,6 @@ class EventSink(Protocol):
 
         Raises, when awaited: StoreError; then none of *these* events was kept.
         """
-        ...
 
     def append_and_wait(self, *events: Event) -> None:
         """``append`` for a thread without an event loop: returns when the events are durable. Raises: StoreError."""
-        ...
