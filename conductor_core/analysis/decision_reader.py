@@ -34,11 +34,11 @@ from conductor_core.run.context_flow import (
     sent_messages,
     source_name,
 )
-from conductor_core.run.costs import IN_WORDS, Cost, Paid, basis, cost_of_part, cost_so_far
+from conductor_core.run.costs import IN_WORDS, Cost, basis, cost_of_part, cost_so_far
 from conductor_core.run.egress import TRACES, Call, calls
 from conductor_core.run.events import FINAL_KINDS, Event
 from conductor_core.run.request import REPLAY_PURPOSE
-from conductor_core.run.trace import Approval, RoundTrace, RunTrace, StepTrace, fold
+from conductor_core.run.trace import Approval, Paid, RoundTrace, RunTrace, StepTrace, fold
 from conductor_core.run.values import Path, SharedOutput, label
 from conductor_core.workflow.model import QUESTION
 

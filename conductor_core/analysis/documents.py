@@ -4,11 +4,12 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from conductor_core.analysis.concluded import concluded
-from conductor_core.run.costs import Cost, Paid, basis, cost_of_part, cost_so_far, spent_on, waits_for_a_slot
+from conductor_core.run.costs import Cost, basis, cost_of_part, cost_so_far, spent_on, waits_for_a_slot
 from conductor_core.run.events import CommandRefused, PlanRetried, StepRetried
 from conductor_core.run.trace import (
     Approval,
     Mutable,
+    Paid,
     RoundTrace,
     RunTrace,
     RunUnreadable,

@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal
 
 from conductor_core.chat.messages import FREE, Usage, sum_of_costs
 from conductor_core.chat.usage import estimate_input_tokens, estimate_tokens
 from conductor_core.formats import dollars
 from conductor_core.run.events import BrokenOff, PlanCompleted, PlanRejected, RunInterrupted, StepCompleted
-from conductor_core.run.trace import RoundTrace, RunTrace, StepTrace
+from conductor_core.run.trace import Paid, RoundTrace, RunTrace, StepTrace
 
 Basis = Literal["unknown", "free", "provider", "list_price", "at_most", "estimated"]
 """What a cost is based on: no price, nothing to pay, the provider's own figure, exact tokens at list price, at
@@ -26,22 +26,6 @@ IN_WORDS: dict[Basis, str] = {
 
 _WITHOUT_AN_END = ("planning", "unfinished")
 """Statuses of a plan whose last call no event has ended."""
-
-
-class Paid(Protocol):
-    """What was spent on a part of a run, or on all of it."""
-
-    @property
-    def usage(self) -> Usage: ...
-
-    @property
-    def cost_usd(self) -> float | None: ...
-
-    @property
-    def at_list_price(self) -> bool: ...
-
-    @property
-    def cost_at_most(self) -> bool: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,16 +157,7 @@ def _broken_off(trace: RunTrace, part: RoundTrace | StepTrace) -> bool:
 # A step with all that it set going.
 
 
-@dataclass(frozen=True, slots=True)
-class Spent:
-    """Attributes: cost_usd: None if the price of a part is unknown. at_list_price: as in ``StepTrace``."""
-
-    usage: Usage
-    cost_usd: float | None
-    known_usd: float
-    at_list_price: bool
-    cost_at_most: bool
-
+class Spent(Paid):
     @property
     def cost(self) -> Cost:
         return Cost(self.cost_usd, self.known_usd, self.cost_at_most)
@@ -193,7 +168,13 @@ def spent_on(trace: RunTrace, step: StepTrace) -> Spent:
     parts = _with_round(step)
     cost = sum((cost_of_part(trace, part) for part in parts), Cost())
     at_list_price = any(part.at_list_price for part in parts)
-    return Spent(usage_of(step), cost.usd, cost.known_usd, at_list_price, cost.at_most)
+    return Spent(
+        usage=usage_of(step),
+        cost_usd=cost.usd,
+        known_usd=cost.known_usd,
+        at_list_price=at_list_price,
+        cost_at_most=cost.at_most,
+    )
 
 
 def usage_of(step: StepTrace) -> Usage:

@@ -257,26 +257,32 @@ def as_imported(events: Sequence[Event], shared: SharedRun, caller: Caller) -> l
 
     It has an id of its own and no relatives: what the file says of other runs is not about runs of this database.
     """
-    created = events[0]
-    if not isinstance(created, RunCreated):
-        raise ValueError("a run begins with run.created")
-    run_id = new_run_id()
+    created, run_id = _created(events), new_run_id()
     alone = {"run_id": run_id, "parent_run_id": None, "taken_up": (), "resumed": False, "batch": None}
     if created.request.purpose == REPLAY_PURPOSE:  # lists would leave it out, and the run that it replays is not here
         alone["purpose"] = ""
-    imported = Imported(
-        run_id=shared.run_id,
-        written_by=shared.written_by,
-        written_at_utc=shared.written_at_utc,
-        imported_at_utc=now_utc(),
-        redactions=shared.redactions,
-        actor=caller.actor,
-        door=caller.door,
-    )
+    imported = _imported(shared, caller).model_copy(update={"redactions": shared.redactions})
     first = created.model_copy(
         update={"run_id": run_id, "request": created.request.model_copy(update=alone), "imported": imported}
     )
     return [first, *(e.model_copy(update={"run_id": run_id}) for e in events[1:])]
+
+
+def _created(events: Sequence[Event]) -> RunCreated:
+    if not isinstance(events[0], RunCreated):
+        raise ValueError("a run begins with run.created")
+    return events[0]
+
+
+def _imported(shared: SharedRun, caller: Caller) -> Imported:
+    return Imported(
+        run_id=shared.run_id,
+        written_by=shared.written_by,
+        written_at_utc=shared.written_at_utc,
+        imported_at_utc=now_utc(),
+        actor=caller.actor,
+        door=caller.door,
+    )
 
 
 # The recorded runs that come with the program.
@@ -294,15 +300,5 @@ def recorded_runs() -> list[list[Event]]:
 
 def _recorded(file: Path) -> list[Event]:
     shared, events, _ = read_data(file.read_text(encoding="utf-8"), f"recorded run {file.name}")
-    created = events[0]
-    if not isinstance(created, RunCreated):
-        raise ValueError("a run begins with run.created")
-    imported = Imported(
-        run_id=shared.run_id,
-        written_by=shared.written_by,
-        written_at_utc=shared.written_at_utc,
-        imported_at_utc=now_utc(),
-        recorded=True,
-        actor=THE_PROGRAM,
-    )
-    return [created.model_copy(update={"imported": imported}), *events[1:]]
+    imported = _imported(shared, Caller(actor=THE_PROGRAM)).model_copy(update={"recorded": True})
+    return [_created(events).model_copy(update={"imported": imported}), *events[1:]]

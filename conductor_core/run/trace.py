@@ -88,15 +88,28 @@ class ReusedFrom(Mutable):
     imported: bool = False
 
 
-class StepTrace(Mutable):
+class Paid(Mutable):
+    """What was spent on a part of a run, or on all of it.
+
+    Attributes:
+        cost_usd: of all calls that ended; None if the price of one is unknown. known_usd: of the calls with a price.
+        at_list_price: whether some of the cost is computed from a price, and is not the provider's own figure.
+        cost_at_most: whether the cost is only a bound: nobody said what a provider's cache costs.
+    """
+
+    usage: Usage = Usage()
+    cost_usd: float | None = 0.0
+    known_usd: float = 0.0
+    at_list_price: bool = False
+    cost_at_most: bool = False
+
+
+class StepTrace(Paid):
     """The state of a step. ``round`` is set if the step is a recursion: the inner plan and its steps.
 
     Attributes:
         output: the whole answer, what has streamed so far, or the partial text of a failed step.
         ending, refusal, tool_calls, answered_by, passed_on, departures: see ``StepCompleted``.
-        cost_usd: None if the price of a call is unknown. known_usd: of the calls with a price.
-        at_list_price: whether some of the cost is computed from the pool's price.
-        cost_at_most: whether the cost is only a bound: nobody said what a provider's cache costs.
         started_ms: since the run began. first_token_ms, duration_ms: since the step started.
         attempts: the failed calls that another followed.
         given: who wrote or pinned the output; None: the step's worker answered.
@@ -125,11 +138,6 @@ class StepTrace(Mutable):
     answered_by: str | None = None
     passed_on: bool = True
     departures: tuple[Departure, ...] = ()
-    usage: Usage = Usage()
-    cost_usd: float | None = 0.0
-    known_usd: float = 0.0
-    at_list_price: bool = False
-    cost_at_most: bool = False
     model: str | None = None
     started_ms: float | None = None
     first_token_ms: float | None = None
@@ -166,14 +174,13 @@ class RejectedPlan(Mutable):
     reasoning: str = ""
 
 
-class RoundTrace(Mutable):
-    """One plan and the steps that carry it out.
+class RoundTrace(Paid):
+    """One plan and the steps that carry it out. What was paid is the Conductor's part, with rejected attempts.
 
     Attributes:
         status: ``unfinished`` if the run ended before the Conductor had written the plan.
         reasoning: of the Conductor; it is not part of ``raw``.
         considered: what else the Conductor could have chosen, in the plan as it wrote it, before any edit.
-        usage, cost_usd, known_usd, at_list_price: of the Conductor in this round, including rejected attempts.
         call_started_ms: of the Conductor's last call, since the run began. first_token_ms: since then.
         duration_ms: of all its calls, without the waits between them.
         precision: how the Conductor's weights were packed when it wrote the plan; None: not at all.
@@ -198,11 +205,6 @@ class RoundTrace(Mutable):
     edited_by: Caller | None = None
     before_edit: Workflow | None = None
     edit_origins: Origins | None = None
-    usage: Usage = Usage()
-    cost_usd: float | None = 0.0
-    known_usd: float = 0.0
-    at_list_price: bool = False
-    cost_at_most: bool = False
     started_ms: float | None = None
     call_started_ms: float | None = None
     first_token_ms: float | None = None
@@ -265,14 +267,12 @@ class Approval(Mutable):
         return f"{what} of step {label(self.path)}" if self.path else what
 
 
-class RunTrace(Mutable):
+class RunTrace(Paid):
     """The state of a run after ``last_at_ms``.
 
     Attributes:
         images, turns_before: what came with the task, and the turns of the conversation before it.
         workflow: as the request brought it, until a plan is recorded in ``root``; then, and without one, None.
-        cost_usd: of all calls that ended; None if the price of one is unknown. known_usd: of the calls with a price.
-        at_list_price: whether some of the cost is computed from a price.
         approvals: all requests, by ``number`` less one. refused: commands that changed nothing.
         last_command: id of the last command that was answered.
         overrides: what is done otherwise with single steps, by their numbers in the plan as it stands.
@@ -311,11 +311,6 @@ class RunTrace(Mutable):
     created_at_utc: datetime
     root: RoundTrace = Field(default_factory=RoundTrace)
     answer: str | None = None
-    usage: Usage = Usage()
-    cost_usd: float | None = 0.0
-    known_usd: float = 0.0
-    at_list_price: bool = False
-    cost_at_most: bool = False
     broken_off: Usage = Usage()
     broken_off_usd: float = 0.0
     duration_ms: float | None = None
@@ -667,7 +662,7 @@ def _spend_on_step(
 
 
 def _spend(
-    by: RunTrace | RoundTrace | StepTrace,
+    by: Paid,
     usage: Usage,
     cost_usd: float | None,
     price: Price | None,
