@@ -12,8 +12,9 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from conductor_core.chat.messages import FREE, Conductor, Price
-from conductor_core.conductors.conductors_file import API_KEY_VARIABLE, ConductorSpec, find, listed
+from conductor_core.conductors.conductors_file import ConductorSpec, find, listed
 from conductor_core.conductors.local import LocalConductor, read_config
+from conductor_core.conductors.remote import API_KEY_VARIABLE, RemoteConductor
 from conductor_core.errors import UnknownConductor
 from conductor_core.files import expand_path, is_folder, is_there
 from conductor_core.inference.generation import ModelUnavailable
@@ -95,8 +96,6 @@ def open_conductor(ref: str, settings: Settings, keys: TypedKeys | None = None) 
     if ref == TINY:
         return LocalConductor(TINY, str(TINY_FOLDER), settings, read_config(TINY_FOLDER))
     if (spec := on_a_server(ref, settings, keys)) is not None:
-        from conductor_core.conductors.remote import RemoteConductor  # when used: a local one asks no server
-
         return RemoteConductor(ref, spec, settings, keys)
     named = find(ref, settings)
     return _local(ref, ref if named is None else named.model, settings, named)

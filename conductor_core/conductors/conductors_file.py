@@ -38,8 +38,6 @@ from conductor_core.settings import Settings
 from conductor_core.workflow.model import Frozen
 
 BUILT_IN = frozenset({"tiny"})
-API_KEY_VARIABLE = "CONDUCTOR_API_KEY"
-"""Names the key of a Conductor that is named by its address alone."""
 _LEAST_TOKENS, _MOST_TOKENS = 16, 10**6
 _MOST_PROMPT_BYTES = 65_536
 _LOCAL_PARAMS = {"temperature": (0.0, 4.0), "top_p": (0.0, 1.0), "top_k": (0, 10**6)}
