@@ -10,7 +10,7 @@ replayed once.
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from hashlib import sha256
-from typing import Literal, get_args
+from typing import Literal
 
 from conductor_core.analysis.intervals import Difference, Pairs, against_none, paired_proportions, pairs_needed, wilson
 from conductor_core.chat.messages import Usage, WorkerSpec, sum_of_costs
@@ -31,7 +31,6 @@ from conductor_core.workflow.model import CONDUCTOR_AGENT, Frozen, Workflow
 
 Kind = Literal["fresh", "cut", "granted"]
 Only = Literal["steps", "access"]
-ONLY: tuple[Only, ...] = get_args(Only)
 USUAL_REPLAYS, MOST_REPLAYS = 10, 200
 PURPOSE = REPLAY_PURPOSE
 _TURN_TOKENS = 8

@@ -36,7 +36,7 @@ from conductor_core.inference.source import HUB_ID, cached_folder, cached_hub_id
 from conductor_core.privacy import masking
 from conductor_core.privacy.masking import TypedKeys, is_set
 from conductor_core.providers.model_files import variable_fault
-from conductor_core.rehearsal import EXAMPLES, Example, grade
+from conductor_core.rehearsal import EXAMPLES, grade
 from conductor_core.run.values import Limits
 from conductor_core.settings import Settings
 from conductor_core.workers import discovery
@@ -46,8 +46,6 @@ from conductor_core.workers.health import Health, check_health, key_state
 __all__ = [
     "EXAMPLES",
     "ConductorOption",
-    "Download",
-    "Example",
     "FoundServer",
     "Health",
     "MachineModel",
