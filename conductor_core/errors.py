@@ -3,8 +3,9 @@
     InspectorError
     ├── BadInput                what the user gave cannot be used (exit 2)
     │   ├── WorkflowInvalid     a workflow with faults; carries all of them
-    │   ├── PoolInvalid         a pool file; carries every fault with its place
-    │   ├── ConductorsInvalid   a conductors file; carries every fault with its place
+    │   ├── ModelsInvalid       a file of models; carries every fault with its place
+    │   │   ├── PoolInvalid         a pool file
+    │   │   └── ConductorsInvalid   a conductors file
     │   ├── UnknownConductor    no such name, folder, hub id or server
     │   ├── UnknownRun          no run of that id in this database
     │   │   └── RunGone             it was deleted or erased, and the record says who did
@@ -78,16 +79,16 @@ def codes_of(*kinds: type[InspectorError]) -> frozenset[str]:
 class BadInput(InspectorError): ...
 
 
-class PoolInvalid(BadInput):
+class ModelsInvalid(BadInput):
     def __init__(self, message: str, faults: Sequence[str]) -> None:
         super().__init__(message)
         self.faults = tuple(faults)
 
 
-class ConductorsInvalid(BadInput):
-    def __init__(self, message: str, faults: Sequence[str]) -> None:
-        super().__init__(message)
-        self.faults = tuple(faults)
+class PoolInvalid(ModelsInvalid): ...
+
+
+class ConductorsInvalid(ModelsInvalid): ...
 
 
 class UnknownConductor(BadInput): ...

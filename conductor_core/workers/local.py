@@ -17,7 +17,8 @@ from conductor_core.errors import (
 from conductor_core.inference.generation import Done, Generation, InferenceError, ModelNotHere, PromptTooLong, Sampling
 from conductor_core.inference.shared import shared_model
 from conductor_core.providers.answer_text import AnswerText
-from conductor_core.workers.local_params import LocalParams, params_fault
+from conductor_core.providers.model_files import sampling_fault
+from conductor_core.workers.pool_file import LocalParams
 
 
 class LocalWorker:
@@ -31,7 +32,7 @@ class LocalWorker:
             drafts: whether it may guess its next tokens and check several in one pass.
 
         Raises: PoolInvalid if ``spec.params`` holds something that a local model does not know."""
-        if fault := params_fault(spec.params):
+        if fault := sampling_fault(spec.params, LocalParams):
             raise PoolInvalid(f"worker {spec.name}: params: {fault}", [fault])
         self._spec = spec
         self._drafts = drafts

@@ -84,5 +84,5 @@ async def test_output_is_bounded(tmp_path: Path) -> None:
 
 
 def test_an_unknown_parameter_is_named(tmp_path: Path) -> None:
-    with pytest.raises(PoolInvalid, match=r"params: beams: a local model knows only temperature, top_p"):
+    with pytest.raises(PoolInvalid, match=r"params: beams: unknown key; known are temperature, top_p"):
         LocalWorker(spec(tmp_path, params={"beams": 4}))
