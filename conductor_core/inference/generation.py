@@ -141,7 +141,7 @@ _TELLING_S = 0.2
 """A pace of less time than this is noise."""
 
 
-class Pace(Frozen):
+class RecentPace(Frozen):
     """How quick a model was of late on this machine; None where nothing was measured.
 
     Attributes:

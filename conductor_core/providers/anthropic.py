@@ -23,8 +23,8 @@ from conductor_core.chat.messages import (
     WorkerSpec,
     image_base64,
 )
-from conductor_core.chat.responses import ResponseExtras
 from conductor_core.chat.usage import ReportedUsage
+from conductor_core.providers.answer_text import ResponseExtras
 from conductor_core.providers.client import NO_REASON, NoPart
 from conductor_core.providers.errors import ServerFault
 from conductor_core.providers.servers import ANTHROPIC_URL

@@ -33,13 +33,12 @@ from conductor_core.chat.messages import (
     TextDelta,
     WorkerSpec,
 )
-from conductor_core.chat.responses import hidden
 from conductor_core.chat.usage import estimate_input_tokens
 from conductor_core.privacy import masking
 from conductor_core.privacy.keys import is_quoted
 from conductor_core.privacy.masking import Mask, MaskedText, one_line
 from conductor_core.privacy.typed_keys import GONE, TYPED_KEY, TypedKeys
-from conductor_core.providers.answer_text import AnswerText, Delta
+from conductor_core.providers.answer_text import AnswerText, Delta, hidden
 from conductor_core.providers.errors import (
     ErrorReply,
     ServerFault,
@@ -50,8 +49,7 @@ from conductor_core.providers.errors import (
     read_error_reply,
     retry_after_s,
 )
-from conductor_core.providers.sse import DOCUMENT, UNFINISHED, Body, async_stream
-from conductor_core.providers.transport import AiohttpTransport, tls
+from conductor_core.providers.transport import DOCUMENT, UNFINISHED, AiohttpTransport, Body, async_stream, tls
 
 CONNECT_TIMEOUT_S = 10.0
 TAIL_S = 2.0

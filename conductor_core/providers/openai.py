@@ -24,8 +24,8 @@ from conductor_core.chat.messages import (
     WorkerSpec,
     data_url,
 )
-from conductor_core.chat.responses import ResponseExtras, calls_of
 from conductor_core.chat.usage import ReportedUsage, usd
+from conductor_core.providers.answer_text import ResponseExtras, calls_of
 from conductor_core.providers.client import NO_REASON, NoPart
 from conductor_core.providers.servers import OPENAI_URL
 from conductor_core.text import Pieces, whole_characters

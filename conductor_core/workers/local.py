@@ -34,16 +34,12 @@ class LocalWorker:
         Raises: PoolInvalid if ``spec.params`` holds something that a local model does not know."""
         if fault := sampling_fault(spec.params, LocalParams):
             raise PoolInvalid(f"worker {spec.name}: params: {fault}", [fault])
-        self._spec = spec
+        self.spec = spec
         self._drafts = drafts
         self._model = shared_model(spec.model)
         if idle_s is not None:
             self._model.idle_s = idle_s
         self._params = LocalParams.model_validate(dict(spec.params))
-
-    @property
-    def spec(self) -> WorkerSpec:
-        return self._spec
 
     async def answer(self, messages: Sequence[Message]) -> AsyncGenerator[Chunk, None]:
         """See ``Worker.answer``. Answers of one model wait for each other: it writes one at a time."""
@@ -55,8 +51,8 @@ class LocalWorker:
             thinking=params.thinking,
             drafts=self._drafts,
         )
-        allowed = self._spec.max_output_bytes
-        answer = AnswerText(messages, passed=self._spec.pass_reasoning)
+        allowed = self.spec.max_output_bytes
+        answer = AnswerText(messages, passed=self.spec.pass_reasoning)
         try:
             async with aclosing(self._model.stream(generation)) as pieces:
                 async for piece in pieces:
@@ -66,19 +62,19 @@ class LocalWorker:
                         yield Finished(
                             finish_reason=piece.finish_reason,
                             usage=piece.usage,
-                            model=self._spec.model,
+                            model=self.spec.model,
                             departures=answer.departures,
                         )
                         return
                     allowed -= len(piece.encode())
                     if allowed < 0:
                         raise WorkerOutputTooLarge(
-                            f"worker {self._spec.name}: wrote over the {self._spec.max_output_bytes:,} bytes it may"
+                            f"worker {self.spec.name}: wrote over the {self.spec.max_output_bytes:,} bytes it may"
                         )
                     for chunk in answer.feed(TextDelta(text=piece)):
                         yield chunk
         except InferenceError as error:
-            raise _kind_of(error)(f"worker {self._spec.name}: {error}") from error
+            raise _kind_of(error)(f"worker {self.spec.name}: {error}") from error
 
     async def aclose(self) -> None:
         """Nothing to release: the model stays with the process, for all who share it."""

@@ -1,14 +1,100 @@
-"""Opens a worker of any real provider."""
+"""Opens a worker of any real provider. ``providers.client`` asks servers; this makes workers' errors."""
 
-from conductor_core.chat.messages import Worker, WorkerSpec
-from conductor_core.errors import BadInput
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
+from types import MappingProxyType
+
+from conductor_core.chat.messages import Chunk, Message, Worker, WorkerSpec
+from conductor_core.errors import (
+    BadInput,
+    WorkerCertificate,
+    WorkerContextOverflow,
+    WorkerError,
+    WorkerFailed,
+    WorkerFiltered,
+    WorkerKeyRefused,
+    WorkerLoading,
+    WorkerModelUnknown,
+    WorkerNoImages,
+    WorkerOutputTooLarge,
+    WorkerRateLimited,
+    WorkerRefused,
+    WorkerStreamCut,
+    WorkerTimedOut,
+    WorkerUnpaid,
+    WorkerUnreachable,
+)
 from conductor_core.privacy import masking
-from conductor_core.privacy.typed_keys import TypedKeys
+from conductor_core.privacy.typed_keys import TYPED_KEY, TypedKeys
 from conductor_core.providers.anthropic import AnthropicDialect
+from conductor_core.providers.client import Dialect, ModelClient
+from conductor_core.providers.errors import FaultKind, ServerFault
 from conductor_core.providers.model_files import check_spec
 from conductor_core.providers.openai import OpenAIDialect
 from conductor_core.settings import Settings
-from conductor_core.workers.http import HttpWorker
+
+_ERRORS: Mapping[FaultKind, type[WorkerError]] = MappingProxyType(
+    {
+        "filtered": WorkerFiltered,
+        "unpaid": WorkerUnpaid,
+        "key": WorkerKeyRefused,
+        "too_long": WorkerContextOverflow,
+        "no_images": WorkerNoImages,
+        "model": WorkerModelUnknown,
+        "rate": WorkerRateLimited,
+        "timeout": WorkerTimedOut,
+        "loading": WorkerLoading,
+        "failed": WorkerFailed,
+        "refused": WorkerRefused,
+        "unreachable": WorkerUnreachable,
+        "certificate": WorkerCertificate,
+        "cut": WorkerStreamCut,
+        "too_large": WorkerOutputTooLarge,
+    }
+)
+
+
+def error_of(fault: ServerFault) -> WorkerError:
+    """Returns the worker's error for what went wrong at its server."""
+    kind, message = _ERRORS[fault.kind], str(fault)
+    if kind is WorkerRefused:
+        return WorkerRefused(message, of_request=fault.of_request)
+    if issubclass(kind, WorkerRefused):
+        return kind(message)
+    error = kind(message)
+    error.retry_after_s = fault.retry_after_s
+    return error
+
+
+class HttpWorker:
+    """Answers steps through one provider. Its connections belong to the event loop that first used it."""
+
+    def __init__(self, spec: WorkerSpec, dialect: Dialect, keys: TypedKeys | None = None) -> None:
+        self.spec = spec
+        if spec.api_key_env is None:
+            hint = "name the variable that holds its key as api_key_env in the pool file"
+        elif spec.api_key_env == TYPED_KEY:
+            hint = "type its key again on the Run page"
+        else:
+            hint = f"check the key in {spec.api_key_env}"
+        self.client = ModelClient(spec, dialect, f"worker {spec.name}", key_hint=hint, keys=keys)
+
+    async def answer(self, messages: Sequence[Message]) -> AsyncGenerator[Chunk]:
+        """Streams an answer, see ``Worker.answer``. Refuses a missing key before it connects.
+
+        It masks the keys that this process knows in all that it yields or raises.
+        """
+        try:
+            body = self.client.dialect.body(self.spec, messages)
+            asked = self.client.ask(messages, body, passed=self.spec.pass_reasoning)
+            async with aclosing(asked) as chunks:
+                async for chunk in chunks:
+                    yield chunk
+        except ServerFault as fault:
+            raise error_of(fault) from fault
+
+    async def aclose(self) -> None:
+        await self.client.aclose()
 
 
 def open_worker(spec: WorkerSpec, settings: Settings, keys: TypedKeys | None = None) -> Worker:

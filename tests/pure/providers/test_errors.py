@@ -16,7 +16,7 @@ from conductor_core.providers.errors import (
     fault_of_reply,
     read_error_reply,
 )
-from conductor_core.workers.http import error_of
+from conductor_core.workers.pool import error_of
 
 KEY = "k3Yw-9f8e7d6c5b4a39281706f5e4"
 
