@@ -34,6 +34,8 @@ from conductor_core.settings import Settings
 from conductor_core.workflow.model import Frozen
 
 BUILT_IN = frozenset({"tiny"})
+API_KEY_VARIABLE = "CONDUCTOR_API_KEY"
+"""Holds the key of a Conductor that is named by its address alone."""
 _MOST_PROMPT_BYTES = 65_536
 
 

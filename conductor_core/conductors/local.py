@@ -25,8 +25,8 @@ from conductor_core.inference.generation import (
     Sampling,
 )
 from conductor_core.inference.shared import shared_model
+from conductor_core.providers import model_files
 from conductor_core.settings import Settings
-from conductor_core.workflow.model import Frozen
 
 PHRASES = "phrases.gbnf"
 _NEEDED_RULES = (
@@ -39,22 +39,17 @@ RETRY_TEMPERATURE = 0.7
 """A second attempt of a greedy Conductor would repeat the first word by word."""
 
 
-class LocalConfig(Frozen):
+class LocalConfig(model_files.Sampling):
     """The ``conductor.json`` of a model folder says how to ask this model for plans. All keys may be left out.
 
     Attributes:
         prompt: ``short`` for models that were trained on ``prompts.short_prompt``, else ``full``.
-        temperature: 0 always takes the likeliest token.
-        top_k: 0 sets no such limit.
         phrases: grammar rules of what the model was taught to say (see ``grammar.PlanShape``), from ``phrases.gbnf``
             beside; empty where no such file.
         max_tokens: the longest completion of this model, within the setting ``plan_max_tokens``.
     """
 
     prompt: Literal["full", "short"] = "full"
-    temperature: float = Field(0.0, ge=0, le=4)
-    top_p: float = Field(1.0, gt=0, le=1)
-    top_k: int = Field(0, ge=0, le=10**6)
     phrases: str = ""
     max_tokens: int | None = Field(None, ge=16, le=10**6)
 

@@ -344,7 +344,7 @@ class ModelTable(Frozen):
 
 
 class Sampling(Frozen):
-    """What ``params`` may say of a model in this process."""
+    """How a model in this process draws tokens. ``temperature`` 0: always the likeliest; ``top_k`` 0: no such limit."""
 
     temperature: float = Field(0.0, ge=0, le=4, description="a number, 0 to 4")
     top_p: float = Field(1.0, gt=0, le=1, description="a number above 0, and at most 1")
