@@ -381,6 +381,14 @@ class WorkerSpec(Frozen):
         return FREE if self.usd_per_mtok is None and self.provider == "local" else self.usd_per_mtok
 
 
+class Sampling(Frozen):
+    """How a model in this process draws tokens. ``temperature`` 0: always the likeliest; ``top_k`` 0: no such limit."""
+
+    temperature: float = Field(0.0, ge=0, le=4, description="a number, 0 to 4")
+    top_p: float = Field(1.0, gt=0, le=1, description="a number above 0, and at most 1")
+    top_k: int = Field(0, ge=0, le=1_000_000, description="a whole number, 0 to 1,000,000")
+
+
 def sum_of_costs(costs_usd: Iterable[float | None]) -> float | None:
     """Adds costs. Returns None if one is unknown: an unknown cost never counts as zero."""
     listed = list(costs_usd)

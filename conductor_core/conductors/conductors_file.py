@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from conductor_core.chat.messages import Params, Prices, Seconds
+from conductor_core.chat.messages import Params, Prices, Sampling, Seconds
 from conductor_core.errors import ConductorsInvalid, UnknownConductor
 from conductor_core.files import NotRegular, expand_path, is_file, is_folder, is_there, open_regular
 from conductor_core.inference.source import HUB_ID
@@ -25,7 +25,6 @@ from conductor_core.providers.model_files import (
     ModelFile,
     ModelTable,
     Reading,
-    Sampling,
     read_model_file,
     sampling_fault,
     without_fault,

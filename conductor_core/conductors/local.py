@@ -8,7 +8,7 @@ from typing import Literal
 
 from pydantic import Field, ValidationError
 
-from conductor_core.chat.messages import ConductorInfo, Message, PlanFinished, PlanRequest, PlanText
+from conductor_core.chat.messages import ConductorInfo, Message, PlanFinished, PlanRequest, PlanText, Sampling
 from conductor_core.conductors.conductors_file import ConductorSpec
 from conductor_core.conductors.grammar import PlanBudget, PlanShape, choices_of, least_tokens, plan_grammar
 from conductor_core.conductors.prompts import STATIC_MESSAGES, full_prompt, require_room, short_prompt
@@ -22,10 +22,8 @@ from conductor_core.inference.generation import (
     Packing,
     PrefixFolder,
     PromptTooLong,
-    Sampling,
 )
 from conductor_core.inference.shared import shared_model
-from conductor_core.providers import model_files
 from conductor_core.settings import Settings
 
 PHRASES = "phrases.gbnf"
@@ -39,7 +37,7 @@ RETRY_TEMPERATURE = 0.7
 """A second attempt of a greedy Conductor would repeat the first word by word."""
 
 
-class LocalConfig(model_files.Sampling):
+class LocalConfig(Sampling):
     """The ``conductor.json`` of a model folder says how to ask this model for plans. All keys may be left out.
 
     Attributes:
@@ -158,7 +156,8 @@ class LocalConductor:
         return Generation(
             prompt=short_prompt(request) if short else full_prompt(request, self._own_prompt),
             max_tokens=self._max_tokens,
-            sampling=Sampling(temperature, self._config.top_p, self._config.top_k, request.seed),
+            sampling=self._config.model_copy(update={"temperature": temperature}),
+            seed=request.seed,
             static_messages=0 if short else STATIC_MESSAGES,
             grammar=plan_grammar(shape) if shape else None,
             forcing=_budget(shape) if shape else None,

@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, TypeVar, get_args
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BaseModel, Field, ValidationError, ValidationInfo, field_validator
+from pydantic import AfterValidator, BaseModel, ValidationError, ValidationInfo, field_validator
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from conductor_core.chat.messages import WorkerSpec
+from conductor_core.chat.messages import Sampling, WorkerSpec
 from conductor_core.errors import BadInput, ModelsInvalid
 from conductor_core.files import NotRegular, open_regular
 from conductor_core.privacy import masking
@@ -341,14 +341,6 @@ class ModelTable(Frozen):
     def given(self) -> dict[str, Any]:
         """The fields that the file gives, by name."""
         return {name: getattr(self, name) for name in self.model_fields_set}
-
-
-class Sampling(Frozen):
-    """How a model in this process draws tokens. ``temperature`` 0: always the likeliest; ``top_k`` 0: no such limit."""
-
-    temperature: float = Field(0.0, ge=0, le=4, description="a number, 0 to 4")
-    top_p: float = Field(1.0, gt=0, le=1, description="a number above 0, and at most 1")
-    top_k: int = Field(0, ge=0, le=1_000_000, description="a whole number, 0 to 1,000,000")
 
 
 def sampling_fault(params: Mapping[str, Any], form: type[Sampling]) -> str | None:

@@ -9,14 +9,13 @@ from typing import Any, ClassVar, NamedTuple
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from conductor_core.chat.messages import ACCEPTED, OnIncomplete, WorkerSpec
+from conductor_core.chat.messages import ACCEPTED, OnIncomplete, Sampling, WorkerSpec
 from conductor_core.errors import PoolInvalid
 from conductor_core.providers.model_files import (
     Line,
     ModelFile,
     ModelTable,
     Reading,
-    Sampling,
     check_line,
     read_model_file,
     sampling_fault,
