@@ -16,7 +16,7 @@ from conductor_core.rehearsal import (
     skills,
 )
 from conductor_core.rehearsal.families import FORMS
-from conductor_core.rehearsal.writing import token_count
+from conductor_core.rehearsal.worker import token_count
 
 HEAD = """# The rehearsal world
 

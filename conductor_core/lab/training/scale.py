@@ -53,7 +53,6 @@ from conductor_core.lab.evaluation.suites import load_suite
 from conductor_core.lab.records import write_whole
 from conductor_core.lab.records.training import Sample, Stage, Started
 from conductor_core.lab.training import config as training_config
-from conductor_core.lab.training.checkpoint import SafeCheckpoints, latest_checkpoint, show_disk_needs, writing
 from conductor_core.lab.training.config import (
     GrpoConfig,
     RecursionConfig,
@@ -63,16 +62,25 @@ from conductor_core.lab.training.config import (
     TrainingConfig,
     WorkersConfig,
 )
-from conductor_core.lab.training.figures import Judged, figures, trainer_figures
-from conductor_core.lab.training.folder import begun_with, weights_sha256
+from conductor_core.lab.training.folder import (
+    SafeCheckpoints,
+    begun_with,
+    latest_checkpoint,
+    show_disk_needs,
+    weights_sha256,
+    writing,
+)
 from conductor_core.lab.training.recorder import (
+    Judged,
     RecordCallback,
     Show,
     StageRecord,
     Trained,
     begin,
     end,
+    figures,
     stages_until,
+    trainer_figures,
     without_console,
 )
 from conductor_core.lab.training.worker_reward import AnswerCache, PromptedTask, WorkerReward, WorkerScore
@@ -240,8 +248,8 @@ class ScaleTrainer(SafeCheckpoints, GRPOTrainer):
         prompts = [[message.model_dump() for message in each.messages] for each in asked]
         rows = [{"prompt": prompt, "number": number} for number, prompt in enumerate(prompts)]
 
-        def plans(completions: Any, number: list[int], **_: Any) -> list[float]:
-            return self._rewards(number, [str(turns[-1]["content"]) for turns in completions])
+        def plans(completions: list[Any], number: list[int], **_: Any) -> list[float | None]:
+            return [*self._rewards(number, [turns[0]["content"] for turns in completions])]
 
         super().__init__(model=model, reward_funcs=plans, args=args, train_dataset=Dataset.from_list(rows))
 

@@ -63,7 +63,7 @@ from conductor_core.errors import (
     WorkerTimedOut,
     codes_of,
 )
-from conductor_core.grading import grade
+from conductor_core.grading.grade import grade
 from conductor_core.grading.tasks import Graded, Task
 from conductor_core.lab.evaluation.runner import Outages
 from conductor_core.lab.training.config import WorkersConfig

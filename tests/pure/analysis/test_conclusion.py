@@ -11,8 +11,7 @@ from conductor_core.chat.messages import Message, WorkerSpec
 from conductor_core.rehearsal import EXAMPLES, Example, rehearsal_specs
 from conductor_core.rehearsal.families.reading import read_answer
 from conductor_core.rehearsal.reading import read_messages
-from conductor_core.rehearsal.worker import open_rehearsal_worker
-from conductor_core.rehearsal.writing import receipt_text
+from conductor_core.rehearsal.worker import open_rehearsal_worker, receipt_text
 
 MERGE = "def merge(spans, gap=2):\n    spans.sort()\n    return spans"
 

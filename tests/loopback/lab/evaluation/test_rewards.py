@@ -6,7 +6,7 @@ import pytest
 
 from conductor_core.engine.pools import Pool, open_worker
 from conductor_core.errors import BadInput
-from conductor_core.lab.evaluation.rewards import TRIES, TeamReward, Tries, count
+from conductor_core.lab.evaluation.fitting import TRIES, TeamReward, Tries, count
 from conductor_core.lab.evaluation.routers.workflows import TrainingRow
 from conductor_core.lab.evaluation.runner import Caps, Spending, Stopped
 from conductor_core.lab.evaluation.suites import load_suite

@@ -1,7 +1,6 @@
 """Learned routers from runs of the single workers."""
 
 import asyncio
-import json
 import threading
 from collections.abc import Sequence
 from dataclasses import replace
@@ -15,18 +14,16 @@ from conductor_core.engine.pools import Pool, open_pool, open_worker
 from conductor_core.engine.runner import Engine
 from conductor_core.errors import BadInput, UnknownRun, WorkerRefused
 from conductor_core.grading.tasks import Suite
-from conductor_core.lab.evaluation import fitting, rewards
-from conductor_core.lab.evaluation.orchestrators.baselines import single
-from conductor_core.lab.evaluation.orchestrators.protocol import GivenTask
-from conductor_core.lab.evaluation.orchestrators.routed import Routed
-from conductor_core.lab.evaluation.rewards import TRIES, TeamReward, Tries
+from conductor_core.lab.evaluation import fitting
+from conductor_core.lab.evaluation.benchmarks import BENCHMARKS
+from conductor_core.lab.evaluation.fitting import TRIES, Routed, TeamReward, Tries
+from conductor_core.lab.evaluation.orchestrators import GivenTask, single
 from conductor_core.lab.evaluation.routers import mas_router, router_dc
 from conductor_core.lab.evaluation.routers.mas_router import MasRouterConfig
 from conductor_core.lab.evaluation.routers.workflows import TrainingRow
 from conductor_core.lab.evaluation.runner import Caps, Spending, Stopped, outcome
 from conductor_core.lab.evaluation.suites import load_suite
-from conductor_core.lab.evaluation.suites.hub import BENCHMARKS
-from conductor_core.lab.records.evaluation import OUTCOMES, PLAN, LearnedFrom
+from conductor_core.lab.records.evaluation import OUTCOMES, LearnedFrom
 from conductor_core.rehearsal import recognise
 from conductor_core.rehearsal.exact import success_chance
 from conductor_core.run.trace import RunTrace
@@ -133,7 +130,7 @@ async def test_one_cap_holds_for_a_fit_and_all_that_goes_on_with_it(
 ) -> None:
     """Runs of the single workers, then tries of teams: 15 tokens a call."""
     worker, sink = ScriptedWorker("alpha"), MemorySink()
-    monkeypatch.setattr(rewards, "open_worker", lambda spec, settings, seed: worker)
+    monkeypatch.setattr(fitting, "open_worker", lambda spec, settings, seed: worker)
     monkeypatch.setattr(mas_router, "MasRouterConfig", partial(MasRouterConfig, epochs=2))
     # In other words: questions that are all the same to the encoder are nothing to route by.
     questions = ("Name the number of a week's days.", "Count to three aloud.", "Which year came before this one?")
@@ -202,41 +199,6 @@ async def test_a_fit_is_of_one_way_of_marking(tmp_path: Path) -> None:
         await fitting.fitted(each, engine_of(sink), sink.read, lambda done, total: None)
     assert len(fits(tmp_path)) == 2
     assert sink.kinds().count("run.created") == 2 * 84
-
-
-@pytest.fixture
-async def earlier(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A fit as an earlier version left it: neither its name nor its plan goes by how answers are marked."""
-    sink = MemorySink()
-    monkeypatch.setattr(fitting, "_name", lambda fit, made_with: f"fit-{'grading_sha256' in made_with}")
-    await fitting.fitted(fit(tmp_path, "smoothie"), engine_of(sink), sink.read, lambda done, total: None)
-    folder = the_fit(tmp_path).rename(tmp_path / "fit-False")
-    plan = json.loads((folder / PLAN).read_text())
-    del plan["settings"]["grading_sha256"]
-    (folder / PLAN).write_text(json.dumps(plan | {"name": folder.name}))
-    return folder
-
-
-async def test_a_fit_of_an_earlier_version_is_used_and_then_says_its_marking(tmp_path: Path, earlier: Path) -> None:
-    sink, asked = MemorySink(), fit(tmp_path, "smoothie")
-    await fitting.fitted(asked, engine_of(sink), sink.read, lambda done, total: None)
-    assert the_fit(tmp_path) == earlier
-    assert not sink.events
-    loosely = tuple(replace(each, extra={**each.extra, "tolerance": 1}) for each in asked.suite.tasks)
-    other = replace(asked, suite=replace(asked.suite, tasks=loosely))
-    await fitting.fitted(other, engine_of(sink), sink.read, lambda done, total: None)
-    assert {each.name for each in fits(tmp_path)} == {"fit-False", "fit-True"}
-
-
-async def test_a_fit_of_an_earlier_version_that_learned_from_an_outage_is_made_anew(
-    tmp_path: Path, earlier: Path
-) -> None:
-    file = earlier / OUTCOMES
-    first, *rest = file.read_text().splitlines()
-    file.write_text("\n".join([json.dumps(json.loads(first) | {"fault": "WorkerUnreachable: away"}), *rest, ""]))
-    sink = MemorySink()
-    await fitting.fitted(fit(tmp_path, "smoothie"), engine_of(sink), sink.read, lambda done, total: None)
-    assert sink.kinds().count("run.created") == 84
 
 
 class _ToTheLast:

@@ -17,8 +17,8 @@ from conductor_core.cli.main import main
 from conductor_core.conductors.local import read_config as read_conductor
 from conductor_core.lab.records.in_use import LOCK
 from conductor_core.lab.records.training import RECORD, Iteration, read_record
-from conductor_core.lab.training.checkpoint import rewrite
 from conductor_core.lab.training.config import CONFIGS, read_config
+from conductor_core.lab.training.folder import rewrite
 from conductor_core.lab.training.scale import MODEL, rehearsed, write_model
 from conductor_core.lab.training.worker_reward import AnswerCache
 from conductor_core.workflow.model import CONDUCTOR_AGENT

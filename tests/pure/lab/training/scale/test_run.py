@@ -13,7 +13,6 @@ from transformers import TrainerState
 from benchmarks import real_size_grpo_step
 from conductor_core.errors import BadInput
 from conductor_core.lab.records.training import Ended, Stage, append, read_record
-from conductor_core.lab.training.checkpoint import show_disk_needs
 from conductor_core.lab.training.config import (
     CONFIGS,
     Guard,
@@ -25,6 +24,7 @@ from conductor_core.lab.training.config import (
     WorkersConfig,
     read_config,
 )
+from conductor_core.lab.training.folder import show_disk_needs
 from conductor_core.lab.training.recorder import begin as begin_record
 from conductor_core.lab.training.scale import ScaleTrainer, StageEnded, arguments, same_training, train
 from conductor_core.settings import Settings
