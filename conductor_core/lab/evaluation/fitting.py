@@ -26,7 +26,7 @@ from conductor_core.errors import BadInput, UnknownRun
 from conductor_core.grading.tasks import Suite, Task
 from conductor_core.lab.evaluation.benchmarks import BENCHMARKS
 from conductor_core.lab.evaluation.orchestrators import EngineRun, GivenTask, Orchestrator, Planned, TaskAttempt, single
-from conductor_core.lab.evaluation.routers.workflows import Router, TrainingRow
+from conductor_core.lab.evaluation.routers.workflows import ROUTER, Router, TrainingRow
 from conductor_core.lab.evaluation.runner import (
     FAILURES_IN_A_ROW,
     Caps,
