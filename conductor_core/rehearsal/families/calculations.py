@@ -10,11 +10,11 @@ from conductor_core.rehearsal.families.family import (
     Slots,
     Solution,
     clock,
-    differing,
     hours_and_minutes,
     minutes_of,
     money,
     number,
+    solved,
 )
 
 # Sums of everyday amounts: a product and a sum, takings, a stock that changes.
@@ -24,18 +24,15 @@ def _arithmetic_easy(slots: Slots) -> Solution:
     a, b, c = (int(slots[name]) for name in "abc")
     product = a * b
     answer = str(product + c)
-    return Solution(
+    return solved(
         answer,
         "number",
+        Slip(str(a * (b + c)), (f"{b} + {c} = {b + c}", f"{a} × {b + c} = {a * (b + c)}")),
+        Slip(str(product + c + 10), (f"{a} × {b} = {product + 10}", f"{product + 10} + {c} = {product + c + 10}")),
         plan=(f"Multiply {a} by {b} first.", f"Add {c} to the product."),
         working=(f"{a} × {b} = {product}", f"{product} + {c} = {answer}"),
         check=f"{answer} − {c} = {product}, and {product} / {b} = {a}.",
         risk="adding before multiplying",
-        slips=differing(
-            answer,
-            Slip(str(a * (b + c)), (f"{b} + {c} = {b + c}", f"{a} × {b + c} = {a * (b + c)}")),
-            Slip(str(product + c + 10), (f"{a} × {b} = {product + 10}", f"{product + 10} + {c} = {product + c + 10}")),
-        ),
     )
 
 
@@ -45,9 +42,28 @@ def _arithmetic_medium(slots: Slots) -> Solution:
     answer = money(from_rolls + from_loaves)
     last = f"{money(from_rolls)} + {money(from_loaves)} = {answer} euros"
     without = money(Fraction(trays * cents, 100) + from_loaves)
-    return Solution(
+    return solved(
         answer,
         "number",
+        Slip(
+            without,
+            (
+                f"From these: {trays} × {cents} cents = {money(Fraction(trays * cents, 100))} euros",
+                f"From the others: {loaves} × {price} cents = {money(from_loaves)} euros",
+                f"Together: {without} euros",
+            ),
+        ),
+        Slip(
+            money(from_rolls),
+            (
+                f"{trays} × {rolls} = {trays * rolls} pieces",
+                f"{trays * rolls} × {cents} cents = {money(from_rolls)} euros",
+            ),
+        ),
+        Slip(
+            money(from_rolls + from_loaves + 1),
+            (f"{money(from_rolls)} + {money(from_loaves + 1)} = {money(from_rolls + from_loaves + 1)} euros",),
+        ),
         plan=(
             f"Count the pieces: {trays} times {rolls}.",
             f"Multiply the pieces by {cents} cents and the other {loaves} by {price} cents.",
@@ -61,28 +77,6 @@ def _arithmetic_medium(slots: Slots) -> Solution:
         ),
         check=f"In cents: {trays * rolls * cents} + {loaves * price} = {trays * rolls * cents + loaves * price}.",
         risk="pricing a whole lot as if it were a single piece",
-        slips=differing(
-            answer,
-            Slip(
-                without,
-                (
-                    f"From these: {trays} × {cents} cents = {money(Fraction(trays * cents, 100))} euros",
-                    f"From the others: {loaves} × {price} cents = {money(from_loaves)} euros",
-                    f"Together: {without} euros",
-                ),
-            ),
-            Slip(
-                money(from_rolls),
-                (
-                    f"{trays} × {rolls} = {trays * rolls} pieces",
-                    f"{trays * rolls} × {cents} cents = {money(from_rolls)} euros",
-                ),
-            ),
-            Slip(
-                money(from_rolls + from_loaves + 1),
-                (f"{money(from_rolls)} + {money(from_loaves + 1)} = {money(from_rolls + from_loaves + 1)} euros",),
-            ),
-        ),
     )
 
 
@@ -96,9 +90,26 @@ def _arithmetic_hard(slots: Slots) -> Solution | None:
     answer = number(rest)
     moved_only = number(refilled / part)
     late = number(reduced * Fraction(part - 1, part) + arriving)
-    return Solution(
+    return solved(
         answer,
         "number",
+        Slip(
+            moved_only,
+            (
+                f"{start} − {percent}% = {number(reduced)}",
+                f"{number(reduced)} + {arriving} = {number(refilled)}",
+                f"{number(refilled)} / {part} = {moved_only}",
+            ),
+        ),
+        Slip(
+            late,
+            (
+                f"{start} − {percent}% = {number(reduced)}",
+                f"One in {part} goes: {number(reduced * Fraction(part - 1, part))} stay",
+                f"Then {arriving} come in: {late}",
+            ),
+        ),
+        Slip(number(rest + 10), (f"{start} − {percent}% = {number(reduced + 10)}", f"Left: {number(rest + 10)}")),
         plan=(
             f"Take {percent}% off the first stock of {start}.",
             f"Add the {arriving} that come in.",
@@ -114,26 +125,6 @@ def _arithmetic_hard(slots: Slots) -> Solution | None:
         f"{number(reduced)}, "
         f"which is {100 - percent}% of {start}.",
         risk="giving the part that goes instead of the part that stays",
-        slips=differing(
-            answer,
-            Slip(
-                moved_only,
-                (
-                    f"{start} − {percent}% = {number(reduced)}",
-                    f"{number(reduced)} + {arriving} = {number(refilled)}",
-                    f"{number(refilled)} / {part} = {moved_only}",
-                ),
-            ),
-            Slip(
-                late,
-                (
-                    f"{start} − {percent}% = {number(reduced)}",
-                    f"One in {part} goes: {number(reduced * Fraction(part - 1, part))} stay",
-                    f"Then {arriving} come in: {late}",
-                ),
-            ),
-            Slip(number(rest + 10), (f"{start} − {percent}% = {number(reduced + 10)}", f"Left: {number(rest + 10)}")),
-        ),
     )
 
 
@@ -160,24 +151,21 @@ def _ride(slots: Slots) -> Solution | None:
     minutes = Fraction(distance * 60, speed)
     answer = number(minutes)
     decimal = number(Fraction(distance, speed))
-    return Solution(
+    return solved(
         answer,
         "number",
+        Slip(
+            number(Fraction(distance, speed) * 100),
+            (
+                f"{distance} / {speed} = {decimal} h",
+                f"{decimal} h is {number(Fraction(distance, speed) * 100)} minutes",
+            ),
+        ),
+        Slip(number(minutes + 10), (f"{distance} × 60 / {speed} = {number(minutes + 10)} minutes",)),
         plan=(f"Divide {distance} km by {speed} km/h to get hours.", "Multiply by 60 to get minutes."),
         working=(f"{distance} / {speed} = {decimal} h", f"{distance} × 60 / {speed} = {answer} minutes"),
         check=f"At {speed} km/h one kilometre takes {number(Fraction(60, speed))} minutes, and there are {distance}.",
         risk="reading decimal hours as hours and minutes",
-        slips=differing(
-            answer,
-            Slip(
-                number(Fraction(distance, speed) * 100),
-                (
-                    f"{distance} / {speed} = {decimal} h",
-                    f"{decimal} h is {number(Fraction(distance, speed) * 100)} minutes",
-                ),
-            ),
-            Slip(number(minutes + 10), (f"{distance} × 60 / {speed} = {number(minutes + 10)} minutes",)),
-        ),
     )
 
 
@@ -225,9 +213,10 @@ def _arrival(start: str, legs: list[tuple[int, int]], wait: int) -> Solution | N
         Slip(clock(departure + total + 10), (*lines, f"Total: {hours_and_minutes(total + 10)}")),
     ]
     both = len(legs) > 1
-    return Solution(
+    return solved(
         answer,
         "time",
+        *slips,
         plan=(
             f"Time {'of leg one' if both else 'on the way'} = {legs[0][0]} / {legs[0][1]}, in hours and minutes.",
             f"Add the wait of {wait} minutes.",
@@ -242,7 +231,6 @@ def _arrival(start: str, legs: list[tuple[int, int]], wait: int) -> Solution | N
         check=f"Step by step on the clock: {start} → {clock(departure + first)} → {clock(departure + first + wait)}"
         + (f" → {answer}." if both else f", and nothing else is added: {answer}."),
         risk="mixing decimal hours with minutes",
-        slips=differing(answer, *slips),
     )
 
 
@@ -293,19 +281,16 @@ def _linear(slots: Slots) -> Solution | None:
         return None
     answer = number(Fraction(c - b, a))
     added = number(Fraction(c + b, a))
-    return Solution(
+    return solved(
         answer,
         "number",
+        Slip(added, (f"{a}x = {c} + {b} = {c + b}", f"x = {c + b} / {a} = {added}")),
+        Slip(number(c - b - a), (f"{a}x = {c - b}", f"x = {c - b} − {a} = {c - b - a}")),
+        Slip(number(Fraction(c - b, a) + 1), (f"{a}x = {c - b + a}", f"x = {number(Fraction(c - b, a) + 1)}")),
         plan=(f"Subtract {b} from both sides.", f"Divide both sides by {a}."),
         working=(f"{a}x = {c} − {b} = {c - b}", f"x = {c - b} / {a} = {answer}"),
         check=f"Put back: {a} × {answer} + {b} = {c}.",
         risk="moving the constant without changing its sign",
-        slips=differing(
-            answer,
-            Slip(added, (f"{a}x = {c} + {b} = {c + b}", f"x = {c + b} / {a} = {added}")),
-            Slip(number(c - b - a), (f"{a}x = {c - b}", f"x = {c - b} − {a} = {c - b - a}")),
-            Slip(number(Fraction(c - b, a) + 1), (f"{a}x = {c - b + a}", f"x = {number(Fraction(c - b, a) + 1)}")),
-        ),
     )
 
 
@@ -323,9 +308,12 @@ def _tickets(slots: Slots) -> Solution | None:
         return None
     answer = number(adults)
     children = number(sold - adults)
-    return Solution(
+    return solved(
         answer,
         "number",
+        Slip(children, (f"{adult}a + {child}({sold} − a) = {taken}", f"The two groups are {answer} and {children}")),
+        Slip(number(Fraction(taken, adult + child)), (f"({adult} + {child})a = {taken}",)),
+        Slip(number(adults + 2), (f"{adult - child}a = {number((adults + 2) * (adult - child))}",)),
         plan=(
             f"Call the adults a; then {sold} − a are children.",
             f"Write the takings: {adult}a + {child}({sold} − a) = {taken}.",
@@ -338,14 +326,6 @@ def _tickets(slots: Slots) -> Solution | None:
         ),
         check=f"{answer} × {adult} + {children} × {child} = {taken}, and {answer} + {children} = {sold}.",
         risk="answering with the number of children",
-        slips=differing(
-            answer,
-            Slip(
-                children, (f"{adult}a + {child}({sold} − a) = {taken}", f"The two groups are {answer} and {children}")
-            ),
-            Slip(number(Fraction(taken, adult + child)), (f"({adult} + {child})a = {taken}",)),
-            Slip(number(adults + 2), (f"{adult - child}a = {number((adults + 2) * (adult - child))}",)),
-        ),
     )
 
 
@@ -364,9 +344,19 @@ def _rectangle(slots: Slots) -> Solution | None:
     long, short = Fraction(perimeter + root, 4), Fraction(perimeter - root, 4)
     answer, half = number(long), number(Fraction(perimeter, 2))
     whole = number(Fraction(perimeter * perimeter - 4 * area, 1))
-    return Solution(
+    return solved(
         answer,
         "number",
+        Slip(number(short), (f"s² − {half}s + {area} = 0", f"s = {number(short)}")),
+        Slip(
+            number(long * 2),
+            (
+                f"The sides add up to {perimeter}",
+                f"√({perimeter}² − 4 × {area}) = √{whole}",
+                f"s ≈ {number(long * 2)}",
+            ),
+        ),
+        Slip(number(long + 1), (f"s² − {half}s + {area} = 0", f"s = {number(long + 1)}")),
         plan=(
             f"The two sides add up to {half}, half of the perimeter, and multiply to {area}.",
             f"So each side solves s² − {half}s + {area} = 0.",
@@ -379,19 +369,6 @@ def _rectangle(slots: Slots) -> Solution | None:
         ),
         check=f"{answer} × {number(short)} = {area} and 2 × ({answer} + {number(short)}) = {perimeter}.",
         risk="using the whole perimeter as the sum of two sides",
-        slips=differing(
-            answer,
-            Slip(number(short), (f"s² − {half}s + {area} = 0", f"s = {number(short)}")),
-            Slip(
-                number(long * 2),
-                (
-                    f"The sides add up to {perimeter}",
-                    f"√({perimeter}² − 4 × {area}) = √{whole}",
-                    f"s ≈ {number(long * 2)}",
-                ),
-            ),
-            Slip(number(long + 1), (f"s² − {half}s + {area} = 0", f"s = {number(long + 1)}")),
-        ),
     )
 
 

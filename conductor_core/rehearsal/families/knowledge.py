@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable
 from random import Random
 
-from conductor_core.rehearsal.families.family import Form, Slip, Slots, Solution, differing
+from conductor_core.rehearsal.families.family import Form, Slip, Slots, Solution, solved
 
 # A small Python function, stated in words and by unit tests. An answer is compared as a syntax tree with the right
 # solution; nothing that a model wrote is ever executed.
@@ -18,14 +18,14 @@ _NAMES = {
 
 def _solution(code: str, wrong: list[tuple[str, str]], plan: tuple[str, ...], check: str, risk: str) -> Solution:
     """Makes a solution; ``wrong`` has programs with one mistake each, and the sentence that goes with it."""
-    return Solution(
+    return solved(
         code,
         "code",
+        *(Slip(program, (remark,)) for program, remark in wrong),
         plan=plan,
         working=plan,
         check=check,
         risk=risk,
-        slips=tuple(Slip(program, (remark,)) for program, remark in wrong),
     )
 
 
@@ -173,9 +173,14 @@ def _symbol(slots: Slots) -> Solution | None:
     neighbour = min(
         (name for name in ELEMENTS if name != element), key=lambda name: (abs(ELEMENTS[name][1] - atomic_number), name)
     )
-    return Solution(
+    return solved(
         answer,
         "exact",
+        Slip(first_letters, (f"The symbol of {element} comes from its name: {first_letters}.",)),
+        Slip(
+            ELEMENTS[neighbour][0],
+            (f"{element.capitalize()} is listed beside {neighbour}, under {ELEMENTS[neighbour][0]}.",),
+        ),
         plan=(f"Find {element} in the periodic table.", "Give its symbol with the right capitals."),
         working=(
             f"{element.capitalize()} is element {atomic_number} of the periodic table.",
@@ -183,14 +188,6 @@ def _symbol(slots: Slots) -> Solution | None:
         ),
         check=f"Element {atomic_number} is listed as {answer}.",
         risk="taking the first letters of the English name",
-        slips=differing(
-            answer,
-            Slip(first_letters, (f"The symbol of {element} comes from its name: {first_letters}.",)),
-            Slip(
-                ELEMENTS[neighbour][0],
-                (f"{element.capitalize()} is listed beside {neighbour}, under {ELEMENTS[neighbour][0]}.",),
-            ),
-        ),
     )
 
 
@@ -210,14 +207,14 @@ def _capital(slots: Slots) -> Solution | None:
         "Morocco": "Casablanca",
     }
     wrong = well_known.get(country, other)
-    return Solution(
+    return solved(
         answer,
         "text",
+        Slip(wrong, (f"The city that stands for {country} is {wrong}.",)),
         plan=(f"Recall the seat of government of {country}.", "Do not confuse it with the largest city."),
         working=(f"The seat of government of {country} is {answer}.",),
         check=f"{answer} is where the government of {country} sits.",
         risk="naming the best known city instead of the capital",
-        slips=differing(answer, Slip(wrong, (f"The city that stands for {country} is {wrong}.",))),
     )
 
 
@@ -230,9 +227,10 @@ def _by_number(slots: Slots) -> Solution | None:
     near = sorted(
         (abs(atomic_number - asked), name) for atomic_number, name in by_number.items() if atomic_number != asked
     )
-    return Solution(
+    return solved(
         answer,
         "text",
+        *(Slip(name, (f"Place {asked} holds {ELEMENTS[name][0]}, which is {name}.",)) for _, name in near[:2]),
         plan=(f"Find place {asked} in the periodic table.", "Give the name, not only the symbol."),
         working=(
             f"Place {asked} of the periodic table holds {ELEMENTS[answer][0]}.",
@@ -240,10 +238,6 @@ def _by_number(slots: Slots) -> Solution | None:
         ),
         check=f"{answer.capitalize()} has {asked} protons.",
         risk="being off by one place",
-        slips=differing(
-            answer,
-            *(Slip(name, (f"Place {asked} holds {ELEMENTS[name][0]}, which is {name}.",)) for _, name in near[:2]),
-        ),
     )
 
 
@@ -254,9 +248,10 @@ def _heaviest(slots: Slots) -> Solution | None:
     ranked = sorted(names, key=lambda name: -ELEMENTS[name][1])
     answer = ELEMENTS[ranked[0]][0]
     lines = tuple(f"{name.capitalize()}: {ELEMENTS[name][0]}, atomic number {ELEMENTS[name][1]}" for name in names)
-    return Solution(
+    return solved(
         answer,
         "exact",
+        *(Slip(ELEMENTS[name][0], (f"Of the three, {name} has the highest atomic number.",)) for name in ranked[1:]),
         plan=(
             f"Look up the atomic numbers of {names[0]}, {names[1]} and {names[2]}.",
             "Take the highest.",
@@ -268,13 +263,6 @@ def _heaviest(slots: Slots) -> Solution | None:
         ),
         check=f"{ELEMENTS[ranked[0]][1]} is above {ELEMENTS[ranked[1]][1]} and {ELEMENTS[ranked[2]][1]}.",
         risk="ranking by how heavy the names sound",
-        slips=differing(
-            answer,
-            *(
-                Slip(ELEMENTS[name][0], (f"Of the three, {name} has the highest atomic number.",))
-                for name in ranked[1:]
-            ),
-        ),
     )
 
 
@@ -308,18 +296,15 @@ def _manager(slots: Slots) -> Solution | None:
     asked, manager, floor, own = slots["a"], slots["b"], slots["floor"], slots["own"]
     if asked == manager:
         return None
-    return Solution(
+    return solved(
         floor,
         "number",
+        Slip(own, (f"{asked} sits on floor {own}.",)),
+        Slip(str(int(floor) + 1), (f"{asked} reports to {manager}.", f"{manager} sits on floor {int(floor) + 1}.")),
         plan=(f"Find whom {asked} reports to.", "Find the floor of that person."),
         working=(f"{asked} reports to {manager}.", f"{manager} sits on floor {floor}."),
         check=f"{manager} is the only manager named for {asked}, and only one floor is given for {manager}.",
         risk=f"giving {asked}'s own floor",
-        slips=differing(
-            floor,
-            Slip(own, (f"{asked} sits on floor {own}.",)),
-            Slip(str(int(floor) + 1), (f"{asked} reports to {manager}.", f"{manager} sits on floor {int(floor) + 1}.")),
-        ),
     )
 
 
@@ -329,9 +314,10 @@ def _page_whom(slots: Slots) -> Solution | None:
     answer, other = slots["person"], slots["second"]
     if service == dependency or team == other_team:
         return None
-    return Solution(
+    return solved(
         answer,
         "text",
+        Slip(other, (f"{service} is owned by team {other_team}.", f"On call for {other_team}: {other}.")),
         plan=(
             f"Find the service that {service} depends on.",
             "Find the team that owns that service.",
@@ -344,9 +330,6 @@ def _page_whom(slots: Slots) -> Solution | None:
         ),
         check=f"{other} is on call for {other_team}, which owns {service} itself, so it cannot be {other}.",
         risk=f"paging the owner of {service} itself",
-        slips=differing(
-            answer, Slip(other, (f"{service} is owned by team {other_team}.", f"On call for {other_team}: {other}."))
-        ),
     )
 
 
@@ -369,9 +352,11 @@ def _approval(slots: Slots) -> Solution | None:
     deputy, assistant = slots["deputy"], slots["assistant"]
     if len({asked, boss, head, deputy, assistant}) < 5:
         return None
-    return Solution(
+    return solved(
         assistant,
         "text",
+        Slip(deputy, (f"{asked} reports to {boss}, and {boss} to {head}.", f"{head} is away; {deputy} stands in.")),
+        Slip(boss, (f"{asked} reports to {boss}.", f"So it goes to {boss}.")),
         plan=(
             f"Find whom {asked} reports to, and whom that person reports to.",
             "Find who stands in for that head while away.",
@@ -385,11 +370,6 @@ def _approval(slots: Slots) -> Solution | None:
         check=f"Backwards: {assistant} assists {deputy}, who stands in for {head}, who heads {boss}, who heads "
         f"{asked}.",
         risk="stopping one hop too early",
-        slips=differing(
-            assistant,
-            Slip(deputy, (f"{asked} reports to {boss}, and {boss} to {head}.", f"{head} is away; {deputy} stands in.")),
-            Slip(boss, (f"{asked} reports to {boss}.", f"So it goes to {boss}.")),
-        ),
     )
 
 

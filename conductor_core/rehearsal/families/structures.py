@@ -4,7 +4,7 @@ import json
 from fractions import Fraction
 from random import Random
 
-from conductor_core.rehearsal.families.family import Form, Slip, Slots, Solution, differing, money, number
+from conductor_core.rehearsal.families.family import Form, Slip, Slots, Solution, money, number, solved
 from conductor_core.rehearsal.families.knowledge import PEOPLE
 
 # Reading a markdown table: one cell, a comparison of rows, a share.
@@ -48,9 +48,12 @@ def _cell(slots: Slots) -> Solution | None:
     answer = str(table[row][column])
     neighbours = [value for name, value in table[row].items() if name != column]
     above = [values[column] for name, values in table.items() if name != row]
-    return Solution(
+    return solved(
         answer,
         "number",
+        Slip(str(neighbours[0] if neighbours else int(answer) + 1), (f"Row {row}, next to {column}.",)),
+        Slip(str(above[0]), (f"Column {column}: {above[0]}.",)),
+        Slip(str(int(answer) + 10), (f"{column} is {int(answer) + 10}.",)),
         plan=(f"Find the row {row}.", f"Read its column {column}."),
         working=(
             f"Row {row}: {', '.join(f'{name} {value}' for name, value in table[row].items())}",
@@ -58,12 +61,6 @@ def _cell(slots: Slots) -> Solution | None:
         ),
         check=f"Read from the column: the {len(table)} values of {column} have {answer} in the row {row}.",
         risk="slipping into the next column",
-        slips=differing(
-            answer,
-            Slip(str(neighbours[0] if neighbours else int(answer) + 1), (f"Row {row}, next to {column}.",)),
-            Slip(str(above[0]), (f"Column {column}: {above[0]}.",)),
-            Slip(str(int(answer) + 10), (f"{column} is {int(answer) + 10}.",)),
-        ),
     )
 
 
@@ -79,9 +76,12 @@ def _growth(slots: Slots) -> Solution | None:
     answer = ranked[0]
     by_size = max(table, key=lambda name: table[name][last])
     by_ratio = max(table, key=lambda name: Fraction(table[name][last], max(table[name][first], 1)))
-    return Solution(
+    return solved(
         answer,
         "text",
+        Slip(by_size, (f"{last} is highest in {by_size}: {table[by_size][last]}.",)),
+        Slip(by_ratio, (f"{by_ratio}: {table[by_ratio][last]} / {table[by_ratio][first]} is the largest ratio.",)),
+        Slip(ranked[1], (f"{ranked[1]}: {growth[ranked[1]]} is the largest difference.",)),
         plan=(
             f"For each row subtract {first} from {last}.",
             "Compare the differences, not the levels.",
@@ -90,12 +90,6 @@ def _growth(slots: Slots) -> Solution | None:
         working=tuple(f"{name}: {table[name][last]} − {table[name][first]} = {growth[name]}" for name in table),
         check=f"The next largest difference, in {ranked[1]}, is {growth[ranked[1]]}: less than {growth[answer]}.",
         risk="naming the largest row instead of the one that grew most",
-        slips=differing(
-            answer,
-            Slip(by_size, (f"{last} is highest in {by_size}: {table[by_size][last]}.",)),
-            Slip(by_ratio, (f"{by_ratio}: {table[by_ratio][last]} / {table[by_ratio][first]} is the largest ratio.",)),
-            Slip(ranked[1], (f"{ranked[1]}: {growth[ranked[1]]} is the largest difference.",)),
-        ),
     )
 
 
@@ -114,9 +108,18 @@ def _share(slots: Slots) -> Solution | None:
     last = list(table[row])[-1]
     of_last = percent(Fraction(table[row][last], max(sum(values[last] for values in table.values()), 1)))
     of_rest = percent(Fraction(totals[row], max(whole - totals[row], 1)))
-    return Solution(
+    return solved(
         answer,
         "number",
+        Slip(
+            of_last,
+            (
+                f"{last}: {table[row][last]} of {sum(values[last] for values in table.values())}",
+                f"That is {of_last}%",
+            ),
+        ),
+        Slip(of_rest, (f"{row}: {totals[row]}, the others: {whole - totals[row]}", f"That is {of_rest}%")),
+        Slip(percent(Fraction(totals[row] + whole // 50, whole)), (f"{totals[row] + whole // 50} / {whole}",)),
         plan=(
             f"Add up the row {row}.",
             "Add up the whole table.",
@@ -130,18 +133,6 @@ def _share(slots: Slots) -> Solution | None:
         check=f"{answer}% of {whole} is about {round(Fraction(answer) * whole / 100)}, against {totals[row]} in the "
         "row.",
         risk="using one column, or leaving the row out of the whole",
-        slips=differing(
-            answer,
-            Slip(
-                of_last,
-                (
-                    f"{last}: {table[row][last]} of {sum(values[last] for values in table.values())}",
-                    f"That is {of_last}%",
-                ),
-            ),
-            Slip(of_rest, (f"{row}: {totals[row]}, the others: {whole - totals[row]}", f"That is {of_rest}%")),
-            Slip(percent(Fraction(totals[row] + whole // 50, whole)), (f"{totals[row] + whole // 50} / {whole}",)),
-        ),
     )
 
 
@@ -158,9 +149,17 @@ def _cheaper_printer(slots: Slots) -> Solution | None:
         return None
     best, other = sorted(cost, key=lambda name: cost[name])
     by_price = min("ab", key=lambda name: (int(slots[f"price_{name}"]), name != other))
-    return Solution(
+    return solved(
         f"printer {best.upper()}",
         "text",
+        Slip(
+            f"printer {other.upper()}",
+            (
+                (f"The purchase price of {by_price.upper()} is lower: {slots[f'price_{by_price}']} euros.",)
+                if by_price == other
+                else (f"A page costs {slots[f'cents_{other}']} cents with {other.upper()}.",)
+            ),
+        ),
         plan=(
             f"Cost of A: its price plus {pages} pages.",
             f"Cost of B: its price plus {pages} pages.",
@@ -173,16 +172,6 @@ def _cheaper_printer(slots: Slots) -> Solution | None:
         ),
         check=f"The difference is {money(cost[other] - cost[best])} euros in favour of {best.upper()}.",
         risk="comparing purchase prices only",
-        slips=(
-            Slip(
-                f"printer {other.upper()}",
-                (
-                    (f"The purchase price of {by_price.upper()} is lower: {slots[f'price_{by_price}']} euros.",)
-                    if by_price == other
-                    else (f"A page costs {slots[f'cents_{other}']} cents with {other.upper()}.",)
-                ),
-            ),
-        ),
     )
 
 
@@ -195,9 +184,15 @@ def _saving(slots: Slots) -> Solution | None:
     answer = money(difference)
     once = money(abs(metered - flat))
     gross = money(metered * months)
-    return Solution(
+    return solved(
         answer,
         "number",
+        Slip(once, (f"Metered: {money(metered)} euros", f"Difference: {once} euros")),
+        Slip(gross, (f"{money(metered)} × {months} = {gross}",)),
+        Slip(
+            money(difference + months),
+            (f"{money(abs(metered - flat) + 1)} × {months} = {money(difference + months)}",),
+        ),
         plan=(
             f"Monthly cost of the metered plan: {basic} plus {gigabytes} GB at {per_gb} cents.",
             f"Difference to {flat} a month.",
@@ -210,15 +205,6 @@ def _saving(slots: Slots) -> Solution | None:
         ),
         check=f"Totals: {gross} against {flat * months} euros.",
         risk="giving the difference of one month",
-        slips=differing(
-            answer,
-            Slip(once, (f"Metered: {money(metered)} euros", f"Difference: {once} euros")),
-            Slip(gross, (f"{money(metered)} × {months} = {gross}",)),
-            Slip(
-                money(difference + months),
-                (f"{money(abs(metered - flat) + 1)} × {months} = {money(difference + months)}",),
-            ),
-        ),
     )
 
 
@@ -247,9 +233,12 @@ def _offers(slots: Slots) -> Solution | None:
     )
     no_fee = {**total, "A": Fraction(month_a * months)}
     no_gift = {**total, "C": Fraction(month_c * months)}
-    return Solution(
+    return solved(
         answer,
         "number",
+        _cheapest(no_fee, (f"A: {months} × {month_a} = {month_a * months} euros", *working[1:])),
+        _cheapest(no_gift, (*working[:2], f"C: {months} × {month_c} = {month_c * months} euros")),
+        _cheapest({ranked[1]: total[ranked[1]]}, working),
         plan=(
             f"A over {months} months, with the set-up fee once.",
             f"B over {months} months, with {gigabytes} GB in each.",
@@ -260,12 +249,6 @@ def _offers(slots: Slots) -> Solution | None:
         check=f"The next best, {ranked[1]}, costs {money(total[ranked[1]])} euros, "
         f"{money(total[ranked[1]] - total[ranked[0]])} more.",
         risk="forgetting a fee that is paid once",
-        slips=differing(
-            answer,
-            _cheapest(no_fee, (f"A: {months} × {month_a} = {month_a * months} euros", *working[1:])),
-            _cheapest(no_gift, (*working[:2], f"C: {months} × {month_c} = {month_c * months} euros")),
-            _cheapest({ranked[1]: total[ranked[1]]}, working),
-        ),
     )
 
 
@@ -287,9 +270,21 @@ def _break_even(slots: Slots) -> Solution | None:
     answer, a_day = str(whole), money(saved)
     running = money(Fraction(use_b * cents, 100))
     too_long = number(round(Fraction(dear * 100, use_b * cents)) if use_b else whole + 7)
-    return Solution(
+    return solved(
         answer,
         "number",
+        Slip(str(whole - 1), (f"{dear - cheap} / {a_day} = {number(days)}", f"That is {whole - 1} in whole numbers")),
+        Slip(
+            too_long,
+            (
+                f"Running cost of B: {use_b} × {cents} cents = {running} euros each time",
+                f"{dear} euros divided by that is about {too_long}",
+            ),
+        ),
+        Slip(
+            str(whole + 10),
+            (f"Extra price: {dear - cheap + 10 * int(saved)} euros", f"Divided by {a_day}: {whole + 10}"),
+        ),
         plan=(
             f"The dearer one must win back {dear} − {cheap} euros.",
             f"It saves {use_a} − {use_b} each time, at {cents} cents.",
@@ -304,23 +299,6 @@ def _break_even(slots: Slots) -> Solution | None:
         check=f"At {whole - 1} it has saved {money(saved * (whole - 1))} euros, at {answer} "
         f"{money(saved * whole)}; the extra price is {dear - cheap}.",
         risk="rounding down to a number at which it is not yet ahead",
-        slips=differing(
-            answer,
-            Slip(
-                str(whole - 1), (f"{dear - cheap} / {a_day} = {number(days)}", f"That is {whole - 1} in whole numbers")
-            ),
-            Slip(
-                too_long,
-                (
-                    f"Running cost of B: {use_b} × {cents} cents = {running} euros each time",
-                    f"{dear} euros divided by that is about {too_long}",
-                ),
-            ),
-            Slip(
-                str(whole + 10),
-                (f"Extra price: {dear - cheap + 10 * int(saved)} euros", f"Divided by {a_day}: {whole + 10}"),
-            ),
-        ),
     )
 
 
@@ -331,18 +309,15 @@ def _sequence(slots: Slots) -> Solution:
     names = [slots[f"task_{place}"] for place in "abc"]
     hours = [int(slots[f"hours_{place}"]) for place in "abc"]
     answer = str(sum(hours))
-    return Solution(
+    return solved(
         answer,
         "number",
+        Slip(str(max(hours) + hours[0]), (f"{names[1]} and {names[2]} overlap: {max(hours) + hours[0]} hours",)),
+        Slip(str(sum(hours) + 1), (f"{' + '.join(map(str, hours))} = {sum(hours) + 1} hours",)),
         plan=(f"{names[0]}, {names[1]} and {names[2]} run one after the other.", "Add their hours."),
         working=(f"{' + '.join(map(str, hours))} = {answer} hours",),
         check=f"{names[1]} starts at hour {hours[0]}, {names[2]} at hour {hours[0] + hours[1]}.",
         risk="letting two tasks overlap",
-        slips=differing(
-            answer,
-            Slip(str(max(hours) + hours[0]), (f"{names[1]} and {names[2]} overlap: {max(hours) + hours[0]} hours",)),
-            Slip(str(sum(hours) + 1), (f"{' + '.join(map(str, hours))} = {sum(hours) + 1} hours",)),
-        ),
     )
 
 
@@ -364,9 +339,12 @@ def _critical_path(hours: dict[str, int], after: dict[str, tuple[str, ...]]) -> 
         for name, length in hours.items()
     }
     total = sum(hours.values())
-    return Solution(
+    return solved(
         answer,
         "number",
+        Slip(str(total), (f"{' + '.join(map(str, hours.values()))} = {total} hours",)),
+        Slip(str(shortcut[last]), (f"{last} can start after {after[last][0]}: {shortcut[last]} hours",)),
+        Slip(str(ends[last] + 1), (*lines[:-1], f"{last} ends at hour {ends[last] + 1}")),
         plan=(
             "Let each task start when the last of those it waits for ends.",
             f"Run {' and '.join(name for name in hours if len(after.get(name, ())) == 1)} as early as that allows.",
@@ -376,12 +354,6 @@ def _critical_path(hours: dict[str, int], after: dict[str, tuple[str, ...]]) -> 
         check=f"The longest chain is {' → '.join(critical)}: {' + '.join(str(hours[name]) for name in critical)} = "
         f"{answer} hours.",
         risk="adding tasks that run side by side",
-        slips=differing(
-            answer,
-            Slip(str(total), (f"{' + '.join(map(str, hours.values()))} = {total} hours",)),
-            Slip(str(shortcut[last]), (f"{last} can start after {after[last][0]}: {shortcut[last]} hours",)),
-            Slip(str(ends[last] + 1), (*lines[:-1], f"{last} ends at hour {ends[last] + 1}")),
-        ),
     )
 
 
@@ -452,9 +424,12 @@ def _sorted_words(slots: Slots) -> Solution | None:
     words = [word.strip().lower() for word in slots["words"].split(",")]
     answer = ";".join(sorted(words)).upper()
     unsorted = ";".join(words).upper()
-    return Solution(
+    return solved(
         answer,
         "exact",
+        Slip(answer.replace(";", "; "), (f"Sorted: {', '.join(sorted(words))}", "Joined for easy reading.")),
+        Slip(answer.lower(), (f"Sorted and joined: {answer.lower()}",)),
+        Slip(unsorted, ("In capitals, joined by semicolons.",)),
         plan=(
             f"Sort the {len(words)} words by their letters.",
             "Write them in capitals.",
@@ -463,12 +438,6 @@ def _sorted_words(slots: Slots) -> Solution | None:
         working=(f"Sorted: {', '.join(sorted(words))}", "In capitals, joined by semicolons without spaces."),
         check=f"{len(words)} words in, {len(words)} words out, {answer.count(';')} semicolons.",
         risk="adding spaces after the semicolons",
-        slips=differing(
-            answer,
-            Slip(answer.replace(";", "; "), (f"Sorted: {', '.join(sorted(words))}", "Joined for easy reading.")),
-            Slip(answer.lower(), (f"Sorted and joined: {answer.lower()}",)),
-            Slip(unsorted, ("In capitals, joined by semicolons.",)),
-        ),
     )
 
 
@@ -479,9 +448,11 @@ def _top_three(slots: Slots) -> Solution | None:
     top = sorted(numbers, reverse=True)[:3]
     answer = json.dumps({"top": top}, separators=(",", ":"))
     upwards = json.dumps({"top": sorted(top)}, separators=(",", ":"))
-    return Solution(
+    return solved(
         answer,
         "exact",
+        Slip(json.dumps(top), (f"The three largest: {', '.join(map(str, top))}",)),
+        Slip(upwards, (f"The three largest, in order: {', '.join(map(str, sorted(top)))}",)),
         plan=(
             f"Find the three largest of the {len(numbers)} numbers.",
             "Put them in descending order.",
@@ -493,11 +464,6 @@ def _top_three(slots: Slots) -> Solution | None:
         ),
         check=f"No other number exceeds {top[-1]}, and the object has exactly one key.",
         risk="writing a bare array or adding spaces",
-        slips=differing(
-            answer,
-            Slip(json.dumps(top), (f"The three largest: {', '.join(map(str, top))}",)),
-            Slip(upwards, (f"The three largest, in order: {', '.join(map(str, sorted(top)))}",)),
-        ),
     )
 
 
@@ -509,9 +475,15 @@ def _record(slots: Slots) -> Solution | None:
     city, given, family = slots["city"], slots["given"], slots["family"]
     iso = f"{year:04d}-{month:02d}-{day:02d}"
     answer = f"{family.upper()}|{given}|{iso}|{city}"
-    return Solution(
+    return solved(
         answer,
         "exact",
+        Slip(f"{family}|{given}|{iso}|{city}", (f"Date: {iso}", "Joined with | in the order asked.")),
+        Slip(
+            f"{family.upper()}|{given}|{year:04d}-{day:02d}-{month:02d}|{city}",
+            (f"Date: {year:04d}-{day:02d}-{month:02d}",),
+        ),
+        Slip(answer.replace("|", " | "), (f"Date: {iso}", "Joined with bars.")),
         plan=(
             f"Split the name into {given} and {family}; capitals for the family name only.",
             "Turn the date into year-month-day with two digits each.",
@@ -524,15 +496,6 @@ def _record(slots: Slots) -> Solution | None:
         ),
         check="Four fields, three bars, and the date reads year, month, day.",
         risk="swapping day and month",
-        slips=differing(
-            answer,
-            Slip(f"{family}|{given}|{iso}|{city}", (f"Date: {iso}", "Joined with | in the order asked.")),
-            Slip(
-                f"{family.upper()}|{given}|{year:04d}-{day:02d}-{month:02d}|{city}",
-                (f"Date: {year:04d}-{day:02d}-{month:02d}",),
-            ),
-            Slip(answer.replace("|", " | "), (f"Date: {iso}", "Joined with bars.")),
-        ),
     )
 
 
