@@ -40,7 +40,6 @@ from conductor_core.lab.evaluation.runner import (
     pool_digest,
     simulated_digest,
     tasks_digest,
-    unfinished_costs,
 )
 from conductor_core.lab.evaluation.suites import load_suite
 from conductor_core.lab.records import append_lines, now, write_whole
@@ -55,10 +54,48 @@ from conductor_core.lab.records.evaluation import (
 from conductor_core.lab.records.in_use import release
 from conductor_core.rehearsal import recognise
 from conductor_core.rehearsal.exact import success_chance
-from conductor_core.run.request import RunRequest
 from conductor_core.run.values import Limits
 from conductor_core.settings import Settings
 from conductor_core.workflow.model import Frozen, Workflow
+
+T = TypeVar("T")
+
+OnProgress = Callable[[int, int], None]
+"""Called with the number of finished runs of single workers and the number of all of them."""
+
+TRY_PLANS = ("mas-router", "kind-table")
+"""Routers that learn by trying workflows, not only from the single workers' outcomes."""
+
+LEARNED_FROM = "learned_from.json"
+"""Name of the file in a fitted router's folder that says what the router was fitted on."""
+
+FILE_SPLIT = "fit"
+"""Training split of a suite that comes as one file. Other suites have a training split of their own."""
+
+
+@dataclass(frozen=True)
+class Fit:
+    """Which routers to fit, and on what.
+
+    Attributes:
+        names: names of the wanted routers. suite: the training tasks.
+        count_failures: as in ``Evaluation``. No router learns from a task at which a worker failed.
+        folder: folder of all evaluations. spending: spending of the whole evaluation so far. It counts the whole cost
+            of the fit, because no record says which of the evaluations that use a fit has paid for it.
+    """
+
+    names: tuple[str, ...]
+    suite: Suite
+    seed: int
+    concurrency: int
+    pool: Pool
+    limits: Limits
+    database: str
+    folder: Path
+    settings: Settings
+    spending: Spending = field(default_factory=Spending)
+    count_failures: bool = False
+
 
 # The reward of a team on a training task, for routers that learn by trying teams.
 
@@ -119,8 +156,7 @@ class TeamReward:
     each worker took alone. Otherwise each workflow is carried out once and counts against the caps.
 
     Args:
-        spending: the spending so far, with ``tries``.
-        count_failures: whether a failing worker gives its team a score of 0, instead of stopping the fit.
+        rows: the training rows by task id. tries: those that were paid for; ``fit.spending`` counts them already.
 
     Attributes:
         asked: how often it was called. exact: whether all its scores are exact chances.
@@ -128,25 +164,12 @@ class TeamReward:
     Called from a thread of its own. Raises: Stopped if a cap allows no further try or a worker is down; OSError.
     """
 
-    def __init__(
-        self,
-        tasks: Sequence[Task],
-        rows: Sequence[TrainingRow],
-        pool: Pool,
-        limits: Limits,
-        settings: Settings,
-        seed: int,
-        spending: Spending,
-        tries: Tries,
-        *,
-        count_failures: bool = False,
-    ) -> None:
-        self._tasks, self._rows, self._pool = tasks, rows, pool
-        self._limits, self._settings, self._seed = limits, settings, seed
-        self._spending, self._tries, self._count_failures = spending, tries, count_failures
+    def __init__(self, fit: Fit, rows: Mapping[str, TrainingRow], tries: Tries) -> None:
+        self._fit, self._tries, self._rows = fit, tries, tuple(rows.values())
+        self._tasks = tasks = [task for task in fit.suite.tasks if task.task_id in rows]
         self.asked = 0
         self._rehearsal = [recognise(task.question) if task.grader == "rehearsal" else None for task in tasks]
-        self.exact = None not in self._rehearsal and all(map(_is_its_profile, pool.specs))
+        self.exact = None not in self._rehearsal and all(map(_is_its_profile, fit.pool.specs))
 
     def __call__(self, index: int, workflow: Workflow) -> tuple[float, int]:
         self.asked += 1
@@ -167,12 +190,12 @@ class TeamReward:
     def _try(self, task: Task, workflow: Workflow) -> Try:
         fault = None
         for _ in range(FAILURES_IN_A_ROW):
-            why = self._spending.reached(_A_TRY)
+            why = self._fit.spending.reached(_A_TRY)
             if why is not None:
                 raise Stopped(why)
             tried = asyncio.run(self._run(task, workflow))
             self._tries.add(tried)
-            count(self._spending, tried)
+            count(self._fit.spending, tried)
             if tried.fault is None:
                 return tried
             fault = tried.fault
@@ -183,17 +206,15 @@ class TeamReward:
 
     async def _run(self, task: Task, workflow: Workflow) -> Try:
         # Workers are opened for this loop alone, because connections belong to the loop in which they were made.
-        workers = {spec.name: open_worker(spec, self._settings, self._seed) for spec in self._pool.specs}
-        pool = Pool(self._pool.name, workers, self._seed, self._pool.excluded)
-        limits = self._limits.model_copy(
-            update={"max_steps": max(self._limits.max_steps, len(workflow.steps)), "max_depth": 0}
-        )
-        request = RunRequest(task=task.question, workflow=workflow, limits=limits, seed=self._seed, purpose="evaluate")
+        fit = self._fit
+        workers = {spec.name: open_worker(spec, fit.settings, fit.seed) for spec in fit.pool.specs}
+        pool = Pool(fit.pool.name, workers, fit.seed, fit.pool.excluded)
+        request = GivenTask(task, pool, fit.limits, fit.seed).request(workflow)
         try:
-            trace = await Engine(NoLog(), self._settings).run(request, None, pool)
+            trace = await Engine(NoLog(), fit.settings).run(request, None, pool)
         finally:
             await pool.aclose()
-        failed = failed_at_a_worker(trace) and not self._count_failures
+        failed = failed_at_a_worker(trace) and not fit.count_failures
         return Try(
             task_id=task.task_id,
             workflow=workflow,
@@ -231,17 +252,9 @@ class Choosing(Router, Protocol):
         ...
 
 
-class Routed:
-    """An orchestrator that carries out the workflow of a fitted router."""
-
-    whole_pool = False
-
-    def __init__(self, name: str, router: Router) -> None:
-        self.name, self._router = name, router
-
-    async def attempt(self, asked: GivenTask, run: EngineRun) -> TaskAttempt:
-        workflow = self._router.route(asked.task.question, asked.agents)
-        return TaskAttempt(await run(asked.request(workflow), None, asked.pool))
+def routed(name: str, router: Router) -> Planned:
+    """Returns an orchestrator that carries out the workflow of a fitted router."""
+    return Planned(name, lambda asked: router.route(asked.task.question, asked.agents))
 
 
 class Smoothed:
@@ -261,45 +274,6 @@ class Smoothed:
         chosen = await asyncio.to_thread(self._router.choose, question, outputs)
         request = asked.request(single(chosen), reuse_from=every, purpose=f"evaluate: {self.name}")
         return TaskAttempt(await run(request, None, asked.pool), also=(every,))
-
-
-T = TypeVar("T")
-
-OnProgress = Callable[[int, int], None]
-"""Called with the number of finished runs of single workers and the number of all of them."""
-
-TRY_PLANS = ("mas-router", "kind-table")
-"""Routers that learn by trying workflows, not only from the single workers' outcomes."""
-
-LEARNED_FROM = "learned_from.json"
-"""Name of the file in a fitted router's folder that says what the router was fitted on."""
-
-FILE_SPLIT = "fit"
-"""Training split of a suite that comes as one file. Other suites have a training split of their own."""
-
-
-@dataclass(frozen=True)
-class Fit:
-    """Which routers to fit, and on what.
-
-    Attributes:
-        names: names of the wanted routers. suite: the training tasks.
-        count_failures: as in ``Evaluation``. No router learns from a task at which a worker failed.
-        folder: folder of all evaluations. spending: spending of the whole evaluation so far. It counts the whole cost
-            of the fit, because no record says which of the evaluations that use a fit has paid for it.
-    """
-
-    names: tuple[str, ...]
-    suite: Suite
-    seed: int
-    concurrency: int
-    pool: Pool
-    limits: Limits
-    database: str
-    folder: Path
-    settings: Settings
-    spending: Spending = field(default_factory=Spending)
-    count_failures: bool = False
 
 
 def training_suite(suite: str, tasks: int, seed: int, tested: Suite) -> Suite:
@@ -342,10 +316,7 @@ async def fitted(fit: Fit, engine: Engine, read_trace: ReadTrace, on_progress: O
     plan = _plan(fit)
     kept = fit.folder / plan.name
     recorded, tries = open_record(kept, plan, resume=True), Tries(kept / TRIES)
-    for each in recorded:
-        fit.spending.add(each)
-    for usd, tokens in await asyncio.to_thread(unfinished_costs, kept, recorded, read_trace):
-        fit.spending.spend_unfinished(usd, tokens)
+    await fit.spending.add_earlier(kept, recorded, read_trace)
     if set(TRY_PLANS) & set(fit.names):
         for tried in tries:
             count(fit.spending, tried)
@@ -357,11 +328,7 @@ async def fitted(fit: Fit, engine: Engine, read_trace: ReadTrace, on_progress: O
         outcomes = await _single_workers(fit, kept, recorded, engine.run, on_progress)
         answers |= await asyncio.to_thread(_answers, outcomes[len(recorded) :], read_trace, kept)
         rows = _rows(fit.suite, outcomes, answers)
-    learned_from = [task for task in fit.suite.tasks if task.task_id in rows]
-    reward = TeamReward(
-        learned_from, tuple(rows.values()), fit.pool, fit.limits, fit.settings, fit.seed, fit.spending, tries,
-        count_failures=fit.count_failures,
-    )  # fmt: skip
+    reward = TeamReward(fit, rows, tries)
     agents = tuple(fit.pool.workers)
     made = []
     for name in fit.names:
@@ -514,13 +481,13 @@ def _fit_one(
 
     match name:
         case "router-dc":
-            return Routed(name, _kept(kept, RouterDC.load, partial(router_dc.fit, rows, agents, seed=seed)))
+            return routed(name, _kept(kept, RouterDC.load, partial(router_dc.fit, rows, agents, seed=seed)))
         case "mas-router":
             fit_teams = partial(mas_router.fit, rows, agents, reward=reward, seed=seed)
-            return Routed(name, _kept(kept, MasRouter.load, fit_teams))
+            return routed(name, _kept(kept, MasRouter.load, fit_teams))
         case "kind-table":
             fit_table = partial(kind_table.fit, rows, agents, reward=reward, seed=seed)
-            return Routed(name, _kept(kept, KindTable.load, fit_table))
+            return routed(name, _kept(kept, KindTable.load, fit_table))
         case _:
             variant: Literal["independent", "dependent"] = "independent" if name == "smoothie" else "dependent"
             return Smoothed(

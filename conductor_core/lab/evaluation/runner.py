@@ -275,6 +275,13 @@ class Spending:
     def add(self, done: Outcome) -> None:
         self.spend(done.orchestrator, done.cost_usd, done.tokens + done.conductor_tokens)
 
+    async def add_earlier(self, folder: Path, recorded: Iterable[Outcome], read_trace: ReadTrace) -> None:
+        """Counts the earlier parts of what ``folder`` records, runs without an outcome included. Raises: StoreError."""
+        for each in recorded:
+            self.add(each)
+        for usd, tokens in await asyncio.to_thread(unfinished_costs, folder, recorded, read_trace):
+            self.spend_unfinished(usd, tokens)
+
     def spend_unfinished(self, usd: float | None, tokens: int) -> None:
         """Counts a run without an outcome. It does not change the expected cost of other runs."""
         self.usd += usd or 0.0

@@ -33,7 +33,6 @@ from conductor_core.lab.evaluation.runner import (
     simulated_digest,
     subsets,
     tasks_digest,
-    unfinished_costs,
 )
 from conductor_core.lab.evaluation.suites import load_suite
 from conductor_core.lab.records import now
@@ -244,7 +243,8 @@ async def run_evaluation(
     )
     stopped, cancelled = None, False
     try:
-        spending = await _spent(prepared, read_trace)
+        spending = Spending(prepared.choices.caps)
+        await spending.add_earlier(prepared.folder, prepared.recorded, read_trace)
         routers = await _routers(prepared, spending, engine, read_trace, on_fitting)
         evaluation = _evaluation(prepared, [*opened.orchestrators, *routers], spending, on_outcome)
         _, stopped = await evaluation.run(engine.run, prepared.recorded)
@@ -264,16 +264,6 @@ async def run_evaluation(
         except OSError as error:
             stopped = str(error)
     return EvaluationResult(prepared.plan, prepared.folder, outcomes, summary, stopped, cancelled)
-
-
-async def _spent(prepared: Prepared, read_trace: ReadTrace) -> Spending:
-    """Returns the spending of the earlier parts of the evaluation."""
-    spending = Spending(prepared.choices.caps)
-    for each in prepared.recorded:
-        spending.add(each)
-    for usd, tokens in await asyncio.to_thread(unfinished_costs, prepared.folder, prepared.recorded, read_trace):
-        spending.spend_unfinished(usd, tokens)
-    return spending
 
 
 async def _routers(

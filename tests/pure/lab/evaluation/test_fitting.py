@@ -16,8 +16,8 @@ from conductor_core.errors import BadInput, UnknownRun, WorkerRefused
 from conductor_core.grading.tasks import Suite
 from conductor_core.lab.evaluation import fitting
 from conductor_core.lab.evaluation.benchmarks import BENCHMARKS
-from conductor_core.lab.evaluation.fitting import TRIES, Routed, TeamReward, Tries
-from conductor_core.lab.evaluation.orchestrators import GivenTask, single
+from conductor_core.lab.evaluation.fitting import TRIES, TeamReward, Tries, routed
+from conductor_core.lab.evaluation.orchestrators import GivenTask, Planned, single
 from conductor_core.lab.evaluation.routers import mas_router, router_dc
 from conductor_core.lab.evaluation.routers.mas_router import MasRouterConfig
 from conductor_core.lab.evaluation.routers.workflows import TrainingRow
@@ -173,9 +173,9 @@ async def test_no_router_learns_from_a_task_at_which_a_worker_failed(
 ) -> None:
     learned: list[tuple[TrainingRow, ...]] = []
 
-    def fit_one(name: str, kept: Path, rows: tuple[TrainingRow, ...], *_: object) -> Routed:
+    def fit_one(name: str, kept: Path, rows: tuple[TrainingRow, ...], *_: object) -> Planned:
         learned.append(rows)
-        return Routed(name, _ToTheLast())
+        return routed(name, _ToTheLast())
 
     monkeypatch.setattr(fitting, "_fit_one", fit_one)
     worker, sink = ScriptedWorker("alpha").then(WorkerRefused("not that"), "1", WorkerRefused("not that")), MemorySink()
@@ -212,7 +212,7 @@ class _ToTheLast:
 
 async def test_a_router_sees_only_who_is_present() -> None:
     pool = pool_of(*map(ScriptedWorker, ("alpha", "beta")))
-    attempt = await Routed("last", _ToTheLast()).attempt(
+    attempt = await routed("last", _ToTheLast()).attempt(
         GivenTask(task(1), pool, Limits(), 0, ("beta",)), Engine(MemorySink(), SETTINGS).run
     )
     assert [step.agent for step in attempt.trace.steps] == ["alpha"]
@@ -282,27 +282,30 @@ def test_teams_are_not_tried_with_real_money_without_a_cap() -> None:
 
 
 def test_in_the_rehearsal_world_a_team_is_worth_its_exact_chance(tmp_path: Path) -> None:
-    tasks = load_suite("rehearsal", "train", limit=1, seed=0).tasks
-    pool = open_pool("rehearsal", SETTINGS)
+    suite = load_suite("rehearsal", "train", limit=1, seed=0)
+    tasks, pool = suite.tasks, open_pool("rehearsal", SETTINGS)
     row = TrainingRow(tasks[0].question, tokens=dict.fromkeys(pool.workers, 100))
-    reward = TeamReward(tasks, [row], pool, Limits(), SETTINGS, 0, Spending(), Tries(tmp_path / TRIES))
+    asked = replace(fit(tmp_path), suite=suite, pool=pool)
+    reward = TeamReward(asked, {tasks[0].task_id: row}, Tries(tmp_path / TRIES))
     workflow = workflow_of(("reasoner", "Solve it: {question}", ()), ("verifier", "Check it: {question}", (0,)))
     score, tokens = reward(0, workflow)
     known = recognise(tasks[0].question)
     assert known is not None
     assert score == success_chance(known, workflow)
-    asked = -(-len(tasks[0].question) // 4)
-    assert tokens == 2 * asked + 3 * (100 - asked), "both read the task, one reads the other's answer, both write"
+    read = -(-len(tasks[0].question) // 4)
+    assert tokens == 2 * read + 3 * (100 - read), "both read the task, one reads the other's answer, both write"
 
 
 def test_a_simulated_worker_with_the_name_of_another_profile_is_tried(tmp_path: Path) -> None:
-    tasks = load_suite("rehearsal", "train", limit=1, seed=0).tasks
+    suite = load_suite("rehearsal", "train", limit=1, seed=0)
+    tasks = suite.tasks
     spec = WorkerSpec(name="coder", provider="rehearsal", model="rehearsal/writer")
     pool = Pool("one", {"coder": open_worker(spec, SETTINGS, 0)})
-    rows = [TrainingRow(tasks[0].question, tokens={"coder": 100})]
+    rows = {tasks[0].task_id: TrainingRow(tasks[0].question, tokens={"coder": 100})}
+    asked = replace(fit(tmp_path), suite=suite, pool=pool)
     tries = Tries(tmp_path / TRIES)
     workflow = workflow_of(("coder", "Solve it: {question}", ()))
-    score, _ = TeamReward(tasks, rows, pool, Limits(), SETTINGS, 0, Spending(), tries)(0, workflow)
+    score, _ = TeamReward(asked, rows, tries)(0, workflow)
     assert [(each.workflow, each.score) for each in tries] == [(workflow, score)]
 
 
