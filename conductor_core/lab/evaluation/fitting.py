@@ -42,7 +42,7 @@ from conductor_core.lab.evaluation.runner import (
     tasks_digest,
 )
 from conductor_core.lab.evaluation.suites import load_suite
-from conductor_core.lab.records import append_lines, now, write_whole
+from conductor_core.lab.records import append_lines, now, release, write_whole
 from conductor_core.lab.records.evaluation import (
     FIT_PREFIX,
     EvaluationPlan,
@@ -51,7 +51,6 @@ from conductor_core.lab.records.evaluation import (
     drop_unfinished_line,
     read_lines,
 )
-from conductor_core.lab.records.in_use import release
 from conductor_core.rehearsal import recognise
 from conductor_core.rehearsal.exact import success_chance
 from conductor_core.run.values import Limits

@@ -33,7 +33,7 @@ from conductor_core.grading.grade import grade
 from conductor_core.grading.tasks import Task
 from conductor_core.inference.source import own_folder
 from conductor_core.lab.evaluation.orchestrators import EngineRun, GivenTask, Orchestrator, TaskAttempt
-from conductor_core.lab.records import append_lines, write_whole
+from conductor_core.lab.records import append_lines, hold, write_whole
 from conductor_core.lab.records.evaluation import (
     BEGUN,
     OUTCOMES,
@@ -47,7 +47,6 @@ from conductor_core.lab.records.evaluation import (
     read_lines,
     read_record,
 )
-from conductor_core.lab.records.in_use import hold
 from conductor_core.rehearsal import RehearsalWorker
 from conductor_core.run.costs import with_calls_that_are_on
 from conductor_core.run.request import RunRequest

@@ -23,7 +23,7 @@ from transformers import (
 
 from conductor_core.conductors.local import PHRASES
 from conductor_core.errors import BadInput
-from conductor_core.lab.records.in_use import hold, release
+from conductor_core.lab.records import hold, release
 from conductor_core.lab.records.training import RECORD, Ended, Row, Stage, Started, Taught, read_record
 from conductor_core.lab.training.corpus.wording.phrases import phrase_rules
 

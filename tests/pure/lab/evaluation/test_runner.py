@@ -27,9 +27,8 @@ from conductor_core.grading.tasks import Graded, Task
 from conductor_core.lab.evaluation import runner
 from conductor_core.lab.evaluation.orchestrators import Conducted, Planned, mixture
 from conductor_core.lab.evaluation.runner import Caps, Stopped, open_record, subsets, unfinished_costs
-from conductor_core.lab.records import append_lines
+from conductor_core.lab.records import append_lines, in_use
 from conductor_core.lab.records.evaluation import BEGUN, OUTCOMES, PLAN, Begun, append, read_record
-from conductor_core.lab.records.in_use import in_use
 from conductor_core.run.events import StepDelta
 from conductor_core.run.trace import RunTrace, fold
 from tests.support.evaluations import Counted, alone, evaluation, plan, row, spent, task

@@ -15,7 +15,7 @@ import pytest
 
 from conductor_core.cli.main import main
 from conductor_core.conductors.local import read_config as read_conductor
-from conductor_core.lab.records.in_use import LOCK
+from conductor_core.lab.records import LOCK
 from conductor_core.lab.records.training import RECORD, Iteration, read_record
 from conductor_core.lab.training.config import CONFIGS, read_config
 from conductor_core.lab.training.folder import rewrite

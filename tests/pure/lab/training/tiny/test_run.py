@@ -16,7 +16,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from conductor_core.cli.main import main
 from conductor_core.errors import BadInput
-from conductor_core.lab.records.in_use import in_use
+from conductor_core.lab.records import in_use
 from conductor_core.lab.records.training import HeldOut, Iteration, Sample, read_record
 from conductor_core.lab.training.config import TrainingConfig
 from conductor_core.lab.training.corpus import plans
