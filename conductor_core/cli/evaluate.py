@@ -123,7 +123,7 @@ def _list(pool: str, *, as_json: bool) -> int:
     from conductor_core.lab.evaluation import orchestrators
 
     agents = [spec.name for spec in read_specs(pool)]
-    names = orchestrators.every(agents)
+    names = orchestrators.group("all", agents, untrained=True)
     if as_json:
         print_json(
             {

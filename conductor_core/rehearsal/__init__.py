@@ -14,7 +14,7 @@ from conductor_core.rehearsal.families import (
     recognise,
 )
 from conductor_core.rehearsal.skills import PROFILES, rehearsal_specs
-from conductor_core.rehearsal.worker import RehearsalWorker, open_rehearsal_worker
+from conductor_core.rehearsal.worker import RehearsalWorker
 
 __all__ = [
     "DIFFICULTIES",
@@ -26,7 +26,6 @@ __all__ = [
     "RehearsalWorker",
     "generate",
     "grade",
-    "open_rehearsal_worker",
     "recognise",
     "rehearsal_specs",
 ]

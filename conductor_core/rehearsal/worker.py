@@ -337,11 +337,6 @@ class RehearsalWorker:
         """Releases nothing."""
 
 
-def open_rehearsal_worker(spec: WorkerSpec, *, seed: int, tokens_per_s: float) -> RehearsalWorker:
-    """Opens a worker. Raises: PoolInvalid if ``spec`` names no rehearsal profile."""
-    return RehearsalWorker(spec, seed=seed, tokens_per_s=tokens_per_s)
-
-
 def input_tokens(messages: Sequence[Message]) -> int:
     """Counts the tokens of a prompt by the rehearsal pool's own rule (see ``token_pieces``)."""
     return sum(token_count(message.text) + _MESSAGE_OVERHEAD_TOKENS for message in messages)

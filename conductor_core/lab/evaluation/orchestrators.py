@@ -22,6 +22,7 @@ import hashlib
 from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 from types import MappingProxyType
 from typing import Protocol
@@ -363,37 +364,21 @@ class Ablated:
         return TaskAttempt(await run(request, None, asked.pool), also=(planned,))
 
 
-def _each(workflow: Workflow, edit: Callable[[Step], Step]) -> Workflow:
-    return Workflow(steps=tuple(edit(step) for step in workflow.steps))
-
-
-def uniform_subtasks(workflow: Workflow) -> Workflow:
-    """Gives every step the same instruction: to solve the question."""
-    return _each(workflow, lambda step: step.model_copy(update={"instruction": UNIFORM}))
-
-
-def access_all(workflow: Workflow) -> Workflow:
-    """Lets every step see every earlier step."""
-    return _each(workflow, lambda step: step.model_copy(update={"access_list": "all"}))
-
-
-def access_none(workflow: Workflow) -> Workflow:
-    """Lets no step see another one."""
-    return _each(workflow, lambda step: step.model_copy(update={"access_list": ()}))
+def _with_each_step(workflow: Workflow, **update: object) -> Workflow:
+    return Workflow(steps=tuple(step.model_copy(update=update) for step in workflow.steps))
 
 
 ABLATIONS: Mapping[str, Callable[[Workflow], Workflow]] = MappingProxyType(
-    {"uniform-subtask": uniform_subtasks, "access-all": access_all, "access-none": access_none}
-)
-
-
-PER_WORKER: Mapping[str, Callable[[str], Workflow]] = MappingProxyType(
     {
-        "single": single,
-        "reflection": reflection,
-        "budget": single,
-        "consensus": consensus,
+        "uniform-subtask": partial(_with_each_step, instruction=UNIFORM),
+        "access-all": partial(_with_each_step, access_list="all"),
+        "access-none": partial(_with_each_step, access_list=()),
     }
+)
+"""What is removed from a workflow: its instructions, which only say to solve the question, or what its access lists
+choose, when every step sees all earlier steps or none."""
+PER_WORKER: Mapping[str, Callable[[str], Workflow]] = MappingProxyType(
+    {"single": single, "reflection": reflection, "budget": single, "consensus": consensus}
 )
 PAPER_ROUTERS = ("router-dc", "mas-router", "smoothie", "smoothie-dependent")
 ROUTERS = (*PAPER_ROUTERS, "kind-table")
@@ -415,11 +400,6 @@ def expand(given: str, agents: Sequence[str], *, untrained: bool = False) -> tup
     for name in names:
         _check(name, agents)
     return tuple(dict.fromkeys(names))
-
-
-def every(agents: Sequence[str]) -> list[str]:
-    """Returns the names of all orchestrators for a pool of ``agents``."""
-    return [*group("all", agents, untrained=True)]
 
 
 def described() -> str:

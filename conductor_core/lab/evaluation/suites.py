@@ -5,7 +5,7 @@ benchmark, recognised by its keys.
 """
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from hashlib import sha256
 from pathlib import Path
 from random import Random
@@ -84,13 +84,6 @@ def _questions(family: str, level: Difficulty, split: Split, seed: int) -> Itera
 # Files.
 
 
-def sample(tasks: Sequence[Task], *, limit: int | None, seed: int) -> tuple[Task, ...]:
-    """Returns ``limit`` tasks (None: all) in an order drawn by ``seed``. A shorter sample begins a longer one."""
-    order = list(tasks)
-    Random(seed).shuffle(order)  # noqa: S311 - a sample, not a secret
-    return tuple(order if limit is None else order[:limit])
-
-
 SPLITS = ("test", "fit", "held-out")
 _FIT_SHARE = 0.2
 
@@ -106,7 +99,8 @@ def _load_file(path: Path, split: str, *, limit: int | None, seed: int) -> Suite
     tasks = [task for task in _tasks(path) if split == "test" or (split == "fit") == _is_for_fitting(task)]
     if not tasks:
         raise BadInput(f"{path} has no tasks in its split {split!r}")
-    return Suite(path.stem, split, sample(tasks, limit=limit, seed=seed), simulated=False)
+    Random(seed).shuffle(tasks)  # noqa: S311 - a sample, not a secret
+    return Suite(path.stem, split, tuple(tasks[:limit]), simulated=False)
 
 
 def _tasks(path: Path) -> list[Task]:

@@ -71,5 +71,5 @@ async def test_a_conductor_is_opened_once_for_all_who_use_it() -> None:
 
 
 def test_every_name_that_is_listed_can_be_given() -> None:
-    listed = orchestrators.every(AGENTS)
+    listed = orchestrators.group("all", AGENTS, untrained=True)
     assert orchestrators.expand(",".join(listed), AGENTS, untrained=True) == tuple(listed)
