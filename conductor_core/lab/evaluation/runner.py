@@ -33,7 +33,7 @@ from conductor_core.grading.grade import grade
 from conductor_core.grading.tasks import Task
 from conductor_core.inference.source import own_folder
 from conductor_core.lab.evaluation.orchestrators import EngineRun, GivenTask, Orchestrator, TaskAttempt
-from conductor_core.lab.records import append_lines, hold, write_whole
+from conductor_core.lab.records import append_lines, hold, weights_sha256, write_whole
 from conductor_core.lab.records.evaluation import (
     BEGUN,
     OUTCOMES,
@@ -56,7 +56,6 @@ from conductor_core.workflow.model import CONDUCTOR_AGENT
 
 # Digests of what an evaluation is made with, so that it is not continued with anything else.
 
-_BLOCK_BYTES = 1 << 20
 _TASKS_PROBED = 20
 
 
@@ -108,12 +107,7 @@ def model_digest(ref: str, models: Path) -> str | None:
     folder = TINY_FOLDER if ref == TINY else own_folder(ref, models)
     if "://" in ref or folder is None:
         return None
-    digest = hashlib.sha256()
-    for path in sorted(folder.glob("*.safetensors")):
-        with path.open("rb") as file:
-            while block := file.read(_BLOCK_BYTES):
-                digest.update(block)
-    return digest.hexdigest()
+    return weights_sha256(folder)
 
 
 _ABSENT = "unknown_agent"

@@ -3,6 +3,7 @@
 It does not import torch. ``shipped/`` holds the records of the Conductor in this repository.
 """
 
+import hashlib
 import socket
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
@@ -65,6 +66,16 @@ def read_rows(path: Path, parse: Callable[[str], R], what: str, broken: list[str
             if broken is None:
                 raise BadInput(fault) from error
             broken.append(fault)
+
+
+def weights_sha256(folder: Path) -> str:
+    """Returns the digest of a model's weights. Raises: OSError."""
+    digest = hashlib.sha256()
+    for path in sorted(folder.glob("*.safetensors")):
+        with path.open("rb") as file:
+            while block := file.read(1 << 20):
+                digest.update(block)
+    return digest.hexdigest()
 
 
 class Finite(Frozen):

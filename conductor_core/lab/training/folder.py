@@ -1,7 +1,6 @@
 """The folder that a training writes: its model, as the local Conductor and the next stage load it, and checkpoints."""
 
 import errno
-import hashlib
 import json
 import os
 import shutil
@@ -44,6 +43,9 @@ class SafeCheckpoints(Trainer):
             super()._save_checkpoint(model, trial)
             if self.args.should_save:
                 mark_complete(Path(str(self.args.output_dir)) / f"checkpoint-{self.state.global_step}")
+
+    def create_model_card(self, *_: Any, **__: Any) -> None:
+        """Writes no card: TRL's does not describe a Conductor, whose card is written by hand, with its figures."""
 
 
 def mark_complete(folder: Path) -> None:
@@ -186,16 +188,6 @@ def check_start(out: Path, before: str | None, now: str) -> None:
     was, given = before or "a cold start", now or "a cold start"
     do = f"add --from {before}" if before else "leave out --from"
     raise BadInput(f"{out} holds a training that began with {was}, not with {given}: {do}, or name another folder")
-
-
-def weights_sha256(folder: Path) -> str:
-    """Returns the digest of the weights' files, for the model card."""
-    digest = hashlib.sha256()
-    for path in sorted(folder.glob("*.safetensors")):
-        with path.open("rb") as file:
-            while block := file.read(1 << 24):
-                digest.update(block)
-    return digest.hexdigest()
 
 
 @contextmanager

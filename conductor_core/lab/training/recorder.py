@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from transformers import TrainerCallback
 
 from conductor_core.errors import BadInput
-from conductor_core.lab.records import by_group, now
+from conductor_core.lab.records import by_group, now, weights_sha256
 from conductor_core.lab.records.training import Ended, HeldOut, Iteration, Row, Stage, Started, append, read_record
 from conductor_core.lab.training.config import TrainingConfig
 from conductor_core.lab.training.folder import check_start, drop_rows_after, replan_stages, writing
@@ -289,10 +289,11 @@ def begin(
         append(out, row)
 
 
-def end(out: Path, stages: tuple[Stage, ...], sha256: str) -> Trained:
+def end(out: Path, stages: tuple[Stage, ...]) -> Trained:
     """Writes the last row of the record and returns the result. Raises: BadInput if the record cannot be written."""
     record = read_record(out)
     seconds, iterations, held_out = record.seconds(stages), record.iterations(stages[-1]), record.held_out()
+    sha256 = weights_sha256(out)
     with writing(out):
         append(out, Ended(at=now(), seconds=seconds, model=str(out), sha256=sha256))
     last = iterations[-1] if iterations else None

@@ -67,7 +67,6 @@ from conductor_core.lab.training.folder import (
     begun_with,
     latest_checkpoint,
     show_disk_needs,
-    weights_sha256,
     writing,
 )
 from conductor_core.lab.training.recorder import (
@@ -258,9 +257,6 @@ class ScaleTrainer(SafeCheckpoints, GRPOTrainer):
         metrics = self._metrics["train"]
         whole_s = sum(metrics.get("step_time", []))
         return trainer_figures(metrics, rollout_s=self._rollout_s, reward_s=self._reward_s, whole_s=whole_s)
-
-    def create_model_card(self, *_: Any, **__: Any) -> None:
-        """Writes no card, because the library's card does not describe a Conductor."""
 
     def stop(self) -> None:
         """Keeps the weights of the last finished iteration, on all processes at once."""
@@ -527,7 +523,7 @@ def train(
         if main is None:
             return Trained(out, "", stages[-1], 0.0)
         _publish(out / "stages" / stages[-1], out)
-        return end(out, stages, weights_sha256(out))
+        return end(out, stages)
 
 
 def _pool(workers: WorkersConfig, settings: Settings) -> Pool:

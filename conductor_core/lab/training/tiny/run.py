@@ -24,7 +24,6 @@ from conductor_core.lab.training.folder import (
     latest_checkpoint,
     load,
     save,
-    weights_sha256,
     writing,
 )
 from conductor_core.lab.training.recorder import Show, StageRecord, Trained, begin, end, stages_until
@@ -73,7 +72,7 @@ def _train(
         _run_stage(config, out, stages[:index], stage, start, show)
     model, tokenizer = load(out / "stages" / stages[-1])
     save(model.bfloat16(), tokenizer, out)
-    return end(out, stages, weights_sha256(out))
+    return end(out, stages)
 
 
 def _stages(config: TrainingConfig, stop_after: Stage | None, start_from: str | None) -> tuple[Stage, ...]:

@@ -174,9 +174,6 @@ class ConductorTrainer(SafeCheckpoints, GRPOTrainer):
             loss = loss + self._guard_weight * supervised
         return loss
 
-    def create_model_card(self, *_: Any, **__: Any) -> None:
-        """Writes no card: a Conductor's card is written by hand, with its figures."""
-
 
 @contextmanager
 def _without_known_warnings() -> Iterator[None]:
