@@ -3,8 +3,8 @@ than their group.
 
     python -m conductor_core train tiny --out FOLDER
 
-Group-relative policy optimisation after arXiv 2402.03300, with the reward of arXiv 2512.04388 (``reward``), by TRL's
-trainer; rollouts are our own (``rollout``). Departures from the paper, each with its reason in the config: the exact
+Group-relative policy optimisation after arXiv 2402.03300, with the reward of arXiv 2512.04388, by TRL's trainer;
+rollouts are our own (``rollout``). Departures from the paper, each with its reason in the config: the exact
 chance of success instead of one draw, a cost of steps, an entropy bonus, a supervised term that keeps plans readable.
 """
 
@@ -305,7 +305,7 @@ def supervised_batches(
     tasks. In the recursion stage some of them are inner rounds.
 
     Args:
-        best_of: as for ``corpus.examples``. The cold start's value leaves as much to reward as the cold start did.
+        best_of: as for ``plans.examples``. The cold start's value leaves as much to reward as the cold start did.
     """
     guard = config.guard
     collate = LeftPadded(int(tokenizer.pad_token_id))

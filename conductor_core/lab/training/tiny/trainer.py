@@ -98,7 +98,7 @@ class ConductorTrainer(SafeCheckpoints, GRPOTrainer):
     """Uses TRL's loss, advantages and clipping, with two differences:
 
     1. A micro-batch is one prompt's whole group, not a random part of the batch. The model then reads the prompt once
-       (``logprobs``), and completions are padded to the longest of the group. The sum over an update is the same.
+       (``completion_logprobs``), and completions are padded to the longest of the group. An update's sum is the same.
     2. ``guard`` adds a supervised loss to each update.
 
     Args:
