@@ -7,8 +7,7 @@ from contextlib import AbstractContextManager
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.conftest import App
-from tests.browser.pages.conftest import becomes, status
+from tests.browser.conftest import App, becomes, status
 
 OpenPage = Callable[..., Page]
 FOCUS = "() => document.activeElement === document.body"

@@ -6,8 +6,7 @@ from pathlib import Path
 
 from playwright.sync_api import Page, expect
 
-from tests.browser.conftest import App
-from tests.browser.pages.conftest import choose
+from tests.browser.conftest import App, choose
 
 OpenPage = Callable[..., Page]
 

@@ -7,9 +7,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 from playwright.sync_api import Page, ViewportSize, sync_playwright
 
-from tests.browser.conftest import App
+from tests.browser.conftest import App, Make
 from tests.browser.find_chromium import ABSENT, FLAGS, find_chromium
-from tests.browser.pages.conftest import Make
 
 FOREIGN = "evil.example"
 TRY_ALL = """

@@ -7,8 +7,7 @@ import pytest
 from playwright.sync_api import Locator, Page, WebSocketRoute, expect
 
 from conductor_core.run.trace import RunTrace
-from tests.browser.conftest import App
-from tests.browser.pages.conftest import TASK, Make, line, lines, of_edit, run_of, start, status
+from tests.browser.conftest import TASK, App, Make, line, lines, of_edit, run_of, start, status
 
 OpenPage = Callable[..., Page]
 PAIR = (

@@ -9,9 +9,8 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from conductor_core.run.trace import RunTrace
-from tests.browser.conftest import App
-from tests.browser.pages.conftest import Make, becomes, line, lines, of_edit, reads, run_of, start, status
-from tests.browser.pages.test_graph_clicks import CARDS
+from tests.browser.conftest import App, Make, becomes, line, lines, of_edit, reads, run_of, start, status
+from tests.browser.view.test_graph_clicks import CARDS
 
 OpenPage = Callable[..., Page]
 Card = dict[str, Any]

@@ -15,7 +15,7 @@ from conductor_core.export.plan import plan_of
 from conductor_core.run.redaction import Redactor
 from pages.components.live_workflow.shared_page import shared_page
 from tests.browser.conftest import App, OpenFile
-from tests.browser.live.test_shared_file import PAYLOADS
+from tests.browser.view.test_shared_file import PAYLOADS
 from tests.support.filled_run import filled_run
 
 HOSTILE = [payload.format(number) for number, payload in product(range(500), PAYLOADS)]

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, Route, expect
 
-from tests.browser.conftest import App
-from tests.browser.pages.conftest import TASK, Make, begin_by_menu, run_of, status
+from tests.browser.conftest import TASK, App, Make, begin_by_menu, run_of, status
 from tests.support.provider import ScriptedProvider
 
 OpenPage = Callable[..., Page]

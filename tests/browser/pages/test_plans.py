@@ -7,8 +7,7 @@ from collections.abc import Callable
 import pytest
 from playwright.sync_api import FilePayload, Locator, Page, expect
 
-from tests.browser.conftest import App
-from tests.browser.pages.conftest import line, lines, of_edit, run_of, start, status
+from tests.browser.conftest import App, line, lines, of_edit, run_of, start, status
 
 OpenPage = Callable[..., Page]
 TASK = "What is the chemical symbol of tungsten?"

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.conftest import App
-from tests.browser.pages.conftest import choose
+from tests.browser.conftest import App, choose
 from tests.support.provider import ScriptedProvider
 
 OpenPage = Callable[..., Page]

@@ -4,8 +4,7 @@ from collections.abc import Callable
 
 from playwright.sync_api import Page, expect
 
-from tests.browser.conftest import App
-from tests.browser.pages.conftest import TASK, Make
+from tests.browser.conftest import TASK, App, Make
 
 WIDTHS = """
 () => {

@@ -13,9 +13,9 @@ from conductor_core.rehearsal import EXAMPLES
 from conductor_core.settings import Settings
 from conductor_core.workflow.parser import parse_workflow_file
 from storage import open_store
-from tests.browser.conftest import App
-from tests.browser.pages.conftest import (
+from tests.browser.conftest import (
     TASK,
+    App,
     Make,
     begin_by_menu,
     begin_here,

@@ -8,8 +8,7 @@ import pytest
 from playwright.sync_api import FloatRect, Locator, Page, expect
 
 from conductor_core.run.request import RunRequest, read_gate
-from tests.browser.conftest import App
-from tests.browser.pages.conftest import Make, begin_here, status
+from tests.browser.conftest import App, Make, begin_here, status
 from tests.support.fakes import workflow_of
 
 OpenPage = Callable[..., Page]

@@ -8,8 +8,7 @@ from playwright.sync_api import Locator, Page, expect
 
 from conductor_core.run.trace import RunTrace
 from conductor_core.workflow.model import AccessList
-from tests.browser.conftest import App
-from tests.browser.pages.conftest import Make, run_of, status
+from tests.browser.conftest import App, Make, run_of, status
 
 OpenPage = Callable[..., Page]
 CHAIN: tuple[tuple[str, str, AccessList], ...] = (

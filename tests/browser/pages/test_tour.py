@@ -6,8 +6,7 @@ from collections.abc import Callable
 from playwright.sync_api import Locator, Page, expect
 
 from pages.components.tour.story import RIGHT, STOPS, WRONG
-from tests.browser.conftest import App
-from tests.browser.pages.conftest import becomes, run_of, status
+from tests.browser.conftest import App, becomes, run_of, status
 from tests.browser.pages.test_compare import tab_to
 
 OpenPage = Callable[..., Page]

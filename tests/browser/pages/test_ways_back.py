@@ -7,8 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from playwright.sync_api import Page, Route, expect
 
 from conductor_core.run.request import new_run_id
-from tests.browser.conftest import App
-from tests.browser.pages.conftest import TASK, Make, becomes, status
+from tests.browser.conftest import TASK, App, Make, becomes, status
 from tests.support.run_events import answered, created, planned, run_completed
 
 OpenPage = Callable[..., Page]

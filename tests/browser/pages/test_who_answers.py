@@ -9,8 +9,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from conductor_core.engine.pools import read_specs
-from tests.browser.conftest import App
-from tests.browser.pages.conftest import run_of, status
+from tests.browser.conftest import App, run_of, status
 from tests.support.canaries import CANARIES, found, hostile
 from tests.support.hub import LoopbackHub
 from tests.support.provider import Answer, Call, Reply, ScriptedProvider, error

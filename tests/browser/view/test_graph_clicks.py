@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.conftest import App
-from tests.browser.pages.conftest import Make, becomes, begin_here, status
+from tests.browser.conftest import App, Make, becomes, begin_here, status
 
 OpenPage = Callable[..., Page]
 

@@ -6,8 +6,7 @@ from collections.abc import Callable
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.conftest import App
-from tests.browser.pages.conftest import Make, begin_here, status
+from tests.browser.conftest import App, Make, begin_here, status
 
 OpenPage = Callable[..., Page]
 

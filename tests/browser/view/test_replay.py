@@ -12,8 +12,7 @@ from conductor_core.run import events as ev
 from conductor_core.run.events import Event
 from conductor_core.run.request import new_run_id
 from conductor_core.workflow.model import Step, Workflow
-from tests.browser.conftest import App
-from tests.browser.pages.conftest import becomes, status
+from tests.browser.conftest import App, becomes, status
 from tests.support.run_events import created, planned, run_completed, step_completed, step_started
 
 OpenPage = Callable[..., Page]

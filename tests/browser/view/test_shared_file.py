@@ -17,7 +17,7 @@ from conductor_core.run.values import SharedOutput
 from conductor_core.workflow.model import Step, Workflow
 from pages.components.live_workflow.shared_page import shared_page
 from tests.browser.conftest import App, OpenFile
-from tests.browser.live.test_replay import run_of_seven_seconds
+from tests.browser.view.test_replay import run_of_seven_seconds
 from tests.support.run_events import created, planned, run_completed, sha256, step_completed, step_started
 
 PAYLOADS = (

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from tests.browser.conftest import App
-from tests.browser.pages.conftest import Make, Tell, becomes
+from tests.browser.conftest import App, Make, Tell, becomes
 
 OpenPage = Callable[..., Page]
 PARAGRAPH = "Paragraph {0} weighs **one more side** of it, with $x_{{{0}}}$, and goes on at some length."
