@@ -263,6 +263,29 @@ def view(open_file: OpenFile) -> Iterator[Callable[..., Page]]:
     assert not any(asked), "it loads nothing"
 
 
+# What is wider than the window, or scrolls sideways inside the page.
+SIDEWAYS = """
+() => {
+  const wide = [document.scrollingElement, document.querySelector('[data-testid="stMain"]')]
+    .filter((each) => each.scrollWidth > each.clientWidth + 1)
+  const out = [...document.querySelectorAll('.stMain [class*="st-key-"]')]
+    .filter((each) => each.getBoundingClientRect().right > window.innerWidth + 1)
+  return [...wide, ...out].map((each) => each.className)
+}
+"""
+# Sums what moves by itself. A move that follows a person's input is theirs.
+SHIFTS = """
+window.shifted = 0
+new PerformanceObserver((list) => {
+  for (const entry of list.getEntries()) if (!entry.hadRecentInput) window.shifted += entry.value
+}).observe({ type: "layout-shift", buffered: true })
+"""
+MOST_SHIFTED = 0.02
+HOSTILE = (
+    '<img src="http://evil.example/a.png" onerror="window.pwned=1"><script>window.pwned=1</script> '
+    "![x](http://evil.example/b.png) [y](javascript:window.pwned=1) :red[z] $x$"
+)
+
 TASK = (
     "A train leaves at 09:40 and covers 210 km at 84 km/h, waits 12 minutes, then covers 95 km at 76 km/h. When does "
     "it arrive? Check the result independently."
@@ -370,16 +393,23 @@ def one_step(
     ]
 
 
-def becomes(page: Page, function: str, argument: object = None) -> Any:
-    """What ``function`` gives in the page, once that is true.
+def becomes(where: Page | Locator, function: str, argument: object = None) -> Any:
+    """What ``function`` gives in the page, or of the part of it that is then there, once that is true.
 
     Playwright's own ``wait_for_function`` asks a second time by ``eval``, which our content security policy forbids.
     """
     deadline = time.monotonic() + PATIENCE_MS / 1000
-    while not (found := page.evaluate(function, argument)):
+    page = where if isinstance(where, Page) else where.page
+    while not (found := where.evaluate(function, argument)):
         assert time.monotonic() < deadline, f"never true: {function}"
         page.wait_for_timeout(20)
     return found
+
+
+def at_rest(page: Page) -> None:
+    """Waits until the page's script has ended."""
+    expect(page.locator('[data-test-script-state="notRunning"]')).to_be_attached()
+    expect(page.locator("[data-testid=stSkeleton]")).to_have_count(0)
 
 
 def choose(field: Locator, name: str) -> None:

@@ -12,8 +12,7 @@ from conductor_core.engine.request import rerun_of
 from conductor_core.engine.rerun import edit_step
 from conductor_core.run.trace import RunTrace
 from conductor_core.settings import Settings
-from tests.browser.conftest import App, Make, Tell, becomes, choose, status
-from tests.browser.pages.test_other_pages import HOSTILE, SIDEWAYS
+from tests.browser.conftest import HOSTILE, SIDEWAYS, App, Make, Tell, becomes, choose, status
 
 OpenPage = Callable[..., Page]
 # What the canvas of the graph was last painted with; every repaint begins with an empty canvas.

@@ -9,8 +9,7 @@ import pytest
 from playwright.sync_api import Page, Route, expect
 
 from conductor_core.lab.records.evaluation import EvaluationPlan, Outcome
-from tests.browser.conftest import App, Make, becomes, status
-from tests.browser.pages.test_other_pages import HOSTILE, SIDEWAYS
+from tests.browser.conftest import HOSTILE, SIDEWAYS, App, Make, becomes, status
 from tests.support.records import ORCHESTRATORS, evaluation_plan, outcomes, write_evaluation
 
 OpenPage = Callable[..., Page]

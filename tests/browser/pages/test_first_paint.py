@@ -5,8 +5,7 @@ from collections.abc import Callable
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.conftest import App
-from tests.browser.live.test_first_screen import MOST_SHIFTED, SHIFTS
+from tests.browser.conftest import MOST_SHIFTED, SHIFTS, App
 from tests.browser.pages.test_run_layout import Held
 
 OpenPage = Callable[..., Page]

@@ -169,7 +169,7 @@ def test_by_pointer_an_access_is_drawn_and_cut_and_a_card_is_moved(
     expect(page.get_by_role("menu", name="Access of step 0 · planner")).to_be_visible()
 
 
-def test_fields_are_previewed_undone_kept_over_a_reload_and_run(
+def test_fields_are_previewed_undone_kept_over_a_reload_and_the_way_back_and_run(
     app: App, open_page: OpenPage, source: RunTrace
 ) -> None:
     page = open_page(app.run_url(source.run_id), width=1280, height=720)
@@ -198,6 +198,12 @@ def test_fields_are_previewed_undone_kept_over_a_reload_and_run(
     expect(instruction).to_have_value("State it in one word.")
     expect(agent).to_have_value("scientist")
     expect(access).to_be_checked()
+    page.go_back()
+    expect(page.locator(".live-workflow[data-editing]")).to_have_count(0)
+    expect(page.get_by_role("button", name="Go on with your edit")).to_be_visible()
+    expect(page).not_to_have_url(re.compile("edit="))
+    page.go_forward()
+    expect(instruction).to_have_value("State it in one word.")
     start(page).click()
     page.wait_for_url(lambda url: source.run_id not in url)
     expect(page.locator('.pane[data-status="reused"]')).to_have_count(3)
@@ -301,22 +307,3 @@ def drag(page: Page, find: Find, cursor: str, fill: str = "reused", count: int =
     if give_up:
         page.keyboard.press("Escape")
     page.mouse.up()
-
-
-def test_back_closes_an_edit_forward_opens_it_and_a_reload_shows_the_edited_step(
-    app: App, open_page: OpenPage, source: RunTrace
-) -> None:
-    page = open_page(app.run_url(source.run_id), width=1280, height=720)
-    open_editor(page)
-    choose_step(page, 2)
-    page.get_by_role("textbox", name="Instruction of step 2").fill("Add it up")
-    expect(page.locator(".edit-title:visible")).to_contain_text("instruction of step 2 edited")
-    expect(page).to_have_url(re.compile("edit="))
-    page.reload()
-    expect(page.get_by_role("textbox", name="Instruction of step 2")).to_have_value("Add it up")
-    page.go_back()
-    expect(page.locator(".live-workflow[data-editing]")).to_have_count(0)
-    expect(page.get_by_role("button", name="Go on with your edit")).to_be_visible()
-    expect(page).not_to_have_url(re.compile("edit="))
-    page.go_forward()
-    expect(page.get_by_role("textbox", name="Instruction of step 2")).to_have_value("Add it up")

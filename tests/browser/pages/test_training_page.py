@@ -8,8 +8,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from conductor_core.lab.records.training import append
-from tests.browser.conftest import PATIENCE_MS, App, choose
-from tests.browser.pages.test_other_pages import SIDEWAYS
+from tests.browser.conftest import PATIENCE_MS, SIDEWAYS, App, choose
 from tests.support.records import PLANNED, training_rows, write_training
 
 OpenPage = Callable[..., Page]
