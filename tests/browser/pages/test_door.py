@@ -73,7 +73,7 @@ def rebound() -> Iterator[Page]:
         opened.close()
 
 
-def test_a_foreign_page_can_read_start_and_see_nothing(
+def test_a_foreign_page_can_read_start_and_see_nothing_and_a_foreign_name_is_not_served(
     app: App, rebound: Page, foreign_port: int, make_run: Make
 ) -> None:
     run = make_run(task="Something that only its owner may read")
@@ -82,9 +82,6 @@ def test_a_foreign_page_can_read_start_and_see_nothing(
         tried = rebound.evaluate(TRY_ALL, [app.url, run.run_id])
         assert len(tried) == 6
         assert set(tried.values()) == {"refused"}, (host, tried)
-
-
-def test_a_foreign_name_that_leads_here_is_not_served(app: App, rebound: Page) -> None:
     address = app.url.replace("127.0.0.1", FOREIGN)
     for path in ("/", "/history", "/_stcore/health", "/api/plotly.js"):
         response = rebound.goto(f"{address}{path}")
