@@ -251,51 +251,54 @@ def test_loading_reading_waiting_and_writing_are_told_where_their_text_will_stan
     thinking = Progress(phase="thinking", done=20, total=1024, per_s=1.52, left_s=85.5)
     server = {"wait_ms": 2000, "loading": True, "attempt": 1}
     busy = {"wait_ms": 20_000, "attempt": 1, "error": "it limits requests, 429"}
-    events: list[Event] = [
-        ev.PlanProgress(run_id=RUN, progress=loading),
-        ev.PlanProgress(run_id=RUN, progress=reading),
-        ev.PlanDelta(run_id=RUN, text="This is one sum."),
-        ev.PlanProgress(run_id=RUN, progress=thinking),
+    thought = ev.PlanDelta(run_id=RUN, text="This is one sum. " * 8)
+    to_plan: list[Event] = [
         ev.PlanRetried(run_id=RUN, error_code="ConductorLoading", error="(503): Loading model", **server),
         ev.PlanRetried(run_id=RUN, error_code="ConductorRateLimited", **busy),
+        ev.PlanProgress(run_id=RUN, progress=loading),
+        ev.PlanProgress(run_id=RUN, progress=reading),
+        ev.PlanProgress(run_id=RUN, progress=thinking),
+        thought,
+        *plan,
     ]
-    timed = [event.model_copy(update={"at_ms": 1000.0 * number}) for number, event in enumerate(events, 1)]
-    later: list[Event] = [
+    to_solve: list[Event] = [
         step_started(RUN, 0, 0),
-        ev.StepProgress(run_id=RUN, path=(0,), progress=loading),
         ev.StepRetried(run_id=RUN, path=(0,), error_code="WorkerLoading", error="503 (Loading model)", **server),
         ev.StepRetried(run_id=RUN, path=(0,), error_code="WorkerRateLimited", **busy),
+        ev.StepProgress(run_id=RUN, path=(0,), progress=loading),
         ev.StepDelta(run_id=RUN, path=(0,), text="It is", output_tokens=12),
         ev.StepProgress(run_id=RUN, path=(0,), progress=Progress(phase="writing", done=12, total=1024, per_s=3.25)),
         ev.RunCancelled(run_id=RUN, door="page"),
     ]
-    written = [event.model_copy(update={"at_ms": 6500.0}) for event in plan]
-    timed += [*written, *(each.model_copy(update={"at_ms": 1000.0 * at}) for at, each in enumerate(later, 7))]
+    # One event each second: those of the plan from 1 s on, those of the step from 11 s on.
+    timed = [event.model_copy(update={"at_ms": 1000.0 * min(at, 10)}) for at, event in enumerate(to_plan, 1)]
+    timed += [event.model_copy(update={"at_ms": 1000.0 * at}) for at, event in enumerate(to_solve, 11)]
     page = view([created(RUN), begun, *timed], "#at=1")
-    graph = page.locator(".graph-empty")
+    graph, bar = page.locator(".graph-empty"), page.locator(".bar")
+    expect(bar).to_contain_text("the Conductor’s server is loading its model")
+    _as_it_was(page, 2)
+    expect(bar).to_contain_text("the Conductor’s server failed and is asked again after 20.0 s")
+    expect(page.locator(".inspector")).to_contain_text("it limits requests, 429; asked again after 20.0 s")
+    _as_it_was(page, 3)
     expect(graph).to_have_text("The Conductor: Loading the model, 25 % of 1.0 GB · about 10 s left…")
     expect(page.locator(".plan-button")).to_have_text("tiny · loading…")
     assert "25%" in graph.evaluate("element => getComputedStyle(element, '::after').backgroundImage")
-    _as_it_was(page, 2)
+    _as_it_was(page, 4)
     expect(graph).to_have_text("The Conductor: Reading the prompt, 380 of 1,520 tok · 26/s · about 45 s left…")
     expect(page.locator(".inspector")).to_contain_text("Reading the prompt, 380 of 1,520 tok · 26/s · about 45 s left…")
-    expect(page.locator(".bar")).to_contain_text("the Conductor is reading its prompt")
-    _as_it_was(page, 4)
+    _as_it_was(page, 5)
     expect(graph).to_have_text("The Conductor: Thinking, 20 tok · 1.5/s · about 85 s left…")
     expect(page.locator(".plan-button")).to_have_text("tiny · thinking…")
-    _as_it_was(page, 5)
-    expect(page.locator(".bar")).to_contain_text("the Conductor’s server is loading its model")
     _as_it_was(page, 6)
-    expect(page.locator(".bar")).to_contain_text("the Conductor’s server failed and is asked again after 20.0 s")
-    expect(page.locator(".inspector")).to_contain_text("it limits requests, 429; asked again after 20.0 s")
+    expect(page.locator(".inspector")).to_contain_text("This is one sum. This is one sum.")
     pane = page.locator('.pane[data-step="0"]')
-    _as_it_was(page, 8)
-    expect(pane).to_contain_text("Loading the model, 25 % of 1.0 GB · about 10 s left…")
-    _as_it_was(page, 9)
+    _as_it_was(page, 12)
     expect(pane).to_contain_text("the server is loading its model and is asked again until it answers")
     expect(pane).to_have_attribute("data-status", "loading")
-    _as_it_was(page, 10)
+    _as_it_was(page, 13)
     expect(pane).to_contain_text("it limits requests, 429; asked again after 20.0 s")
-    _as_it_was(page, 12)
+    _as_it_was(page, 14)
+    expect(pane).to_contain_text("Loading the model, 25 % of 1.0 GB · about 10 s left…")
+    _as_it_was(page, 16)
     expect(pane.locator(".prose")).to_have_text("It is")
     expect(pane.locator(".figures")).to_contain_text("3.3/s")
