@@ -42,16 +42,18 @@ from tests.support.run_events import created, planned, run_completed, step_compl
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
-START_S = 120.0
-PATIENCE_MS = 60_000
+START_S = 300.0
+# So long a busy machine may take for what a quiet one shows at once; a test as a whole longer.
+PATIENCE_MS = 120_000
+TEST_S = 900
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Without Chromium this layer is left out, loudly; in CI it is left in and fails."""
-    if find_chromium() is not None or not may_be_absent():
-        return
     ours = [item for item in items if item.path.is_relative_to(HERE)]
-    if ours:
+    for item in ours:
+        item.add_marker(pytest.mark.timeout(TEST_S))
+    if find_chromium() is None and may_be_absent():
         config.hook.pytest_deselected(items=ours)
         items[:] = [item for item in items if item not in ours]
 

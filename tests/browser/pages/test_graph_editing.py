@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from conductor_core.run.trace import RunTrace
-from tests.browser.conftest import App, Make, becomes, line, lines, of_edit, reads, run_of, start, status
+from tests.browser.conftest import App, Make, at_rest, becomes, line, lines, of_edit, reads, run_of, start, status
 from tests.browser.view.test_graph_clicks import CARDS
 
 OpenPage = Callable[..., Page]
@@ -41,10 +41,10 @@ def source(make_run: Make) -> RunTrace:
 def open_editor(page: Page) -> None:
     """Opens the editor by keyboard."""
     expect(status(page)).to_contain_text("Completed 4 of 4")
+    at_rest(page)
     edit = page.get_by_role("button", name="Change a step")
     expect(edit).to_be_enabled()
-    edit.focus()
-    page.keyboard.press("Enter")
+    edit.press("Enter")
     expect(lines(page)).to_have_count(4)
     expect(page.locator(".edit-hint")).to_contain_text("Drag ○")
 
@@ -58,7 +58,7 @@ def choose_step(page: Page, index: int) -> None:
     """Brings the focus to a step below the graph. Its fields are shown."""
     step(page, index).focus()
     expect(page.get_by_role("textbox", name=f"Instruction of step {index}")).to_be_visible()
-    expect(page.locator('[data-test-script-state="notRunning"]')).to_have_count(1)
+    at_rest(page)
     step(page, index).focus()
 
 
@@ -100,6 +100,8 @@ def test_by_keyboard_alone_access_and_order_are_edited_undone_redone_and_run(
     expect(step(page, 3)).to_be_focused()
 
     # Two presses that do not wait for the page: each counts.
+    at_rest(page)
+    expect(step(page, 3)).to_be_focused()
     page.keyboard.press("Alt+ArrowUp")
     page.keyboard.press("Alt+ArrowUp")
     expect(line(page, 1)).to_contain_text("writer")
