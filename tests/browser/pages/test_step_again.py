@@ -24,7 +24,7 @@ def ran(make_run: Make) -> RunTrace:
 
 
 def press(page: Page, button: Locator) -> None:
-    """Presses Enter on it once the page rests: a drawing that is still to come closes a dialog that it does not know."""
+    """Presses Enter once the page rests: a drawing that is still to come closes a dialog that it does not know."""
     at_rest(page)
     expect(button).to_be_enabled()
     button.press("Enter")
