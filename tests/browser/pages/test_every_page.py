@@ -6,7 +6,7 @@ import pytest
 from playwright.sync_api import expect
 
 from conductor_core.workflow.model import Step, Workflow
-from tests.browser.conftest import MOST_SHIFTED, SHIFTS, SIDEWAYS, App, Make, OpenPage, append, at_rest, status
+from tests.browser.conftest import MOST_SHIFTED, SHIFTS, SIDEWAYS, App, Make, OpenPage, append, at_rest, becomes, status
 from tests.support.run_events import answered, created, planned, run_completed
 
 STEPS, ROW = 40, 5
@@ -136,9 +136,7 @@ def test_history_opens_a_run_keeps_a_typed_task_and_reads_at_200_percent(
     # A browser at 200 % has half the pixels for the page.
     page.set_viewport_size({"width": 640, "height": 400})
     link = page.get_by_role("link", name="A task that only this test has").first
-    becomes_wide = link.bounding_box()
-    assert becomes_wide is not None
-    assert becomes_wide["width"] > 400
+    becomes(link, "each => each.getBoundingClientRect().width > 400")
     for said in ("Plan by hand", "simulated", "just now"):
         expect(page.get_by_text(said).first).to_be_attached()
     assert page.evaluate(SIDEWAYS) == []
