@@ -18,7 +18,8 @@ globalThis.WebSocket = class {
 // The app serves its modules below /_stcore/; here they are files.
 const atTheApp = `data:text/javascript,export const BASE = "http://127.0.0.1:8501/"`
 registerHooks({
-  resolve: (name, context, next) => (name === "./base.js" ? { url: atTheApp, shortCircuit: true } : next(name, context)),
+  resolve: (name, context, next) =>
+    name === "./base.js" ? { url: atTheApp, shortCircuit: true } : next(name, context),
 })
 const { RunSocket } = await live("socket.js")
 
