@@ -74,7 +74,7 @@ def test_by_keyboard_alone_from_a_rerun_over_its_tree_to_the_step_where_the_two_
     page.wait_for_url(re.compile(f"run={parent.run_id}"))
     expect(dialog).to_be_hidden()
     expect(page.get_by_role("group", name="Related runs")).to_be_visible()
-    page.go_back()
+    page.goto(app.run_url(child.run_id))
     expect(page.get_by_role("button", name="Tree of 2 runs")).to_be_visible()
     tab_to(page, page.get_by_role("group", name="Related runs").get_by_role("link", name="Compare"))
     page.keyboard.press("Enter")
