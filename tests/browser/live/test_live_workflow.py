@@ -178,7 +178,6 @@ def test_a_run_whose_end_could_not_be_written_is_shown_as_failed(
     expect(page.locator(".bar")).to_contain_text("then resume the run")
 
 
-LEFT_PX = "body => body.scrollHeight - body.scrollTop - body.clientHeight"
 AT_THE_END = "body => body.scrollHeight - body.scrollTop - body.clientHeight < 60"
 
 
@@ -197,35 +196,32 @@ def test_a_pane_follows_its_text_unless_one_reads_elsewhere_and_then_shows_its_b
         provider.always(Answer(LINES, pieces=1000, pause_s=0.1))
         pool = tmp_path / "pool.toml"
         pool.write_text(WORKER.format("writer", provider.url))
-        run_id = started(app, pool, *(Step(agent="writer", instruction="{question}") for _ in range(2)))
+        run_id = started(app, pool, *(Step(agent="writer", instruction="{question}") for _ in range(3)))
         page.goto(app.run_url(run_id))
-        left, right = (page.locator(f'.pane[data-step="{index}"] .pane-body') for index in (0, 1))
-        for body in (left, right):
+        nobody, wheel, keys = bodies = [page.locator(f'.pane[data-step="{index}"] .pane-body') for index in range(3)]
+        for body in bodies:
             becomes(body, "body => body.scrollTop > 400")
         # As a browser does where the text changes: nobody reads there.
-        left.evaluate("body => { body.querySelector('.prose').append('More.'); body.scrollTop = 30 }")
-        _grows(page, left)
-        becomes(left, AT_THE_END)
-        # By wheel, back to the end by key, and by key to elsewhere: text that comes meanwhile leads back to the end.
-        right.hover()
+        nobody.evaluate("body => { body.querySelector('.prose').append('More.'); body.scrollTop = 30 }")
+        wheel.hover()
         page.mouse.wheel(0, -250)
-        becomes(right, "body => body.scrollHeight - body.scrollTop - body.clientHeight > 150")
-        _grows(page, right)
-        assert not right.evaluate(AT_THE_END)
-        right.focus()
-        page.keyboard.press("End")
-        becomes(right, AT_THE_END)
-        _grows(page, right)
-        becomes(right, AT_THE_END)
-        while right.evaluate(LEFT_PX) < 100:
+        becomes(wheel, "body => body.scrollHeight - body.scrollTop - body.clientHeight > 150")
+        # Until it reads elsewhere: text that comes between two presses leads back to the end.
+        keys.focus()
+        while keys.evaluate("body => body.scrollHeight - body.scrollTop - body.clientHeight") < 100:
             page.keyboard.press("ArrowUp")
-        _grows(page, right)
+        for body in bodies:
+            _grows(page, body)
+        becomes(nobody, AT_THE_END)
+        for body in (wheel, keys):
+            assert not body.evaluate(AT_THE_END)
         app.engine.cancel(run_id, local_caller("page"))
         expect(status(page)).to_contain_text("Cancelled")
         expect(page.locator(".pane .notice").first).to_contain_text("what had arrived is kept")
         aside.submit(app.engine.wait, run_id, 60).result()
-    expect(left).to_have_js_property("scrollTop", 0)
-    assert right.evaluate("body => body.scrollTop") > 0
+    expect(nobody).to_have_js_property("scrollTop", 0)
+    for body in (wheel, keys):
+        assert body.evaluate("body => body.scrollTop") > 0
 
 
 def test_the_panes_do_not_slide_away_from_one_that_is_read(app: App, open_page: OpenPage, tmp_path: Path) -> None:

@@ -148,8 +148,6 @@ def test_runs_are_chosen_exchanged_and_shared_by_the_address(
     page.reload()
     expect(page.locator(".compared-answer").first).to_contain_text("It is eight")
     expect(page.locator(".compared-answer").last).to_contain_text("It is seven")
-    page.go_back()
-    expect(page.locator(".compared-answer").first).to_contain_text("It is seven")
 
 
 def test_history_leads_to_a_table_of_three_runs_and_from_there_to_two(
