@@ -5,7 +5,7 @@ from collections.abc import Callable
 from playwright.sync_api import Page, expect
 
 from tests.browser.conftest import MOST_SHIFTED, SHIFTS, App
-from tests.browser.pages.test_run_layout import Held, places_at_rest
+from tests.browser.pages.test_run_layout import Held, places_at_rest, stay
 
 OpenPage = Callable[..., Page]
 RAIL = ".shell-rail"
@@ -49,7 +49,7 @@ def test_a_figure_says_that_it_is_coming_until_it_is_drawn_and_moves_nothing(app
     held.let_go()
     expect(page.locator(".js-plotly-plot").first).to_be_attached()
     expect(page.locator(".js-plotly-plot").last).to_be_attached()
-    assert places_at_rest(page).items() >= before.items()
+    stay(page, before)
     expect(page.locator(".js-plotly-plot ~ .figure-coming, .figure-coming:has(~ .js-plotly-plot)")).to_have_count(0)
 
 
