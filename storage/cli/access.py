@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from conductor_core.errors import BadInput
-from storage.access_log.queries import KINDS, AccessQuery, AccessRecord
+from storage.access_log import KINDS, AccessQuery, AccessRecord
 from storage.cli.search import end_of_day, line_of, moment_of, opened, paged, text_of
 from storage.evidence.history import counted
 

@@ -11,8 +11,8 @@ from conductor_core import __version__
 from conductor_core.errors import BadInput
 from conductor_core.run.actor import local_caller
 from conductor_core.settings import Settings
-from storage.evidence import single_file
 from storage.evidence.anchoring import Places, kept_fault, places_of
+from storage.evidence.bundle import verifier_digest, verifier_source
 from storage.evidence.bundle_files import is_bundle
 from storage.evidence.checking import OwnAnchor, check_log, no_key, own_anchor, own_key, public_key
 from storage.evidence.database_audit import NoEvidence, open_database, read_log
@@ -20,7 +20,7 @@ from storage.evidence.history import CLASSES, Finding
 from storage.evidence.keys import load_key
 from storage.evidence.verifier import FINGERPRINT, Ticker, document, exit_code, given_keys, show, verify
 from storage.merkle.formats import Invalid, PublicKey, error_text
-from storage.privacy.settings import Privacy
+from storage.privacy import Privacy
 from storage.store import open_store
 
 Source = Callable[[str | None], Path]
@@ -112,12 +112,12 @@ def write_verifier(given: argparse.Namespace, source: Source) -> int:
     """Writes the verifier, and prints its version and digest. Raises: BadInput."""
     if given.path.exists():
         raise BadInput(f"{given.path} is there already: nothing is overwritten, name another file")
-    text = single_file.source()
+    text = verifier_source()
     try:
         given.path.write_text(text, encoding="utf-8", newline="\n")
     except OSError as error:
         raise BadInput(f"{given.path} cannot be written: {error.strerror}") from error
-    print(f"version {__version__}\nsha256 {single_file.digest(text)}")
+    print(f"version {__version__}\nsha256 {verifier_digest(text)}")
     print(f"{given.path}: run it with Python and the package cryptography; --help says how", file=sys.stderr)
     return 0
 

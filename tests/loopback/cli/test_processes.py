@@ -151,7 +151,6 @@ def test_a_run_without_a_local_model_loads_no_torch(provider: ScriptedProvider, 
 HEAVY = (
     "aiohttp",
     "networkx",
-    "alembic",
     "sqlalchemy",
     "sqlmodel",
     "rich",

@@ -17,7 +17,7 @@ from storage import Privacy, Store, open_store
 from storage.__main__ import main
 from storage.cli.erase import remove_edits
 from storage.evidence.history import CLASSES
-from storage.privacy.vault import Vault
+from storage.privacy import Vault
 from tests.support.pictures import part, picture
 from tests.support.run_events import PAGE, answered, created, planned, run_completed, step_started, whole_run
 
