@@ -55,4 +55,6 @@ def test_an_unknown_cost_is_unknown_while_the_run_goes_on_and_what_is_known_is_a
     # Of this run alone: other tests' runs are in the same database.
     page.get_by_placeholder("Words in tasks").fill(run_id)
     page.keyboard.press("Enter")
-    expect(page.get_by_text("with a part of no known price")).to_contain_text("at least $0.0123")
+    expect(
+        page.get_by_text("1 run · 35 tokens · at least $0.0123 (1 run with a part of no known price)")
+    ).to_be_visible()
