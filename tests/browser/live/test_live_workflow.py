@@ -96,7 +96,7 @@ def test_a_run_streams_in_two_browsers_and_over_a_reload_and_moves_nothing_as_it
             expect(each.locator('.pane[data-step="1"] .prose')).to_contain_text("Then I am Answer: 13:37")
             assert each.evaluate(PLACES) == before
             assert each.evaluate("document.scrollingElement.scrollWidth <= window.innerWidth")
-        expect(second.locator(".timeline-row")).to_have_count(4)
+        expect(second.locator(".timeline-row")).to_have_count(3)
         expect(second.locator(".timeline")).to_contain_text("critical path")
         assert page.evaluate(CARD_CENTRES)["painted"] > 10_000
 
