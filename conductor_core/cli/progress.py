@@ -7,7 +7,7 @@ import sys
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from threading import Lock
 
 from rich.console import Console
@@ -244,6 +244,11 @@ def bar(title: str, *, quiet: bool, of_bytes: bool = True) -> Iterator[Show]:
     with Progress(*columns, console=Console(stderr=True)) as progress:
         task = progress.add_task(title, total=None)
         yield lambda done, all_: progress.update(task, completed=done, total=all_)
+
+
+def terminal_bar(title: str) -> AbstractContextManager[Show]:
+    """Shows a bar of things done on a terminal, and nothing elsewhere."""
+    return bar(title, quiet=not sys.stderr.isatty(), of_bytes=False)
 
 
 def _lines(title: str, of_bytes: bool) -> Show:
