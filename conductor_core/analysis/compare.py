@@ -689,19 +689,8 @@ def _label(pair: StepPair, side: str) -> str | None:
 
 def _round(compared: RoundsCompared) -> Document:
     return {
-        "plan": [_difference(each) for each in compared.plans.differences],
+        "plan": [each.model_dump(mode="json") for each in compared.plans.differences],
         "steps": [_pair(pair) for pair in compared.pairs],
-    }
-
-
-def _difference(difference: Difference) -> Document:
-    return {
-        "change": difference.change,
-        "a": difference.a,
-        "b": difference.b,
-        "fields": list(difference.fields),
-        "before": None if difference.before is None else difference.before.model_dump(mode="json"),
-        "after": None if difference.after is None else difference.after.model_dump(mode="json"),
     }
 
 
