@@ -39,9 +39,8 @@ class Declared(BaseModel):
     @classmethod
     def of(cls, source: object, **others: Any) -> Self:
         """Takes each field that is not among ``others`` from the attribute of ``source`` with its name."""
-        return cls.model_construct(
-            **{name: others[name] if name in others else getattr(source, name) for name in cls.model_fields}
-        )
+        taken = {name: others[name] if name in others else getattr(source, name) for name in cls.model_fields}
+        return cls.model_construct(**taken)  # type: ignore[return-value] # pydantic's plugin says this class, not Self
 
     def document(self) -> Document:
         return self.model_dump(mode="json")
