@@ -11,32 +11,83 @@ import sys
 import tempfile
 import zipfile
 from collections.abc import Callable, Container, Iterable, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from html import escape
 from pathlib import Path
 
 from conductor_core import __version__
-from conductor_core.chat.messages import IMAGE_TYPES
-from conductor_core.errors import BadInput, ContentMissing, InspectorError
+from conductor_core.analysis.decision_record import DecisionRecord, decision_record
+from conductor_core.chat.messages import IMAGE_TYPES, ImagePart
+from conductor_core.errors import BadInput, ContentMissing, InspectorError, UnknownRun
 from conductor_core.run.actor import Caller
 from conductor_core.run.redaction import Redactor
-from conductor_core.run.trace import ENDED_STATUSES
+from conductor_core.run.trace import ENDED_STATUSES, RunTrace, RunUnreadable, fold
 from storage import errors
-from storage.decision_records import record_page_of
-from storage.evidence import single_file
-from storage.evidence.archive import check_archive, is_plain_name
-from storage.evidence.bundle import BundleWriter
+from storage.evidence.bundle import BundleWriter, verifier_digest, verifier_source
 from storage.evidence.bundle_audit import FORMAT, FORMAT_1
-from storage.evidence.bundle_files import MANIFEST
+from storage.evidence.bundle_files import MANIFEST, check_archive, is_plain_name
 from storage.evidence.database_audit import NoEvidence, open_database
 from storage.evidence.event_record import printable
 from storage.evidence.keys import load_key
 from storage.merkle.formats import Invalid, PublicKey
-from storage.privacy.vault import SEALED
+from storage.privacy import SEALED
 from storage.records import ERASED
 from storage.store import Store
+
+
+def record_of(store: Store, run_id: str, redactor: Redactor) -> DecisionRecord:
+    """Returns the decision record of a run, which may go on, wait, or be damaged: then as far as it can be read.
+
+    ``redactor`` hides passages in the copy that it is read from; keys in any case.
+
+    Raises: UnknownRun; RunUnreadable if nothing of the run can be read; StoreError; BadInput for a pattern that hides
+        what the record needs.
+    """
+    damage: str | None = None
+    try:
+        trace, _ = store.trace(run_id)
+    except RunUnreadable as error:
+        if error.trace is None:
+            raise
+        trace, damage = error.trace, str(error)
+    stored, _ = store.readable_events(run_id)
+    return decision_record(
+        redactor.events([each.event for each in stored]),
+        parent=_parent(store, trace, redactor),
+        first=stored[0].sequence,
+        last=stored[-1].sequence,
+        damage=damage,
+    )
+
+
+def record_page_of(store: Store, run_id: str, redactor: Redactor, now_utc: datetime | None = None) -> str:
+    """Returns the decision record of a run as an HTML page. Raises: as ``record_of``."""
+    from conductor_core.analysis.decision_page import record_page  # when used: it brings the templates
+
+    record = record_of(store, run_id, redactor)
+    return record_page(record, images_of(store, record.images), hidden=redactor.count, now_utc=now_utc)
+
+
+def images_of(store: Store, images: Sequence[ImagePart]) -> dict[str, tuple[str, bytes]]:
+    """Returns media type and bytes of those images that are kept, by digest."""
+    found = {}
+    for image in images:
+        with suppress(ContentMissing):
+            found[image.sha256] = store.content(image.sha256)
+    return found
+
+
+def _parent(store: Store, trace: RunTrace, redactor: Redactor) -> RunTrace | None:
+    """Returns the run that ``trace`` re-runs or resumes; None if there is none, or if it cannot be read whole."""
+    if trace.parent_run_id is None:
+        return None
+    with suppress(UnknownRun, RunUnreadable):
+        store.trace(trace.parent_run_id)
+        return fold(redactor.events([each.event for each in store.events(trace.parent_run_id)]))
+    return None
+
 
 Notify = Callable[[int, int], None]
 _SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
@@ -171,9 +222,9 @@ def _write_for_reading(
     notify: Notify,
 ) -> None:
     """Writes what a person reads: README, verifier, images, and a decision record of each run that is not encrypted."""
-    verifier = single_file.source()
+    verifier = verifier_source()
     (folder / "verify.py").write_text(verifier, encoding="utf-8", newline="\n")
-    read_me = _read_me(name, key, run_ids, sealed, single_file.digest(verifier))
+    read_me = _read_me(name, key, run_ids, sealed, verifier_digest(verifier))
     (folder / "README.txt").write_text(read_me, encoding="utf-8", newline="\n")
     readable = [run_id for run_id in run_ids if run_id not in sealed]
     (folder / "contents").mkdir()

@@ -1,6 +1,6 @@
 """The form of a decision record, and its words: what page, file and script show an auditor of a run.
 
-``decision_reader`` fills it from the run's events. All texts are those of the record: of people and models, never
+``decision_record`` fills it from the run's events. All texts are those of the record: of people and models, never
 markup.
 """
 

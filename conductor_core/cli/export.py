@@ -44,7 +44,7 @@ def record_of(store: Store, run_id: str, redact: Sequence[str]) -> str:
 
     Raises: UnknownRun, RunUnreadable, StoreError; BadInput for what is no pattern.
     """
-    from storage.decision_records import record_page_of  # when used: it brings the templates
+    from storage.bundles import record_page_of  # when used: it brings the templates
 
     return record_page_of(store, run_id, Redactor(read_patterns(redact)))
 

@@ -28,7 +28,6 @@ from conductor_core.run.redaction import Redactor
 from conductor_core.run.trace import RunTrace, RunUnreadable, fold
 from conductor_core.settings import Settings
 from storage.bundles import SEALED_WORDS, UNBOUND_WORDS, UNFINISHED_WORDS, export_runs
-from storage.evidence import single_file
 from storage.evidence import verifier as checks
 from storage.evidence.anchoring import (
     Chosen,
@@ -41,6 +40,7 @@ from storage.evidence.anchoring import (
     places_of,
 )
 from storage.evidence.anchors import FILE_NAME, FileAnchor, GitAnchor, anchor_line, may_write
+from storage.evidence.bundle import verifier_digest, verifier_source
 from storage.evidence.bundle_files import is_bundle
 from storage.evidence.checking import OwnAnchor, check_log, no_key, own_anchor, own_key, public_key
 from storage.evidence.database_audit import NoEvidence, open_database, read_log
@@ -49,7 +49,7 @@ from storage.evidence.history import CLASSES, AnchorLine, Finding, Report, count
 from storage.evidence.keys import load_key
 from storage.evidence.verifier import FINGERPRINT, Ticker, given_keys
 from storage.merkle.formats import Invalid, PublicKey, error_text
-from storage.privacy.settings import Privacy
+from storage.privacy import Privacy
 from storage.records import ERASED
 from storage.store import Store, store_of
 
@@ -286,12 +286,12 @@ def verifier(
 ) -> int:
     if path.exists():
         raise BadInput(f"{path} is there already: nothing is overwritten, name another file")
-    text = single_file.source()
+    text = verifier_source()
     try:
         path.write_text(text, encoding="utf-8", newline="\n")
     except OSError as error:
         raise BadInput(f"{path} cannot be written: {error.strerror}") from error
-    print(f"version {__version__}\nsha256 {single_file.digest(text)}")
+    print(f"version {__version__}\nsha256 {verifier_digest(text)}")
     print(f"{path}: run it with Python and the package cryptography; --help says how", file=sys.stderr)
     return 0
 

@@ -21,17 +21,16 @@ from conductor_core.run.request import file_part
 from conductor_core.run.trace import RunUnreadable
 from conductor_core.settings import Settings
 from storage.database.connections import BUSY_TIMEOUT_S, connect
-from storage.database.schema import HEAD, checked_version
+from storage.database.schema import HEAD, read_version
 from storage.errors import translated
 from storage.evidence.anchoring import Places, places_of
 from storage.evidence.anchors import FileAnchor
-from storage.evidence.checking import CheckedLog, FoundFault, check_own_log
+from storage.evidence.checking import CheckedLog, check_own_log
 from storage.evidence.event_record import printable
-from storage.evidence.history import CLASSES, counted
+from storage.evidence.history import CLASSES, Finding, counted
 from storage.evidence.verifier import Ticker
-from storage.lifecycle.backup import backup
-from storage.lifecycle.restore import OLDER, Restored, entries, in_words, restore
-from storage.privacy.settings import Privacy
+from storage.lifecycle.backup import OLDER, Restored, backup, entries, in_words, restore
+from storage.privacy import Privacy
 from storage.records import ERASED, RunSummary
 from storage.store import Store, store_of
 
@@ -72,7 +71,7 @@ def _published(database: Path, places: Places) -> int:
     if not database.is_file():
         return 0
     with translated(database), closing(connect(database, "mode=ro", BUSY_TIMEOUT_S)) as connection:
-        checked_version(connection.execute("SELECT version_num FROM alembic_version").fetchone(), database)
+        read_version(connection, database)
         origins = connection.execute("SELECT origin FROM evidence_log").fetchall()
     with translated(places.anchor.file):
         return max((FileAnchor(places.anchor.file).size(str(origin)) for (origin,) in origins), default=0)
@@ -124,13 +123,13 @@ def _sized(path: Path, runs: int, events: int) -> str:
     return f"{path}: {counted(runs, 'run')}, {counted(events, 'event')}"
 
 
-def _verdict(checked: CheckedLog, findings: Sequence[FoundFault]) -> str:
+def _verdict(checked: CheckedLog, findings: Sequence[Finding]) -> str:
     many = len(findings) + checked.more
     without = "" if checked.fingerprint else " without a key"
     return f"verified{without}: {counted(many, 'finding').upper() if many else 'nothing was found'}"
 
 
-def _print_findings(findings: Sequence[FoundFault]) -> int:
+def _print_findings(findings: Sequence[Finding]) -> int:
     for finding in findings:
         print(printable(in_words(finding)), file=sys.stderr)
     return CLASSES[findings[0].kind] if findings else 0

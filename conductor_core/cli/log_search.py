@@ -19,8 +19,8 @@ from conductor_core.cli.wiring import existing_store
 from conductor_core.errors import BadInput
 from conductor_core.formats import RUN_STATUSES, run_word
 from conductor_core.run.actor import local_caller
-from storage.access_log.queries import KINDS as ACCESS_KINDS
-from storage.access_log.queries import AccessQuery, AccessRecord
+from storage.access_log import KINDS as ACCESS_KINDS
+from storage.access_log import AccessQuery, AccessRecord
 from storage.evidence.history import counted
 from storage.search.filters import ANY, KINDS, Filters, end_of
 from storage.search.hits import Hit

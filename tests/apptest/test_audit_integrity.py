@@ -16,7 +16,8 @@ from pages.components.audit import checks, export_menu, work
 from pages.components.audit.export_menu import Bundle
 from pages.components.audit.work import Work
 from storage.evidence.anchoring import evidence_folder
-from storage.evidence.checking import FoundFault, keep_check, last_check
+from storage.evidence.checking import keep_check, last_check
+from storage.evidence.history import Finding
 from tests.apptest.test_audit_page import htmls, press
 from tests.support.damaging import doctor
 from tests.support.run_events import PAGE, created, whole_run
@@ -89,7 +90,7 @@ def test_what_another_program_found_later_is_shown(visit: Visit, session: Sessio
     folder = evidence_folder(session.store.path)
     result = last_check(folder, session.store.evidence().origin)
     assert result is not None
-    found = FoundFault(kind="edited", run_id="one", sequence=1, what="it was edited")
+    found = Finding(kind="edited", run_id="one", sequence=1, what="it was edited")
     later_utc = result.at_utc + timedelta(seconds=30)
     keep_check(result.model_copy(update={"at_utc": later_utc, "findings": (found,)}), folder)
     app = visit("audit")

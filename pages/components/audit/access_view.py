@@ -11,7 +11,7 @@ from pages.components.audit.query import ACCESS, AuditQuery, go
 from pages.components.audit.tables import paging, run_link, table
 from pages.components.figure.component import title
 from pages.components.style.formats import inert, moment
-from storage.access_log.queries import KINDS, AccessQuery, AccessRecord, Page
+from storage.access_log import KINDS, AccessQuery, AccessRecord, Page
 
 _PAGE = 30
 _OF_ONE_RUN = 8

@@ -27,8 +27,15 @@ from pages.components.audit.query import AuditQuery
 from pages.components.audit.work import Work
 from pages.components.style.formats import inert, plural
 from storage import Store
-from storage.bundles import SEALED_WORDS, UNBOUND_WORDS, UNFINISHED_WORDS, Exported, export_runs, safe_name
-from storage.decision_records import record_page_of
+from storage.bundles import (
+    SEALED_WORDS,
+    UNBOUND_WORDS,
+    UNFINISHED_WORDS,
+    Exported,
+    export_runs,
+    record_page_of,
+    safe_name,
+)
 from storage.search.hits import Count
 
 # Bundles.

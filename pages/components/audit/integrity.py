@@ -11,14 +11,15 @@ from conductor_core.errors import BadInput, StoreError, UnknownRun
 from pages.components.app.session import current
 from pages.components.audit.checks import begin_check, check_of, last_result
 from pages.components.audit.query import INTEGRITY, AuditQuery, go
-from pages.components.audit.state import State, covered, last_words, rests_on, state_of, waited, why
+from pages.components.audit.state import State, last_words, rests_on, state_of, waited, why
 from pages.components.audit.tables import items, run_link
 from pages.components.audit.work import Work
 from pages.components.figure.component import title
 from pages.components.style.formats import inert, moment, plural, seconds
 from storage.evidence.anchoring import Evidence
 from storage.evidence.anchors import GitAnchor
-from storage.evidence.checking import CheckedLog, FoundFault, public_key
+from storage.evidence.checking import CheckedLog, public_key
+from storage.evidence.history import Finding
 
 _WORKING_S, _IDLE_S = 1.0, 5.0
 """The time between two drawings of the line."""
@@ -140,7 +141,7 @@ def _protected() -> None:
     facts = {
         "State": f'<span class="audit-state {state.kind}">{state.sign} {escape(state.words)}</span>',
         **_reason(evidence, state),
-        "Covered": escape(covered(evidence, store.newest())),
+        "Covered": f"all events, 1 to {newest:,}" if (newest := store.newest()) else "no event yet",
         "Last checkpoint": escape(checkpoint),
         "Not anchored": escape(unanchored),
         "Published to": f"{what}, {escape(str(anchor.file))}",
@@ -191,7 +192,7 @@ def _checked(last: CheckedLog) -> None:
     st.html(f'<div class="audit-rests"><b>It rests on</b>{items(rests_on(last))}</div>')
 
 
-def findings(found: tuple[FoundFault, ...]) -> str:
+def findings(found: tuple[Finding, ...]) -> str:
     """Returns findings as a list in HTML: class, run with the way to it, event, and what was done."""
     rows = []
     for each in found[:_MOST_SHOWN]:

@@ -139,7 +139,7 @@ def test_an_export_that_the_log_cannot_record_is_of_format_1_and_says_so(
     path, bundle = tmp_path / "runs.sqlite3", tmp_path / "bundle.zip"
     with closing(open_store(f"sqlite:///{path}")) as store:
         store.log.append_and_wait(*whole_run("r"))
-    monkeypatch.setattr("storage.access_log.recorder._write", lambda cursor, accesses: 1 / 0)
+    monkeypatch.setattr("storage.access_log._write", lambda cursor, accesses: 1 / 0)
     assert main(["export", "r", "--out", str(bundle), "--db", str(path)]) == 0
     assert "no signature covers the files for reading" in capsys.readouterr().err
     assert main(["verify", str(bundle), "--db", str(path)]) == 0

@@ -16,7 +16,7 @@ from conductor_core.run.values import Imported
 from conductor_core.workflow.model import Step, Workflow
 from storage import Privacy, Store, open_store
 from storage.evidence.history import CLASSES
-from storage.privacy.vault import Vault
+from storage.privacy import Vault
 from tests.support.command_line import log as main
 from tests.support.pictures import part, picture
 from tests.support.run_events import PAGE, answered, created, planned, run_completed, step_started, whole_run
