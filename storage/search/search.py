@@ -224,7 +224,7 @@ class RunSearch(Indexer):
             if not connection.execute(_IS_THERE).fetchall():
                 raise StoreError(
                     f"the database {self._database.path} has no search index: build it again with "
-                    "`python -m storage search --rebuild`"
+                    "`conductor log search --rebuild`"
                 )
             try:
                 yield connection

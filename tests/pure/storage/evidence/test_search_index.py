@@ -156,7 +156,7 @@ FORGET = "INSERT INTO {0} ({0}, rowid, text) SELECT 'delete', id, text FROM sear
         (
             ["DROP TABLE search_calls", "CREATE VIEW search_calls AS SELECT 1 AS run"],
             None,
-            "the table search_calls is missing; `python -m storage search --rebuild` mends it",
+            "the table search_calls is missing; `conductor log search --rebuild` mends it",
         ),
         (
             ["DROP TABLE search_words", "CREATE VIRTUAL TABLE search_words USING fts5(text, content='')"],

@@ -44,7 +44,7 @@ def test_what_the_program_wrote_is_found_without_a_fault(path: Path, capsys: pyt
 
 
 def advice(table: str) -> str:
-    return "; `python -m storage search --rebuild` mends it" if table.startswith("search_") else ""
+    return "; `conductor log search --rebuild` mends it" if table.startswith("search_") else ""
 
 
 def key_of(path: Path, capsys: pytest.CaptureFixture[str]) -> str:
