@@ -9,8 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
-from conductor_core.analysis.concluded import asked
-from conductor_core.analysis.conclusion import Likeness, likeness
+from conductor_core.analysis.conclusion import Likeness, asked, likeness
 from conductor_core.analysis.documents import conclusion_document
 from conductor_core.chat.messages import Usage, WorkerSpec, identity_of, sum_of_costs
 from conductor_core.run.costs import cost_so_far

@@ -5,7 +5,7 @@ from typing import Any, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, SerializeAsAny
 
-from conductor_core.analysis.concluded import concluded
+from conductor_core.analysis.conclusion import concluded
 from conductor_core.chat.messages import Departure, ImagePart, Message, ToolCall, Usage
 from conductor_core.run.actor import Actor, Caller
 from conductor_core.run.costs import Cost, Paid, basis, cost_of_part, cost_so_far

@@ -22,7 +22,7 @@ from rich.progress import (
 )
 from rich.table import Column
 
-from conductor_core.analysis.concluded import concluded
+from conductor_core.analysis.conclusion import concluded
 from conductor_core.cli.output import one_line
 from conductor_core.formats import run_word, seconds
 from conductor_core.lab.records.evaluation import Outcome
