@@ -8,14 +8,12 @@ from pydantic import BaseModel, ConfigDict, SerializeAsAny
 from conductor_core.analysis.conclusion import concluded
 from conductor_core.chat.messages import Departure, ImagePart, Message, ToolCall, Usage
 from conductor_core.run.actor import Actor, Caller
-from conductor_core.run.costs import Cost, Paid, basis, cost_of_part, cost_so_far
+from conductor_core.run.costs import Cost, basis, cost_of_part, cost_so_far, spent_on, waits_for_a_slot
+from conductor_core.run.events import CommandRefused, PlanRetried, StepRetried
 from conductor_core.run.request import Given, Overrides
-from conductor_core.run.spent import spent_on, waits_for_a_slot
 from conductor_core.run.trace import (
     Approval,
-    Attempt,
-    PlanAttempt,
-    RefusedCommand,
+    Paid,
     RoundTrace,
     RunTrace,
     RunUnreadable,
@@ -90,7 +88,7 @@ class WritingDocument(Declared):
     cost_estimated: bool
     duration_ms: float
     first_token_ms: float | None
-    retries: list[PlanAttempt]
+    retries: list[Document]
     departures: tuple[Departure, ...]
     rejected: list[RejectedDocument]
 
@@ -146,7 +144,7 @@ class StepDocument(Declared):
     reused_imported: bool
     error: ErrorDocument | None
     skipped_because: tuple[Path, ...]
-    retries: list[Attempt]
+    retries: list[Document]
     round: "RoundDocument | None"
     with_round: WithRound | None
     waits_for_a_slot: bool
@@ -225,7 +223,7 @@ class RunDocument(Declared):
     waiting: Document | None
     gates: list[str]
     approvals: list[Document]
-    refused_commands: list[RefusedCommand]
+    refused_commands: list[Document]
     ended_by: Caller | None
     usage: Usage
     cost_usd: float | None
@@ -292,7 +290,7 @@ def run_document(trace: RunTrace, *, whole: bool = False, fault: RunUnreadable |
         waiting=waiting_document(trace) if trace.status == "waiting" else None,
         gates=[str(gate) for gate in trace.gates],
         approvals=[_approval(approval, whole) for approval in trace.approvals],
-        refused_commands=trace.refused,
+        refused_commands=[_refused(refused) for refused in trace.refused],
         **_cost(cost_so_far(trace), trace),
         traces_fault=trace.traces_fault or None,
     ).document()
@@ -367,6 +365,7 @@ def _writing(kind: type[W], trace: RunTrace, round_: RoundTrace, **named: str | 
         raw=round_.raw or (round_.rejected[-1].raw if round_.rejected else ""),
         **_cost(cost_of_part(trace, round_), round_),
         duration_ms=round_.duration_ms or 0.0,
+        retries=[_failed_call(call) for call in round_.retries],
         rejected=[RejectedDocument.of(plan) for plan in round_.rejected],
     )
 
@@ -386,7 +385,7 @@ def _step(trace: RunTrace, step: StepTrace, whole: bool) -> StepDocument:
         reused_imported=source is not None and source.imported,
         error=_error(step.error_code, step.error),
         skipped_because=step.because,
-        retries=step.attempts,
+        retries=[_failed_call(call) for call in step.attempts],
         round=None if inner is None else _round(trace, inner, whole),
         with_round=None if inner is None else WithRound.of(spent, **_cost(spent.cost, spent)),
         waits_for_a_slot=waits_for_a_slot(trace, step),
@@ -429,3 +428,16 @@ def _cost(cost: Cost, spent: Paid, *, in_round: bool = False) -> Document:
 
 def _error(code: str | None, message: str | None) -> ErrorDocument | None:
     return None if code is None else ErrorDocument(code=code, message=message)
+
+
+def _refused(refused: CommandRefused) -> Document:
+    return {
+        **refused.model_dump(mode="json", include={"command", "asked", "reason", "at_utc"}),
+        "by": refused.caller.model_dump(mode="json"),
+        "unproven": refused.unproven,
+    }
+
+
+def _failed_call(call: StepRetried | PlanRetried) -> Document:
+    of_the_event = {"kind", "run_id", "at_utc", "at_ms", "path", "round", "at_list_price", "duration_ms"}
+    return call.model_dump(mode="json", exclude=of_the_event)
