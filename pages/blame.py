@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from conductor_core.analysis.concluded import concluded
+from conductor_core.analysis.conclusion import concluded
 from conductor_core.blame.experiments import MOST_REPLAYS, USUAL_REPLAYS, Experiments, Only, effects
 from conductor_core.blame.report import estimate_words, notes, why_first
 from conductor_core.blame.runs import Blame, Verdicts

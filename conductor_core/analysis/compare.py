@@ -9,8 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
-from conductor_core.analysis.concluded import asked
-from conductor_core.analysis.conclusion import Likeness, likeness
+from conductor_core.analysis.conclusion import Likeness, asked, likeness
 from conductor_core.analysis.documents import conclusion_document
 from conductor_core.chat.messages import Usage, WorkerSpec, identity_of, sum_of_costs
 from conductor_core.run.costs import cost_so_far
@@ -689,19 +688,8 @@ def _label(pair: StepPair, side: str) -> str | None:
 
 def _round(compared: RoundsCompared) -> Document:
     return {
-        "plan": [_difference(each) for each in compared.plans.differences],
+        "plan": [each.model_dump(mode="json") for each in compared.plans.differences],
         "steps": [_pair(pair) for pair in compared.pairs],
-    }
-
-
-def _difference(difference: Difference) -> Document:
-    return {
-        "change": difference.change,
-        "a": difference.a,
-        "b": difference.b,
-        "fields": list(difference.fields),
-        "before": None if difference.before is None else difference.before.model_dump(mode="json"),
-        "after": None if difference.after is None else difference.after.model_dump(mode="json"),
     }
 
 

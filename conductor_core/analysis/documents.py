@@ -1,14 +1,18 @@
 """The JSON documents that ``--json`` prints. Scripts rely on their keys: add some, never change or remove one."""
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Self, TypeVar
 
-from conductor_core.analysis.concluded import concluded
+from pydantic import BaseModel, ConfigDict, SerializeAsAny
+
+from conductor_core.analysis.conclusion import concluded
+from conductor_core.chat.messages import Departure, ImagePart, Message, ToolCall, Usage
+from conductor_core.run.actor import Actor, Caller
 from conductor_core.run.costs import Cost, basis, cost_of_part, cost_so_far, spent_on, waits_for_a_slot
 from conductor_core.run.events import CommandRefused, PlanRetried, StepRetried
+from conductor_core.run.request import Given, Overrides
 from conductor_core.run.trace import (
     Approval,
-    Mutable,
     Paid,
     RoundTrace,
     RunTrace,
@@ -16,8 +20,8 @@ from conductor_core.run.trace import (
     StepTrace,
     unreadable_status,
 )
-from conductor_core.run.values import label
-from conductor_core.workflow.model import Frozen, Workflow
+from conductor_core.run.values import Alternatives, BatchRow, Imported, Path, SharedOutput, label
+from conductor_core.workflow.model import AccessList, Fault, Step
 from conductor_core.workflow.source import Parsed
 from conductor_core.workflow.topology import topology
 from conductor_core.workflow.validation import Checked
@@ -25,62 +29,282 @@ from conductor_core.workflow.validation import Checked
 Document = dict[str, Any]
 
 
+class Declared(BaseModel):
+    """Base of the documents, whose fields are printed in the order in which they are declared."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    @classmethod
+    def of(cls, source: object, **others: Any) -> Self:
+        """Takes each field that is not among ``others`` from the attribute of ``source`` with its name."""
+        taken = {name: others[name] if name in others else getattr(source, name) for name in cls.model_fields}
+        return cls.model_construct(**taken)  # type: ignore[return-value] # pydantic's plugin says this class, not Self
+
+    def document(self) -> Document:
+        return self.model_dump(mode="json")
+
+
+class ConclusionDocument(Declared):
+    kind: str
+    text: str
+
+
+class ErrorDocument(Declared):
+    code: str
+    message: str | None
+
+
+class DamageDocument(Declared):
+    sequence: int | None
+    message: str
+
+
+class CostDocument(Declared):
+    """A cost. If a part has no price, ``cost_usd`` is null and ``known_usd`` the least cost."""
+
+    cost_usd: float | None
+    known_usd: float
+    cost_at_least: bool
+    at_most: bool
+
+
+class RejectedDocument(Declared):
+    raw: str
+    reasoning: str
+    faults: tuple[Fault, ...]
+
+
+class WritingDocument(Declared):
+    """What the Conductor wrote in a round, with its tokens, cost and time."""
+
+    raw: str
+    reasoning: str
+    usage: Usage
+    cost_usd: float | None
+    known_usd: float
+    cost_at_least: bool
+    at_most: bool
+    cost_basis: str
+    cost_estimated: bool
+    duration_ms: float
+    first_token_ms: float | None
+    retries: list[Document]
+    departures: tuple[Departure, ...]
+    rejected: list[RejectedDocument]
+
+
+class WholeWriting(WritingDocument):
+    messages: tuple[Message, ...]
+
+
+class WithRound(Declared):
+    """What a step spent together with the round that it opened."""
+
+    usage: Usage
+    cost_usd: float | None
+    known_usd: float
+    cost_at_least: bool
+    at_most: bool
+    cost_basis: str
+    cost_estimated: bool
+
+
+class StepDocument(Declared):
+    index: int
+    path: Path
+    instruction: str
+    agent: str
+    access_list: AccessList
+    reads: tuple[int, ...]
+    status: str
+    simulated: bool
+    output: str
+    reasoning: str
+    incomplete: bool
+    finish_reason: str | None
+    refusal: str
+    tool_calls: tuple[ToolCall, ...]
+    departures: tuple[Departure, ...]
+    answered_by: str | None
+    passed_on: bool
+    model: str | None
+    usage: Usage
+    cost_usd: float | None
+    known_usd: float
+    cost_at_least: bool
+    at_most: bool
+    cost_basis: str
+    cost_estimated: bool
+    started_ms: float | None
+    first_token_ms: float | None
+    duration_ms: float | None
+    reused_from: str | None
+    given: Given | None
+    reused_path: Path | None
+    reused_imported: bool
+    error: ErrorDocument | None
+    skipped_because: tuple[Path, ...]
+    retries: list[Document]
+    round: "RoundDocument | None"
+    with_round: WithRound | None
+    waits_for_a_slot: bool
+
+
+class WholeStep(StepDocument):
+    """Also the exact messages of the call, and the outputs that they held or lacked."""
+
+    identity: str | None
+    output_sha256: str | None
+    messages: tuple[Message, ...]
+    granted: tuple[SharedOutput, ...]
+    withheld: tuple[SharedOutput, ...]
+
+
+class RoundDocument(Declared):
+    conductor: SerializeAsAny[WritingDocument]
+    plan_source: str | None
+    topology: str | None
+    repairs: tuple[str, ...]
+    warnings: tuple[Fault, ...]
+    considered: tuple[Alternatives, ...]
+    edited_by: Caller | None
+    steps: list[SerializeAsAny[StepDocument]]
+
+
+class _NamedConductor(Declared):
+    name: str | None
+    prompt_sha256: str | None
+    precision: str | None
+
+
+class ConductorDocument(WritingDocument, _NamedConductor):
+    """The Conductor of a run, and what it wrote in the first round."""
+
+
+class WholeConductor(WholeWriting, _NamedConductor): ...
+
+
+class RunDocument(Declared):
+    run_id: str
+    parent_run_id: str | None
+    resumed: bool
+    batch: BatchRow | None
+    status: str
+    damage: DamageDocument | None
+    simulated: bool
+    created_at_utc: str
+    actor: Actor | None
+    door: str | None
+    purpose: str
+    imported: Imported | None
+    imported_answers: bool
+    seed: int
+    plan_temperature: float | None
+    overrides: Overrides
+    task: str
+    images: tuple[ImagePart, ...]
+    turns_before: tuple[Message, ...]
+    pool: str
+    excluded: tuple[str, ...]
+    redacted: dict[str, int]
+    on_incomplete: str
+    give_question: bool
+    conductor: SerializeAsAny[ConductorDocument | WholeConductor]
+    plan_source: str | None
+    topology: str | None
+    repairs: tuple[str, ...]
+    warnings: tuple[Fault, ...]
+    considered: tuple[Alternatives, ...]
+    edited_by: Caller | None
+    steps: list[SerializeAsAny[StepDocument]]
+    answer: str | None
+    conclusion: ConclusionDocument | None
+    error: ErrorDocument | None
+    waiting: Document | None
+    gates: list[str]
+    approvals: list[Document]
+    refused_commands: list[Document]
+    ended_by: Caller | None
+    usage: Usage
+    cost_usd: float | None
+    known_usd: float
+    cost_at_least: bool
+    at_most: bool
+    cost_basis: str
+    cost_estimated: bool
+    duration_ms: float | None
+    traces_fault: str | None
+
+
+class PlanDocument(Declared):
+    """The plan of a run that only plans. Without a usable plan, the last attempt's text and faults."""
+
+    task: str
+    steps: tuple[Step, ...]
+    faults: tuple[Fault, ...]
+    warnings: tuple[Fault, ...]
+    repairs: tuple[str, ...]
+    considered: tuple[Alternatives, ...]
+    topology: str | None
+    raw: str
+    duration_ms: float | None
+    run_id: str
+    status: str
+    error: ErrorDocument | None
+
+
+class CheckDocument(Declared):
+    """What a workflow file says. With faults, ``steps`` is what could be read, with null for what could not."""
+
+    steps: list[Document]
+    faults: tuple[Fault, ...]
+    warnings: tuple[Fault, ...]
+    repairs: tuple[str, ...]
+    topology: str | None
+
+
 def run_document(trace: RunTrace, *, whole: bool = False, fault: RunUnreadable | None = None) -> Document:
     """Returns a run. ``whole``: also the exact messages of each call, and the outputs that they held or lacked.
 
     ``fault``: why a part of the run cannot be read.
     """
-    return {
-        "run_id": trace.run_id,
-        "parent_run_id": trace.parent_run_id,
-        "resumed": trace.resumed,
-        "batch": None if trace.batch is None else _dump(trace.batch),
-        "status": trace.status if fault is None else unreadable_status(fault),
-        "damage": None if fault is None else {"sequence": fault.sequence, "message": str(fault)},
-        "simulated": trace.simulated,
-        "created_at_utc": trace.created_at_utc.isoformat(),
-        **_dump(trace.caller),
-        "purpose": trace.purpose,
-        "imported": None if trace.imported is None else _dump(trace.imported),
-        "imported_answers": bool(trace.imported_answers),
-        "seed": trace.seed,
-        "plan_temperature": trace.plan_temperature,
-        "overrides": _dump(trace.overrides),
-        "task": trace.task,
-        "images": _dump_all(trace.images),
-        "turns_before": _dump_all(trace.turns_before),
-        "pool": trace.pool.name,
-        "excluded": list(trace.pool.excluded),
-        "redacted": dict(trace.redacted),
-        "on_incomplete": trace.on_incomplete,
-        "give_question": trace.give_question,
-        "conductor": {
-            "name": None if trace.conductor is None else trace.conductor.name,
-            "prompt_sha256": None if trace.conductor is None else trace.conductor.prompt_sha256,
-            "precision": None if trace.conductor is None else trace.conductor.precision,
-            **_writing(trace, trace.root, whole),
-        },
-        **_plan(trace.root),
-        "steps": [_step(trace, step, whole) for step in trace.steps],
-        "answer": trace.answer,
-        "conclusion": conclusion_document(trace),
-        "error": _error(trace.error_code, trace.error),
-        "waiting": waiting_document(trace) if trace.status == "waiting" else None,
-        "gates": [str(gate) for gate in trace.gates],
-        "approvals": [_approval(approval, whole) for approval in trace.approvals],
-        "refused_commands": [_refused(refused) for refused in trace.refused],
-        "ended_by": None if trace.ended_by is None else _dump(trace.ended_by),
-        "usage": _dump(trace.usage),
-        **_cost(cost_so_far(trace), trace),
-        "duration_ms": trace.duration_ms,
-        "traces_fault": trace.traces_fault or None,
+    info = trace.conductor
+    named = {
+        "name": None if info is None else info.name,
+        "prompt_sha256": None if info is None else info.prompt_sha256,
+        "precision": None if info is None else info.precision,
     }
+    return RunDocument.of(
+        trace,
+        status=trace.status if fault is None else unreadable_status(fault),
+        damage=None if fault is None else DamageDocument(sequence=fault.sequence, message=str(fault)),
+        created_at_utc=trace.created_at_utc.isoformat(),
+        imported_answers=bool(trace.imported_answers),
+        pool=trace.pool.name,
+        excluded=trace.pool.excluded,
+        conductor=_writing(WholeConductor if whole else ConductorDocument, trace, trace.root, **named),
+        **_plan(trace.root),
+        steps=[_step(trace, step, whole) for step in trace.steps],
+        conclusion=_conclusion(trace),
+        error=_error(trace.error_code, trace.error),
+        waiting=waiting_document(trace) if trace.status == "waiting" else None,
+        gates=[str(gate) for gate in trace.gates],
+        approvals=[_approval(approval, whole) for approval in trace.approvals],
+        refused_commands=[_refused(refused) for refused in trace.refused],
+        **_cost(cost_so_far(trace), trace),
+        traces_fault=trace.traces_fault or None,
+    ).document()
 
 
 def conclusion_document(trace: RunTrace) -> Document | None:
     """Returns the conclusion of a run's answer, as on its page; None without an answer."""
+    found = _conclusion(trace)
+    return None if found is None else found.document()
+
+
+def _conclusion(trace: RunTrace) -> ConclusionDocument | None:
     found = concluded(trace)
-    return None if found is None else {"kind": found.kind, "text": found.text}
+    return None if found is None else ConclusionDocument.of(found)
 
 
 def waiting_document(trace: RunTrace) -> Document:
@@ -101,124 +325,80 @@ def _approval(approval: Approval, whole: bool) -> Document:
 
 
 def plan_document(trace: RunTrace) -> Document:
-    """Returns the plan of a run that only plans. Without a usable plan, it holds the last attempt's text and faults."""
     root = trace.root
     rejected = root.rejected[-1] if root.workflow is None and root.rejected else None
-    return {
-        "task": trace.task,
-        "steps": _workflow_steps(root.workflow),
-        "faults": _dump_all(rejected.faults if rejected else ()),
-        "warnings": _dump_all(root.warnings),
-        "repairs": list(rejected.repairs if rejected else root.repairs),
-        "considered": _dump_all(root.considered),
-        "topology": root.topology,
-        "raw": rejected.raw if rejected else root.raw,
-        "duration_ms": root.duration_ms,
-        "run_id": trace.run_id,
-        "status": trace.status,
-        "error": _error(trace.error_code, trace.error),
-    }
+    return PlanDocument.of(
+        root,
+        task=trace.task,
+        steps=() if root.workflow is None else root.workflow.steps,
+        faults=rejected.faults if rejected else (),
+        repairs=rejected.repairs if rejected else root.repairs,
+        raw=rejected.raw if rejected else root.raw,
+        run_id=trace.run_id,
+        status=trace.status,
+        error=_error(trace.error_code, trace.error),
+    ).document()
 
 
 def check_document(parsed: Parsed, checked: Checked, agents: Sequence[str]) -> Document:
-    return {
-        "steps": _steps_as_read(parsed, agents) if checked.workflow is None else _workflow_steps(checked.workflow),
-        "faults": _dump_all(checked.faults),
-        "warnings": _dump_all(checked.warnings),
-        "repairs": list(parsed.repairs),
-        "topology": None if checked.workflow is None else topology(checked.workflow),
-    }
+    plan = checked.workflow
+    return CheckDocument.of(
+        checked,
+        steps=_steps_as_read(parsed, agents) if plan is None else [step.model_dump(mode="json") for step in plan.steps],
+        repairs=parsed.repairs,
+        topology=None if plan is None else topology(plan),
+    ).document()
 
 
 def error_document(code: str, message: str) -> Document:
     """Returns the document that replaces any other when the input cannot be used."""
-    return {"error": _error(code, message)}
+    return {"error": ErrorDocument(code=code, message=message).document()}
 
 
-def _writing(trace: RunTrace, round_: RoundTrace, whole: bool) -> Document:
-    """Returns what the Conductor wrote in a round, with its tokens, cost and time."""
-    document: Document = {
-        "raw": round_.raw or (round_.rejected[-1].raw if round_.rejected else ""),
-        "reasoning": round_.reasoning,
-        "usage": _dump(round_.usage),
+W = TypeVar("W", bound=WritingDocument)
+
+
+def _writing(kind: type[W], trace: RunTrace, round_: RoundTrace, **named: str | None) -> W:
+    return kind.of(
+        round_,
+        **named,
+        raw=round_.raw or (round_.rejected[-1].raw if round_.rejected else ""),
         **_cost(cost_of_part(trace, round_), round_),
-        "duration_ms": round_.duration_ms or 0.0,
-        "first_token_ms": round_.first_token_ms,
-        "retries": [_failed_call(call) for call in round_.retries],
-        "departures": _dump_all(round_.departures),
-        "rejected": [
-            {"raw": plan.raw, "reasoning": plan.reasoning, "faults": _dump_all(plan.faults)} for plan in round_.rejected
-        ],
-    }
-    return document | {"messages": _dump_all(round_.messages)} if whole else document
+        duration_ms=round_.duration_ms or 0.0,
+        retries=[_failed_call(call) for call in round_.retries],
+        rejected=[RejectedDocument.of(plan) for plan in round_.rejected],
+    )
 
 
 def _plan(round_: RoundTrace) -> Document:
-    return {
-        "plan_source": round_.source,
-        "topology": round_.topology,
-        "repairs": list(round_.repairs),
-        "warnings": _dump_all(round_.warnings),
-        "considered": _dump_all(round_.considered),
-        "edited_by": None if round_.edited_by is None else _dump(round_.edited_by),
-    }
+    names = ("topology", "repairs", "warnings", "considered", "edited_by")
+    return {"plan_source": round_.source} | {name: getattr(round_, name) for name in names}
 
 
-def _step(trace: RunTrace, step: StepTrace, whole: bool) -> Document:
-    document: Document = {
-        "index": step.index,
-        "path": list(step.path),
-        "instruction": step.instruction,
-        "agent": step.agent,
-        "access_list": step.access_list if step.access_list == "all" else list(step.access_list),
-        "reads": list(step.reads),
-        "status": step.status,
-        "simulated": step.simulated,
-        "output": step.output,
-        "reasoning": step.reasoning,
-        "incomplete": step.incomplete,
-        "finish_reason": step.finish_reason,
-        "refusal": step.refusal,
-        "tool_calls": _dump_all(step.tool_calls),
-        "departures": _dump_all(step.departures),
-        "answered_by": step.answered_by,
-        "passed_on": step.passed_on,
-        "model": step.model,
-        "usage": _dump(step.usage),
-        **_cost(cost_of_part(trace, step), step, in_round=step.round is not None),
-        "started_ms": step.started_ms,
-        "first_token_ms": step.first_token_ms,
-        "duration_ms": step.duration_ms,
-        "reused_from": None if step.reused_from is None else step.reused_from.run_id,
-        "given": None if step.given is None else _dump(step.given),
-        "reused_path": None if step.reused_from is None else list(step.reused_from.path),
-        "reused_imported": step.reused_from is not None and step.reused_from.imported,
-        "error": _error(step.error_code, step.error),
-        "skipped_because": [list(path) for path in step.because],
-        "retries": [_failed_call(call) for call in step.attempts],
-        "round": None if step.round is None else _round(trace, step.round, whole),
-        "with_round": None if step.round is None else _with_round(trace, step),
-        "waits_for_a_slot": waits_for_a_slot(trace, step),
-    }
-    if not whole:
-        return document
-    of_call = {name: _dump_all(getattr(step, name)) for name in ("messages", "granted", "withheld")}
-    return document | {"identity": step.identity, "output_sha256": step.output_sha256} | of_call
+def _step(trace: RunTrace, step: StepTrace, whole: bool) -> StepDocument:
+    source, inner, spent = step.reused_from, step.round, spent_on(trace, step)
+    return (WholeStep if whole else StepDocument).of(
+        step,
+        **_cost(cost_of_part(trace, step), step, in_round=inner is not None),
+        reused_from=None if source is None else source.run_id,
+        reused_path=None if source is None else source.path,
+        reused_imported=source is not None and source.imported,
+        error=_error(step.error_code, step.error),
+        skipped_because=step.because,
+        retries=[_failed_call(call) for call in step.attempts],
+        round=None if inner is None else _round(trace, inner, whole),
+        with_round=None if inner is None else WithRound.of(spent, **_cost(spent.cost, spent)),
+        waits_for_a_slot=waits_for_a_slot(trace, step),
+    )
 
 
-def _with_round(trace: RunTrace, step: StepTrace) -> Document:
-    spent = spent_on(trace, step)
-    return {"usage": _dump(spent.usage), **_cost(spent.cost, spent)}
-
-
-def _round(trace: RunTrace, round_: RoundTrace, whole: bool) -> Document:
-    steps = [_step(trace, step, whole) for step in round_.steps]
-    return {"conductor": _writing(trace, round_, whole), **_plan(round_), "steps": steps}
-
-
-def _workflow_steps(workflow: Workflow | None) -> list[Document]:
-    """Returns the steps as a workflow file has them, so that printed steps can be given back."""
-    return [] if workflow is None else _dump_all(workflow.steps)
+def _round(trace: RunTrace, round_: RoundTrace, whole: bool) -> RoundDocument:
+    return RoundDocument.of(
+        round_,
+        conductor=_writing(WholeWriting if whole else WritingDocument, trace, round_),
+        **_plan(round_),
+        steps=[_step(trace, step, whole) for step in round_.steps],
+    )
 
 
 def _steps_as_read(parsed: Parsed, agents: Sequence[str]) -> list[Document]:
@@ -236,12 +416,8 @@ def _steps_as_read(parsed: Parsed, agents: Sequence[str]) -> list[Document]:
 
 def cost_document(cost: Cost) -> Document:
     """Returns a cost. If a part has no price, ``cost_usd`` is null and ``known_usd`` the least cost."""
-    return {
-        "cost_usd": cost.usd,
-        "known_usd": cost.known_usd,
-        "cost_at_least": cost.at_least,
-        "at_most": cost.at_most,
-    }
+    found = CostDocument.of(cost, cost_usd=cost.usd, cost_at_least=cost.at_least)
+    return found.document()
 
 
 def _cost(cost: Cost, spent: Paid, *, in_round: bool = False) -> Document:
@@ -250,18 +426,14 @@ def _cost(cost: Cost, spent: Paid, *, in_round: bool = False) -> Document:
     return {**cost_document(cost), "cost_basis": found, "cost_estimated": found == "estimated"}
 
 
-def _error(code: str | None, message: str | None) -> Document | None:
-    return None if code is None else {"code": code, "message": message}
-
-
-def _dump(model: Frozen | Mutable) -> Document:
-    return model.model_dump(mode="json")
+def _error(code: str | None, message: str | None) -> ErrorDocument | None:
+    return None if code is None else ErrorDocument(code=code, message=message)
 
 
 def _refused(refused: CommandRefused) -> Document:
     return {
         **refused.model_dump(mode="json", include={"command", "asked", "reason", "at_utc"}),
-        "by": _dump(refused.caller),
+        "by": refused.caller.model_dump(mode="json"),
         "unproven": refused.unproven,
     }
 
@@ -269,7 +441,3 @@ def _refused(refused: CommandRefused) -> Document:
 def _failed_call(call: StepRetried | PlanRetried) -> Document:
     of_the_event = {"kind", "run_id", "at_utc", "at_ms", "path", "round", "at_list_price", "duration_ms"}
     return call.model_dump(mode="json", exclude=of_the_event)
-
-
-def _dump_all(models: Iterable[Frozen | Mutable]) -> list[Document]:
-    return [_dump(model) for model in models]

@@ -13,8 +13,7 @@ from functools import cached_property
 from threading import Event, Lock
 from typing import Literal, Protocol
 
-from conductor_core.analysis.concluded import asked
-from conductor_core.analysis.conclusion import answer_key, conclude, likeness
+from conductor_core.analysis.conclusion import answer_key, asked, conclude, likeness
 from conductor_core.blame.experiments import MOST_REPLAYS, PURPOSE, Answers, Estimate, Experiments, Replay, batch_row
 from conductor_core.engine.batch import Room, spent_at_most
 from conductor_core.engine.budgets import CostCap

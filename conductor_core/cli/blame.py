@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from conductor_core.analysis.concluded import concluded
+from conductor_core.analysis.conclusion import concluded
 from conductor_core.blame import report
 from conductor_core.blame.experiments import (
     MOST_REPLAYS,

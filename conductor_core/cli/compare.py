@@ -26,7 +26,7 @@ from conductor_core.analysis.compare import (
     plan_word,
     rounds_document,
 )
-from conductor_core.analysis.concluded import concluded
+from conductor_core.analysis.conclusion import concluded
 from conductor_core.analysis.text_diff import TextDifference, compare_texts, shortened
 from conductor_core.cli import inputs, options
 from conductor_core.cli.export import Redact, html_of_comparison

@@ -18,7 +18,7 @@ from conductor_core import __version__
 from conductor_core.analysis.decision_page import record_text
 from conductor_core.analysis.decision_record import decision_record
 from conductor_core.cli import inputs, options
-from conductor_core.cli.progress import bar
+from conductor_core.cli.progress import terminal_bar
 from conductor_core.cli.wiring import database_path, existing_database, existing_store
 from conductor_core.errors import BadInput, InspectorError
 from conductor_core.files import expand_path
@@ -236,7 +236,7 @@ def export(
             chosen = list(_found(store, search, status, batch, first, last))
         if not chosen:
             raise BadInput("no run fits: nothing is exported")
-        with bar("writing records", of_bytes=False, quiet=False) as notify:
+        with terminal_bar("writing records") as notify:
             done = export_runs(store, chosen, target, notify, local_caller("cli"))
         store.access_log.warn_if_lost()
     if done.encrypted:

@@ -14,7 +14,7 @@ from pydantic import BaseModel
 
 from conductor_core.cli import options
 from conductor_core.cli.output import one_line, print_json
-from conductor_core.cli.progress import bar
+from conductor_core.cli.progress import terminal_bar
 from conductor_core.cli.wiring import existing_store
 from conductor_core.errors import BadInput
 from conductor_core.formats import RUN_STATUSES, run_word
@@ -148,11 +148,12 @@ Only = Callable[[Store], Filters]
 @contextmanager
 def _indexed(db: str | None, *, rebuild: bool = False) -> Iterator[Store]:
     """Opens the store, and brings its index up to date. Raises: BadInput, StoreError."""
-    with existing_store(db) as store, bar("indexing", quiet=not sys.stderr.isatty(), of_bytes=False) as notify:
-        if rebuild:
-            store.search.rebuild(notify)
-        elif store.refusal is None:
-            store.search.catch_up(notify)
+    with existing_store(db) as store:
+        with terminal_bar("indexing events") as notify:
+            if rebuild:
+                store.search.rebuild(notify)
+            elif store.refusal is None:
+                store.search.catch_up(notify)
         yield store
 
 
@@ -261,7 +262,7 @@ def ledger(
 ) -> int:
     with _indexed(db) as store:
         typed, asked = " ".join(words or ()), only(store)
-        with bar("reading the events of runs", quiet=not sys.stderr.isatty(), of_bytes=False) as notify:
+        with terminal_bar("reading the events of runs") as notify:
             found = store.search.receivers(typed, asked, notify)
         if typed.strip():
             _keep_search(store, typed, asked.names, "ledger")
@@ -307,7 +308,7 @@ def received(
     as_json: options.AsJson = False,
 ) -> int:
     with existing_store(db) as store:
-        with bar("reading runs", quiet=not sys.stderr.isatty(), of_bytes=False) as notify:
+        with terminal_bar("reading runs") as notify:
             receipt = store.search.receipt(provider, text, since, until, notify, imported=imported)
         period = [name for name, day in (("since", since), ("until", until)) if day is not None]
         _keep_search(store, text, ["provider", *period], "received")

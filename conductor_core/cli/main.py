@@ -38,7 +38,7 @@ class Group:
 
 COMMANDS: Mapping[str, tuple[str, str] | Group] = {
     "plan": ("plan:plan", "Let the Conductor write a workflow for TASK, without running it."),
-    "check": ("plan:check", "Show what a workflow FILE means, and every fault and warning with its place."),
+    "check": ("check:check", "Show what a workflow FILE means, and every fault and warning with its place."),
     "run": (
         "run:run",
         "Run TASK (-: stdin): the Conductor plans, workers answer. The answer goes to stdout, progress to stderr.",

@@ -12,6 +12,7 @@ from conductor_core.text import plain
 
 if TYPE_CHECKING:
     from conductor_core.run import values
+    from conductor_core.workflow.model import AccessList
     from storage import RunSummary, Store
 
 
@@ -91,3 +92,7 @@ def labels(paths: "tuple[values.Path, ...]") -> str:
     from conductor_core.run.values import label  # it brings in pydantic, which a short command does without
 
     return ", ".join(map(label, paths)) or "none"
+
+
+def access_words(access_list: "AccessList | None") -> str:
+    return str(list(access_list)) if isinstance(access_list, tuple) else str(access_list)

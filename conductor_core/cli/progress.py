@@ -1,14 +1,12 @@
-"""Shows on stderr how far an evaluation, a batch, a download or a measurement is.
-
-On a terminal a bar or one live line, elsewhere a line now and then.
-"""
+"""Shows on stderr how far an evaluation, a batch, a download or a measurement is."""
 
 import sys
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from threading import Lock
+from typing import Self
 
 from rich.console import Console
 from rich.progress import (
@@ -24,7 +22,7 @@ from rich.progress import (
 )
 from rich.table import Column
 
-from conductor_core.analysis.concluded import concluded
+from conductor_core.analysis.conclusion import concluded
 from conductor_core.cli.output import one_line
 from conductor_core.formats import run_word, seconds
 from conductor_core.lab.records.evaluation import Outcome
@@ -35,44 +33,64 @@ LINE_EVERY_S = 10.0
 _SHOWN = 4
 
 
-class EvaluationProgress:
-    """Counts outcomes as they come, with the scores so far; a context manager.
+class Line:
+    """How far something is: a bar on a terminal, elsewhere a line every ten seconds, or with ``quiet`` nothing.
 
-    Shows the orchestrator ``first`` first, and how many of ``total`` outcomes there are. ``quiet``: shows nothing.
+    A context manager. ``redirect``: print above the bar what goes to stdout meanwhile.
     """
 
-    def __init__(self, first: str, total: int, *, quiet: bool) -> None:
-        self._first, self._total, self._quiet = first, total, quiet
+    def __init__(self, *columns: ProgressColumn, quiet: bool, redirect: bool = True, expand: bool = False) -> None:
+        self._quiet = quiet
         self._bar: Progress | None = None
         if not quiet and sys.stderr.isatty():
-            self._bar = Progress(
-                TextColumn("{task.description}", markup=False),
-                BarColumn(bar_width=16),
-                MofNCompleteColumn(),
-                TimeElapsedColumn(),
-                TimeRemainingColumn(),
-                TextColumn(
-                    "{task.fields[scores]}",
-                    markup=False,
-                    table_column=Column(no_wrap=True, overflow="ellipsis", min_width=12, ratio=1),
-                ),
-                console=Console(stderr=True),
-                expand=True,
-            )
-            self._task = self._bar.add_task("evaluating", total=total, scores="")
-        self._sums: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
-        self._done = 0
-        self._started_s = self._said_s = time.monotonic()
-        self._before = 0
+            self._bar = Progress(*columns, console=Console(stderr=True), redirect_stdout=redirect, expand=expand)
+            self._task = self._bar.add_task("", total=None, said="")
+        self._said_s = time.monotonic()
 
-    def __enter__(self) -> "EvaluationProgress":
-        if self._bar is not None:
-            self._bar.start()
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         if self._bar is not None:
             self._bar.stop()
+
+    def show(
+        self, done: int, total: int, line: Callable[[], str], *, title: str = "", said: str = "", now: bool = False
+    ) -> None:
+        """Shows the bar with ``title`` and ``said``; else prints ``line``, if it is due or to be said ``now``."""
+        if self._bar is not None:
+            self._bar.start()
+            self._bar.update(self._task, completed=done, total=total, description=title, said=said)
+        elif not self._quiet and (now or time.monotonic() - self._said_s >= LINE_EVERY_S):
+            self._said_s = time.monotonic()
+            print(line(), file=sys.stderr, flush=True)
+
+
+class EvaluationProgress(Line):
+    """Counts outcomes as they come, with the scores so far.
+
+    Shows the orchestrator ``first`` first, and how many of ``total`` outcomes there are.
+    """
+
+    def __init__(self, first: str, total: int, *, quiet: bool) -> None:
+        super().__init__(
+            TextColumn("{task.description}", markup=False),
+            BarColumn(bar_width=16),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+            TextColumn(
+                "{task.fields[said]}",
+                markup=False,
+                table_column=Column(no_wrap=True, overflow="ellipsis", min_width=12, ratio=1),
+            ),
+            quiet=quiet,
+            expand=True,
+        )
+        self._first, self._total = first, total
+        self._sums: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
+        self._done = self._before = 0
+        self._started_s = time.monotonic()
 
     def begin(self, recorded: int) -> None:
         """Takes the number of outcomes that an earlier part recorded: they take no time now."""
@@ -80,10 +98,8 @@ class EvaluationProgress:
 
     def fitting(self, done: int, total: int) -> None:
         """Shows how many of the runs are done on which learned routers are fitted."""
-        if self._bar is not None:
-            self._bar.update(self._task, description="fitting routers", completed=done, total=total)
-        elif self._due() or done == total:
-            self._say(f"runs to fit routers on: {done} of {total}")
+        said = f"runs to fit routers on: {done} of {total}"
+        self.show(done, total, lambda: said, now=done == total, title="fitting routers")
 
     def on_outcome(self, outcome: Outcome) -> None:
         score = self._sums[outcome.orchestrator]
@@ -92,19 +108,14 @@ class EvaluationProgress:
         self._done += 1
         if self._done <= self._before + 1:
             self._started_s = time.monotonic()  # what came before took its time for something else
-        if self._bar is not None:
-            self._bar.update(
-                self._task, description="evaluating", completed=self._done, total=self._total, scores=self._scores()
-            )
-        elif self._due():
-            self._say(f"{self._done} of {self._total} · {self._left()} left · {self._scores()}")
-
-    def _due(self) -> bool:
-        now_s = time.monotonic()
-        if now_s - self._said_s < LINE_EVERY_S:
-            return False
-        self._said_s = now_s
-        return True
+        scores = self._scores()
+        self.show(
+            self._done,
+            self._total,
+            lambda: f"{self._done} of {self._total} · {self._left()} left · {scores}",
+            title="evaluating",
+            said=scores,
+        )
 
     def _left(self) -> str:
         made = self._done - self._before - 1
@@ -118,18 +129,14 @@ class EvaluationProgress:
         ranked = sorted(means, key=lambda name: (name != self._first, -means[name]))
         return " · ".join(f"{one_line(name, 24)} {100 * means[name]:.1f}" for name in ranked[:_SHOWN])
 
-    def _say(self, line: str) -> None:
-        if not self._quiet:
-            print(line, file=sys.stderr, flush=True)
-
 
 # A batch.
 
 _RATE_OVER_S = 60.0
 
 
-class BatchProgress:
-    """Counts tasks as they begin and end; a context manager. Safe to use from any thread.
+class BatchProgress(Line):
+    """Counts tasks as they begin and end. Safe to use from any thread.
 
     Args:
         total: tasks of the batch; ``completed`` of them had completed before, at this ``cost``, ``estimated`` or not.
@@ -137,33 +144,21 @@ class BatchProgress:
     """
 
     def __init__(self, total: int, completed: int, cost: Cost, *, estimated: bool, quiet: bool, answers: bool) -> None:
+        super().__init__(
+            BarColumn(bar_width=16),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[said]}", markup=False),
+            quiet=quiet,
+            # What goes to a file must go to that file, and not above the bar.
+            redirect=sys.stdout.isatty(),
+        )
         self._total, self._before, self._cost, self._estimated = total, completed, cost, estimated
-        self._quiet, self._answers = quiet, answers
+        self._answers = answers
         self._lock = Lock()
         self._running = 0
         self._ended: Counter[str] = Counter()
         self._ends_s: list[float] = []
-        self._started_s = self._said_s = time.monotonic()
-        self._bar: Progress | None = None
-        if not quiet and sys.stderr.isatty():
-            self._bar = Progress(
-                BarColumn(bar_width=16),
-                MofNCompleteColumn(),
-                TextColumn("{task.fields[said]}", markup=False),
-                console=Console(stderr=True),
-                # What goes to a file must go to that file, and not above the bar.
-                redirect_stdout=sys.stdout.isatty(),
-            )
-            self._task = self._bar.add_task("tasks", total=total, completed=completed, said="")
-
-    def __enter__(self) -> "BatchProgress":
-        if self._bar is not None:
-            self._bar.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._bar is not None:
-            self._bar.stop()
+        self._started_s = time.monotonic()
 
     @property
     def elapsed_ms(self) -> float:
@@ -195,11 +190,8 @@ class BatchProgress:
         return " · ".join([*parts, in_list(self._cost, estimated=self._estimated), *self._left()])
 
     def _show(self) -> None:
-        if self._bar is not None:
-            self._bar.update(self._task, completed=self._before + self._ended.total(), said=self.line)
-        elif not self._quiet and time.monotonic() - self._said_s >= LINE_EVERY_S:
-            self._said_s = time.monotonic()
-            print(f"{self._before + self._ended.total()} of {self._total} · {self.line}", file=sys.stderr, flush=True)
+        done, said = self._before + self._ended.total(), self.line
+        self.show(done, self._total, lambda: f"{done} of {self._total} · {said}", said=said)
 
     def _per_s(self) -> float:
         """Returns the tasks per second over the last minute."""
@@ -236,30 +228,24 @@ Show = Callable[[int, int], None]
 @contextmanager
 def bar(title: str, *, quiet: bool, of_bytes: bool = True) -> Iterator[Show]:
     """Yields what takes how much is done, of how much."""
-    if quiet or not sys.stderr.isatty():
-        yield _lines(title, of_bytes) if not quiet else lambda _done, _all: None
-        return
     units: list[ProgressColumn] = [DownloadColumn(), TransferSpeedColumn()] if of_bytes else [MofNCompleteColumn()]
     columns = (TextColumn("{task.description}", markup=False), BarColumn(bar_width=24), *units, TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True)) as progress:
-        task = progress.add_task(title, total=None)
-        yield lambda done, all_: progress.update(task, completed=done, total=all_)
+    first: tuple[float, int] | None = None
+    with Line(*columns, quiet=quiet) as line:
+
+        def show(done: int, total: int) -> None:
+            nonlocal first
+            now = first is None or done >= total
+            first = first or (time.monotonic(), done)
+            left = _left(first, time.monotonic(), done, total, of_bytes)
+            line.show(done, total, lambda: f"{title}: {_amount(done, total, of_bytes)}{left}", now=now, title=title)
+
+        yield show
 
 
-def _lines(title: str, of_bytes: bool) -> Show:
-    said_s, first = 0.0, (0.0, 0)
-
-    def show(done: int, all_: int) -> None:
-        nonlocal said_s, first
-        now_s = time.monotonic()
-        if not said_s:
-            first = (now_s, done)
-        elif now_s - said_s < LINE_EVERY_S and done < all_:
-            return
-        said_s = now_s
-        print(f"{title}: {_amount(done, all_, of_bytes)}{_left(first, now_s, done, all_, of_bytes)}", file=sys.stderr)
-
-    return show
+def terminal_bar(title: str) -> AbstractContextManager[Show]:
+    """Shows a bar of things done on a terminal, and nothing elsewhere."""
+    return bar(title, quiet=not sys.stderr.isatty(), of_bytes=False)
 
 
 def _amount(done: int, all_: int, of_bytes: bool) -> str:

@@ -13,7 +13,15 @@ from conductor_core.analysis import documents
 from conductor_core.chat.messages import images_in
 from conductor_core.cli import inputs, live, options
 from conductor_core.cli.live import call_retried, how_ended, plan_retried, summary, workflow_lines
-from conductor_core.cli.output import indented, labels, one_line, print_json, print_not_on_record, print_notes
+from conductor_core.cli.output import (
+    access_words,
+    indented,
+    labels,
+    one_line,
+    print_json,
+    print_not_on_record,
+    print_notes,
+)
 from conductor_core.cli.wiring import opened_store
 from conductor_core.errors import BadInput
 from conductor_core.formats import run_word, seconds, step_word
@@ -24,7 +32,6 @@ from conductor_core.run.request import REPLAY_PURPOSE, Overrides
 from conductor_core.run.trace import ReusedFrom, RoundTrace, RunTrace, RunUnreadable, StepTrace, unreadable_status
 from conductor_core.run.values import SharedOutput, label, round_name
 from conductor_core.text import plain
-from conductor_core.workflow.model import AccessList
 from storage import RawEvent, RunSummary, Store
 
 if TYPE_CHECKING:
@@ -362,10 +369,6 @@ def _instead_lines(trace: RunTrace, step: StepTrace) -> Iterator[str]:
         yield f"  reused from step {label(step.reused_from.path)} of {_source(trace, step.reused_from)}"
     if step.because:
         yield f"  skipped because of step {labels(step.because)}"
-
-
-def access_words(access_list: AccessList | None) -> str:
-    return str(list(access_list)) if isinstance(access_list, tuple) else str(access_list)
 
 
 def _timing(trace: RunTrace, step: StepTrace) -> str:

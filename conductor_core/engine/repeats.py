@@ -9,8 +9,7 @@ import secrets
 from collections.abc import Sequence
 from typing import Literal
 
-from conductor_core.analysis.concluded import asked
-from conductor_core.analysis.conclusion import Kind, answer_key, conclude
+from conductor_core.analysis.conclusion import Kind, answer_key, asked, conclude
 from conductor_core.analysis.intervals import wilson
 from conductor_core.chat.messages import ConductorInfo, Usage, WorkerSpec, sum_of_costs
 from conductor_core.engine.estimates import ANSWER_TOKENS, RerunPreview, edit_step, forecast, preview

@@ -5,7 +5,7 @@ from datetime import UTC, date, datetime
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from conductor_core.analysis.concluded import concluded
+from conductor_core.analysis.conclusion import concluded
 from conductor_core.analysis.documents import run_document
 from conductor_core.chat.messages import Usage
 from conductor_core.errors import StoreLocked, StoreReadOnly

@@ -5,8 +5,7 @@ from html import escape
 
 import streamlit as st
 
-from conductor_core.analysis.concluded import asked
-from conductor_core.analysis.conclusion import conclude
+from conductor_core.analysis.conclusion import asked, conclude
 from conductor_core.blame.experiments import (
     PURPOSE,
     USUAL_REPLAYS,

@@ -30,8 +30,7 @@ from conductor_core.analysis.compare import (
     output_words,
     plan_word,
 )
-from conductor_core.analysis.concluded import concluded
-from conductor_core.analysis.conclusion import unsigned
+from conductor_core.analysis.conclusion import concluded, unsigned
 from conductor_core.analysis.text_diff import beginning, compare_texts, shortened
 from conductor_core.run.costs import cost_so_far, usage_of
 from conductor_core.run.graph_layout import RoundShape, lay_out

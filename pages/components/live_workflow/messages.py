@@ -27,8 +27,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any, assert_never
 
-from conductor_core.analysis.concluded import asked, concluded
-from conductor_core.analysis.conclusion import conclude
+from conductor_core.analysis.conclusion import asked, conclude, concluded
 from conductor_core.errors import ADVICE, OTHERWISE, InspectorError
 from conductor_core.run import events as ev
 from conductor_core.run.events import Event

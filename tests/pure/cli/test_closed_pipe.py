@@ -52,7 +52,8 @@ def left_alone(*command: str) -> subprocess.CompletedProcess[str]:
 def test_no_command_complains_about_a_closed_pipe(database: Path, command: tuple[str, ...]) -> None:
     db = () if command[-1] == "--help" else ("--db", str(database))
     done = left_alone("-m", *command, *db)
-    assert (done.returncode, done.stderr) in [(1, ""), (0, "")]
+    complaints = [line for line in done.stderr.splitlines() if not line.endswith(" checked")]  # progress, if it is slow
+    assert (done.returncode in (0, 1), complaints) == (True, [])
 
 
 def test_the_shipped_verifier_does_not_either(tmp_path: Path) -> None:
