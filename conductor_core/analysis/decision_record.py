@@ -26,7 +26,7 @@ from conductor_core.run.context_flow import (
 )
 from conductor_core.run.costs import IN_WORDS, Cost, basis, cost_of_part, cost_so_far
 from conductor_core.run.egress import TRACES, Call, calls
-from conductor_core.run.events import FINAL_KINDS, Event, PlanRetried, StepRetried
+from conductor_core.run.events import FINAL_KINDS, Event
 from conductor_core.run.request import REPLAY_PURPOSE
 from conductor_core.run.trace import (
     Approval,
@@ -391,11 +391,11 @@ def instead(trace: RunTrace, step: StepTrace) -> str:
     return ""
 
 
-def after(attempt: PlanRetried | StepRetried, agent: str) -> str:
+def after(attempt: ev.StepRetried | ev.PlanRetried, agent: str) -> str:
     """Says what followed a call that failed."""
     if attempt.loading:
         return "asked again until its model was loaded"
-    if isinstance(attempt, PlanRetried) or attempt.then == "again":
+    if isinstance(attempt, ev.PlanRetried) or attempt.then == "again":
         return "asked again"
     match attempt.then:
         case "more_tokens":

@@ -23,7 +23,7 @@ from conductor_core.engine.pools import Pool
 from conductor_core.errors import BadInput
 from conductor_core.lab.evaluation.orchestrators.protocol import EngineRun, GivenTask, TaskAttempt
 from conductor_core.providers import anthropic
-from conductor_core.workers.local_params import LocalParams
+from conductor_core.workers.pool_file import LocalParams
 from conductor_core.workflow.model import AccessList, Step, Workflow
 
 ROUNDS = 5
