@@ -187,9 +187,9 @@ def open_worker(spec: WorkerSpec, settings: Settings, seed: int, keys: TypedKeys
         seed: of a simulated worker. keys: where a typed key is found.
     """
     if spec.provider == "rehearsal":
-        from conductor_core.rehearsal import open_rehearsal_worker
+        from conductor_core.rehearsal import RehearsalWorker
 
-        return open_rehearsal_worker(spec, seed=seed, tokens_per_s=settings.rehearsal_tokens_per_s)
+        return RehearsalWorker(spec, seed=seed, tokens_per_s=settings.rehearsal_tokens_per_s)
     from conductor_core.workers import pool
 
     return pool.open_worker(spec, settings, keys)

@@ -19,7 +19,7 @@ from conductor_core.inference import hardware, trial
 from conductor_core.inference.quantization.places import packed_path
 from conductor_core.inference.shared import hold
 from conductor_core.inference.source import cached_folder
-from conductor_core.lab.evaluation.digests import model_digest
+from conductor_core.lab.evaluation.runner import model_digest
 from conductor_core.settings import Settings
 from tests.support.command_line import CommandLine
 from tests.support.hub import LoopbackHub
