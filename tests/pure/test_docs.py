@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from tests.settings_table import table
-from tests.support import completions
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
@@ -19,10 +18,6 @@ COMMAND = re.compile(r"(bin/|`|^)conductor ([a-z]+)", re.MULTILINE)
 
 def test_the_settings_page_is_as_generated() -> None:
     assert (ROOT / "docs" / "settings.md").read_text(encoding="utf-8") == table()
-
-
-def test_the_page_of_completions_is_as_generated() -> None:
-    assert (ROOT / "docs" / "completions.md").read_text(encoding="utf-8") == completions.table()
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
