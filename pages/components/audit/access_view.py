@@ -11,7 +11,7 @@ from pages.components.audit.query import ACCESS, AuditQuery, go
 from pages.components.audit.tables import paging, run_link, table
 from pages.components.figure.component import title
 from pages.components.style.formats import inert, moment
-from storage.access_log.queries import KINDS, AccessQuery, AccessRecord, Page
+from storage.access_log import KINDS, AccessQuery, AccessRecord, Page
 
 _PAGE = 30
 _OF_ONE_RUN = 8
@@ -101,7 +101,7 @@ def _chosen(name: str) -> None:
 
 def _list(page: Page, *, of_one_run: bool) -> None:
     if page.unreadable:
-        said = f"{page.unreadable:,} records here are damaged: `python -m storage verify` says which."
+        said = f"{page.unreadable:,} records here are damaged: `conductor log verify` says which."
         st.warning(said, icon=":material/warning:")
     if not page.records:
         st.caption("No views of this run are logged." if of_one_run else "No such entries.")

@@ -11,14 +11,15 @@ from conductor_core.errors import BadInput, StoreError, UnknownRun
 from pages.components.app.session import current
 from pages.components.audit.checks import begin_check, check_of, last_result
 from pages.components.audit.query import INTEGRITY, AuditQuery, go
-from pages.components.audit.state import State, covered, last_words, rests_on, state_of, waited, why
+from pages.components.audit.state import State, last_words, rests_on, state_of, waited, why
 from pages.components.audit.tables import items, run_link
 from pages.components.audit.work import Work
 from pages.components.figure.component import title
 from pages.components.style.formats import inert, moment, plural, seconds
 from storage.evidence.anchoring import Evidence
 from storage.evidence.anchors import GitAnchor
-from storage.evidence.checking import CheckedLog, FoundFault, public_key
+from storage.evidence.checking import CheckedLog, public_key
+from storage.evidence.history import Finding
 
 _WORKING_S, _IDLE_S = 1.0, 5.0
 """The time between two drawings of the line."""
@@ -140,7 +141,7 @@ def _protected() -> None:
     facts = {
         "State": f'<span class="audit-state {state.kind}">{state.sign} {escape(state.words)}</span>',
         **_reason(evidence, state),
-        "Covered": escape(covered(evidence, store.newest())),
+        "Covered": f"all events, 1 to {newest:,}" if (newest := store.newest()) else "no event yet",
         "Last checkpoint": escape(checkpoint),
         "Not anchored": escape(unanchored),
         "Published to": f"{what}, {escape(str(anchor.file))}",
@@ -155,7 +156,7 @@ def _protected() -> None:
             "a repository whose remote refuses forced pushes. The command says what to do there, and what an auditor "
             "notes down."
         )
-        st.code(f"python -m storage anchor --db {shlex.quote(str(store.path))} --to FOLDER", language=None)
+        st.code(f"conductor log anchor --db {shlex.quote(str(store.path))} --to FOLDER", language=None)
 
 
 def _reason(evidence: Evidence, state: State) -> dict[str, str]:
@@ -187,11 +188,11 @@ def _checked(last: CheckedLog) -> None:
         f"{findings(last.findings)}"
     )
     if many > min(len(last.findings), _MOST_SHOWN):
-        st.caption(f"The first {_MOST_SHOWN} of them. `python -m storage verify` prints all.")
+        st.caption(f"The first {_MOST_SHOWN} of them. `conductor log verify` prints all.")
     st.html(f'<div class="audit-rests"><b>It rests on</b>{items(rests_on(last))}</div>')
 
 
-def findings(found: tuple[FoundFault, ...]) -> str:
+def findings(found: tuple[Finding, ...]) -> str:
     """Returns findings as a list in HTML: class, run with the way to it, event, and what was done."""
     rows = []
     for each in found[:_MOST_SHOWN]:
@@ -218,7 +219,7 @@ def _elsewhere() -> None:
             st.warning(f"The signing key is not at {inert(str(store.places.key))}: put its copy there.")
             return
         st.caption(
-            "The log has no key yet: it is made at the first event. Print it then with `python -m storage key`, and "
+            "The log has no key yet: it is made at the first event. Print it then with `conductor log key`, and "
             "keep it where the owner of this machine cannot change it."
         )
         return
@@ -242,7 +243,7 @@ def _elsewhere() -> None:
             shlex.quote(str(store.places.witness or store.places.anchor.file)),
         )
         commands = (
-            "python -m storage verifier verify.py\n"
+            "conductor log verifier verify.py\n"
             f"python verify.py {database} --public-key {shlex.quote(key.line)} --anchor {anchor}"
         )
         st.code(commands, language=None, wrap_lines=True)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, time
 
 from pages.components.app import address
-from storage.access_log.queries import KINDS as ACCESS_KINDS
+from storage.access_log import KINDS as ACCESS_KINDS
 from storage.search.filters import ANY, KINDS, Filters, end_of
 from storage.search.reading import FIELDS
 

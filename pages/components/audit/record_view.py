@@ -34,7 +34,7 @@ from pages.components.audit.tables import items, run_link, table
 from pages.components.figure.component import title
 from pages.components.history.notes import damage
 from pages.components.style.formats import inert, instruction_html, moment, plural, run_status, seconds, step_status
-from storage.decision_records import record_of
+from storage.bundles import record_of
 
 _LONG = 1_500
 """Characters of a text that are shown at once; the Run page has the whole."""

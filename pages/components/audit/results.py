@@ -26,8 +26,8 @@ from pages.components.run_list.table import table as run_table
 from pages.components.style.figures import Figure, agent_dot, layout, plain
 from pages.components.style.formats import RUN_STATUSES, ago, inert, moment, plural, run_status
 from storage import RunSummary
-from storage.search.audit import Failure, Spending
 from storage.search.hits import Hit
+from storage.search.ledger import Failure, Spending
 from storage.search.reading import FIELDS, Place
 
 HEIGHT_PX = 230

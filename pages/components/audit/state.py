@@ -45,7 +45,7 @@ def state_of(evidence: Evidence, last: CheckedLog | None, now_utc: datetime, eve
     if evidence.begun_again is not None:
         return State("damaged", "A log began again: the key has signed another log than this one")
     if not evidence.origin:
-        return State("none", "No evidence: the database is of an older version and cannot be upgraded here")
+        return State("none", "No evidence: the database does not name its log")
     if evidence.doubt is not None and evidence.fault is None:
         return State("failing", "It cannot be confirmed how far the log is published")
     if evidence.unanchored_events:
@@ -100,7 +100,7 @@ def why(evidence: Evidence, state: State) -> str:
             "Choose a witness, as Integrity says."
         )
     if "witness" in state.words:
-        return "The process of the witness pulls every second or so while it runs: python -m storage witness."
+        return "The process of the witness pulls every second or so while it runs: conductor log witness."
     if state.kind == "waiting":
         return "They are published a second after the event, with a git repository after 30."
     if evidence.unanchored_events:
@@ -113,16 +113,6 @@ def why(evidence: Evidence, state: State) -> str:
 
 def _begun(said: str) -> str:
     return said[:1].upper() + said[1:]
-
-
-def covered(evidence: Evidence, newest: int) -> str:
-    """Returns which events the evidence covers. ``newest``: the sequence of the newest event."""
-    if newest < evidence.covered_from:
-        return "no event yet"
-    if evidence.covered_from <= 1:
-        return f"all events, 1 to {newest:,}"
-    before = evidence.covered_from - 1
-    return f"events {evidence.covered_from:,} to {newest:,}; events 1 to {before:,} are older, and prove nothing"
 
 
 def last_words(last: CheckedLog | None, run_id: str | None, now_utc: datetime, first: int | None = None) -> str:
@@ -165,8 +155,6 @@ def rests_on(last: CheckedLog) -> list[str]:
         said.append(f"The anchor {last.anchor}, not witnessed: whoever can write the database can rewrite both.")
     if last.unanchored_events:
         said.append(f"{plural(last.unanchored_events, 'event')} not anchored at that moment: nothing protected them.")
-    if last.uncovered_events:
-        said.append(f"{plural(last.uncovered_events, 'event')} from before the evidence: they prove nothing.")
     if last.deleted_runs:
         said.append(f"{plural(last.deleted_runs, 'run')} deleted or erased by the program, on record.")
     return [*said, *last.notes]

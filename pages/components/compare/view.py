@@ -19,8 +19,17 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
-from conductor_core.analysis.compare import RoundsCompared, RunsCompared, StepPair, outcome
-from conductor_core.analysis.compare_report import access, agents_of, headline, output_words, plan_word
+from conductor_core.analysis.compare import (
+    RoundsCompared,
+    RunsCompared,
+    StepPair,
+    access,
+    agents_of,
+    headline,
+    outcome,
+    output_words,
+    plan_word,
+)
 from conductor_core.analysis.concluded import concluded
 from conductor_core.analysis.conclusion import unsigned
 from conductor_core.analysis.text_diff import beginning, compare_texts, shortened

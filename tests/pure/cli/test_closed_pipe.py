@@ -10,7 +10,7 @@ import pytest
 
 from conductor_core.run.actor import local_caller
 from storage import open_store
-from storage.evidence import single_file
+from storage.evidence.bundle import verifier_source
 from tests.support.run_events import whole_run
 
 
@@ -56,7 +56,7 @@ def test_no_command_complains_about_a_closed_pipe(database: Path, command: tuple
 
 
 def test_the_shipped_verifier_does_not_either(tmp_path: Path) -> None:
-    (tmp_path / "verify.py").write_text(single_file.source())
+    (tmp_path / "verify.py").write_text(verifier_source())
     done = left_alone(str(tmp_path / "verify.py"), "--help")
     assert done.stderr == ""
 

@@ -11,15 +11,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conductor_core.analysis.decision_reader import decision_record
-from conductor_core.analysis.decision_text import record_text
+from conductor_core.analysis.decision_page import record_text
+from conductor_core.analysis.decision_record import decision_record
 from storage import Privacy, open_store
-from storage.__main__ import main
-from storage.evidence import single_file, verifier
+from storage.evidence import verifier
+from storage.evidence.bundle import verifier_digest, verifier_source
 from storage.evidence.event_record import event_record
 from storage.evidence.history import CLASSES
 from tests.pure.analysis.test_reading import edited_run
 from tests.support.alone import python_alone
+from tests.support.command_line import log as main
 from tests.support.run_events import created_otherwise, whole_run
 
 Said = pytest.CaptureFixture[str]
@@ -101,7 +102,7 @@ def test_the_verifier_alone_says_what_happened(database: Path, bundle: Path, tmp
     folder = tmp_path / "elsewhere"
     folder.mkdir()
     assert main(["verifier", str(folder / "verify.py")]) == 0
-    assert f"sha256 {single_file.digest(single_file.source())}" in capsys.readouterr().out.splitlines()
+    assert f"sha256 {verifier_digest(verifier_source())}" in capsys.readouterr().out.splitlines()
     command = [sys.executable, "-S", "-s", "verify.py", str(bundle), "--public-key", key(database, capsys), "--record"]
     done = subprocess.run(
         command, cwd=folder, env=python_alone(folder), capture_output=True, text=True, check=False, encoding="utf-8"
@@ -165,7 +166,7 @@ def test_no_event_stops_the_verifiers_record_or_steers_a_terminal(kind: str, fie
 def test_the_modules_of_the_one_file_do_not_take_each_others_names() -> None:
     names = [
         line.split("(")[0].split(":")[0].split(" = ")[0].removeprefix("def ").removeprefix("class ")
-        for line in single_file.source().splitlines()
+        for line in verifier_source().splitlines()
         if line[:1].isidentifier() and not line.startswith(("from ", "import ", "if "))
     ]
     assert len(names) > 100

@@ -17,12 +17,15 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 from urllib.parse import quote
 
 from conductor_core.errors import StoreError
+from conductor_core.privacy.detectors import PersonNames, Sensitive
+from conductor_core.settings import Settings
 from storage import errors
 
 if TYPE_CHECKING:
@@ -33,11 +36,6 @@ if TYPE_CHECKING:
 
 _BYTES = 32
 _BEGINS = "conductor-master-key-1 "
-
-
-def place_beside(database: Path) -> Path:
-    """Returns where the key is if no setting names another place."""
-    return database.with_name(f"{database.name}.master-key")
 
 
 def read(path: Path) -> bytes | None:
@@ -75,7 +73,7 @@ def read_or_make(path: Path) -> bytes:
                 os.link(name, path)
         finally:
             Path(name).unlink(missing_ok=True)
-        flush_folder(path.parent)
+        flush(path.parent)
     key = read(path)
     if key is None:
         raise StoreError(f"the master key {path} was deleted while it was made")
@@ -87,9 +85,9 @@ def derived(key: bytes, purpose: str) -> bytes:
     return hmac.new(key, f"conductor {purpose}".encode(), hashlib.sha256).digest()
 
 
-def flush_folder(folder: Path) -> None:
-    """Makes a new name in the folder durable. Raises: OSError."""
-    handle = os.open(folder, os.O_RDONLY)
+def flush(path: Path) -> None:
+    """Makes a file, or the names in a folder, durable. Raises: OSError."""
+    handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
     finally:
@@ -381,3 +379,60 @@ def event_place(sequence: int, kind: str, at_utc: str) -> str:
 def keys_beside(database: Path) -> Path:
     """Returns the file of the keys of runs."""
     return database.with_name(f"{database.name}.keys")
+
+
+@dataclass(frozen=True)
+class Privacy:
+    """
+    Attributes:
+        redact: what is hidden before it is stored, besides configured keys.
+        region: whose national phone numbers are found.
+        names_model: what finds names of people, if they are hidden.
+        digests: whether a keyed digest of each hidden passage is noted.
+        encrypt: whether new runs are encrypted.
+        master_key: the file of the master key; None: beside the database.
+    """
+
+    redact: frozenset[Sensitive] = frozenset()
+    region: str | None = None
+    names_model: str = ""
+    digests: bool = False
+    master_key: Path | None = None
+    encrypt: bool = False
+
+    @classmethod
+    def of(cls, settings: Settings) -> Self:
+        return cls(
+            redact=frozenset(settings.redact),
+            region=settings.redact_region,
+            names_model=settings.redact_names_model,
+            digests=settings.redact_digests,
+            master_key=settings.master_key,
+            encrypt=settings.encrypt,
+        )
+
+    def master_key_of(self, database: Path) -> Path:
+        """Returns the file of the master key of the database at this path."""
+        return self.master_key or database.with_name(f"{database.name}.master-key")
+
+    def vault(self, database: Path, is_stored: Callable[[str], bool | None] = lambda run_id: None) -> Vault:
+        """Returns the keys of the runs of the database at this path. ``is_stored``: as ``Vault`` has it."""
+        master = MasterKey(self.master_key_of(database))
+        return Vault(keys_beside(database), master, encrypts=self.encrypt, is_stored=is_stored)
+
+    def digest_key(self, database: Path) -> bytes | None:
+        """Returns the key of the digests of what is hidden; None if none is noted. Raises: StoreError."""
+        return derived(read_or_make(self.master_key_of(database)), "digests") if self.digests else None
+
+    def people(self) -> PersonNames | None:
+        """Returns what finds names of people; None if they are not hidden. Raises: BadInput, which says what to do."""
+        return PersonNames(self.names_model) if "names" in self.redact else None
+
+    def search_key(self, database: Path, *, make: bool) -> bytes | None:
+        """Returns the key of the digests of words that were searched for. Raises: StoreError.
+
+        ``make``: makes a master key if there is none; else the key is then None.
+        """
+        file = self.master_key_of(database)
+        key = read_or_make(file) if make else read(file)
+        return None if key is None else derived(key, "searches")
