@@ -51,7 +51,7 @@ from conductor_core.run.values import Limits
 from conductor_core.workflow.model import CONDUCTOR_AGENT
 
 _ABSENT = "unknown_agent"
-"""Code of the fault of a plan that names an absent worker (``validation.FAULTS``)."""
+"""Code of the fault of a plan that names an absent worker (``validation``)."""
 
 
 _CALLED = frozenset({"completed", "failed"}) | INCOMPLETE

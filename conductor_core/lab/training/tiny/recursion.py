@@ -41,7 +41,7 @@ from conductor_core.rehearsal import RehearsalTask
 from conductor_core.rehearsal.exact import endings, second_round, success_chance
 from conductor_core.rehearsal.skills import Manner
 from conductor_core.workflow.model import CONDUCTOR_AGENT, Step, Workflow
-from conductor_core.workflow.printer import to_lists
+from conductor_core.workflow.parser import to_lists
 
 RESPONSES = 8
 """How often the workers are asked for a last response of the wanted kind."""
