@@ -156,8 +156,11 @@ def open_pool(ref: str, settings: Settings, *, seed: int | None = None) -> Pool:
     """
     read = read_pool(ref, settings)
     opened = reopen_pool(PoolInfo(name=_name(ref), workers=read.workers), settings, seed=seed)
-    said = {key: value for key, value in read.options if value is not None}
-    return replace(opened, **said)
+    return replace(
+        opened,
+        on_incomplete=read.on_incomplete or settings.on_incomplete,
+        give_question=settings.give_question if read.give_question is None else read.give_question,
+    )
 
 
 def reopen_pool(info: PoolInfo, settings: Settings, *, seed: int | None = None) -> Pool:
@@ -184,9 +187,9 @@ def open_worker(spec: WorkerSpec, settings: Settings, seed: int, keys: TypedKeys
         seed: of a simulated worker. keys: where a typed key is found.
     """
     if spec.provider == "rehearsal":
-        from conductor_core.rehearsal import open_rehearsal_worker
+        from conductor_core.rehearsal import RehearsalWorker
 
-        return open_rehearsal_worker(spec, seed=seed, tokens_per_s=settings.rehearsal_tokens_per_s)
+        return RehearsalWorker(spec, seed=seed, tokens_per_s=settings.rehearsal_tokens_per_s)
     from conductor_core.workers import pool
 
     return pool.open_worker(spec, settings, keys)
