@@ -12,8 +12,8 @@ COPY .streamlit .streamlit
 COPY conductor_core conductor_core
 COPY storage storage
 COPY pages pages
-# Without the extras: this image neither trains nor evaluates.
-RUN /venv/bin/pip install --extra-index-url "$TORCH_INDEX" -c constraints.txt .
+# This image neither trains nor evaluates.
+RUN /venv/bin/pip install --extra-index-url "$TORCH_INDEX" -c constraints.txt '.[privacy]'
 
 FROM python:3.11-slim
 RUN useradd --create-home --uid 10001 inspector && mkdir /data && chown inspector /data

@@ -33,8 +33,7 @@ from typing import Any
 import torch
 from transformers import DynamicCache
 
-from benchmarks.plan_lint import everyday
-from benchmarks.real_prompts import MAX_STEPS, draw, plan_all
+from benchmarks.real_prompts import MAX_STEPS, draw, everyday, plan_all
 from conductor_core.chat.messages import PlanRequest
 from conductor_core.conductors.catalogue import TINY, TINY_FOLDER, open_conductor
 from conductor_core.conductors.local import LocalConductor

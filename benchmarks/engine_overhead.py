@@ -4,7 +4,7 @@
     python -m benchmarks.engine_overhead --langgraph-python .venv-bench/bin/python [--repeats 5] [--json FILE]
 
 A diamond is five steps, 0 -> 1, 2, 3 -> 4, of one second each: its critical path is three seconds. All steps are
-answered by one fake provider in a process of its own (``paced_provider``), 20 chunks a second and stream. Ours goes
+answered by one fake provider in a process of its own (``provider``), 20 chunks a second and stream. Ours goes
 through the engine's host (a waiting caller's thread a run), the real HTTP worker and the durable event log (SQLite,
 WAL, synchronous=FULL), every streamed piece included; LangGraph through aiohttp nodes and its own SQLite checkpointer,
 also synchronous=FULL. Its ``durability`` is "async" (its default: the next steps start while the checkpoint is written)
@@ -22,6 +22,7 @@ one thread begins all   seconds until one thread has begun so many runs: ours un
 """
 
 import argparse
+import asyncio
 import importlib.metadata
 import json
 import os
@@ -33,7 +34,9 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -143,6 +146,72 @@ def _count(database: str, question: str) -> int:
     finally:
         connection.close()
     return int(count)
+
+
+_HEADERS = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+
+
+def _event(text: str | None) -> bytes:
+    """One server-sent event in one HTTP chunk; None: the finish reason and the usage."""
+    choice: dict[str, object] = {"index": 0, "delta": {"content": text}, "finish_reason": None}
+    body: dict[str, object] = {"id": "paced", "object": "chat.completion.chunk", "choices": [choice]}
+    if text is None:
+        choice |= {"delta": {}, "finish_reason": "stop"}
+        body["usage"] = {"prompt_tokens": 40, "completion_tokens": 40, "total_tokens": 80}
+    data = f"data: {json.dumps(body)}\n\n".encode()
+    if text is None:
+        data += b"data: [DONE]\n\n"
+    return b"%x\r\n%s\r\n" % (len(data), data) + (b"0\r\n\r\n" if text is None else b"")
+
+
+_TEXT, _END = _event("another few words "), _event(None)
+
+
+async def _serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Answers OpenAI's streaming chat completions at the pace that the model's name says.
+
+    ``paced/1.0/20`` answers in 1.0 s, in 20 chunks, each at its own point of a schedule fixed when the request is read,
+    so that lateness does not add up.
+    """
+    loop = asyncio.get_running_loop()
+    try:
+        while True:
+            head = await reader.readuntil(b"\r\n\r\n")
+            started = loop.time()
+            length = next(
+                int(line.split(b":")[1]) for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")
+            )
+            model = json.loads(await reader.readexactly(length))["model"]
+            _, seconds, chunks = model.split("/")
+            writer.write(_HEADERS)
+            for chunk in range(1, int(chunks) + 1):
+                await asyncio.sleep(started + float(seconds) * chunk / int(chunks) - loop.time())
+                writer.write(_END if chunk == int(chunks) else _TEXT)
+    except (asyncio.IncompleteReadError, ConnectionError):
+        return  # The client is done with this connection.
+    finally:
+        writer.close()
+
+
+@contextmanager
+def provider() -> Iterator[str]:
+    """Runs the fake provider in a process of its own until the block is left. Gives its base URL."""
+    command = [sys.executable, str(Path(__file__)), "--provider"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        if process.stdout is None or process.stdin is None:
+            raise RuntimeError("the provider has no pipes")
+        try:
+            yield process.stdout.readline().strip()
+        finally:
+            process.stdin.close()
+
+
+async def serve() -> None:
+    """Prints the base URL, and serves until stdin is closed."""
+    server = await asyncio.start_server(_serve, "127.0.0.1", 0, backlog=1024)
+    print(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1", flush=True)
+    await asyncio.to_thread(sys.stdin.read)
+    server.close()
 
 
 def systems(checkouts: list[Path], langgraph_python: str | None) -> list[System]:
@@ -261,9 +330,6 @@ def arguments() -> argparse.Namespace:
 
 
 def main() -> None:
-    # Imported here: a measured older checkout, which runs this same file, may have another one.
-    from benchmarks.paced_provider import provider
-
     options = arguments()
     measured = systems([folder.resolve() for folder in options.checkout], options.langgraph_python)
     rows = []
@@ -284,7 +350,9 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["--child"]:
+    if sys.argv[1:] == ["--provider"]:
+        asyncio.run(serve())
+    elif sys.argv[1:2] == ["--child"]:
         _, _, url_, runs_, seconds_, chunks_, database_ = sys.argv
         print(json.dumps(ours(url_, int(runs_), float(seconds_), int(chunks_), database_)))
     else:

@@ -1,10 +1,11 @@
 """What the evidence costs: durable appends with and without it, and the verification of a large log.
 
-    python -m benchmarks.evidence_cost [--seconds 5] [--repeats 3] [--events 1000000] [--folder FOLDER]
+    python -m benchmarks.evidence_cost [--seconds 5] [--repeats 3] [--events 1000000] [--folder FOLDER] [--encrypt]
 
 Appends: one, and 32 threads, each append one event of a run of their own and wait until it is durable, for so many
 seconds. Without the evidence, the same log runs with a chain that hashes nothing, stores no leaf and publishes nothing;
 both take turns, so that the noise of the machine hits both. Reported: the median of the ratios. The bar is 0.8.
+With ``--encrypt``: an encrypted log beside a plain one, both with the evidence, and nothing else.
 
 Verification: a log of so many events, all published, is verified in a process of its own by the one file that is
 shipped. The bars for a million are 60 s and 300 MB.
@@ -25,7 +26,7 @@ from typing import Any
 from unittest.mock import patch
 
 from conductor_core.run.events import StepDelta
-from storage import Store, open_store
+from storage import Privacy, Store, open_store
 from storage.evidence.anchoring import Anchoring
 from storage.evidence.bundle import verifier_source
 from storage.evidence.database_audit import open_database
@@ -55,17 +56,17 @@ class NoEntries(chain.Entries):
         pass
 
 
-def appends_a_second(folder: Path, producers: int, seconds: float, *, evidence: bool) -> float:
-    """Returns how many events a second became durable."""
+def appends_a_second(folder: Path, producers: int, seconds: float, kind: str) -> float:
+    """Returns how many events a second became durable. ``kind``: with evidence, without, encrypted."""
     with tempfile.TemporaryDirectory(dir=folder) as name:
-        if evidence:
-            return _measured(Path(name), producers, seconds)
+        if kind != "without":
+            return _measured(Path(name), producers, seconds, Privacy(encrypt=kind == "encrypted"))
         with patch.object(event_log, "Entries", NoEntries), patch.object(Anchoring, "written", lambda *_: None):
-            return _measured(Path(name), producers, seconds)
+            return _measured(Path(name), producers, seconds, Privacy())
 
 
-def _measured(folder: Path, producers: int, seconds: float) -> float:
-    store = open_store(f"sqlite:///{folder / 'log.sqlite3'}")
+def _measured(folder: Path, producers: int, seconds: float, privacy: Privacy) -> float:
+    store = open_store(f"sqlite:///{folder / 'log.sqlite3'}", privacy)
     for number in range(producers):
         run_id = f"run-{number}"
         store.log.append_and_wait(created(run_id), *planned(run_id), step_started(run_id, 0, 30))
@@ -157,22 +158,22 @@ def main() -> int:
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--events", type=int, default=1_000_000)
     parser.add_argument("--folder", type=Path, help="where the databases are written (a disk, not memory)")
+    parser.add_argument("--encrypt", action="store_true")
     options = parser.parse_args()
     met = True
-    print("| producers | with evidence, events/s | without | ratio, median of the pairs | bar |")
-    print("|---|---|---|---|---|")
+    base, other = ("with evidence", "encrypted") if options.encrypt else ("without", "with evidence")
+    print(f"| producers | {other}, events/s | {base} | ratio, median of the pairs |\n|---|---|---|---|")
     for producers in PRODUCERS:
         pairs = []
         for _ in range(options.repeats):
-            both = [
-                appends_a_second(options.folder, producers, options.seconds, evidence=evidence)
-                for evidence in (False, True)
-            ]
-            pairs.append(both)
+            pairs.append([appends_a_second(options.folder, producers, options.seconds, each) for each in (base, other)])
         ratio = statistics.median(on / off for off, on in pairs)
         off, on = (statistics.median(column) for column in zip(*pairs, strict=True))
         met &= ratio >= BAR
-        print(f"| {producers} | {on:,.0f} | {off:,.0f} | {ratio:.2f} | {BAR} {'met' if ratio >= BAR else 'MISSED'} |")
+        print(f"| {producers} | {on:,.0f} | {off:,.0f} | {ratio:.2f} |")
+    if options.encrypt:
+        return 0
+    print("the bar is", "met" if met else "missed", f"({BAR})")
     with tempfile.TemporaryDirectory(dir=options.folder) as name:
         took_s, cpu_s, size_mb = verification(Path(name), options.events)
     met &= took_s <= BAR_S and size_mb <= BAR_MB

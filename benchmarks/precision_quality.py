@@ -17,14 +17,13 @@ import asyncio
 import json
 import random
 import tempfile
-import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, get_args
 
 import torch
 
-from benchmarks.everyday_requests import REQUESTS
+from benchmarks.real_prompts import EVERYDAY, everyday
 from conductor_core.chat.messages import PlanRequest, PlanText
 from conductor_core.conductors.catalogue import TINY, TINY_FOLDER, open_conductor
 from conductor_core.inference.generation import Generation, Packing
@@ -42,8 +41,7 @@ LOGIT_TOKENS = 256
 
 def requests(count: int) -> list[PlanRequest]:
     """Returns so many requests, drawn by a fixed seed."""
-    kinds = tomllib.loads(REQUESTS.read_text(encoding="utf-8"))
-    tasks = sorted(task for each in kinds.values() for task in each["requests"])
+    tasks = sorted(task for _, task in everyday())
     random.Random(0).shuffle(tasks)
     return [PlanRequest(task=task, agents=rehearsal_specs(), max_steps=5) for task in tasks[:count]]
 
@@ -110,7 +108,7 @@ def _logits(model: Any, ids: torch.Tensor) -> torch.Tensor:
 def of_checkpoint(model_folder: Path, folder: Path, *, exact: bool) -> list[dict[str, Any]]:
     files = inspect_folder(model_folder)
     first = LoadedModel(files)
-    words = first.vocabulary.encode(REQUESTS.read_text(encoding="utf-8"))[:LOGIT_TOKENS]
+    words = first.vocabulary.encode(EVERYDAY.read_text(encoding="utf-8"))[:LOGIT_TOKENS]
     ids = torch.tensor([words])
     vocabulary = len(first.tokenizer)
     told = {first.placement.dtype: _logits(first.model, ids)[:, :vocabulary]}

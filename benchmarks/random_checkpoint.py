@@ -1,19 +1,27 @@
 """Checkpoints of Qwen2.5's exact configurations with random weights, for measurements without a download.
 
+Nothing heavy is imported before a checkpoint is written: a benchmark of starts must not load torch.
+
 Written shard by shard: one shard is in memory at a time. Configurations: config.json of Qwen/Qwen2.5-0.5B-Instruct and
 Qwen/Qwen2.5-7B-Instruct on the Hugging Face hub. The tokenizer is a byte-level BPE trained on Python's standard
 library; tokens that it does not have get zero weights, so that the model writes none of them.
 """
 
 import json
+import math
 import sysconfig
+import tempfile
+import threading
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import torch
-from safetensors.torch import save_file
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
+from conductor_core.chat.messages import WorkerSpec
+
+if TYPE_CHECKING:
+    import torch
+    from transformers import PreTrainedTokenizerFast
 
 SHARD_BYTES = 1_000_000_000
 SIZES = {
@@ -43,12 +51,63 @@ CHAT_TEMPLATE = (
 )
 
 
+POOL = tuple(
+    WorkerSpec(name=name, provider="rehearsal", model=name, description=description)
+    for name, description in (("solver", "hard sums and proofs"), ("coder", "code"), ("writer", "clear prose"))
+)
+
+
+@contextmanager
+def given_or_random(model: Path | None, size: str) -> Iterator[Path]:
+    """Yields ``model``, or else the folder of a random Qwen2.5 of ``size`` (a key of ``SIZES``), removed after."""
+    if model is not None:
+        yield model
+        return
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch) / f"qwen2.5-{size}-random"
+        write_checkpoint(folder, size)
+        yield folder
+
+
+class MemoryWatch:
+    """Peak memory of this process while it is used as a context, in bytes, sampled ten times a second."""
+
+    def __init__(self) -> None:
+        self.peak_anonymous = 0
+        self.peak_resident = 0
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._watch)
+
+    def __enter__(self) -> "MemoryWatch":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._done.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._done.wait(0.1):
+            lines = Path("/proc/self/status").read_text().splitlines()
+            kilobytes = {
+                name: int(value.split()[0])
+                for name, _, value in (line.partition(":") for line in lines)
+                if name in ("RssAnon", "VmRSS")
+            }
+            self.peak_anonymous = max(self.peak_anonymous, kilobytes["RssAnon"] * 1024)
+            self.peak_resident = max(self.peak_resident, kilobytes["VmRSS"] * 1024)
+
+
 def write_checkpoint(folder: Path, size: str, *, seed: int = 0, changes: Mapping[str, int] | None = None) -> int:
     """Writes configuration, tokenizer and bfloat16 weights into ``folder``; returns the number of parameters.
 
     Args:
         changes: sizes in place of those of ``size``, to try a measurement small.
     """
+    import torch
+    from safetensors.torch import save_file
+    from transformers import Qwen2Config, Qwen2ForCausalLM
+
     settings = {
         "architectures": ["Qwen2ForCausalLM"],
         "max_position_embeddings": 32_768,
@@ -77,23 +136,25 @@ def write_checkpoint(folder: Path, size: str, *, seed: int = 0, changes: Mapping
         del shard
         weight_map |= dict.fromkeys(names, file)
     (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": weight_map}))
-    return sum(torch.Size(shape).numel() for shape in shapes.values())
+    return sum(math.prod(shape) for shape in shapes.values())
 
 
 def _shards(shapes: dict[str, tuple[int, ...]]) -> Iterator[list[str]]:
     names: list[str] = []
     size = 0
     for name, shape in shapes.items():
-        size += 2 * torch.Size(shape).numel()
+        size += 2 * math.prod(shape)
         if names and size > SHARD_BYTES:
             yield names
-            names, size = [], 2 * torch.Size(shape).numel()
+            names, size = [], 2 * math.prod(shape)
         names.append(name)
     yield names
 
 
-def _weights(name: str, shape: tuple[int, ...], random: torch.Generator) -> torch.Tensor:
+def _weights(name: str, shape: tuple[int, ...], random: "torch.Generator") -> "torch.Tensor":
     """Uniform with Qwen2's initial standard deviation of 0.02; norms are ones, biases zero."""
+    import torch
+
     weights = torch.empty(shape, dtype=torch.bfloat16)
     if "norm" in name:
         return weights.fill_(1.0)
@@ -103,7 +164,10 @@ def _weights(name: str, shape: tuple[int, ...], random: torch.Generator) -> torc
     return weights.uniform_(-bound, bound, generator=random)
 
 
-def _tokenizer() -> PreTrainedTokenizerFast:
+def _tokenizer() -> "PreTrainedTokenizerFast":
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    from transformers import PreTrainedTokenizerFast
+
     library = Path(sysconfig.get_path("stdlib"))
     texts = [path.read_text(encoding="utf-8", errors="ignore") for path in sorted(library.glob("*.py"))]
     raw = Tokenizer(models.BPE())

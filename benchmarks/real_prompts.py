@@ -1,43 +1,49 @@
-"""What the tiny Conductor plans for prompts it was never trained on: 500 drawn from public benchmark files.
+"""What the tiny Conductor plans for tasks that it was never trained on.
 
-    python -m benchmarks.real_prompts --data FOLDER [--n 500] [--seed 0] [--besides N:SEED] [--write] [--plans FILE]
+    python -m benchmarks.real_prompts public --data FOLDER [--n 400] [--seed 21] [--besides N:SEED ...] [--plans FILE]
+    python -m benchmarks.real_prompts everyday [--misses]
 
 Each prompt goes the app's own way: ``open_conductor("tiny")``, recursion offered as by default, the parser, validation.
-Prints a Markdown report; ``--write`` puts it into ``docs/research/real-prompts.md``. Exit 1 if any plan does not parse
-and validate. FOLDER holds gsm8k, math500, mmlu_stem, aime24 and humaneval, each ``.jsonl`` with the fields of the
-public data set (``PROMPT_OF`` names those that are read); they are not part of this repository.
+
+public: FOLDER holds gsm8k, math500, mmlu_stem, aime24 and humaneval, each ``.jsonl`` with the fields of the public data
+set (``PROMPT_OF`` names those that are read); they are not part of this repository. Exit 1 if a plan does not parse and
+validate.
+
+everyday: the 175 requests of ``everyday_requests.toml``, by kind. They were written apart from the training corpus, and
+those that came near to one of its typed requests are left out (a third of the words in common, rare words counting for
+more). The kind is taken from the line of thought ("A planning task: ...").
 """
 
 import argparse
 import asyncio
+import itertools
 import json
-import platform
 import random
 import re
 import statistics
 import sys
-import textwrap
 import time
+import tomllib
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-from benchmarks import readable
 from conductor_core.chat.messages import Conductor, PlanRequest, PlanText, WorkerSpec
 from conductor_core.conductors.catalogue import open_conductor
 from conductor_core.conductors.roles import agents_by_ordinal
 from conductor_core.engine.pools import read_specs
-from conductor_core.lab.training.corpus.tasks import typed_requests
+from conductor_core.lab.training.corpus.tasks import NOUNS, typed_requests
 from conductor_core.lab.training.corpus.wording import table
 from conductor_core.settings import Settings
-from conductor_core.workflow.model import CONDUCTOR_AGENT, Step, Workflow
+from conductor_core.workflow.model import CONDUCTOR_AGENT, QUESTION, Workflow
 from conductor_core.workflow.parser import parse_completion
 from conductor_core.workflow.topology import topology
 from conductor_core.workflow.validation import validate
 
-REPORT = Path(__file__).resolve().parents[1] / "docs" / "research" / "real-prompts.md"
+EVERYDAY = Path(__file__).with_name("everyday_requests.toml")
 MAX_STEPS = 5
 
 
@@ -54,13 +60,21 @@ PROMPT_OF: dict[str, Callable[[dict[str, Any]], str]] = {
     "humaneval": lambda row: str(row["prompt"]),
 }
 """How a row of each file is put as a task. The answer is never part of it."""
-PUBLIC_NAME = {
-    "gsm8k": "GSM8K",
-    "math500": "MATH-500",
-    "mmlu_stem": "the STEM subjects of MMLU",
-    "aime24": "AIME 2024",
-    "humaneval": "HumanEval",
+EVERYDAY_NAMES = {
+    "calculation": r"calculation|(algebra|number theory) problem",
+    "word_problem": r"word problem|calculation",
+    "fact": r"(factual )?question",
+    "explanation": r"(?<!factual )question",
+    "comparison": r"comparison",
+    "planning": r"planning task",
+    "decision": r"decision",
+    "writing": r"writing task",
+    "translation": r"translation",
+    "code": r"programming task",
+    "debugging": r"(debugging|programming) task",
+    "chat": r"message",
 }
+"""How a line of thought names each kind of everyday request, in the words of ``training/tasks.py``."""
 _MATHS = r"algebra|geometry|number theory|counting|probability|trigonometry|calculus|statistics|contest|calculation"
 FITTING = {
     "gsm8k": rf"word problem|{_MATHS}",
@@ -151,7 +165,7 @@ async def plan(conductor: Conductor, agents: tuple[WorkerSpec, ...], dataset: st
         tuple(fault.message for fault in (*parsed.faults, *checked.faults)),
         parsed.repairs,
         tuple(warning.message for warning in checked.warnings),
-        tuple(readable.faults(checked.workflow)) if checked.workflow else (),
+        tuple(faults(checked.workflow)) if checked.workflow else (),
         duration_ms,
     )
 
@@ -211,37 +225,6 @@ def _agents(outcomes: Sequence[Outcome], agents: Sequence[WorkerSpec]) -> str:
     return _table(("data set", *names), rows)
 
 
-def _reads(step: Step) -> str:
-    return "all" if step.access_list == "all" else str(list(step.access_list))
-
-
-def _samples(outcomes: Sequence[Outcome]) -> str:
-    shown = []
-    for name in PROMPT_OF:
-        each = next((each for each in outcomes if each.dataset == name and each.workflow is not None), None)
-        if each is not None and each.workflow is not None:
-            steps = "\n".join(
-                _lines(f"{i}. **{step.agent}**, reads {_reads(step)}: {step.instruction}", "   ")
-                for i, step in enumerate(each.workflow.steps)
-            )
-            shown.append(_lines(f"**{name}** (the first drawn): {each.thought}") + f"\n\n{steps}")
-    return "\n\n".join(shown)
-
-
-def _lines(text: str, indent: str = "") -> str:
-    return textwrap.fill(text, 120, subsequent_indent=indent, break_on_hyphens=False)
-
-
-_FILES = ", ".join(f"`{name}.jsonl`" for name in PROMPT_OF)
-
-
-def _none_left(outcomes: Sequence[Outcome]) -> str:
-    """Says of which data sets all prompts are in earlier draws."""
-    drawn = {each.dataset for each in outcomes}
-    missing = [PUBLIC_NAME[name] for name in PROMPT_OF if name not in drawn]
-    return f". Those left out here hold all prompts of {' and '.join(missing)}" if missing else ""
-
-
 def _counted(outcomes: Sequence[Outcome], free: Sequence[Outcome]) -> list[str]:
     valid = sum(each.workflow is not None for each in outcomes)
     free_valid = sum(each.workflow is not None for each in free)
@@ -262,77 +245,125 @@ def _counted(outcomes: Sequence[Outcome], free: Sequence[Outcome]) -> list[str]:
         f"{len(wordings)} different instructions.",
         f"{alike} prompts have {RUN_WORDS} consecutive words in common with a typed request of the training corpus.",
         f"{sum(bool(each.unreadable) for each in outcomes)} plans hold an instruction that the check of wording "
-        "rejects (`benchmarks/readable.py`: repetitions, words never taught, broken macros, nothing to work on).",
+        "rejects (``faults``: repetitions, words never taught, broken macros, nothing to work on).",
     ]
 
 
-def report(outcomes: Sequence[Outcome], free: Sequence[Outcome], agents: Sequence[WorkerSpec], command: str) -> str:
-    """The Markdown of ``docs/research/real-prompts.md``."""
-    sets = ", ".join(PUBLIC_NAME[name] for name in PROMPT_OF if any(each.dataset == name for each in outcomes))
-    lines = [
-        "# What the tiny Conductor plans for real prompts",
-        "",
-        _lines(
-            f"This command draws prompts from public benchmark files ({sets}), has the tiny Conductor plan each, and "
-            "prints this page. With `--write` it writes the page. No worker is called."
-        ),
-        "",
-        "```sh",
-        command,
-        "```",
-        "",
-        _lines(
-            f"FOLDER holds {_FILES}, with the fields of the public data sets (`benchmarks/real_prompts.py` names those "
-            "that it reads). Neither this repository nor the tiny Conductor's training corpus contains these prompts. "
-            f"`--besides N:SEED ...` leaves out the N prompts of an earlier draw{_none_left(outcomes)}."
-        ),
-        "",
-        _lines(
-            f"Machine: {platform.machine()}, {platform.system()}, Python {platform.python_version()}, on the CPU, one "
-            f"request at a time. Decoding: greedy, at most {MAX_STEPS} steps, recursion on offer (as by default)."
-        ),
-        "",
-        *(_lines(f"- {each}", "  ") for each in _counted(outcomes, free)),
-        "",
-        "## Topologies and step counts",
-        "",
-        "`conductor_core/workflow/topology.py` defines the topologies.",
-        "",
-        _shapes(outcomes),
-        "",
-        "## Who is asked, as a share of steps",
-        "",
-        "The agent `conductor` is the Conductor itself: it may plan a second round (recursion).",
-        "",
-        _agents(outcomes, agents),
-        "",
-        "## One plan of each",
-        "",
-        _lines(
-            'In a line of thought "model N" is a role: 0 plans, 1 reasons, 2 computes, 3 codes, 4 knows facts, '
-            "5 checks, 6 writes, 7 is the Conductor. A rule assigns the roles to the workers "
-            "([decision](decisions/0033-seats-for-small-conductors.md))."
-        ),
-        "",
-        _samples(outcomes),
-    ]
-    return "\n".join(lines) + "\n"
+def report(outcomes: Sequence[Outcome], free: Sequence[Outcome], agents: Sequence[WorkerSpec]) -> str:
+    lines = [f"- {each}" for each in _counted(outcomes, free)]
+    return "\n".join(
+        [*lines, "", _shapes(outcomes), "", "Who is asked, as a share of steps", _agents(outcomes, agents)]
+    )
+
+
+# -- wording --
+
+
+LEAST_WORDS = 3
+_WORD = re.compile(r"[A-Za-z][A-Za-z'-]*")
+_PHRASE_WORDS = 3
+
+
+def faults(workflow: Workflow) -> list[str]:
+    """One sentence for everything that is wrong with a workflow's instructions; empty: they read well.
+
+    Nothing in the reward of a plan protects its wording, and a small model that is pushed by reward alone can end in
+    "Break the the the question". What this check asks is mechanical, so that it can be counted: no word or phrase over
+    and over, no word that the tiny Conductor was never taught, nothing begun and not ended, and something to work on.
+    """
+    found = []
+    for index, step in enumerate(workflow.steps):
+        found += [f"step {index} {fault}" for fault in _of(step.instruction)]
+        if QUESTION not in step.instruction and not workflow.reads(index):
+            found.append(f"step {index} has neither the task nor an earlier output to work on")
+    return found
+
+
+def _of(instruction: str) -> Iterator[str]:
+    own = instruction.replace(QUESTION, " ")
+    words = [word.lower() for word in _WORD.findall(own)]
+    if len(words) < LEAST_WORDS:
+        yield f"says hardly anything: {instruction!r}"
+    if instruction.count("{") != instruction.count(QUESTION) or instruction.count("}") != instruction.count(QUESTION):
+        yield f"has a broken brace: {instruction!r}"
+    if instruction.count(QUESTION) > 1:
+        yield f"holds the task more than once: {instruction!r}"
+    if not own.isprintable():
+        yield f"has characters that cannot be read: {instruction!r}"
+    for first, second in itertools.pairwise(words):
+        if first == second:
+            yield f"says {first!r} twice running: {instruction!r}"
+            break
+    phrases = [tuple(words[at : at + _PHRASE_WORDS]) for at in range(len(words) - _PHRASE_WORDS + 1)]
+    if len(set(phrases)) < len(phrases):
+        yield f"repeats itself: {instruction!r}"
+    unknown = [word for word in words if word not in _vocabulary()]
+    if unknown:
+        yield f"has words that it was never taught ({', '.join(unknown[:3])}): {instruction!r}"
+
+
+@cache
+def _vocabulary() -> frozenset[str]:
+    """Every word of the corpus' own instructions."""
+    words: set[str] = {"first", "second", "third", "fourth", "fifth", "sixth", "seventh", "half"}
+    words |= {"one", "two", "three", "four", "five", "six", "seven"}
+    for text in (*_texts(table("plans")), *NOUNS.values(), *(each["noun"] for each in table("topics").values())):
+        words |= {word.lower() for word in _WORD.findall(str(text))}
+    return frozenset(words)
+
+
+def _texts(node: Any) -> Iterator[str]:
+    if isinstance(node, str):
+        yield node
+    elif isinstance(node, dict):
+        for each in node.values():
+            yield from _texts(each)
+    elif isinstance(node, list):
+        for each in node:
+            yield from _texts(each)
+
+
+# -- commands --
+
+
+def everyday() -> list[tuple[str, str]]:
+    """Pairs of a kind and a request."""
+    kinds = tomllib.loads(EVERYDAY.read_text(encoding="utf-8"))
+    return [(kind, request) for kind, entry in kinds.items() for request in entry["requests"]]
+
+
+def print_everyday(conductor: str, *, misses: bool) -> None:
+    outcomes, _ = asyncio.run(plan_all(everyday(), "rehearsal", Settings(), conductor))
+    total, right = Counter(each.dataset for each in outcomes), Counter[str]()
+    for each in outcomes:
+        if re.search(rf"\b({EVERYDAY_NAMES[each.dataset]})\b", each.thought.partition(":")[0]):
+            right[each.dataset] += 1
+        elif misses:
+            print(f"{each.dataset}: {each.prompt!r}: {each.thought}")
+    print("\n".join(f"{kind:12} {right[kind]} of {count}" for kind, count in total.items()))
+    print(f"{'all':12} {right.total()} of {total.total()}")
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.real_prompts")
-    parser.add_argument("--data", type=Path, required=True, help="folder with the .jsonl files")
-    parser.add_argument("--n", type=int, default=500)
-    parser.add_argument("--seed", type=int, default=0)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("part", choices=["public", "everyday"])
+    parser.add_argument("--conductor", default="tiny", help="tiny, or a model folder")
+    parser.add_argument("--misses", action="store_true", help="print the requests whose kind is not known")
+    parser.add_argument("--data", type=Path, help="folder with the .jsonl files")
+    parser.add_argument("--n", type=int, default=400)
+    parser.add_argument("--seed", type=int, default=21)
     parser.add_argument(
         "--besides", nargs="*", default=[], metavar="N:SEED", help="leave out the prompts of these earlier draws"
     )
-    parser.add_argument("--conductor", default="tiny", help="tiny, or a model folder")
     parser.add_argument("--pool", default="rehearsal", help="rehearsal, paper or a pool file")
     parser.add_argument("--free", type=int, default=100, help="how many to plan without the grammar as well")
-    parser.add_argument("--write", action="store_true", help="write docs/research/real-prompts.md")
     parser.add_argument("--plans", type=Path, help="write every prompt and plan to this file, to be read")
     given = parser.parse_args()
+    if given.part == "everyday":
+        print_everyday(given.conductor, misses=given.misses)
+        return 0
+    if given.data is None:
+        parser.error("public needs --data")
     earlier: set[str] = set()
     try:
         for each in given.besides:
@@ -344,12 +375,7 @@ def main() -> int:
     outcomes, agents = asyncio.run(plan_all(drawn, given.pool, Settings(constrained=True), given.conductor))
     sample = random.Random(given.seed).sample(drawn, min(given.free, len(drawn)))
     free, _ = asyncio.run(plan_all(sample, given.pool, Settings(constrained=False), given.conductor))
-    command = f"python -m benchmarks.real_prompts --data FOLDER --n {given.n} --seed {given.seed} --pool {given.pool}"
-    command += f" --besides {' '.join(given.besides)}" if given.besides else ""
-    text = report(outcomes, free, agents, command)
-    print(text, end="")
-    if given.write:
-        REPORT.write_text(text, encoding="utf-8")
+    print(report(outcomes, free, agents))
     if given.plans:
         shown = (f"## {each.dataset}\n{each.prompt}\n---\n{each.completion}\n" for each in outcomes)
         given.plans.write_text("\n".join(shown), encoding="utf-8")

@@ -16,13 +16,12 @@ import asyncio
 import json
 import shutil
 import tempfile
-import threading
 import time
 from pathlib import Path
 from typing import Any, get_args
 
-from benchmarks.random_checkpoint import write_checkpoint
-from conductor_core.chat.messages import PlanFinished, PlanRequest, PlanText, WorkerSpec
+from benchmarks.random_checkpoint import POOL, MemoryWatch, write_checkpoint
+from conductor_core.chat.messages import PlanFinished, PlanRequest, PlanText
 from conductor_core.conductors.catalogue import open_conductor
 from conductor_core.inference.shared import shared_model
 from conductor_core.precision import PrecisionChoice
@@ -33,40 +32,7 @@ from conductor_core.workflow.validation import validate
 MAX_STEPS = 2
 MAX_TOKENS = 96
 GIB = 2**30
-POOL = tuple(
-    WorkerSpec(name=name, provider="rehearsal", model=name, description=description)
-    for name, description in (("solver", "hard sums and proofs"), ("coder", "code"), ("writer", "clear prose"))
-)
 REQUEST = PlanRequest(task="What is the sum of the first 40 odd numbers?", agents=POOL, max_steps=MAX_STEPS)
-
-
-class MemoryWatch:
-    """Peak memory of this process while it is used as a context, in bytes, sampled ten times a second."""
-
-    def __init__(self) -> None:
-        self.peak_anonymous = 0
-        self.peak_resident = 0
-        self._done = threading.Event()
-        self._thread = threading.Thread(target=self._watch)
-
-    def __enter__(self) -> "MemoryWatch":
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._done.set()
-        self._thread.join()
-
-    def _watch(self) -> None:
-        while not self._done.wait(0.1):
-            lines = Path("/proc/self/status").read_text().splitlines()
-            kilobytes = {
-                name: int(value.split()[0])
-                for name, _, value in (line.partition(":") for line in lines)
-                if name in ("RssAnon", "VmRSS")
-            }
-            self.peak_anonymous = max(self.peak_anonymous, kilobytes["RssAnon"] * 1024)
-            self.peak_resident = max(self.peak_resident, kilobytes["VmRSS"] * 1024)
 
 
 async def write_plan(folder: Path, settings: Settings, *, again: bool) -> dict[str, Any]:

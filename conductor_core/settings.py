@@ -97,7 +97,8 @@ class Settings(BaseSettings):
     redact: Annotated[tuple[Sensitive, ...], NoDecode] = Field(
         (),
         description="What is hidden before a run is stored, separated by commas: `keys`, `cards`, `mail`, `phones`, "
-        "`names`. The keys that the program knows are always hidden. [What it means](privacy.md).",
+        "`names`; the last two need the extras `privacy` and `names`. The keys that the program knows are always "
+        "hidden. [What it means](privacy.md).",
     )
     redact_region: Annotated[str, Field(pattern="^[A-Z]{2}$")] | None = Field(
         None,

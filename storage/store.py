@@ -15,6 +15,7 @@ from conductor_core.chat.messages import LoadedImage
 from conductor_core.errors import BadInput, EventOutOfOrder, RunHasEnded, StoreDamaged, StoreError, UnknownRun
 from conductor_core.files import keep_private, private_folder
 from conductor_core.privacy import masking
+from conductor_core.privacy.detectors import check_installed
 from conductor_core.run.actor import Caller
 from conductor_core.run.commands import Command, SentCommand
 from conductor_core.run.costs import interruption
@@ -535,9 +536,10 @@ def open_store(
     the settings. ``machine_key``: as ``Store`` has it.
 
     Raises: StoreError: StoreTooNew, StoreReadOnly, StoreFull, StoreLocked, StoreDamaged or a plain one; BadInput about
-    ``anchor``, or about what finds names of people.
+    ``anchor``, or about what finds names of people or phone numbers.
     """
     privacy = privacy or Privacy()
+    check_installed(privacy.redact)
     places = places_of(path_of(url), anchor, signing_key)
     database = Database(url, privacy, busy_timeout_s=busy_timeout_s)
     try:

@@ -86,7 +86,7 @@ def needs_extra(extra: str) -> None:
     if missing:
         raise BadInput(
             f'this command needs the extra "{extra}" ({", ".join(missing)} not installed). '
-            f"In the folder of the source, run: pip install '.[{extra}]'"
+            f"Run: pip install 'conductor-inspector[{extra}]'"
         )
 
 

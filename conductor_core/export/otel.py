@@ -681,7 +681,7 @@ def open_traces(settings: Settings, read: ReadEvents) -> LiveTraces | None:
     except ModuleNotFoundError as error:
         raise BadInput(
             f'CONDUCTOR_OTLP_ENDPOINT needs the extra "otlp" ({error.name} not installed). '
-            "In the folder of the source, run: pip install '.[otlp]'"
+            "Run: pip install 'conductor-inspector[otlp]'"
         ) from error
     return LiveTraces(exporter, read, address=settings.otlp_endpoint, contents=settings.otlp_contents)
 

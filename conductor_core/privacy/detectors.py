@@ -80,6 +80,14 @@ NameSpans = Callable[[str], Iterable[tuple[int, int]]]
 """Returns where names of people are in a text. They may overlap."""
 
 
+def check_installed(kinds: Collection[Sensitive]) -> None:
+    """Raises: BadInput, which says what to install, if phone numbers are asked for and nothing here finds them."""
+    if "phones" in kinds and find_spec("phonenumbers") is None:
+        raise BadInput(
+            "CONDUCTOR_REDACT=phones needs the extra \"privacy\": pip install 'conductor-inspector[privacy]'"
+        )
+
+
 def find(
     text: str, kinds: Collection[Sensitive], region: str | None = None, names: NameSpans | None = None
 ) -> list[Found]:
@@ -210,10 +218,7 @@ class PersonNames:
     def __init__(self, model: str) -> None:
         """``model``: a folder of a spaCy model, or the name of an installed one. Raises: BadInput, what to install."""
         if find_spec("presidio_analyzer") is None or find_spec("spacy") is None:
-            raise BadInput(
-                'CONDUCTOR_REDACT=names needs the extra "names": in the folder of the source, run: '
-                "pip install '.[names]'"
-            )
+            raise BadInput("CONDUCTOR_REDACT=names needs the extra \"names\": pip install 'conductor-inspector[names]'")
         if not Path(model).is_dir() and not (model.isidentifier() and find_spec(model) is not None):
             raise BadInput(
                 f"CONDUCTOR_REDACT=names needs a spaCy model, and there is none at {model}: install one, for instance "

@@ -1,6 +1,6 @@
 """Runs httpx2 over aiohttp's connections: the same client and events for a third of the CPU time per stream.
 
-``benchmarks/provider_streams.py`` measures it. Decision 0040 says why it is not the published ``httpx-aiohttp``.
+Decision 0040 measures it, and says why it is not the published ``httpx-aiohttp``.
 """
 
 import asyncio

@@ -1,7 +1,4 @@
-"""Every way in which a provider ends an answer that we have met, and what becomes of a step that ends so.
-
-``docs/completions.md`` is the same table for people; a test holds the two together.
-"""
+"""Every way in which a provider ends an answer that we have met, and what becomes of a step that ends so."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +14,7 @@ class Completion:
     """One kind of completion.
 
     Attributes:
-        said: as ``docs/completions.md`` names it, in its first column.
+        said: what comes, in words.
         becomes: the step's status.
         output, refusal, tool_calls: what is kept, the last as (name, arguments).
     """
@@ -219,106 +216,3 @@ COMPLETIONS = (
     Completion("an error object under 200", chat({"error": {"message": "broken", "code": 500}}), "failed"),
     Completion("a 5xx, again and again", error(500), "failed"),
 )
-
-HEAD = """# What becomes of a completion
-
-The first table says which status a step gets from what the provider sends. A run takes the status of its last step if
-that is `refused`, `filtered`, `cut` or `empty`: on the page, in History, in JSON (`status`) and on the command line,
-which then exits with 1. The record keeps the output so far (`output`), the refusal's words (`refusal`) and the tools
-that were called (`tool_calls`, name and arguments).
-
-| what comes | status | kept |
-|---|---|---|
-"""
-FOOT = """
-A refusal in plain words that ends as any answer does is `completed`, because only its words show the refusal. The page
-puts *No answer* above it. Databases from before these statuses keep such steps as `completed`, with their earlier mark.
-
-## What later steps read
-
-The setting `on_incomplete` says whether later steps read the output of such a step. Set it in a pool file (before its
-workers), as `--on-incomplete` of `run` and `rerun`, or as `CONDUCTOR_ON_INCOMPLETE`. The option takes precedence over
-the pool file, and the pool file over the variable.
-
-| `on_incomplete` | what happens |
-|---|---|
-| `allow` (default) | later steps read what there is, or a note if it is empty; page and `show` mark it, prompts not |
-| `stop` | the steps that would read it are skipped; the others run |
-| `more_tokens` | a cut answer is requested again with four times the tokens, within `CONDUCTOR_STEP_ATTEMPTS` calls |
-| `fallback` | the worker's `fallback`, another worker of the pool, is asked, and then that worker's own fallback |
-
-```toml
-on_incomplete = "fallback"
-
-[[worker]]
-name = "fast"
-provider = "openai"
-model = "fast-model"
-fallback = "careful"
-
-[[worker]]
-name = "careful"
-provider = "openai"
-model = "careful-model"
-```
-
-If the answer is still incomplete after `more_tokens` or `fallback`, the step acts as under `stop`. If the fallback
-fails, or the provider rejects the larger limit, the earlier answer stays. The record holds each call and why it was
-made. The page shows them at their step, and they count against the budgets.
-
-Under every setting, `fallback` also replaces a worker that fails for good: its key is refused, its model is missing, or
-its attempts are used up. The record says who answered (`answered_by`).
-
-## Answers of a Conductor that are no plan
-
-Each of these has a fault code, and `raw` keeps everything that came. The Conductor is told the fault and asked again,
-up to `CONDUCTOR_PLAN_ATTEMPTS` times in all.
-
-| what comes | fault |
-|---|---|
-| a refusal | `plan_refused` |
-| `content_filter`, as the end or as an error's code | `plan_filtered` |
-| reasoning alone | `plan_in_reasoning` |
-| a tool call alone | `tool_call_for_a_plan` |
-| nothing, or reasoning alone, then `length` | `plan_cut` |
-| nothing | `empty_completion` |
-
-## Calls that fail
-
-The codes of workers begin with `Worker`, those of Conductors with `Conductor`. The program's advice is filed by code.
-
-| what comes | code | then |
-|---|---|---|
-| 429 | `...RateLimited` | retry, after `Retry-After` if it is sent; an error if the run has not the time |
-| 500, 502, 503 and the like | `...Failed` | retry, after a wait that doubles |
-| 503 that says the model is being loaded | `...Loading` | asked again every two seconds while the run has time |
-| the stream breaks off, or has no end | `...StreamCut` | retry |
-| nothing for too long | `...TimedOut` | retry |
-| 401, 403, or no key is set | `...KeyRefused` | the step, or the run, fails |
-| no credit or quota, under any status | `...Unpaid` | it fails |
-| 404, or a missing model | `...ModelUnknown` | it fails |
-| longer than the model's context | `WorkerContextOverflow`, `PromptOverflows` | it fails |
-| no trusted certificate | `...Certificate` | it fails |
-
-Retries stop at `CONDUCTOR_STEP_ATTEMPTS` calls in all. If the worker has a fallback, the program asks it before a step
-fails, and instead of a wait longer than `CONDUCTOR_RETRY_MAX_S`.
-
-## Re-runs
-
-A re-run asks again for every incomplete answer. Only a run that continues after an interruption keeps the incomplete
-answers that it had.
-"""
-
-
-def table() -> str:
-    """``docs/completions.md``: ``python -m tests.support.completions > docs/completions.md``."""
-    rows = []
-    for kind in COMPLETIONS:
-        named = (("text", kind.output.strip()), ("refusal", kind.refusal), ("tool call", kind.tool_calls))
-        kept = [name for name, value in named if value] + ["reasoning"] * kind.said.startswith("reasoning")
-        rows.append(f"| {kind.said} | {kind.becomes} | {', '.join(kept) or 'nothing to keep'} |")
-    return HEAD + "\n".join(rows) + "\n" + FOOT
-
-
-if __name__ == "__main__":
-    print(table(), end="")

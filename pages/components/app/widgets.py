@@ -3,7 +3,7 @@
 The words are a count, or how long ago a run began. The browser names an option by the words that it last drew. When the
 script has run again meanwhile, for the first of two quick clicks, those words may be none of the options'. Streamlit
 then takes the words themselves for the choice: a page would look for a run called "2 min ago". So the words of the last
-drawings are kept (docs/decisions/0228).
+drawings are kept.
 """
 
 from collections.abc import Callable, Mapping

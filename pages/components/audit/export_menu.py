@@ -180,7 +180,7 @@ def export_run(record: DecisionRecord, *, encrypted: bool) -> None:
             disabled=not ready,
             help="For collectors and viewers of OpenTelemetry. Without texts, unless CONDUCTOR_OTLP_CONTENTS asks."
             if ready
-            else "Needs the extra otlp: pip install '.[otlp]'",
+            else "Needs the extra otlp: pip install 'conductor-inspector[otlp]'",
         )
 
 

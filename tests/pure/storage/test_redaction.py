@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from conductor_core.errors import StoreError
-from conductor_core.privacy import masking
+from conductor_core.errors import BadInput, StoreError
+from conductor_core.privacy import detectors, masking
 from conductor_core.run import events as ev
 from conductor_core.run.commands import Edit
 from conductor_core.run.events import Event
@@ -106,6 +106,16 @@ def test_the_end_of_a_stream_that_is_broken_off_is_kept(store: Store) -> None:
     )
     shown = "".join(each.event.text for each in store.events("r") if isinstance(each.event, ev.StepDelta))
     assert shown == store.read("r").steps[0].output == "ask [redacted: mail address]"
+
+
+def test_without_what_finds_phone_numbers_a_database_is_not_opened_and_the_line_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(detectors, "find_spec", lambda module: None if module == "phonenumbers" else object())
+    url = f"sqlite:///{tmp_path / 'log.sqlite3'}"
+    with pytest.raises(BadInput, match=r"extra \"privacy\": pip install 'conductor-inspector\[privacy\]'"):
+        open_store(url, Privacy(redact=frozenset({"phones"})))
+    open_store(url, Privacy(redact=frozenset({"mail"}))).close()
 
 
 def test_names_of_parameters_are_hidden_like_their_values(store: Store) -> None:

@@ -11,7 +11,7 @@ import pytest
 from safetensors import safe_open
 
 import conductor_core.conductors
-from benchmarks.readable import faults
+from benchmarks.real_prompts import faults
 from conductor_core.chat.messages import ParentPlan, PlanRequest, PlanText, WorkerSpec
 from conductor_core.cli.main import main
 from conductor_core.conductors.catalogue import open_conductor
