@@ -34,7 +34,6 @@ class FileLock:
         self._identity = os.fstat(self._file)
 
     def is_of(self, path: Path) -> bool:
-        """Whether the locked file is the one now at ``path``."""
         try:
             return os.path.samestat(self._identity, os.stat(path))
         except FileNotFoundError:

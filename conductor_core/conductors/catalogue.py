@@ -31,8 +31,7 @@ from conductor_core.inference.source import (
     not_here,
     own_folder,
 )
-from conductor_core.privacy.keys import environment_keys, holds_a_key, is_set
-from conductor_core.privacy.typed_keys import TYPED_KEY, TypedKeys
+from conductor_core.privacy.masking import TYPED_KEY, TypedKeys, environment_keys, holds_a_key, is_set
 from conductor_core.settings import Settings
 from conductor_core.workflow.model import Frozen
 

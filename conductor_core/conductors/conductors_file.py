@@ -19,8 +19,7 @@ from conductor_core.chat.messages import Price
 from conductor_core.errors import ConductorsInvalid, UnknownConductor
 from conductor_core.files import NotRegular, expand_path, is_file, is_folder, is_there, open_regular
 from conductor_core.inference.source import HUB_ID
-from conductor_core.privacy.keys import environment_keys, holds_a_key
-from conductor_core.privacy.masking import one_line
+from conductor_core.privacy.masking import environment_keys, holds_a_key, one_line
 from conductor_core.providers.model_files import (
     SET_BY_US,
     Form,

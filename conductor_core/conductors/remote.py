@@ -53,8 +53,7 @@ from conductor_core.errors import (
     PromptOverflows,
 )
 from conductor_core.privacy import masking
-from conductor_core.privacy.masking import one_line
-from conductor_core.privacy.typed_keys import TypedKeys
+from conductor_core.privacy.masking import TypedKeys, one_line
 from conductor_core.providers.client import ModelClient, open_client
 from conductor_core.providers.errors import FaultKind, ServerFault
 from conductor_core.providers.openai import OpenAIDialect

@@ -11,7 +11,7 @@ from typing import Any
 from conductor_core.chat.messages import Message, OnIncomplete, Worker, WorkerSpec, images_in
 from conductor_core.errors import BadInput
 from conductor_core.files import expand_path, is_file, is_there
-from conductor_core.privacy.typed_keys import GONE, TYPED_KEY, TypedKeys, has_key
+from conductor_core.privacy.masking import GONE, TYPED_KEY, TypedKeys, has_key
 from conductor_core.providers.model_files import check_spec
 from conductor_core.run.values import PoolInfo
 from conductor_core.settings import Settings
@@ -51,11 +51,9 @@ class Pool:
 
     @property
     def simulated(self) -> bool:
-        """Whether any worker is simulated. Then the run says so."""
         return any(spec.simulated for spec in self.specs)
 
     def without(self, names: tuple[str, ...]) -> "Pool":
-        """See ``PoolInfo.without``."""
         left = self.info.without(names)
         workers = {spec.name: self.workers[spec.name] for spec in left.workers}
         return replace(self, workers=workers, excluded=left.excluded)
@@ -78,7 +76,6 @@ class Pool:
         return any(spec.api_key_env == TYPED_KEY for spec in self.specs)
 
     def with_keys(self, keys: TypedKeys | None, settings: Settings) -> "Pool":
-        """Opens the pool anew for runs of the browser session whose keys these are."""
         workers = {spec.name: open_worker(spec, settings, self.seed, keys) for spec in self.specs}
         return replace(self, workers=workers)
 

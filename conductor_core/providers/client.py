@@ -36,9 +36,7 @@ from conductor_core.chat.messages import (
 from conductor_core.chat.responses import hidden
 from conductor_core.chat.usage import estimate_input_tokens
 from conductor_core.privacy import masking
-from conductor_core.privacy.keys import is_quoted
-from conductor_core.privacy.masking import Mask, MaskedText, one_line
-from conductor_core.privacy.typed_keys import GONE, TYPED_KEY, TypedKeys
+from conductor_core.privacy.masking import GONE, TYPED_KEY, Mask, MaskedText, TypedKeys, is_quoted, one_line
 from conductor_core.providers.answer_text import AnswerText, Delta
 from conductor_core.providers.errors import (
     ErrorReply,

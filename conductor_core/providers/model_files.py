@@ -21,8 +21,7 @@ from conductor_core.chat.messages import WorkerSpec
 from conductor_core.errors import BadInput
 from conductor_core.files import NotRegular, open_regular
 from conductor_core.privacy import masking
-from conductor_core.privacy.keys import environment_keys, holds_a_key, names_a_key
-from conductor_core.privacy.masking import one_line, plain
+from conductor_core.privacy.masking import environment_keys, holds_a_key, names_a_key, one_line, plain
 from conductor_core.workflow.model import CONDUCTOR_AGENT
 
 # Keys in fields.

@@ -23,7 +23,7 @@ from conductor_core.errors import (
     WorkerUnpaid,
     WorkerUnreachable,
 )
-from conductor_core.privacy.typed_keys import TYPED_KEY, TypedKeys
+from conductor_core.privacy.masking import TYPED_KEY, TypedKeys
 from conductor_core.providers.client import Dialect, ModelClient
 from conductor_core.providers.errors import FaultKind, ServerFault
 

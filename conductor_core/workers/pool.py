@@ -3,7 +3,7 @@
 from conductor_core.chat.messages import Worker, WorkerSpec
 from conductor_core.errors import BadInput
 from conductor_core.privacy import masking
-from conductor_core.privacy.typed_keys import TypedKeys
+from conductor_core.privacy.masking import TypedKeys
 from conductor_core.providers.anthropic import AnthropicDialect
 from conductor_core.providers.model_files import check_spec
 from conductor_core.providers.openai import OpenAIDialect

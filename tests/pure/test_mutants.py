@@ -43,7 +43,7 @@ def test_a_mutant_has_its_room(name: str, of: str) -> None:
 def test_every_file_that_is_mutated_has_a_room() -> None:
     mutated = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["mutmut"]["only_mutate"]
     files = [file for pattern in mutated for file in ROOT.glob(pattern) if file.suffix == ".py"]
-    assert len(files) > 60
+    assert len(files) > 40
     for file in files:
         room(".".join((*file.relative_to(ROOT).with_suffix("").parts, "x_f__mutmut_1")))
 

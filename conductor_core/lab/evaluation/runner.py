@@ -111,7 +111,7 @@ def model_digest(ref: str, models: Path) -> str | None:
 
 
 _ABSENT = "unknown_agent"
-"""Code of the fault of a plan that names an absent worker (``validation.FAULTS``)."""
+"""Code of the fault of a plan that names an absent worker (``validation``)."""
 
 
 _CALLED = frozenset({"completed", "failed"}) | INCOMPLETE

@@ -75,8 +75,7 @@ from conductor_core.settings import Settings
 from conductor_core.text import whole_characters
 from conductor_core.workers.health import check_health
 from conductor_core.workflow.model import CONDUCTOR_AGENT, Workflow
-from conductor_core.workflow.parser import parse_completion
-from conductor_core.workflow.printer import to_lists
+from conductor_core.workflow.parser import parse_completion, to_lists
 from conductor_core.workflow.validation import validate
 
 PARSED, RIGHT = 0.5, 1.0

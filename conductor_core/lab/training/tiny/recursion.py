@@ -58,7 +58,7 @@ from conductor_core.rehearsal.exact import endings, second_round, success_chance
 from conductor_core.rehearsal.skills import Manner
 from conductor_core.rehearsal.worker import RehearsalWorker, input_tokens, token_count
 from conductor_core.workflow.model import CONDUCTOR_AGENT, Step, Workflow
-from conductor_core.workflow.printer import to_lists
+from conductor_core.workflow.parser import to_lists
 
 # Carrying out a plan with the simulated workers, without an engine.
 

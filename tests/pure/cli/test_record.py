@@ -11,16 +11,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conductor_core.analysis.decision_reader import decision_record
-from conductor_core.analysis.decision_text import record_text
+from conductor_core.analysis.decision_page import record_text
+from conductor_core.analysis.decision_record import decision_record
 from storage import Privacy, open_store
-from storage.__main__ import main
 from storage.evidence import verifier
 from storage.evidence.bundle import verifier_digest, verifier_source
 from storage.evidence.event_record import event_record
 from storage.evidence.history import CLASSES
 from tests.pure.analysis.test_reading import edited_run
 from tests.support.alone import python_alone
+from tests.support.command_line import log as main
 from tests.support.run_events import created_otherwise, whole_run
 
 Said = pytest.CaptureFixture[str]

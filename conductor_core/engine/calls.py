@@ -1,18 +1,62 @@
-"""When a failed call is repeated, by one rule for workers and Conductors; and the order of a step's calls.
+"""What all calls of a run share: its state, how many are made at once, and when a failed one is repeated.
 
 A step calls its worker, the same worker with more tokens, and its fallback (``CallSequence``).
 """
 
+import asyncio
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from tenacity import AsyncRetrying, RetryCallState, wait_exponential_jitter
 
-from conductor_core.chat.messages import Ending, Worker, WorkerSpec
-from conductor_core.engine.pools import open_worker
-from conductor_core.engine.state import RunState
+from conductor_core.chat.messages import Conductor, Ending, OnIncomplete, Worker, WorkerSpec
+from conductor_core.engine.approvals import Approvals
+from conductor_core.engine.budgets import Budget, CostCap
+from conductor_core.engine.pools import Pool, open_worker
+from conductor_core.engine.prompts import ReadContent, StepInputs
+from conductor_core.engine.recorder import Recorder
+from conductor_core.engine.request import EarlierAnswers
 from conductor_core.errors import CallError, WorkerError
+from conductor_core.run.request import RunRequest
 from conductor_core.settings import Settings
+
+
+class ConcurrencyLimits:
+    """Limits the calls of each worker to ``max_concurrency`` at once, over all runs of an engine."""
+
+    def __init__(self) -> None:
+        self._semaphores: dict[tuple[str | int | None, ...], asyncio.Semaphore] = {}
+
+    def of(self, spec: WorkerSpec) -> asyncio.Semaphore:
+        key = (spec.name, spec.provider, spec.model, spec.base_url, spec.max_concurrency)
+        return self._semaphores.setdefault(key, asyncio.Semaphore(spec.max_concurrency))
+
+
+@dataclass(frozen=True, slots=True)
+class RunState:
+    """Attributes:
+    pool: without the workers that the request excludes.
+    on_incomplete: what happens to a step whose answer is incomplete, as in ``run.created``.
+    cap: what this run and others may spend together; None: there is no cap.
+    read_content: reads the images of the task; None: there are none.
+    """
+
+    request: RunRequest
+    settings: Settings
+    conductor: Conductor | None
+    pool: Pool
+    step_inputs: StepInputs
+    recorder: Recorder
+    budget: Budget
+    source: EarlierAnswers
+    concurrency: ConcurrencyLimits
+    approvals: Approvals
+    on_incomplete: OnIncomplete = "allow"
+    cap: CostCap | None = None
+    read_content: ReadContent | None = None
+
+
+# Failed calls.
 
 LOADING_WAIT_S = 2.0
 """Between two calls of a server that loads its model, unless it says otherwise: loading takes seconds to minutes."""
@@ -92,15 +136,11 @@ class CallSequence:
         self._set(state.pool.workers[agent])
 
     def _set(self, worker: Worker) -> None:
-        self.worker, self.agent = self._seeded(worker), worker.spec.name
+        if self._seed is not None and takes_seed(worker.spec):  # others draw afresh at every call
+            worker = self._open(with_seed(worker.spec, self._seed))
+        self.worker, self.agent = worker, worker.spec.name
         self._asked.add(self.agent)
         self._failed = self._grown = 0
-
-    def _seeded(self, worker: Worker) -> Worker:
-        """Opens the worker with the step's own seed, if it takes one. Others draw afresh at every call."""
-        if self._seed is None or not takes_seed(worker.spec):
-            return worker
-        return self._open(with_seed(worker.spec, self._seed))
 
     def _open(self, spec: WorkerSpec) -> Worker:
         seed = self._state.pool.seed if self._seed is None else self._seed
@@ -109,12 +149,10 @@ class CallSequence:
         return worker
 
     async def aclose(self) -> None:
-        """Closes the workers that were opened for this step alone."""
         for worker in self._opened:
             await worker.aclose()
 
     def after_error(self, error: WorkerError) -> NextCall | None:
-        """Returns the call that follows a failed one; None: no call is left."""
         attempts = self._state.settings.step_attempts
         self._failed += not error.loading
         if error.retryable and self._failed < attempts:
