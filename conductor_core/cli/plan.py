@@ -196,7 +196,7 @@ def check(
     excluded = set(exclude or ())
     read = read_pool(pool or settings.pool, settings)
     names = [spec.name for spec in read.workers]
-    every_step = settings.give_question if read.options.give_question is None else read.options.give_question
+    every_step = settings.give_question if read.give_question is None else read.give_question
     if unknown := excluded - set(names):
         raise BadInput(f"--exclude: the pool has no worker {', '.join(sorted(unknown))}; it has {', '.join(names)}")
     parsed = inputs.read_workflow(file)

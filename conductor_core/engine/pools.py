@@ -156,8 +156,11 @@ def open_pool(ref: str, settings: Settings, *, seed: int | None = None) -> Pool:
     """
     read = read_pool(ref, settings)
     opened = reopen_pool(PoolInfo(name=_name(ref), workers=read.workers), settings, seed=seed)
-    said = {key: value for key, value in read.options if value is not None}
-    return replace(opened, **said)
+    return replace(
+        opened,
+        on_incomplete=read.on_incomplete or settings.on_incomplete,
+        give_question=settings.give_question if read.give_question is None else read.give_question,
+    )
 
 
 def reopen_pool(info: PoolInfo, settings: Settings, *, seed: int | None = None) -> Pool:

@@ -13,7 +13,7 @@ from conductor_core.privacy.masking import TypedKeys, has_key, one_line
 from conductor_core.providers.client import ModelClient, open_client
 from conductor_core.providers.errors import ServerFault, read_error_reply
 from conductor_core.workers.discovery import read_context, read_models
-from conductor_core.workers.http import HttpWorker, error_of
+from conductor_core.workers.pool import HttpWorker, error_of
 from conductor_core.workflow.model import Frozen
 
 _CHECK_S = 10.0

@@ -49,7 +49,7 @@ from conductor_core.run.request import RunRequest
 from conductor_core.run.trace import RunTrace
 from conductor_core.run.values import Limits
 from conductor_core.settings import Settings
-from conductor_core.workers.local_params import LocalParams
+from conductor_core.workers.pool_file import LocalParams
 from conductor_core.workflow.model import AccessList, Step, Workflow
 
 # The interface: the task that an orchestrator is given, and the attempt that it returns.

@@ -42,7 +42,7 @@ from pages.components.live_workflow.layout import network_data
 from pages.components.live_workflow.timeline import timeline
 from storage import StoredEvent
 
-_RunAlone = ev.RunCreated | ev.RunTaken | ev.TextRedacted | ev.PlanRetried | ev.PlanDelta | ev.PlanProgress
+_RunAlone = ev.RunCreated | ev.RunTaken | ev.TextRedacted | ev.PlanDelta | ev.PlanProgress
 MessageJson = dict[str, Any]
 
 _MOST_DRAFTED = 32  # steps of a draft: no limit allows more in a plan
@@ -179,6 +179,8 @@ class LiveView:
             self._drafted.pop(event.round, None)
             if not isinstance(event, ev.PlanStarted):
                 steps = rounds[0].steps
+        elif isinstance(event, ev.PlanRetried):
+            rounds = [trace.round_at(event.round)]
         elif isinstance(event, ev.RecursionEntered | ev.RecursionLeft):
             rounds, steps = [trace.round_at(event.path)], [trace.step_at(event.path)]
         elif isinstance(event, ev.StepEvent):

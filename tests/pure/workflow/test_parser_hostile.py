@@ -98,7 +98,7 @@ def test_strict_json_agrees_with_json(value: object) -> None:
         assert plain(Reader(SourceText(written), json=True).strict(0).node) == value
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(hostile)
 @example("model_id=['''" * 20 + 'subtasks=["""' * 20)
 @example("access_list = " + "[" * 100)

@@ -46,7 +46,7 @@ def test_without_a_checker_somebody_aggregates() -> None:
     assert orchestrators.mixture(specs).steps[-1].agent in ("one", "two")
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.integers(0, 10_000), st.integers(0, 3))
 def test_random_workflows_are_valid_and_repeat_by_seed_and_task(number: int, seed: int) -> None:
     asking = asked(number, seed, excluded=("beta",))

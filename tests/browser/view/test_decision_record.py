@@ -14,7 +14,7 @@ from conductor_core.run.request import Given
 from conductor_core.run.values import PoolInfo, SharedOutput
 from conductor_core.workflow.model import Fault, Step, Workflow
 from tests.browser.conftest import OpenFile
-from tests.browser.live.test_shared_file import PAYLOADS
+from tests.browser.view.test_shared_file import PAYLOADS
 from tests.pure.analysis.test_reading import edited_run
 from tests.support.run_events import created, planned, run_completed, sha256, step_completed
 

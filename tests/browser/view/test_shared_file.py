@@ -5,7 +5,6 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import pytest
 from playwright.sync_api import Page, expect
 
 from conductor_core.run import events as ev
@@ -17,7 +16,7 @@ from conductor_core.run.values import SharedOutput
 from conductor_core.workflow.model import Step, Workflow
 from pages.components.live_workflow.shared_page import shared_page
 from tests.browser.conftest import App, OpenFile
-from tests.browser.live.test_replay import run_of_seven_seconds
+from tests.browser.view.test_replay import run_of_seven_seconds
 from tests.support.run_events import created, planned, run_completed, sha256, step_completed, step_started
 
 PAYLOADS = (
@@ -66,9 +65,8 @@ def hostile_run(run_id: str) -> list[Event]:
     return [*events, run_completed(run_id, "\n\n".join(HOSTILE), at_ms=1200)]
 
 
-@pytest.mark.parametrize("dark", [False, True])
-def test_the_file_shows_and_plays_the_run_and_asks_for_nothing(open_file: OpenFile, dark: bool) -> None:
-    page, asked = open_file(shared_page(run_of_seven_seconds("r"), {}, Redactor()), dark=dark)
+def test_the_file_shows_and_plays_the_run_and_asks_for_nothing(open_file: OpenFile) -> None:
+    page, asked = open_file(shared_page(run_of_seven_seconds("r"), {}, Redactor()), dark=True)
     expect(page.get_by_role("heading", name="What is 6 times 7?")).to_be_visible()
     expect(page.locator("body > header")).to_contain_text("An unsigned copy")
     expect(page.locator("body > header")).to_contain_text("Its workers are simulated.")
@@ -115,10 +113,12 @@ def test_no_font_of_the_reader_pushes_words_over_each_other(open_file: OpenFile)
     assert said["x"] + said["width"] <= first["x"]
 
 
-def test_its_address_carries_a_moment(open_file: OpenFile) -> None:
+def test_its_address_carries_a_moment_and_then_another(open_file: OpenFile) -> None:
     page, asked = open_file(shared_page(run_of_seven_seconds("r"), {}, Redactor()), "#at=5")
     expect(page.locator(".replay-clock")).to_have_text("0:05.0 / 0:07.0")
     expect(page.locator('.pane[data-step="1"] .prose')).to_have_text("42")
+    page.evaluate("location.hash = '#at=2.3'")
+    expect(page.locator(".replay-clock")).to_have_text("0:02.3 / 0:07.0")
     assert asked == []
 
 

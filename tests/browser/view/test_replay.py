@@ -1,22 +1,17 @@
 """A finished run played again, in a real browser: by keyboard alone, from a link, and without a jump."""
 
 import re
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 
-import pytest
-from playwright.sync_api import Locator, Page, WebSocketRoute, expect
+from playwright.sync_api import Locator, Page, expect
 
 from conductor_core.run import events as ev
 from conductor_core.run.events import Event
 from conductor_core.run.request import new_run_id
 from conductor_core.workflow.model import Step, Workflow
-from tests.browser.conftest import App
-from tests.browser.pages.conftest import becomes, status
+from tests.browser.conftest import App, OpenPage, View, append, becomes, status
 from tests.support.run_events import created, planned, run_completed, step_completed, step_started
 
-OpenPage = Callable[..., Page]
 BEGAN = datetime(2026, 3, 2, 9, 30, tzinfo=UTC)
 PLAN = Workflow(
     steps=(
@@ -60,19 +55,6 @@ def run_of_seven_seconds(run_id: str, waited_s: float = 0.0) -> list[Event]:
     ]
 
 
-@pytest.fixture
-def kept(app: App) -> Callable[..., str]:
-    """Puts a run into the app's database and returns the address of its page."""
-
-    def keep(waited_s: float = 0.0) -> str:
-        run_id = new_run_id()
-        with ThreadPoolExecutor(1) as aside:
-            aside.submit(app.store.log.append_and_wait, *run_of_seven_seconds(run_id, waited_s)).result()
-        return app.run_url(run_id)
-
-    return keep
-
-
 def _clock(page: Page) -> Locator:
     return page.locator(".replay-clock")
 
@@ -90,10 +72,8 @@ def _opened(page: Page) -> None:
     expect(_clock(page)).to_have_text("0:00.0 / 0:07.0")
 
 
-def test_by_keyboard_alone_a_person_reaches_a_moment_and_comes_back(
-    kept: Callable[..., str], open_page: OpenPage
-) -> None:
-    page = open_page(kept())
+def test_by_keyboard_alone_a_person_reaches_a_moment_and_comes_back(view: View) -> None:
+    page = view(run_of_seven_seconds("r"))
     expect(status(page)).to_contain_text("Completed 3 of 3")
     before = page.locator(".bar").inner_text()
     _opened(page)
@@ -119,10 +99,8 @@ def test_by_keyboard_alone_a_person_reaches_a_moment_and_comes_back(
     assert "at=" not in page.url
 
 
-def test_space_plays_and_pauses_wherever_no_control_has_the_focus(
-    kept: Callable[..., str], open_page: OpenPage
-) -> None:
-    page = open_page(kept())
+def test_space_plays_and_pauses_wherever_no_control_has_the_focus(view: View) -> None:
+    page = view(run_of_seven_seconds("r"))
     _opened(page)
     page.locator(".moment").focus()
     page.keyboard.press("Space")
@@ -137,15 +115,28 @@ def test_space_plays_and_pauses_wherever_no_control_has_the_focus(
     expect(page.get_by_role("button", name="Play", exact=True)).to_be_visible()
 
 
-def test_a_link_carries_the_moment(kept: Callable[..., str], open_page: OpenPage) -> None:
-    page = open_page(f"{kept()}&at=5")
-    for _ in range(2):
-        expect(_clock(page)).to_have_text("0:05.0 / 0:07.0")
-        expect(page.locator('.pane[data-step="1"] .prose')).to_have_text("42")
-        expect(page.locator('.pane[data-step="2"]')).to_have_attribute("data-status", "slot")
-        expect(page.get_by_role("button", name="Play", exact=True)).to_be_visible()
-        page.reload()
+def test_a_wait_is_cut_and_the_page_says_so(view: View) -> None:
+    page = view(run_of_seven_seconds("r", waited_s=3600), "#at=0")
+    expect(_clock(page)).to_have_text("0:00.0 / 0:08.4")
+    expect(page.locator(".replay-cut")).to_have_text("pauses cut to 3 s")
+    expect(page.locator(".replay-cut")).to_have_attribute("title", re.compile("59 min 59 s"))
+
+
+def test_a_replay_in_the_app_has_a_link_offers_no_change_and_moves_nothing(app: App, open_page: OpenPage) -> None:
+    run_id = new_run_id()
+    append(app, *run_of_seven_seconds(run_id)[:-1])
+    page = open_page(f"{app.run_url(run_id)}&at=1", width=1280, height=720)
+    # A run that goes on is not played; then it ends.
+    expect(status(page)).to_contain_text("Running 3 of 3")
+    expect(page.get_by_role("button", name=re.compile("^▶ Replay"))).to_be_hidden()
+    append(app, run_of_seven_seconds(run_id)[-1])
+    expect(_clock(page)).to_have_text("0:01.0 / 0:07.0")
+
+    page.goto(f"{app.run_url(run_id)}&at=5")
     expect(_clock(page)).to_have_text("0:05.0 / 0:07.0")
+    expect(page.locator('.pane[data-step="1"] .prose')).to_have_text("42")
+    expect(page.locator('.pane[data-step="2"]')).to_have_attribute("data-status", "slot")
+    expect(page.get_by_role("button", name="Play", exact=True)).to_be_visible()
     page.locator(".moment").focus()
     page.keyboard.press("ArrowLeft")
     page.wait_for_url(re.compile(r"at=4\.9$"))
@@ -155,40 +146,6 @@ def test_a_link_carries_the_moment(kept: Callable[..., str], open_page: OpenPage
     page.wait_for_url(lambda url: "at=" not in url)
     expect(status(page)).to_contain_text("Completed")
 
-
-def test_a_connection_that_ends_late_leaves_the_moment(kept: Callable[..., str], open_page: OpenPage) -> None:
-    """The server closes the connection of a run that is over. It was opened anew and told the end once more."""
-    connections: list[WebSocketRoute] = []
-    page = open_page("about:blank")
-    page.route_web_socket(re.compile("/live$"), lambda route: connections.append(_held_open(route)))
-    page.goto(f"{kept()}&at=5")
-    expect(_clock(page)).to_have_text("0:05.0 / 0:07.0")
-    connections[0].close()
-    page.wait_for_timeout(1_000)
-    assert len(connections) == 1
-    expect(page.locator('.pane[data-step="2"]')).to_have_attribute("data-status", "slot")
-    page.keyboard.press("Escape")
-    expect(page.locator('.pane[data-step="2"]')).to_have_attribute("data-status", "completed")
-
-
-def _held_open(route: WebSocketRoute) -> WebSocketRoute:
-    """Connects to the server, and does not tell the page when it closes."""
-    route.connect_to_server().on_close(lambda *_: None)
-    return route
-
-
-def test_a_wait_is_cut_and_the_page_says_so(kept: Callable[..., str], open_page: OpenPage) -> None:
-    page = open_page(f"{kept(waited_s=3600)}&at=0")
-    expect(_clock(page)).to_have_text("0:00.0 / 0:08.4")
-    expect(page.locator(".replay-cut")).to_have_text("pauses cut to 3 s")
-    expect(page.locator(".replay-cut")).to_have_attribute("title", re.compile("59 min 59 s"))
-
-
-def test_a_replay_offers_nothing_that_would_change_the_run_and_moves_nothing(
-    kept: Callable[..., str], open_page: OpenPage
-) -> None:
-    page = open_page(kept(), width=1280, height=720)
-    expect(status(page)).to_contain_text("Completed 3 of 3")
     expect(page.locator(".timeline-row")).to_have_count(4)
     page.evaluate(SHIFT)
     place = page.locator(".map").bounding_box()
@@ -206,15 +163,3 @@ def test_a_replay_offers_nothing_that_would_change_the_run_and_moves_nothing(
     page.keyboard.press("Escape")
     expect(page.get_by_role("button", name="Change a step")).to_be_visible()
     assert page.evaluate("window.shift") < 0.02
-
-
-def test_a_run_that_goes_on_is_not_played(app: App, open_page: OpenPage) -> None:
-    run_id = new_run_id()
-    events = run_of_seven_seconds(run_id)
-    with ThreadPoolExecutor(1) as aside:
-        aside.submit(app.store.log.append_and_wait, *events[:-1]).result()
-        page = open_page(f"{app.run_url(run_id)}&at=1")
-        expect(status(page)).to_contain_text("Running 3 of 3")
-        expect(page.get_by_role("button", name=re.compile("^▶ Replay"))).to_be_hidden()
-        aside.submit(app.store.log.append_and_wait, events[-1]).result()
-        expect(_clock(page)).to_have_text("0:01.0 / 0:07.0")

@@ -1,9 +1,11 @@
-"""What is installed is all that is in the tree and imported there: what is left out shows only on another machine."""
+"""The tree is what it says: what is installed is all that is there, rooms are in layers, links and commands exist."""
 
 import ast
 import re
+import subprocess
 import sys
 import tomllib
+from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
 
@@ -11,6 +13,8 @@ import pytest
 
 from conductor_core.cli import wiring
 from conductor_core.errors import BadInput
+from tests.settings_table import table
+from tests.support import completions
 
 ROOT = Path(__file__).resolve().parents[2]
 TOP = ("conductor_core", "storage", "pages")
@@ -141,3 +145,77 @@ def test_no_library_tells_its_maker_of_a_training() -> None:
     from huggingface_hub import constants
 
     assert constants.HF_HUB_DISABLE_TELEMETRY
+
+
+CONTRACTS = PYPROJECT["tool"]["importlinter"]["contracts"]
+PACKAGES = ("conductor_core", "storage", "pages/components")
+LAYERED = {
+    f"{container}.{name}".strip(".")
+    for contract in CONTRACTS
+    if contract["type"] == "layers"
+    for container in contract.get("containers", [""])
+    for layer in contract["layers"]
+    for name in layer.split(" | ")
+}
+
+
+def parts(folder: Path) -> Iterator[str]:
+    """Yields the rooms and the files that lie in ``folder``, as modules."""
+    for path in sorted(folder.iterdir()):
+        if (path.is_dir() and (path / "__init__.py").exists()) or (path.suffix == ".py" and path.stem != "__init__"):
+            yield ".".join(path.relative_to(ROOT).with_suffix("").parts)
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_every_room_and_root_file_is_in_a_layer(package: str) -> None:
+    assert sorted(set(parts(ROOT / package)) - LAYERED) == []
+
+
+def test_contracts_name_rooms_that_are_there_and_excuse_nothing() -> None:
+    there = {
+        module for package in ("conductor_core", "storage", "pages/components") for module in parts(ROOT / package)
+    }
+    lab = {module for room in ("", "training") for module in parts(ROOT / "conductor_core/lab" / room)}
+    assert sorted(LAYERED - there - lab - {"pages", "storage"}) == []
+    assert not [contract["name"] for contract in CONTRACTS if "ignore_imports" in contract]
+
+
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+LINK = re.compile(r"\]\((?!https?://|#)([^)#\s]+)")
+COMMAND = re.compile(r"(bin/|`|^)conductor ([a-z]+)", re.MULTILINE)
+
+
+def test_the_settings_page_is_as_generated() -> None:
+    assert (ROOT / "docs" / "settings.md").read_text(encoding="utf-8") == table()
+
+
+def test_the_page_of_completions_is_as_generated() -> None:
+    assert (ROOT / "docs" / "completions.md").read_text(encoding="utf-8") == completions.table()
+
+
+def test_every_link_leads_to_a_file() -> None:
+    links = [(page, link) for page in PAGES for link in LINK.findall(page.read_text(encoding="utf-8"))]
+    assert [(page.name, link) for page, link in links if not (page.parent / link).exists()] == []
+
+
+def test_every_command_of_the_readme_exists() -> None:
+    pages = [ROOT / "README.md", ROOT / "docs" / "command-line.md"]
+    named = {command for page in pages for _, command in COMMAND.findall(page.read_text(encoding="utf-8"))}
+    offered = subprocess.run(
+        [sys.executable, "-m", "conductor_core", "--help"], cwd=ROOT, check=True, capture_output=True, text=True
+    ).stdout
+    assert named
+    assert {command for command in named if not re.search(rf"^\s+{command}\b", offered, re.MULTILINE)} == set()
+
+
+def test_the_clauses_name_tests_that_exist_and_claim_no_more() -> None:
+    text = (ROOT / "docs" / "audit.md").read_text(encoding="utf-8")
+    named = re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", text)
+    assert len(named) > 20
+    missing = [
+        (file, test)
+        for file, test in named
+        if not (ROOT / file).is_file() or f"def {test}" not in (ROOT / file).read_text(encoding="utf-8")
+    ]
+    assert missing == []
+    assert re.findall(r"(?i)immutable|tamper-?proof|compliant with|guarantee", text) == []

@@ -1,15 +1,13 @@
 """All of a long text: found, copied and kept from a dialog over the page, at megabytes, too."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from tests.browser.conftest import App
-from tests.browser.pages.conftest import Make, Tell, becomes
+from conductor_core.run.events import Event
+from tests.browser.conftest import App, OpenPage, Tell, View, becomes, one_step
 
-OpenPage = Callable[..., Page]
 PARAGRAPH = "Paragraph {0} weighs **one more side** of it, with $x_{{{0}}}$, and goes on at some length."
 LONG = "\n\n".join(PARAGRAPH.format(number) for number in range(2500)) + "\n\nThe Needle stands here.\n"
 FOCUS = "() => { let at = document.activeElement; while (at?.shadowRoot) at = at.shadowRoot.activeElement; return at }"
@@ -87,10 +85,8 @@ WIDTHS = """(body) => {
 }"""
 
 
-@pytest.mark.parametrize("width", [1280, 1440])
-def test_text_tables_and_code_are_as_wide_as_the_reader(app: App, open_page: OpenPage, tell: Tell, width: int) -> None:
-    text = f"{EACH_KIND}\n\n{LONG}"
-    reader = open_reader(open_page(app.run_url(tell(text)), width=width, height=800))
+def test_text_tables_and_code_are_as_wide_as_the_reader(view: View) -> None:
+    reader = open_reader(view(one_step(f"{EACH_KIND}\n\n{LONG}")))
     expect(reader.locator("pre").first).to_be_attached()
     for kind, share in reader.locator(".reader-body").evaluate(WIDTHS):
         assert share == pytest.approx(1, abs=0.01), kind
@@ -104,8 +100,8 @@ def test_text_tables_and_code_are_as_wide_as_the_reader(app: App, open_page: Ope
     ],
     ids=["lines", "one line"],
 )
-def test_three_megabytes_are_scrolled_and_searched(app: App, open_page: OpenPage, tell: Tell, text: str) -> None:
-    page = open_page(app.run_url(tell(text, agent="real")), width=1280, height=720)
+def test_three_megabytes_are_scrolled_and_searched(view: View, text: str) -> None:
+    page = view(one_step(text, agent="real"))
     reader = open_reader(page)
     becomes(
         page,
@@ -122,8 +118,8 @@ def test_three_megabytes_are_scrolled_and_searched(app: App, open_page: OpenPage
     expect(reader.locator(".found")).to_have_text("1 of 1" if "line" in text else "1 of 600,000")
 
 
-def test_a_step_is_read_from_its_pane_and_from_the_inspector(app: App, open_page: OpenPage, tell: Tell) -> None:
-    page = open_page(app.run_url(tell('{"a": {"b": 1.0}}')), width=1280, height=720)
+def test_a_step_is_read_from_its_pane_and_from_the_inspector(view: View) -> None:
+    page = view(one_step('{"a": {"b": 1.0}}'))
     page.locator(".inspector").get_by_role("tab", name="Output").click()
     page.locator(".inspector").get_by_role("button", name="Show all of the output").click()
     expect(page.locator("dialog.reader pre")).to_have_text('{\n  "a": {\n    "b": 1.0\n  }\n}')
@@ -143,8 +139,8 @@ part => {
 """
 
 
-def test_the_buttons_of_a_pane_leave_its_head_free(app: App, open_page: OpenPage, make_run: Make) -> None:
-    page = open_page(app.run_url(make_run().run_id), width=1280, height=720)
+def test_the_buttons_of_a_pane_leave_its_head_free(view: View, ended: list[Event]) -> None:
+    page = view(ended)
     pane = page.locator(".pane").nth(1)
     expect(pane.locator(".chip")).to_contain_text("s")
     pane.hover()

@@ -11,9 +11,8 @@ from conductor_core.run.redaction import Redactor
 from conductor_core.run.share import read_shared
 from conductor_core.workflow.model import Step, Workflow
 from pages.components.compare.shared_comparison import shared_comparison
-from tests.browser.conftest import App, OpenFile
-from tests.browser.live.test_shared_file import HOSTILE, hostile_run
-from tests.browser.pages.conftest import Tell
+from tests.browser.conftest import App, OpenFile, Tell
+from tests.browser.view.test_shared_file import HOSTILE, hostile_run
 from tests.support.run_events import created, planned, run_completed, step_completed, step_started
 
 

@@ -1,16 +1,13 @@
 """The canvas answers the pointer: each card over all of its surface, from the first frame on."""
 
 import re
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.conftest import App
-from tests.browser.pages.conftest import Make, becomes, begin_here, status
-
-OpenPage = Callable[..., Page]
+from conductor_core.run.events import Event
+from tests.browser.conftest import App, Make, OpenPage, View, becomes, begin_here, status
 
 # The outlines of the cards in the page's pixels, told from the rest by their fill; null until the graph is painted.
 CARDS = """
@@ -55,17 +52,14 @@ CORNERS = {
 
 
 @pytest.mark.parametrize(("where", "dark"), [(where, number % 2 == 1) for number, where in enumerate(CORNERS)])
-def test_the_first_click_on_a_card_selects_its_step(
-    app: App, open_page: OpenPage, make_run: Make, where: str, dark: bool
-) -> None:
-    page = open_page(app.run_url(make_run().run_id), dark=dark, width=1280, height=720)
+def test_the_first_click_on_a_card_selects_its_step(view: View, ended: list[Event], where: str, dark: bool) -> None:
+    page = view(ended, dark=dark)
     page.mouse.click(*CORNERS[where](_cards(page)[0]))
     _shows(page, "Step 0 · planner")
 
 
-def test_a_click_counts_before_the_page_is_done(app: App, open_page: OpenPage, make_run: Make) -> None:
-    """Pressed while the browser still loads the rest; the pointer slips, and the button comes up late."""
-    page = open_page(app.run_url(make_run().run_id))
+def test_a_click_counts_though_the_pointer_slips_and_the_button_comes_up_late(view: View, ended: list[Event]) -> None:
+    page = view(ended)
     x, y = CORNERS["lower left"](_cards(page)[0])
     page.mouse.move(x, y)
     page.mouse.down()
@@ -75,8 +69,8 @@ def test_a_click_counts_before_the_page_is_done(app: App, open_page: OpenPage, m
     _shows(page, "Step 0 · planner")
 
 
-def test_a_drag_moves_the_graph_and_selects_nothing(app: App, open_page: OpenPage, make_run: Make) -> None:
-    page = open_page(app.run_url(make_run().run_id))
+def test_a_drag_moves_the_graph_and_selects_nothing(view: View, ended: list[Event]) -> None:
+    page = view(ended)
     before = _cards(page)[0]
     _shows(page, "Step 4 · writer")
     x, y = CORNERS["middle"](before)
@@ -90,8 +84,12 @@ def test_a_drag_moves_the_graph_and_selects_nothing(app: App, open_page: OpenPag
     _shows(page, "Step 0 · planner")
 
 
-def test_every_card_answers_after_the_way_back(app: App, open_page: OpenPage, make_run: Make) -> None:
-    page = open_page(app.run_url(make_run().run_id))
+def test_every_card_answers_in_the_app_after_the_way_back_and_for_the_next_run(
+    app: App, open_page: OpenPage, make_run: Make
+) -> None:
+    page = open_page(app.run_url(make_run().run_id), dark=True)
+    page.mouse.click(*CORNERS["lower left"](_cards(page)[0]))
+    _shows(page, "Step 0 · planner")
     page.get_by_role("link", name="History").click()
     expect(page.locator(".st-key-runs")).to_be_visible()
     page.go_back()
@@ -102,10 +100,6 @@ def test_every_card_answers_after_the_way_back(app: App, open_page: OpenPage, ma
     expect(page.locator(".graph-canvas")).not_to_have_css("cursor", "pointer")
     page.mouse.move(*CORNERS["lower left"](_cards(page)[2]))
     expect(page.locator(".graph-canvas")).to_have_css("cursor", "pointer")
-
-
-def test_the_next_run_on_the_same_page_has_its_own_cards(app: App, open_page: OpenPage, make_run: Make) -> None:
-    page = open_page("about:blank", dark=True)
     begin_here(page, app, make_run(plan_only=True))
     expect(status(page)).to_contain_text("Completed 5 of 5")
     cards = _cards(page)
