@@ -32,10 +32,9 @@ from conductor_core.run.commands import MOST_NOTE, Approve, Deny, note_for_recor
 from conductor_core.run.redaction import Redactor, words
 from conductor_core.run.trace import RunUnreadable
 from pages.components.app import security
-from pages.components.app.access_log import asked_by_browser, exported
-from pages.components.app.addresses import Addresses
 from pages.components.app.security import ContentSecurityPolicy, OwnPagesOnly
-from pages.components.app.session import OneLineStartFault, current
+from pages.components.app.session import OneLineStartFault, asked_by_browser, current, exported
+from pages.components.app.shell import Addresses
 from pages.components.live_workflow.messages import LiveView
 from pages.components.live_workflow.shared_page import page_of_run, recording
 from storage import Store

@@ -15,24 +15,30 @@ where a text of one run alone is cut. ``timelines`` are those of
 the Run page, on one scale, with each bar's step as key; null for a run that has none.
 """
 
-from collections.abc import Iterator
-from dataclasses import asdict
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
-from conductor_core.analysis.compare import RoundsCompared, RunsCompared, StepPair, outcome
-from conductor_core.analysis.compare_report import access, agents_of, headline, output_words, plan_word
-from conductor_core.analysis.concluded import concluded
-from conductor_core.analysis.conclusion import unsigned
+from conductor_core.analysis.compare import RoundsCompared, RunsCompared, StepPair, compare_runs, outcome
+from conductor_core.analysis.compare_report import (
+    access,
+    agents_of,
+    headline,
+    letter,
+    output_words,
+    plan_change_count,
+    plan_word,
+)
+from conductor_core.analysis.concluded import asked, concluded
+from conductor_core.analysis.conclusion import Likeness, likeness, unsigned
 from conductor_core.analysis.text_diff import beginning, compare_texts, shortened
 from conductor_core.run.costs import cost_so_far
 from conductor_core.run.graph_layout import RoundShape, lay_out
 from conductor_core.run.spent import usage_of
 from conductor_core.run.trace import RunTrace, StepTrace
 from conductor_core.run.values import Path, label
-from pages.components.live_workflow.layout import network_data
-from pages.components.live_workflow.timeline import timeline
-from pages.components.live_workflow.two_plans import TwoPlans, change_of
-from pages.components.style.formats import seconds
+from pages.components.live_workflow.messages import TwoPlans, change_of, network_data, timeline
+from pages.components.style.formats import plural, run_status, seconds
 
 Json = dict[str, Any]
 
@@ -227,3 +233,72 @@ def _timelines(compared: RunsCompared, places: dict[str, StepPair]) -> list[Json
         each["end_ms"] = end_ms
         each["bars"] = [bar | {"key": keys.get(label(bar["path"]), "")} for bar in each["bars"]]
     return found
+
+
+HEADS = ("Status", "Steps", "Plan", "Parts at", "Tokens", "Cost", "Time")
+
+
+@dataclass(frozen=True)
+class RunRow:
+    """A run of the table.
+
+    Attributes:
+        said: the conclusion of its answer. mark: whether that is the first run's answer; empty for the first.
+    """
+
+    name: str
+    run_id: str
+    task: str
+    said: str
+    mark: str
+    status: str
+    status_words: str
+    simulated: bool
+    steps: str
+    plan: str
+    parts: str
+    tokens: str
+    cost: str
+    time: str
+
+
+def run_rows(traces: Sequence[RunTrace], compared: Sequence[RunsCompared] | None = None) -> list[RunRow]:
+    """Returns a row for each run. ``compared``: each after the first with the first; None: compares them."""
+    against = [compare_runs(traces[0], trace) for trace in traces[1:]] if compared is None else compared
+    return [_run_row(place, trace, against[place - 1] if place else None) for place, trace in enumerate(traces)]
+
+
+def _run_row(place: int, trace: RunTrace, compared: RunsCompared | None) -> RunRow:
+    first = None if compared is None else compared.first_difference
+    said = concluded(trace)
+    return RunRow(
+        name=letter(place),
+        run_id=trace.run_id,
+        task=trace.task,
+        said="no answer" if said is None else said.text or "empty",
+        mark="" if compared is None else _MARKS[_likeness(compared)],
+        status=trace.status,
+        status_words=run_status(trace.status),
+        simulated=trace.simulated,
+        steps=str(len(trace.steps)),
+        plan="" if compared is None else plural(plan_change_count(compared), "change"),
+        parts="" if compared is None else "nowhere" if first is None else f"step {first.label}",
+        tokens=f"{trace.usage.total_tokens:,}",
+        cost=str(cost_so_far(trace)),
+        time=seconds(trace.duration_ms),
+    )
+
+
+_MARKS: dict[Likeness, str] = {
+    "same": "= same answer",
+    "same value": "= same value",
+    "differ in wording": "≈ differ in wording",
+    "differ": "≠ other answer",
+}
+
+
+def _likeness(compared: RunsCompared) -> Likeness:
+    a, b = compared.a.answer, compared.b.answer
+    if a is None or b is None:
+        return "same" if a == b else "differ"
+    return likeness(a, b, asked(compared.b))

@@ -19,7 +19,7 @@ from conductor_core.run.trace import RunTrace
 from conductor_core.run.values import PoolInfo
 from conductor_core.settings import Settings
 from conductor_core.workflow.model import AccessList, Step, Workflow
-from pages.components.run import settings_kept
+from pages.components.run import settings
 from storage import Store
 from tests.browser.conftest import PATIENCE_MS, App
 from tests.support.run_events import created, planned, run_completed, step_completed, step_started
@@ -44,7 +44,7 @@ def _keeps_no_choices(request: pytest.FixtureRequest) -> Iterator[None]:
     """What one test chooses for its runs is not what the next begins with."""
     yield
     if "app" in request.fixturenames:
-        (request.getfixturevalue("app").data_folder / settings_kept.FILE).unlink(missing_ok=True)
+        (request.getfixturevalue("app").data_folder / settings.FILE).unlink(missing_ok=True)
 
 
 @pytest.fixture(scope="session")
