@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import cache
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +59,9 @@ def recording(stored: Sequence[StoredEvent]) -> dict[str, Any]:
 
 # One script.
 
-ASSETS = Path(__file__).parent / "assets"
+_BESIDE = Path(__file__).parent / "assets"
+_BY_STREAMLIT = "components/live_workflow/assets"  # below the package through which Streamlit finds components
+ASSETS = _BESIDE if _BESIDE.is_dir() else Path(str(files("conductor_inspector"))) / _BY_STREAMLIT
 
 _IMPORT = re.compile(r'^import\s+(?:\{(?P<names>[^}]*)\}|(?P<default>\w+))\s+from\s+"\./(?P<file>[\w./-]+)"\n', re.M)
 _EXPORTED = re.compile(r"^export (?=(?:async )?function (\w+)|class (\w+)|const (\w+))", re.M)
