@@ -121,7 +121,6 @@ def _follow(first: int) -> None:
 
 
 def _questions() -> None:
-    """Draws what auditors ask most, one click each."""
     with st.container(border=True, key="audit-empty", gap="xsmall"):
         st.markdown("**What do you want to know?** Type words above, or begin with a question.")
         columns = st.columns(2, gap="small")

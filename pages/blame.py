@@ -69,7 +69,6 @@ def _head(trace: RunTrace) -> None:
 
 
 def _asked(trace: RunTrace) -> None:
-    """Draws what is asked, and below it what is known of it so far."""
     with st.container(border=True, key="blame-asked", gap="small"):
         said = concluded(trace)
         if said is not None:

@@ -5,12 +5,12 @@ from collections.abc import Sequence
 import streamlit as st
 
 from conductor_core.engine.estimates import what_if
-from conductor_core.errors import InspectorError, StoreError
+from conductor_core.errors import InspectorError
 from conductor_core.run.context_flow import Cell, ContextFlow, RoundContext, context_flow
 from conductor_core.run.trace import RunTrace, RunUnreadable
 from conductor_core.run.values import label, round_name
 from pages.components.app.session import current, viewed
-from pages.components.app.widgets import damage, fault_box
+from pages.components.app.widgets import damage, fault_box, rerun_when
 from pages.components.context.matrix import (
     TEMPLATE,
     choose_run,
@@ -48,7 +48,7 @@ def show() -> None:
         return
     _body(trace)
     if not trace.ended:
-        _follow(run_id, sequence)
+        rerun_when(lambda: current().store.trace(run_id)[1] != sequence, FOLLOWED_S)
 
 
 def _body(trace: RunTrace) -> None:
@@ -129,20 +129,6 @@ def _flow(trace: RunTrace, round_: RoundContext, agents: Sequence[str]) -> None:
         st.caption("Nothing has been passed on yet.")
     else:
         figure(drawn, key=f"context-sankey-{label(round_.path)}", alt=sankey_in_words(round_))
-
-
-def _follow(run_id: str, sequence: int) -> None:
-    """Draws the page anew once the run has gone on, in any process."""
-
-    @st.fragment(run_every=FOLLOWED_S)
-    def follow() -> None:
-        try:
-            if current().store.trace(run_id)[1] != sequence:
-                st.rerun()
-        except StoreError:
-            return  # the next drawing of the page says what is wrong
-
-    follow()
 
 
 show()

@@ -45,7 +45,6 @@ def show() -> None:
 
 
 def _body(record: EvaluationRecord, folder: RecordFolder, state: State) -> None:
-    """Draws all that changes while an evaluation runs."""
     with st.container(border=True, key="evaluation-head"):
         st.html(head_html(record, state, ago(folder.changed_utc)))
         if said := meaning(record.plan):

@@ -9,7 +9,7 @@ from conductor_core.errors import StoreError
 from conductor_core.run.request import REPLAY_PURPOSE
 from pages.components.app import places
 from pages.components.app.session import current
-from pages.components.app.widgets import chosen, fault_box, notes, worded
+from pages.components.app.widgets import chosen, fault_box, notes, rerun_when, worded
 from pages.components.compare.page import tree
 from pages.components.run_list import selection as history_selection
 from pages.components.run_list.table import (
@@ -233,7 +233,7 @@ def show() -> None:
             history_selection.record()
         # Rows stay under the mouse while the person picks some.
         if newest is not None and not st.session_state.get("history-select"):
-            _follow(newest)
+            rerun_when(lambda: _newest() not in (None, newest), FOLLOWED_S)
     except StoreError as error:
         fault_box(error)
 
@@ -243,17 +243,6 @@ def _newest() -> int | None:
         return current().store.newest()
     except StoreError:
         return None  # the list itself says what is wrong
-
-
-def _follow(newest: int) -> None:
-    """Draws the page anew once a run has gone on, in any process."""
-
-    @st.fragment(run_every=FOLLOWED_S)
-    def follow() -> None:
-        if _newest() not in (None, newest):
-            st.rerun()
-
-    follow()
 
 
 def _deleted() -> str | None:

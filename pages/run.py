@@ -143,7 +143,6 @@ def _workspace(
 
 
 def _new_plan(plan: Editing) -> None:
-    """Draws a plan that no run has, with its editor."""
     left = plan.apply_changes(draft.read_sent(changes_of(LIVE)))
     if left == "close":
         new_plan.close()
@@ -196,7 +195,6 @@ def _read(run_id: str) -> tuple[RunTrace | None, RunUnreadable | None]:
 
 
 def _before_drawing() -> None:
-    """Does what must be done before the page is drawn."""
     intent = intent_of(LIVE)
     if intent is None or intent.run_id is None:
         return
@@ -219,7 +217,6 @@ def _begin_to_edit(run_id: str) -> None:
 
 
 def _edit_plan(run_id: str) -> None:
-    """Opens the editor of that run's plan."""
     _begin_to_edit(run_id)
     places.write("run", run_id)
 

@@ -31,7 +31,6 @@ def _state(record: TrainingRecord, folder: RecordFolder) -> State:
 
 
 def _body(record: TrainingRecord, folder: RecordFolder, state: State) -> None:
-    """Draws all that changes while training runs."""
     with st.container(border=True, key="training-head"):
         st.html(head_html(record, state, ago(folder.changed_utc)))
         if state == "stopped":

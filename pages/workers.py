@@ -110,7 +110,6 @@ def _row(pool: str, spec: WorkerSpec, names: list[str]) -> None:
 
 
 def _who(spec: WorkerSpec, names: list[str]) -> Markup:
-    """Draws name, description, model, place and price."""
     where = "simulated" if spec.simulated else " · ".join(filter(None, (spec.provider, spec.base_url)))
     mark = html(TEMPLATE, "pill", words=where) if spec.simulated else where
     priced = "per million tokens" if spec.usd_per_mtok and not spec.simulated else ""

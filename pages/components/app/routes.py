@@ -298,8 +298,6 @@ async def count_waiting(_request: Request) -> Response:
 
 
 class _Typed(BaseModel):
-    """A task as it is being typed."""
-
     task: str
 
 

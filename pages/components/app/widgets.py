@@ -7,6 +7,7 @@ drawings are kept (docs/decisions/0228).
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 
 import streamlit as st
 
@@ -95,6 +96,18 @@ def damage(fault: RunUnreadable) -> None:
         st.code(payload[:_MOST_CHARACTERS], language=None, wrap_lines=True)
         if len(payload) > _MOST_CHARACTERS:
             st.caption(f"The first {_MOST_CHARACTERS:,} characters of {len(payload):,}.")
+
+
+def rerun_when(changed: Callable[[], bool], every_s: float) -> None:
+    """Draws the page anew once ``changed``. If the store fails meanwhile, the page's next drawing says so."""
+
+    @st.fragment(run_every=every_s)
+    def look() -> None:
+        with suppress(StoreError):
+            if changed():
+                st.rerun()
+
+    look()
 
 
 def dialog_scheme() -> None:

@@ -215,7 +215,6 @@ def _bundle(of: str, notes: list[str], begin: Callable[[], Work[Bundle]]) -> Non
 
 
 def _removed() -> int:
-    """Returns how many runs were deleted or erased so far."""
     return current().store.deletions(1)[1]
 
 

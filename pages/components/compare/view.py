@@ -91,7 +91,6 @@ def _run(name: str, run: RunTrace) -> Json:
 
 
 def _card(key: str, pair: StepPair, compared: RunsCompared) -> Json:
-    """Returns a step as the graph draws it."""
     step = pair.shown
     rounds = _round_of(compared.root, key)
     gone = pair.b is None

@@ -278,7 +278,6 @@ def _page(trace: RunTrace, run: SharedRun, images: Mapping[str, tuple[str, bytes
 
 
 def _texts(trace: RunTrace) -> Iterator[str]:
-    """Yields all that a page draws as Markdown."""
     for step in trace.walk():
         yield from (step.output, *(attempt.partial for attempt in step.attempts))
         yield from (message.text for message in step.messages)

@@ -17,7 +17,7 @@ from conductor_core.engine.models import MachineModel
 from conductor_core.errors import InspectorError
 from conductor_core.settings import Settings
 from pages.components.app.session import current
-from pages.components.app.widgets import dialog_scheme, fault_box
+from pages.components.app.widgets import dialog_scheme, fault_box, rerun_when
 from pages.components.run import settings
 from pages.components.run.preflight import asked_servers
 from pages.components.style.formats import inert
@@ -315,15 +315,8 @@ def _hub_asked(_settings: Settings) -> "Future[bool]":
 def settled() -> None:
     """Waits a moment for hub and servers; if they take longer, the page is drawn again once they have answered."""
     asked: tuple[Future[Any], ...] = (_hub_asked(current().settings), asked_servers())
-    if not wait_for(asked, timeout=_AT_ONCE_S).not_done:
-        return
-
-    @st.fragment(run_every=_POLL_S)
-    def wait() -> None:
-        if all(each.done() for each in asked):
-            st.rerun()
-
-    wait()
+    if wait_for(asked, timeout=_AT_ONCE_S).not_done:
+        rerun_when(lambda: all(each.done() for each in asked), _POLL_S)
 
 
 def _hub_answers() -> bool | None:

@@ -93,7 +93,6 @@ def _check(ref: str) -> None:
 
 
 def _who(option: ConductorOption) -> Markup:
-    """Draws name, source, model, place and price."""
     here = option.server is None
     cells = (
         ("", True, option.name, "of a conductors file" if option.named else "available"),
@@ -156,7 +155,6 @@ def keys_and_small_models() -> None:
 
 
 def _moving(models: Sequence[SmallModel]) -> bool:
-    """Tells whether a download or a timing goes on."""
     return any(model.download.state in ("waiting", "running") or model.timing for model in models)
 
 
@@ -381,7 +379,6 @@ def _offer(found: Sequence[WorkerSpec]) -> None:
 
 
 def _use_found(found: Sequence[WorkerSpec]) -> None:
-    """Writes the pool file into the data folder and chooses it."""
     try:
         file = save_pool(LOCAL, found, current().settings)
     except InspectorError as error:

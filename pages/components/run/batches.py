@@ -4,6 +4,7 @@ The rows stand on the page of each of these plans, and of each run of one. The g
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import streamlit as st
@@ -40,7 +41,7 @@ from conductor_core.run.trace import RunTrace
 from conductor_core.workflow.model import CONDUCTOR_AGENT
 from pages.components.app import places
 from pages.components.app.session import current, viewed
-from pages.components.app.widgets import dialog_scheme
+from pages.components.app.widgets import dialog_scheme, rerun_when
 from pages.components.run import settings, task_box
 from pages.components.style.figures import agent_dot
 from pages.components.style.formats import inert, instruction_markdown, numbers, plural, run_status, seconds
@@ -107,30 +108,25 @@ def plan_choices(trace: RunTrace, edit: Callable[[str], None]) -> None:
         _rows(plans, plan, edit)
         _notes(plans)
     if plans.moving:
-        _follow(batch, plans)
-
-
-def _follow(batch: str, drawn: _Plans) -> None:
-    """Draws the page anew once a plan is written, or a run of one has ended."""
-
-    @st.fragment(run_every=EVERY_S)
-    def follow() -> None:
-        if _statuses(batch) != drawn.statuses:
-            st.rerun()
-
-    follow()
+        rerun_when(lambda: _statuses(batch) != plans.statuses, EVERY_S)
 
 
 def _statuses(batch: str) -> list[str]:
-    try:
-        plans = current().store.runs(limit=_MOST_READ, batch=batch)
-        return [*(run.status for run in plans), *(run.status for run in _latest_runs(plans).values())]
-    except InspectorError:
-        return []  # drawing the page says what is wrong
+    plans = current().store.runs(limit=_MOST_READ, batch=batch)
+    return [*(run.status for run in plans), *(run.status for run in _latest_runs(plans).values())]
+
+
+def _read_traces(listed: Sequence[RunSummary]) -> list[RunTrace]:
+    """Returns those that can be read; of damaged ones their own pages and History say why."""
+    traces: list[RunTrace] = []
+    for run in listed:
+        with suppress(InspectorError):
+            traces.append(current().store.trace(run.run_id)[0])
+    viewed([trace.run_id for trace in traces], "run page")
+    return traces
 
 
 def _latest_runs(plans: Sequence[RunSummary]) -> dict[str, RunSummary]:
-    """Returns the latest run of each plan that was run."""
     found = {plan.run_id: current().store.runs(limit=1, parent=plan.run_id, without=REPLAY_PURPOSE) for plan in plans}
     return {run_id: runs[0] for run_id, runs in found.items() if runs}
 
@@ -150,21 +146,15 @@ def _plan_of(trace: RunTrace) -> RunTrace | None:
 
 def _read(batch: str) -> _Plans:
     store = current().store
-    traces: list[RunTrace] = []
     try:
         listed = store.runs(limit=_MOST_READ, batch=batch)
-        runs, unread = _latest_runs(listed), 0
-        for plan in listed:
-            try:
-                traces.append(store.trace(plan.run_id)[0])
-            except InspectorError:
-                unread += 1
+        runs, traces = _latest_runs(listed), _read_traces(listed)
         answer_tokens = usual_answer_tokens(traces[0].pool.name if traces else "", store.runs(limit=_RUNS_READ))
     except InspectorError as error:
         st.error(inert(str(error)), icon=":material/error:")
         return _Plans((), 0, (), {}, [])
-    viewed([trace.run_id for trace in traces], "run page")
     statuses = [*(plan.status for plan in listed), *(run.status for run in runs.values())]
+    unread = len(listed) - len(traces)
     return _Plans(tuple(traces), unread, tuple(choices(traces, answer_tokens)), runs, statuses)
 
 
@@ -382,7 +372,8 @@ def again_results(trace: RunTrace) -> None:
         for each in found.tallies:
             _tally(each, found, trace)
     if found.running:
-        _follow_answers(batch, [run.status for run in runs])
+        drawn = [run.status for run in runs]
+        rerun_when(lambda: [run.status for run in _listed(batch)] != drawn, EVERY_S)
 
 
 def _batch(trace: RunTrace) -> str | None:
@@ -395,19 +386,15 @@ def _batch(trace: RunTrace) -> str | None:
     return next((run.batch_id for run in made if run.purpose == PURPOSE and run.batch_id is not None), None)
 
 
+def _listed(batch: str) -> list[RunSummary]:
+    return current().store.runs(limit=_MOST_ANSWERS_READ, batch=batch)
+
+
 def _read_answers(batch: str) -> list[RunTrace]:
-    traces: list[RunTrace] = []
     try:
-        listed = current().store.runs(limit=_MOST_ANSWERS_READ, batch=batch)
+        return [trace for trace in _read_traces(_listed(batch)) if again_of(trace) is not None]
     except InspectorError:
         return []
-    for run in listed:
-        try:
-            traces.append(current().store.trace(run.run_id)[0])
-        except InspectorError:  # damaged, as its own page and History say
-            continue
-    viewed([trace.run_id for trace in traces], "run page")
-    return [trace for trace in traces if again_of(trace) is not None]
 
 
 def _source(run: RunTrace) -> RunTrace | None:
@@ -415,21 +402,6 @@ def _source(run: RunTrace) -> RunTrace | None:
         return None if run.parent_run_id is None else current().store.trace(run.parent_run_id)[0]
     except InspectorError:
         return None  # deleted, or damaged
-
-
-def _follow_answers(batch: str, drawn: Sequence[str]) -> None:
-    """Draws the page anew once a run has ended."""
-
-    @st.fragment(run_every=EVERY_S)
-    def follow() -> None:
-        try:
-            statuses = [run.status for run in current().store.runs(limit=_MOST_ANSWERS_READ, batch=batch)]
-        except InspectorError:
-            return
-        if statuses != list(drawn):
-            st.rerun()
-
-    follow()
 
 
 def _answers_head(found: Repeats, runs: Sequence[RunTrace], source: RunTrace | None, shown: RunTrace) -> None:
@@ -442,7 +414,7 @@ def _answers_head(found: Repeats, runs: Sequence[RunTrace], source: RunTrace | N
         said = " · ".join(filter(None, (ended, simulated, "agreement with its 95 % interval (Wilson)")))
         st.markdown(f":small[:gray[{said}]]", width="stretch")
         if found.running:
-            st.button("Cancel", key="again-cancel", icon=":material/stop:", on_click=_cancel_answers, args=(runs,))
+            st.button("Cancel", key="again-cancel", icon=":material/stop:", on_click=_cancel, args=(runs,))
         if source is not None and source.run_id != shown.run_id:
             st.button(
                 "The run they were made from",
@@ -512,12 +484,6 @@ def _open(found: Tally, run_id: str, shown: RunTrace, label: str | None) -> None
 
 def _share(share: Share) -> str:
     return f"{share.share:.0%} ({share.low:.0%} to {share.high:.0%})"
-
-
-def _cancel_answers(runs: Sequence[RunTrace]) -> None:
-    for run in runs:
-        if not run.ended:
-            current().host.cancel(run.run_id, local_caller("page"))
 
 
 # The dialog.
@@ -620,7 +586,6 @@ def _dialog(trace: RunTrace, step: int) -> None:
 
 
 def _expect(forecast: RepeatsForecast, trace: RunTrace) -> None:
-    """Says what all runs together will take."""
     first = forecast.each[0]
     runs = numbers([step.index for step in first.will_run])
     reused = numbers([step.index for step in first.will_reuse])

@@ -423,7 +423,6 @@ def _made(draft: Draft, change: AnyChange, author: Author) -> Draft:
 
 
 def _otherwise(draft: Draft, index: int, change: AnyChange) -> Step:
-    """Returns the step with one of its fields changed."""
     step = draft.workflow.steps[index]
     if isinstance(change, Instruct):
         return step.model_copy(update={"instruction": change.text})

@@ -202,7 +202,6 @@ def drawn_new_plan(
 
 
 def _faulty(draft: Draft, faults: Sequence[Fault]) -> dict[int, str]:
-    """Returns what is wrong with each faulty step, by the editor's id."""
     return {draft.now.ids[fault.step]: fault.message for fault in reversed(faults) if fault.step is not None}
 
 
@@ -255,7 +254,6 @@ def _fate(index: int, changes: PlanChanges, forecast: RerunPreview | None, fault
 
 
 def _layout(draft: Draft, changes: PlanChanges) -> dict[str, Any]:
-    """Draws both plans in one picture."""
     plans = TwoPlans(draft.original, draft.workflow, changes)
     keys = [*draft.now.ids, *changes.removed]
     data = network_data(_named(lay_out([RoundShape((), plans.reads)]), keys))

@@ -233,7 +233,6 @@ def _task() -> str:
 
 
 def _every_step() -> bool:
-    """Tells whether every step is told the task."""
     chosen = settings.chosen_policies().give_question
     if chosen is not None:
         return chosen
@@ -321,7 +320,6 @@ def _dialog() -> None:
 
 
 def _go_on() -> None:
-    """Offers the plan that is kept and not shown."""
     steps = kept_steps()
     if steps is None or editing() is not None:
         return

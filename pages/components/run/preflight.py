@@ -34,6 +34,7 @@ from conductor_core.run.trace import RunTrace
 from conductor_core.settings import Settings
 from pages.components.app import places
 from pages.components.app.session import current
+from pages.components.app.widgets import rerun_when
 from pages.components.run import settings as run_settings
 from pages.components.run.settings import Policies
 from pages.components.style.formats import inert, plural
@@ -169,13 +170,7 @@ def preflight_notice(specs: Sequence[WorkerSpec], task: str) -> None:
     waiting = bool(wait_for([checks], timeout=AT_ONCE_S).not_done)
     _line(used, checks, unasked)
     if waiting:
-
-        @st.fragment(run_every=POLL_S)
-        def wait() -> None:
-            if checks.done():
-                st.rerun()
-
-        wait()
+        rerun_when(checks.done, POLL_S)
 
 
 def forget() -> None:

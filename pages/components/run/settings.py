@@ -448,7 +448,6 @@ def limits() -> Limits:
 
 
 def _limits_before() -> Limits:
-    """Returns the limits before anyone changes them on this page."""
     base = limits_from(current().settings)
     return base.model_copy(update={name: _before(name, setting) for name, setting in base})
 

@@ -24,6 +24,7 @@ from conductor_core.privacy.typed_keys import TypedKeys
 from conductor_core.settings import Settings
 from pages.components.app import places
 from pages.components.app.session import current
+from pages.components.app.widgets import rerun_when
 from pages.components.run import preflight, settings
 from pages.components.style.formats import inert, plural
 from pages.components.style.templates import html
@@ -458,12 +459,5 @@ def _wait(now: Asking) -> None:
     waiting: list[Future[object]] = [each for each in st.session_state.get(_CHECKS, {}).values() if not each.done()]
     if now.looking:
         waiting.append(preflight.asked_servers())  # type: ignore[arg-type]  # what it gives is not looked at
-    if not waiting:
-        return
-
-    @st.fragment(run_every=POLL_S)
-    def wait() -> None:
-        if all(each.done() for each in waiting):
-            st.rerun()
-
-    wait()
+    if waiting:
+        rerun_when(lambda: all(each.done() for each in waiting), POLL_S)

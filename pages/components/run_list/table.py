@@ -393,7 +393,6 @@ def _way(row: Row, group: Group) -> str:
 
 
 def _name(row: Row, opened: Opened | None, *, lone: bool, held: bool) -> None:
-    """Draws what opens the row."""
     run = row.entry
     if isinstance(run, BatchSummary):
         label = f"▤ {inert(batch_name(row, run))}"
