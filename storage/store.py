@@ -25,6 +25,7 @@ from storage import errors
 from storage.access_log.recorder import AccessLog
 from storage.database.connections import BUSY_TIMEOUT_S, Database, path_of
 from storage.encoding import snapshot_row
+from storage.evidence import sent_commands
 from storage.evidence.anchoring import (
     Anchoring,
     Evidence,
@@ -34,13 +35,14 @@ from storage.evidence.anchoring import (
     places_of,
     read_evidence,
 )
+from storage.evidence.history import Report
 from storage.evidence.keys import load_key, new_key, new_key_in_place
 from storage.evidence.rotation import rotated_keys
 from storage.lifecycle.removal import Removing
 from storage.log import batches, commands, contents, following, queries
 from storage.log.commands import CommandWatch, Listener
 from storage.log.event_log import EventLog, RefusingLog
-from storage.log.machines import Signer, read_origin
+from storage.log.machines import Signer, read_origin, records_of_no_run
 from storage.log.owner import gone, held, left
 from storage.log.queries import Listing, Search, Totals, interrupt
 from storage.log.reading import read_raw, read_run, unknown_run
@@ -283,6 +285,14 @@ class Store(Removing):
         """Returns the commands sent to the run after the command ``after``, in order."""
         with self._database.reading() as connection:
             return commands.read_commands(connection, run_id, after, self._database.vault, self._trusted)
+
+    def unproven(self, run_id: str) -> list[str]:
+        """Returns what the run's events say that somebody decided, although no machine has sent it: a sentence each."""
+        report = Report()
+        with self._database.reading() as connection:
+            keys = self._trusted(records_of_no_run(connection), read_origin(connection))
+            sent_commands.check(connection, keys, report, self._database.vault, run_id)
+        return [finding.what for finding in report.findings if finding.sequence is not None]  # none: of a command alone
 
     def waiting(self, limit: int = 1000) -> list[RunTrace]:
         """Returns the runs of which something waits for an approval, the one that waits longest first.

@@ -31,7 +31,7 @@ from conductor_core.engine.pools import (
 from conductor_core.engine.recorder import closing
 from conductor_core.engine.request import RunRecords, asks_conductor
 from conductor_core.engine.runner import CheckedRequest, Engine, Execution, check
-from conductor_core.errors import EventOutOfOrder, InspectorError, RunHasEnded, StoreError, UnknownRun
+from conductor_core.errors import BadInput, EventOutOfOrder, InspectorError, RunHasEnded, StoreError, UnknownRun
 from conductor_core.files import expand_path, is_file
 from conductor_core.privacy.typed_keys import TypedKeys
 from conductor_core.run.actor import THE_PROGRAM, Caller
@@ -272,6 +272,7 @@ class EngineHost:
         keys = self._keys.get(run_id)
         if trace.status not in AT_REST:
             raise EventOutOfOrder(f"run {run_id} is {trace.status}: only a run that is queued or waits can be resumed")
+        self._require_proven(run_id)
         # The pool is recorded without the workers that are left out, and with its own settings.
         as_recorded = {
             "pool": created.pool,
@@ -292,6 +293,12 @@ class EngineHost:
         pool = self._opened.pool(created.pool, request.seed, keys)
         earlier = self._engine.earlier(request)
         return CheckedRequest(request, conductor, pool, None, created, epoch_s, earlier, trace=trace), commands
+
+    def _require_proven(self, *run_ids: str) -> None:
+        """Raises: BadInput for a run with a decision that no machine has sent: the database's writer can add one."""
+        for run_id in run_ids:
+            if self._records is not None and (unproven := self._records.unproven(run_id)):
+                raise BadInput(f"run {run_id} is not carried on: {unproven[0]}")
 
     def _unanswered(self, run_id: str, last_command: int) -> list[SentCommand]:
         return [] if self._records is None else self._records.commands(run_id, last_command)
@@ -330,6 +337,7 @@ class EngineHost:
 
     async def _leave_waiting(self, trace: RunTrace, error: InspectorError) -> None:
         """Answers what was sent to a run that cannot be carried out here by the reason."""
+        log.warning("run %s cannot continue: %s", trace.run_id, error)
         sent = await asyncio.to_thread(self._unanswered, trace.run_id, trace.last_command)
         with suppress(StoreError):
             await self._sink.append(*refusals(trace, sent, f"the run cannot continue here: {error}"))
@@ -348,7 +356,10 @@ class EngineHost:
         require_typed_keys((spec for spec in pool.specs if spec.name not in request.excluded), keys)
         conductor = None if request.conductor is None else self._opened.conductor(request.conductor, keys)
         self._engine.require_contents(request)
-        return check(request, conductor, pool, self._engine.earlier(request), cap)
+        earlier = self._engine.earlier(request)
+        if request.resumed:
+            self._require_proven(*(run.run_id for run in earlier if run.imported is None))
+        return check(request, conductor, pool, earlier, cap)
 
     def _write(self, checked: CheckedRequest) -> None:
         """Writes the event that makes the run this process's own, and starts the run. Raises: StoreError."""

@@ -41,6 +41,10 @@ class RunRecords(Protocol):
         """The commands sent to the run after the command ``after``, in order."""
         ...
 
+    def unproven(self, run_id: str) -> list[str]:
+        """What the run's events say that somebody decided, although no machine has sent it: a sentence each."""
+        ...
+
     def sent_to_waiting(self) -> list[str]:
         """The runs that wait and to which anything was ever sent."""
         ...

@@ -2,8 +2,7 @@
 
 import json
 import sqlite3
-from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +15,7 @@ from storage.log.machines import NoProof, proven, read_origin, records_of_no_run
 from storage.merkle.formats import PublicKey, read_record
 from storage.privacy.vault import KeyAway, Sealed, Vault, event_place
 
-_COMMANDS = "SELECT id, payload, run_id, kind, at_utc FROM commands ORDER BY id"
+_COMMANDS = "SELECT id, payload, run_id, kind, at_utc FROM commands {} ORDER BY id"
 _ANSWERED_BY = {
     "approval.granted": "approve",
     "approval.denied": "deny",
@@ -28,21 +27,23 @@ _ANSWERED_BY = {
 _ANSWERS = (
     "SELECT e.run_id, e.sequence, e.kind, e.at_utc, CAST(e.payload AS BLOB), e.position FROM events e "  # noqa: S608  own names
     "LEFT JOIN runs r ON r.run_id = e.run_id WHERE NOT coalesce(r.imported, 0) "
-    f"AND e.kind IN ({', '.join(repr(kind) for kind in sorted(_ANSWERED_BY))}) ORDER BY e.sequence"
+    f"AND e.kind IN ({', '.join(repr(kind) for kind in sorted(_ANSWERED_BY))}) "
+    "{} ORDER BY e.sequence"
 )
 _OF_KIND = "SELECT sequence, at_utc, CAST(payload AS BLOB) FROM events WHERE run_id = ? AND kind = ?"
 _ASKED = ("approval.granted", "approval.denied")
 """The answers that only a command brings about, or, if granted, the run that is resumed."""
 _ENDS = (
     "SELECT run_id, min(coalesce(position, -1)) FROM events "  # noqa: S608  own names
-    f"WHERE kind IN ({', '.join(map(repr, sorted(FINAL_KINDS)))}) GROUP BY run_id"
+    f"WHERE kind IN ({', '.join(map(repr, sorted(FINAL_KINDS)))}) "
+    "{} GROUP BY run_id"
 )
 
 
 _RECORDS = (
     "SELECT CAST(record AS BLOB) FROM leaves WHERE record IS NOT NULL AND run_id IS NOT NULL "
     "AND run_id NOT IN (SELECT run_id FROM deletions) AND instr(CAST(record AS BLOB), CAST(? AS BLOB)) "
-    "ORDER BY position"
+    "{} ORDER BY position"
 )
 """Commands go with their run. That the deletions are those on record, another check says."""
 
@@ -76,11 +77,14 @@ class _Answer:
         return bool(self.event.get("unproven"))
 
 
-def check(connection: sqlite3.Connection, keys: Sequence[PublicKey], report: Report, vault: Vault) -> None:
+def check(
+    connection: sqlite3.Connection, keys: Sequence[PublicKey], report: Report, vault: Vault, run_id: str | None = None
+) -> None:
     """Adds a finding for each command that no machine has sent, and for each answer to a command that is not there.
 
-    ``keys``: those of the log that are trusted. A command of a run that had ended before the first machine was
-    registered, or that was answered before, is of an older version, and no finding. Raises: sqlite3.Error; StoreError.
+    ``keys``: those of the log that are trusted. ``run_id``: looks only at this run and those that it resumes. A
+    command of a run that had ended before the first machine was registered, or that was answered before, is of an older
+    version, and no finding. Raises: sqlite3.Error; StoreError.
     """
     records, origin = records_of_no_run(connection), read_origin(connection)
     machines = registered(records, origin, rotated_keys(records, keys))
@@ -88,13 +92,15 @@ def check(connection: sqlite3.Connection, keys: Sequence[PublicKey], report: Rep
         report.notes.append("without the log's public key, nobody can say which machines may send commands to runs")
         return
     first = min([*machines.values(), *_proofs_since(records)], default=None)
-    ends: dict[str, int] = {read_text(run_id): position for run_id, position in connection.execute(_ENDS)}
-    given = list(_answers(connection, vault))
+    carried = _Carried(connection, vault)
+    of = None if run_id is None else (run_id, *carried.before(run_id))
+    ends = {read_text(of_run): position for of_run, position in _rows(connection, _ENDS, of)}
+    given = [answer for row in _rows(connection, _ANSWERS, of) if (answer := _answer(vault, *row)) is not None]
     answers = {(each.run_id, each.number): each for each in given if each.number is not None}
-    _check_carried(_Carried(connection, vault, given), given, first, report)
+    _check_carried(carried, given, first, report)
     said: set[tuple[str, int]] = set()
     away = 0
-    for stored in connection.execute(_COMMANDS):
+    for stored in _rows(connection, _COMMANDS, of):
         number, run_id, kind = stored[0], read_text(stored[2]), read_text(stored[3])[:20]
         answer = answers.get((run_id, number))
         try:
@@ -116,7 +122,7 @@ def check(connection: sqlite3.Connection, keys: Sequence[PublicKey], report: Rep
         if first is not None and answer.position > first and (run_id, number) not in said:
             which = f"command {number}, which is gone" if number > 0 else "a command of a number that no command has"
             report.add("derived", run_id, answer.sequence, f"the event {answer.kind} answers {which}")
-    for run_id, number in _recorded(connection):
+    for run_id, number in _recorded(connection, of):
         if (run_id, number) not in said and (run_id, number) not in answers:
             report.add("derived", run_id, None, f"command {number} to the run is on record, and it is gone")
     if away:
@@ -124,9 +130,21 @@ def check(connection: sqlite3.Connection, keys: Sequence[PublicKey], report: Rep
         report.notes.append(f"{counted(away, 'command')} {are} encrypted, and the key is away: not checked")
 
 
-def _recorded(connection: sqlite3.Connection) -> Iterator[tuple[str, int]]:
+def _rows(
+    connection: sqlite3.Connection, query: str, of: Sequence[str] | None, *values: str
+) -> Iterable[tuple[Any, ...]]:
+    """Returns the rows of the runs ``of``; None: of all. ``query`` has a place for that."""
+    if of is None:
+        return connection.execute(query.format(""), values)
+    only = f"{'AND' if 'WHERE' in query else 'WHERE'} run_id IN ({', '.join('?' * len(of))})"
+    return connection.execute(
+        query.format(only.replace("run_id", "e.run_id") if " e " in query else only), (*values, *of)
+    )
+
+
+def _recorded(connection: sqlite3.Connection, of: Sequence[str] | None) -> Iterator[tuple[str, int]]:
     """Yields run and number of the commands that the log says were sent."""
-    for (raw,) in connection.execute(_RECORDS, (SENT,)):
+    for (raw,) in _rows(connection, _RECORDS, of, SENT):
         record = read_record(raw)
         if record.get("kind") == SENT and isinstance(number := record.get("command"), int):
             yield str(record.get("run")), number
@@ -143,12 +161,8 @@ def _proofs_since(records: Mapping[int, bytes]) -> Iterator[int]:
 class _Carried:
     """Approvals that a run took over from the interrupted run that it resumes."""
 
-    def __init__(self, connection: sqlite3.Connection, vault: Vault, given: Sequence[_Answer]) -> None:
+    def __init__(self, connection: sqlite3.Connection, vault: Vault) -> None:
         self._connection, self._vault = connection, vault
-        self._granted: dict[str, list[_Answer]] = defaultdict(list)
-        for each in given:
-            if each.kind == "approval.granted" and each.number is not None:
-                self._granted[each.run_id].append(each)
 
     def is_proven(self, answer: _Answer) -> bool:
         """Whether a run that this one resumes had the same granted by a command, which is compared elsewhere.
@@ -156,33 +170,35 @@ class _Carried:
         A run that is gone, or whose key is away, can show nothing: then it is.
         """
         source = answer.event.get("carried_from")
-        if answer.kind != "approval.granted" or not isinstance(source, str) or source not in self._before(answer):
+        if answer.kind != "approval.granted" or not isinstance(source, str) or source not in self.before(answer.run_id):
             return False
         there = self._requests(source)
         if not there:
             return True
         here = self._requests(answer.run_id)
         asked = [here.get(number, answer) for number in answer.numbers]
-        for grant in self._granted[source]:
-            granted = [there.get(number) for number in grant.numbers]
+        for grant in self._events(source, "approval.granted"):
+            if grant.get("command") is None:
+                continue
+            granted = [there.get(_as_number(number)) for number in _as_list(grant.get("numbers"))]
             covers = not answer.event.get("rest") and all(each in granted for each in asked)
-            same = all(grant.event.get(name) == answer.event.get(name) for name in ("actor", "door", "note"))
-            if same and (covers or grant.event.get("rest") is True):
+            same = all(grant.get(name) == answer.event.get(name) for name in ("actor", "door", "note"))
+            if same and (covers or grant.get("rest") is True):
                 return True
         return False
 
-    def _before(self, answer: _Answer) -> set[str]:
+    def before(self, run_id: str) -> set[str]:
         """Returns the runs that this one re-runs or resumes, and those that these do."""
         found: set[str] = set()
-        new = {answer.run_id}
+        new = {run_id}
         while new:
-            run_id = new.pop()
-            found.add(run_id)
-            for event in self._events(run_id, "run.created"):
+            one = new.pop()
+            found.add(one)
+            for event in self._events(one, "run.created"):
                 asked = event["request"] if isinstance(event.get("request"), dict) else event
                 before = [asked.get("parent_run_id"), *_as_list(asked.get("taken_up"))]
                 new |= {each for each in before if isinstance(each, str)} - found
-        return found - {answer.run_id}
+        return found - {run_id}
 
     def _requests(self, run_id: str) -> dict[int, tuple[Any, Any]]:
         """Returns what the run has asked an approval for, by number."""
@@ -212,13 +228,15 @@ def _event(vault: Vault, run_id: str, sequence: int, kind: str, at_utc: str, pay
     return event if isinstance(event, dict) else {}
 
 
-def _answers(connection: sqlite3.Connection, vault: Vault) -> Iterator[_Answer]:
-    """Yields the events that answer commands. Leaves out those whose run's key is away."""
-    for run_id, sequence, kind, at_utc, payload, position in connection.execute(_ANSWERS):
-        event = _event(vault, read_text(run_id), sequence, kind, read_text(at_utc), payload)
-        if event:
-            number = None if event.get("command") is None else _as_number(event["command"])
-            yield _Answer(read_text(run_id), sequence, kind, -1 if position is None else position, number, event)
+def _answer(
+    vault: Vault, run_id: object, sequence: int, kind: str, at_utc: object, payload: bytes, position: int | None
+) -> _Answer | None:
+    """Reads an event that answers a command; None if its run's key is away."""
+    event = _event(vault, read_text(run_id), sequence, kind, read_text(at_utc), payload)
+    if not event:
+        return None
+    number = None if event.get("command") is None else _as_number(event["command"])
+    return _Answer(read_text(run_id), sequence, kind, -1 if position is None else position, number, event)
 
 
 def _as_number(value: Any) -> int:

@@ -253,6 +253,9 @@ class MemorySink:
     def commands(self, run_id: str, after: int = 0) -> list[SentCommand]:
         return [sent for sent in self.sent if sent.command.run_id == run_id and sent.id > after]
 
+    def unproven(self, run_id: str) -> list[str]:
+        return []
+
     def keep_images(self, *images: LoadedImage) -> None:
         self.contents |= {image.sha256: (image.media_type, image.data) for image in images}
 

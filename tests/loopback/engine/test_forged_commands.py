@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from conductor_core.engine.host import EngineHost
+from conductor_core.engine.request import resume_of
+from conductor_core.errors import BadInput
 from conductor_core.run.actor import local_caller
 from conductor_core.run.commands import Approve, Cancel, Deny
 from conductor_core.run.events import ApprovalGranted, CommandRefused, RunCancelled
@@ -22,7 +24,7 @@ from storage.evidence.history import Finding
 from storage.evidence.keys import load_key
 from storage.log import machines
 from storage.merkle.chain import Entries, add_record, read_chain
-from tests.support.gated_runs import ADA, FAST, at_rest, gated, said, until
+from tests.support.gated_runs import ADA, FAST, at_rest, gated, paths, said, until
 from tests.support.run_events import whole_run
 
 _INSERT = "INSERT INTO commands (run_id, kind, at_utc, payload) VALUES (?, ?, ?, ?)"
@@ -338,3 +340,36 @@ def test_an_added_event_that_grants_more_than_its_command_is_found(host: EngineH
     actor = None if ADA.actor is None else ADA.actor.model_dump(mode="json")
     append_by_hand(url, run_id, decision(store, run_id, command=number, actor=actor, door=ADA.door))
     assert f"decides more or less than command {number} asked for" in told(findings(url, store))
+
+
+def test_a_run_whose_decision_was_added_as_an_event_is_not_carried_on(store: Store, url: str) -> None:
+    with closing(EngineHost(store.log, FAST, store)) as host:
+        run_id = gated(host, "plan")
+        append_by_hand(url, run_id, decision(store, run_id))
+        with pytest.raises(BadInput, match="answers no command"):
+            host.resume(run_id)
+    assert store.read(run_id).status == "waiting"
+    assert not paths(store, run_id, "step.started")
+
+
+def test_a_decision_that_was_added_as_an_event_is_not_carried_over(store: Store, url: str) -> None:
+    with closing(EngineHost(store.log, FAST, store)) as host:
+        run_id = gated(host, "plan")
+        append_by_hand(url, run_id, decision(store, run_id))
+        host.cancel(run_id, ADA)
+        until(store, run_id, lambda trace: trace.ended)
+        with pytest.raises(BadInput, match="answers no command"):
+            host.start(resume_of(store.read(run_id), door="cli"))
+
+
+def test_a_decision_that_was_sent_is_carried_over(store: Store) -> None:
+    with closing(EngineHost(store.log, FAST, store, carries_on_all=True)) as host:
+        run_id = gated(host, "plan", "step:3")
+        at_rest(store, run_id, said(store, run_id))
+        host.cancel(run_id, ADA)
+        until(store, run_id, lambda trace: trace.ended)
+        again = host.start(resume_of(store.read(run_id), door="cli"))
+        until(store, again, lambda trace: trace.status == "waiting")
+        assert [each.status for each in store.read(again).approvals] == ["granted", "open"]
+        trace = at_rest(store, again, said(store, again))
+        assert trace.status == "completed", [each.reason for each in refusals(store, again)]
