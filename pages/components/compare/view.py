@@ -48,7 +48,8 @@ _BEGINNING_WORDS = 40
 
 def compared_view(compared: RunsCompared) -> Json:
     """Returns the message. Its size is bounded by the changes, not by the length of the outputs."""
-    places = dict(_places(compared.root))
+    found = list(_places(compared.root))
+    places = {key: pair for key, pair, _ in found}
     first = compared.first_difference
     runs = (compared.a, compared.b)
     return {
@@ -56,18 +57,18 @@ def compared_view(compared: RunsCompared) -> Json:
         "headline": headline(compared),
         "first": next((key for key, pair in places.items() if pair is first), None),
         "agents": list(dict.fromkeys(spec.name for run in runs for spec in run.pool.workers)),
-        "plan": {"steps": [_card(key, pair, compared) for key, pair in places.items()], "layout": _layout(compared)},
-        "rows": [_row(key, pair, _round_of(compared.root, key), compared) for key, pair in places.items()],
+        "plan": {"steps": [_card(*each) for each in found], "layout": _layout(compared)},
+        "rows": [_row(*each, compared) for each in found],
         "timelines": _timelines(compared, places),
     }
 
 
-def _places(rounds: RoundsCompared, above: Path = ()) -> Iterator[tuple[str, StepPair]]:
-    """Yields the pairs by key, in the order of the rows. A pair of an inner round follows the one that opened it."""
+def _places(rounds: RoundsCompared, above: Path = ()) -> Iterator[tuple[str, StepPair, RoundsCompared]]:
+    """Yields the pairs by key, with their rounds, in the order of the rows: an inner one follows its opener."""
     plans = TwoPlans(rounds.plans.a, rounds.plans.b, rounds.plans.changes)
     for pair in rounds.pairs:
         path = (*above, _place(pair, plans))
-        yield label(path), pair
+        yield label(path), pair, rounds
         if pair.inner is not None:
             yield from _places(pair.inner, path)
 
@@ -90,9 +91,8 @@ def _run(name: str, run: RunTrace) -> Json:
     }
 
 
-def _card(key: str, pair: StepPair, compared: RunsCompared) -> Json:
+def _card(key: str, pair: StepPair, rounds: RoundsCompared) -> Json:
     step = pair.shown
-    rounds = _round_of(compared.root, key)
     gone = pair.b is None
     change = "removed" if gone else change_of(rounds.plans.changes.steps[step.index])
     if change is None and pair.output_changed:
@@ -109,15 +109,6 @@ def _card(key: str, pair: StepPair, compared: RunsCompared) -> Json:
         "status": step.status,
         "words": _figures(pair),
     }
-
-
-def _round_of(root: RoundsCompared, key: str) -> RoundsCompared:
-    """Returns the pair of rounds in which the step of this key stands."""
-    rounds, path = root, [int(number) for number in key.split(".")]
-    for place in path[:-1]:
-        plans = TwoPlans(rounds.plans.a, rounds.plans.b, rounds.plans.changes)
-        rounds = next(pair.inner for pair in rounds.pairs if pair.inner and _place(pair, plans) == place)
-    return rounds
 
 
 def _figures(pair: StepPair) -> str:

@@ -33,6 +33,10 @@ def gb(size_bytes: float) -> str:
     return f"{size_bytes / 1e6:.1f} MB" if size_bytes >= 1e6 else f"{size_bytes / 1e3:.0f} kB"
 
 
+def left(seconds_left: float) -> str:
+    return f"{seconds_left / 60:.0f} min" if seconds_left >= 90 else f"{seconds_left:.0f} s"
+
+
 def parameters(count: int) -> str:
     if count >= 1e8:
         return f"{count / 1e9:.1f} billion"
@@ -130,8 +134,7 @@ def _how_fast(model: MachineModel, whole: int) -> str:
         return "another program downloads it"
     if download.bytes_per_s and whole:
         left_s = (whole - download.here_bytes) / download.bytes_per_s
-        wait = f"{left_s / 60:.0f} min" if left_s >= 90 else f"{left_s:.0f} s"
-        return f"{gb(download.bytes_per_s)}/s · {wait} left"
+        return f"{gb(download.bytes_per_s)}/s · {left(left_s)} left"
     return {"waiting": "waits for its turn", "running": "↓ begins", "paused": "‖ paused", "failed": "✕ failed"}.get(
         download.state, ""
     )

@@ -26,6 +26,7 @@ from conductor_core.engine.models import (
 from conductor_core.engine.real_workers import SmallModel, save_conductors, save_pool
 from conductor_core.errors import InspectorError
 from pages.components.app.session import current
+from pages.components.models.installed import gb, left
 from pages.components.run import settings
 from pages.components.style.formats import inert, listed, plural
 from pages.components.style.templates import html
@@ -207,7 +208,7 @@ def _small_buttons(models: Sequence[SmallModel], kind: Kind) -> None:
         elif away:
             begun = any(model.download.here_bytes for model in away)
             left = sum(model.size_bytes - model.download.here_bytes for model in away)
-            label = f"{'Go on downloading' if begun else 'Download'} {_these(away, 'model')} ({_gb(left)})"
+            label = f"{'Go on downloading' if begun else 'Download'} {_these(away, 'model')} ({gb(left)})"
             st.button(
                 label,
                 key="download-small",
@@ -242,8 +243,8 @@ def _save_and_use(name: str, specs: Sequence[WorkerSpec]) -> None:
 
 def _table(models: Sequence[SmallModel]) -> Markup:
     memory = models[0].memory
-    heads = ("Model", "Download", f"Needs, of {_gb(memory.total_bytes)} {memory.label}", "An answer", "Here")
-    rows = [(each.spec, (_gb(each.size_bytes), _gb(each.needed_bytes), _answer(each), _state(each))) for each in models]
+    heads = ("Model", "Download", f"Needs, of {gb(memory.total_bytes)} {memory.label}", "An answer", "Here")
+    rows = [(each.spec, (gb(each.size_bytes), gb(each.needed_bytes), _answer(each), _state(each))) for each in models]
     return html(TEMPLATE, "small_models", heads=heads, models=rows)
 
 
@@ -271,16 +272,11 @@ def _state(model: SmallModel) -> str:
 
 def _progress(model: SmallModel) -> str:
     now = model.download
-    text = f"{_gb(now.here_bytes)} of {_gb(model.size_bytes)}"
+    text = f"{gb(now.here_bytes)} of {gb(model.size_bytes)}"
     if now.bytes_per_s:
         left_s = (model.size_bytes - now.here_bytes) / now.bytes_per_s
-        wait = f"{left_s / 60:.0f} min" if left_s >= 90 else f"{left_s:.0f} s"
-        return f"{text}, {now.bytes_per_s / 1e6:.1f} MB/s, about {wait} left"
+        return f"{text}, {now.bytes_per_s / 1e6:.1f} MB/s, about {left(left_s)} left"
     return f"{text}, paused" if now.state == "paused" else text
-
-
-def _gb(size_bytes: float) -> str:
-    return f"{size_bytes / 1e9:.1f} GB" if size_bytes >= 1e8 else f"{size_bytes / 1e6:.0f} MB"
 
 
 def _these(things: Sequence[object], what: str) -> str:
