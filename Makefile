@@ -8,7 +8,7 @@ PIP := -m pip install --quiet --disable-pip-version-check
 # Without bytecode files, each of the hundreds of programs that the tests start compiles its sources again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup run test test-training test-servers test-exports test-names test-fast demo film recorded-runs schema fuzz mutants check constraints pictures format clean
+.PHONY: setup run test test-training test-servers test-exports test-names test-fast demo film recorded-runs fuzz mutants check constraints pictures format clean
 
 setup: $(VENV)/.run
 
@@ -124,10 +124,6 @@ film: $(VENV)/.dev
 # Writes docs/demo.html, a run that opens without an installation. Run it after a change of the live view.
 demo: $(VENV)/.dev
 	$(BIN)/python -m tests.demo_page
-
-# Writes the schema of a new database from the migrations. Run it after a new migration.
-schema: $(VENV)/.dev
-	$(BIN)/python -m tests.newest_schema
 
 # Makes the three runs that come with the program again. Run it after a change of the simulated workers.
 recorded-runs: $(VENV)/.dev

@@ -38,7 +38,7 @@ from conductor_core.run.actor import local_caller
 from conductor_core.run.commands import Approve
 from conductor_core.run.values import BatchRow, Imported
 from storage import Privacy, open_store
-from storage.access_log.queries import AccessQuery
+from storage.access_log import AccessQuery
 from storage.evidence.anchoring import places_of
 from storage.evidence.bundle import write_bundle
 from storage.evidence.bundle_files import FILES
@@ -199,7 +199,7 @@ def answers(path: Path, run_ids: tuple[str, ...], images: tuple[str, ...]) -> di
         keep("spending", search.spending)
         keep("failures", search.failures)
         keep("access", lambda: store.access_log.read(AccessQuery(), limit=1000))
-        keep("evidence", lambda: (store.evidence().origin, store.evidence().covered_from))
+        keep("evidence", lambda: store.evidence().origin)
         keep("published", store.publish)
         for run_id in run_ids:
             keep(f"proofs {run_id}", partial(_proofs, path, run_id))

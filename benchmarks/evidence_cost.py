@@ -26,8 +26,8 @@ from unittest.mock import patch
 
 from conductor_core.run.events import StepDelta
 from storage import Store, open_store
-from storage.evidence import single_file
 from storage.evidence.anchoring import Anchoring
+from storage.evidence.bundle import verifier_source
 from storage.evidence.database_audit import open_database
 from storage.evidence.keys import load_key
 from storage.log import event_log
@@ -122,7 +122,7 @@ def verification(folder: Path, events: int) -> tuple[float, float, float]:
     origin = store.evidence().origin
     store.close()
     file = folder / "verify.py"
-    file.write_text(single_file.source())
+    file.write_text(verifier_source())
     key = load_key(places.key, origin).public.line
     command = [
         sys.executable,

@@ -27,7 +27,7 @@ from storage.evidence.checking import check_own_log
 from storage.evidence.database_audit import NoEvidence
 from storage.evidence.keys import SigningKey, load_key
 from storage.evidence.verifier import verify
-from storage.log import machines
+from storage.log import commands
 from storage.merkle.formats import Checkpoint, Tree, record_leaf
 from tests.support.damaging import begun_again, past_triggers, without_evidence
 
@@ -256,7 +256,7 @@ def _evidence_later(attack: Attack) -> None:
     """Events that are said to be older than all evidence can be changed."""
     with past_triggers(attack.path) as connection:
         connection.execute("UPDATE evidence_log SET covered_from = 13")
-        _record_if_skilled(attack, connection, "log.began", covered_from=13, events_before=12)
+        _record_if_skilled(attack, connection, "log.began", covered_from=13)
         _done(attack, connection)
 
 
@@ -450,14 +450,14 @@ def _by_hand(attack: Attack) -> None:
         payload = json.dumps({"kind": kind, "run_id": run_id, "door": "cli"})
         if attack.skilled:
             machine = _forger(attack)
-            payload = machines.prove(machine, number, run_id, kind, _AT_UTC, payload)
+            payload = commands.prove(machine, number, run_id, kind, _AT_UTC, payload)
         connection.execute(_INSERT, (run_id, kind, _AT_UTC, payload))
         _done(attack, connection)
 
 
-def _forger(attack: Attack) -> machines.Signer:
+def _forger(attack: Attack) -> commands.Signer:
     key = load_key(attack.path.with_name("forged-key"), attack.lab.key.public.name)
-    return machines.Signer(key.public, key.private.sign)
+    return commands.Signer(key.public, key.private.sign)
 
 
 def _replayed(attack: Attack) -> None:
@@ -491,24 +491,24 @@ def _forged_machine(attack: Attack) -> None:
     with past_triggers(attack.path) as connection:
         cursor = connection.cursor()
         number = 1 + cursor.execute("SELECT max(id) FROM commands").fetchone()[0]
-        payload = machines.prove(machine, number, "waiting", "approve", _AT_UTC, json.dumps({"kind": "approve"}))
+        payload = commands.prove(machine, number, "waiting", "approve", _AT_UTC, json.dumps({"kind": "approve"}))
         cursor.execute(_INSERT, ("waiting", "approve", _AT_UTC, payload))
         if attack.attacker == "key":
             own = attack.lab.key
-            record = _registered(connection, machine, machines.Signer(own.public, own.private.sign))
-            _record(connection, machines.REGISTERED, lambda old: old.update(record))
+            record = _registered(connection, machine, commands.Signer(own.public, own.private.sign))
+            _record(connection, commands.REGISTERED, lambda old: old.update(record))
         elif attack.skilled and attack.rng.random() < 0.5:
             record = _registered(connection, machine, machine)
-            _record(connection, machines.REGISTERED, lambda old: old.update(record))
+            _record(connection, commands.REGISTERED, lambda old: old.update(record))
         else:
-            machines.register(cursor, machine.public, machine)
+            commands.register(cursor, machine.public, machine)
         _done(attack, connection)
 
 
-def _registered(connection: sqlite3.Connection, machine: machines.Signer, by: machines.Signer) -> dict[str, object]:
+def _registered(connection: sqlite3.Connection, machine: commands.Signer, by: commands.Signer) -> dict[str, object]:
     """Returns the fields of the record that ``by`` makes of a machine."""
     cursor = connection.cursor()
-    machines.register(cursor, machine.public, by)
+    commands.register(cursor, machine.public, by)
     ((position, text),) = cursor.execute("SELECT position, record FROM leaves ORDER BY position DESC LIMIT 1")
     cursor.execute("DELETE FROM leaves WHERE position = ?", (position,))
     return {name: value for name, value in json.loads(text).items() if name != "at_utc"}

@@ -44,8 +44,7 @@ from storage.evidence.checking import check_log, public_key
 from storage.evidence.history import Report
 from storage.evidence.keys import SigningKey, load_key
 from storage.evidence.verifier import verify
-from storage.lifecycle.backup import backup
-from storage.lifecycle.restore import restore
+from storage.lifecycle.backup import backup, restore
 from storage.merkle.chain import RunChain
 from storage.merkle.formats import PublicKey, event_leaf, record_leaf
 from storage.store import Store

@@ -39,7 +39,7 @@ class Settings(BaseSettings):
     anchor: str | None = Field(
         None,
         description="Where signed checkpoints of the log are published: a file or folder that another user or host "
-        "owns, or `git:FOLDER`, a git repository. Unset: what `python -m storage anchor --to` chose, else a folder "
+        "owns, or `git:FOLDER`, a git repository. Unset: what `conductor log anchor --to` chose, else a folder "
         "beside the database, which whoever can write the database can write, too. "
         "[Audit](audit.md#a-witness) says what that is worth.",
     )

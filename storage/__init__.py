@@ -2,7 +2,7 @@
 
 from storage.lifecycle.deletion import Deleted
 from storage.log.queries import Totals
-from storage.privacy.settings import Privacy
+from storage.privacy import Privacy
 from storage.records import BatchSummary, RawEvent, RunSummary, StoredEvent
 from storage.store import Store, open_store
 

@@ -15,7 +15,7 @@ from conductor_core.run.actor import Actor, Caller
 from conductor_core.run.events import EVENT, Event
 from conductor_core.text import whole_characters
 from conductor_core.workflow import model
-from storage.privacy.vault import Vault
+from storage.privacy import Vault
 
 
 def encode(event: Event) -> tuple[Event, str]:

@@ -1,11 +1,12 @@
 """The store as the pages and the command line see it, opened as the settings say, with its log's key and anchor."""
 
+import asyncio
 import json
 import logging
 import sqlite3
 import sys
 from collections.abc import AsyncGenerator, Callable, Collection, Iterator, Sequence
-from contextlib import ExitStack, aclosing, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -17,12 +18,12 @@ from conductor_core.privacy import masking
 from conductor_core.run.actor import Caller
 from conductor_core.run.commands import Command, SentCommand
 from conductor_core.run.costs import interruption
-from conductor_core.run.events import Event, RunCreated
-from conductor_core.run.trace import RunTrace, RunUnreadable
+from conductor_core.run.events import FINAL_KINDS, Event, RunCreated
+from conductor_core.run.trace import ENDED_STATUSES, RunTrace, RunUnreadable
 from conductor_core.settings import Settings, sqlite_url
 from conductor_core.text import plain, whole_characters
 from storage import errors
-from storage.access_log.recorder import AccessLog
+from storage.access_log import AccessLog
 from storage.database.connections import BUSY_TIMEOUT_S, Database, path_of
 from storage.encoding import snapshot_row
 from storage.evidence import sent_commands
@@ -37,25 +38,29 @@ from storage.evidence.anchoring import (
 )
 from storage.evidence.history import Report
 from storage.evidence.keys import load_key, new_key, new_key_in_place
-from storage.evidence.rotation import rotated_keys
-from storage.lifecycle.removal import Removing
-from storage.log import batches, commands, contents, following, queries
-from storage.log.commands import CommandWatch, Listener
+from storage.lifecycle.deletion import Removing
+from storage.log import commands, queries, reading
+from storage.log.commands import CommandWatch, Listener, Signer, read_origin, records_of_no_run
 from storage.log.event_log import EventLog, RefusingLog
-from storage.log.machines import Signer, read_origin, records_of_no_run
+from storage.log.live_runs import keep_images, read_image
 from storage.log.owner import gone, held, left
 from storage.log.queries import Listing, Search, Totals, interrupt
 from storage.log.reading import read_raw, read_run, unknown_run
 from storage.merkle.chain import add_record
-from storage.merkle.formats import PublicKey, error_text
-from storage.privacy.settings import Privacy
-from storage.privacy.vault import Sealed
-from storage.records import BatchSummary, RawEvent, RunSummary, StoredEvent
+from storage.merkle.formats import PublicKey, error_text, rotated_keys
+from storage.privacy import Privacy, Sealed
+from storage.records import ERASED, BatchSummary, RawEvent, RunSummary, StoredEvent
 from storage.redaction import RecordRedaction
-from storage.search.query import read_words
+from storage.search.filters import read_words
 from storage.search.search import RunSearch
 
 log = logging.getLogger(__name__)
+
+_POLL_S, _QUIET_S = 0.2, 1.0
+_PAGE_EVENTS = 1000
+_SENT_TO_WAITING = (
+    "SELECT DISTINCT run_id FROM runs JOIN commands USING (run_id) WHERE status = 'waiting' ORDER BY runs.sequence"
+)
 
 
 class Store(Removing):
@@ -201,12 +206,14 @@ class Store(Removing):
     def newest(self) -> int:
         """Returns the ``sequence`` of the newest event: while it stays, no run has gone on."""
         with self._database.reading() as connection:
-            return queries.read_newest(connection)
+            ((newest,),) = connection.execute("SELECT max(sequence) FROM events")
+        return int(newest or 0)
 
     def was_used(self) -> bool:
         """Returns whether the database ever held a run, even if all were deleted since."""
         with self._database.reading() as connection:
-            return queries.read_written(connection)
+            query = "SELECT 1 FROM sqlite_sequence WHERE name = 'events'"
+            return connection.execute(query).fetchone() is not None
 
     def totals(self, search: str | None = None, batch: str | None = None, status: str | None = None) -> Totals:
         """Returns the totals of what ``runs`` finds on all its pages."""
@@ -215,16 +222,18 @@ class Store(Removing):
             return queries.read_totals(connection, asked)
 
     def cursor_at(self, moment_utc: datetime) -> int:
-        """Returns the ``before`` with which ``runs`` begins at the last run before ``moment_utc``."""
+        """Returns the ``before`` with which ``runs`` begins at the last run before ``moment_utc``; 0: there is none."""
         with self._database.reading() as connection:
-            return queries.read_cursor(connection, moment_utc)
+            query = "SELECT sequence FROM runs WHERE created_at_utc < ? ORDER BY created_at_utc DESC LIMIT 1"
+            row = connection.execute(query, (moment_utc.isoformat(),)).fetchone()
+        return 0 if row is None else int(row[0]) + 1
 
     def batches(
         self, limit: int = 50, before: int | None = None, name: str | None = None, batch: str | None = None
     ) -> list[BatchSummary]:
         """Returns batches, newest first. ``name``: only those of files of this name. ``batch``: only this one."""
         with self._database.reading() as connection:
-            return batches.read_batches(connection, limit, before, name, batch)
+            return queries.read_batches(connection, limit, before, name, batch)
 
     @contextmanager
     def carrying_out(self, key: str, what: str) -> Iterator[None]:
@@ -310,7 +319,7 @@ class Store(Removing):
     def keep_images(self, images: Sequence[LoadedImage]) -> None:
         """Keeps the bytes of images, each once. Begin the run that names them within a day. Raises: StoreError."""
         if images:
-            self.log.change_and_wait(lambda cursor: contents.keep(cursor, images))
+            self.log.change_and_wait(lambda cursor: keep_images(cursor, images))
 
     def import_run(self, events: Sequence[Event], images: Sequence[LoadedImage]) -> None:
         """Keeps a whole run from elsewhere, or nothing of it. Raises: EventOutOfOrder; StoreError."""
@@ -320,12 +329,12 @@ class Store(Removing):
     def content(self, sha256: str) -> tuple[str, bytes]:
         """Returns the media type and the bytes of a content. Raises: ContentMissing if they are gone or changed."""
         with self._database.reading() as connection:
-            return contents.read(connection, sha256)
+            return read_image(connection, sha256)
 
     def sent_to_waiting(self) -> list[str]:
         """Returns the runs that wait and to which anything was ever sent."""
         with self._database.reading() as connection:
-            return commands.read_sent_to_waiting(connection)
+            return [run_id for (run_id,) in connection.execute(_SENT_TO_WAITING)]
 
     def watch(self, listener: Listener) -> CommandWatch:
         """Tells ``listener`` each command that any process sends from now on, in a thread of its own, until closed.
@@ -348,9 +357,42 @@ class Store(Removing):
         Raises: UnknownRun, also when the run is deleted meanwhile; RunDamaged or RunTooNew after all events before the
         one that cannot be read.
         """
-        async with aclosing(following.follow(self._database, self.log, run_id, after)) as groups:
-            async for group in groups:
-                yield group
+        feed = self.log.subscribe(run_id)
+        try:
+            group, fault = await asyncio.to_thread(self._events, run_id, after, _PAGE_EVENTS)
+            news: list[StoredEvent] = []
+            missed = True
+            while True:
+                # Nothing came: the run may have ended, or its rows may have gone, without an event for this reader.
+                silent = missed and not group and fault is None
+                if silent and await asyncio.to_thread(self._status, run_id) in {*ENDED_STATUSES, ERASED}:
+                    group, fault = await asyncio.to_thread(self._events, run_id, after)
+                    if not group and fault is None:
+                        return
+                if group:
+                    yield group
+                    after = group[-1].sequence
+                    if group[-1].event.kind in FINAL_KINDS:
+                        return
+                if fault is not None:
+                    raise fault
+                if len(group) == _PAGE_EVENTS:
+                    group, fault = await asyncio.to_thread(self._events, run_id, after, _PAGE_EVENTS)
+                    continue
+                # Another process may be quicker to resume a run that this one seems to write.
+                timeout_s = _QUIET_S if self.log.writes(run_id) else _POLL_S
+                try:
+                    await asyncio.wait_for(feed.news.wait(), timeout_s)
+                except TimeoutError:
+                    missed = True
+                else:
+                    news, missed = feed.drain()
+                if missed:
+                    group, fault = await asyncio.to_thread(self._events, run_id, after, _PAGE_EVENTS)
+                else:
+                    group = [stored for stored in news if stored.sequence > after]
+        finally:
+            self.log.unsubscribe(run_id, feed)
 
     def mark_interrupted(self) -> list[str]:
         """Ends each run whose process is gone with ``run.interrupted``, and returns their ids.
@@ -410,7 +452,7 @@ class Store(Removing):
             where = self.places.anchor.file
             said = plain(" ".join(f"checkpoints are not published to {where}: {fault}".split()))
             print(
-                f"warning: {said}. Until they are, nothing protects new events: run python -m storage verify",
+                f"warning: {said}. Until they are, nothing protects new events: run conductor log verify",
                 file=sys.stderr,
             )
         if self._show_in_logs is not None:
@@ -426,7 +468,16 @@ class Store(Removing):
     def _events(
         self, run_id: str, after: int, limit: int | None = None
     ) -> tuple[list[StoredEvent], RunUnreadable | None]:
-        return following.read_events(self._database, run_id, after, limit)
+        """Returns the events of a run up to the first that cannot be read, and what is wrong with that one."""
+        with self._database.reading() as connection:
+            return reading.read_events(connection, run_id, self.vault, after, limit)
+
+    def _status(self, run_id: str) -> str:
+        with self._database.reading() as connection:
+            row = connection.execute("SELECT status FROM runs WHERE run_id = ?", (run_id,)).fetchone()
+        if row is None:
+            raise unknown_run(run_id)
+        return str(row[0])
 
     def _interrupt(self, run_id: str) -> bool:
         try:

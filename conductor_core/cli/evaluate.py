@@ -5,8 +5,8 @@ from typing import Annotated
 import typer
 
 from conductor_core.cli import inputs, options
-from conductor_core.cli.main import needs_extra
 from conductor_core.cli.output import print_json
+from conductor_core.cli.wiring import needs_extra
 from conductor_core.engine.pools import read_specs
 from conductor_core.errors import BadInput
 
@@ -83,7 +83,6 @@ def evaluate_command(
     as_json: options.AsJson = False,
     quiet: options.Quiet = False,
 ) -> int:
-    """Give a suite of tasks with known answers to the Conductor and its baselines, and score each."""
     settings = inputs.read_settings(precision)
     if list_them:
         return _list(pool or settings.pool, as_json=as_json)

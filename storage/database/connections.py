@@ -4,7 +4,7 @@ One connection writes and checkpoints, and only while it holds the file lock ``<
 can corrupt a WAL database when two connections write or checkpoint at the same instant (sqlite.org/wal.html, "The
 WAL-Reset Bug"), and several processes may have this file open. Readers open it read-only, and never checkpoint.
 
-A database that cannot be written (read-only media, no permission, a full disk) is read as if it were upgraded.
+A database that cannot be written (read-only media, no permission, a full disk) is read as it is.
 """
 
 import errno
@@ -23,26 +23,12 @@ from conductor_core.errors import StoreError, StoreFull, StoreReadOnly
 from conductor_core.files import FileLock, keep_private
 from storage import errors
 from storage.database import schema
-from storage.database.schema import HEAD, checked_version
 from storage.errors import PRIMARY_CODE
-from storage.privacy.settings import Privacy
+from storage.privacy import Privacy
 
 # Databases that cannot be written.
 
 _NO_SIDE_FILES = frozenset({sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY})
-_NONE_ERASED = "CREATE TEMP VIEW deletions AS SELECT *, 0 AS erased FROM main.deletions"
-_BATCH = tuple(
-    f"(SELECT b.{name} FROM main.batches b WHERE b.batch_id = main.runs.batch_id) AS batch_{name}"  # noqa: S608  own names
-    for name in ("name", "size")
-)
-_LATER_RUNS = f"CREATE TEMP VIEW runs AS SELECT *, {', '.join(_BATCH)} FROM main.runs"  # noqa: S608  own names
-_AS_IF_UPGRADED = {
-    "0013": (_LATER_RUNS, _NONE_ERASED),
-    "0014": (_LATER_RUNS, _NONE_ERASED),
-    "0015": (_LATER_RUNS,),
-    "0016": (_LATER_RUNS,),
-}
-"""Statements that make an older schema, which cannot be upgraded here, read like the newest one."""
 
 
 def connect(path: Path, mode: str, timeout_s: float) -> sqlite3.Connection:
@@ -72,11 +58,12 @@ class ReadOnlyMedia:
     def connect(self) -> sqlite3.Connection:
         """Returns a connection that only reads. Raises: sqlite3.Error, OSError, StoreError."""
         connection = self._connect()
-        version = checked_version(connection.execute("SELECT version_num FROM alembic_version").fetchone(), self._path)
-        if version != HEAD:
-            connection.execute("PRAGMA temp_store=MEMORY")
-            for view in _AS_IF_UPGRADED[version]:
-                connection.execute(view)
+        version = schema.read_version(connection, self._path)
+        if version != schema.HEAD:
+            raise StoreReadOnly(
+                f"the database {self._path} is of schema {version} and cannot be brought to {schema.HEAD} where it is: "
+                "copy it to a place that can be written"
+            )
         connection.execute("PRAGMA query_only=ON")
         return connection
 
@@ -378,9 +365,9 @@ class Database:
             with self.transaction() as cursor:
                 version = schema.read_version(cursor, self.path)
                 if version is None:
-                    schema.create(cursor)
-            if version not in (None, schema.HEAD):
-                schema.migrate(self._connect_writer, schema.HEAD)
+                    schema.make(cursor, schema.HEAD)
+                elif version != schema.HEAD:
+                    schema.upgrade(cursor, version, schema.HEAD)
         except BaseException:
             self._writer.close()
             self._writer = None

@@ -1,90 +1,407 @@
-"""Knows the versions of the schema, makes the newest in a blank database, and upgrades an old one."""
+"""The schema, declared once: ``_BASELINE``, and in ``CHANGES`` what was changed since.
+
+A blank database and an older one go the same way: the changes that it lacks, in their order. Times are ISO 8601 text in
+UTC, and JSON is text.
+"""
 
 import re
 import secrets
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 from conductor_core.errors import StoreError, StoreTooNew
 from storage import errors
 from storage.merkle.chain import add_record
 
-# Oldest first.
-REVISIONS = tuple(f"{number:04}" for number in range(1, 18))
-HEAD = REVISIONS[-1]
-"""The version that this program reads and writes. A test checks that it is the newest migration."""
-EVIDENCE_SINCE = "0013"
-"""The first version with evidence. An older database is refused: evidence that begins after its events proves nothing,
-and whoever took the evidence out of a database could have it begin again by an upgrade."""
+# The text is what SQLite keeps of a statement, to the sign: the audit compares it.
+_BASELINE = """\
+-- The version of the schema, in one row.
+CREATE TABLE alembic_version (
+	version_num VARCHAR(32) NOT NULL,
+	CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)
+)
 
-NEWEST = Path(__file__).with_name("newest.sql")
-"""The schema of ``HEAD``, as ``make schema`` wrote it from the migrations. A test compares both."""
+-- The truth: all else but the evidence is folded from it and could be made again.
+-- sequence: counts over all runs, in the order of commits, and is never given twice.
+-- payload: the event as JSON, in the exact bytes (UTF-8) that a digest covers, or its ciphertext.
+-- position: of its leaf in leaves.
+CREATE TABLE events (
+	sequence INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT,
+	run_id TEXT NOT NULL,
+	kind TEXT NOT NULL,
+	at_utc TEXT NOT NULL,
+	payload TEXT NOT NULL
+, position INTEGER)
+
+CREATE INDEX ix_events_run_id_sequence ON events (run_id, sequence)
+
+CREATE TRIGGER events_no_update BEFORE UPDATE ON events BEGIN SELECT RAISE(ABORT, 'events are only ever added'); END
+
+CREATE TRIGGER events_no_delete BEFORE DELETE ON events \
+WHEN NOT EXISTS (SELECT 1 FROM deletions WHERE run_id = OLD.run_id) \
+OR (SELECT held FROM holds WHERE run_id = OLD.run_id ORDER BY id DESC LIMIT 1) \
+BEGIN SELECT RAISE(ABORT, 'events are only ever added'); END
+
+-- A run for lists (storage.records.RunSummary), changed in the transaction of the event that changes it.
+-- sequence: of its run.created; the order of the list.
+-- actor: who caused it, as JSON (conductor_core.run.actor.Actor). agents: a JSON list.
+-- asked_for: what of it waits for an approval, in words; NULL: nothing.
+-- imported: whether it came as a file. imported_answers: whether it reuses answers of a run that did. recorded:
+-- whether the file is one of this program's own.
+-- cost_estimated: whether it is no exact figure (conductor_core.run.costs.basis).
+-- vocabulary: the version of the events (conductor_core.run.events.VOCABULARY) of the program that began the run.
+-- owner_id: names the lock file of the process that carries it out; empty: none does.
+-- batch_*: the batch, its place there, and the file of tasks (conductor_core.run.values.BatchRow).
+CREATE TABLE runs (
+	run_id TEXT NOT NULL,
+	sequence INTEGER NOT NULL,
+	created_at_utc TEXT NOT NULL,
+	status TEXT NOT NULL,
+	task TEXT NOT NULL,
+	"door" TEXT NOT NULL,
+	conductor TEXT,
+	pool TEXT NOT NULL,
+	parent_run_id TEXT,
+	simulated BOOLEAN NOT NULL,
+	plan_only BOOLEAN NOT NULL,
+	topology TEXT,
+	agents TEXT NOT NULL,
+	steps INTEGER NOT NULL,
+	steps_completed INTEGER NOT NULL,
+	steps_reused INTEGER NOT NULL,
+	steps_failed INTEGER NOT NULL,
+	input_tokens INTEGER NOT NULL,
+	output_tokens INTEGER NOT NULL,
+	cost_usd FLOAT,
+	duration_ms FLOAT,
+	error TEXT,
+	owner_id TEXT NOT NULL,
+	vocabulary INTEGER DEFAULT '1' NOT NULL, batch_id TEXT, batch_row TEXT, known_usd FLOAT DEFAULT '0' NOT NULL, \
+cost_estimated BOOLEAN DEFAULT '0' NOT NULL, actor TEXT, purpose TEXT DEFAULT '' NOT NULL, asked_for TEXT, \
+imported BOOLEAN DEFAULT '0' NOT NULL, imported_answers BOOLEAN DEFAULT '0' NOT NULL, \
+recorded BOOLEAN DEFAULT '0' NOT NULL, batch_name TEXT, batch_size INTEGER,
+	PRIMARY KEY (run_id)
+)
+
+CREATE UNIQUE INDEX ix_runs_sequence ON runs (sequence)
+
+CREATE INDEX ix_runs_status_sequence ON runs (status, sequence)
+
+CREATE INDEX ix_runs_parent_run_id ON runs (parent_run_id)
+
+CREATE INDEX ix_runs_batch_id_sequence ON runs (batch_id, sequence)
+
+CREATE INDEX ix_runs_created_at_utc ON runs (created_at_utc)
+
+CREATE INDEX ix_runs_asked_for ON runs (sequence) WHERE asked_for IS NOT NULL
+
+-- The latest stored fold of a run: its trace after the event sequence.
+-- fold_digest: of the code that folded it; a snapshot of other code is ignored.
+-- events_sha256: of the run's events up to sequence as written: if it differs now, an event was changed.
+-- sha256: of all other columns; a snapshot that was changed itself is ignored.
+CREATE TABLE snapshots (
+	run_id TEXT NOT NULL,
+	sequence INTEGER NOT NULL,
+	fold_digest TEXT NOT NULL,
+	trace TEXT NOT NULL, events_sha256 TEXT DEFAULT '' NOT NULL, sha256 TEXT DEFAULT '' NOT NULL,
+	PRIMARY KEY (run_id)
+)
+
+-- A run that somebody deleted. Triggers demand it before the run's events go.
+-- erased: whether it stays in lists, and in the log if it was encrypted, without any text that can be read.
+-- created_at_utc, status: of the run. events: how many it had. events_sha256: of all, as in snapshots.
+CREATE TABLE deletions (
+	id INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT,
+	run_id TEXT NOT NULL,
+	deleted_at_utc TEXT NOT NULL,
+	"door" TEXT NOT NULL,
+	created_at_utc TEXT NOT NULL,
+	status TEXT NOT NULL,
+	events INTEGER NOT NULL,
+	events_sha256 TEXT NOT NULL
+, actor TEXT, erased BOOLEAN DEFAULT '0' NOT NULL)
+
+CREATE UNIQUE INDEX ix_deletions_run_id ON deletions (run_id)
+
+CREATE TRIGGER deletions_no_update BEFORE UPDATE ON deletions \
+BEGIN SELECT RAISE(ABORT, 'deletions are only ever added'); END
+
+CREATE TRIGGER deletions_no_delete BEFORE DELETE ON deletions \
+BEGIN SELECT RAISE(ABORT, 'deletions are only ever added'); END
+
+-- A hold placed on a run (held) or taken off; the last one counts.
+CREATE TABLE holds (
+	id INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT,
+	run_id TEXT NOT NULL,
+	held BOOLEAN NOT NULL,
+	at_utc TEXT NOT NULL,
+	"door" TEXT NOT NULL
+, actor TEXT)
+
+CREATE INDEX ix_holds_run_id_id ON holds (run_id, id)
+
+CREATE TRIGGER holds_no_update BEFORE UPDATE ON holds BEGIN SELECT RAISE(ABORT, 'holds are only ever added'); END
+
+CREATE TRIGGER holds_no_delete BEFORE DELETE ON holds BEGIN SELECT RAISE(ABORT, 'holds are only ever added'); END
+
+-- A command to a run (conductor_core.run.commands) and its proof, as JSON. It goes only with its run.
+CREATE TABLE commands (
+	id INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT,
+	run_id TEXT NOT NULL,
+	kind TEXT NOT NULL,
+	at_utc TEXT NOT NULL,
+	payload TEXT NOT NULL
+)
+
+CREATE INDEX ix_commands_run_id_id ON commands (run_id, id)
+
+CREATE TRIGGER commands_no_update BEFORE UPDATE ON commands \
+BEGIN SELECT RAISE(ABORT, 'commands are only ever added'); END
+
+CREATE TRIGGER commands_no_delete BEFORE DELETE ON commands \
+WHEN NOT EXISTS (SELECT 1 FROM deletions WHERE run_id = OLD.run_id) \
+OR (SELECT held FROM holds WHERE run_id = OLD.run_id ORDER BY id DESC LIMIT 1) \
+BEGIN SELECT RAISE(ABORT, 'commands are only ever added'); END
+
+-- Bytes that events name by their digest, each kept once: the images of tasks.
+CREATE TABLE contents (
+	sha256 TEXT NOT NULL,
+	media_type TEXT NOT NULL,
+	data BLOB NOT NULL,
+	created_at_utc TEXT NOT NULL,
+	PRIMARY KEY (sha256)
+)
+
+CREATE TRIGGER contents_no_update BEFORE UPDATE ON contents BEGIN SELECT RAISE(ABORT, 'contents are never changed'); END
+
+CREATE TRIGGER contents_no_delete BEFORE DELETE ON contents \
+WHEN EXISTS (SELECT 1 FROM run_contents WHERE sha256 = OLD.sha256) \
+BEGIN SELECT RAISE(ABORT, 'a run names this content'); END
+
+-- Which run's run.created names which content. A content that no run names goes with the last that did.
+CREATE TABLE run_contents (
+	run_id TEXT NOT NULL,
+	sha256 TEXT NOT NULL,
+	PRIMARY KEY (run_id, sha256)
+)
+
+CREATE INDEX ix_run_contents_sha256 ON run_contents (sha256)
+
+CREATE TRIGGER run_contents_no_update BEFORE UPDATE ON run_contents \
+BEGIN SELECT RAISE(ABORT, 'contents are never changed'); END
+
+CREATE TRIGGER run_contents_no_delete BEFORE DELETE ON run_contents \
+WHEN NOT EXISTS (SELECT 1 FROM deletions WHERE run_id = OLD.run_id) \
+OR (SELECT held FROM holds WHERE run_id = OLD.run_id ORDER BY id DESC LIMIT 1) \
+BEGIN SELECT RAISE(ABORT, 'a run keeps its contents'); END
+
+-- The one row of the evidence: the log's name, and the sequence from which on events have a leaf.
+CREATE TABLE evidence_log (
+	origin TEXT NOT NULL,
+	covered_from INTEGER NOT NULL,
+	PRIMARY KEY (origin)
+)
+
+CREATE TRIGGER evidence_log_no_update BEFORE UPDATE ON evidence_log \
+BEGIN SELECT RAISE(ABORT, 'evidence_log are only ever added'); END
+
+CREATE TRIGGER evidence_log_no_delete BEFORE DELETE ON evidence_log \
+BEGIN SELECT RAISE(ABORT, 'evidence_log are only ever added'); END
+
+-- The leaf of an event, or of a record that is kept here.
+-- position: in the log's Merkle tree; 0, 1, 2 and so on, without gaps.
+-- hash: see storage.merkle.formats. record: JSON in the exact bytes that were hashed; NULL for an event.
+CREATE TABLE leaves (
+	position INTEGER NOT NULL,
+	run_id TEXT,
+	hash BLOB NOT NULL,
+	record TEXT,
+	PRIMARY KEY (position)
+)
+
+CREATE INDEX ix_leaves_records ON leaves (run_id) WHERE record IS NOT NULL
+
+CREATE TRIGGER leaves_no_update BEFORE UPDATE ON leaves BEGIN SELECT RAISE(ABORT, 'leaves are only ever added'); END
+
+CREATE TRIGGER leaves_no_delete BEFORE DELETE ON leaves BEGIN SELECT RAISE(ABORT, 'leaves are only ever added'); END
+
+-- A checkpoint that was signed and published elsewhere. The copy here says how far that went, and proves nothing.
+-- size: how many entries it covers. peaks: of the tree then (storage.merkle.formats.Tree).
+CREATE TABLE checkpoints (
+	size INTEGER NOT NULL,
+	at_utc TEXT NOT NULL,
+	note TEXT NOT NULL,
+	peaks BLOB NOT NULL,
+	PRIMARY KEY (size)
+)
+
+CREATE TRIGGER checkpoints_no_update BEFORE UPDATE ON checkpoints \
+BEGIN SELECT RAISE(ABORT, 'checkpoints are only ever added'); END
+
+CREATE TRIGGER checkpoints_no_delete BEFORE DELETE ON checkpoints \
+BEGIN SELECT RAISE(ABORT, 'checkpoints are only ever added'); END
+
+-- A run whose texts are in the search index. Its tables can be made again from events.
+-- run: sequence of its run.created; the other tables name the run by it. indexed_to: of the last event.
+-- fault: why the run could not be read to its end; empty: it could.
+CREATE TABLE search_runs (
+	run INTEGER NOT NULL,
+	run_id TEXT NOT NULL,
+	indexed_to INTEGER NOT NULL,
+	fault TEXT NOT NULL,
+	PRIMARY KEY (run),
+	UNIQUE (run_id)
+)
+
+-- A text of a run, once however often it is there. dense: it has signs of a script without spaces.
+CREATE TABLE search_texts (
+	id INTEGER NOT NULL,
+	run INTEGER NOT NULL,
+	dense BOOLEAN NOT NULL,
+	text TEXT NOT NULL,
+	PRIMARY KEY (id)
+)
+
+CREATE INDEX ix_search_texts_run ON search_texts (run)
+
+CREATE INDEX ix_search_texts_dense ON search_texts (id) WHERE dense
+
+-- Where a text is (storage.search.reading.Place). event: sequence of the event.
+CREATE TABLE search_places (
+	id INTEGER NOT NULL,
+	text_id INTEGER NOT NULL,
+	run INTEGER NOT NULL,
+	field TEXT NOT NULL,
+	event INTEGER NOT NULL,
+	path TEXT NOT NULL,
+	agent TEXT NOT NULL,
+	detail TEXT NOT NULL,
+	PRIMARY KEY (id)
+)
+
+CREATE INDEX ix_search_places_text_id ON search_places (text_id)
+
+CREATE INDEX ix_search_places_run ON search_places (run)
+
+CREATE INDEX ix_search_places_error ON search_places (detail, run) WHERE field = 'error'
+
+-- A call of a model (conductor_core.run.egress.Call). event: sequence of the event that holds its messages.
+-- messages: how many were sent. images: how many of their parts were images. The other figures are of this call;
+-- cost_usd is NULL if the price is unknown.
+CREATE TABLE search_calls (
+	id INTEGER NOT NULL,
+	run INTEGER NOT NULL,
+	event INTEGER NOT NULL,
+	at_utc TEXT NOT NULL,
+	purpose TEXT NOT NULL,
+	path TEXT NOT NULL,
+	agent TEXT NOT NULL,
+	provider TEXT NOT NULL,
+	host TEXT NOT NULL,
+	simulated BOOLEAN NOT NULL,
+	how TEXT NOT NULL,
+	ended TEXT NOT NULL,
+	messages INTEGER NOT NULL,
+	images INTEGER NOT NULL,
+	input_tokens INTEGER NOT NULL,
+	output_tokens INTEGER NOT NULL,
+	cost_usd FLOAT,
+	PRIMARY KEY (id)
+)
+
+CREATE INDEX ix_search_calls_event ON search_calls (event)
+
+CREATE INDEX ix_search_calls_run ON search_calls (run)
+
+-- A value that a filter can ask for, and how often the run has it.
+CREATE TABLE search_facets (
+	kind TEXT NOT NULL,
+	value TEXT NOT NULL,
+	run INTEGER NOT NULL,
+	times INTEGER NOT NULL,
+	PRIMARY KEY (kind, value, run)
+)
+ WITHOUT ROWID
+
+CREATE INDEX ix_search_facets_run ON search_facets (run)
+
+-- How far the index is, in one row. reached: all runs that ended up to this sequence are in it.
+-- residue: whether the full-text tables still hold words of a run that was taken out.
+CREATE TABLE search_state (
+	id INTEGER NOT NULL,
+	reached INTEGER NOT NULL,
+	residue BOOLEAN NOT NULL,
+	PRIMARY KEY (id)
+)
+
+-- Words in lower case without accents; and every three signs, for dense texts. The text itself is in search_texts.
+-- Nothing is ranked, so no lengths are kept.
+CREATE VIRTUAL TABLE search_words USING fts5(text, content='search_texts', content_rowid='id', columnsize=0, \
+tokenize='unicode61 remove_diacritics 2')
+
+CREATE VIRTUAL TABLE search_signs USING fts5(text, content='search_texts', content_rowid='id', columnsize=0, \
+tokenize='trigram')
+"""
+BASELINE = 17
+CHANGES: tuple[Callable[[sqlite3.Cursor], None], ...] = ()
+"""The first makes version 18 of version 17, and so on. None of them is edited later."""
+HEAD = f"{BASELINE + len(CHANGES):04}"
+"""The version that this program reads and writes."""
+EVIDENCE_SINCE = "0013"
+"""The first version with evidence. Whoever took the evidence out of a database must not have it begin again."""
 _LOG = "INSERT INTO evidence_log (origin, covered_from) VALUES (?, 1)"
 
 
-def create(cursor: sqlite3.Cursor) -> None:
-    """Makes the newest schema in a blank database, and begins its log. Call it in a transaction of the writer.
-
-    The migrations would make the same, but to import what runs them takes longer than all else of a first start.
-    """
-    for statement in NEWEST.read_text(encoding="utf-8").split("\n\n"):
+def make(cursor: sqlite3.Cursor, version: str) -> None:
+    """Makes the schema in a blank database, and begins its log. Call it in a transaction of the writer."""
+    for statement in _BASELINE.strip().split("\n\n"):
         cursor.execute(statement)
-    cursor.execute("INSERT INTO alembic_version (version_num) VALUES (?)", (HEAD,))
+    cursor.execute("INSERT INTO alembic_version (version_num) VALUES (?)", (f"{BASELINE:04}",))
     cursor.execute("INSERT INTO search_state (id, reached, residue) VALUES (1, 0, 0)")
+    upgrade(cursor, f"{BASELINE:04}", version)
     cursor.execute(_LOG, (f"conductor-inspector/{secrets.token_hex(8)}",))
-    add_record(cursor, "log.began", covered_from=1, events_before=0, lists_recorded=True)
+    add_record(cursor, "log.began", covered_from=1)
 
 
-def read_version(cursor: sqlite3.Cursor, path: Path) -> str | None:
-    """Returns the version, None if blank. Raises: as ``checked_version``; StoreError for another program's file."""
-    tables = {name for (name,) in cursor.execute("SELECT name FROM sqlite_master WHERE type IN ('table', 'view')")}
-    if "alembic_version" in tables:
-        return checked_version(cursor.execute("SELECT version_num FROM alembic_version").fetchone(), path)
-    if tables:
-        raise StoreError(f"the database {path} belongs to another program: name another one with --db or DATABASE_URL")
-    return None
+def upgrade(cursor: sqlite3.Cursor, version: str, to: str) -> None:
+    """Makes the changes that a database of this version lacks. Call it in a transaction of the writer.
 
-
-def checked_version(row: Sequence[str] | None, path: Path) -> str:
-    """Returns the version in ``row`` of the migrations' table.
-
-    Raises: StoreTooNew, StoreDamaged; StoreError for a version without evidence.
+    Raises: sqlite3.Error.
     """
+    for change in CHANGES[int(version) - BASELINE : int(to) - BASELINE]:
+        change(cursor)
+    cursor.execute("UPDATE alembic_version SET version_num = ?", (to,))
+
+
+def read_version(connection: sqlite3.Connection | sqlite3.Cursor, path: Path) -> str | None:
+    """Returns the version, None if blank. Raises: StoreTooNew, StoreDamaged; StoreError for a version older than
+    ``BASELINE`` or another program's file."""
+    tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type IN ('table', 'view')")}
+    if "alembic_version" not in tables:
+        if tables:
+            raise StoreError(
+                f"the database {path} belongs to another program: name another one with --db or DATABASE_URL"
+            )
+        return None
+    row = connection.execute("SELECT version_num FROM alembic_version").fetchone()
     version = row[0] if row else None
-    if version in REVISIONS and version < EVIDENCE_SINCE:
+    if not isinstance(version, str) or not re.fullmatch(r"\d{4}", version):
+        raise errors.damaged(path, f"its schema version reads {version!r}")
+    if version > HEAD:
+        raise StoreTooNew(
+            f"the database {path} was written by a newer version of this program (schema {version}, this program "
+            f"knows {HEAD}): upgrade this program, or name another database with --db or DATABASE_URL"
+        )
+    if version < EVIDENCE_SINCE:
         raise StoreError(
             f"the database {path} says schema {version}, which had no evidence, so it is not opened: no released "
             "program wrote such a database, and one with evidence has lost it. Restore a backup with `python -m "
             "storage restore`, and verify that with the public key and the anchor that you kept"
         )
-    if version in REVISIONS:
-        return version
-    if isinstance(version, str) and re.fullmatch(r"\d{4}", version) and version > HEAD:
-        raise StoreTooNew(
-            f"the database {path} was written by a newer version of this program (schema {version}, this program "
-            f"knows {HEAD}): upgrade this program, or name another database with --db or DATABASE_URL"
+    if int(version) < BASELINE:
+        raise StoreError(
+            f"the database {path} is of schema {version}, which is too old to be opened: the revision 65b7dff7 of this "
+            "program's repository is the newest that can open it and export its runs"
         )
-    raise errors.damaged(path, f"its schema version reads {version!r}")
-
-
-def migrate(connect: Callable[[], sqlite3.Connection], revision: str) -> None:
-    """Runs the migrations up to ``revision`` in one transaction of a connection of their own. Raises: sqlite3.Error."""
-    # Only an old database needs these imports, and they take longer than all else of a short command.
-    from alembic import command
-    from alembic.config import Config
-    from sqlalchemy import create_engine
-    from sqlalchemy.exc import DBAPIError
-    from sqlalchemy.pool import NullPool
-
-    config = Config()
-    config.set_main_option("path_separator", "os")
-    config.set_main_option("script_location", str(Path(__file__).with_name("migrations")).replace("%", "%%"))
-    try:
-        with create_engine("sqlite://", creator=connect, poolclass=NullPool).connect() as connection:
-            connection.exec_driver_sql("BEGIN IMMEDIATE")
-            config.attributes["connection"] = connection
-            command.upgrade(config, revision)
-            connection.commit()
-    except DBAPIError as error:
-        raise (error.orig or error) from error
+    return version

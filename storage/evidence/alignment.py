@@ -65,7 +65,7 @@ class Aligner:
         _, _, kind, at_utc, digest, _ = row
         if b"\n" in kind or b"\n" in at_utc:
             return False
-        place, sequence, previous = events.places[index], events.first + index, events.previous_leaf(index)
+        place, sequence, previous = events.places[index], events.sequence(index), events.previous_leaf(index)
         leaf = event_leaf(self._origin, place, sequence, digest, previous, at_utc, kind, events.name(index))
         return leaf == events.leaf(index)
 

@@ -12,8 +12,9 @@ from contextlib import closing, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TypeVar
 
-from pydantic import AwareDatetime, RootModel, ValidationError
+from pydantic import AwareDatetime, BaseModel, RootModel, ValidationError
 
 from conductor_core.errors import BadInput, StoreError
 from conductor_core.files import FileLock
@@ -32,8 +33,8 @@ from storage.evidence.anchors import (
     is_readable_file,
     kept_by_another,
 )
-from storage.evidence.history import has_root, other_log_of_line
-from storage.evidence.keys import SigningKey, bind_key, load_key, other_log_error, own_public_key
+from storage.evidence.history import has_root
+from storage.evidence.keys import SigningKey, load_key, other_log_error, own_public_key
 from storage.merkle.formats import Checkpoint, Invalid, PublicKey, Tree, error_text, open_note, text_of
 
 log = logging.getLogger(__name__)
@@ -44,7 +45,8 @@ _AGAIN_S = 5.0
 """The time before a place that could not be reached is tried again."""
 _LOCK_S = 5.0
 _STOPPED, _CHOICES = "publishing-stopped.json", "anchors.json"
-_MOST_BYTES = 1 << 16
+_MOST_BYTES = 4 << 20
+_Kept = TypeVar("_Kept", bound=BaseModel)
 _MOST_ENTRIES = 50_000
 """The most entries of one checkpoint: a database of before that was copied in is published in parts."""
 _NEWEST = "SELECT size, peaks, note FROM checkpoints WHERE size <= ? ORDER BY size DESC LIMIT 1"
@@ -82,7 +84,7 @@ class Places:
 
 
 class Chosen(Frozen):
-    """What ``python -m storage anchor --to`` chose for a database. None: nothing.
+    """What ``conductor log anchor --to`` chose for a database. None: nothing.
 
     Attributes:
         publish: where checkpoints are published, as the setting would name it. witness: the file that a witness keeps.
@@ -113,7 +115,7 @@ def keep_chosen(database: Path, chosen: Chosen) -> None:
     path = _choices_file()
     choices = _choices(path).root | {str(database): chosen}
     path.parent.mkdir(parents=True, exist_ok=True)
-    _keep_file(path, _Choices(choices).model_dump_json())
+    keep_file(path, _Choices(choices).model_dump_json())
 
 
 def _choices_file() -> Path:
@@ -129,7 +131,7 @@ def _choices(path: Path) -> _Choices:
         with path.open("rb") as file:
             return _Choices.model_validate_json(file.read())
     except ValidationError as error:
-        raise BadInput(f"{path} is damaged: remove it, and run `python -m storage anchor --to` again") from error
+        raise BadInput(f"{path} is damaged: remove it, and run `conductor log anchor --to` again") from error
     except OSError:  # none was ever made, or this is not the user who made it
         return _Choices({})
 
@@ -165,7 +167,6 @@ class Evidence:
     """
 
     origin: str
-    covered_from: int
     entries: int
     anchored: int
     unanchored_events: int
@@ -181,7 +182,7 @@ class Evidence:
 
 def _begun_again(origin: str, places: Places) -> str | None:
     try:
-        key = own_public_key(places.key, origin) if places.key.is_file() else None
+        key = own_public_key(places.key) if places.key.is_file() else None
     except (BadInput, OSError):
         return None  # what hinders the key is said where it is used
     return None if key is None or key.name == origin else str(other_log_error(places.key, key.name, origin))
@@ -227,7 +228,7 @@ def _published(origin: str, places: Places) -> int:
 
 def read_evidence(connection: sqlite3.Connection, places: Places, fault: str | None) -> Evidence:
     """Reads how far the log is published. Raises: sqlite3.Error."""
-    origin, covered_from = connection.execute("SELECT origin, covered_from FROM evidence_log").fetchone() or ("", 0)
+    (origin,) = connection.execute("SELECT origin FROM evidence_log").fetchone() or ("",)
     published = _published(origin, places)  # before the database is read: nothing is published that it lacks then
     ((entries,),) = connection.execute(_SIZE)
     size, at_utc, note = connection.execute(_ANCHORED).fetchone() or (0, None, "")
@@ -239,7 +240,6 @@ def read_evidence(connection: sqlite3.Connection, places: Places, fault: str | N
         doubt = f"{published:,} entries are published, and the log has {entries:,}: an older copy, or its end was cut"
     return Evidence(
         origin=origin,
-        covered_from=covered_from,
         entries=entries,
         anchored=size,
         unanchored_events=unanchored,
@@ -262,14 +262,7 @@ class _Stopped(Frozen):
 
 
 def _read_stopped(database: Path) -> _Stopped | None:
-    path = evidence_folder(database) / _STOPPED
-    try:
-        if not stat.S_ISREG(path.lstat().st_mode):
-            return None
-        with path.open("rb") as file:
-            return _Stopped.model_validate_json(file.read(_MOST_BYTES))
-    except (OSError, ValidationError):
-        return None
+    return read_file(evidence_folder(database) / _STOPPED, _Stopped)
 
 
 def kept_fault(database: Path) -> str | None:
@@ -286,12 +279,13 @@ def _keep_fault(database: Path, fault: str | None) -> None:
             path.unlink(missing_ok=True)
             return
         stopped = _Stopped(since_utc=datetime.now(UTC) if before is None else before.since_utc, fault=fault)
-        _keep_file(path, stopped.model_dump_json())
+        keep_file(path, stopped.model_dump_json())
     except OSError as error:
         log.warning("why nothing is published is not kept in %s: %s", path, error)
 
 
-def _keep_file(path: Path, text: str) -> None:
+def keep_file(path: Path, text: str) -> None:
+    """Writes a file beside the database, whole or not at all. Raises: OSError."""
     path.parent.mkdir(exist_ok=True, mode=0o700)
     handle, fresh = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)  # follows no link that lies there
     try:
@@ -300,6 +294,17 @@ def _keep_file(path: Path, text: str) -> None:
         Path(fresh).replace(path)
     finally:
         Path(fresh).unlink(missing_ok=True)
+
+
+def read_file(path: Path, kept: type[_Kept]) -> _Kept | None:
+    """Reads what ``keep_file`` wrote; None: nothing that can be read is there."""
+    try:
+        if not stat.S_ISREG(path.lstat().st_mode):  # a pipe would hold whoever reads it
+            return None
+        with path.open("rb") as file:
+            return kept.model_validate_json(file.read(_MOST_BYTES))
+    except (OSError, ValidationError):
+        return None
 
 
 class Anchoring:
@@ -444,7 +449,7 @@ class Anchoring:
         known = self._places.anchor.size(origin)
         if known == size == kept[0] or not size:
             return False
-        key = self._key(origin)
+        key = load_key(self._places.key, origin)
         if known > size:
             raise BadInput(
                 _another(f"the anchor holds {known} entries, and the database {size}", self._places.anchor.file)
@@ -461,18 +466,6 @@ class Anchoring:
         if end > kept[0]:
             self._change(lambda cursor: _keep(cursor, (end, at_utc, note, tree.peaks)))
         return bool(end < size)
-
-    def _key(self, origin: str) -> SigningKey:
-        """Returns the key of the log. Raises: OtherLog if it has signed another one; BadInput, OSError."""
-        key = load_key(self._places.key, origin)
-        if not key.bound:
-            file = self._places.anchor.file
-            with suppress(FileNotFoundError), file.open(encoding="utf-8", errors="replace") as lines:
-                for line in lines:
-                    if (other := other_log_of_line(line, [key.public])) is not None:
-                        raise other_log_error(self._places.key, other, origin)
-            bind_key(self._places.key, key)
-        return key
 
     def _agreeing(
         self, connection: sqlite3.Connection, kept: tuple[int, bytes, str], key: SigningKey, known: int

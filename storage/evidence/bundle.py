@@ -3,16 +3,25 @@
 import base64
 import hashlib
 import json
+import re
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from conductor_core import __version__
 from conductor_core.errors import BadInput
-from storage.evidence.archive import MOST_FILES, digest_of_file
 from storage.evidence.bundle_audit import FORMAT_1, OUTSIDE_MANIFEST, payload_fields
-from storage.evidence.bundle_files import FILES, MANIFEST, MOST_BYTES, MOST_LINE_BYTES, json_line
+from storage.evidence.bundle_files import (
+    FILES,
+    MANIFEST,
+    MOST_BYTES,
+    MOST_FILES,
+    MOST_LINE_BYTES,
+    digest_of_file,
+    json_line,
+)
 from storage.merkle.formats import PublicKey, node
 
 _EVENTS = (
@@ -121,23 +130,21 @@ class BundleWriter:
             file.writelines(_bounded(f"{json_line(line)}\n") for line in lines)
 
     def _events(self, run_id: str) -> Iterator[dict[str, Any]]:
-        place = 0
-        found = False
-        for sequence, position, kind, at_utc, payload in self._connection.execute(_EVENTS, (run_id,)):
-            found = True
-            if position is not None:
-                self._positions.append(position)
+        place, rows = -1, self._connection.execute(_EVENTS, (run_id,))
+        for place, (sequence, position, kind, at_utc, payload) in enumerate(rows):
+            if position is None:
+                raise BadInput(f"an event of run {run_id} has no leaf: verify the log, which says more")
+            self._positions.append(position)
             yield {
                 "at_utc": at_utc.decode(errors="replace"),
                 "kind": kind.decode(errors="replace"),
                 **payload_fields(payload),
-                "place": None if position is None else place,
+                "place": place,
                 "position": position,
                 "run_id": run_id,
                 "sequence": sequence,
             }
-            place += position is not None
-        if not found:
+        if place < 0:
             raise BadInput(f"unknown run {run_id}")
 
 
@@ -168,3 +175,50 @@ def _records(connection: sqlite3.Connection, run_ids: set[str], size: int) -> It
         kind = found.get("kind") if isinstance(found, dict) else None
         if kind in ("log.began", "key.rotated", "machine.registered") or (kind in _OF_RUNS and run_id in run_ids):
             yield {"position": position, "record": text}
+
+
+MODULES = (
+    "merkle.formats",
+    *(f"evidence.{name}" for name in ("history", "alignment", "database_audit")),
+    *(f"evidence.{name}" for name in ("bundle_files", "bundle_audit", "event_record", "verifier")),
+)
+_OWN_IMPORT = re.compile(r"^from storage\.(?:evidence|merkle)\.\w+ import (?:\([^)]*\)|[^(\n]*)\n", re.MULTILINE)
+_IMPORT = re.compile(r"^(?:from [\w.]+ import (?:\([^)]*\)|[^(\n]*)|import [^\n]*)\n", re.MULTILINE)
+_HEAD = '''#!/usr/bin/env python3
+"""Checks a database or an exported bundle of Conductor Inspector. It needs Python 3.11 and cryptography, nothing else.
+
+    python verify.py DATABASE|BUNDLE --public-key KEY --anchor FILE [--record]
+
+Version {version}, joined from the modules {modules} of storage.
+"""
+
+'''
+
+
+def verifier_source() -> str:
+    """Returns the text of the one file."""
+    imports: dict[str, None] = {}
+    bodies = []
+    for name in MODULES:
+        text = _OWN_IMPORT.sub(
+            "", (Path(__file__).parents[1] / f"{name.replace('.', '/')}.py").read_text(encoding="utf-8")
+        )
+        imports |= dict.fromkeys(each.rstrip("\n") for each in _IMPORT.findall(text))
+        doc, body = re.match(r'"""(.*?)"""\n', text, re.DOTALL), _IMPORT.sub("", text)
+        if doc is not None:
+            said = "\n".join(f"# {line}".rstrip() for line in doc[1].strip().split("\n"))
+            body = f"# --- {name}\n{said}\n{body[doc.end() :]}"
+        bodies.append(body.strip("\n"))
+    ordered = sorted(imports, key=lambda line: (line.startswith("from"), line))
+    return (
+        _HEAD.format(version=__version__, modules=", ".join(MODULES))
+        + "\n".join(ordered)
+        + "\n\n\n"
+        + "\n\n\n".join(bodies)
+        + "\n"
+    )
+
+
+def verifier_digest(source: str) -> str:
+    """Returns the SHA-256 of the file with this text."""
+    return hashlib.sha256(source.encode()).hexdigest()

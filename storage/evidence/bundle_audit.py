@@ -11,8 +11,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from storage.evidence.archive import is_plain_name
-from storage.evidence.bundle_files import FILES, MANIFEST, BundleFiles, json_object
+from storage.evidence.bundle_files import FILES, MANIFEST, BundleFiles, is_plain_name, json_object
 from storage.evidence.history import History, Report
 from storage.merkle.formats import (
     NO_LEAF,
@@ -144,10 +143,7 @@ def _is_record(line: dict[str, Any]) -> bool:
 
 def _is_event(event: dict[str, Any]) -> bool:
     texts = all(isinstance(event.get(name), str) for name in ("at_utc", "kind", "run_id"))
-    numbers = type(event.get("sequence")) is int and all(
-        event.get(name) is None or type(event[name]) is int for name in ("place", "position")
-    )
-    numbers = numbers and (event.get("place") is None) == (event.get("position") is None)
+    numbers = all(type(event.get(name)) is int for name in ("sequence", "place", "position"))
     payload = isinstance(event.get("payload"), str) != isinstance(event.get("payload_base64"), str)
     return texts and numbers and payload and set(event) <= _EVENT_KEYS and len(event) == len(_EVENT_KEYS) - 1
 
@@ -202,7 +198,6 @@ def audit_bundle(
     seals = check.records()
     for run_id, events in groupby(_counted(bundle.events, progress), key=lambda event: str(event["run_id"])):
         check.run(run_id, events, seals.get(run_id))
-    check.uncovered()
     unused = len(bundle.proofs.keys() - check.proved)
     if unused:
         report.add("evidence", None, None, f"proofs.jsonl has {unused} proofs of entries that the bundle does not hold")
@@ -260,7 +255,6 @@ class _Check:
         self.manifests: dict[str, set[str]] = {}
         self._verified = verified
         self._stopped: set[str] = set()
-        self._before = 0
         self._anchored = Counter(anchors.run(at) for at in range(min(len(anchors), checkpoint.size)))
 
     def _proved(self, leaf: bytes, position: int) -> bool:
@@ -298,15 +292,6 @@ class _Check:
     def _began(self, record: dict[str, Any]) -> None:
         if record.get("covered_from") != self._bundle.head["covered_from"]:
             self._report.add("evidence", None, None, "bundle.json and the log differ in where the evidence begins")
-        before = record.get("events_before")
-        self._before = before if type(before) is int else 0
-
-    def uncovered(self) -> None:
-        """Compares how many events are older than the evidence with how many there were when it began."""
-        count = self._report.uncovered_events
-        if count > self._before:
-            what = f"{count} events are older than the log's evidence, and there were {self._before} of them"
-            self._report.add("inserted", None, None, what)
 
     def run(self, run_id: str, events: Iterable[dict[str, Any]], seal: dict[str, Any] | None) -> None:
         report = self._report
@@ -315,9 +300,6 @@ class _Check:
         for event in events:
             in_order = self._is_placed(run_id, event, last, in_order)
             last = event["sequence"]
-            if event["position"] is None:
-                report.uncovered_events += 1
-                continue
             if not good:
                 continue  # it cannot be checked without what stands before it
             if event["place"] == place:
@@ -340,8 +322,7 @@ class _Check:
     def _is_placed(self, run_id: str, event: dict[str, Any], last: int, in_order: bool) -> bool:
         """Checks where an event claims to stand. Returns whether the events of the run were in order so far."""
         sequence = event["sequence"]
-        old = sequence < self._bundle.head["covered_from"]
-        if sequence < 1 or old != (event["position"] is None and event["place"] is None):
+        if sequence < 1:
             self._report.add("inserted", run_id, sequence, "the event has no place in the log")
         if in_order and last and sequence <= last:
             self._report.add("reordered", run_id, sequence, "the events of the run are not in their order")

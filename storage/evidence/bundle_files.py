@@ -1,25 +1,205 @@
 """Opens an exported bundle (docs/audit.md), a folder or a zip file, and reads its files line by line, within bounds."""
 
+import hashlib
 import json
 import os
+import re
 import stat
+import struct
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import IO, Any
 
-from storage.evidence.archive import (
-    MOST_FILES,
-    MOST_UNPACKED_BYTES,
-    check_archive,
-    check_names,
-    digest_of_file,
-    digest_of_packed,
-)
 from storage.merkle.formats import Invalid
+
+MOST_FILES = 60_000
+"""A zip file without the fields of large ones names no more than 65,534."""
+MOST_UNPACKED_BYTES = 1 << 32
+"""Of all files together."""
+STORED, DEFLATED = 0, 8
+_LOCAL = struct.Struct("<4s5H3L2H")
+_CENTRAL = struct.Struct("<4s6H3L5H2L")
+_END = struct.Struct("<4s4H2LH")
+_END_SIGN = b"PK\x05\x06"
+_AS_UTF8, _HOW_DEFLATED = 0x800, 0x006
+_MOST_COMMENT = 0xFFFF
+_CHUNK_BYTES = 1 << 16
+_PART = r"(?!(?:con|prn|aux|nul|com\d|lpt\d)(?:[./]|$))[a-z0-9_][a-z0-9._-]{0,150}(?<!\.)"
+"""Windows has no files of the names that are left out."""
+_PLAIN_NAME = re.compile(rf"{_PART}(?:/{_PART}){{0,7}}", re.IGNORECASE | re.ASCII)
+_MOST_NAME = 2048
+
+
+@dataclass(frozen=True)
+class Packed:
+    """A file in a zip file, as the directory describes it. ``at``: the offset of its own head. Sizes are in bytes."""
+
+    name: str
+    needs: int
+    flags: int
+    method: int
+    time: int
+    date: int
+    crc: int
+    packed: int
+    size: int
+    at: int
+
+
+def is_plain_name(name: str) -> bool:
+    """Whether every system unpacks a file of this name as it is."""
+    return _PLAIN_NAME.fullmatch(name) is not None
+
+
+def check_names(names: Iterable[str]) -> None:
+    """Raises Invalid unless every system unpacks these names as they are, and each to a file of its own."""
+    seen: dict[str, str] = {}
+    for name in names:
+        if not is_plain_name(name):
+            raise Invalid(f"{name!a} is not a plain name of a file")
+        other = seen.get(name.casefold())
+        if other is not None:
+            raise Invalid(f"{name} is there twice" if other == name else f"{other} and {name} differ in case alone")
+        seen[name.casefold()] = name
+    for name in seen:
+        parent, _, _ = name.rpartition("/")
+        while parent:
+            if parent in seen:
+                raise Invalid(f"{seen[parent]} is a file and a folder")
+            parent, _, _ = parent.rpartition("/")
+
+
+def check_archive(file: IO[bytes]) -> list[Packed]:
+    """Returns the files of a zip file, none of which is unpacked yet. Raises: Invalid, OSError."""
+    size = file.seek(0, 2)
+    begin = max(0, size - _END.size - _MOST_COMMENT)
+    file.seek(begin)
+    tail = file.read()
+    if len(tail) < _END.size or tail[-_END.size :][:4] != _END_SIGN:
+        raise Invalid("the zip file does not end with the end of its directory")
+    _, disk, first_disk, here, count, length, start, comment = _END.unpack(tail[-_END.size :])
+    if disk or first_disk or here != count or comment or count > MOST_FILES:
+        raise Invalid(f"the zip file has a comment, other parts, or more files than the {MOST_FILES:,} that are read")
+    if start + length != size - _END.size or length > count * _MOST_NAME:
+        raise Invalid("the zip file has something before, after or inside it that does not belong to it")
+    _refuse_other_ends(tail, begin, start)
+    file.seek(start)
+    entries = _directory(file.read(length), count)
+    check_names(entry.name for entry in entries)
+    end = 0
+    for entry in sorted(entries, key=lambda each: each.at):
+        if entry.at != end:
+            raise Invalid(f"the zip file has something before {entry.name} that does not belong to it")
+        _check_head(file, entry)
+        end += _LOCAL.size + len(entry.name) + entry.packed
+    if end != start:
+        raise Invalid("the zip file has something before its directory that does not belong to it")
+    if sum(entry.size for entry in entries) > MOST_UNPACKED_BYTES:
+        raise Invalid(f"the zip file says that it holds more than the {MOST_UNPACKED_BYTES:,} bytes that are read")
+    return entries
+
+
+def _refuse_other_ends(tail: bytes, begin: int, start: int) -> None:
+    """Refuses a second end of the directory: any beside the directory, and one elsewhere that fits the file."""
+    at = tail.find(_END_SIGN)
+    while 0 <= at < len(tail) - _END.size:
+        comment = _END.unpack_from(tail, at)[-1]
+        if begin + at >= start or at + _END.size + comment == len(tail):
+            raise Invalid("the zip file has several ends of its directory")
+        at = tail.find(_END_SIGN, at + 1)
+    of_large = tail[-_END.size - 20 :][:4] == b"PK\x06\x07"
+    if of_large or tail.find(_END_SIGN, len(tail) - _END.size + 1) >= 0:
+        raise Invalid("the zip file has several ends of its directory")
+
+
+def _directory(raw: bytes, count: int) -> list[Packed]:
+    entries, at = [], 0
+    for _ in range(count):
+        if len(raw) - at < _CENTRAL.size or raw[at : at + 4] != b"PK\x01\x02":
+            raise Invalid("the directory of the zip file is damaged")
+        _, made_by, *said, named, extra, comment, disk, _, mode, head = _CENTRAL.unpack_from(raw, at)
+        needs, flags, method, time, date, crc, packed, size = said
+        name = raw[at + _CENTRAL.size : at + _CENTRAL.size + named].decode("latin-1")
+        at += _CENTRAL.size + named
+        if extra or comment or disk:
+            raise Invalid(f"{name!a} has an extra field or a comment in the zip file")
+        if flags & ~(_AS_UTF8 | _HOW_DEFLATED):
+            raise Invalid(f"{name!a} is encrypted, or has a descriptor behind it, in the zip file")
+        if method not in (STORED, DEFLATED) or needs > 20 or made_by >> 8 not in (0, 3):
+            raise Invalid(f"{name!a} is packed in a way that is not read: unpack the zip file, and check the folder")
+        if method == STORED and packed != size:
+            raise Invalid(f"{name!a} has two sizes in the zip file")
+        kind = stat.S_IFMT(mode >> 16)
+        if kind not in (0, stat.S_IFREG) or mode >> 16 & 0o7000 or mode & 0xFFFF & ~0x20:
+            raise Invalid(f"{name!a} is not a plain file in the zip file")
+        entries.append(Packed(name, needs, flags, method, time, date, crc, packed, size, head))
+    if at != len(raw):
+        raise Invalid("the directory of the zip file holds more than its files")
+    return entries
+
+
+def _check_head(file: IO[bytes], entry: Packed) -> None:
+    """Compares the head of a file with its line in the directory."""
+    file.seek(entry.at)
+    raw = file.read(_LOCAL.size + len(entry.name))
+    named = len(entry.name)
+    same = (b"PK\x03\x04", entry.needs, entry.flags, entry.method, entry.time, entry.date)
+    wanted = (*same, entry.crc, entry.packed, entry.size, named, 0)
+    if raw != _LOCAL.pack(*wanted) + entry.name.encode("latin-1"):
+        raise Invalid(f"{entry.name} is described in two ways in the zip file")
+
+
+def digest_of_packed(file: IO[bytes], entry: Packed) -> str:
+    """Returns the SHA-256 of a file that ``check_archive`` found. Raises: Invalid if it is another one; OSError."""
+    size, crc, digest = 0, 0, hashlib.sha256()
+    for piece in _pieces(file, entry):
+        size += len(piece)
+        if size > entry.size:
+            break
+        crc = zlib.crc32(piece, crc)
+        digest.update(piece)
+    if size != entry.size or crc != entry.crc:
+        raise Invalid(f"{entry.name} is not as long, or not the same, as the zip file says")
+    return digest.hexdigest()
+
+
+def _pieces(file: IO[bytes], entry: Packed) -> Iterator[bytes]:
+    """Yields what is packed, in pieces. Raises: Invalid if it does not end where the directory says; OSError."""
+    file.seek(entry.at + _LOCAL.size + len(entry.name))
+    left = entry.packed
+    inflate = zlib.decompressobj(-zlib.MAX_WBITS)
+    try:
+        while left and not inflate.eof:
+            raw = file.read(min(left, _CHUNK_BYTES))
+            left -= len(raw)
+            if not raw:
+                break
+            if entry.method == STORED:
+                yield raw
+                continue
+            while raw and not inflate.eof:
+                yield inflate.decompress(raw, _CHUNK_BYTES)
+                raw = inflate.unconsumed_tail
+        if entry.method == DEFLATED and not inflate.eof:
+            yield inflate.flush()
+    except zlib.error as error:
+        raise Invalid(f"{entry.name} cannot be unpacked: {error}") from None
+    if left or (entry.method == DEFLATED and (not inflate.eof or inflate.unused_data)):
+        raise Invalid(f"{entry.name} does not end where the zip file says")
+
+
+def digest_of_file(file: IO[bytes]) -> str:
+    """Raises: OSError."""
+    digest = hashlib.sha256()
+    while piece := file.read(_CHUNK_BYTES):
+        digest.update(piece)
+    return digest.hexdigest()
+
 
 FILES = ("bundle.json", "events.jsonl", "records.jsonl", "proofs.jsonl", "checkpoint")
 """What the proofs are about, or are made of."""

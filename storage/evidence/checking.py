@@ -7,7 +7,6 @@ proves nothing: whoever can write the database can write it, too.
 import logging
 import sqlite3
 import stat
-import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -15,21 +14,21 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeVar
 
-from pydantic import AwareDatetime, Field, ValidationError
+from pydantic import AwareDatetime, Field
 
 from conductor_core.errors import BadInput
 from conductor_core.workflow.model import Frozen
 from storage.database.schema import EVIDENCE_SINCE
 from storage.evidence import derived, sent_commands
-from storage.evidence.anchoring import Places
+from storage.evidence.anchoring import Places, keep_file, read_file
 from storage.evidence.anchors import FileAnchor
 from storage.evidence.database_audit import NoEvidence, open_database, published_size, read_log, reading
+from storage.evidence.derived import read_version
 from storage.evidence.history import Finding, Report, counted
 from storage.evidence.keys import other_log_error, own_public_key
-from storage.evidence.schema_audit import read_version
 from storage.evidence.verifier import verify_database
 from storage.merkle.formats import Invalid, PublicKey, error_text
-from storage.privacy.vault import Vault
+from storage.privacy import Vault
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +36,6 @@ _LAST = "last-check.json"
 _ENTRIES = "SELECT count(*) FROM leaves"
 _NEWEST = "SELECT coalesce(max(sequence), 0) FROM events"
 _ORIGIN = "SELECT origin FROM evidence_log"
-_MOST_BYTES = 4 << 20
 _AHEAD_S = 60.0
 """By how much the clock of who kept a result may be ahead of this one."""
 _MOST_KEPT = 200
@@ -47,15 +45,6 @@ Progress = Callable[[str, int], None]
 _Value = TypeVar("_Value", int, str)
 
 
-class FoundFault(Frozen):
-    """A finding, as in ``history.Finding``. ``kind``: its class."""
-
-    kind: str
-    run_id: str | None
-    sequence: int | None
-    what: str
-
-
 class CheckedLog(Frozen):
     """What a check of a whole log found.
 
@@ -63,7 +52,7 @@ class CheckedLog(Frozen):
         origin: of the log. at_utc: when it began. newest: the sequence of the newest event at that moment.
         fingerprint: of the log's own key; None: there was none. anchor: None: there was none.
         witnessed: whether the user of the program could not rewrite it.
-        verified_events, unanchored_events, uncovered_events, deleted_runs, notes: as in ``history.Report``.
+        verified_events, unanchored_events, deleted_runs, notes: as in ``history.Report``.
         more: how many findings are not in ``findings``.
     """
 
@@ -76,9 +65,8 @@ class CheckedLog(Frozen):
     witnessed: bool
     verified_events: int = Field(ge=0)
     unanchored_events: int = Field(ge=0)
-    uncovered_events: int = Field(ge=0)
     deleted_runs: int = Field(ge=0)
-    findings: tuple[FoundFault, ...]
+    findings: tuple[Finding, ...]
     more: int = Field(ge=0)
     notes: tuple[str, ...]
 
@@ -87,7 +75,7 @@ class CheckedLog(Frozen):
         """What it lacked, so that it says little; None: nothing."""
         return "a signing key" if self.fingerprint is None else "an anchor" if self.anchor is None else None
 
-    def of(self, run_id: str) -> tuple[FoundFault, ...]:
+    def of(self, run_id: str) -> tuple[Finding, ...]:
         """Returns what was found about this run, and about the log as a whole."""
         return tuple(each for each in self.findings if each.run_id in (None, run_id))
 
@@ -100,7 +88,7 @@ def public_key(database: Path, places: Places) -> PublicKey | None:
 def own_key(database: Path, places: Places) -> tuple[PublicKey | None, list[Finding]]:
     """Returns the public half of the log's key, named after the log that it signs, and what speaks against that.
 
-    None: there is no key yet, or neither it nor the database names the log. Raises: BadInput.
+    None: there is no key yet. Raises: BadInput.
     """
     if not places.key.is_file():
         return None, []
@@ -110,10 +98,10 @@ def own_key(database: Path, places: Places) -> tuple[PublicKey | None, list[Find
                 origin = read_log(connection)[0]
             except NoEvidence:  # the check itself says so
                 origin = None
-        key = own_public_key(places.key, origin)
+        key = own_public_key(places.key)
     except (NoEvidence, OSError) as error:
         raise BadInput(error_text(error)) from error
-    if key is None or origin in (None, key.name):
+    if origin in (None, key.name):
         return key, []
     return key, [Finding("begun_again", None, None, str(other_log_error(places.key, key.name, origin)))]
 
@@ -150,8 +138,6 @@ class OwnAnchor:
 
 def no_key(places: Places) -> str:
     """Says why no anchor can be checked where ``own_key`` finds none."""
-    if places.key.is_file():
-        return "the name of the log cannot be read, so neither its key nor an anchor was used"
     return f"no signing key at {places.key}, so no anchor could be checked"
 
 
@@ -217,10 +203,7 @@ def check_own_log(database: Path, places: Places, vault: Vault, progress: Progre
     except NoEvidence as error:
         raise BadInput(str(error)) from error
     report = check_log(database, [] if key is None else [key], anchors, vault, progress, none)
-    findings = [
-        FoundFault(kind=each.kind, run_id=each.run_id, sequence=each.sequence, what=each.what)
-        for each in (*faults, *report.findings, *([] if own is None else own.lacks(report)))
-    ]
+    findings = (*faults, *report.findings, *([] if own is None else own.lacks(report)))
     return CheckedLog(
         origin=origin,
         at_utc=began_utc,
@@ -231,9 +214,8 @@ def check_own_log(database: Path, places: Places, vault: Vault, progress: Progre
         witnessed=places.witnessed().witnessed,
         verified_events=report.verified_events,
         unanchored_events=report.unanchored_events,
-        uncovered_events=report.uncovered_events,
         deleted_runs=report.deleted_runs,
-        findings=tuple(findings),
+        findings=findings,
         more=report.more,
         notes=tuple(report.notes),
     )
@@ -257,29 +239,14 @@ def keep_check(checked: CheckedLog, folder: Path) -> None:
         }
     )
     try:
-        folder.mkdir(exist_ok=True, mode=0o700)
-        handle, fresh = tempfile.mkstemp(prefix=f".{_LAST}-", dir=folder)  # follows no link that lies there
-        try:
-            with open(handle, "w", encoding="utf-8") as file:
-                file.write(short.model_dump_json())
-            Path(fresh).replace(folder / _LAST)
-        finally:
-            Path(fresh).unlink(missing_ok=True)
+        keep_file(folder / _LAST, short.model_dump_json())
     except OSError as error:
         log.warning("the result of the check is not kept in %s: %s", folder, error)
 
 
 def last_check(folder: Path, origin: str) -> CheckedLog | None:
     """Returns the result that was kept last; None: there is none of the log ``origin`` that can be read and can be."""
-    path = folder / _LAST
-    try:
-        if not stat.S_ISREG(path.lstat().st_mode):  # a pipe would hold whoever reads it
-            return None
-        with path.open("rb") as file:
-            kept = file.read(_MOST_BYTES + 1)
-        checked = CheckedLog.model_validate_json(kept) if len(kept) <= _MOST_BYTES else None
-    except (OSError, ValidationError):
-        return None
+    checked = read_file(folder / _LAST, CheckedLog)
     if checked is None or checked.origin != origin:
         return None
     return None if (checked.at_utc - datetime.now(UTC)).total_seconds() > _AHEAD_S else checked

@@ -42,7 +42,7 @@ from storage.merkle.formats import (
 _EVENTS = (
     "SELECT sequence, CAST(ifnull(run_id, '') AS BLOB), CAST(ifnull(kind, '') AS BLOB), "
     "CAST(ifnull(at_utc, '') AS BLOB), CAST(ifnull(payload, '') AS BLOB), position FROM events "
-    "WHERE sequence >= ? ORDER BY sequence"
+    "ORDER BY sequence"
 )
 _ODD_EVENTS = (
     "SELECT sequence, CAST(ifnull(run_id, '') AS BLOB) FROM events WHERE typeof(run_id) <> 'text' "
@@ -51,7 +51,6 @@ _ODD_EVENTS = (
     "ORDER BY sequence"
 )
 """Events whose bytes may be right, and which no reader finds: only an encrypted payload is no text."""
-_PLACED_BEFORE = "SELECT 1 FROM events WHERE sequence < ? AND position IS NOT NULL LIMIT 1"
 _ODD_LEAVES = (
     "SELECT position FROM leaves WHERE typeof(run_id) NOT IN ('text', 'null') "
     "OR typeof(record) NOT IN ('text', 'null') OR (run_id IS NULL AND record IS NULL) ORDER BY position"
@@ -65,7 +64,7 @@ _PUBLISHED = (
 )
 
 _TABLES = (
-    *("events", "leaves", "checkpoints", "evidence_log", "runs", "deletions", "holds", "snapshots", "batches"),
+    *("events", "leaves", "checkpoints", "evidence_log", "runs", "deletions", "holds", "snapshots"),
     *("commands", "contents", "run_contents", "search_runs", "search_texts", "search_places", "search_calls"),
     *("search_facets", "search_state"),
 )
@@ -230,19 +229,16 @@ def audit_database(
     if type(began) is int and began != own.covered_from:
         what = f"evidence_log says that events have evidence from {own.covered_from} on, and the log from {began} on"
         report.add("evidence", None, None, what)
-        own.covered_from = began
     changed = _check_leaves(own, history, report)
     checkpoints, published = _signed(connection, keys, history, report)
     own.signed = max([published, *(each.size for each in checkpoints)])
-    events = Events(history, own.covered_from)
+    events = Events(history)
     aligner = Aligner(own.origin.encode(), events)
-    found = aligner.align(_rows(connection, own.covered_from, report), lambda seen: progress("events", seen))
+    found = aligner.align(_rows(connection, report), lambda seen: progress("events", seen))
     signed = max(published, _check_roots(history, checkpoints, report, progress))
     with reading(report, "what tells an older state"):
         _name(connection, own, history, aligner, report, records, found)
     _check_kept(events, found, records, report)
-    with reading(report, "the events from before the evidence"):
-        _check_uncovered(connection, own, records.proven, report)
     with reading(report, "how rows are stored"):
         _check_stored(connection, own, events, found, report)
         _check_indexes(connection, report)
@@ -268,9 +264,9 @@ def _named_otherwise(connection: sqlite3.Connection, origin: str, keys: Sequence
     return Finding("unsigned", None, None, what)
 
 
-def _rows(connection: sqlite3.Connection, covered_from: int, report: Report) -> Iterator[Row]:
+def _rows(connection: sqlite3.Connection, report: Report) -> Iterator[Row]:
     with reading(report, "the table events"):
-        for sequence, run_id, kind, at_utc, payload, position in connection.execute(_EVENTS, (covered_from,)):
+        for sequence, run_id, kind, at_utc, payload, position in connection.execute(_EVENTS):
             yield Row(sequence, run_id, kind, at_utc, hashlib.sha256(payload).hexdigest().encode(), position)
 
 
@@ -308,10 +304,8 @@ def _check_stored(
         index = found.misplaced[0]
         what = f"the event names another leaf than its own{_others(len(found.misplaced) - 1)}"
         report.add("evidence", events.run(index), events.sequence(index), what)
-    if connection.execute(_PLACED_BEFORE, (own.covered_from,)).fetchone() is not None:
-        report.add("evidence", None, None, "an event from before the evidence names a leaf")
     rows = connection.execute("SELECT seq FROM sqlite_sequence WHERE name = 'events'").fetchall()
-    newest = own.covered_from - 1 + bisect_left(events.positions, len(own.entries))
+    newest = bisect_left(events.positions, len(own.entries))
     if (len(events) or rows) and newest and rows != [(newest,)]:
         what = f"the database does not say that its newest event had the sequence {newest}: the next would get another"
         report.add("evidence", None, None, what)
@@ -573,24 +567,6 @@ def _is_fork(events: Events, found: Differences, tail: int, gone: Container[str]
     if len(lost) < 2 or agreed > events.positions[lost[0]]:
         return False
     return any(row.sequence >= events.sequence(lost[0]) for row in found.extra)
-
-
-def _check_uncovered(
-    connection: sqlite3.Connection, own: OwnEvidence, proven: dict[int, dict[str, Any]], report: Report
-) -> None:
-    """Counts the events from before the log's evidence: a row among them was not there when it began.
-
-    ``proven``: the records that are as they were written.
-    """
-    ((count,),) = connection.execute("SELECT count(*) FROM events WHERE sequence < ?", (own.covered_from,))
-    report.uncovered_events = count
-    before = proven.get(0, {}).get("events_before")
-    removed = (each.get("uncovered") for each in proven.values() if each.get("kind") == "run.deleted")
-    deleted = sum(each for each in removed if type(each) is int)
-    if type(before) is int and count != before - deleted:
-        kind = "inserted" if count > before - deleted else "deleted"
-        what = f"{count} events are older than the log's evidence, and {before - deleted} should be"
-        report.add(kind, None, None, what)
 
 
 def _check_indexes(connection: sqlite3.Connection, report: Report) -> None:

@@ -1,32 +1,307 @@
 """Checks what is derived from the events against them: rows of runs, snapshots, images, lists, the search index."""
 
+import hashlib
+import json
+import re
 import sqlite3
-from collections import Counter
-from collections.abc import Callable
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from functools import cache
 from typing import get_args
 
 from conductor_core.chat.messages import ImageType, images_in
 from conductor_core.errors import ContentMissing, UnknownRun
 from conductor_core.run.trace import AT_REST, RunTrace, RunUnreadable
+from storage.database import schema
 from storage.evidence.database_audit import reading
 from storage.evidence.history import Report, counted
-from storage.evidence.removals import check_removals, read_removals
-from storage.evidence.schema_audit import check_schema
-from storage.log import contents
-from storage.log.live_runs import changing_columns, fixed_columns
+from storage.log.live_runs import changing_columns, fixed_columns, read_image
 from storage.log.owner import OWNER_ID
 from storage.log.reading import read_apart
-from storage.merkle.formats import text_of
-from storage.privacy.vault import SEALED, Sealed, Vault
+from storage.merkle.formats import read_record, text_of
+from storage.privacy import SEALED, Sealed, Vault
 from storage.records import ERASED, SEALED_COLUMNS
 from storage.search.checking import IndexCheck
+from storage.search.index import FULL_TEXT, is_shadow
+
+_RECORDS = (
+    "SELECT run_id, record FROM leaves WHERE record IS NOT NULL AND (instr(record, '\"run.deleted\"') "
+    "OR instr(record, '\"run.held\"') OR instr(record, '\"run.released\"')) ORDER BY position"
+)
+_DELETION = (
+    "run_id", "deleted_at_utc", "actor", "door", "created_at_utc", "status", "events", "events_sha256", "erased",
+)  # fmt: skip
+_OF_HOLD = ("held", "at_utc", "actor", "door")
+_ERASED = (
+    "run_id", "sequence", "created_at_utc", "status", "door", "conductor", "pool", "parent_run_id", "simulated",
+    "plan_only", "topology", "agents", "steps", "steps_completed", "steps_reused", "steps_failed", "input_tokens",
+    "output_tokens", "cost_usd", "duration_ms", "vocabulary", "batch_id", "batch_name", "batch_size", "known_usd",
+    "cost_estimated", "actor", "imported", "imported_answers", "recorded",
+)  # fmt: skip
+"""What an erased run keeps in its row. Its events are gone, so its record has a digest of this."""
+_ERASED_ROW = "SELECT * FROM runs WHERE run_id = ?"
+
+Record = dict[str, object]
+
+
+@dataclass
+class Removals:
+    """What the log has of deletions and holds, by run: the records, and the runs that went while they were held."""
+
+    deletions: dict[str, Record] = field(default_factory=dict)
+    holds: dict[str, list[Record]] = field(default_factory=lambda: defaultdict(list))
+    gone: set[str] = field(default_factory=set)
+
+    @property
+    def erased(self) -> set[str]:
+        return {run_id for run_id, record in self.deletions.items() if record.get("erased")}
+
+    @property
+    def held(self) -> set[str]:
+        return {run_id for run_id, records in self.holds.items() if records[-1]["held"]}
+
+
+def deletion_digest(row: Mapping[str, object]) -> str:
+    """Returns the digest of a row of ``deletions``, by its columns without ``id``; its record in the log has it."""
+    values = [row.get(name) for name in _DELETION[:-1]] + [int(bool(row.get("erased")))]
+    return hashlib.sha256(json.dumps(values, default=repr).encode()).hexdigest()
+
+
+def read_removals(connection: sqlite3.Connection) -> Removals:
+    """Returns what the log says. Damaged records are findings about the evidence, and are passed over here."""
+    found = Removals()
+    for run_id, text in connection.execute(_RECORDS).fetchall():
+        record = read_record(text.encode(errors="replace") if isinstance(text, str) else b"")
+        run_id = str(record.get("run", run_id))
+        match record.get("kind"):
+            case "run.held" | "run.released" as kind:
+                found.holds[run_id].append({**record, "held": kind == "run.held"})
+            case "run.deleted":
+                found.gone |= found.held & {run_id}
+                found.deletions[run_id] = record
+    return found
+
+
+def digest_of(rows: Iterable[Sequence[object]]) -> str:
+    """Returns the digest of rows of a list, as a record has it."""
+    return hashlib.sha256(json.dumps([list(row) for row in rows], default=repr).encode()).hexdigest()
+
+
+def erased_row(connection: sqlite3.Connection | sqlite3.Cursor, run_id: str) -> Sequence[object]:
+    """Returns what is kept of an erased run in its row, None for what it lacks; nothing, if there is none.
+
+    Raises: sqlite3.Error.
+    """
+    cursor = connection.execute(_ERASED_ROW, (run_id,))
+    row = cursor.fetchone()
+    if row is None:
+        return ()
+    kept = dict(zip((name for name, *_ in cursor.description), row, strict=True))
+    return [kept.get(name) for name in _ERASED]
+
+
+def check_removals(connection: sqlite3.Connection, logged: Removals, report: Report) -> None:
+    """Compares both tables with the log, and erased rows."""
+    for run_id in sorted(logged.gone):
+        report.add("derived", run_id, None, "the run was held when it was deleted or erased")
+    with reading(report, "the table deletions"):
+        _check_deletions(connection, logged, report)
+    with reading(report, "the table holds"):
+        _check_holds(connection, logged, report)
+    with reading(report, "the rows of erased runs"):
+        _check_erased_rows(connection, logged, report)
+
+
+def _rows(connection: sqlite3.Connection, table: str) -> list[Record]:
+    cursor = connection.execute(f"SELECT * FROM {table} ORDER BY id")  # noqa: S608  own names
+    names = [name for name, *_ in cursor.description]
+    return [dict(zip(names, each, strict=True)) for each in cursor]
+
+
+def _check_deletions(connection: sqlite3.Connection, logged: Removals, report: Report) -> None:
+    found = _rows(connection, "deletions")
+    rows = {str(row.get("run_id")): row for row in found}
+    if len(rows) < len(found):
+        report.add("derived", None, None, "the table of deletions has a run twice")
+    for run_id in sorted(logged.deletions.keys() - rows.keys()):
+        report.add(
+            "derived", run_id, None, "the log says that the run was deleted, and the table of deletions does not"
+        )
+    recorded = [run_id for run_id in rows if run_id in logged.deletions]
+    if recorded != [run_id for run_id in logged.deletions if run_id in rows]:
+        report.add("derived", None, None, "the table of deletions has runs in another order than the log")
+    for run_id, row in rows.items():
+        if (record := logged.deletions.get(run_id)) is None:
+            report.add("derived", run_id, None, "the table of deletions has the run, and no record in the log does")
+        elif wrong := _wrong(record, row):
+            report.add("derived", run_id, None, f"the table of deletions differs from the log: {wrong}")
+
+
+def _check_erased_rows(connection: sqlite3.Connection, logged: Removals, report: Report) -> None:
+    for run_id in sorted(logged.erased):
+        row = erased_row(connection, run_id)
+        if not row:
+            report.add("derived", run_id, None, "the run was erased, and lists do not show it")
+        elif digest_of([row]) != logged.deletions[run_id].get("run_sha256"):
+            report.add("derived", run_id, None, "the row of the erased run is not as it was left")
+
+
+def _wrong(record: Record, row: Mapping[str, object]) -> str:
+    """Names what the log says otherwise; empty: nothing."""
+    said = {**record, "deleted_at_utc": record.get("at_utc")}
+    kept = {**row, "actor": _actor(row.get("actor")), "erased": bool(row.get("erased"))}
+    said["erased"] = bool(record.get("erased"))
+    wrong = [name for name in ("deleted_at_utc", "actor", "door", "erased") if kept.get(name) != said.get(name)]
+    if not wrong and record.get("row_sha256") != deletion_digest(row):
+        wrong = ["what it says of the run"]
+    return ", ".join(wrong)
+
+
+def _check_holds(connection: sqlite3.Connection, logged: Removals, report: Report) -> None:
+    rows: dict[str, list[Record]] = defaultdict(list)
+    for row in _rows(connection, "holds"):
+        rows[str(row.get("run_id"))].append({**row, "actor": _actor(row.get("actor"))})
+    for run_id in sorted({*rows, *logged.holds} - logged.gone):
+        of_run, records = rows[run_id], logged.holds.get(run_id, [])
+        kept, said = ([[each.get(name) for name in _OF_HOLD] for each in some] for some in (of_run, records))
+        if run_id in logged.held and not (of_run and of_run[-1].get("held")):
+            report.add("derived", run_id, None, "the log says that the run is held, and the table of holds does not")
+        elif kept[len(kept) - len(said) :] != said:
+            report.add("derived", run_id, None, "the table of holds differs from the log")
+        elif len(kept) > len(said):
+            report.add("derived", run_id, None, "the table of holds has the run, and no record in the log does")
+
+
+def _actor(stored: object) -> object:
+    """Returns the actor of a column as a record has it."""
+    return (read_record(stored.encode(errors="replace")) if isinstance(stored, str) else {}) or stored
+
+
+_PARTS = "SELECT type, name, sql FROM sqlite_master WHERE name NOT LIKE 'sqlite\\_%' ESCAPE '\\'"
+_VERSION = "SELECT version_num FROM alembic_version"
+_SEALED = frozenset({("runs", "task"), ("runs", "error"), ("snapshots", "trace"), ("commands", "payload")})
+"""Columns of text that hold bytes in an encrypted run."""
+_CHECKED_WITH_EVENTS = ("events", "leaves")
+_COUNTED = ("commands", "deletions", "events", "holds")
+"""Tables whose ids are never given twice: SQLite keeps the last one."""
+
+Part = tuple[str, str, str]
+
+
+def read_version(connection: sqlite3.Connection) -> str | None:
+    """Returns the version of the schema; None: the database does not say."""
+    try:
+        rows = connection.execute(_VERSION).fetchmany(2)
+    except sqlite3.Error:
+        return None
+    return rows[0][0] if len(rows) == 1 and isinstance(rows[0][0], str) else None
+
+
+def parts(connection: sqlite3.Connection) -> set[Part]:
+    """Returns kind, name and text of tables, indexes, triggers and views.
+
+    The text is without layout. That of the parts of a full-text table is SQLite's own, and left out.
+    """
+    return {
+        (str(kind), str(name), "" if is_shadow(str(name)) else re.sub(r'[\s"]+', "", str(sql or "")).lower())
+        for kind, name, sql in connection.execute(_PARTS)
+    }
+
+
+@cache
+def made(version: str) -> tuple[frozenset[Part], dict[str, tuple[tuple[str, str, bool], ...]]]:
+    """Returns the parts of a new database of this version, and the columns of its tables.
+
+    Of each column: its name, its type, and whether it may be NULL.
+    """
+    with closing(sqlite3.connect(":memory:")) as connection:
+        schema.make(connection.cursor(), version)
+        found = frozenset(parts(connection))
+        tables = [name for kind, name, _ in found if kind == "table" and not name.startswith(FULL_TEXT)]
+        columns = {
+            table: tuple(
+                (str(name), str(kind).partition("(")[0], not (needed or key))
+                for _, name, kind, needed, _, key in connection.execute(f"PRAGMA table_info({table})")
+            )
+            for table in sorted(tables)
+        }
+    return found, columns
+
+
+def differences(connection: sqlite3.Connection, version: str) -> Iterator[str]:
+    """Yields what is missing, changed or added. Raises: sqlite3.Error."""
+    there = {(kind, name): text for kind, name, text in parts(connection)}
+    wanted = {(kind, name): text for kind, name, text in made(version)[0]}
+    for kind, name in sorted(wanted.keys() | there.keys()):
+        if (kind, name) not in there:
+            yield f"the {kind} {name} is missing"
+        elif (kind, name) not in wanted:
+            yield f"the {kind} {name[:80]} was added: this program makes none of that name"
+        elif wanted[kind, name] != there[kind, name]:
+            yield f"the {kind} {name} is not as this program makes it"
+
+
+def check_schema(connection: sqlite3.Connection, report: Report) -> None:
+    """Adds what is missing, changed or added, and values that are not of the type of their column."""
+    version = read_version(connection)
+    known = [f"{number:04}" for number in range(schema.BASELINE, int(schema.HEAD) + 1)]
+    if version is None or version not in known:
+        what = "the database does not say of which version it is"
+        if version is not None:
+            what = f"the database says it is of version {version[:40]!r}, which this program does not know"
+        report.add("schema", None, None, f"{what}: it is compared with version {schema.HEAD}")
+        version = schema.HEAD
+    with reading(report, "the schema"):
+        for what in differences(connection, version):
+            report.add("schema", None, None, f"{what}; {_REBUILD}" if "search_" in what else what)
+    there = {name for kind, name, _ in parts(connection) if kind == "table"}
+    for table, of_table in made(version)[1].items():
+        if table in there and table not in _CHECKED_WITH_EVENTS:
+            with reading(report, f"the table {table}"):
+                _check_types(connection, table, of_table, report)
+    with reading(report, "the last numbers of tables"):
+        _check_numbers(connection, report)
+
+
+def _check_types(
+    connection: sqlite3.Connection, table: str, columns: tuple[tuple[str, str, bool], ...], report: Report
+) -> None:
+    odd = ", ".join(f"total({_is_odd(table, *column)})" for column in columns)
+    counts = connection.execute(f"SELECT {odd} FROM {table}").fetchone()  # noqa: S608  own names
+    for (name, *_), count in zip(columns, counts, strict=True):
+        if count:
+            are = counted(int(count), "value is", "values are")
+            report.add("derived", None, None, f"{are} not of the type of the column {table}.{name}")
+
+
+def _is_odd(table: str, name: str, kind: str, optional: bool) -> str:
+    types = {"FLOAT": ["real"], "BLOB": ["blob"], "INTEGER": ["integer"], "BOOLEAN": ["integer"]}.get(kind, ["text"])
+    types = types + ["blob"] * ((table, name) in _SEALED) + ["null"] * optional
+    is_odd = f"typeof({name}) NOT IN ({', '.join(repr(each) for each in types)})"
+    return f"{is_odd} OR {name} NOT IN (0, 1)" if kind == "BOOLEAN" else is_odd
+
+
+def _check_numbers(connection: sqlite3.Connection, report: Report) -> None:
+    """Compares the last ids that SQLite keeps with the tables. That of events is compared with their evidence."""
+    rows = connection.execute("SELECT name, seq FROM sqlite_sequence").fetchall()
+    kept = dict(rows)
+    if len(kept) != len(rows) or not kept.keys() <= set(_COUNTED):
+        report.add("schema", None, None, "the last numbers of tables are not those of this program's tables")
+    for table in _COUNTED[:2] + _COUNTED[3:]:
+        ((newest,),) = connection.execute(f"SELECT coalesce(max(id), 0) FROM {table}")  # noqa: S608  own names
+        last = kept.get(table, 0)
+        if last != newest and not (table == "commands" and isinstance(last, int) and last > newest):
+            report.add("schema", None, None, f"the last number of the table {table} is {newest}, not {str(last)[:40]}")
+
 
 _ORPHANS = "SELECT DISTINCT run_id FROM {table} WHERE run_id NOT IN (SELECT run_id FROM events)"
 _MISSING = "SELECT DISTINCT run_id FROM events WHERE run_id NOT IN (SELECT run_id FROM runs)"
 IMAGE_TYPES = frozenset(get_args(ImageType))
 _INDEX = "the search index, from which ledger and hits are read, differs from the events of the run"
 _ANSWERS = "the search index does not answer as it must"
-_REBUILD = "`python -m storage search --rebuild` mends it"
+_REBUILD = "`conductor log search --rebuild` mends it"
 _TEXTS = (
     "SELECT run_id, status, ifnull(task, '') <> '' OR ifnull(error, '') <> '' OR ifnull(purpose, '') <> '' "
     "OR ifnull(owner_id, '') <> '' OR asked_for IS NOT NULL OR batch_row IS NOT NULL "
@@ -70,7 +345,10 @@ def check(connection: sqlite3.Connection, report: Report, progress: Callable[[st
             progress("runs", number)
             if run_id not in named and isinstance(run_id, str):
                 with reading(report, f"what is kept of run {run_id[:80]}"):
-                    _check_whole(connection, run_id, images, closed, report, vault)
+                    if _is_encrypted(connection, run_id) and (why := vault.away(run_id)) is not None:
+                        closed[str(why)] += 1
+                    else:
+                        _check_run(connection, run_id, images, report, vault)
                     if (wrong := index.fault(run_id)) is not None:
                         report.add("derived", run_id, None, f"{_INDEX}: {wrong}; {_REBUILD}")
     _check_answers(index, report, lambda: progress("runs", 0))
@@ -92,26 +370,8 @@ def _check_rows_of_no_run(index: IndexCheck, report: Report) -> None:
 def _check_answers(index: IndexCheck, report: Report, progress: Callable[[], None]) -> None:
     for run_id, wrong in index.answers(progress):
         report.add("derived", run_id, None, f"{_ANSWERS}: {wrong}; {_REBUILD}")
-    if index.of_older:
-        report.notes.append(
-            f"the search index is of an older version, without what was sent beside messages; {_REBUILD}"
-        )
     for wrong in dict.fromkeys(index.faults):
         report.add("derived", None, None, f"{_ANSWERS}: {wrong}; {_REBUILD}")
-
-
-def _check_whole(
-    connection: sqlite3.Connection,
-    run_id: str,
-    images: "_Images",
-    closed: Counter[str],
-    report: Report,
-    vault: Vault,
-) -> None:
-    if _is_encrypted(connection, run_id) and (why := vault.away(run_id)) is not None:
-        closed[str(why)] += 1
-        return
-    _check_run(connection, run_id, images, report, vault)
 
 
 def _check_erased(
@@ -158,7 +418,7 @@ class _Images:
 
     def _look(self, sha256: object) -> None:
         try:
-            contents.read(self._connection, sha256 if isinstance(sha256, str) else "")
+            read_image(self._connection, sha256 if isinstance(sha256, str) else "")
         except ContentMissing as error:
             self._missing[sha256] = str(error)
 
@@ -218,4 +478,4 @@ def _owner_fits(row: dict[str, object], trace: RunTrace) -> bool:
     owner = row.get("owner_id")
     if not trace.ended and trace.status not in AT_REST:
         return isinstance(owner, str) and OWNER_ID.fullmatch(owner) is not None
-    return owner == "" or "owner_host" in row
+    return bool(owner == "")

@@ -73,7 +73,7 @@ class _Told:
         yield from _common(event)
 
     def _created(self, event: Fields) -> Iterator[str]:
-        asked = _fields(event.get("request")) or event  # older events have the request's fields themselves
+        asked = _fields(event.get("request"))
         yield f"Asked by {_who(asked)}; version {_line(event.get('app_version'))} carried it out."
         for worker in map(_fields, _items(_fields(event.get("pool")).get("workers"))):
             self._servers[str(worker.get("name"))] = _server(worker)
@@ -185,12 +185,7 @@ def _who(fields: Fields) -> str:
             for each in _items(actor.get("claims"))
             if isinstance(each, dict)
         ]
-        # An older record has no account: its name was a claim.
-        local = (
-            f" (uid {_line(actor['uid'])}, not signed in{''.join(claims)})"
-            if "uid" in actor
-            else " (claimed, not verified)"
-        )
+        local = f" (uid {_line(actor.get('uid'))}, not signed in{''.join(claims)})"
     door = f", {_line(fields['door'])}" if fields.get("door") else ""
     return f"{_line(actor.get('name'))}{local}{door}"
 

@@ -65,7 +65,6 @@ class Report:
             outside of the database covers; nothing protects them from who can write the database.
         anchored_size: how many entries a checkpoint from outside of the database covers.
         deleted_runs: deleted or erased by the program, on record. erased_runs: those of them that were erased.
-        uncovered_events: older than the log's evidence.
     """
 
     verified_events: int = 0
@@ -74,7 +73,6 @@ class Report:
     anchored_size: int = 0
     deleted_runs: int = 0
     erased_runs: int = 0
-    uncovered_events: int = 0
     findings: list[Finding] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     more: int = 0
@@ -144,11 +142,9 @@ class Events:
     Attributes:
         names: the ids of the history's runs as bytes.
         positions: of each event's leaf. places: in its run. previous: the event before it in its run, or -1.
-        first: the sequence of event 0; each event has the next one.
     """
 
     history: History
-    first: int
     positions: "array[int]" = field(default_factory=lambda: array("q"))
     places: "array[int]" = field(default_factory=lambda: array("q"))
     previous: "array[int]" = field(default_factory=lambda: array("q"))
@@ -170,7 +166,7 @@ class Events:
         return len(self.positions)
 
     def sequence(self, index: int) -> int:
-        return self.first + index
+        return 1 + index
 
     def leaf(self, index: int) -> bytes:
         at = 32 * self.positions[index]

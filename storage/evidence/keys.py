@@ -1,7 +1,6 @@
 """The key that signs the checkpoints of a log: a file outside of the database, which only its owner may read.
 
-The file holds the private key in PEM, and below it ``log: ORIGIN``, the one log that the key signs. Older files lack
-that line; it is added before the key signs again.
+The file holds the private key in PEM, and below it ``log: ORIGIN``, the one log that the key signs.
 """
 
 import base64
@@ -12,9 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from conductor_core.errors import BadInput
-from storage.evidence.rotation import rotation_message
-from storage.merkle.formats import Checkpoint, PublicKey, note_of
-from storage.privacy.vault import flush_folder
+from storage.merkle.formats import Checkpoint, PublicKey, note_of, rotation_message
+from storage.privacy import flush
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -30,20 +28,14 @@ class OtherLog(BadInput):
 
 @dataclass(frozen=True)
 class SigningKey:
-    """``public.name`` is the origin of the log. ``bound``: whether the key's file says that it is of this log."""
+    """``public.name`` is the origin of the log."""
 
     public: PublicKey
     private: "Ed25519PrivateKey"
-    bound: bool = True
 
     def note(self, checkpoint: Checkpoint) -> str:
         """Returns the checkpoint as a signed note."""
         return note_of(checkpoint, self.public, self.private.sign(checkpoint.text.encode()))
-
-
-def names_log(origin: str) -> bool:
-    """Whether this program names a log so."""
-    return _ORIGIN.fullmatch(origin) is not None
 
 
 def load_key(path: Path, origin: str) -> SigningKey:
@@ -58,28 +50,16 @@ def load_key(path: Path, origin: str) -> SigningKey:
         except FileNotFoundError:
             _write_new(path, _fresh(), origin)
             continue
-        if log not in (None, origin):
-            raise other_log_error(path, str(log), origin)
-        return SigningKey(PublicKey(origin, private.public_key().public_bytes_raw()), private, log is not None)
+        if log != origin:
+            raise other_log_error(path, log, origin)
+        return SigningKey(PublicKey(origin, private.public_key().public_bytes_raw()), private)
 
 
-def own_public_key(path: Path, origin: str | None) -> PublicKey | None:
-    """Returns the public half of the key at ``path``, named after the log that its file says, else ``origin``.
-
-    None: the file says none, and ``origin`` is none that this program gives. Raises: BadInput, which names the file;
-    OSError.
-    """
+def own_public_key(path: Path) -> PublicKey:
+    """Returns the public half of the key at ``path``, named after its log. Raises: BadInput, which names the file;
+    OSError."""
     private, log = _read(path)
-    name = log or (origin if origin is not None and names_log(origin) else None)
-    return None if name is None else PublicKey(name, private.public_key().public_bytes_raw())
-
-
-def bind_key(path: Path, key: SigningKey) -> None:
-    """Writes into the key's file for which log it signs. Raises: OSError."""
-    fresh = _beside(path)
-    fresh.unlink(missing_ok=True)
-    _write_new(fresh, key.private, key.public.name)
-    new_key_in_place(path)
+    return PublicKey(log, private.public_key().public_bytes_raw())
 
 
 def other_log_error(path: Path, log: str, origin: str) -> OtherLog:
@@ -93,15 +73,15 @@ def other_log_error(path: Path, log: str, origin: str) -> OtherLog:
 
 
 def _refuse_strange(origin: str) -> None:
-    if not names_log(origin):  # it comes from the database, and goes into commands and lines of text
+    if not _ORIGIN.fullmatch(origin):  # it comes from the database, and goes into commands and lines of text
         raise BadInput(
             f"the database says it is the log {origin[:60]!r}, which this program never names so: verify it with the "
             "public key that you kept"
         )
 
 
-def _read(path: Path) -> "tuple[Ed25519PrivateKey, str | None]":
-    """Returns the key, and the log that it signs if the file says so. Raises: BadInput; OSError."""
+def _read(path: Path) -> "tuple[Ed25519PrivateKey, str]":
+    """Returns the key, and the log that it signs. Raises: BadInput; OSError."""
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
@@ -115,16 +95,16 @@ def _read(path: Path) -> "tuple[Ed25519PrivateKey, str | None]":
     if path.stat().st_mode & 0o077:
         raise BadInput(f"others than its owner may read the key {path}: run chmod 600 on it, or take a new key")
     logs = [each.decode(errors="replace") for each in _OF_LOG.findall(pem)]
-    if len(logs) > 1 or any(not _ORIGIN.fullmatch(each) for each in logs):
+    if len(logs) != 1 or not _ORIGIN.fullmatch(logs[0]):
         raise BadInput(f"the key {path} does not say clearly which log it signs: put its copy there")
-    return private, logs[0] if logs else None
+    return private, logs[0]
 
 
 def _write_new(path: Path, private: "Ed25519PrivateKey", origin: str) -> None:
     """Writes a key, unless another process was quicker. Nobody ever sees half a key at ``path``."""
     if not path.parent.is_dir():
         path.parent.mkdir(exist_ok=True, mode=0o700)
-        flush_folder(path.parent.parent)
+        flush(path.parent.parent)
     fresh = path.with_name(f".{path.name}-{os.urandom(8).hex()}")
     try:
         _write(fresh, private, origin)
@@ -133,7 +113,7 @@ def _write_new(path: Path, private: "Ed25519PrivateKey", origin: str) -> None:
         return
     finally:
         fresh.unlink(missing_ok=True)
-        flush_folder(path.parent)
+        flush(path.parent)
 
 
 def _fresh() -> "Ed25519PrivateKey":
@@ -170,7 +150,7 @@ def new_key(path: Path, origin: str) -> tuple[SigningKey, dict[str, object]]:
 def new_key_in_place(path: Path) -> None:
     """Lets the new key take the place of the old one, which is gone then. Raises: OSError."""
     _beside(path).replace(path)
-    flush_folder(path.parent)
+    flush(path.parent)
 
 
 def _beside(path: Path) -> Path:

@@ -1,19 +1,15 @@
 """Checks the table of commands against the machines that may act, and against the events that answer commands."""
 
-import json
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from conductor_core.run.events import FINAL_KINDS
 from storage.encoding import read_text
 from storage.evidence.history import Report, counted
-from storage.evidence.rotation import rotated_keys
-from storage.log.commands import SENT, opened
-from storage.log.machines import NoProof, proven, read_origin, records_of_no_run, registered
-from storage.merkle.formats import PublicKey, read_record
-from storage.privacy.vault import KeyAway, Sealed, Vault, event_place
+from storage.log.commands import SENT, NoProof, opened, proven, read_origin, records_of_no_run, registered
+from storage.merkle.formats import PublicKey, read_record, rotated_keys
+from storage.privacy import KeyAway, Sealed, Vault, event_place
 
 _COMMANDS = "SELECT id, payload, run_id, kind, at_utc FROM commands {} ORDER BY id"
 _ANSWERED_BY = {
@@ -25,7 +21,7 @@ _ANSWERED_BY = {
 }
 """The events that answer commands, and which kind each answers; an empty one: all kinds."""
 _ANSWERS = (
-    "SELECT e.run_id, e.sequence, e.kind, e.at_utc, CAST(e.payload AS BLOB), e.position FROM events e "  # noqa: S608  own names
+    "SELECT e.run_id, e.sequence, e.kind, e.at_utc, CAST(e.payload AS BLOB) FROM events e "  # noqa: S608  own names
     "LEFT JOIN runs r ON r.run_id = e.run_id WHERE NOT coalesce(r.imported, 0) "
     f"AND e.kind IN ({', '.join(repr(kind) for kind in sorted(_ANSWERED_BY))}) "
     "{} ORDER BY e.sequence"
@@ -33,13 +29,6 @@ _ANSWERS = (
 _OF_KIND = "SELECT sequence, at_utc, CAST(payload AS BLOB) FROM events WHERE run_id = ? AND kind = ?"
 _ASKED = ("approval.granted", "approval.denied")
 """The answers that only a command brings about, or, if granted, the run that is resumed."""
-_ENDS = (
-    "SELECT run_id, min(coalesce(position, -1)) FROM events "  # noqa: S608  own names
-    f"WHERE kind IN ({', '.join(map(repr, sorted(FINAL_KINDS)))}) "
-    "{} GROUP BY run_id"
-)
-
-
 _RECORDS = (
     "SELECT CAST(record AS BLOB) FROM leaves WHERE record IS NOT NULL AND run_id IS NOT NULL "
     "AND run_id NOT IN (SELECT run_id FROM deletions) AND instr(CAST(record AS BLOB), CAST(? AS BLOB)) "
@@ -50,7 +39,7 @@ _RECORDS = (
 
 @dataclass(frozen=True)
 class _Answer:
-    """An event that answers a command. ``position``: -1 before the log's evidence.
+    """An event that answers a command.
 
     Attributes:
         number: of the command; None: the event names none. A number that no command can have is -1.
@@ -60,7 +49,6 @@ class _Answer:
     run_id: str
     sequence: int
     kind: str
-    position: int
     number: int | None
     event: dict[str, Any]
 
@@ -72,32 +60,28 @@ class _Answer:
     def actor(self) -> Any:
         return self.event.get("actor")
 
-    @property
-    def unproven(self) -> bool:
-        return bool(self.event.get("unproven"))
-
 
 def check(
     connection: sqlite3.Connection, keys: Sequence[PublicKey], report: Report, vault: Vault, run_id: str | None = None
 ) -> None:
     """Adds a finding for each command that no machine has sent, and for each answer to a command that is not there.
 
-    ``keys``: those of the log that are trusted. ``run_id``: looks only at this run and those that it resumes. A
-    command of a run that had ended before the first machine was registered, or that was answered before, is of an older
-    version, and no finding. Raises: sqlite3.Error; StoreError.
+    ``keys``: those of the log that are trusted. ``run_id``: looks only at this run and those that it resumes. Raises:
+    sqlite3.Error; StoreError.
     """
     records, origin = records_of_no_run(connection), read_origin(connection)
     machines = registered(records, origin, rotated_keys(records, keys))
     if not keys:
         report.notes.append("without the log's public key, nobody can say which machines may send commands to runs")
         return
-    first = min([*machines.values(), *_proofs_since(records)], default=None)
     carried = _Carried(connection, vault)
     of = None if run_id is None else (run_id, *carried.before(run_id))
-    ends = {read_text(of_run): position for of_run, position in _rows(connection, _ENDS, of)}
     given = [answer for row in _rows(connection, _ANSWERS, of) if (answer := _answer(vault, *row)) is not None]
     answers = {(each.run_id, each.number): each for each in given if each.number is not None}
-    _check_carried(carried, given, first, report)
+    for each in given:
+        if each.number is None and each.kind in _ASKED and not carried.is_proven(each):
+            what = f"the event {each.kind} answers no command, and no run that was resumed had the same granted"
+            report.add("derived", each.run_id, each.sequence, what)
     said: set[tuple[str, int]] = set()
     away = 0
     for stored in _rows(connection, _COMMANDS, of):
@@ -113,13 +97,12 @@ def check(
             away += 1
         except NoProof as error:
             said.add((run_id, number))
-            if not _is_older(first, ends.get(run_id), answer):
-                report.add("derived", run_id, None, f"command {number} ({kind}) was not sent by a machine: {error}")
-                if answer is not None and answer.kind != "command.refused":
-                    what = f"the event {answer.kind} obeys command {number}, which no machine has sent"
-                    report.add("derived", run_id, answer.sequence, what)
+            report.add("derived", run_id, None, f"command {number} ({kind}) was not sent by a machine: {error}")
+            if answer is not None and answer.kind != "command.refused":
+                what = f"the event {answer.kind} obeys command {number}, which no machine has sent"
+                report.add("derived", run_id, answer.sequence, what)
     for (run_id, number), answer in answers.items():
-        if first is not None and answer.position > first and (run_id, number) not in said:
+        if (run_id, number) not in said:
             which = f"command {number}, which is gone" if number > 0 else "a command of a number that no command has"
             report.add("derived", run_id, answer.sequence, f"the event {answer.kind} answers {which}")
     for run_id, number in _recorded(connection, of):
@@ -148,14 +131,6 @@ def _recorded(connection: sqlite3.Connection, of: Sequence[str] | None) -> Itera
         record = read_record(raw)
         if record.get("kind") == SENT and isinstance(number := record.get("command"), int):
             yield str(record.get("run")), number
-
-
-def _proofs_since(records: Mapping[int, bytes]) -> Iterator[int]:
-    """Yields where the log says that a version wrote it whose commands all have proofs."""
-    for position, record in records.items():
-        said = read_record(record)
-        if said.get("kind") == "lists.recorded" or (said.get("kind") == "log.began" and said.get("lists_recorded")):
-            yield position
 
 
 class _Carried:
@@ -195,7 +170,7 @@ class _Carried:
             one = new.pop()
             found.add(one)
             for event in self._events(one, "run.created"):
-                asked = event["request"] if isinstance(event.get("request"), dict) else event
+                asked = event["request"] if isinstance(event.get("request"), dict) else {}
                 before = [asked.get("parent_run_id"), *_as_list(asked.get("taken_up"))]
                 new |= {each for each in before if isinstance(each, str)} - found
         return found - {run_id}
@@ -211,32 +186,21 @@ class _Carried:
                 yield event
 
 
-def _check_carried(carried: _Carried, given: Sequence[_Answer], first: int | None, report: Report) -> None:
-    for each in given:
-        needs_one = each.number is None and each.kind in _ASKED and first is not None and each.position > first
-        if needs_one and not carried.is_proven(each):
-            what = f"the event {each.kind} answers no command, and no run that was resumed had the same granted"
-            report.add("derived", each.run_id, each.sequence, what)
-
-
 def _event(vault: Vault, run_id: str, sequence: int, kind: str, at_utc: str, payload: bytes) -> dict[str, Any]:
     """Returns what an event says; nothing if its run's key is away or it cannot be read, as other checks say."""
     try:
-        event = json.loads(vault.open(run_id, event_place(sequence, kind, at_utc), payload))
-    except (Sealed, ValueError, RecursionError):
+        return read_record(vault.open(run_id, event_place(sequence, kind, at_utc), payload))
+    except Sealed:
         return {}
-    return event if isinstance(event, dict) else {}
 
 
-def _answer(
-    vault: Vault, run_id: object, sequence: int, kind: str, at_utc: object, payload: bytes, position: int | None
-) -> _Answer | None:
+def _answer(vault: Vault, run_id: object, sequence: int, kind: str, at_utc: object, payload: bytes) -> _Answer | None:
     """Reads an event that answers a command; None if its run's key is away."""
     event = _event(vault, read_text(run_id), sequence, kind, read_text(at_utc), payload)
     if not event:
         return None
     number = None if event.get("command") is None else _as_number(event["command"])
-    return _Answer(read_text(run_id), sequence, kind, -1 if position is None else position, number, event)
+    return _Answer(read_text(run_id), sequence, kind, number, event)
 
 
 def _as_number(value: Any) -> int:
@@ -246,16 +210,6 @@ def _as_number(value: Any) -> int:
 
 def _as_list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
-
-
-def _is_older(first: int | None, end: int | None, answer: _Answer | None) -> bool:
-    """Whether a command without a proof was dealt with before any machine was registered, at ``first``."""
-    dealt_with = [end] if end is not None else []
-    if answer is not None:
-        if answer.unproven:
-            return False
-        dealt_with.append(answer.position)
-    return any(first is None or position < first for position in dealt_with)
 
 
 def _contradiction(command: dict[str, Any], answer: _Answer) -> str:

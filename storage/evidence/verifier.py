@@ -25,12 +25,11 @@ from storage.evidence.database_audit import (
 )
 from storage.evidence.event_record import event_record, printable
 from storage.evidence.history import CLASSES, History, Report, began_late, counted, read_anchors
-from storage.evidence.rotation import rotated_keys
-from storage.merkle.formats import Invalid, PublicKey, error_text, read_key
+from storage.merkle.formats import Invalid, PublicKey, error_text, read_key, rotated_keys
 
 BAD_INPUT = 2
 FINGERPRINT = "fingerprint: "
-_KEY_FORM = "a key is the line NAME+ID+KEY that `python -m storage key` prints"
+_KEY_FORM = "a key is the line NAME+ID+KEY that `conductor log key` prints"
 _PROGRESS_S = 2.0
 
 
@@ -126,7 +125,6 @@ def document(report: Report, run_id: str | None = None, keys: Sequence[PublicKey
         "verified_events": report.verified_events,
         "unanchored_events": report.unanchored_events,
         "verified_size": report.verified_size,
-        "uncovered_events": report.uncovered_events,
         "deleted_runs": report.deleted_runs,
         "erased_runs": report.erased_runs,
         "findings": [
@@ -169,8 +167,6 @@ def _said(shown: dict[str, Any]) -> Iterator[str]:
     if tail:
         uncovered = counted(tail, "event is", "events are")
         yield f"{uncovered} covered by no checkpoint from outside: nothing protects {'it' if tail == 1 else 'them'} yet"
-    if older := shown["uncovered_events"]:
-        yield f"{counted(older, 'event is', 'events are')} older than this log's evidence, which proves nothing of that"
     erased = shown["erased_runs"]
     for number, how in ((shown["deleted_runs"] - erased, "deleted"), (erased, "erased")):
         if number:
@@ -232,7 +228,7 @@ def given_keys(given: Sequence[str]) -> list[PublicKey]:
 
 
 def _given_key(given: str) -> PublicKey:
-    """Reads a key with or without the line of its fingerprint, as ``python -m storage key`` prints both."""
+    """Reads a key with or without the line of its fingerprint, as ``conductor log key`` prints both."""
     text, where = given, "what was given"
     if os.path.exists(given):
         if not os.path.isfile(given):

@@ -5,20 +5,31 @@ Triggers in the database enforce this: they refuse to delete events of a run tha
 
 import hashlib
 import json
+import logging
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
+from conductor_core.errors import StoreError
 from conductor_core.run.actor import Caller
 from conductor_core.run.trace import ENDED_STATUSES
+from storage.database.connections import Database
 from storage.encoding import caller_columns, stored_line, stored_rows
-from storage.evidence.removals import deletion_digest, digest_of, erased_row
-from storage.log import contents
+from storage.evidence.anchoring import Anchoring
+from storage.evidence.derived import deletion_digest, digest_of, erased_row
+from storage.log.event_log import EventLog, RefusingLog
+from storage.log.live_runs import forget_images
+from storage.log.queries import Listing
+from storage.log.reading import Deletion, read_deletion, read_deletions, read_gone
 from storage.merkle.chain import add_record, record_deletion
-from storage.privacy.vault import SEALED
+from storage.privacy import SEALED
 from storage.records import ERASED
-from storage.search import removal
+from storage.search.index import forget as forget_text
+from storage.search.search import RunSearch
+
+log = logging.getLogger(__name__)
 
 _RUN = "SELECT status, created_at_utc FROM runs WHERE run_id = ?"
 _HELD = "SELECT held FROM holds WHERE run_id = ? ORDER BY id DESC LIMIT 1"
@@ -52,59 +63,38 @@ class Deleted:
     keyless: list[str] = field(default_factory=list)
 
 
-def delete(cursor: sqlite3.Cursor, run_ids: Sequence[str], caller: Caller) -> Deleted:
-    """Deletes each run that has ended and is not held. Call it in a transaction of the writer."""
+def take_out(cursor: sqlite3.Cursor, run_ids: Sequence[str], caller: Caller, *, erased: bool) -> Deleted:
+    """Deletes each run that has ended and is not held, or takes its text and leaves it in lists as erased.
+
+    If all events of an erased run are encrypted, they stay: whoever destroys its key makes them unreadable. Else they
+    go. A run that was erased before counts as erased again. Call it in a transaction of the writer.
+    """
     done = Deleted()
     # SQLite then overwrites what it deletes, instead of only unlinking it.
     cursor.execute("PRAGMA secure_delete=ON")
     try:
         for run_id in dict.fromkeys(run_ids):
             run = cursor.execute(_RUN, (run_id,)).fetchone()
+            if erased and run is not None and run[0] == ERASED:
+                done.run_ids.append(run_id)
+                continue
             if refusal := _refusal(cursor, run_id, run):
                 done.refused[run_id] = refusal
-            else:
-                _record(cursor, run_id, run, caller, erased=False)
-                _remove(cursor, run_id, "events", "commands", "snapshots", "runs")
-                done.run_ids.append(run_id)
-    finally:
-        cursor.execute("PRAGMA secure_delete=OFF")
-    return done
-
-
-def erase(cursor: sqlite3.Cursor, run_ids: Sequence[str], caller: Caller) -> Deleted:
-    """Takes the text of each run that has ended and is not held, and leaves the run in lists as erased.
-
-    If all events of a run are encrypted, they stay: whoever destroys its key makes them unreadable. Else they go. A run
-    that was erased before counts as erased again. Call it in a transaction of the writer.
-    """
-    done = Deleted()
-    cursor.execute("PRAGMA secure_delete=ON")
-    try:
-        for run_id in dict.fromkeys(run_ids):
-            run = cursor.execute(_RUN, (run_id,)).fetchone()
-            if run is not None and run[0] == ERASED:
-                done.run_ids.append(run_id)
-            elif refusal := _refusal(cursor, run_id, run):
-                done.refused[run_id] = refusal
-            else:
+                continue
+            sealed = False
+            if erased:
                 cursor.execute(_BLANK, (ERASED, run_id))
-                plain = _has_plain(cursor, run_id)
-                _record(cursor, run_id, run, caller, erased=True, sealed=not plain)
-                _remove(cursor, run_id, *(["events"] if plain else []), "commands", "snapshots")
-                done.sealed += [] if plain else [run_id]
-                done.run_ids.append(run_id)
+                sealed = cursor.execute(_PLAIN, (run_id, SEALED)).fetchone() == (0,)
+            _record(cursor, run_id, run, caller, erased=erased, sealed=sealed)
+            forget_images(cursor, run_id)
+            forget_text(cursor, run_id)
+            for table in (*([] if sealed else ["events"]), "commands", "snapshots", *([] if erased else ["runs"])):
+                cursor.execute(f"DELETE FROM {table} WHERE run_id = ?", (run_id,))  # noqa: S608  own names
+            done.sealed += [run_id] if sealed else []
+            done.run_ids.append(run_id)
     finally:
         cursor.execute("PRAGMA secure_delete=OFF")
     return done
-
-
-def _has_plain(cursor: sqlite3.Cursor, run_id: str) -> bool:
-    return bool(cursor.execute(_PLAIN, (run_id, SEALED)).fetchone()[0])
-
-
-def read_copies(connection: sqlite3.Connection, run_id: str) -> list[str]:
-    """Returns the re-runs of a run, which may hold text of it."""
-    return [other for (other,) in connection.execute(_RERUNS, (run_id, ERASED))]
 
 
 def _refusal(cursor: sqlite3.Cursor, run_id: str, run: tuple[str, str] | None) -> str | None:
@@ -121,7 +111,7 @@ def _refusal(cursor: sqlite3.Cursor, run_id: str, run: tuple[str, str] | None) -
 
 
 def _record(
-    cursor: sqlite3.Cursor, run_id: str, run: tuple[str, str], caller: Caller, *, erased: bool, sealed: bool = False
+    cursor: sqlite3.Cursor, run_id: str, run: tuple[str, str], caller: Caller, *, erased: bool, sealed: bool
 ) -> None:
     events = stored_rows(cursor.connection, run_id)
     sha256 = hashlib.sha256(b"".join(stored_line(*row) for row in events)).hexdigest()
@@ -145,13 +135,6 @@ def _record(
     record_deletion(cursor, run_id, at_utc=now, row_sha256=deletion_digest(row), **who, **more)
 
 
-def _remove(cursor: sqlite3.Cursor, run_id: str, *tables: str) -> None:
-    contents.forget(cursor, run_id)
-    removal.forget(cursor, run_id)
-    for table in tables:
-        cursor.execute(f"DELETE FROM {table} WHERE run_id = ?", (run_id,))  # noqa: S608  own names
-
-
 def hold(cursor: sqlite3.Cursor, run_ids: Sequence[str], caller: Caller, *, held: bool) -> None:
     """Places a hold on each run, or takes it off (``held`` False), and records it in the log.
 
@@ -166,11 +149,113 @@ def hold(cursor: sqlite3.Cursor, run_ids: Sequence[str], caller: Caller, *, held
         add_record(cursor, kind, run_id, at_utc=now, **who)
 
 
-def read_held(connection: sqlite3.Connection, run_ids: Sequence[str]) -> set[str]:
-    """Returns the runs among ``run_ids`` that are held."""
-    return {run_id for run_id in run_ids if _is_held(connection, run_id)}
-
-
 def _is_held(connection: sqlite3.Connection | sqlite3.Cursor, run_id: str) -> bool:
     held = connection.execute(_HELD, (run_id,)).fetchone()
     return held is not None and bool(held[0])
+
+
+class Removing:
+    """The part of ``Store`` that takes runs out of its database, and forbids it. All methods raise StoreError."""
+
+    log: EventLog | RefusingLog
+    search: RunSearch
+    _database: Database
+    _anchoring: Anchoring
+    _listing: Listing
+
+    def delete(self, run_ids: Sequence[str], caller: Caller) -> Deleted:
+        """Deletes runs for good, except running and held ones, and records that ``caller`` deleted them.
+
+        Their keys go last, so that no copy of the database can be read with them. Raises: StoreError.
+        """
+        outcome = Deleted()
+
+        def work(cursor: sqlite3.Cursor) -> None:
+            nonlocal outcome
+            outcome = take_out(cursor, run_ids, caller, erased=False)
+
+        self.log.change_and_wait(work)
+        self._anchoring.written(len(outcome.run_ids))
+        for run_id in outcome.run_ids:
+            self._listing.doubt(run_id)
+        self._database.vault.destroy(outcome.run_ids)
+        return outcome
+
+    def erase(
+        self, run_ids: Sequence[str], caller: Caller, forget: Callable[[str], None] = lambda run_id: None
+    ) -> Deleted:
+        """Destroys the text of runs for good, except of running and held ones. They stay in lists as erased.
+
+        Their keys are destroyed, ``forget`` is called for each, then the file is rewritten without what was deleted:
+        seconds for a gigabyte. Each of these is done even if another fails. A run that was erased before goes through
+        the same again, in case that was interrupted.
+
+        Raises: what ``forget`` raises; StoreError; StoreLocked if a reader keeps the log of SQLite from being emptied.
+        """
+        outcome = Deleted()
+
+        def work(cursor: sqlite3.Cursor) -> None:
+            nonlocal outcome
+            outcome = take_out(cursor, run_ids, caller, erased=True)
+
+        self.log.change_and_wait(work)
+        self._anchoring.written(len(outcome.run_ids))
+        if outcome.run_ids:
+            with ExitStack() as last_first:
+                last_first.callback(self.log.rewrite_and_wait)
+                last_first.callback(self.search.sweep)
+                for run_id in outcome.run_ids:
+                    self._listing.doubt(run_id)
+                    last_first.callback(forget, run_id)
+                vault = self._database.vault
+                outcome.keyless = sorted(set(outcome.sealed) - set(vault.all_of(outcome.sealed)))
+                vault.destroy(outcome.run_ids)
+        return outcome
+
+    def unfinished(self, run_ids: Sequence[str]) -> set[str]:
+        """Returns the runs among these erased ones whose key is still there: to erase them was broken off."""
+        return set(self._database.vault.all_of(run_ids))
+
+    def _drop_left_keys(self) -> None:
+        """Destroys the keys of runs whose deletion was broken off after its transaction.
+
+        It holds the write lock of the file, so that no other process begins a run of such an id meanwhile.
+        """
+        vault = self._database.vault
+        if not vault.path.exists():
+            return
+        try:
+            with self._database.reading() as connection:
+                left = vault.all_of(read_gone(connection))
+            if left:
+                with self._database.writing():
+                    with self._database.reading() as connection:
+                        left = vault.all_of(read_gone(connection))
+                    vault.destroy(left)
+        except StoreError as error:
+            log.warning("keys of deleted runs may be left: %s", error)
+
+    def copies(self, run_id: str) -> list[str]:
+        """Returns the re-runs of a run, which may hold text of it."""
+        with self._database.reading() as connection:
+            return [other for (other,) in connection.execute(_RERUNS, (run_id, ERASED))]
+
+    def hold(self, run_ids: Sequence[str], caller: Caller, *, held: bool = True) -> None:
+        """Forbids to delete these runs, or allows it again (``held`` False), and records who did so."""
+        self.log.change_and_wait(lambda cursor: hold(cursor, run_ids, caller, held=held))
+        self._anchoring.written(len(run_ids))
+
+    def held(self, run_ids: Sequence[str]) -> set[str]:
+        """Returns the runs among ``run_ids`` that are held."""
+        with self._database.reading() as connection:
+            return {run_id for run_id in run_ids if _is_held(connection, run_id)}
+
+    def deletion(self, run_id: str) -> Deletion | None:
+        """Returns when the run was deleted or erased and who did so; None: it was not."""
+        with self._database.reading() as connection:
+            return read_deletion(connection, run_id)
+
+    def deletions(self, limit: int = 50) -> tuple[list[Deletion], int]:
+        """Returns the newest deletions, and how many there are in all."""
+        with self._database.reading() as connection:
+            return read_deletions(connection, limit)

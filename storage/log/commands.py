@@ -1,35 +1,138 @@
 """Commands to runs: sent by any process, heard by the one that carries out the run."""
 
+import base64
+import json
 import logging
+import os
 import sqlite3
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from pydantic import ValidationError
 
 from conductor_core.errors import StoreError
+from conductor_core.run.actor import local_actor
 from conductor_core.run.commands import COMMAND, COMMAND_KINDS, Command, SentCommand, Unproven
 from conductor_core.run.trace import ENDED_STATUSES
 from storage.database.connections import Database
 from storage.encoding import read_text
-from storage.log.machines import (
-    NoProof,
-    Row,
-    Signer,
-    prove,
-    proven,
-    read_origin,
-    records_of_no_run,
-    register,
-    registered,
-)
 from storage.merkle.chain import add_record
-from storage.merkle.formats import PublicKey
-from storage.privacy.vault import KeyAway, Sealed, Vault
+from storage.merkle.formats import Invalid, PublicKey, read_key, read_record, text_of, unpacked
+from storage.privacy import KeyAway, Sealed, Vault
 from storage.records import ERASED
 
 log = logging.getLogger(__name__)
+
+REGISTERED = "machine.registered"
+_RECORDS = "SELECT position, CAST(record AS BLOB) FROM leaves WHERE record IS NOT NULL AND run_id IS NULL"
+_ORIGIN = "SELECT CAST(origin AS BLOB) FROM evidence_log"
+
+
+class NoProof(Exception):
+    """Nothing proves who sent a command; the message says why."""
+
+
+@dataclass(frozen=True)
+class Signer:
+    """A key that this process may sign with."""
+
+    public: PublicKey
+    sign: Callable[[bytes], bytes]
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of ``commands``, with its payload decrypted."""
+
+    number: int
+    run_id: str
+    kind: str
+    at_utc: str
+    payload: str
+
+
+def read_origin(connection: sqlite3.Connection | sqlite3.Cursor) -> str:
+    """Returns the name of the log. Raises: sqlite3.Error."""
+    row = connection.execute(_ORIGIN).fetchone()
+    return "" if row is None else text_of(row[0])
+
+
+def records_of_no_run(connection: sqlite3.Connection | sqlite3.Cursor) -> dict[int, bytes]:
+    """Returns the log's records that belong to no run, by position. Raises: sqlite3.Error."""
+    return dict(connection.execute(_RECORDS).fetchall())
+
+
+def registered(records: Mapping[int, bytes], origin: str, trusted: Sequence[PublicKey]) -> dict[str, int]:
+    """Returns the public keys of the machines that may act, each with the position at which it was registered.
+
+    ``trusted``: the keys of the log; a registration counts if one of them signed it.
+    """
+    found: dict[str, int] = {}
+    for position in sorted(records):
+        record = read_record(records[position])
+        if record.get("kind") != REGISTERED:
+            continue
+        try:
+            machine, signature = read_key(str(record.get("machine"))), unpacked(record.get("by_log"), 64)
+        except Invalid:
+            continue
+        said = _registration(origin, machine, record.get("uid"), record.get("account"), record.get("host"))
+        if machine.name == origin and any(key.name == origin and key.signed(said, signature) for key in trusted):
+            found.setdefault(machine.line, position)
+    return found
+
+
+def register(cursor: sqlite3.Cursor, machine: PublicKey, log_key: Signer) -> None:
+    """Puts a machine of this process's account on record. Call it in a transaction of the writer."""
+    actor = local_actor()
+    host = "" if actor.process is None else actor.process.host
+    said = _registration(machine.name, machine, actor.uid, actor.name, host)
+    add_record(
+        cursor,
+        REGISTERED,
+        None,
+        machine=machine.line,
+        uid=actor.uid,
+        account=actor.name,
+        host=host,
+        by_log=base64.b64encode(log_key.sign(said)).decode(),
+    )
+
+
+def prove(machine: Signer, number: int, run_id: str, kind: str, at_utc: str, command: str) -> str:
+    """Returns the payload of a command: itself and its proof."""
+    nonce = os.urandom(16).hex()
+    said = _to_sign(machine.public, number, run_id, kind, at_utc, nonce, command)
+    proof = base64.b64encode(machine.sign(said)).decode()
+    return json.dumps({"command": command, "machine": machine.public.line, "nonce": nonce, "proof": proof})
+
+
+def proven(row: Row, machines: Mapping[str, int]) -> str:
+    """Returns the command of a row, as JSON. ``machines``: as ``registered`` has them. Raises: NoProof."""
+    envelope = read_record(row.payload.encode(errors="replace"))
+    command, line, nonce = envelope.get("command"), envelope.get("machine"), envelope.get("nonce")
+    if not (isinstance(command, str) and isinstance(line, str) and isinstance(nonce, str)):
+        raise NoProof("it has no proof")
+    if line not in machines:
+        raise NoProof("the machine that it names is not registered in the log")
+    try:
+        machine, signature = read_key(line), unpacked(envelope.get("proof"), 64)
+    except Invalid:
+        raise NoProof("its proof is malformed") from None
+    if not machine.signed(_to_sign(machine, row.number, row.run_id, row.kind, row.at_utc, nonce, command), signature):
+        raise NoProof("its proof is of another command: it was changed, or written a second time")
+    return command
+
+
+def _registration(origin: str, machine: PublicKey, uid: object, account: object, host: object) -> bytes:
+    return json.dumps([REGISTERED, origin, machine.line, uid, account, host]).encode()
+
+
+def _to_sign(machine: PublicKey, number: int, run_id: str, kind: str, at_utc: str, nonce: str, command: str) -> bytes:
+    return json.dumps(["command", machine.name, number, run_id, kind, at_utc, nonce, command]).encode()
+
 
 Listener = Callable[[SentCommand], None]
 Trusted = Callable[[dict[int, bytes], str], Sequence[PublicKey]]
@@ -50,9 +153,6 @@ _NEXT = (
 _NEWEST = "SELECT coalesce(max(id), 0) FROM commands"
 _AFTER = "SELECT id, payload, run_id, kind, at_utc FROM commands WHERE id > ? ORDER BY id"
 _OF_RUN = "SELECT id, payload, run_id, kind, at_utc FROM commands WHERE run_id = ? AND id > ? ORDER BY id"
-_TO_WAITING = (
-    "SELECT DISTINCT run_id FROM runs JOIN commands USING (run_id) WHERE status = 'waiting' ORDER BY runs.sequence"
-)
 
 
 def send(
@@ -82,11 +182,6 @@ def read_commands(
 ) -> list[SentCommand]:
     """Returns the commands sent to the run after the command ``after``, in order. Raises: StoreError."""
     return _sent(connection, connection.execute(_OF_RUN, (run_id, after)).fetchall(), vault, trusted)
-
-
-def read_sent_to_waiting(connection: sqlite3.Connection) -> list[str]:
-    """Returns the runs that wait and to which anything was ever sent."""
-    return [run_id for (run_id,) in connection.execute(_TO_WAITING)]
 
 
 def command_place(kind: str, at_utc: str) -> str:

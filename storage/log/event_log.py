@@ -24,7 +24,7 @@ from storage.encoding import SnapshotRow, encode, stored_line
 from storage.log.live_runs import LiveRuns, store_snapshots
 from storage.log.owner import Owner
 from storage.merkle.chain import Entries
-from storage.privacy.vault import event_place
+from storage.privacy import event_place
 from storage.records import StoredEvent
 from storage.redaction import RecordRedaction
 
@@ -208,7 +208,9 @@ class EventLog:
                 if request.rewrites and request.error is None:
                     self._rewrite(request)
             _answer(batch)
-            self._checkpoint_if_due()
+            # If requests never pause, SQLite's own checkpoint steps in.
+            if self._unmoved_bytes >= _CHECKPOINT_BYTES and self._requests.empty():
+                self._checkpoint()
             if last:
                 return
 
@@ -346,11 +348,6 @@ class EventLog:
         for run_id, events in by_run.items():
             for feed in self._feeds.get(run_id, ()):
                 _call(feed.loop, feed.push, events)
-
-    def _checkpoint_if_due(self) -> None:
-        """Checkpoints when no request waits. If there is never a pause, SQLite's own checkpoint steps in."""
-        if self._unmoved_bytes >= _CHECKPOINT_BYTES and self._requests.empty():
-            self._checkpoint()
 
     def _checkpoint(self) -> None:
         unmoved_bytes, self._unmoved_bytes = self._unmoved_bytes, 0

@@ -3,14 +3,15 @@
 import hashlib
 import json
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from conductor_core.chat.messages import INCOMPLETE
-from conductor_core.errors import EventOutOfOrder, UnknownRun
+from conductor_core.chat.messages import INCOMPLETE, LoadedImage
+from conductor_core.errors import ContentMissing, EventOutOfOrder, UnknownRun
 from conductor_core.run import trace as folding
 from conductor_core.run.actor import Caller
 from conductor_core.run.costs import basis, cost_so_far
@@ -29,7 +30,6 @@ from conductor_core.run.events import (
 from conductor_core.run.trace import AT_REST, RunTrace
 from storage.database.connections import Database
 from storage.encoding import SnapshotRow, caller_columns, snapshot_row
-from storage.log import contents
 from storage.log.owner import Owner
 from storage.log.reading import read_run
 from storage.merkle.chain import RunChain, read_chain
@@ -129,8 +129,7 @@ class LiveRuns:
             }
             self._runs[run_id] = live
             self._touched[run_id] = live
-            if images := event.request.all_images:
-                contents.name(cursor, run_id, images)
+            cursor.executemany(_NAME_IMAGE, [(run_id, image.sha256) for image in event.request.all_images])
         else:
             live = self._runs.get(run_id) or self._load(run_id)
             self._touched[run_id] = live
@@ -278,3 +277,44 @@ def _asked_for(trace: RunTrace) -> str | None:
         return None
     more = f" and {len(asked) - 1} more" if len(asked) > 1 else ""
     return f"{asked[0].what}{more}, by the gate {', '.join(asked[0].rules)}"
+
+
+UNUSED_KEPT = timedelta(days=1)
+"""How long a content stays that no run names: between its choice on the page and the run."""
+
+_KEEP_IMAGE = "INSERT OR IGNORE INTO contents (sha256, media_type, data, created_at_utc) VALUES (?, ?, ?, ?)"
+_READ_IMAGE = "SELECT media_type, data FROM contents WHERE sha256 = ?"
+_NAME_IMAGE = (
+    "INSERT OR IGNORE INTO run_contents (run_id, sha256) SELECT ?1, ?2 "
+    "WHERE EXISTS (SELECT 1 FROM contents WHERE sha256 = ?2)"
+)
+_FORGET_IMAGES = "DELETE FROM run_contents WHERE run_id = ?"
+_UNUSED_IMAGES = "DELETE FROM contents WHERE sha256 NOT IN (SELECT sha256 FROM run_contents) AND created_at_utc < ?"
+_IMAGES_OF_RUN = "SELECT sha256 FROM run_contents WHERE run_id = ?"
+_UNNAMED_IMAGE = "DELETE FROM contents WHERE sha256 = ? AND sha256 NOT IN (SELECT sha256 FROM run_contents)"
+
+
+def keep_images(cursor: sqlite3.Cursor, images: Iterable[LoadedImage]) -> None:
+    """Keeps images, each once, and drops those that no run has named for a day. Call it in the writer's transaction."""
+    now = datetime.now(UTC)
+    cursor.execute(_UNUSED_IMAGES, ((now - UNUSED_KEPT).isoformat(),))
+    rows = [(image.sha256, image.media_type, image.data, now.isoformat()) for image in images]
+    cursor.executemany(_KEEP_IMAGE, rows)
+
+
+def forget_images(cursor: sqlite3.Cursor, run_id: str) -> None:
+    """Deletes the images that this run names and no other does. Call it in the transaction of the run's deletion."""
+    named = cursor.execute(_IMAGES_OF_RUN, (run_id,)).fetchall()
+    cursor.execute(_FORGET_IMAGES, (run_id,))
+    cursor.executemany(_UNNAMED_IMAGE, named)
+
+
+def read_image(connection: sqlite3.Connection, sha256: str) -> tuple[str, bytes]:
+    """Returns a content's media type and bytes. Raises: ContentMissing if it is not there, or was changed."""
+    row = connection.execute(_READ_IMAGE, (sha256,)).fetchone()
+    if row is None:
+        raise ContentMissing(f"the database has no content {sha256[:12]}: it was deleted, or never kept here")
+    media_type, data = row
+    if not isinstance(data, bytes) or hashlib.sha256(data).hexdigest() != sha256:
+        raise ContentMissing(f"the content {sha256[:12]} was changed in the database: its bytes have another digest")
+    return str(media_type), data

@@ -5,6 +5,7 @@ A list checks each row of ``runs`` against the run's events, from which it was f
 
 import json
 import sqlite3
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Set
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -12,25 +13,30 @@ from datetime import datetime
 from hashlib import sha256
 from itertools import chain, pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
-from conductor_core.analysis.changes import name_of
-from conductor_core.analysis.concluded import concluded
+from conductor_core.analysis.concluded import concluded, name_of
 from conductor_core.analysis.conclusion import key_of
 from conductor_core.chat.messages import Usage
 from conductor_core.errors import StoreDamaged
 from conductor_core.run import trace as folding
 from conductor_core.run.costs import Cost, interruption
 from conductor_core.run.request import REPLAY_PURPOSE
-from conductor_core.run.trace import ENDED_STATUSES, UNREADABLE_STATUSES, RunTrace, RunUnreadable, unreadable_status
+from conductor_core.run.trace import (
+    ENDED_STATUSES,
+    UNREADABLE_STATUSES,
+    RunStatus,
+    RunTrace,
+    RunUnreadable,
+    unreadable_status,
+)
 from conductor_core.workflow.model import Frozen
 from storage import errors
-from storage.encoding import count_of, read_caller
-from storage.log.deletions import read_deletion
+from storage.encoding import count_of, read_caller, read_count, read_text, read_time
 from storage.log.live_runs import changing_columns, fixed_columns
-from storage.log.reading import read_run, unknown_run
-from storage.privacy.vault import Vault
-from storage.records import ERASED, SEALED_COLUMNS, RunSummary
+from storage.log.reading import read_deletion, read_run
+from storage.privacy import Vault
+from storage.records import ERASED, SEALED_COLUMNS, BatchSummary, RunSummary
 
 _FROM_EVENTS = ("damage", "named", "conclusion", "answer_key")
 _SUMMARY = [name for name in RunSummary.model_fields if name not in ("usage", "caller", *_FROM_EVENTS)]
@@ -79,14 +85,6 @@ _ENDED = sorted({*ENDED_STATUSES, ERASED})
 _IN_GAPS = "status < ? OR " + "status > ? AND status < ? OR " * (len(_ENDED) - 1) + "status > ?"
 _UNFINISHED = f"SELECT run_id, owner_id FROM runs WHERE {_IN_GAPS} ORDER BY +sequence"  # noqa: S608  no value in it
 _BEGINS = "run_id BETWEEN :prefix AND :prefix || char(1114111)"
-
-
-def read_status(connection: sqlite3.Connection, run_id: str) -> str:
-    """Returns the run's status. Raises: UnknownRun."""
-    row = connection.execute("SELECT status FROM runs WHERE run_id = ?", (run_id,)).fetchone()
-    if row is None:
-        raise unknown_run(run_id)
-    return str(row[0])
 
 
 @dataclass(frozen=True)
@@ -150,25 +148,6 @@ def condition(search: Search, filters: Mapping[str, str] = _FILTERS) -> str:
     if search.text is not None and search.match is not None:
         filters = {**filters, "text": f"({_IN_TASK} OR {_IN_ID} OR {_IN_ANSWER.format(table=search.table)})"}
     return " AND ".join(filters[name] for name in asked if name in filters) or "true"
-
-
-def read_newest(connection: sqlite3.Connection) -> int:
-    """Returns the sequence of the newest event, or 0 if there is none."""
-    ((newest,),) = connection.execute("SELECT max(sequence) FROM events")
-    return int(newest or 0)
-
-
-def read_written(connection: sqlite3.Connection) -> bool:
-    """Returns whether any event was ever written, even if its run was deleted since."""
-    ((written,),) = connection.execute("SELECT count(*) FROM sqlite_sequence WHERE name = 'events'")
-    return bool(written)
-
-
-def read_cursor(connection: sqlite3.Connection, moment_utc: datetime) -> int:
-    """Returns the cursor of the page that begins with the last run before ``moment_utc``, or 0 if there is none."""
-    query = "SELECT sequence FROM runs WHERE created_at_utc < ? ORDER BY created_at_utc DESC LIMIT 1"
-    row = connection.execute(query, (moment_utc.isoformat(),)).fetchone()
-    return 0 if row is None else int(row[0]) + 1
 
 
 def read_run_ids(connection: sqlite3.Connection, prefix: str, limit: int) -> list[str]:
@@ -405,3 +384,68 @@ def read_totals(connection: sqlite3.Connection, search: Search) -> Totals:
         more=read > MOST_COUNTED,
         imported=sum(row[6] or 0 for row in rows),
     )
+
+
+_BATCH_COLUMNS = ("batch_id", "sequence", "created_at_utc", "name", "size")
+_FIRST_OF_BATCH = (
+    "SELECT batch_id, min(sequence) AS sequence, created_at_utc, batch_name AS name, batch_size AS size FROM runs "
+    "WHERE batch_id IS NOT NULL GROUP BY batch_id"
+)
+"""SQLite takes a group's other columns from the row with the minimum."""
+_STATUSES = frozenset(get_args(RunStatus))
+
+
+def read_batches(
+    connection: sqlite3.Connection,
+    limit: int,
+    before: int | None = None,
+    name: str | None = None,
+    batch: str | None = None,
+) -> list[BatchSummary]:
+    """Returns batches, newest first, each as its first run describes it that was not deleted."""
+    asked = {"sequence < :before": before, "batch_id = :batch": batch, "name = :name": name}
+    narrowed = " AND ".join(condition for condition, value in asked.items() if value is not None) or "true"
+    query = f"SELECT * FROM ({_FIRST_OF_BATCH}) WHERE {narrowed} ORDER BY sequence DESC LIMIT :limit"  # noqa: S608  own names
+    bound = {"limit": limit, "before": before, "batch": batch, "name": name}
+    found = [dict(zip(_BATCH_COLUMNS, row, strict=True)) for row in connection.execute(query, bound)]
+    counts = _counts(connection, [row["batch_id"] for row in found])
+    return [_batch(row, counts[row["batch_id"]]) for row in found]
+
+
+def _batch(row: dict[str, Any], counted: dict[str, Any]) -> BatchSummary:
+    """Reads what it can of a damaged row, because the batch's runs may be whole and are found by this row."""
+    return BatchSummary(
+        batch_id=read_text(row["batch_id"]),
+        sequence=row["sequence"],
+        created_at_utc=read_time(row["created_at_utc"]),
+        name=read_text(row["name"] or ""),
+        size=read_count(row["size"]) or sum(counted["statuses"].values()),
+        **counted,
+    )
+
+
+def _counts(connection: sqlite3.Connection, ids: list[str]) -> dict[str, dict[str, Any]]:
+    own = f"FROM runs WHERE batch_id IN ({', '.join('?' * len(ids))})"
+    totals = (
+        f"SELECT batch_id, count(*), max(simulated), {count_of('input_tokens')}, {count_of('output_tokens')}, "
+        "sum(cost_usd), "
+        f"count(cost_usd), sum(known_usd), max(cost_estimated) {own} GROUP BY batch_id"
+    )
+    # A task has the status of its latest run: SQLite takes a group's other columns from the row with the maximum.
+    last = f"SELECT batch_id, status, max(sequence) {own} GROUP BY batch_id, batch_row"
+    statuses: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    known = {*_STATUSES, ERASED}
+    for batch_id, status, _ in connection.execute(last, ids):
+        statuses[batch_id][status if status in known else "too_new"] += 1
+    counted: dict[str, dict[str, Any]] = {}
+    for batch_id, runs, simulated, read, written, usd, priced, known, estimated in connection.execute(totals, ids):
+        counted[batch_id] = {
+            "runs": runs,
+            "simulated": bool(simulated),
+            "usage": Usage(input_tokens=read_count(read), output_tokens=read_count(written)),
+            "cost_usd": usd if priced == runs else None,
+            "known_usd": known,
+            "cost_estimated": priced == runs and bool(estimated),
+            "statuses": dict(statuses[batch_id]),
+        }
+    return counted

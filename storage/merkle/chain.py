@@ -3,7 +3,6 @@
 import hashlib
 import json
 import sqlite3
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import chain
@@ -16,7 +15,6 @@ _ROW = "(?, ?, ?, ?)"
 _MOST_ROWS = 64
 _COVERED = "SELECT count(*), max(position) FROM events WHERE run_id = ? AND position IS NOT NULL"
 _LEAF = "SELECT hash FROM leaves WHERE position = ?"
-_UNCOVERED = "SELECT count(*) FROM events WHERE run_id = ? AND position IS NULL"
 
 
 @dataclass(slots=True)
@@ -72,21 +70,16 @@ class Entries:
         return position
 
     def save(self) -> None:
-        insert_leaves(self._cursor, self._rows)
+        for start in range(0, len(self._rows), _MOST_ROWS):
+            some = self._rows[start : start + _MOST_ROWS]
+            self._cursor.execute(_INSERT + ", ".join([_ROW] * len(some)), list(chain.from_iterable(some)))
         self._rows = []
-
-
-def insert_leaves(cursor: sqlite3.Cursor, rows: Sequence[tuple[object, ...]]) -> None:
-    for start in range(0, len(rows), _MOST_ROWS):
-        some = rows[start : start + _MOST_ROWS]
-        cursor.execute(_INSERT + ", ".join([_ROW] * len(some)), list(chain.from_iterable(some)))
 
 
 def record_deletion(cursor: sqlite3.Cursor, run_id: str, **fields: object) -> None:
     """Records in the log that the program deletes a run. Call it before its events go."""
     run = read_chain(cursor, run_id)
-    ((uncovered,),) = cursor.execute(_UNCOVERED, (run_id,))
-    add_record(cursor, "run.deleted", run_id, events=run.places, head=run.head.hex(), uncovered=uncovered, **fields)
+    add_record(cursor, "run.deleted", run_id, events=run.places, head=run.head.hex(), **fields)
 
 
 def add_record(cursor: sqlite3.Cursor, kind: str, run_id: str | None = None, **fields: object) -> None:

@@ -5,33 +5,24 @@ there with ones made from the same texts: each word, the texts that it is in, an
 answers. On the database itself only rows are read.
 """
 
-import re
 import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 
-from conductor_core.providers.servers import UNKNOWN_HOST
 from storage.records import ERASED
-from storage.search.dense_scripts import is_dense
-from storage.search.index import AT_REST_KINDS, CALL_COLUMNS, NOT_INDEXED, call_rows, facet_rows
-from storage.search.query import quoted
-from storage.search.reading import FIELDS, Record, read_record
-from storage.search.schema import (
+from storage.search.filters import is_dense, quoted
+from storage.search.index import (
+    AT_REST_KINDS,
+    CALL_COLUMNS,
     CONFIG,
     FULL_TEXT,
-    SHADOWS,
-    TABLES,
-    Objects,
-    is_of_older_version,
-    own_objects,
-    read_objects,
+    NOT_INDEXED,
+    call_rows,
+    facet_rows,
     statements,
 )
+from storage.search.reading import Record, read_record
 
-_VERSION = "SELECT version_num FROM alembic_version"
-_SINCE = "0014"
-"""The version of the schema that brought the index."""
 _STATE = "SELECT id, reached, residue FROM search_state"
 _NEWEST_EVER = (
     "SELECT max(coalesce((SELECT max(sequence) FROM events), 0), "
@@ -63,7 +54,6 @@ _RUNS_OF_TEXTS = (
     "SELECT j.value, s.run_id FROM json_each(?) j LEFT JOIN search_texts t ON t.id = j.value "
     "LEFT JOIN search_runs s ON s.run = t.run"
 )
-_OF_OLDER = frozenset(FIELDS) - {"parameter", "traced"}
 _AT_ONCE = 20_000
 _MOST_NAMED = 1_000
 
@@ -71,17 +61,16 @@ _MOST_NAMED = 1_000
 class IndexCheck:
     """Compares one run after the other, and then what the full-text tables answer.
 
-    A database of a version without an index has nothing to compare. What cannot be read is a fault, and raises nothing.
+    What cannot be read is a fault, and raises nothing. That its tables are as the program makes them, another check
+    says.
 
     Attributes:
         faults: what is wrong with the index as a whole.
-        of_older: whether an older version of this program filled it, so that it has less than today's.
     """
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
         self.faults: list[str] = []
-        self.of_older = False
         self._reached: int | None = None
         try:
             self._begin()
@@ -89,14 +78,6 @@ class IndexCheck:
             self.faults.append(_cannot_be_read(error))
 
     def _begin(self) -> None:
-        there = read_objects(self._connection)
-        version = self._connection.execute(_VERSION).fetchone()
-        if not there and version is not None and str(version[0]) < _SINCE:
-            return
-        changed, missing = _differences(there)
-        self.faults += [*changed, *missing]
-        if any(name in missing_name for missing_name in missing for name in (*TABLES, *FULL_TEXT)):
-            return
         rows = self._connection.execute(_STATE).fetchall()
         if len(rows) != 1 or rows[0][0] != 1 or not isinstance(rows[0][1], int) or rows[0][2] not in (0, 1):
             self.faults.append("search_state does not say how far the index goes")
@@ -105,8 +86,6 @@ class IndexCheck:
         if not 0 <= rows[0][1] <= newest:
             self.faults.append("search_state says that it goes further than the events do")
         self._reached = rows[0][1]
-        filled = self._connection.execute("SELECT 1 FROM search_runs LIMIT 1").fetchone() is not None
-        self.of_older = filled and is_of_older_version(self._connection)  # nobody has marked an index without a run
 
     def unknown_rows(self) -> list[str | None]:
         """Returns what is in the index and belongs to no run that can be in it: ids of runs, None for rows of none."""
@@ -152,7 +131,7 @@ class IndexCheck:
         if fault.startswith(NOT_INDEXED):
             # Whether that was so cannot be told any more; nothing of it is found by any search.
             return "only its name is there, because it could not be indexed"
-        return self._differs(_as_of_older(record) if self.of_older else record, run, fault)
+        return self._differs(record, run, fault)
 
     def _differs(self, record: Record, run: int, fault: str) -> str | None:
         if record.fault != fault:
@@ -192,37 +171,6 @@ class IndexCheck:
             return [each for table in FULL_TEXT for each in with_texts.check(table)]
         finally:
             with_texts.close()
-
-
-def _as_of_older(record: Record) -> Record:
-    """Returns what older versions of this program put into the index of a run."""
-    texts = {text: [at for at in places if at.field in _OF_OLDER] for text, places in record.texts.items()}
-    calls = [(at, replace(call, host="" if call.host == UNKNOWN_HOST else call.host)) for at, call in record.calls]
-    facets = Counter({of: times for of, times in record.facets.items() if of != ("host", UNKNOWN_HOST)})
-    return replace(record, texts={text: of for text, of in texts.items() if of}, calls=calls, facets=facets)
-
-
-def _differences(there: Objects) -> tuple[list[str], list[str]]:
-    """Returns what was changed or added, and what is missing."""
-    own = own_objects()
-    missing = [f"{kind} {name} is missing" for name, (kind, _, _) in own.items() if name not in there]
-    changed = [
-        f"{kind} {name} is not as this program makes it"
-        for name, (kind, of, sql) in there.items()
-        if name not in own
-        or (kind, of) != own[name][:2]
-        # How SQLite writes its own tables depends on its version.
-        or (not _is_shadow(name) and _spaced(sql) != _spaced(own[name][2]))
-    ]
-    return changed, missing
-
-
-def _is_shadow(name: str) -> bool:
-    return any(name == f"{table}_{shadow}" for table in FULL_TEXT for shadow in SHADOWS)
-
-
-def _spaced(sql: str | None) -> str:
-    return re.sub(r"[\s\"]+", "", sql or "")
 
 
 def _cannot_be_read(error: Exception) -> str:

@@ -1,12 +1,21 @@
-"""Which runs a search looks at, as conditions of SQL over ``search_runs`` (``s``) and ``runs`` (``r``)."""
+"""What a search asks for: runs, as conditions of SQL over ``search_runs`` (``s``) and ``runs`` (``r``), and words.
 
+Nothing of what a person typed reaches the database as syntax. A sign of a script that puts no space between words
+decides in which full-text table is looked: that of signs has all texts with such a sign, that of words has all texts.
+"""
+
+import re
 import sqlite3
+import unicodedata
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Any
 
 from pydantic import Field
 
+from conductor_core.errors import BadInput
+from conductor_core.text import whole_characters
 from conductor_core.workflow.model import Frozen
 
 KINDS = {
@@ -113,13 +122,7 @@ class Facet(Frozen):
     runs: int
 
 
-_FACETS = "SELECT kind, value, count(*) FROM search_facets GROUP BY kind, value ORDER BY kind, count(*) DESC, value"
-
-
-def read_facets(connection: sqlite3.Connection) -> list[Facet]:
-    """Returns all values of all kinds, by kind, the most frequent first."""
-    rows = connection.execute(_FACETS).fetchall()
-    return [Facet(kind=kind, value=value, runs=runs) for kind, value, runs in rows]
+FACETS = "SELECT kind, value, count(*) FROM search_facets GROUP BY kind, value ORDER BY kind, count(*) DESC, value"
 
 
 def driver(connection: sqlite3.Connection, filters: Filters) -> tuple[str, dict[str, Any]]:
@@ -140,3 +143,75 @@ def driver(connection: sqlite3.Connection, filters: Filters) -> tuple[str, dict[
     once = "DISTINCT " if filters.values[rarest] == ANY else ""
     query = f"SELECT {once}run FROM search_facets WHERE {of_value[rarest]} AND run < :before ORDER BY run DESC"  # noqa: S608  no value in it
     return query, {"driving_kind": rarest, "driving_value": filters.values[rarest]}
+
+
+_DENSE = re.compile(
+    "["
+    "\u0e00-\u0eff"  # Thai, Lao
+    "\u1000-\u109f\uaa60-\uaa7f"  # Burmese
+    "\u1780-\u17ff"  # Khmer
+    "\u0f00-\u0fff"  # Tibetan
+    "\u3005-\u3007\u3040-\u30ff\u31f0-\u31ff\uff66-\uff9f"  # Japanese syllables
+    "\u3100-\u312f\u31a0-\u31bf"  # Bopomofo
+    "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"  # Han
+    "]"
+)
+
+
+def is_dense(text: str) -> bool:
+    """Tells whether ``text`` has a sign of a script that puts no space between words."""
+    return _DENSE.search(text) is not None
+
+
+MOST_CHARACTERS = 1_000
+MOST_PARTS = 32
+_PART = re.compile(r'"([^"]*)"?|(\S+)')
+_SIGNS = 3
+"""A query of the table of signs needs so many; shorter ones read the texts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """A search: texts that hold all of it, in any order.
+
+    Attributes:
+        match: for the full-text ``table``; None: each text of that table must hold all ``plain`` parts.
+        plain: the parts as they were typed.
+    """
+
+    table: str
+    match: str | None
+    plain: tuple[str, ...]
+
+
+def read_words(typed: str) -> Words | None:
+    """Reads a search: words, phrases in quotation marks, and beginnings of words that end in ``*``.
+
+    Returns None if nothing was typed. Raises: BadInput for a search that could find nothing, or that is too long.
+    """
+    typed = whole_characters(typed).replace("\0", " ")
+    if len(typed) > MOST_CHARACTERS:
+        raise BadInput(f"the search has {len(typed):,} characters; at most {MOST_CHARACTERS:,} are searched for")
+    parts = [(phrase, word) for phrase, word in _PART.findall(typed) if phrase.strip() or word]
+    if not parts:
+        if typed.strip():
+            raise BadInput("the search is empty: type a word, or a phrase in quotation marks")
+        return None
+    if len(parts) > MOST_PARTS:
+        raise BadInput(f"the search has {len(parts)} parts; at most {MOST_PARTS} are searched for")
+    plain = tuple((phrase or word.rstrip("*")).strip() for phrase, word in parts)
+    for part in plain:
+        if not any(unicodedata.category(sign)[0] in "LN" for sign in part):
+            raise BadInput(f"the search part {part[:40]!r} has no letter or digit to search for")
+    if is_dense(typed):
+        whole = all(len(part) >= _SIGNS for part in plain)
+        return Words("search_signs", " AND ".join(map(quoted, plain)) if whole else None, plain)
+    matches = (
+        quoted(part) + (" *" if word.endswith("*") else "") for part, (_, word) in zip(plain, parts, strict=True)
+    )
+    return Words("search_words", " AND ".join(matches), plain)
+
+
+def quoted(part: str) -> str:
+    """Returns a word or phrase as FTS5 takes it, whatever is in it."""
+    return '"' + part.replace('"', '""') + '"'

@@ -16,8 +16,7 @@ from typing import Any
 
 from conductor_core.workflow.model import Frozen
 from storage.encoding import read_text, read_time
-from storage.search.filters import Filters, driver
-from storage.search.query import Words
+from storage.search.filters import Filters, Words, driver
 from storage.search.reading import LEFT, Place
 
 MOST_COUNTED = 5_000
@@ -28,6 +27,7 @@ _AROUND = 90
 _TIME_S, _WHOLE_S = 0.03, 2.0
 """How long a page or a count looks on, and how long for a question that needs all texts."""
 _MOST_FOLDED = 200_000
+_COLUMNS = "t.id, r.run_id, r.created_at_utc, r.status, r.task, r.simulated, r.imported, t.text"
 _Row = tuple[int, str, str, str, str, bool, bool, str]
 
 Segments = tuple[tuple[str, bool], ...]
@@ -84,8 +84,7 @@ def read_hits(
     deadline = time.monotonic() + _TIME_S
     at: int | None = None
     for ids, end in _scan(connection, words, filters, before):
-        rows = _rows(connection, ids, filters, field, limit + 1 - len(found))
-        found += rows
+        found += _matching(connection, ids, filters, field, _COLUMNS, limit + 1 - len(found))
         at = end
         if len(found) > limit or at is None or time.monotonic() > deadline:
             break
@@ -142,12 +141,6 @@ def read_runs_of_texts(
         if len(found) >= most:
             break
     return list(found)[:most]
-
-
-def count_runs(connection: sqlite3.Connection, filters: Filters) -> Count:
-    """Counts the runs of ``filters``."""
-    found = len(read_run_ids(connection, filters, limit=MOST_COUNTED + 1))
-    return Count(texts=0, runs=min(found, MOST_COUNTED), more=found > MOST_COUNTED)
 
 
 def matching_ids(connection: sqlite3.Connection, words: Words, filters: Filters, most: int) -> tuple[list[int], bool]:
@@ -209,13 +202,6 @@ def _matching(
         f"WHERE {condition} LIMIT :limit"
     )
     return connection.execute(query, bound | {"ids": str(list(ids)), "limit": limit}).fetchall()
-
-
-def _rows(
-    connection: sqlite3.Connection, ids: Sequence[int], filters: Filters, field: str | None, limit: int
-) -> list[_Row]:
-    columns = "t.id, r.run_id, r.created_at_utc, r.status, r.task, r.simulated, r.imported, t.text"
-    return _matching(connection, ids, filters, field, columns, limit)
 
 
 def _hit(connection: sqlite3.Connection, words: Words, row: _Row) -> Hit:

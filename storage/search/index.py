@@ -9,20 +9,122 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
+from functools import cache
 
 from conductor_core.chat.messages import images_in
 from conductor_core.errors import StoreDamaged, StoreError
 from conductor_core.run.events import FINAL_KINDS
 from conductor_core.run.values import label
+from storage.database import schema
 from storage.database.connections import Database
 from storage.records import ERASED
-from storage.search.dense_scripts import is_dense
+from storage.search.filters import is_dense, quoted
 from storage.search.reading import Record, read_record
-from storage.search.removal import forget
-from storage.search.schema import FULL_TEXT, is_of_older_version, make_again
 
 log = logging.getLogger(__name__)
+
+FULL_TEXT = ("search_words", "search_signs")
+"""All texts by words, and those of scripts without spaces (``filters.is_dense``) by three signs each."""
+TABLES = ("search_places", "search_texts", "search_calls", "search_facets", "search_runs", "search_state")
+CONFIG = [("version", 4)]
+"""What ``_config`` of a full-text table holds: another row changes what is found, or in which order."""
+SHADOWS = {
+    "data": "(id INTEGER PRIMARY KEY, block BLOB)",
+    "idx": "(segid, term, pgno, PRIMARY KEY(segid, term)) WITHOUT ROWID",
+    "config": "(k PRIMARY KEY, v) WITHOUT ROWID",
+}
+"""The tables in which SQLite keeps a full-text table."""
+_OBJECTS = (
+    "SELECT name, type, tbl_name, sql FROM sqlite_master WHERE lower(tbl_name) IN ({0}) OR lower(name) IN ({0}) "
+    "OR (type = 'trigger' AND lower(sql) LIKE '%search\\_%' ESCAPE '\\')"
+)
+
+Objects = dict[str, tuple[str, str, str | None]]
+"""By name: the kind, the table that it is of, and the SQL that made it."""
+
+
+def read_objects(connection: sqlite3.Connection | sqlite3.Cursor) -> Objects:
+    """Returns the tables of the index in a database, with what belongs to them. Raises: sqlite3.Error."""
+    names = [*TABLES, *FULL_TEXT, *(f"{table}_{shadow}" for table in FULL_TEXT for shadow in SHADOWS)]
+    query = _OBJECTS.format(", ".join(repr(name) for name in names))
+    return {str(name): (kind, of, sql) for name, kind, of, sql in connection.execute(query).fetchall()}
+
+
+@cache
+def own_objects() -> Objects:
+    """Returns what ``read_objects`` finds where nothing was changed."""
+    with closing(sqlite3.connect(":memory:")) as connection:
+        schema.make(connection.cursor(), schema.HEAD)
+        return read_objects(connection)
+
+
+def statements() -> list[str]:
+    """Returns the SQL that makes the tables, their indexes and the full-text tables."""
+    return [sql for name, (_, _, sql) in own_objects().items() if sql and not is_shadow(name)]
+
+
+def is_shadow(name: str) -> bool:
+    """Whether SQLite itself makes the table of this name."""
+    return any(name == f"{table}_{shadow}" for table in FULL_TEXT for shadow in SHADOWS)
+
+
+@cache
+def _empty_data() -> list[tuple[int, bytes]]:
+    """Returns the rows of ``_data`` of a full-text table without a text."""
+    with closing(sqlite3.connect(":memory:")) as connection:
+        schema.make(connection.cursor(), schema.HEAD)
+        return connection.execute(f"SELECT id, block FROM {FULL_TEXT[0]}_data").fetchall()  # noqa: S608  own names
+
+
+def make_again(cursor: sqlite3.Cursor) -> None:
+    """Drops all that is there of the index, whatever became of it, and makes it anew and empty.
+
+    Call it in a transaction of the writer. Raises: sqlite3.Error.
+    """
+    cursor.execute("PRAGMA secure_delete=ON")
+    there, own = read_objects(cursor), own_objects()
+    for name, (kind, _, _) in there.items():
+        if kind == "trigger" or (kind == "view" and name in own):
+            cursor.execute(f"DROP {kind} {quoted(name)}")
+    for table in FULL_TEXT:
+        if "VIRTUAL" in (there.get(table, ("", "", ""))[2] or "").upper():
+            # SQLite drops a full-text table only if it can open it.
+            for shadow, columns in SHADOWS.items():
+                cursor.execute(f"DROP TABLE IF EXISTS {table}_{shadow}")
+                cursor.execute(f"CREATE TABLE {table}_{shadow} {columns}")
+            cursor.executemany(f"INSERT INTO {table}_data (id, block) VALUES (?, ?)", _empty_data())  # noqa: S608  own names
+            cursor.execute(f"INSERT INTO {table}_config (k, v) VALUES (?, ?)", CONFIG[0])  # noqa: S608  own names
+        cursor.execute(f"DROP TABLE IF EXISTS {table}")
+        for shadow in SHADOWS:
+            cursor.execute(f"DROP TABLE IF EXISTS {table}_{shadow}")
+    for table in TABLES:
+        cursor.execute(f"DROP TABLE IF EXISTS {table}")
+    for statement in statements():
+        cursor.execute(statement)
+    cursor.execute("INSERT INTO search_state (id, reached, residue) VALUES (1, 0, 0)")
+    cursor.execute("PRAGMA secure_delete=OFF")
+
+
+def forget(cursor: sqlite3.Cursor, run_id: str) -> None:
+    """Takes a run out of the index. Call it in a transaction of the writer, with ``secure_delete`` on for an erasure.
+
+    The full-text tables keep words of it among others until the next ``catch_up`` or ``sweep``.
+    """
+    found = cursor.execute("SELECT run FROM search_runs WHERE run_id = ?", (run_id,)).fetchall()
+    for (run,) in found:
+        for table, only in (("search_words", ""), ("search_signs", " AND dense")):
+            cursor.execute(
+                f"INSERT INTO {table} ({table}, rowid, text) "  # noqa: S608  own names
+                f"SELECT 'delete', id, text FROM search_texts WHERE run = ?{only}",
+                (run,),
+            )
+        for table in ("search_places", "search_texts", "search_calls", "search_facets", "search_runs"):
+            cursor.execute(f"DELETE FROM {table} WHERE run = ?", (run,))  # noqa: S608  own names
+    if found:
+        cursor.execute("UPDATE search_state SET residue = 1")
+
 
 Change = Callable[[Callable[[sqlite3.Cursor], None]], None]
 """Runs a piece of work in a transaction of the writer (``EventLog.change_and_wait``)."""
@@ -80,7 +182,7 @@ def _state(reader: sqlite3.Connection | sqlite3.Cursor) -> tuple[int, bool]:
     rows = reader.execute(_STATE).fetchall()
     if len(rows) != 1 or not isinstance(rows[0][0], int):
         raise StoreDamaged(
-            "the search index does not say how far it goes: build it again with `python -m storage search --rebuild`"
+            "the search index does not say how far it goes: build it again with `conductor log search --rebuild`"
         )
     return rows[0][0], bool(rows[0][1])
 
@@ -118,11 +220,7 @@ class Indexer:
         """
         with self._database.reading() as connection:
             reached, residue = _state(connection)
-            of_older = is_of_older_version(connection)
             ((newest,),) = connection.execute(_NEWEST).fetchall()
-        if of_older:
-            self._change(make_again)
-            reached = 0
         begin, done, at = reached, 0, reached
         stop = stop or threading.Event()
         while at < newest and not stop.is_set():

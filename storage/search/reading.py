@@ -17,7 +17,7 @@ from conductor_core.run.values import Path, label
 from conductor_core.workflow.model import CONDUCTOR_AGENT, Workflow
 from storage.encoding import StoredRow
 from storage.log import reading
-from storage.privacy.vault import SEALED, Vault
+from storage.privacy import SEALED, Vault
 
 _STREAMED = ("plan.delta", "plan.progress", "step.delta", "step.progress")
 _EVENTS = (

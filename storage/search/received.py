@@ -5,29 +5,150 @@ of signs (Unicode NFKC) and white space. The answer says what it rests on, and w
 """
 
 import re
+import sqlite3
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from functools import partial
 
 from conductor_core.chat.messages import images_in
 from conductor_core.errors import BadInput
+from conductor_core.formats import plural
 from conductor_core.providers.servers import UNKNOWN_HOST
 from conductor_core.run.egress import Call
 from conductor_core.run.values import label
 from conductor_core.workflow.model import Frozen
-from storage.privacy.vault import Vault
-from storage.search.afresh import Reading, each_run
-from storage.search.filters import in_utc
-from storage.search.reading import Record
+from storage.privacy import Vault
+from storage.records import ERASED
+from storage.search.filters import ANY, Filters, Words, in_utc
+from storage.search.index import statements, write
+from storage.search.reading import Record, read_record
+
+Reading = Callable[[], AbstractContextManager[sqlite3.Connection]]
+"""Lends a connection for each run, so that a long look holds up no checkpoint."""
+
+_RUNS = (
+    "SELECT a.run_id FROM (SELECT run_id FROM runs UNION SELECT run_id FROM events) a "
+    "LEFT JOIN runs r ON r.run_id = a.run_id ORDER BY r.sequence"
+)
+"""Also those whose row in ``runs`` is damaged or missing, or says that they were erased: their events may be whole."""
+_ERASED = "SELECT run_id FROM deletions WHERE erased UNION SELECT run_id FROM runs WHERE status = ?"
+_FIRST = "SELECT min(sequence) FROM events WHERE run_id = ?"
+_ROWS = (
+    "CREATE TABLE runs (run_id TEXT PRIMARY KEY, created_at_utc TEXT, known_usd REAL, cost_usd REAL, imported, "
+    "simulated, status TEXT, task TEXT)"
+)
+
+
+def may_hold(began: datetime | None, since_utc: datetime | None, until_utc: datetime | None) -> bool:
+    """Whether a run may be of the period that began then; None: nobody knows when."""
+    if began is None:
+        return True
+    return (since_utc is None or began >= since_utc) and (until_utc is None or began < until_utc)
+
+
+def each_run(
+    reading: Reading,
+    vault: Vault | None = None,
+    since_utc: datetime | None = None,
+    until_utc: datetime | None = None,
+    notify: Callable[[int, int], None] | None = None,
+) -> Iterator[Record]:
+    """Reads each run that may have begun in the period, by its own first event. Runs that were erased are left out.
+
+    Args:
+        vault: opens encrypted runs; None: they come without what is in them.
+        notify: called with the runs passed and all of them.
+
+    Raises: StoreError.
+    """
+    with reading() as connection:
+        run_ids = [str(run_id) for (run_id,) in connection.execute(_RUNS).fetchall()]
+        erased = {str(run_id) for (run_id,) in connection.execute(_ERASED, (ERASED,)).fetchall()}
+    for number, run_id in enumerate(run_ids):
+        with reading() as connection:
+            record = _record(connection, run_id, vault, since_utc, until_utc)
+        if record is not None and not (record.created is None and run_id in erased):
+            yield record
+        if notify is not None:
+            notify(number + 1, len(run_ids))
+
+
+def _record(
+    connection: sqlite3.Connection,
+    run_id: str,
+    vault: Vault | None,
+    since_utc: datetime | None,
+    until_utc: datetime | None,
+) -> Record | None:
+    if since_utc is not None or until_utc is not None:
+        ((first,),) = connection.execute(_FIRST, (run_id,)).fetchall()
+        begun = read_record(connection, run_id, vault, to=first or 0).created
+        if not may_hold(None if begun is None else begun.at_utc, since_utc, until_utc):
+            return None
+    return read_record(connection, run_id, vault)
+
+
+def index_of(
+    reading: Reading,
+    vault: Vault | None,
+    words: Words | None,
+    filters: Filters,
+    notify: Callable[[int, int], None] | None = None,
+) -> sqlite3.Connection:
+    """Returns an index in memory of the runs of ``filters`` that hold the words; without words, of their calls alone.
+
+    Close it. Raises: StoreError.
+    """
+    memory = sqlite3.connect(":memory:", check_same_thread=False)
+    cursor = memory.cursor()
+    for statement in (_ROWS, *statements()):
+        cursor.execute(statement)
+    for record in each_run(reading, vault, filters.since_utc, filters.until_utc, notify):
+        if record.created is None or not _is_asked_for(record, filters):
+            continue
+        if words is None:
+            record.texts.clear()
+        cursor.execute("SAVEPOINT run")
+        write(cursor, record)
+        if words is not None and not _holds(cursor, record, words):
+            cursor.execute("ROLLBACK TO run")
+            continue
+        cursor.execute("RELEASE run")
+        costs = [call.cost_usd for _, call in record.calls]
+        known = sum(cost or 0.0 for cost in costs)
+        cost_usd = None if None in costs else known
+        imported = record.created.imported is not None
+        row = (record.run_id, in_utc(record.created.at_utc), known, cost_usd, imported, record.created.simulated)
+        cursor.execute("INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?, '', '')", row)
+    return memory
+
+
+def _is_asked_for(record: Record, filters: Filters) -> bool:
+    if filters.run_id not in (None, record.run_id):
+        return False
+    return all(
+        any(kind == has and value in (ANY, of) for has, of in record.facets) for kind, value in filters.values.items()
+    )
+
+
+def _holds(cursor: sqlite3.Cursor, record: Record, words: Words) -> bool:
+    if words.match is None:
+        return True  # the texts themselves are read for such words
+    query = (
+        f"SELECT 1 FROM search_texts t JOIN {words.table} w ON w.rowid = t.id "  # noqa: S608  own names
+        f"WHERE t.run = ? AND {words.table} MATCH ? LIMIT 1"
+    )
+    return bool(cursor.execute(query, (record.run, words.match)).fetchall())
+
 
 _DELETED = "SELECT count(*) FROM deletions WHERE ifnull(created_at_utc >= ? AND created_at_utc < ?, true)"
 _BEGINNING, _END = "0000", "9999"
 MOST_LISTED = 100
 _COUNTED = (
     *("runs", "calls", "to_provider", "messages", "images", "hidden", "hidden_in_files", "announced"),
-    *("imported", "running", "times", "unnamed", "no_params", "no_traces"),
+    *("imported", "running", "times", "unnamed"),
 )
 
 
@@ -90,8 +211,7 @@ class Receipt(Frozen):
         running: runs that have not ended.
         imported: runs that came as files, of which only the file says what was sent. asked_files: whether they were
             read; they are in no figure and in no answer otherwise.
-        unnamed: calls whose server the record does not name. no_params: calls of a Conductor in older records, which
-            lack its parameters. no_traces: runs of older records that do not say whether traces were sent.
+        unnamed: calls whose server the record does not name.
         deleted: runs of the period that were deleted or erased, of which nothing can be said.
     """
 
@@ -116,8 +236,6 @@ class Receipt(Frozen):
     imported: int = 0
     asked_files: bool = False
     unnamed: int = 0
-    no_params: int = 0
-    no_traces: int = 0
     deleted: int = 0
 
     @property
@@ -150,7 +268,7 @@ class Receipt(Frozen):
     def rests_on(self) -> tuple[str, ...]:
         """What was read, in sentences."""
         return (
-            _Period(self.since_utc, self.until_utc).in_words,
+            _period(self.since_utc, self.until_utc),
             f"Read from the events themselves: {self.runs:,} runs, {self.calls:,} calls, of which {self.to_provider:,} "
             f"went to {self._receiver} with {self.messages:,} messages.",
             "Of a call its messages, model, path and parameters; of OpenTelemetry traces all that they held.",
@@ -164,12 +282,12 @@ class Receipt(Frozen):
     def _files_not_seen(self) -> list[str]:
         if not self.imported:
             return []
-        runs = _counted("imported run", self.imported)
+        runs = plural(self.imported, "imported run")
         if not self.asked_files:
             return [f"{runs}, left out: nobody carried a run out here of which only a file says what was sent."]
         said = [f"Whether what the files of {runs} say is true: nobody signed them."]
         if self.hidden_in_files:
-            files = _counted("imported file", self.hidden_in_files)
+            files = plural(self.hidden_in_files, "imported file")
             said.append(f"Passages hidden in {files} with calls to {self._receiver}; they may have held this text.")
         return said
 
@@ -177,10 +295,10 @@ class Receipt(Frozen):
     def not_seen(self) -> tuple[str, ...]:
         """What the answer cannot exclude, in sentences."""
         said = ["The text in other words, translated, encoded, or split over several messages or parameters."]
-        calls = partial(_counted, "call")
-        runs = partial(_counted, "run")
+        calls = partial(plural, word="call")
+        runs = partial(plural, word="run")
         if self.images:
-            said.append(f"What {_counted('image', self.images)} show that went to {self._receiver}.")
+            said.append(f"What {plural(self.images, 'image')} show that went to {self._receiver}.")
         if self.announced:
             said.append(
                 f"{calls(self.announced)} with this text followed a failed one: no event shows whether it was made."
@@ -191,10 +309,6 @@ class Receipt(Frozen):
             )
         if self.unnamed:
             said.append(f"{calls(self.unnamed)} to servers that the record does not name.")
-        if self.no_params:
-            said.append(f"The parameters of {calls(self.no_params)} of the Conductor, which older records lack.")
-        if self.no_traces:
-            said.append(f"Whether OpenTelemetry traces of {runs(self.no_traces)} were sent, which older records lack.")
         if self.unread:
             names = ", ".join(self.unread[:5])
             said.append(f"{runs(len(self.unread))} that cannot be read to their end, or have no date: {names}.")
@@ -258,19 +372,11 @@ def receipt(
     )
 
 
-@dataclass(frozen=True)
-class _Period:
-    """When a run began. None: no bound."""
-
-    since_utc: datetime | None
-    until_utc: datetime | None
-
-    @property
-    def in_words(self) -> str:
-        if self.since_utc is None and self.until_utc is None:
-            return "Runs that began at any time."
-        bounds = [f"{name} {_moment(at)}" for name, at in (("from", self.since_utc), ("up to", self.until_utc)) if at]
-        return f"Runs that began {' '.join(bounds)}, with all their calls, whenever these were made."
+def _period(since_utc: datetime | None, until_utc: datetime | None) -> str:
+    if since_utc is None and until_utc is None:
+        return "Runs that began at any time."
+    bounds = [f"{name} {_moment(at)}" for name, at in (("from", since_utc), ("up to", until_utc)) if at]
+    return f"Runs that began {' '.join(bounds)}, with all their calls, whenever these were made."
 
 
 def _moment(at: datetime) -> str:
@@ -311,27 +417,16 @@ class _Finder:
             self.unread.append(record.run_id)
         elif any(("status", status) in record.facets for status in ("running", "queued", "waiting")):
             self.counts["running"] += 1
-        self._count_unknown(record)
+        made = [call for _, call in record.calls if call.ended != "announced"]
+        self.counts["calls"] += len(made)
+        if created is not None:
+            self.counts["unnamed"] += sum(call.host == UNKNOWN_HOST or call.provider == "unknown" for call in made)
         for at, call in asked:
             if call.ended == "announced":
                 self.counts["announced"] += self._holds(call)
                 continue
             self.counts["hidden"] += at in record.hidden
             self._call(record.run_id, call)
-
-    def _count_unknown(self, record: Record) -> None:
-        """Counts what the record does not say: an older one lacks some of it."""
-        created, made = record.created, [call for _, call in record.calls if call.ended != "announced"]
-        asked = [call for call in made if self._provider in ("", *_names(call.provider, call.host))]
-        self.counts["calls"] += len(made)
-        if created is None:
-            return
-        self.counts["no_traces"] += "traces" not in created.model_fields_set
-        unnamed = [call for call in made if call.host == UNKNOWN_HOST or call.provider == "unknown"]
-        self.counts["unnamed"] += len(unnamed)
-        conductor = created.conductor
-        if conductor is not None and conductor.kind == "remote" and conductor.base_url is None:
-            self.counts["no_params"] += sum(call.of == "plan" for call in asked)
 
     def _files(self, run_id: str, asked: Sequence[tuple[int, Call]], *, hidden: bool) -> None:
         self.counts["hidden_in_files"] += bool(asked and hidden)
@@ -356,10 +451,6 @@ class _Finder:
 
     def _holds(self, call: Call) -> bool:
         return any(self._wanted in _plain(text) for text in call.texts)
-
-
-def _counted(what: str, number: int) -> str:
-    return f"1 {what}" if number == 1 else f"{number:,} {what}s"
 
 
 def _names(provider: str, host: str) -> Iterator[str]:

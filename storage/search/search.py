@@ -11,13 +11,11 @@ from conductor_core.errors import BadInput, StoreError
 from storage.database.connections import Database
 from storage.log import queries
 from storage.records import RunSummary
-from storage.search import afresh, audit, filters, hits, index, ledger, received
-from storage.search.audit import Failure, Spending
-from storage.search.filters import Facet, Filters
+from storage.search import hits, index, ledger, received
+from storage.search.filters import FACETS, Facet, Filters, Words, read_words
 from storage.search.hits import Count, Hits
 from storage.search.index import Change, Indexer, Lag
-from storage.search.ledger import LedgerCall, Receivers
-from storage.search.query import Words, read_words
+from storage.search.ledger import Failure, LedgerCall, Receivers, Spending
 from storage.search.received import Receipt
 
 log = logging.getLogger(__name__)
@@ -31,16 +29,15 @@ Notify = Callable[[int, int], None]
 """Told how much is done, and how much there is."""
 
 
-class RunSearch:
+class RunSearch(Indexer):
     """What can be asked about all runs of one database. Any thread may use it; all methods raise StoreError.
 
     It sees what ``catch_up`` has taken in, apart from ``receipt``, which reads the events. ``lag`` says what it does
-    not see. ``typed`` is what a person typed (``query.read_words``): BadInput is raised if nothing can be found by it.
+    not see. ``typed`` is what a person typed (``filters.read_words``): BadInput if nothing can be found by it.
     """
 
     def __init__(self, database: Database, change: Change) -> None:
-        self._database = database
-        self._indexer = Indexer(database, change)
+        super().__init__(database, change)
         self._stop = threading.Event()
         self._of_events = threading.Lock()
         self._last: tuple[object, sqlite3.Connection] | None = None
@@ -55,7 +52,7 @@ class RunSearch:
         reported = ""
         while not self._stop.wait(KEEP_UP_S):
             try:
-                self._indexer.catch_up(pause_share=1.0, stop=self._stop)
+                self.catch_up(pause_share=1.0, stop=self._stop)
                 reported = ""
             except StoreError as error:  # the database is gone or locked; a search says how far behind the index is
                 if str(error) != reported:
@@ -75,22 +72,6 @@ class RunSearch:
             if self._last is not None:
                 self._last[1].close()
                 self._last = None
-
-    def catch_up(self, notify: Notify | None = None, pause_share: float = 0.0) -> int:
-        """Takes in what ended since the last time; returns how many runs. See ``Indexer.catch_up``."""
-        return self._indexer.catch_up(notify, pause_share)
-
-    def rebuild(self, notify: Notify | None = None) -> int:
-        """Builds the index again from the events. Returns how many runs are in it."""
-        return self._indexer.rebuild(notify)
-
-    def forget(self, run_id: str) -> None:
-        """Takes a run out of the index, and leaves no word of it there."""
-        self._indexer.forget(run_id)
-
-    def sweep(self) -> None:
-        """Leaves no word in the index of runs that were taken out of it in a transaction of the writer."""
-        self._indexer.sweep()
 
     def lag(self) -> Lag:
         """Returns what the index does not hold yet."""
@@ -117,7 +98,8 @@ class RunSearch:
         words = read_words(typed)
         with self._reading() as connection:
             if words is None:
-                return hits.count_runs(connection, only)
+                found = len(hits.read_run_ids(connection, only, limit=hits.MOST_COUNTED + 1))
+                return Count(texts=0, runs=min(found, hits.MOST_COUNTED), more=found > hits.MOST_COUNTED)
             return hits.read_count(connection, words, only, field)
 
     def runs(
@@ -153,7 +135,8 @@ class RunSearch:
     def facets(self) -> list[Facet]:
         """Returns all values that filters can ask for, with the number of their runs."""
         with self._reading() as connection:
-            return filters.read_facets(connection)
+            rows = connection.execute(FACETS).fetchall()
+        return [Facet(kind=kind, value=value, runs=runs) for kind, value, runs in rows]
 
     def receivers(self, typed: str = "", only: Filters = ALL, notify: Notify | None = None) -> Receivers:
         """Returns each server that was sent anything, or a text that holds the words.
@@ -213,12 +196,12 @@ class RunSearch:
     def spending(self, only: Filters = ALL) -> list[Spending]:
         """Returns tokens and cost by day, agent and person."""
         with self._reading() as connection:
-            return audit.read_spending(connection, only)
+            return ledger.read_spending(connection, only)
 
     def failures(self, only: Filters = ALL) -> list[Failure]:
         """Returns the kinds of failures, the most frequent first."""
         with self._reading() as connection:
-            return audit.read_failures(connection, only)
+            return ledger.read_failures(connection, only)
 
     @contextmanager
     def _afresh(self, words: Words | None, only: Filters, notify: Notify | None = None) -> Iterator[sqlite3.Connection]:
@@ -232,7 +215,7 @@ class RunSearch:
                     self._last[1].close()
                     self._last = None
                 vault = self._database.vault
-                self._last = question, afresh.index_of(self._database.reading, vault, words, only, notify)
+                self._last = question, received.index_of(self._database.reading, vault, words, only, notify)
             yield self._last[1]
 
     @contextmanager
@@ -240,8 +223,8 @@ class RunSearch:
         with self._database.reading() as connection:
             if not connection.execute(_IS_THERE).fetchall():
                 raise StoreError(
-                    f"the database {self._database.path} has no search index: it is of an older version, and cannot be "
-                    "written here. Copy it to a place where it can be"
+                    f"the database {self._database.path} has no search index: build it again with "
+                    "`python -m storage search --rebuild`"
                 )
             try:
                 yield connection

@@ -16,7 +16,8 @@ from pages.components.audit import export_menu, integrity, work
 from pages.components.audit.export_menu import Bundle
 from pages.components.audit.work import Work
 from storage.evidence.anchoring import evidence_folder
-from storage.evidence.checking import FoundFault, keep_check, last_check
+from storage.evidence.checking import keep_check, last_check
+from storage.evidence.history import Finding
 from tests.apptest.test_audit_page import htmls, press
 from tests.support.damaging import doctor
 from tests.support.run_events import PAGE, created, whole_run
@@ -61,7 +62,7 @@ def test_verify_finds_nothing_and_says_what_that_rests_on(visit: Visit, session:
     assert "12 events compared with a signed checkpoint" in said
     assert "all events, 1 to 12" in said
     command, fingerprint, key = [each.value for each in app.code][:3]
-    assert command == f"python -m storage anchor --db {session.store.path} --to FOLDER"
+    assert command == f"conductor log anchor --db {session.store.path} --to FOLDER"
     assert key.startswith("conductor-inspector/")
     assert len(fingerprint) == 64
     session.store.log.append_and_wait(*whole_run("two"))
@@ -89,7 +90,7 @@ def test_what_another_program_found_later_is_shown(visit: Visit, session: Sessio
     folder = evidence_folder(session.store.path)
     result = last_check(folder, session.store.evidence().origin)
     assert result is not None
-    found = FoundFault(kind="edited", run_id="one", sequence=1, what="it was edited")
+    found = Finding(kind="edited", run_id="one", sequence=1, what="it was edited")
     later_utc = result.at_utc + timedelta(seconds=30)
     keep_check(result.model_copy(update={"at_utc": later_utc, "findings": (found,)}), folder)
     app = visit("audit")

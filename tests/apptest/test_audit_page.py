@@ -15,7 +15,7 @@ from conductor_core.run.trace import RunTrace
 from conductor_core.run.values import PoolInfo
 from pages.components.app.session import Session
 from pages.components.style.figures import agent_dot
-from storage.access_log.queries import AccessQuery
+from storage.access_log import AccessQuery
 from tests.support.damaging import doctor
 from tests.support.run_events import created, planned, run_completed, step_completed, whole_run
 

@@ -18,7 +18,7 @@ from conductor_core.workflow.model import Step, Workflow
 from pages.components.app.session import Session
 from pages.components.run_list import selection as history_selection
 from pages.components.run_list.table import with_ancestors
-from storage.access_log.queries import AccessQuery
+from storage.access_log import AccessQuery
 from tests.support.damaging import doctor
 from tests.support.run_events import created, created_otherwise, planned, step_completed, step_started, whole_run
 

@@ -50,7 +50,7 @@ def begun_again(path: Path) -> None:
             connection.execute(f"DELETE FROM {table}")
         cursor = connection.cursor()
         cursor.execute("INSERT INTO evidence_log VALUES ('conductor-inspector/00000000deadbeef', 1)")
-        add_record(cursor, "log.began", covered_from=1, events_before=0)
+        add_record(cursor, "log.began", covered_from=1)
         entries, chains = Entries(cursor), dict[str, RunChain]()
         query = "SELECT run_id, sequence, kind, at_utc, CAST(payload AS BLOB) FROM events ORDER BY sequence"
         for run_id, sequence, kind, at_utc, payload in cursor.execute(query).fetchall():

@@ -26,8 +26,15 @@ from pages.components.audit.query import AuditQuery
 from pages.components.audit.work import Work
 from pages.components.style.formats import inert, plural
 from storage import Store
-from storage.bundles import SEALED_WORDS, UNBOUND_WORDS, UNFINISHED_WORDS, Exported, export_runs, safe_name
-from storage.decision_records import record_page_of
+from storage.bundles import (
+    SEALED_WORDS,
+    UNBOUND_WORDS,
+    UNFINISHED_WORDS,
+    Exported,
+    export_runs,
+    record_page_of,
+    safe_name,
+)
 from storage.search.hits import Count
 
 # Bundles.
@@ -107,7 +114,7 @@ def _alone(store: Store, name: str, find: Callable[[], Sequence[str]], work: Wor
         if done.size > MOST_BYTES:
             raise BadInput(
                 f"the bundle has {done.size / 1e6:,.0f} MB, and the page saves {MOST_BYTES // 1_000_000:,} MB at most: "
-                "narrow the search, or use python -m storage export"
+                "narrow the search, or use conductor log export"
             )
         return Bundle(name, done.path.read_bytes(), done, more)
 

@@ -23,8 +23,8 @@ from pages.components.style.templates import html
 from storage import Store
 from storage.evidence.anchoring import Evidence, evidence_folder
 from storage.evidence.anchors import GitAnchor
-from storage.evidence.checking import CheckedLog, FoundFault, check_own_log, keep_check, last_check, public_key
-from storage.evidence.history import counted
+from storage.evidence.checking import CheckedLog, check_own_log, keep_check, last_check, public_key
+from storage.evidence.history import Finding, counted
 
 _STAGES = {"events": ("events", 0.0, 0.3), "entries": ("entries of the tree", 0.3, 0.1), "runs": ("runs", 0.4, 0.6)}
 """By what the check counts: how the page names it, where its part of the bar begins, and how long that is."""
@@ -63,7 +63,7 @@ def last_result(store: Store) -> CheckedLog | None:
 def _check(store: Store, work: Work[CheckedLog]) -> CheckedLog:
     evidence = store.evidence()
     totals = {
-        "events": store.newest() - evidence.covered_from + 1,
+        "events": store.newest(),
         "entries": evidence.entries,
         "runs": sum(store.totals().statuses.values()),
     }
@@ -116,7 +116,7 @@ def state_of(evidence: Evidence, last: CheckedLog | None, now_utc: datetime, eve
     if evidence.begun_again is not None:
         return State("damaged", "A log began again: the key has signed another log than this one")
     if not evidence.origin:
-        return State("none", "No evidence: the database is of an older version and cannot be upgraded here")
+        return State("none", "No evidence: the database does not name its log")
     if evidence.doubt is not None and evidence.fault is None:
         return State("failing", "It cannot be confirmed how far the log is published")
     if evidence.unanchored_events:
@@ -171,7 +171,7 @@ def why(evidence: Evidence, state: State) -> str:
             "Choose a witness, as Integrity says."
         )
     if "witness" in state.words:
-        return "The process of the witness pulls every second or so while it runs: python -m storage witness."
+        return "The process of the witness pulls every second or so while it runs: conductor log witness."
     if state.kind == "waiting":
         return "They are published a second after the event, with a git repository after 30."
     if evidence.unanchored_events:
@@ -184,16 +184,6 @@ def why(evidence: Evidence, state: State) -> str:
 
 def _begun(said: str) -> str:
     return said[:1].upper() + said[1:]
-
-
-def covered(evidence: Evidence, newest: int) -> str:
-    """Returns which events the evidence covers. ``newest``: the sequence of the newest event."""
-    if newest < evidence.covered_from:
-        return "no event yet"
-    if evidence.covered_from <= 1:
-        return f"all events, 1 to {newest:,}"
-    before = evidence.covered_from - 1
-    return f"events {evidence.covered_from:,} to {newest:,}; events 1 to {before:,} are older, and prove nothing"
 
 
 def last_words(last: CheckedLog | None, run_id: str | None, now_utc: datetime, first: int | None = None) -> str:
@@ -236,8 +226,6 @@ def rests_on(last: CheckedLog) -> list[str]:
         said.append(f"The anchor {last.anchor}, not witnessed: whoever can write the database can rewrite both.")
     if last.unanchored_events:
         said.append(f"{plural(last.unanchored_events, 'event')} not anchored at that moment: nothing protected them.")
-    if last.uncovered_events:
-        said.append(f"{plural(last.uncovered_events, 'event')} from before the evidence: they prove nothing.")
     if last.deleted_runs:
         said.append(f"{plural(last.deleted_runs, 'run')} deleted or erased by the program, on record.")
     return [*said, *last.notes]
@@ -363,7 +351,7 @@ def _protected() -> None:
     facts = {
         "State": html(TEMPLATE, "state_words", kind=state.kind, words=f"{state.sign} {state.words}"),
         **_reason(evidence, state),
-        "Covered": covered(evidence, store.newest()),
+        "Covered": f"all events, 1 to {newest:,}" if (newest := store.newest()) else "no event yet",
         "Last checkpoint": checkpoint,
         "Not anchored": unanchored,
         "Published to": f"{what}, {anchor.file}",
@@ -377,7 +365,7 @@ def _protected() -> None:
             "a repository whose remote refuses forced pushes. The command says what to do there, and what an auditor "
             "notes down."
         )
-        st.code(f"python -m storage anchor --db {shlex.quote(str(store.path))} --to FOLDER", language=None)
+        st.code(f"conductor log anchor --db {shlex.quote(str(store.path))} --to FOLDER", language=None)
 
 
 def _reason(evidence: Evidence, state: State) -> dict[str, str]:
@@ -408,11 +396,11 @@ def _checked(last: CheckedLog) -> None:
     if last.findings:
         st.html(html(TEMPLATE, "findings", found=findings(last.findings)))
     if many > min(len(last.findings), _MOST_SHOWN):
-        st.caption(f"The first {_MOST_SHOWN} of them. `python -m storage verify` prints all.")
+        st.caption(f"The first {_MOST_SHOWN} of them. `conductor log verify` prints all.")
     st.html(html(TEMPLATE, "rests", name="It rests on", said=rests_on(last)))
 
 
-def findings(found: Sequence[FoundFault]) -> list[tuple[FoundFault, list[str]]]:
+def findings(found: Sequence[Finding]) -> list[tuple[Finding, list[str]]]:
     """Returns the first findings, each with what was done in pieces, every second of which is a command."""
     return [(each, _COMMAND.split(each.what)) for each in found[:_MOST_SHOWN]]
 
@@ -430,7 +418,7 @@ def _elsewhere() -> None:
             st.warning(f"The signing key is not at {inert(str(store.places.key))}: put its copy there.")
             return
         st.caption(
-            "The log has no key yet: it is made at the first event. Print it then with `python -m storage key`, and "
+            "The log has no key yet: it is made at the first event. Print it then with `conductor log key`, and "
             "keep it where the owner of this machine cannot change it."
         )
         return
@@ -454,7 +442,7 @@ def _elsewhere() -> None:
             shlex.quote(str(store.places.witness or store.places.anchor.file)),
         )
         commands = (
-            "python -m storage verifier verify.py\n"
+            "conductor log verifier verify.py\n"
             f"python verify.py {database} --public-key {shlex.quote(key.line)} --anchor {anchor}"
         )
         st.code(commands, language=None, wrap_lines=True)

@@ -12,7 +12,7 @@ from pages.components.app.session import current
 from pages.components.app.widgets import chosen, worded
 from pages.components.style.formats import inert
 from pages.components.style.templates import html
-from storage.access_log.queries import KINDS as ACCESS_KINDS
+from storage.access_log import KINDS as ACCESS_KINDS
 from storage.search.filters import ANY, KINDS, Facet, Filters, end_of
 from storage.search.reading import FIELDS
 

@@ -25,8 +25,8 @@ from pages.components.audit.query import ACCESS, TEMPLATE, AuditQuery, go, pagin
 from pages.components.style.figures import title
 from pages.components.style.formats import inert, moment
 from pages.components.style.templates import html
-from storage.access_log.queries import KINDS, AccessQuery, AccessRecord, Page
-from storage.decision_records import record_of
+from storage.access_log import KINDS, AccessQuery, AccessRecord, Page
+from storage.bundles import record_of
 
 _PAGE = 30
 _OF_ONE_RUN = 8
@@ -116,7 +116,7 @@ def _access_chosen(name: str) -> None:
 
 def _access_list(page: Page, *, of_one_run: bool) -> None:
     if page.unreadable:
-        said = f"{page.unreadable:,} records here are damaged: `python -m storage verify` says which."
+        said = f"{page.unreadable:,} records here are damaged: `conductor log verify` says which."
         st.warning(said, icon=":material/warning:")
     if not page.records:
         st.caption("No views of this run are logged." if of_one_run else "No such entries.")

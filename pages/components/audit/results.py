@@ -24,9 +24,8 @@ from pages.components.style.figures import Figure, agent_dot, figure, layout, pl
 from pages.components.style.formats import RUN_STATUSES, inert, moment, plural, run_status
 from pages.components.style.templates import html
 from storage import RunSummary
-from storage.search.audit import Failure, Spending
 from storage.search.hits import Hit
-from storage.search.ledger import LedgerCall, Receiver, Receivers
+from storage.search.ledger import Failure, LedgerCall, Receiver, Receivers, Spending
 from storage.search.reading import FIELDS, Place
 from storage.search.received import Receipt
 

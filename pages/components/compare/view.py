@@ -19,12 +19,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from conductor_core.analysis.compare import RoundsCompared, RunsCompared, StepPair, compare_runs, outcome
-from conductor_core.analysis.compare_report import (
+from conductor_core.analysis.compare import (
+    RoundsCompared,
+    RunsCompared,
+    StepPair,
     access,
     agents_of,
+    compare_runs,
     headline,
     letter,
+    outcome,
     output_words,
     plan_change_count,
     plan_word,

@@ -17,12 +17,11 @@ from conductor_core.run.commands import Approve, Cancel, Deny
 from conductor_core.run.events import ApprovalGranted, CommandRefused, RunCancelled
 from conductor_core.run.trace import RunTrace
 from storage import Privacy, Store, open_store
-from storage.database import schema
 from storage.evidence.anchoring import places_of
 from storage.evidence.checking import check_log
 from storage.evidence.history import Finding
 from storage.evidence.keys import load_key
-from storage.log import machines
+from storage.log import commands
 from storage.merkle.chain import Entries, add_record, read_chain
 from tests.support.gated_runs import ADA, FAST, at_rest, gated, paths, said, until
 from tests.support.run_events import whole_run
@@ -186,15 +185,15 @@ def test_a_machine_that_somebody_registers_by_hand_does_not_count(
     origin = store.evidence().origin
     forger = load_key(tmp_path / "forgers-machine", origin)
     log_key = load_key(tmp_path / "forgers-log", origin)
-    signed = machines.Signer(log_key.public, log_key.private.sign)
-    machine = machines.Signer(forger.public, forger.private.sign)
+    signed = commands.Signer(log_key.public, log_key.private.sign)
+    machine = commands.Signer(forger.public, forger.private.sign)
     with closing(sqlite3.connect(file_of(url))) as connection, connection:
         cursor = connection.cursor()
-        machines.register(cursor, machine.public, signed)
-        add_record(cursor, machines.REGISTERED, None, machine=machine.public.line, uid=0, account="boss", host="h")
+        commands.register(cursor, machine.public, signed)
+        add_record(cursor, commands.REGISTERED, None, machine=machine.public.line, uid=0, account="boss", host="h")
         command = Approve(run_id=run_id, actor=ADA.actor, door="cli").model_dump_json()
         at_utc = "2026-01-01T00:00:00+00:00"
-        payload = machines.prove(machine, 1, run_id, "approve", at_utc, command)
+        payload = commands.prove(machine, 1, run_id, "approve", at_utc, command)
         cursor.execute(_INSERT, (run_id, "approve", at_utc, payload))
     trace = at_rest(store, run_id, 1)
     assert granted(trace) == []
@@ -231,32 +230,6 @@ def test_the_proof_of_an_encrypted_run_is_encrypted_too(tmp_path: Path) -> None:
         assert len(findings(url, store)) == 1, "the run has ended, so nobody hears it: the check does"
         (event,) = [each.event for each in store.events(run_id) if isinstance(each.event, ApprovalGranted)]
         assert event.actor == ADA.actor
-    finally:
-        host.close()
-        store.close()
-
-
-def test_commands_of_an_older_version_are_no_finding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They have no proof; their runs had ended before the first machine was registered."""
-    with monkeypatch.context() as older:  # whose logs begin without saying that lists are on record
-
-        def begin(cursor: sqlite3.Cursor, kind: str, lists_recorded: bool, **fields: object) -> None:
-            add_record(cursor, kind, None, **fields)
-
-        older.setattr(schema, "add_record", begin)
-        url = f"sqlite:///{tmp_path}/older.sqlite3"
-        store = open_store(url)
-    host = EngineHost(store.log, FAST, store, carries_on_all=True)
-    try:
-        old = gated(host)
-        by_hand(url, old, "approve", json.dumps({"kind": "approve", "run_id": old}))
-        assert store.read(old).status == "completed"
-        assert findings(url, store) == []
-        new = gated(host, "plan")
-        at_rest(store, new, said(store, new))
-        assert findings(url, store) == []
-        number = by_hand(url, new, "approve", json.dumps({"kind": "approve", "run_id": new}))
-        assert f"command {number} " in told(findings(url, store)), "that run ended later, when commands had proofs"
     finally:
         host.close()
         store.close()

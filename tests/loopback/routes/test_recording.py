@@ -9,7 +9,7 @@ from conductor_core.run.share import read_shared
 from conductor_core.run.trace import fold
 from conductor_core.settings import Settings
 from pages.components.app.security import COOKIE
-from storage.access_log.queries import AccessQuery
+from storage.access_log import AccessQuery
 from tests.loopback.routes.conftest import Served
 from tests.support.damaging import doctor
 from tests.support.run_events import whole_run

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from conductor_core.analysis.changes import name_of
+from conductor_core.analysis.concluded import name_of
 from conductor_core.engine.rerun import edit_step
 from conductor_core.run.request import TOUR_PURPOSE
 from conductor_core.run.trace import RunTrace

@@ -1,7 +1,7 @@
 """What a decision record says of a run, and that it says nothing that no event says."""
 
 from conductor_core.analysis.decision_page import _went_to
-from conductor_core.analysis.decision_reader import decision_record
+from conductor_core.analysis.decision_record import decision_record
 from conductor_core.chat.messages import ConductorInfo, Message, Usage, WorkerSpec
 from conductor_core.run import events as ev
 from conductor_core.run.actor import Actor, Caller

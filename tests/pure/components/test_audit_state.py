@@ -4,34 +4,35 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from pages.components.audit.integrity import covered, last_words, rests_on, state_of, waited, why
+from pages.components.audit.integrity import last_words, rests_on, state_of, waited, why
 from storage.evidence.anchoring import Evidence
 from storage.evidence.anchors import Witness
-from storage.evidence.checking import CheckedLog, FoundFault
+from storage.evidence.checking import CheckedLog
+from storage.evidence.history import Finding
 
 OWN = Witness(False, "the user of this program can rewrite it")
 NOW = datetime(2026, 11, 25, 12, tzinfo=UTC)
-EDITED = FoundFault(kind="edited", run_id="r", sequence=7, what="its content is not what was written")
-LOST = FoundFault(kind="anchor", run_id=None, sequence=None, what="it is not there")
-HIDDEN = FoundFault(kind="derived", run_id="r", sequence=None, what="a search does not find a text of it")
-OF_ALL = FoundFault(kind="rolled_back", run_id=None, sequence=None, what="an older state")
+EDITED = Finding(kind="edited", run_id="r", sequence=7, what="its content is not what was written")
+LOST = Finding(kind="anchor", run_id=None, sequence=None, what="it is not there")
+HIDDEN = Finding(kind="derived", run_id="r", sequence=None, what="a search does not find a text of it")
+OF_ALL = Finding(kind="rolled_back", run_id=None, sequence=None, what="an older state")
 
 
 def evidence(**fields: object) -> Evidence:
     values: dict[str, object] = {
-        "origin": "log/1", "covered_from": 1, "entries": 40, "anchored": 40, "unanchored_events": 0,
+        "origin": "log/1", "entries": 40, "anchored": 40, "unanchored_events": 0,
         "unanchored_since_utc": None, "anchored_at_utc": NOW, "anchor": "/anchor.jsonl", "fault": None,
         "witness": Witness(True, "another user keeps it"),
     }  # fmt: skip
     return Evidence(**values | fields)  # type: ignore[arg-type]
 
 
-def checked(*findings: FoundFault, **fields: object) -> CheckedLog:
+def checked(*findings: Finding, **fields: object) -> CheckedLog:
     values: dict[str, object] = {
         "origin": "log/1", "at_utc": NOW - timedelta(minutes=5), "duration_ms": 900.0, "newest": 39,
         "fingerprint": "ab" * 32,
         "anchor": "/anchor.jsonl", "witnessed": True, "verified_events": 39, "unanchored_events": 0,
-        "uncovered_events": 0, "deleted_runs": 0, "findings": findings, "more": 0, "notes": (),
+        "deleted_runs": 0, "findings": findings, "more": 0, "notes": (),
     }  # fmt: skip
     return CheckedLog.model_validate(values | fields)
 
@@ -89,14 +90,6 @@ def test_why_events_wait_and_what_follows_is_said() -> None:
     assert waited(evidence(unanchored_events=1), NOW) == "an unknown time"
 
 
-def test_what_is_older_than_the_evidence_proves_nothing() -> None:
-    assert covered(evidence(), 369) == "all events, 1 to 369"
-    assert covered(evidence(covered_from=500), 1204) == (
-        "events 500 to 1,204; events 1 to 499 are older, and prove nothing"
-    )
-    assert covered(evidence(covered_from=500), 499) == "no event yet"
-
-
 def test_the_last_check_is_that_of_the_log_or_of_one_run() -> None:
     last = checked(EDITED, OF_ALL)
     assert last_words(None, None, NOW) == "Never verified here"
@@ -119,7 +112,6 @@ def test_nothing_found_says_what_it_rests_on() -> None:
                 fingerprint=None,
                 anchor=None,
                 unanchored_events=3,
-                uncovered_events=1,
                 deleted_runs=2,
                 notes=("a note",),
             )
@@ -129,7 +121,6 @@ def test_nothing_found_says_what_it_rests_on() -> None:
         "The signing key is missing",
         "No anchor",
         "3 events not anchored",
-        "1 event from before",
         "2 runs",
         "a note",
     ):

@@ -6,7 +6,7 @@ import pytest
 
 from conductor_core.analysis.documents import run_document
 from conductor_core.chat.messages import PlanFinished, PlanRequest, PlanText, Price, Usage
-from conductor_core.cli.report import run_lines
+from conductor_core.cli.show import run_lines
 from conductor_core.errors import ConductorStreamCut
 from conductor_core.run import events as ev
 from conductor_core.run.costs import cost_of_part, interruption

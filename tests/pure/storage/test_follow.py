@@ -28,7 +28,7 @@ async def test_an_ended_run_is_read_and_the_following_ends(store: Store) -> None
 
 
 async def test_a_long_run_that_has_ended_comes_in_bounded_groups(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("storage.log.following._PAGE_EVENTS", 5)
+    monkeypatch.setattr("storage.store._PAGE_EVENTS", 5)
     await store.log.append(*whole_run("r1"))
     assert [len(group) async for group in store.follow("r1")] == [5, 5, 2]
 
@@ -160,8 +160,8 @@ async def test_a_run_that_another_process_was_quicker_to_take_up_is_followed_on(
     store: Store, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """While this process tries to take the run up, it seems to write it. Then another one does."""
-    monkeypatch.setattr("storage.log.following._POLL_S", 0.01)
-    monkeypatch.setattr("storage.log.following._QUIET_S", 0.05)
+    monkeypatch.setattr("storage.store._POLL_S", 0.01)
+    monkeypatch.setattr("storage.store._QUIET_S", 0.05)
     await store.log.append(created("r1"), *planned("r1"), *waits(20, 1))
     trying, may_fail = threading.Event(), threading.Event()
 
@@ -189,7 +189,7 @@ async def test_a_run_that_another_process_was_quicker_to_take_up_is_followed_on(
 async def test_what_another_process_wrote_while_the_run_was_there_comes_before_what_this_one_writes(
     store: Store, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("storage.log.following._POLL_S", 60)  # nothing but its own events wakes the follower
+    monkeypatch.setattr("storage.store._POLL_S", 60)  # nothing but its own events wakes the follower
     await store.log.append(created("r1"), *planned("r1"), *waits(20, 1))
     reading = asyncio.create_task(read_to_end(store, "r1"))
     await asyncio.sleep(0.1)
@@ -203,8 +203,8 @@ async def test_what_another_process_wrote_while_the_run_was_there_comes_before_w
 async def test_the_following_of_a_run_ends_when_its_rows_are_gone(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("storage.log.following._POLL_S", 0.01)
-    monkeypatch.setattr("storage.log.following._QUIET_S", 0.01)
+    monkeypatch.setattr("storage.store._POLL_S", 0.01)
+    monkeypatch.setattr("storage.store._QUIET_S", 0.01)
     await store.log.append(created("r1"))
     reading = asyncio.create_task(read_to_end(store, "r1"))
     await asyncio.sleep(0.05)

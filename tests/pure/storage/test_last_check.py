@@ -11,7 +11,7 @@ from storage.evidence.checking import CheckedLog, keep_check, last_check
 
 _VALUES: dict[str, object] = {
     "origin": "log/1", "at_utc": "2026-01-01T00:00:00Z", "duration_ms": 1.0, "newest": 1, "fingerprint": None,
-    "anchor": None, "witnessed": False, "verified_events": 0, "unanchored_events": 0, "uncovered_events": 0,
+    "anchor": None, "witnessed": False, "verified_events": 0, "unanchored_events": 0,
     "deleted_runs": 0, "findings": [], "more": 0, "notes": [],
 }  # fmt: skip
 _LATER = (datetime.now(UTC) + timedelta(days=1)).isoformat()

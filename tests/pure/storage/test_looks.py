@@ -12,17 +12,14 @@ import pytest
 from conductor_core.files import FileLock
 from conductor_core.run.actor import Actor, Caller
 from conductor_core.run.values import Imported
-from storage import Store, open_store
-from storage.__main__ import main
-from storage.access_log import recorder
-from storage.access_log.queries import AccessQuery, AccessRecord
-from storage.access_log.recorder import digests
+from storage import Store, access_log, open_store
+from storage.access_log import AccessQuery, AccessRecord, digests
 from storage.evidence.anchoring import places_of
 from storage.evidence.history import Report
 from storage.evidence.keys import load_key
 from storage.evidence.verifier import verify
 from tests.support.command_line import CommandLine
-from tests.support.older_schema import back_to
+from tests.support.command_line import log as main
 from tests.support.privileges import without_privileges
 from tests.support.run_events import PAGE, created, whole_run
 
@@ -67,7 +64,7 @@ def test_a_page_that_stays_open_is_one_look_an_hour_and_a_file_is_one_each(
 ) -> None:
     store.log.append_and_wait(*whole_run("r"), *whole_run("other"))
     clock_s = [1000.0]
-    monkeypatch.setattr(recorder, "_now_s", lambda: clock_s[0])
+    monkeypatch.setattr(access_log, "_now_s", lambda: clock_s[0])
     for _ in range(3):
         store.access_log.viewed(["r"], "run page", ADA, "b1")
         clock_s[0] += 1
@@ -76,7 +73,7 @@ def test_a_page_that_stays_open_is_one_look_an_hour_and_a_file_is_one_each(
     store.access_log.viewed(["r", "other"], "context page", ADA, "b1")
     store.access_log.viewed(["r"], "run page", GRACE, "b1")
     assert len(kept(store)) == 5
-    clock_s[0] += recorder.AGAIN_S
+    clock_s[0] += access_log.AGAIN_S
     store.access_log.viewed(["r"], "run page", ADA, "b1")
     for _ in range(2):
         store.access_log.exported(["r"], "html", ADA, "b1")
@@ -151,7 +148,7 @@ def test_a_look_that_cannot_be_kept_stops_nobody_and_is_told_and_tried_again(
 ) -> None:
     store = open_store(f"sqlite:///{path}", busy_timeout_s=0.1)
     store.log.append_and_wait(*whole_run("r"))
-    monkeypatch.setattr(recorder, "_RETRY_S", 0.0)
+    monkeypatch.setattr(access_log, "_RETRY_S", 0.0)
     with closing(FileLock(path.with_name(f"{path.name}.lock"))) as lock:
         assert lock.try_acquire()
         store.access_log.viewed(["r"], "run page", ADA)
@@ -222,16 +219,6 @@ def test_the_commands_that_show_and_export_runs_are_on_record(
         ("first", "viewed", "show"),
     ]
     assert main(["verify", "--db", str(database)]) == 0
-
-
-def test_a_backup_of_an_older_database_upgrades_nothing_and_says_so(
-    database: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    back_to(database, "0015")
-    assert main(["backup", str(tmp_path / "copy"), "--db", str(database)]) == 0
-    assert "not in the access log" in capsys.readouterr().err
-    with closing(sqlite3.connect(database)) as connection:
-        assert connection.execute("SELECT version_num FROM alembic_version").fetchone() == ("0015",)
 
 
 def test_a_backup_without_a_usable_master_key_says_why_it_is_not_on_record(
@@ -328,7 +315,7 @@ def test_a_damaged_record_hides_no_other(database: Path, capsys: pytest.CaptureF
     assert "1 record is damaged" in said.err
     doctor_leaves(database, "UPDATE leaves SET record = '{' WHERE record LIKE '%content.viewed%'")
     assert main(["access", "--db", str(database)]) == 0
-    assert "2 records are damaged: python -m storage verify says which" in capsys.readouterr().err
+    assert "2 records are damaged: conductor log verify says which" in capsys.readouterr().err
 
 
 def test_a_look_of_which_the_time_is_damaged_is_listed_without_one(

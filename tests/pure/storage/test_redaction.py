@@ -12,7 +12,7 @@ from conductor_core.run.events import Event
 from conductor_core.settings import Settings
 from conductor_core.workflow.model import Step, Workflow
 from storage import Privacy, Store, open_store
-from storage.privacy.vault import derived, read_or_make
+from storage.privacy import derived, read_or_make
 from storage.redaction import keyed_digest
 from tests.support.run_events import (
     POOL,

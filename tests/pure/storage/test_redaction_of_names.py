@@ -33,7 +33,7 @@ class KnowsThree:
 
 @pytest.fixture
 def store(url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
-    monkeypatch.setattr("storage.privacy.settings.PersonNames", lambda model: KnowsThree())
+    monkeypatch.setattr("storage.privacy.PersonNames", lambda model: KnowsThree())
     store = open_store(url, Privacy.of(Settings(redact=("names",))))
     yield store
     store.close()

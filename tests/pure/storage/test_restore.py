@@ -14,12 +14,11 @@ import pytest
 from conductor_core.errors import StoreError
 from conductor_core.run.actor import local_caller
 from storage import Privacy, open_store
-from storage.__main__ import main
-from storage.database import schema
 from storage.evidence.anchoring import evidence_folder
 from storage.evidence.history import CLASSES
-from storage.lifecycle import restore as restoring
-from storage.privacy.vault import keys_beside
+from storage.lifecycle import backup as restoring
+from storage.privacy import keys_beside
+from tests.support.command_line import log as main
 from tests.support.damaging import doctor
 from tests.support.run_events import whole_run
 
@@ -262,14 +261,11 @@ def test_a_log_that_was_left_behind_is_not_read_as_part_of_the_backup(
 def test_a_backup_that_hides_its_evidence_does_not_replace_a_protected_log(
     database: Path, tmp_path: Path, capsys: Said
 ) -> None:
-    old = tmp_path / "old.sqlite3"
-    schema.migrate(lambda: sqlite3.connect(old), "0012")
     before = files(database.parent)
-    assert main(["restore", str(old), str(database), "--replace"]) == 2
-    assert "says schema 0012, which had no evidence, so it is not opened" in capsys.readouterr().err
     doctor(tmp_path / "backup.sqlite3", "UPDATE alembic_version SET version_num = '0012'")
     assert main(["restore", str(tmp_path / "backup.sqlite3"), str(tmp_path / "new.sqlite3")]) == 2
-    assert "had no evidence" in capsys.readouterr().err
+    assert "says schema 0012, which had no evidence, so it is not opened" in capsys.readouterr().err
+    assert main(["restore", str(tmp_path / "backup.sqlite3"), str(database), "--replace"]) == 2
     assert files(database.parent) == before
 
 
@@ -297,13 +293,14 @@ def test_a_killed_restore_leaves_a_whole_database(database: Path, tmp_path: Path
     assert subprocess.run([sys.executable, "-c", late, f"sqlite:///{database}"], cwd=ROOT, check=False).returncode == 9
     kind, name, number = step
     killed = (
-        "import os, sys; from pathlib import Path; from storage.__main__ import main; left = [int(sys.argv.pop())]\n"
+        "import os, sys; from pathlib import Path; from conductor_core.cli.main import main\n"
+        "left = [int(sys.argv.pop())]\n"
         f"plain = {kind}.{name}\n"
         "def stop(*given):\n"
         "    left[0] -= 1\n"
         "    return os._exit(9) if not left[0] else plain(*given)\n"
         f"{kind}.{name} = stop\n"
-        "main(sys.argv[1:])\n"
+        "main(['log', *sys.argv[1:]])\n"
     )
     arguments = ["restore", str(tmp_path / "backup.sqlite3"), str(database), "--replace", str(number)]
     subprocess.run([sys.executable, "-c", killed, *arguments], cwd=ROOT, check=False)
@@ -405,7 +402,7 @@ def test_a_refused_restore_leaves_nothing_behind(database: Path, tmp_path: Path,
 
 def test_a_stopped_restore_leaves_no_copy(database: Path, tmp_path: Path) -> None:
     slow = (
-        "import runpy, sys, time; from storage.lifecycle import restore as restoring\n"
+        "import runpy, sys, time; from storage.lifecycle import backup as restoring\n"
         "def wait(*_): print('here', flush=True); time.sleep(60)\n"
         "restoring.check_own_log = wait\n"
         "sys.argv[0] = 'storage'; runpy.run_module('storage', run_name='__main__')\n"

@@ -1,5 +1,6 @@
 """A text in a template is text, whatever it holds: in an element, in an attribute, in an address."""
 
+from collections.abc import Callable
 from html.parser import HTMLParser
 
 import pytest
@@ -10,7 +11,7 @@ from jinja2 import UndefinedError
 from pages.components.style.templates import html
 
 MARKED = st.text(st.sampled_from("<>\"'&=/ \n{}%#!-;aZ\u202e"), min_size=1) | st.text(min_size=1)
-DRAWN = [
+DRAWN: list[Callable[[str], str]] = [
     lambda text: html("audit/audit", "table", heads=(text,), rows=[(text, text)], kind="wide"),
     lambda text: html("audit/audit", "run_link", run_id=text, words=text),
     lambda text: html("context/context", "message", head=text, text=text),

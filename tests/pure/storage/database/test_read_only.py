@@ -13,9 +13,8 @@ from conductor_core.run.actor import Caller
 from conductor_core.run.events import Event
 from conductor_core.run.trace import RunDamaged, fold
 from storage import Store, open_store
-from storage.database.schema import EVIDENCE_SINCE, HEAD, REVISIONS
+from storage.database import schema
 from tests.support.damaging import doctor
-from tests.support.older_schema import back_to
 from tests.support.privileges import without_privileges
 from tests.support.run_events import created, whole_run
 
@@ -113,17 +112,15 @@ def test_a_damaged_run_there(database: Path, events: list[Event]) -> None:
         store.close()
 
 
-@pytest.mark.parametrize("revision", [each for each in REVISIONS if EVIDENCE_SINCE <= each < HEAD])
-def test_a_database_of_a_schema_that_was_released_since(database: Path, events: list[Event], revision: str) -> None:
-    back_to(database, revision)
-    with on_read_only_media(database) as url:
-        store = open_store(url)
-        check_that_it_reads(store, events)
-        assert [(run.asked_for, run.imported, run.imported_answers) for run in store.runs()] == [
-            (None, False, False)
-        ] * 2
-        assert len(store.runs(status="completed")) == 1
-        store.close()
+def test_an_older_schema_there_is_refused_as_it_cannot_be_upgraded(
+    database: Path, events: list[Event], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(schema, "HEAD", "0018")
+    with (
+        on_read_only_media(database) as url,
+        pytest.raises(StoreReadOnly, match=r"is of schema 0017 and cannot be brought to 0018 where it is: copy it to"),
+    ):
+        open_store(url)
 
 
 def test_a_newer_schema_there(database: Path, events: list[Event]) -> None:

@@ -34,7 +34,7 @@ def row(sequence: int, run: str, payload: bytes | None = None) -> Row:
 
 def findings(runs: str, rows: list[Row]) -> list[tuple[str, str | None, int | None, str]]:
     """What is found if ``rows`` lie where an event for each letter of ``runs`` was written."""
-    aligner, report = Aligner(b"log", Events(written(runs), 1)), Report()
+    aligner, report = Aligner(b"log", Events(written(runs))), Report()
     name_differences(aligner, aligner.align(rows, lambda seen: None), report, (), len(runs))
     return [(each.kind, each.run_id, each.sequence, each.what) for each in report.findings]
 

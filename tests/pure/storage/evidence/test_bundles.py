@@ -16,10 +16,10 @@ from benchmarks import mutated_bundles, tampering
 from benchmarks.tampering import Laboratory
 from conductor_core.run.values import Imported
 from storage import Privacy, open_store
-from storage.__main__ import main
 from storage.bundles import export_runs
 from storage.evidence.bundle_files import json_line
 from storage.evidence.verifier import verify
+from tests.support.command_line import log as main
 from tests.support.run_events import PAGE, created, whole_run
 
 Line = dict[str, Any]
@@ -139,7 +139,7 @@ def test_an_export_that_the_log_cannot_record_is_of_format_1_and_says_so(
     path, bundle = tmp_path / "runs.sqlite3", tmp_path / "bundle.zip"
     with closing(open_store(f"sqlite:///{path}")) as store:
         store.log.append_and_wait(*whole_run("r"))
-    monkeypatch.setattr("storage.access_log.recorder._write", lambda cursor, accesses: 1 / 0)
+    monkeypatch.setattr("storage.access_log._write", lambda cursor, accesses: 1 / 0)
     assert main(["export", "r", "--out", str(bundle), "--db", str(path)]) == 0
     assert "no signature covers the files for reading" in capsys.readouterr().err
     assert main(["verify", str(bundle), "--db", str(path)]) == 0

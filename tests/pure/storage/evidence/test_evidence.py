@@ -18,14 +18,15 @@ from benchmarks import tampering
 from benchmarks.tampering import Laboratory
 from conductor_core.errors import StoreError
 from storage import Privacy, Store, open_store
-from storage.__main__ import main
-from storage.evidence import anchoring, single_file, verifier
+from storage.evidence import anchoring, verifier
 from storage.evidence.anchoring import places_of
 from storage.evidence.anchors import FileAnchor
+from storage.evidence.bundle import verifier_source
 from storage.evidence.database_audit import OwnEvidence, read_own_evidence
 from storage.evidence.history import CLASSES, Report
 from storage.evidence.keys import load_key
 from storage.evidence.verifier import verify
+from tests.support.command_line import log as main
 from tests.support.damaging import doctor
 from tests.support.run_events import PAGE, whole_run
 
@@ -318,7 +319,7 @@ def test_an_event_that_an_index_hides_from_readers_is_found(path: Path) -> None:
 def test_the_one_file_needs_nothing_of_this_program(path: Path, tmp_path: Path) -> None:
     written(path, "r1")
     file = tmp_path / "verify.py"
-    file.write_text(single_file.source())
+    file.write_text(verifier_source())
     key = load_key(places_of(path).key, sqlite3.connect(path).execute("SELECT origin FROM evidence_log").fetchone()[0])
     command = [sys.executable, "-I", "-S", "-c", _WITHOUT_US, str(file), str(path), "--public-key", key.public.line]
     command += ["--anchor", str(places_of(path).anchor.file), "--json"]
@@ -332,7 +333,7 @@ def test_the_one_file_needs_nothing_of_this_program(path: Path, tmp_path: Path) 
 
 
 def test_no_two_modules_of_the_one_file_give_a_name_twice() -> None:
-    body = ast.parse(single_file.source()).body
+    body = ast.parse(verifier_source()).body
     names = [each.name for each in body if isinstance(each, ast.FunctionDef | ast.ClassDef)]
     assert len(names) == len(set(names)) > 50
 

@@ -21,14 +21,15 @@ from benchmarks import mutated_bundles, tampering
 from benchmarks.tampering import Laboratory
 from conductor_core.errors import BadInput
 from storage import Privacy
-from storage.__main__ import main as verify_command
-from storage.evidence import alignment, bundle, bundle_files, database_audit, history, single_file, verifier
+from storage.evidence import alignment, bundle, bundle_files, database_audit, history, verifier
 from storage.evidence.alignment import Aligner, Row
+from storage.evidence.bundle import verifier_source
 from storage.evidence.bundle_files import FILES
 from storage.evidence.checking import check_log
 from storage.evidence.history import CLASSES, Events, History, Report
 from storage.evidence.verifier import verify
 from storage.merkle.formats import NO_LEAF, event_leaf
+from tests.support.command_line import log as verify_command
 from tests.support.damaging import doctor
 
 
@@ -78,7 +79,7 @@ def test_the_time_for_many_edits_grows_with_the_log_alone(monkeypatch: pytest.Mo
         written.append(head, "run")
         digest = b"0" * 64 if number % edited else b"1" * 64
         rows.append(Row(number + 1, b"run", b"kind", b"now", digest))
-    aligner, tries = Aligner(b"log", Events(written, 1)), 0
+    aligner, tries = Aligner(b"log", Events(written)), 0
     fits = aligner.fits
 
     def counted(index: int, row: Row) -> bool:
@@ -242,7 +243,7 @@ def test_the_one_file_prints_any_signs_in_a_plain_locale(
 ) -> None:
     doctor(path, "UPDATE events SET run_id = 'läuft\u2028' WHERE sequence = 20")
     file = tmp_path / "verify.py"
-    file.write_text(single_file.source(), encoding="utf-8")
+    file.write_text(verifier_source(), encoding="utf-8")
     packages = str(Path(cryptography.__file__).parents[1])
     program = f"import runpy, sys; sys.path.append({packages!r}); sys.argv = sys.argv[1:]; "
     program += "runpy.run_path(sys.argv[0], run_name='__main__')"

@@ -10,9 +10,8 @@ import pytest
 
 from conductor_core.run.actor import local_caller
 from storage import open_store
-from storage.__main__ import main
+from tests.support.command_line import log as main
 from tests.support.damaging import doctor, past_triggers
-from tests.support.older_schema import back_to
 from tests.support.run_events import whole_run
 
 RUNS = ("a", "b", "c", "d")
@@ -112,42 +111,6 @@ def test_an_entry_that_is_gone_or_was_added_is_found(
     said = found(path, capsys)
     assert f"the table of {table} does not" in said[run_id]
     assert said["z"] == f"the table of {table} has the run, and no record in the log does"
-
-
-def test_rows_of_before_the_log_had_records_of_them_are_no_fault_until_they_are_changed(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = tmp_path / "runs.sqlite3"
-    with closing(open_store(f"sqlite:///{path}")) as store:
-        store.log.append_and_wait(*whole_run("new"), *whole_run("blank"))
-        store.erase(["blank"], local_caller("cli"))
-    back_to(path, "0016")
-    assert found(path, capsys) == {}, "also before it is upgraded"
-    with past_triggers(path) as connection:
-        connection.execute("INSERT INTO holds (run_id, held, at_utc, door) VALUES ('new', 1, '2026-01-01', 'cli')")
-        connection.execute(
-            "INSERT INTO deletions (run_id, deleted_at_utc, door, created_at_utc, status, events, events_sha256) "
-            "VALUES ('old', '2026-01-01', 'cli', '2026-01-01', 'completed', 5, '')"
-        )
-    with closing(open_store(f"sqlite:///{path}")):
-        pass
-    assert found(path, capsys) == {}
-    with closing(open_store(f"sqlite:///{path}")) as store:
-        store.hold(["new"], local_caller("cli"), held=False)
-        store.delete(["new"], local_caller("cli"))
-    assert found(path, capsys) == {}
-    for table, change in (("holds", "at_utc = 'then'"), ("deletions", "status = 'failed'")):
-        with past_triggers(path) as connection:
-            kept = connection.execute(f"SELECT * FROM {table} WHERE id = 1").fetchone()
-            connection.execute(f"UPDATE {table} SET {change} WHERE id = 1")
-        if table == "holds":
-            assert "of the table holds, what is older" in found(path, capsys)[None]  # type: ignore[index]
-        else:
-            assert found(path, capsys)["blank"].startswith("the table of deletions differs")
-        with past_triggers(path) as connection:
-            connection.execute(f"REPLACE INTO {table} VALUES ({', '.join('?' * len(kept))})", kept)
-    doctor(path, "UPDATE deletions SET status = 'failed' WHERE run_id = 'old'")
-    assert "of the table deletions, what is older" in found(path, capsys)[None]  # type: ignore[index]
 
 
 def test_a_row_for_a_run_that_lives_is_found(path: Path, capsys: pytest.CaptureFixture[str]) -> None:

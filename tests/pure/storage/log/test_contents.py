@@ -10,8 +10,8 @@ from conductor_core.chat.messages import LoadedImage
 from conductor_core.errors import ContentMissing
 from conductor_core.run.request import RunRequest
 from storage import Store
-from storage.__main__ import main
-from storage.log import contents
+from storage.log import live_runs
+from tests.support.command_line import log as main
 from tests.support.damaging import doctor
 from tests.support.gated_runs import ADA
 from tests.support.pictures import part, picture
@@ -64,7 +64,7 @@ async def test_what_no_run_names_goes_after_a_day(store: Store, path: Path, monk
     await run_with(store, "a", RED)
     store.keep_images([])
     assert len(kept(path)) == 2
-    monkeypatch.setattr(contents, "UNUSED_KEPT", timedelta(0))
+    monkeypatch.setattr(live_runs, "UNUSED_KEPT", timedelta(0))
     store.keep_images([RED])
     assert kept(path) == [RED.sha256]
 

@@ -15,9 +15,9 @@ from conductor_core.run.actor import local_caller
 from conductor_core.run.commands import Cancel, Edit
 from conductor_core.run.trace import RunDamaged, RunKeyAway
 from storage import Privacy, Store, open_store
+from storage import privacy as vaults
 from storage.evidence.keys import load_key
-from storage.privacy import vault as vaults
-from storage.privacy.vault import MasterKey, Sealed, Vault, keys_beside, read
+from storage.privacy import MasterKey, Sealed, Vault, keys_beside, read
 from tests.support.damaging import doctor
 from tests.support.privileges import without_privileges
 from tests.support.run_events import TWO_STEPS, created, planned, run_completed, whole_run

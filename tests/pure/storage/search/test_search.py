@@ -15,10 +15,8 @@ from conductor_core.run.actor import Actor
 from conductor_core.workflow.model import Step, Workflow
 from storage import Store, open_store
 from storage.search import search
-from storage.search.filters import Filters
-from storage.search.query import read_words
+from storage.search.filters import Filters, read_words
 from tests.support.damaging import doctor
-from tests.support.older_schema import back_to
 from tests.support.run_events import (
     PAGE,
     TWO_STEPS,
@@ -225,18 +223,6 @@ def test_a_rebuilt_index_finds_the_same(searched: Store) -> None:
     assert (searched.search.facets(), len(searched.search.calls())) == (facets, len(calls))
 
 
-def test_runs_of_a_database_from_before_the_index_are_found_after_its_upgrade(path: Path, url: str) -> None:
-    store = open_store(url)
-    store.log.append_and_wait(*whole_run("old", "Where does Zoë live?"))
-    store.close()
-    back_to(path, "0013")
-    store = open_store(url)
-    assert store.search.lag().runs == 1
-    store.search.catch_up()
-    assert found(store, "zoe") == ["old"]
-    store.close()
-
-
 def test_a_search_of_what_cannot_be_searched_is_one_clear_error(store: Store) -> None:
     store._database.writer.execute("DROP TABLE search_state")
     with pytest.raises(StoreError, match="has no search index"):
@@ -287,19 +273,6 @@ def test_an_index_without_its_state_says_what_to_do_and_can_be_built_again(store
     damaged.close()
 
 
-def test_an_index_of_an_older_version_is_built_again(store: Store, path: Path, url: str) -> None:
-    store.log.append_and_wait(*whole_run("one", "Zoë?"))
-    store.search.catch_up()
-    store.close()
-    doctor(path, "PRAGMA user_version = 0")
-    doctor(path, "DELETE FROM search_places")
-    again = open_store(url)
-    again.search.catch_up()
-    (hit,) = again.search.texts("zoe", field="task").hits
-    assert hit.run_id == "one"
-    again.close()
-
-
 def test_the_index_is_kept_up_after_an_error_that_nobody_foresaw(
     store: Store, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -312,7 +285,7 @@ def test_the_index_is_kept_up_after_an_error_that_nobody_foresaw(
         raise IndexError("broken")
 
     monkeypatch.setattr(search, "KEEP_UP_S", 0.01)
-    monkeypatch.setattr(store.search._indexer, "catch_up", breaks)
+    monkeypatch.setattr(store.search, "catch_up", breaks)
     store.search.keep_up()
     assert third.wait(10)
     store.search.close()

@@ -1,1 +1,0 @@
-"""A migration for each version of the schema."""

@@ -1,1 +1,0 @@
-"""Encryption of what is stored, with a key for each run, and the settings of what is hidden."""
