@@ -68,7 +68,7 @@ def waiting_s(seconds: float, **fields: object) -> Evidence:
         (evidence(witness_size=40), checked(), "good", "All events are anchored"),
         (evidence(witness_size=30), None, "waiting", "10 entries not kept by the witness yet"),
         (evidence(witness_size=39, anchored_at_utc=NOW - timedelta(hours=1)), None, "failing", "1 entry not kept by"),
-        (evidence(origin="", entries=0), None, "none", "an older version"),
+        (evidence(origin="", entries=0), None, "none", "does not name its log"),
     ],
 )  # fmt: skip
 def test_each_state_is_told_from_the_others(log: Evidence, last: CheckedLog | None, kind: str, said: str) -> None:
