@@ -44,9 +44,10 @@ $(EXPORT)-crewai/.installed: requirements-export-crewai.txt
 run: setup
 	$(BIN)/conductor ui
 
-# Four processes keep two cores busy; five were no faster. 0: one test after another.
-PROCESSES ?= 4
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --dist loadfile
+# Three processes keep two cores busy: a test in a browser is several processes itself. 0: one test after another.
+# The slow files come first, as they are named; by itself, pytest-xdist begins with the files of the most tests.
+PROCESSES ?= 3
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --dist loadfile --no-loadscope-reorder
 TRAINING_TESTS := tests/pure/lab/training tests/loopback/lab/training
 SERVER_TESTS := tests/loopback/real_servers
 EXPORT_TESTS := tests/loopback/exports
@@ -54,7 +55,7 @@ NAMES_TESTS := tests/loopback/names
 APART := $(TRAINING_TESTS) $(SERVER_TESTS) $(EXPORT_TESTS) $(NAMES_TESTS)
 test: $(VENV)/.dev
 	$(BIN)/python -m tests.browser.find_chromium --install
-	$(PYTEST) -n $(PROCESSES) $(APART:%=--ignore=%)
+	$(PYTEST) -n $(PROCESSES) $(APART:%=--ignore=%) tests/browser tests/loopback tests/apptest tests/pure
 
 # All tests of training. Apart from `test` because they take two to four minutes.
 test-training: $(VENV)/.dev

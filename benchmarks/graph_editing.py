@@ -20,7 +20,7 @@ from benchmarks.page_load import WATCH
 from conductor_core.run.values import Limits
 from conductor_core.workflow.model import Workflow
 from storage import Store
-from tests.browser.pages.test_graph_clicks import CARDS
+from tests.browser.view.test_graph_clicks import CARDS
 from tests.support.run_events import answered, created, planned, run_completed
 
 BAR_MS = 200.0

@@ -24,14 +24,13 @@ from conductor_core.run.context_flow import (
     sent_messages,
     source_name,
 )
-from conductor_core.run.costs import IN_WORDS, Cost, Paid, basis, cost_of_part, cost_so_far
+from conductor_core.run.costs import IN_WORDS, Cost, basis, cost_of_part, cost_so_far
 from conductor_core.run.egress import TRACES, Call, calls
 from conductor_core.run.events import FINAL_KINDS, Event
 from conductor_core.run.request import REPLAY_PURPOSE
 from conductor_core.run.trace import (
     Approval,
-    Attempt,
-    PlanAttempt,
+    Paid,
     RoundTrace,
     RunStatus,
     RunTrace,
@@ -392,11 +391,11 @@ def instead(trace: RunTrace, step: StepTrace) -> str:
     return ""
 
 
-def after(attempt: PlanAttempt, agent: str) -> str:
+def after(attempt: ev.StepRetried | ev.PlanRetried, agent: str) -> str:
     """Says what followed a call that failed."""
     if attempt.loading:
         return "asked again until its model was loaded"
-    if not isinstance(attempt, Attempt) or attempt.then == "again":
+    if isinstance(attempt, ev.PlanRetried) or attempt.then == "again":
         return "asked again"
     match attempt.then:
         case "more_tokens":
@@ -606,7 +605,7 @@ def decision_record(
         steps=step_parts(trace, events, flow),
         approvals=tuple(_approval(trace, approval) for approval in trace.approvals),
         refused=tuple(
-            RefusedPart(asked=each.asked, reason=each.reason, at_utc=each.at_utc, by=who(trace, each.by))
+            RefusedPart(asked=each.asked, reason=each.reason, at_utc=each.at_utc, by=who(trace, each.caller))
             for each in trace.refused
         ),
         egress=tuple(_egress(trace, server, made, of_file=flow.of_file) for server in flow.servers),

@@ -119,14 +119,17 @@ def evaluate_command(
 
 
 def _list(pool: str, *, as_json: bool) -> int:
-    from conductor_core.lab.evaluation.orchestrators import catalogue
+    from conductor_core.lab.evaluation import orchestrators
 
     agents = [spec.name for spec in read_specs(pool)]
-    names = catalogue.every(agents)
+    names = orchestrators.group("all", agents, untrained=True)
     if as_json:
         print_json(
-            {"orchestrators": names, "groups": {name: catalogue.group(name, agents) for name in catalogue.GROUPS}}
+            {
+                "orchestrators": names,
+                "groups": {name: orchestrators.group(name, agents) for name in orchestrators.GROUPS},
+            }
         )
         return 0
-    print(catalogue.described())
+    print(orchestrators.described())
     return 0

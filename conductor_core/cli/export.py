@@ -226,7 +226,7 @@ def _of_file(file: Path, form: str, pool: str | None, settings: Settings) -> str
     limits = options.limits(settings, max_steps=MAX_STEPS_READ, max_depth=1)
     what = f"workflow file {one_line(str(file))}: "
     workflow = inputs.valid_workflow(parsed, [worker.name for worker in read.workers], limits, what)
-    every_step = settings.give_question if read.options.give_question is None else read.options.give_question
+    every_step = settings.give_question if read.give_question is None else read.give_question
     return _of_plan(Plan(parsed.task or "", workflow, read.workers, f"workflow file {file.name}", every_step), form)
 
 

@@ -16,9 +16,8 @@ from conductor_core.formats import run_word, seconds, step_word
 from conductor_core.privacy.detectors import in_words
 from conductor_core.run import events as ev
 from conductor_core.run.actor import Caller
-from conductor_core.run.costs import IN_WORDS, Cost, basis, cost_of_call, cost_so_far, in_list
-from conductor_core.run.spent import spent_on
-from conductor_core.run.trace import Approval, Attempt, PlanAttempt, RunTrace, StepTrace, apply, begin
+from conductor_core.run.costs import IN_WORDS, Cost, basis, cost_of_call, cost_so_far, in_list, spent_on
+from conductor_core.run.trace import Approval, RunTrace, StepTrace, apply, begin
 from conductor_core.run.values import Path, label, round_name
 from conductor_core.text import plain
 from conductor_core.workflow.model import Workflow
@@ -78,7 +77,7 @@ def record_lines(trace: RunTrace) -> Iterator[str]:
         taken_over = "taken over, " if approval.carried_from else ""
         yield f"   {_time(approval.decided_at_utc)}  {taken_over}{how}{rest} by {by}{where}{note}"
     for refused in trace.refused:
-        by = who(trace, refused.by)
+        by = who(trace, refused.caller)
         yield f"-  {_time(refused.at_utc)}  refused to {refused.asked}, asked by {by}: {one_line(refused.reason, 300)}"
 
 
@@ -347,7 +346,7 @@ def _step_line(event: ev.StepEvent, trace: RunTrace) -> str | None:
 # A call that brought no whole answer, and what was done about it.
 
 
-def call_retried(step: StepTrace, attempt: Attempt | ev.StepRetried) -> str:
+def call_retried(step: StepTrace, attempt: ev.StepRetried) -> str:
     """Says what was wrong with a call of ``step``, and what followed it."""
     who = f"{one_line(attempt.agent, 40)}: " if attempt.agent else ""
     if attempt.loading:
@@ -357,14 +356,14 @@ def call_retried(step: StepTrace, attempt: Attempt | ev.StepRetried) -> str:
     return f"{who}attempt {attempt.attempt}{failed}: {one_line(attempt.error, 400)}{said}; {_then(step, attempt)}"
 
 
-def plan_retried(attempt: PlanAttempt | ev.PlanRetried) -> str:
+def plan_retried(attempt: ev.PlanRetried) -> str:
     """Says how a call of a Conductor failed before it was made again."""
     if attempt.loading:
         return f"the server is loading its model, asked again until it answers: {one_line(attempt.error, 400)}"
     return f"the call failed: {one_line(attempt.error, 400)}; again in {seconds(attempt.wait_ms)}"
 
 
-def _then(step: StepTrace, attempt: Attempt | ev.StepRetried) -> str:
+def _then(step: StepTrace, attempt: ev.StepRetried) -> str:
     match attempt.then:
         case "more_tokens":
             return f"again, with up to {attempt.then_max_tokens:,} tokens"

@@ -17,10 +17,10 @@ from conductor_core.cli.output import one_line, print_json, table
 from conductor_core.cli.show import access_words, alternative_lines
 from conductor_core.cli.task_file import read_tasks
 from conductor_core.cli.wiring import opened_store
-from conductor_core.engine import resampling
+from conductor_core.engine import repeats
 from conductor_core.engine.estimates import usual_answer_tokens
 from conductor_core.engine.pools import read_pool
-from conductor_core.engine.resampling import PlanChoice, plans_requested
+from conductor_core.engine.repeats import PlanChoice, plans_requested
 from conductor_core.errors import BadInput
 from conductor_core.formats import run_word
 from conductor_core.run.request import USUAL_TEMPERATURE, RunRequest, new_run_id
@@ -47,7 +47,7 @@ def print_plans(
             all_ended(host, [request.run_id for request in requests], "plans", quiet=quiet)
         )
         answer_tokens = usual_answer_tokens(traces[0].pool.name, store.runs(limit=_RUNS_READ))
-    found = resampling.choices(traces, answer_tokens)
+    found = repeats.choices(traces, answer_tokens)
     if as_json:
         print_json(_document(traces, found))
     else:
@@ -62,7 +62,7 @@ def _document(traces: Sequence[RunTrace], found: Sequence[PlanChoice]) -> docume
         "choices": [_choice_document(choice) for choice in found],
         "batch": None if batch is None else batch.id,
         "temperature": traces[0].plan_temperature,
-        "all_equal": resampling.all_equal(found),
+        "all_equal": repeats.all_equal(found),
     }
 
 
@@ -93,8 +93,8 @@ def _table(traces: Sequence[RunTrace], found: Sequence[PlanChoice]) -> list[str]
         lines += [f"fault of plan {_numbers(choice)}: {one_line(said, 400)}" for said in faults]
     if any(choice.forecast is not None for choice in found):
         lines.append("tokens and cost are estimates of what a run of the plan takes; `rerun RUN` runs it")
-    if resampling.all_equal(found):
-        lines.append(f"all {len(traces)} plans are equal. {resampling.how_to_vary(traces[0])} (--temperature)")
+    if repeats.all_equal(found):
+        lines.append(f"all {len(traces)} plans are equal. {repeats.how_to_vary(traces[0])} (--temperature)")
     return lines
 
 
@@ -196,7 +196,7 @@ def check(
     excluded = set(exclude or ())
     read = read_pool(pool or settings.pool, settings)
     names = [spec.name for spec in read.workers]
-    every_step = settings.give_question if read.options.give_question is None else read.options.give_question
+    every_step = settings.give_question if read.give_question is None else read.give_question
     if unknown := excluded - set(names):
         raise BadInput(f"--exclude: the pool has no worker {', '.join(sorted(unknown))}; it has {', '.join(names)}")
     parsed = inputs.read_workflow(file)

@@ -18,6 +18,7 @@ from conductor_core.cli.output import one_line, print_json
 from conductor_core.cli.wiring import opened_store
 from conductor_core.engine.batch import BatchSpent
 from conductor_core.engine.budgets import CostCap
+from conductor_core.engine.estimates import RerunPreview, StepForecast, edit_step, preview
 from conductor_core.engine.pools import images_given, pool_info, who_may_be_called
 from conductor_core.engine.repeats import (
     MOST_TIMES,
@@ -30,9 +31,15 @@ from conductor_core.engine.repeats import (
     tally,
     variants,
 )
-from conductor_core.engine.request import asks_conductor, carried, overrides_from, rerun_of, resume_of
-from conductor_core.engine.rerun import RerunPreview, StepForecast, edit_step, preview
-from conductor_core.engine.reuse import pinned_if_recorded, pinned_output
+from conductor_core.engine.request import (
+    asks_conductor,
+    carried,
+    overrides_from,
+    pinned_if_recorded,
+    pinned_output,
+    rerun_of,
+    resume_of,
+)
 from conductor_core.errors import BadInput
 from conductor_core.formats import seconds
 from conductor_core.run.actor import local_caller

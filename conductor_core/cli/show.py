@@ -19,9 +19,8 @@ from conductor_core.errors import BadInput
 from conductor_core.formats import run_word, seconds, step_word
 from conductor_core.privacy.detectors import in_words
 from conductor_core.run.actor import Caller, local_caller
-from conductor_core.run.costs import IN_WORDS, Cost, basis, cost_of_part
+from conductor_core.run.costs import IN_WORDS, Cost, Spent, basis, cost_of_part, spent_on, waits_for_a_slot
 from conductor_core.run.request import REPLAY_PURPOSE, Overrides
-from conductor_core.run.spent import Spent, spent_on, waits_for_a_slot
 from conductor_core.run.trace import ReusedFrom, RoundTrace, RunTrace, RunUnreadable, StepTrace, unreadable_status
 from conductor_core.run.values import SharedOutput, label, round_name
 from conductor_core.text import plain

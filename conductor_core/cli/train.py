@@ -43,18 +43,16 @@ def train_at_scale(
     config = _with_choices(config, pool, max_usd)
     settings = inputs.read_settings()
     with _folder(out, show, dry_run=dry_run) as folder, _store(db, settings) as store:
+        from conductor_core.lab.training import scale  # only now: torch takes seconds to load
         from conductor_core.lab.training.folder import held
-        from conductor_core.lab.training.scale import run as scale  # only now: torch takes seconds to load
 
         with held(folder, resume=resume) if _main_process() else nullcontext():
             if dry_run:
-                from conductor_core.lab.training.scale.dry_run import differences, rehearsed, write_model
-
                 settings = settings.model_copy(update={"rehearsal_tokens_per_s": 0.0})
-                made = rehearsed(config, folder, pool=pool)
-                for line in differences(config, made):
+                made = scale.rehearsed(config, folder, pool=pool)
+                for line in scale.differences(config, made):
                     show(line)
-                write_model(made)
+                scale.write_model(made)
                 config, start_from = made, None
             return scale.train(
                 config,

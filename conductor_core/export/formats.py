@@ -15,7 +15,7 @@ from conductor_core.export.plan import Plan, round_title, shortened
 from conductor_core.export.script import AUTOGEN, CREWAI, LANGGRAPH, OPENAI_AGENTS, Framework
 from conductor_core.run.values import Path
 from conductor_core.workflow.model import CONDUCTOR_AGENT, Workflow
-from conductor_core.workflow.printer import to_json, to_lists
+from conductor_core.workflow.parser import to_json, to_lists
 
 # Mermaid.
 

@@ -14,7 +14,7 @@ from conductor_core import __version__
 from conductor_core.chat.messages import WorkerSpec
 from conductor_core.errors import BadInput
 from conductor_core.export.plan import Plan, shortened
-from conductor_core.providers.model_files import check_base_url, check_params, check_seconds, check_variable
+from conductor_core.providers.model_files import check_base_url, check_params, check_variable
 from conductor_core.workflow.model import CONDUCTOR_AGENT, QUESTION
 
 # Python literals.
@@ -122,15 +122,12 @@ def check(plan: Plan) -> None:
 
 def _faults(worker: WorkerSpec) -> Iterator[str]:
     """Yields what no pool file could say. A record is not checked as a pool file is."""
-    checks = {
-        "api_key_env": (check_variable, worker.api_key_env),
-        "base_url": (check_base_url, worker.base_url),
-        "params": (check_params, dict(params_of(worker))),
-        "timeout_s": (check_seconds, worker.timeout_s),
-    }
-    for field, (check_field, given) in checks.items():
-        if given is not None and (fault := check_field(given)) is not None:
-            yield f"{field} {fault}"
+    if worker.api_key_env is not None and (fault := check_variable(worker.api_key_env)):
+        yield f"api_key_env {fault}"
+    if worker.base_url is not None and (fault := check_base_url(worker.base_url)):
+        yield f"base_url {fault}"
+    if fault := check_params(params_of(worker)):
+        yield f"params {fault}"
 
 
 def used_workers(plan: Plan) -> tuple[WorkerSpec, ...]:

@@ -1,4 +1,7 @@
-"""The real app on a free port, with a data folder of its own, in a real Chromium."""
+"""The real app on a free port, with a data folder of its own, in a real Chromium; runs to look at; the page's parts.
+
+What is about the view of a run alone is looked at in a file of that run: the same scripts and styles, without the app.
+"""
 
 import asyncio
 import contextlib
@@ -9,32 +12,48 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Error, Page, ViewportSize, expect, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Error, Locator, Page, ViewportSize, expect, sync_playwright
+from playwright.sync_api import TimeoutError as PlaywrightTimeout
 
+from conductor_core.chat.messages import Message, WorkerSpec
 from conductor_core.engine.host import EngineHost
+from conductor_core.rehearsal import rehearsal_specs
+from conductor_core.run.events import Event
+from conductor_core.run.redaction import Redactor
+from conductor_core.run.request import RunRequest, new_run_id
+from conductor_core.run.trace import RunTrace
+from conductor_core.run.values import PoolInfo
 from conductor_core.settings import Settings
+from conductor_core.workflow.model import AccessList, Step, Workflow
+from pages.components.live_workflow.shared_page import shared_page
+from pages.components.run import settings_kept
 from storage import Store, open_store
 from tests.browser.find_chromium import ABSENT, FLAGS, find_chromium, may_be_absent
 from tests.browser.warm_profile import WarmProfile
+from tests.support.run_events import created, planned, run_completed, step_completed, step_started
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
-START_S = 120.0
-PATIENCE_MS = 60_000
+START_S = 300.0
+# So long a busy machine may take for what a quiet one shows at once; a test as a whole longer.
+PATIENCE_MS = 120_000
+TEST_S = 900
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Without Chromium this layer is left out, loudly; in CI it is left in and fails."""
-    if find_chromium() is not None or not may_be_absent():
-        return
     ours = [item for item in items if item.path.is_relative_to(HERE)]
-    if ours:
+    for item in ours:
+        item.add_marker(pytest.mark.timeout(TEST_S))
+    if find_chromium() is None and may_be_absent():
         config.hook.pytest_deselected(items=ours)
         items[:] = [item for item in items if item not in ours]
 
@@ -208,10 +227,13 @@ def open_file(browser: Browser, tmp_path: Path) -> Iterator[OpenFile]:
     contexts: list[BrowserContext] = []
     errors: list[str] = []
 
-    def open_file(text: str, moment: str = "", *, dark: bool = False) -> tuple[Page, list[str]]:
+    def open_file(
+        text: str, moment: str = "", *, dark: bool = False, width: int = 1280, height: int = 720
+    ) -> tuple[Page, list[str]]:
         file = tmp_path / f"run-{len(contexts)}.html"
         file.write_text(text, encoding="utf-8")
-        context = browser.new_context(offline=True, color_scheme="dark" if dark else "light")
+        viewport = ViewportSize(width=width, height=height)
+        context = browser.new_context(offline=True, color_scheme="dark" if dark else "light", viewport=viewport)
         contexts.append(context)
         context.set_default_timeout(PATIENCE_MS)
         expect.set_options(timeout=PATIENCE_MS)
@@ -227,3 +249,246 @@ def open_file(browser: Browser, tmp_path: Path) -> Iterator[OpenFile]:
     for context in contexts:
         context.close()
     assert errors == []
+
+
+@pytest.fixture
+def view(open_file: OpenFile) -> Iterator[Callable[..., Page]]:
+    """Shows a run that is over, without an app; ``moment``: ``#at=5`` shows it as it was after five seconds."""
+    asked: list[list[str]] = []
+
+    def view(events: Sequence[Event], moment: str = "", **look: Any) -> Page:
+        page, requests = open_file(shared_page(events, {}, Redactor()), moment, **look)
+        asked.append(requests)
+        return page
+
+    yield view
+    assert not any(asked), "it loads nothing"
+
+
+# What is wider than the window, or scrolls sideways inside the page.
+SIDEWAYS = """
+() => {
+  const wide = [document.scrollingElement, document.querySelector('[data-testid="stMain"]')]
+    .filter((each) => each.scrollWidth > each.clientWidth + 1)
+  const out = [...document.querySelectorAll('.stMain [class*="st-key-"]')]
+    .filter((each) => each.getBoundingClientRect().right > window.innerWidth + 1)
+  return [...wide, ...out].map((each) => each.className)
+}
+"""
+# Sums what moves by itself. A move that follows a person's input is theirs.
+SHIFTS = """
+window.shifted = 0
+new PerformanceObserver((list) => {
+  for (const entry of list.getEntries()) if (!entry.hadRecentInput) window.shifted += entry.value
+}).observe({ type: "layout-shift", buffered: true })
+"""
+MOST_SHIFTED = 0.02
+HOSTILE = (
+    '<img src="http://evil.example/a.png" onerror="window.pwned=1"><script>window.pwned=1</script> '
+    "![x](http://evil.example/b.png) [y](javascript:window.pwned=1) :red[z] $x$"
+)
+
+TASK = (
+    "A train leaves at 09:40 and covers 210 km at 84 km/h, waits 12 minutes, then covers 95 km at 76 km/h. When does "
+    "it arrive? Check the result independently."
+)
+PLAN: tuple[tuple[str, str, AccessList], ...] = (
+    ("planner", "Break the journey into legs: {question}", ()),
+    ("reasoner", "Solve each leg, following the plan: {question}", (0,)),
+    ("calculator", "Compute the total, following the plan: {question}", (0,)),
+    ("verifier", "Recompute both results: {question}", "all"),
+    ("writer", "State the arrival time in one sentence.", (3,)),
+)
+
+OpenPage = Callable[..., Page]
+StartApp = Callable[..., contextlib.AbstractContextManager[App]]
+View = Callable[..., Page]
+Make = Callable[..., RunTrace]
+
+
+@pytest.fixture(autouse=True)
+def _keeps_no_choices(request: pytest.FixtureRequest) -> Iterator[None]:
+    """What one test chooses for its runs is not what the next begins with."""
+    yield
+    if "app" in request.fixturenames:
+        (request.getfixturevalue("app").data_folder / settings_kept.FILE).unlink(missing_ok=True)
+
+
+@pytest.fixture(scope="session")
+def make_run(app: App) -> Iterator[Make]:
+    """A run of PLAN (or of the given steps) that is over: made by this process, whose workers answer at once."""
+    with runs_in(app.store) as make:
+        yield make
+
+
+@contextlib.contextmanager
+def runs_in(store: Store) -> Iterator[Make]:
+    """Makes runs in ``store``."""
+    host = EngineHost(store.log, Settings(rehearsal_tokens_per_s=0), store)
+
+    def make(*steps: tuple[str, str, AccessList], task: str = TASK, plan_only: bool = False) -> RunTrace:
+        workflow = Workflow(
+            steps=tuple(
+                Step(agent=agent, instruction=told, access_list=access) for agent, told, access in steps or PLAN
+            )
+        )
+        request = RunRequest(task=task, workflow=workflow, door="page", plan_only=plan_only)
+        # Playwright's event loop has this thread; the engine is asked from another.
+        with ThreadPoolExecutor(1) as aside:
+            return aside.submit(lambda: host.wait(host.start(request), 60)).result()
+
+    yield make
+    host.close()
+
+
+@pytest.fixture(scope="session")
+def ended(tmp_path_factory: pytest.TempPathFactory) -> list[Event]:
+    """The events of a run of PLAN, made without an app."""
+    with contextlib.closing(open_store(f"sqlite:///{tmp_path_factory.mktemp('ended') / 'runs.sqlite3'}")) as store:
+        with runs_in(store) as make:
+            run = make()
+        return [stored.event for stored in store.events(run.run_id)]
+
+
+Tell = Callable[..., str]
+
+
+@pytest.fixture(scope="session")
+def tell(app: App) -> Tell:
+    """Writes a run of one step into the app's database and gives its id; the answer is whatever a test wants to see."""
+
+    def tell(answer: str, **more: Any) -> str:
+        events = one_step(answer, **more)
+        append(app, *events)
+        return events[0].run_id
+
+    return tell
+
+
+def append(app: App, *events: Event) -> None:
+    # Playwright's event loop has this thread.
+    with ThreadPoolExecutor(1) as aside:
+        aside.submit(app.store.log.append_and_wait, *events).result()
+
+
+WORKER = WorkerSpec(name="real", provider="openai", model="some-model", base_url="http://127.0.0.1:9/v1")
+
+
+def one_step(
+    answer: str,
+    *,
+    task: str = "What is asked?",
+    instruction: str = "Answer this: {question}",
+    agent: str = "scientist",
+    **completed: object,
+) -> list[Event]:
+    """A run of one step; the answer is whatever a test wants to see."""
+    run_id = new_run_id()
+    workflow = Workflow(steps=(Step(agent=agent, instruction=instruction),))
+    pool = PoolInfo(name="mine", workers=(WORKER, *rehearsal_specs()))
+    return [
+        created(run_id, task, pool=pool, simulated=agent != WORKER.name),
+        *planned(run_id, workflow),
+        step_started(run_id, 0, 30).model_copy(update={"messages": (Message(role="user", content=instruction),)}),
+        step_completed(run_id, 0, answer, 2000, cost_usd=None).model_copy(update=completed),
+        run_completed(run_id, answer, 2010),
+    ]
+
+
+def becomes(where: Page | Locator, function: str, argument: object = None) -> Any:
+    """What ``function`` gives in the page, or of the part of it that is then there, once that is true.
+
+    Playwright's own ``wait_for_function`` asks a second time by ``eval``, which our content security policy forbids.
+    """
+    deadline = time.monotonic() + PATIENCE_MS / 1000
+    page = where if isinstance(where, Page) else where.page
+    while not (found := where.evaluate(function, argument)):
+        assert time.monotonic() < deadline, f"never true: {function}"
+        page.wait_for_timeout(20)
+    return found
+
+
+def at_rest(page: Page) -> None:
+    """Waits until the page's script has ended."""
+    expect(page.locator('[data-test-script-state="notRunning"]')).to_be_attached()
+    expect(page.locator("[data-testid=stSkeleton]")).to_have_count(0)
+
+
+def choose(field: Locator, name: str) -> None:
+    """Opens the list of ``field`` and chooses ``name``.
+
+    On a busy machine the page may be drawn once more under an open list, which closes it: then it is opened again.
+    """
+    option = field.page.get_by_role("option", name=name).first
+    for _ in range(5):
+        field.click()
+        with contextlib.suppress(PlaywrightTimeout):
+            option.click(timeout=5_000)
+            return
+    raise AssertionError(f"{name} could not be chosen")
+
+
+def lines(page: Page) -> Locator:
+    """The steps of the edited plan, as a list."""
+    return page.locator(".plan-rows li")
+
+
+def line(page: Page, index: int) -> Locator:
+    return lines(page).nth(index)
+
+
+def reads(page: Page, index: int) -> Locator:
+    """What the list says that a step of the edited plan may read."""
+    return line(page, index).locator(".reads")
+
+
+def start(page: Page) -> Locator:
+    """The button that runs the edited plan."""
+    return page.locator(".start-edited")
+
+
+def of_edit(page: Page, name: str) -> Locator:
+    """A button of the bar while a plan is edited: Undo, Redo, Discard, Close."""
+    return page.locator(".edit-actions").get_by_role("button", name=name, exact=True)
+
+
+def status(page: Page) -> Locator:
+    """The pill that says how the run stands."""
+    return page.locator(".bar .status")
+
+
+def begin_by_menu(page: Page, name: str) -> None:
+    """Presses what stands in the menu beside Run."""
+    page.get_by_role("button", name="More ways to begin").click()
+    page.get_by_role("button", name=name, exact=True).click()
+
+
+def run_of(page: Page, app: App) -> RunTrace:
+    """The run in the page's address."""
+    return app.store.trace(parse_qs(urlsplit(page.url).query)["run"][0])[0]
+
+
+def begin_here(page: Page, app: App, plan: RunTrace) -> None:
+    """Opens ``plan`` and lets the app itself run it: then the page can cancel it."""
+    page.goto(app.run_url(plan.run_id))
+    page.get_by_role("button", name="Run this plan").click()
+    expect(status(page)).to_contain_text("Running")
+    page.wait_for_url(lambda url: plan.run_id not in url)
+
+
+@pytest.fixture
+def start_run(app: App) -> Callable[..., str]:
+    """Starts a run of PLAN (or of the given steps) and returns its id at once."""
+
+    def start(*steps: tuple[str, str, AccessList], task: str = TASK, host: EngineHost = app.engine) -> str:
+        workflow = Workflow(
+            steps=tuple(
+                Step(agent=agent, instruction=told, access_list=access) for agent, told, access in steps or PLAN
+            )
+        )
+        # Playwright's event loop has this thread; the engine is asked from another.
+        with ThreadPoolExecutor(1) as aside:
+            request = RunRequest(task=task, workflow=workflow, door="page")
+            return aside.submit(host.start, request).result()
+
+    return start

@@ -49,3 +49,11 @@ test("of very many formulas the first are drawn, and all keep their place", () =
   assert.equal(formulas.filter(({ drawn }) => drawn).length, 3000)
   assert.ok(formulas[2999].drawn && !formulas[3000].drawn)
 })
+
+test("a million formulas that are never closed come to an end", () => {
+  // If each were compared with each, it would take hours.
+  const text = "\\(".repeat(1_000_000)
+  const { shown, formulas, mark } = takeOut(text)
+  const again = shown.replaceAll(new RegExp(`${mark}(\\d+)${mark}`, "g"), (_, number) => formulas[number].source)
+  assert.ok(!mark || again === text)
+})

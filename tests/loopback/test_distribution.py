@@ -149,13 +149,10 @@ def test_a_port_that_is_taken_is_one_clear_error(installed: Path, environment: d
     )
 
 
-@pytest.mark.parametrize("host", ["", " ", "no such host"])
-def test_an_address_that_is_none_opens_no_door(
-    installed: Path, environment: dict[str, str], tmp_path: Path, host: str
-) -> None:
-    refused = conductor(installed, environment, tmp_path, "ui", "--host", host)
+def test_an_address_that_is_none_opens_no_door(installed: Path, environment: dict[str, str], tmp_path: Path) -> None:
+    refused = conductor(installed, environment, tmp_path, "ui", "--host", "no such host")
     assert refused.returncode == 2
     assert (
         refused.stderr
-        == f"error: --host {host!r} is not an address of this machine; use 127.0.0.1, or 0.0.0.0 for all\n"
+        == "error: --host 'no such host' is not an address of this machine; use 127.0.0.1, or 0.0.0.0 for all\n"
     )

@@ -22,7 +22,7 @@ from conductor_core.export.otel import LiveTraces, open_traces, watched
 from conductor_core.files import keep_private, only_for_owner
 from conductor_core.privacy import masking
 from conductor_core.run.actor import local_caller
-from conductor_core.run.recorded import recorded_runs
+from conductor_core.run.share import recorded_runs
 from conductor_core.settings import Settings, setting_fault
 from pages.components.app.security import valid_id
 from pages.components.style.formats import inert

@@ -36,9 +36,8 @@ from conductor_core.analysis.compare import (
 from conductor_core.analysis.concluded import asked, concluded
 from conductor_core.analysis.conclusion import Likeness, likeness, unsigned
 from conductor_core.analysis.text_diff import beginning, compare_texts, shortened
-from conductor_core.run.costs import cost_so_far
+from conductor_core.run.costs import cost_so_far, usage_of
 from conductor_core.run.graph_layout import RoundShape, lay_out
-from conductor_core.run.spent import usage_of
 from conductor_core.run.trace import RunTrace, StepTrace
 from conductor_core.run.values import Path, label
 from pages.components.live_workflow.messages import TwoPlans, change_of, network_data, timeline

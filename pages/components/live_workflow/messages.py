@@ -212,7 +212,7 @@ def _duration_ms(step: StepTrace, trace: RunTrace) -> float:
     return max(trace.last_at_ms - step.started_ms, 0.0)
 
 
-_RunAlone = ev.RunCreated | ev.RunTaken | ev.TextRedacted | ev.PlanRetried | ev.PlanDelta | ev.PlanProgress
+_RunAlone = ev.RunCreated | ev.RunTaken | ev.TextRedacted | ev.PlanDelta | ev.PlanProgress
 MessageJson = dict[str, Any]
 
 _MOST_DRAFTED = 32  # steps of a draft: no limit allows more in a plan
@@ -349,6 +349,8 @@ class LiveView:
             self._drafted.pop(event.round, None)
             if not isinstance(event, ev.PlanStarted):
                 steps = rounds[0].steps
+        elif isinstance(event, ev.PlanRetried):
+            rounds = [trace.round_at(event.round)]
         elif isinstance(event, ev.RecursionEntered | ev.RecursionLeft):
             rounds, steps = [trace.round_at(event.path)], [trace.step_at(event.path)]
         elif isinstance(event, ev.StepEvent):

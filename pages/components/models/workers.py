@@ -12,7 +12,7 @@ import streamlit as st
 from markupsafe import Markup
 
 from conductor_core.chat.messages import Price, WorkerSpec
-from conductor_core.engine import real_workers as core
+from conductor_core.engine import offers as core
 from conductor_core.engine.models import (
     ConductorOption,
     FoundServer,
@@ -23,7 +23,7 @@ from conductor_core.engine.models import (
     pool_file_text,
     ready_workers,
 )
-from conductor_core.engine.real_workers import SmallModel, save_conductors, save_pool
+from conductor_core.engine.offers import SmallModel, save_conductors, save_pool
 from conductor_core.errors import InspectorError
 from pages.components.app.session import current
 from pages.components.models.installed import gb, left

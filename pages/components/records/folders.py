@@ -12,9 +12,8 @@ from typing import Literal, TypeVar
 import streamlit as st
 
 from conductor_core.errors import InspectorError
-from conductor_core.lab.records import SHIPPED, evaluation, training
+from conductor_core.lab.records import SHIPPED, evaluation, in_use, training
 from conductor_core.lab.records.evaluation import EvaluationRecord
-from conductor_core.lab.records.in_use import in_use
 from conductor_core.lab.records.training import TrainingRecord
 from pages.components.app.session import current
 from pages.components.style.formats import inert, is_text

@@ -8,10 +8,9 @@ from typing import Any, Literal
 import streamlit as st
 
 from conductor_core.chat.messages import Message, WorkerSpec
+from conductor_core.engine.estimates import RerunPreview, StepForecast
 from conductor_core.engine.pools import images_given
-from conductor_core.engine.request import overrides_from
-from conductor_core.engine.rerun import RerunPreview, StepForecast
-from conductor_core.engine.reuse import whole
+from conductor_core.engine.request import overrides_from, whole
 from conductor_core.errors import BadInput
 from conductor_core.export.formats import FRAMEWORKS, PLAN_FORMATS, PNG, PlanFormat
 from conductor_core.export.picture import too_large

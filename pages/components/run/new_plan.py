@@ -10,10 +10,16 @@ from dataclasses import dataclass
 import streamlit as st
 
 from conductor_core.chat.messages import WorkerSpec, conversation_of, images_in
-from conductor_core.engine.estimates import ANSWER_TOKENS, forecast, usual_answer_tokens
+from conductor_core.engine.estimates import (
+    ANSWER_TOKENS,
+    RerunPreview,
+    Rounds,
+    forecast,
+    recorded_rounds,
+    usual_answer_tokens,
+)
 from conductor_core.engine.models import cast_of
 from conductor_core.engine.pools import pool_info
-from conductor_core.engine.rerun import RerunPreview, Rounds, recorded_rounds
 from conductor_core.errors import BadInput, InspectorError
 from conductor_core.privacy.masking import one_line
 from conductor_core.run.request import (
@@ -29,8 +35,7 @@ from conductor_core.workflow.edits import Origins, compare
 from conductor_core.workflow.model import CONDUCTOR_AGENT, Fault, Step, Workflow
 from conductor_core.workflow.parser import parse_workflow_file
 from conductor_core.workflow.source import MAX_CHARACTERS, RawStep
-from conductor_core.workflow.templates import BLANK, TEMPLATES, Cast, Template
-from conductor_core.workflow.topology import topology
+from conductor_core.workflow.topology import BLANK, TEMPLATES, Cast, Template, topology
 from pages.components.app import places
 from pages.components.app.session import current, viewed
 from pages.components.app.widgets import dialog_scheme, fault_box, worded

@@ -21,7 +21,7 @@ from conductor_core.engine.pools import missing_keys, pool_file, read_pool, read
 from conductor_core.engine.request import limits_from
 from conductor_core.errors import BadInput, InspectorError
 from conductor_core.files import is_file
-from conductor_core.privacy.typed_keys import TypedKeys
+from conductor_core.privacy.masking import TypedKeys
 from conductor_core.providers.servers import servers
 from conductor_core.run.request import RunRequest, read_gate
 from conductor_core.run.values import Limits, PoolInfo
@@ -429,7 +429,7 @@ def policies_of_pool(ref: str) -> Policies | None:
     """Returns what holds for a pool where nothing is chosen; None: the pool cannot be read."""
     settings = current().settings
     try:
-        said = read_pool(ref, settings).options
+        said = read_pool(ref, settings)
     except InspectorError:
         return None
     every_step = settings.give_question if said.give_question is None else said.give_question

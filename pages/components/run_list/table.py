@@ -10,7 +10,7 @@ import streamlit as st
 from markupsafe import Markup
 
 from conductor_core.blame.experiments import blamed_run
-from conductor_core.engine.resampling import names_plans
+from conductor_core.engine.repeats import names_plans
 from conductor_core.run.request import REPLAY_PURPOSE
 from pages.components.app import places
 from pages.components.app.session import current, viewed

@@ -18,7 +18,7 @@ from starlette.routing import BaseRoute, Route
 from conductor_core.analysis.conclusion import conclude
 from conductor_core.engine.models import grade
 from conductor_core.errors import StoreError
-from conductor_core.run.recorded import recorded_runs
+from conductor_core.run.share import recorded_runs
 from conductor_core.run.trace import RunTrace, StepTrace, fold
 from pages.components.app import places
 from pages.components.app.session import current

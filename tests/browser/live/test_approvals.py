@@ -4,7 +4,6 @@ import re
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
-import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from conductor_core.run.request import RunRequest, read_gate
@@ -51,25 +50,25 @@ def status(page: Page) -> Locator:
     return page.locator(".bar .status")
 
 
-def test_the_plan_is_approved_with_a_note(app: App, open_page: OpenPage) -> None:
-    run_id = gated(app, "plan")
+def test_a_plan_is_approved_with_a_note_then_step_by_step_by_keyboard_and_the_record_says_so(
+    app: App, open_page: OpenPage
+) -> None:
+    run_id = gated(app, "plan", "steps")
     page = open_page(app.run_url(run_id))
     expect(banner(page)).to_contain_text("the plan")
     expect(banner(page)).to_contain_text("before any worker is called")
     expect(banner(page)).to_contain_text("goes to simulated workers")
     expect(page).to_have_title(re.compile(r"^‖ \d+ waits? · "))
-    note(page, "looks right")
+    # Letters of the field are no keys of the page.
+    field = page.get_by_label("Note for the record")
+    field.click()
+    expect(field).to_be_focused()
+    page.keyboard.type("a banana")
+    expect(field).to_have_value("a banana")
+    expect(field).to_be_focused()
+    note(page, "looks <b>right</b>")
     approve(page, "the plan")
-    expect(status(page)).to_contain_text("4 of 4")
-    (approval,) = app.store.read(run_id).approvals
-    assert (approval.status, approval.note) == ("granted", "looks right")
-    assert approval.decided_by is not None
-    assert approval.decided_by.door == "page"
 
-
-def test_step_by_step_by_keyboard_one_of_two_first(app: App, open_page: OpenPage) -> None:
-    run_id = gated(app, "steps")
-    page = open_page(app.run_url(run_id))
     expect(page.get_by_role("button", name="Approve step 0")).to_be_visible()
     expect(page.get_by_text("If you approve, exactly this is sent")).to_be_visible()
     expect(page.locator(".message pre").first).to_have_text("Plan: What is the chemical symbol of tungsten?")
@@ -83,109 +82,56 @@ def test_step_by_step_by_keyboard_one_of_two_first(app: App, open_page: OpenPage
     page.get_by_role("button", name="Approve the rest").click()
     expect(status(page)).to_contain_text("4 of 4")
 
-
-def test_a_letter_in_a_field_approves_nothing(app: App, open_page: OpenPage) -> None:
-    page = open_page(app.run_url(gated(app, "plan")))
-    field = page.get_by_label("Note for the record")
-    field.click()
-    expect(field).to_be_focused()  # keys sent to a field that is not drawn yet go nowhere
-    page.keyboard.type("a banana")
-    expect(field).to_have_value("a banana")
-    expect(field).to_be_focused()
-
-
-def test_denied_with_a_reason(app: App, open_page: OpenPage) -> None:
-    page = open_page(app.run_url(gated(app, "step:1")))
-    page.get_by_role("button", name="Deny").click()
-    expect(page.get_by_label("Note for the record")).to_be_focused()
-    page.keyboard.type("too dear")
-    expect(page.get_by_label("Note for the record")).to_have_value("too dear")
-    page.get_by_role("button", name="Deny").click()
-    expect(status(page)).to_contain_text("Denied")
-    expect(page.get_by_text(re.compile("step 1 was denied by .*, page: too dear")).first).to_be_visible()
-    expect(page.locator(".pane .chip").nth(1)).to_contain_text("denied")
-    expect(page.get_by_text("skipped because step 1 was denied").first).to_be_visible()
+    page.get_by_role("button", name=re.compile("^Step 1")).first.click()
+    decisions = page.locator(".decision")
+    expect(decisions).to_have_text(re.compile("^✓ step 1 → reasoner approved, and all that follows, by .*, page, "))
+    page.get_by_role("button", name="given plan · view").click()
+    expect(decisions.first).to_have_text(re.compile("^✓ the plan approved by .*: looks <b>right</b>$"))
+    plan, *_ = app.store.read(run_id).approvals
+    assert (plan.status, plan.note) == ("granted", "looks <b>right</b>")
+    assert plan.decided_by is not None
+    assert plan.decided_by.door == "page"
 
 
-def test_an_edited_step_is_approved_in_a_second_browser(app: App, open_page: OpenPage) -> None:
-    run_id = gated(app, "step:1")
+def test_a_step_that_waits_is_edited_approved_in_a_second_browser_and_another_denied(
+    app: App, open_page: OpenPage
+) -> None:
+    run_id = gated(app, "step:1", "step:3")
     first, second = open_page(app.run_url(run_id)), open_page(app.run_url(run_id))
-    first.get_by_role("button", name="Change a step").click()
+    edit = first.get_by_role("button", name="Edit this step")
+    first.get_by_role("button", name=re.compile("^Step 0")).first.click()
+    first.get_by_role("tab", name="Edit").click()
+    expect(edit).to_be_disabled()
+    expect(first.get_by_text("This step has begun")).to_be_visible()
+    first.get_by_role("button", name=re.compile("^Step 1")).first.click()
+    edit.click()
     field = first.get_by_role("textbox", name="Instruction of step 1")
+    expect(field).to_have_value("Solve it.")
+    field.fill("Solve it thrice.")
+    expect(first.locator(".edit-says")).to_contain_text("steps 0 and 2 have run and stay")
+    expect(first.get_by_role("button", name="Use this plan")).to_be_enabled()
+    expect(first.get_by_role("button", name="Approve step 1")).to_be_hidden()
+    first.locator(".edit-actions").get_by_role("button", name="Discard").click()
+    expect(first.get_by_role("button", name="Approve step 1")).to_be_visible()
+
     field.fill("Solve it twice.")
-    field.press("Control+Enter")
+    expect(first.get_by_role("button", name="Use this plan")).to_be_enabled()
     first.get_by_role("button", name="Use this plan").click()
     for page in (first, second):
         expect(page.locator(".message pre").last).to_have_text("Solve it twice.")
     approve(second, "step 1")
     for page in (first, second):
-        expect(status(page)).to_contain_text("4 of 4")
+        expect(page.get_by_role("button", name="Approve step 3")).to_be_visible()
+
+    first.get_by_role("button", name="Deny").click()
+    expect(first.get_by_label("Note for the record")).to_be_focused()
+    first.keyboard.type("too dear")
+    expect(first.get_by_label("Note for the record")).to_have_value("too dear")
+    first.get_by_role("button", name="Deny").click()
+    for page in (first, second):
+        expect(status(page)).to_contain_text("Denied")
+    expect(second.get_by_text(re.compile("step 3 was denied by .*, page: too dear")).first).to_be_visible()
+    expect(first.locator(".pane .chip").nth(3)).to_contain_text("denied")
     trace = app.store.read(run_id)
     assert trace.steps[1].messages[-1].content == "Solve it twice."
-    assert [approval.status for approval in trace.approvals] == ["replaced", "granted"]
-
-
-def test_a_step_that_waits_is_edited_from_its_own_tab(app: App, open_page: OpenPage) -> None:
-    page = open_page(app.run_url(gated(app, "step:1")))
-    edit = page.get_by_role("button", name="Edit this step")
-    page.get_by_role("button", name=re.compile("^Step 0")).first.click()
-    page.get_by_role("tab", name="Edit").click()
-    expect(edit).to_be_disabled()
-    expect(page.get_by_text("This step has begun")).to_be_visible()
-    page.get_by_role("button", name=re.compile("^Step 1")).first.click()
-    edit.click()
-    field = page.get_by_role("textbox", name="Instruction of step 1")
-    expect(field).to_have_value("Solve it.")
-    field.fill("Solve it twice.")
-    expect(page.locator(".edit-says")).to_contain_text("steps 0 and 2 have run and stay")
-    expect(page.get_by_role("button", name="Use this plan")).to_be_enabled()
-    expect(page.get_by_role("button", name="Approve step 1")).to_be_hidden()
-    page.locator(".edit-actions").get_by_role("button", name="Discard").click()
-    expect(page.get_by_role("button", name="Approve step 1")).to_be_visible()
-
-
-def test_the_record_of_an_ended_run_says_who_decided_what(app: App, open_page: OpenPage) -> None:
-    page = open_page(app.run_url(gated(app, "plan", "step:1")))
-    note(page, "looks <b>right</b>")
-    approve(page, "the plan")
-    expect(page.get_by_role("button", name="Approve step 1")).to_be_visible()
-    page.get_by_role("button", name="Approve the rest").click()
-    expect(status(page)).to_contain_text("4 of 4")
-    page.get_by_role("button", name=re.compile("^Step 1")).first.click()
-    decisions = page.locator(".decision")
-    expect(decisions).to_have_text(re.compile("^✓ step 1 → reasoner approved, and all that follows, by .*, page, "))
-    page.get_by_role("button", name="given plan · view").click()
-    expect(decisions).to_have_count(2)
-    expect(decisions.first).to_have_text(re.compile("^✓ the plan approved by .*: looks <b>right</b>$"))
-
-
-def test_of_two_browsers_the_later_one_learns_who_was_first(app: App, open_page: OpenPage) -> None:
-    run_id = gated(app, "plan")
-    page = open_page(app.run_url(run_id))
-    expect(page.get_by_role("button", name="Approve the plan")).to_be_visible()
-    refused = page.evaluate(
-        """async ([url, body]) => {
-             const send = () => fetch(url, {method: "POST", headers: {"content-type": "application/json"}, body})
-             return (await Promise.all([send(), send()])).map((answer) => answer.status)
-           }""",
-        [f"{app.url}/api/runs/{run_id}/approve", '{"numbers": [1]}'],
-    )
-    assert set(refused) <= {202, 404}
-    expect(status(page)).to_contain_text("4 of 4")
-    assert [approval.status for approval in app.store.read(run_id).approvals] == ["granted"]
-
-
-@pytest.mark.parametrize("body", ["", "[]", '{"numbers": []}', '{"numbers": [0]}', '{"numbers": [1], "note": 5}'])
-def test_what_is_no_decision_is_refused(app: App, open_page: OpenPage, body: str) -> None:
-    run_id = gated(app, "plan")
-    page = open_page(app.run_url(run_id))
-    answer = page.request.post(f"{app.url}/api/runs/{run_id}/approve", data=body, headers={"origin": app.url})
-    assert (answer.status, app.store.read(run_id).status) == (400, "waiting")
-
-
-def test_another_site_cannot_approve(app: App, open_page: OpenPage) -> None:
-    run_id = gated(app, "plan")
-    page = open_page(app.run_url(run_id))
-    url, headers = f"{app.url}/api/runs/{run_id}/approve", {"origin": "http://evil.example"}
-    assert page.request.post(url, data='{"numbers": [1]}', headers=headers).status == 403
-    assert app.store.read(run_id).status == "waiting"
+    assert [approval.status for approval in trace.approvals] == ["replaced", "granted", "denied"]

@@ -7,8 +7,7 @@ from contextlib import AbstractContextManager
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.conftest import App
-from tests.browser.pages.conftest import becomes, status
+from tests.browser.conftest import MOST_SHIFTED, SHIFTS, App, becomes, status
 
 OpenPage = Callable[..., Page]
 FOCUS = "() => document.activeElement === document.body"
@@ -23,13 +22,6 @@ PARTS = (
     ".story-pane.first",
     ".story-pane.second",
 )
-SHIFTS = """
-window.shifted = 0
-new PerformanceObserver((list) => {
-  for (const entry of list.getEntries()) if (!entry.hadRecentInput) window.shifted += entry.value
-}).observe({ type: "layout-shift", buffered: true })
-"""
-MOST_SHIFTED = 0.02
 
 
 @pytest.fixture(scope="module")

@@ -17,8 +17,7 @@ from conductor_core.run import events as ev
 from conductor_core.run.values import PoolInfo
 from conductor_core.workflow.model import Step, Workflow
 from storage.evidence.checking import public_key
-from tests.browser.conftest import App
-from tests.browser.pages.test_other_pages import SIDEWAYS
+from tests.browser.conftest import SIDEWAYS, App
 from tests.support.alone import python_alone
 from tests.support.run_events import PAGE, TWO_STEPS, created, planned, run_completed, step_completed
 

@@ -23,8 +23,7 @@ from conductor_core.run.share import as_imported, read_shared
 from conductor_core.run.values import PoolInfo
 from pages.components.live_workflow.shared_page import shared_page
 from storage import Store, open_store
-from tests.browser.conftest import ROOT, App
-from tests.browser.pages.test_other_pages import SIDEWAYS
+from tests.browser.conftest import ROOT, SIDEWAYS, App
 from tests.support.run_events import created, created_otherwise, planned, run_completed, step_completed, whole_run
 
 OpenPage = Callable[..., Page]

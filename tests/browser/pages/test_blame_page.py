@@ -6,9 +6,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from conductor_core.run.trace import RunTrace
-from tests.browser.conftest import App
-from tests.browser.pages.conftest import Make
-from tests.browser.pages.test_other_pages import SIDEWAYS
+from tests.browser.conftest import SIDEWAYS, App, Make
 
 OpenPage = Callable[..., Page]
 

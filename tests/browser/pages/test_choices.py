@@ -6,8 +6,7 @@ from pathlib import Path
 
 from playwright.sync_api import Page, expect
 
-from tests.browser.conftest import App
-from tests.browser.pages.conftest import choose
+from tests.browser.conftest import App, choose
 
 OpenPage = Callable[..., Page]
 
@@ -21,8 +20,12 @@ def choose_pool(page: Page, name: str) -> None:
 def test_a_reload_and_a_new_tab_find_what_this_browser_chose(
     start_app: Callable[..., AbstractContextManager[App]], open_page: OpenPage, tmp_path: Path
 ) -> None:
-    with start_app(tmp_path / "data") as app:
+    with start_app(tmp_path / "data", conductor="http://127.0.0.1:9/v1#planner") as app:
         mine = open_page(app.url)
+        label = mine.locator(".st-key-settings summary")
+        expect(label).to_contain_text("Conductor: http")
+        expect(label).to_contain_text("planner")
+        expect(label.locator("a")).to_have_count(0)
         choose_pool(mine, "paper")
         theirs = open_page(app.url)  # another browser begins with what was chosen last
         expect(theirs.locator(".st-key-settings summary")).to_contain_text("Pool: paper")
@@ -37,30 +40,3 @@ def test_a_reload_and_a_new_tab_find_what_this_browser_chose(
         assert cookie["sameSite"] == "Lax"
         for page in (tab, mine, theirs):
             page.close()
-
-
-def test_the_chip_of_a_conductor_on_a_server_is_no_link(
-    start_app: Callable[..., AbstractContextManager[App]], open_page: OpenPage, tmp_path: Path
-) -> None:
-    with start_app(tmp_path / "data", conductor="http://127.0.0.1:9/v1#planner") as app:
-        page = open_page(app.url)
-        label = page.locator(".st-key-settings summary")
-        expect(label).to_contain_text("Conductor: http")
-        expect(label).to_contain_text("planner")
-        expect(label.locator("a")).to_have_count(0)
-        page.close()
-
-
-def test_how_a_run_goes_is_remembered_for_this_browser(
-    start_app: Callable[..., AbstractContextManager[App]], open_page: OpenPage, tmp_path: Path
-) -> None:
-    with start_app(tmp_path / "data") as app:
-        mine = open_page(app.url)
-        label = mine.locator(".st-key-settings summary")
-        label.click()
-        expect(mine.locator('[data-test-script-state="notRunning"]')).to_be_visible()
-        choose(mine.get_by_role("combobox", name="An incomplete answer"), "stops there")
-        expect(label).to_contain_text("An incomplete answer stops there")
-        mine.reload()
-        expect(label).to_contain_text("An incomplete answer stops there")
-        mine.close()

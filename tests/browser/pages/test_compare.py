@@ -7,14 +7,12 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
+from conductor_core.engine.estimates import edit_step
 from conductor_core.engine.host import EngineHost
 from conductor_core.engine.request import rerun_of
-from conductor_core.engine.rerun import edit_step
 from conductor_core.run.trace import RunTrace
 from conductor_core.settings import Settings
-from tests.browser.conftest import App
-from tests.browser.pages.conftest import Make, Tell, becomes, choose, status
-from tests.browser.pages.test_other_pages import HOSTILE, SIDEWAYS
+from tests.browser.conftest import SIDEWAYS, App, Make, Tell, becomes, choose, status
 
 OpenPage = Callable[..., Page]
 # What the canvas of the graph was last painted with; every repaint begins with an empty canvas.
@@ -59,12 +57,25 @@ def tab_to(page: Page, wanted: Locator) -> None:
     raise AssertionError(f"Tab does not reach {wanted}")
 
 
-def test_by_keyboard_alone_from_a_rerun_to_the_step_where_the_two_part(
+def test_by_keyboard_alone_from_a_rerun_over_its_tree_to_the_step_where_the_two_part(
     app: App, open_page: OpenPage, pair: tuple[RunTrace, RunTrace]
 ) -> None:
     parent, child = pair
     page = open_page(app.run_url(child.run_id), width=1280, height=720)
     expect(status(page)).to_contain_text("Completed 5 of 5")
+    tab_to(page, page.get_by_role("button", name="Tree of 2 runs"))
+    page.keyboard.press("Enter")
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text("step 4: instruction edited, also reads step 2")
+    expect(dialog).to_contain_text("this run")
+    assert page.evaluate(SIDEWAYS) == []
+    tab_to(page, dialog.get_by_test_id("stButton").get_by_role("button").first)
+    page.keyboard.press("Enter")
+    page.wait_for_url(re.compile(f"run={parent.run_id}"))
+    expect(dialog).to_be_hidden()
+    expect(page.get_by_role("group", name="Related runs")).to_be_visible()
+    page.goto(app.run_url(child.run_id))
+    expect(page.get_by_role("button", name="Tree of 2 runs")).to_be_visible()
     tab_to(page, page.get_by_role("group", name="Related runs").get_by_role("link", name="Compare"))
     page.keyboard.press("Enter")
     page.wait_for_url(re.compile(rf"/compare\?a={parent.run_id}&b={child.run_id}"))
@@ -134,24 +145,9 @@ def test_runs_are_chosen_exchanged_and_shared_by_the_address(
     page.wait_for_url(re.compile(f"a={other}"))
     expect(page.locator(".compared-answer").first).to_contain_text("It is eight")
 
-    again = open_page(page.url, width=1280, height=720)
-    expect(again.locator(".compared-answer").first).to_contain_text("It is eight")
-    expect(again.locator(".compared-answer").last).to_contain_text("It is seven")
-
-
-@pytest.mark.parametrize("dark", [False, True])
-def test_what_models_wrote_stays_text(app: App, open_page: OpenPage, tell: Tell, dark: bool) -> None:
-    asked: list[str] = []
-    one = tell(f"{HOSTILE} one", task=HOSTILE, instruction=f"{HOSTILE} a")
-    other = tell(f"{HOSTILE} other", task=HOSTILE, instruction=f"{HOSTILE} b")
-    page = open_page("about:blank", dark=dark, width=1280, height=720)
-    page.on("request", lambda request: asked.append(request.url))
-    page.goto(f"{app.url}/compare?a={one}&b={other}")
-    expect(row(page, "0").locator(".text.together").first).to_contain_text('onerror="window.pwned=1"')
-    expect(row(page, "0").locator(":is(img, script, a)")).to_have_count(0)
-    assert page.evaluate("window.pwned") is None
-    assert all(url.startswith((app.url, "ws", "data:", "blob:", "about:")) for url in asked), asked
-    assert page.evaluate(SIDEWAYS) == []
+    page.reload()
+    expect(page.locator(".compared-answer").first).to_contain_text("It is eight")
+    expect(page.locator(".compared-answer").last).to_contain_text("It is seven")
 
 
 def test_history_leads_to_a_table_of_three_runs_and_from_there_to_two(
@@ -171,22 +167,3 @@ def test_history_leads_to_a_table_of_three_runs_and_from_there_to_two(
     page.get_by_role("button", name="A with C").click()
     expect(page.locator(".compared-answer").last).to_contain_text("It is 2")
     page.wait_for_url(re.compile(f"b={told[2]}"))
-
-
-def test_by_keyboard_alone_through_the_tree_of_runs(
-    app: App, open_page: OpenPage, pair: tuple[RunTrace, RunTrace]
-) -> None:
-    parent, child = pair
-    page = open_page(app.run_url(child.run_id), width=1280, height=720)
-    expect(status(page)).to_contain_text("Completed 5 of 5")
-    tab_to(page, page.get_by_role("button", name="Tree of 2 runs"))
-    page.keyboard.press("Enter")
-    dialog = page.get_by_role("dialog")
-    expect(dialog).to_contain_text("step 4: instruction edited, also reads step 2")
-    expect(dialog).to_contain_text("this run")
-    assert page.evaluate(SIDEWAYS) == []
-    tab_to(page, dialog.get_by_test_id("stButton").get_by_role("button").first)
-    page.keyboard.press("Enter")
-    page.wait_for_url(re.compile(f"run={parent.run_id}"))
-    expect(dialog).to_be_hidden()
-    expect(page.get_by_role("group", name="Related runs")).to_be_visible()

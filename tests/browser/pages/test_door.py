@@ -7,9 +7,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 from playwright.sync_api import Page, ViewportSize, sync_playwright
 
-from tests.browser.conftest import App
+from tests.browser.conftest import App, Make
 from tests.browser.find_chromium import ABSENT, FLAGS, find_chromium
-from tests.browser.pages.conftest import Make
 
 FOREIGN = "evil.example"
 TRY_ALL = """
@@ -74,7 +73,7 @@ def rebound() -> Iterator[Page]:
         opened.close()
 
 
-def test_a_foreign_page_can_read_start_and_see_nothing(
+def test_a_foreign_page_can_read_start_and_see_nothing_and_a_foreign_name_is_not_served(
     app: App, rebound: Page, foreign_port: int, make_run: Make
 ) -> None:
     run = make_run(task="Something that only its owner may read")
@@ -83,9 +82,6 @@ def test_a_foreign_page_can_read_start_and_see_nothing(
         tried = rebound.evaluate(TRY_ALL, [app.url, run.run_id])
         assert len(tried) == 6
         assert set(tried.values()) == {"refused"}, (host, tried)
-
-
-def test_a_foreign_name_that_leads_here_is_not_served(app: App, rebound: Page) -> None:
     address = app.url.replace("127.0.0.1", FOREIGN)
     for path in ("/", "/history", "/_stcore/health", "/api/plotly.js"):
         response = rebound.goto(f"{address}{path}")

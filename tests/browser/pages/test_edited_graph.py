@@ -7,8 +7,7 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from conductor_core.run.trace import RunTrace
-from tests.browser.conftest import App
-from tests.browser.pages.conftest import Make, becomes, line, of_edit, run_of, start, status
+from tests.browser.conftest import App, Make, becomes, line, of_edit, run_of, start, status
 
 OpenPage = Callable[..., Page]
 PLAN = (
@@ -113,7 +112,9 @@ def marks(page: Page) -> Locator:
     return page.locator(".legend .statuses")
 
 
-def test_a_step_told_otherwise_is_marked_while_one_types_and_nothing_moves(page: Page) -> None:
+def test_a_step_told_otherwise_is_marked_while_one_types_taken_back_and_run(
+    app: App, page: Page, source: RunTrace
+) -> None:
     place = page.evaluate(PLACES)
     instruction(page, 1).fill("Solve it in another way: {question}")
     paints(page, "~ changed", "▶ runs", "was 13:37", "↺ reused · unchanged", "Solve it in another way")
@@ -124,14 +125,38 @@ def test_a_step_told_otherwise_is_marked_while_one_types_and_nothing_moves(page:
         page, "^Step 0, planner, reused", "^Step 1, reasoner, changed, runs", "^Step 2, calc", "^Step 3, writer, reused"
     )
     expect(instruction(page, 1)).to_be_focused()
-    assert page.evaluate(PLACES) == place, "nothing moves"
+
+    # A plan that cannot be read keeps its last drawing.
+    instruction(page, 1).fill(" ")
+    expect(page.locator(".edit-title:visible")).to_have_text("✕ Step 1 has an empty instruction.")
+    expect(page.locator(".edit-fields")).to_contain_text("✕ Step 1 has an empty instruction.")
+    expect(page.locator(".edit-hint")).to_have_text("Drawn as it was before the fault")
+    expect(start(page)).to_be_disabled()
+    paints(page, "~ changed", "Solve it in another way", "↺ reused · unchanged")
+    hears(page, "^Step 0", "^Step 1, reasoner, changed, fault, Step 1 has an empty instruction", "^Step 2", "^Step 3")
+
+    # Who takes all back or leaves sees the run again; the draft is kept.
     of_edit(page, "Discard").click()
+    paints(page, "1 · reasoner", "✓", without="~ changed")
+    hears(page, *(f"^Step {index}, .*, done" for index in range(4)))
+    expect(instruction(page, 1)).to_have_value(PLAN[1][1])
+    instruction(page, 1).fill("Solve it once more: {question}")
+    paints(page, "~ changed", "Solve it once more")
     of_edit(page, "Close").click()
-    expect(page.get_by_role("button", name="Change a step")).to_be_visible()
+    paints(page, "1 · reasoner", "✓", without="~ changed")
+    expect(instruction(page, 1)).to_have_count(0)
     assert page.evaluate(PLACES) == place, "nothing moves"
+    page.get_by_role("button", name="Change a step").click()
+    paints(page, "~ changed")
+
+    start(page).click()
+    page.wait_for_url(lambda url: source.run_id not in url)
+    expect(status(page)).to_contain_text("Completed 4 of 4")
+    paints(page, "1 · reasoner", "✓", without="~ changed")
+    assert [step.status for step in run_of(page, app).steps] == ["reused", "completed", "reused", "reused"]
 
 
-def test_access_that_is_gained_and_lost_is_drawn_and_told(page: Page) -> None:
+def test_access_new_steps_and_removed_ones_are_drawn_and_told(page: Page) -> None:
     page.get_by_label(re.compile("^Step 3, writer")).click()
     expect(instruction(page, 3)).to_be_visible()
     expect(marks(page)).not_to_contain_text("sees")
@@ -141,7 +166,6 @@ def test_access_that_is_gained_and_lost_is_drawn_and_told(page: Page) -> None:
     draws(page, LOST, 1)
     page.get_by_role("checkbox", name="0 · planner").check()
     expect(marks(page)).to_have_text(re.compile("⊕ sees now +⊖ sees no more"))
-    paints(page, "~ changed")
     draws(page, LOST, 1)
     draws(page, GAINED, 1)
     expect(page.locator(".access-row", has_text="0 · planner")).to_contain_text("added")
@@ -149,21 +173,17 @@ def test_access_that_is_gained_and_lost_is_drawn_and_told(page: Page) -> None:
     expect(page.locator(".access-list")).to_contain_text(re.compile(r"Reads \d+ tokens"))
     said = "changed, runs, also reads step 0, no longer reads step 2, reads 0$"
     hears(page, "^Step 0", "^Step 1", "^Step 2", f"^Step 3, writer, {said}")
+    of_edit(page, "Discard").click()
+    paints(page, "3 · writer", without="~ changed")
 
-
-def test_an_added_step_is_new_and_can_be_chosen_though_it_never_ran(page: Page) -> None:
     line(page, 0).get_by_role("button", name="Add a step after step 0").click(force=True)
     paints(page, "+ new", "1 · planner", "2 · reasoner", "▶ runs · new step")
     hears(page, "^Step 0", "^Step 1, planner, new, runs.*reads 0$", "^Step 2, reasoner, reused", "^Step 3", "^Step 4")
     expect(page.locator(".inspector h3")).to_have_text("Step 1 · planner, new")
     expect(instruction(page, 1)).to_be_focused()
-    page.get_by_label(re.compile("^Step 4, writer")).click()
-    expect(instruction(page, 4)).to_be_visible()
-    page.get_by_label(re.compile("^Step 1, planner")).click()
-    expect(instruction(page, 1)).to_be_visible()
+    of_edit(page, "Undo").click()
+    paints(page, "3 · writer", without="+ new")
 
-
-def test_a_removed_step_stays_in_the_picture_struck_out(page: Page) -> None:
     line(page, 2).get_by_role("button", name="Remove step 2").click(force=True)
     paints(page, "− removed", "was step 2", "~ changed")
     draws(page, LOST, 2)
@@ -174,49 +194,3 @@ def test_a_removed_step_stays_in_the_picture_struck_out(page: Page) -> None:
     of_edit(page, "Undo").click()
     paints(page, "2 · calculator", without="− removed")
     hears(page, "done, reads nothing$", "^Step 1", "^Step 2, calculator, done", "^Step 3")
-
-
-def test_a_plan_that_cannot_be_read_keeps_its_last_drawing_and_says_so(page: Page) -> None:
-    instruction(page, 1).fill("Solve it anew: {question}")
-    paints(page, "~ changed", "Solve it anew")
-    instruction(page, 1).fill(" ")
-    expect(page.locator(".edit-title:visible")).to_have_text("✕ Step 1 has an empty instruction.")
-    expect(page.locator(".edit-fields")).to_contain_text("✕ Step 1 has an empty instruction.")
-    expect(page.locator(".edit-hint")).to_have_text("Drawn as it was before the fault")
-    expect(start(page)).to_be_disabled()
-    paints(page, "~ changed", "Solve it anew", "↺ reused · unchanged")
-    hears(page, "^Step 0", "^Step 1, reasoner, changed, fault, Step 1 has an empty instruction", "^Step 2", "^Step 3")
-    instruction(page, 1).fill("Solve it at last: {question}")
-    paints(page, "~ changed", "Solve it at last")
-    expect(start(page)).to_be_enabled()
-
-
-def test_who_takes_all_back_or_leaves_sees_the_run_again(page: Page) -> None:
-    for way in ("Undo", "Discard", "Close"):
-        instruction(page, 1).fill(f"Solve it in another way, then {way}: {{question}}")
-        paints(page, "~ changed")
-        of_edit(page, way).click()
-        paints(page, "1 · reasoner", "✓", without="~ changed")
-        hears(page, *(f"^Step {index}, .*, done" for index in range(4)))
-        if way != "Close":
-            expect(instruction(page, 1)).to_have_value(PLAN[1][1])
-    expect(instruction(page, 1)).to_have_count(0)
-    # The draft is kept, and so is its drawing.
-    page.get_by_role("button", name="Change a step").click()
-    paints(page, "~ changed")
-
-
-def test_a_rerun_of_the_edited_plan_is_drawn_as_it_runs(app: App, page: Page, source: RunTrace) -> None:
-    instruction(page, 1).fill("Solve it in another way: {question}")
-    paints(page, "~ changed")
-    start(page).click()
-    page.wait_for_url(lambda url: source.run_id not in url)
-    expect(status(page)).to_contain_text("Completed 4 of 4")
-    paints(page, "1 · reasoner", "✓", without="~ changed")
-    assert [step.status for step in run_of(page, app).steps] == ["reused", "completed", "reused", "reused"]
-
-
-def test_the_menu_without_its_run_button_is_a_whole_button(page: Page) -> None:
-    menu = page.locator('[class*="st-key-run-menu"] button')
-    expect(menu).to_have_css("border-left-width", "1px")
-    assert menu.evaluate("(at) => getComputedStyle(at).borderTopLeftRadius") != "0px"

@@ -7,8 +7,7 @@ import pytest
 from playwright.sync_api import Locator, Page, WebSocketRoute, expect
 
 from conductor_core.run.trace import RunTrace
-from tests.browser.conftest import App
-from tests.browser.pages.conftest import TASK, Make, line, lines, of_edit, run_of, start, status
+from tests.browser.conftest import App, Make, line, lines, of_edit, run_of, start, status
 
 OpenPage = Callable[..., Page]
 PAIR = (
@@ -39,24 +38,6 @@ def instruction(page: Page) -> Locator:
 
 def all_runs(app: App) -> list[str]:
     return [run.run_id for run in app.store.runs(limit=1000)]
-
-
-def test_what_is_typed_applies_after_a_pause_without_leaving_the_field(page: Page) -> None:
-    instruction(page).fill("Solve it in another way: {question}")
-    expect(start(page)).to_contain_text("Re-run 1 step")
-    expect(instruction(page)).to_be_focused()
-
-
-def test_typing_on_while_it_applies_loses_no_letter(page: Page) -> None:
-    words = "Solve it slowly, with many a pause, in another way: {question}"
-    instruction(page).fill("")
-    # Slower than the pause now and then, so that the page is drawn again in the midst of it.
-    for number, letter in enumerate(words):
-        page.keyboard.type(letter)
-        page.wait_for_timeout(700 if number % 12 == 0 else 40)
-    expect(start(page)).to_contain_text("Re-run 1 step")
-    expect(instruction(page)).to_have_value(words)
-    expect(line(page, 1)).to_contain_text("Solve it slowly, with many a pause")
 
 
 class SlowServer:
@@ -117,9 +98,19 @@ def test_an_answer_that_comes_late_takes_back_no_letter_and_no_focus(
     expect(instruction(page)).to_be_focused()
 
 
-def test_control_and_enter_in_the_editor_applies_and_starts_nothing(app: App, page: Page, source: RunTrace) -> None:
+def test_typing_applies_by_itself_undo_takes_it_back_and_only_a_key_of_its_own_runs_the_plan(
+    app: App, page: Page, source: RunTrace
+) -> None:
     before = all_runs(app)
-    instruction(page).fill("Solve it in another way: {question}")
+    instruction(page).fill("First words: {question}")
+    expect(start(page)).to_contain_text("Re-run 1 step")
+    expect(start(page)).to_contain_text("Ctrl ⇧ ↵")
+    expect(page.locator(".st-key-run").get_by_text("Ctrl + Enter").last).not_to_be_visible()
+    expect(instruction(page)).to_be_focused()
+    instruction(page).fill("Other words: {question}")
+    page.keyboard.press("Control+Alt+z")
+    expect(instruction(page)).to_have_value("First words: {question}")
+    expect(instruction(page)).to_be_focused()
     page.keyboard.press("Control+Enter")
     expect(start(page)).to_contain_text("Re-run 1 step")
     page.get_by_role("combobox", name="Agent of step 1").focus()
@@ -132,10 +123,8 @@ def test_control_and_enter_in_the_editor_applies_and_starts_nothing(app: App, pa
     assert source.run_id in page.url
     assert all_runs(app) == before
 
-
-def test_a_key_of_its_own_runs_the_plan_as_it_is_typed(app: App, page: Page, source: RunTrace) -> None:
+    line(page, 1).click()
     instruction(page).fill("Solve it at once, without a pause: {question}")
-    # The button must offer to run: an unchanged plan has nothing to run, a changed one has.
     page.keyboard.press("Control+Shift+Enter")
     page.wait_for_url(lambda url: source.run_id not in url)
     expect(page.locator('.pane[data-status="reused"]')).to_have_count(1)
@@ -146,28 +135,13 @@ def test_a_key_of_its_own_runs_the_plan_as_it_is_typed(app: App, page: Page, sou
     assert [step.status for step in trace.steps] == ["reused", "completed"]
 
 
-def test_undo_takes_back_what_was_typed_a_moment_ago(page: Page) -> None:
-    instruction(page).fill("First words: {question}")
-    expect(start(page)).to_contain_text("Re-run 1 step")
-    instruction(page).fill("Other words: {question}")
-    page.keyboard.press("Control+Alt+z")
-    expect(instruction(page)).to_have_value("First words: {question}")
-    expect(instruction(page)).to_be_focused()
-
-
-def test_control_and_enter_in_the_task_still_runs_it(app: App, page: Page, source: RunTrace) -> None:
+def test_control_and_enter_in_the_task_runs_it(app: App, page: Page, source: RunTrace) -> None:
+    instruction(page).fill("Solve it in another way: {question}")
+    expect(start(page)).to_contain_text("Ctrl ⇧ ↵")
     page.get_by_label("Task", exact=True).fill("What is the chemical symbol of tungsten?")
+    expect(page.get_by_text("Press Ctrl+Enter to apply")).not_to_be_visible()
+    expect(page.locator(".st-key-run").get_by_text("Ctrl + Enter").last).to_be_visible()
     page.keyboard.press("Control+Enter")
     page.wait_for_url(lambda url: source.run_id not in url)
     trace = run_of(page, app)
     assert (trace.task, trace.parent_run_id) == ("What is the chemical symbol of tungsten?", None)
-
-
-def test_hints_say_what_works(page: Page) -> None:
-    instruction(page).fill("Solve it in another way: {question}")
-    expect(start(page)).to_contain_text("Ctrl ⇧ ↵")
-    run_key = page.locator(".st-key-run").get_by_text("Ctrl + Enter").last
-    expect(run_key).not_to_be_visible()
-    page.get_by_label("Task", exact=True).fill(f"{TASK} Now.")
-    expect(page.get_by_text("Press Ctrl+Enter to apply")).not_to_be_visible()
-    expect(run_key).to_be_visible()

@@ -9,9 +9,7 @@ import pytest
 from playwright.sync_api import Page, Route, expect
 
 from conductor_core.lab.records.evaluation import EvaluationPlan, Outcome
-from tests.browser.conftest import App
-from tests.browser.pages.conftest import Make, becomes, status
-from tests.browser.pages.test_other_pages import HOSTILE, SIDEWAYS
+from tests.browser.conftest import HOSTILE, SIDEWAYS, App, Make, becomes, status
 from tests.support.records import ORCHESTRATORS, evaluation_plan, outcomes, write_evaluation
 
 OpenPage = Callable[..., Page]
@@ -61,36 +59,12 @@ def test_a_row_opens_its_runs_by_keyboard_and_a_run_its_trace(
     expect(status(page)).to_contain_text("5 of 5")
 
 
-def test_a_row_opens_its_runs_right_below_itself(app: App, open_page: OpenPage, root: Path) -> None:
-    plan = evaluation_plan("e", tuple(ORCHESTRATORS), 60)
-    write_evaluation(root / "e", plan, outcomes(plan))
-    page = open_page(f"{app.url}/evaluate", width=1280, height=720)
-    name = plan.orchestrators[1]
-    page.get_by_role("button", name=name, exact=True).click()
-    runs = page.locator(".st-key-runs-of")
-    expect(runs).to_contain_text(f"Runs of {name}")
-    # Once the page has come to rest.
-    becomes(page, RIGHT_BELOW)
-    assert page.evaluate(RUNS_BEGIN_AT) < 720
-
-
-@pytest.mark.parametrize("width", [1280, 1440, 1700])
-def test_no_name_in_the_table_is_cut(app: App, open_page: OpenPage, root: Path, width: int) -> None:
-    plan = evaluation_plan("e", tuple(ORCHESTRATORS), 60)
-    write_evaluation(root / "e", plan, outcomes(plan))
-    page = open_page(f"{app.url}/evaluate", width=width)
-    expect(page.locator(".cells.standings:not(.head)")).to_have_count(len(ORCHESTRATORS))
-    expect(page.get_by_role("button", name=plan.orchestrators[-1], exact=True)).to_be_visible()
-    assert page.evaluate(CUT) == []
-
-
-@pytest.mark.parametrize(("width", "dark"), [(1280, True), (1540, False)])
-def test_eighteen_names_stand_beside_their_points_without_covering_each_other(
-    app: App, open_page: OpenPage, root: Path, width: int, dark: bool
+def test_eighteen_names_are_whole_stand_beside_their_points_and_open_their_runs_right_below(
+    app: App, open_page: OpenPage, root: Path
 ) -> None:
     plan = evaluation_plan("e", tuple(ORCHESTRATORS), 300)
     write_evaluation(root / "e", plan, outcomes(plan))
-    page = open_page(f"{app.url}/evaluate", width=width, dark=dark)
+    page = open_page(f"{app.url}/evaluate", width=1280, height=720, dark=True)
     expect(page.locator(".st-key-chart-pareto .annotation-text-g")).to_have_count(18)
     expect(page.locator(".st-key-chart-steps-by-difficulty .js-plotly-plot")).to_be_visible()
     boxes = page.evaluate(NAMES)
@@ -106,7 +80,16 @@ def test_eighteen_names_stand_beside_their_points_without_covering_each_other(
     assert over == []
     assert page.evaluate(SIDEWAYS) == []
     ink = page.evaluate("document.querySelector('.st-key-chart-pareto .js-plotly-plot').data[1].marker.color")
-    assert set(ink) <= ({"#e8ebf0", "#a3acba"} if dark else {"#1a1f2b", "#59616f"})
+    assert set(ink) <= {"#e8ebf0", "#a3acba"}
+    for width in (1440, 1280):
+        page.set_viewport_size({"width": width, "height": 720})
+        assert becomes(page, f"() => ({CUT})().length === 0")
+    name = plan.orchestrators[1]
+    page.get_by_role("button", name=name, exact=True).click()
+    expect(page.locator(".st-key-runs-of")).to_contain_text(f"Runs of {name}")
+    # Once the page has come to rest.
+    becomes(page, RIGHT_BELOW)
+    assert page.evaluate(RUNS_BEGIN_AT) < 720
 
 
 def test_hostile_text_does_nothing(app: App, open_page: OpenPage, root: Path) -> None:

@@ -2,12 +2,10 @@
 
 from collections.abc import Callable
 
-import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.conftest import App
-from tests.browser.live.test_first_screen import MOST_SHIFTED, SHIFTS
-from tests.browser.pages.test_run_layout import Held
+from tests.browser.conftest import MOST_SHIFTED, SHIFTS, App
+from tests.browser.pages.test_run_layout import Held, places_at_rest, stay
 
 OpenPage = Callable[..., Page]
 RAIL = ".shell-rail"
@@ -15,17 +13,16 @@ COLOURS = "part => [getComputedStyle(part).backgroundColor, getComputedStyle(doc
 PAINTED = {False: ["rgb(245, 246, 248)", "rgb(255, 255, 255)"], True: ["rgb(25, 31, 42)", "rgb(13, 17, 23)"]}
 
 
-@pytest.mark.parametrize("dark", [False, True])
 def test_the_frame_is_painted_before_any_script_or_sheet_and_nothing_moves_when_they_come(
-    app: App, open_page: OpenPage, dark: bool
+    app: App, open_page: OpenPage
 ) -> None:
-    page = open_page("about:blank", dark=dark, width=1280, height=720, cold=True)
+    page = open_page("about:blank", dark=True, width=1280, height=720, cold=True)
     page.add_init_script(SHIFTS)
     held = [Held(page, "**/static/js/**"), Held(page, "**/static/css/**")]
     page.goto(f"{app.url}/history", wait_until="commit")
     rail = page.locator(RAIL)
     expect(rail.get_by_text("History")).to_be_visible()
-    assert rail.evaluate(COLOURS) == PAINTED[dark]
+    assert rail.evaluate(COLOURS) == PAINTED[True]
     assert page.locator('[data-testid="stApp"]').count() == 0
     before = rail.get_by_text("History").bounding_box()
     for each in held:
@@ -41,14 +38,18 @@ def test_the_frame_is_painted_before_any_script_or_sheet_and_nothing_moves_when_
     assert page.evaluate("window.shifted") < MOST_SHIFTED
 
 
-def test_a_figure_says_that_it_is_coming_until_it_is_drawn(app: App, open_page: OpenPage) -> None:
+def test_a_figure_says_that_it_is_coming_until_it_is_drawn_and_moves_nothing(app: App, open_page: OpenPage) -> None:
     page = open_page("about:blank", width=1280, height=720, cold=True)
     held = Held(page, "**/api/plotly*.js")
     page.goto(f"{app.url}/training")
-    coming = page.get_by_text("Drawing the figure…").first
-    expect(coming).to_be_attached()
+    expect(page.get_by_text("Drawing the figure…").first).to_be_attached()
+    expect(page.locator(".st-key-training-config")).to_be_attached()
+    before = places_at_rest(page)
+    assert len(before) > 10
     held.let_go()
     expect(page.locator(".js-plotly-plot").first).to_be_attached()
+    expect(page.locator(".js-plotly-plot").last).to_be_attached()
+    stay(page, before)
     expect(page.locator(".js-plotly-plot ~ .figure-coming, .figure-coming:has(~ .js-plotly-plot)")).to_have_count(0)
 
 

@@ -9,9 +9,8 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from conductor_core.run.trace import RunTrace
-from tests.browser.conftest import App
-from tests.browser.pages.conftest import Make, becomes, line, lines, of_edit, reads, run_of, start, status
-from tests.browser.pages.test_graph_clicks import CARDS
+from tests.browser.conftest import App, Make, at_rest, becomes, line, lines, of_edit, reads, run_of, start, status
+from tests.browser.view.test_graph_clicks import CARDS
 
 OpenPage = Callable[..., Page]
 Card = dict[str, Any]
@@ -42,10 +41,10 @@ def source(make_run: Make) -> RunTrace:
 def open_editor(page: Page) -> None:
     """Opens the editor by keyboard."""
     expect(status(page)).to_contain_text("Completed 4 of 4")
+    at_rest(page)
     edit = page.get_by_role("button", name="Change a step")
     expect(edit).to_be_enabled()
-    edit.focus()
-    page.keyboard.press("Enter")
+    edit.press("Enter")
     expect(lines(page)).to_have_count(4)
     expect(page.locator(".edit-hint")).to_contain_text("Drag ○")
 
@@ -59,7 +58,7 @@ def choose_step(page: Page, index: int) -> None:
     """Brings the focus to a step below the graph. Its fields are shown."""
     step(page, index).focus()
     expect(page.get_by_role("textbox", name=f"Instruction of step {index}")).to_be_visible()
-    expect(page.locator('[data-test-script-state="notRunning"]')).to_have_count(1)
+    at_rest(page)
     step(page, index).focus()
 
 
@@ -101,6 +100,8 @@ def test_by_keyboard_alone_access_and_order_are_edited_undone_redone_and_run(
     expect(step(page, 3)).to_be_focused()
 
     # Two presses that do not wait for the page: each counts.
+    at_rest(page)
+    expect(step(page, 3)).to_be_focused()
     page.keyboard.press("Alt+ArrowUp")
     page.keyboard.press("Alt+ArrowUp")
     expect(line(page, 1)).to_contain_text("writer")
@@ -170,7 +171,7 @@ def test_by_pointer_an_access_is_drawn_and_cut_and_a_card_is_moved(
     expect(page.get_by_role("menu", name="Access of step 0 · planner")).to_be_visible()
 
 
-def test_fields_are_previewed_undone_kept_over_a_reload_and_run(
+def test_fields_are_previewed_undone_kept_over_a_reload_and_the_way_back_and_run(
     app: App, open_page: OpenPage, source: RunTrace
 ) -> None:
     page = open_page(app.run_url(source.run_id), width=1280, height=720)
@@ -199,6 +200,12 @@ def test_fields_are_previewed_undone_kept_over_a_reload_and_run(
     expect(instruction).to_have_value("State it in one word.")
     expect(agent).to_have_value("scientist")
     expect(access).to_be_checked()
+    page.go_back()
+    expect(page.locator(".live-workflow[data-editing]")).to_have_count(0)
+    expect(page.get_by_role("button", name="Go on with your edit")).to_be_visible()
+    expect(page).not_to_have_url(re.compile("edit="))
+    page.go_forward()
+    expect(instruction).to_have_value("State it in one word.")
     start(page).click()
     page.wait_for_url(lambda url: source.run_id not in url)
     expect(page.locator('.pane[data-status="reused"]')).to_have_count(3)
@@ -302,22 +309,3 @@ def drag(page: Page, find: Find, cursor: str, fill: str = "reused", count: int =
     if give_up:
         page.keyboard.press("Escape")
     page.mouse.up()
-
-
-def test_back_closes_an_edit_forward_opens_it_and_a_reload_shows_the_edited_step(
-    app: App, open_page: OpenPage, source: RunTrace
-) -> None:
-    page = open_page(app.run_url(source.run_id), width=1280, height=720)
-    open_editor(page)
-    choose_step(page, 2)
-    page.get_by_role("textbox", name="Instruction of step 2").fill("Add it up")
-    expect(page.locator(".edit-title:visible")).to_contain_text("instruction of step 2 edited")
-    expect(page).to_have_url(re.compile("edit="))
-    page.reload()
-    expect(page.get_by_role("textbox", name="Instruction of step 2")).to_have_value("Add it up")
-    page.go_back()
-    expect(page.locator(".live-workflow[data-editing]")).to_have_count(0)
-    expect(page.get_by_role("button", name="Go on with your edit")).to_be_visible()
-    expect(page).not_to_have_url(re.compile("edit="))
-    page.go_forward()
-    expect(page.get_by_role("textbox", name="Instruction of step 2")).to_have_value("Add it up")

@@ -10,8 +10,7 @@ from playwright.sync_api import Page, expect
 from conductor_core.run.actor import local_caller
 from conductor_core.run.request import RunRequest
 from conductor_core.workflow.model import Step, Workflow
-from tests.browser.conftest import App
-from tests.browser.pages.conftest import choose, runs_in
+from tests.browser.conftest import App, choose, runs_in
 
 OpenPage = Callable[..., Page]
 ONE_STEP = Workflow(steps=(Step(instruction="Answer: {question}", agent="writer"),))

@@ -15,7 +15,7 @@ from conductor_core.export.plan import plan_of
 from conductor_core.run.redaction import Redactor
 from pages.components.live_workflow.shared_page import shared_page
 from tests.browser.conftest import App, OpenFile
-from tests.browser.live.test_shared_file import PAYLOADS
+from tests.browser.view.test_shared_file import PAYLOADS
 from tests.support.filled_run import filled_run
 
 HOSTILE = [payload.format(number) for number, payload in product(range(500), PAYLOADS)]
@@ -83,6 +83,9 @@ def test_ten_thousand_hostile_strings_do_nothing_on_any_page(
         if where == "a finished run":
             for tab in ("Output", "What it saw", "Messages", "Cost", "Edit"):
                 page.locator(".inspector").get_by_role("tab", name=tab, exact=True).click()
+            page.get_by_role("button", name="Change a step").click()
+            page.locator(".plan-rows li").first.click()
+            expect(page.get_by_role("textbox", name="Instruction of step 0")).to_be_visible()
         if where == "a run that waits":
             expect(page.get_by_text("Waits for your approval").first).to_be_attached()
         nothing_happened(page, foreign, where)

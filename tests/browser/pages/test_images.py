@@ -89,12 +89,11 @@ def is_drawn(image: Locator) -> None:
     image.page.wait_for_function("image => image.naturalWidth > 0", arg=image.element_handle())
 
 
-@pytest.mark.parametrize("kind", ["drop", "paste"])
 def test_an_image_is_brought_seen_by_its_step_and_shown(
-    own_app: App, open_page: OpenPage, provider: ScriptedProvider, kind: str
+    own_app: App, open_page: OpenPage, provider: ScriptedProvider
 ) -> None:
     page, before = open_at_rest(open_page, own_app.url), len(provider.calls)
-    assert bring(page, kind)
+    assert bring(page, "paste")
     is_drawn(shown(page))
     page.get_by_role("textbox", name="Task", exact=True).fill("What is it?")
     page.locator(".st-key-run button").click()
@@ -114,7 +113,9 @@ def test_an_image_is_brought_seen_by_its_step_and_shown(
     is_drawn(shown(page))
 
 
-def test_images_are_chosen_and_removed_and_outlive_a_look_at_another_page(own_app: App, open_page: OpenPage) -> None:
+def test_images_are_chosen_removed_and_kept_and_what_is_no_image_is_said(
+    own_app: App, open_page: OpenPage, tmp_path: Path
+) -> None:
     page = open_at_rest(open_page, own_app.url)
     blue = FilePayload(name="blue.jpg", mimeType="image/jpeg", buffer=encoded("JPEG", colour=(0, 0, 255)))
     choose(page, FilePayload(name="red.png", mimeType="image/png", buffer=RED), blue)
@@ -126,6 +127,21 @@ def test_images_are_chosen_and_removed_and_outlive_a_look_at_another_page(own_ap
     page.get_by_role("button", name="Remove image 1").click()
     expect(shown(page)).to_have_count(1)
     assert "40 by 30" in (shown(page).get_attribute("alt") or "")
+    page.get_by_role("button", name="Remove image 1").click()
+    expect(shown(page)).to_have_count(0)
+
+    choose(page, FilePayload(name="<b>cat</b>.png", mimeType="image/png", buffer=b"<svg onload=alert(1)>"))
+    fault = page.locator(".stAlert")
+    expect(fault).to_contain_text("not a PNG, JPEG, WebP or GIF image")
+    expect(fault).to_contain_text("<b>cat</b>.png")
+    assert bring(page, "drop", b"%PDF-1.7", "report.pdf", "application/pdf")
+    expect(fault).to_contain_text("report.pdf: not a PNG, JPEG, WebP or GIF image")
+    huge = tmp_path / "huge.png"
+    huge.write_bytes(b"\x89PNG" + bytes(21 << 20))
+    choose(page, huge)
+    expect(fault).to_contain_text("huge.png: it has more than 20 MiB")
+    assert not bring(page, "paste", b"Hello", "a.txt", "text/plain")
+    assert shown(page).count() == 0
 
 
 def test_an_image_comes_though_streamlit_loses_its_answer_to_the_field(own_app: App, open_page: OpenPage) -> None:
@@ -150,30 +166,3 @@ def test_an_image_comes_though_streamlit_loses_its_answer_to_the_field(own_app: 
     choose(page, FilePayload(name="red.png", mimeType="image/png", buffer=RED))
     is_drawn(shown(page))
     assert len(lost) == 1
-
-
-def test_what_is_no_image_is_said_and_text_is_pasted_as_text(own_app: App, open_page: OpenPage, tmp_path: Path) -> None:
-    page = open_at_rest(open_page, own_app.url)
-    choose(page, FilePayload(name="<b>cat</b>.png", mimeType="image/png", buffer=b"<svg onload=alert(1)>"))
-    fault = page.locator(".stAlert")
-    expect(fault).to_contain_text("not a PNG, JPEG, WebP or GIF image")
-    expect(fault).to_contain_text("<b>cat</b>.png")
-    assert bring(page, "drop", b"%PDF-1.7", "report.pdf", "application/pdf")
-    expect(fault).to_contain_text("report.pdf: not a PNG, JPEG, WebP or GIF image")
-    huge = tmp_path / "huge.png"
-    huge.write_bytes(b"\x89PNG" + bytes(21 << 20))
-    choose(page, huge)
-    expect(fault).to_contain_text("huge.png: it has more than 20 MiB")
-    assert not bring(page, "paste", b"Hello", "a.txt", "text/plain")
-    assert shown(page).count() == 0
-
-
-def test_a_pool_that_sees_nothing_is_said_before_the_run(app: App, open_page: OpenPage) -> None:
-    before = app.store.runs()
-    page = open_at_rest(open_page, app.url)
-    bring(page, "drop")
-    expect(page.locator(".stAlert")).to_contain_text("No worker of the pool rehearsal accepts images.")
-    page.get_by_role("textbox", name="Task", exact=True).fill("What is the chemical symbol of tungsten?")
-    page.locator(".st-key-run button").click()
-    expect(page.locator(".stAlert").first).to_contain_text("no worker of the pool rehearsal accepts images")
-    assert app.store.runs() == before

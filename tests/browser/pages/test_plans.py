@@ -7,8 +7,7 @@ from collections.abc import Callable
 import pytest
 from playwright.sync_api import FilePayload, Locator, Page, expect
 
-from tests.browser.conftest import App
-from tests.browser.pages.conftest import line, lines, of_edit, run_of, start, status
+from tests.browser.conftest import App, line, lines, of_edit, run_of, start, status
 
 OpenPage = Callable[..., Page]
 TASK = "What is the chemical symbol of tungsten?"
@@ -64,6 +63,19 @@ def test_a_template_is_chosen_edited_undone_and_run_by_keyboard(app: App, page: 
         expect(page.get_by_label(re.compile(f"^Step {index}, .*, runs, "))).to_be_visible()
     press(page, line(page, 2).get_by_role("button", name="Remove step 2"))
     expect(lines(page)).to_have_count(3)
+    # Undo in a field is the field's own; another page and a reload lose nothing.
+    task(page).focus()
+    page.keyboard.type("x")
+    page.keyboard.press("Control+z")
+    expect(task(page)).to_have_value(TASK)
+    expect(lines(page)).to_have_count(3)
+    page.get_by_role("link", name="History").click()
+    expect(page.get_by_role("heading", name="History")).to_be_visible()
+    page.get_by_role("link", name="Run", exact=True).click()
+    expect(lines(page)).to_have_count(3)
+    page.reload()
+    expect(lines(page)).to_have_count(3)
+    expect(task(page)).to_have_value(TASK)
     of_edit(page, "Close").focus()
     page.keyboard.press("Control+z")
     expect(lines(page)).to_have_count(4)
@@ -79,53 +91,12 @@ def test_a_template_is_chosen_edited_undone_and_run_by_keyboard(app: App, page: 
     expect(of_edit(page, "Close")).to_be_hidden()
 
 
-def test_undo_in_a_field_is_the_fields_own(page: Page) -> None:
-    ask_for_plans(page, "A template")
-    press(page, page.get_by_role("button", name="Open in the editor"))
-    expect(lines(page)).to_have_count(3)
-    press(page, line(page, 2).get_by_role("button", name="Remove step 2"))
-    expect(lines(page)).to_have_count(2)
-    task(page).focus()
-    page.keyboard.type("x")
-    page.keyboard.press("Control+z")
-    expect(task(page)).to_have_value(TASK)
-    expect(lines(page)).to_have_count(2)
-
-
-def test_a_reload_and_another_page_lose_nothing(page: Page) -> None:
-    ask_for_plans(page, "A template")
-    press(page, page.get_by_role("button", name="Open in the editor"))
-    expect(lines(page)).to_have_count(3)
-    press(page, line(page, 1).get_by_role("button", name="Remove step 1"))
-    expect(lines(page)).to_have_count(2)
-    page.get_by_role("link", name="History").click()
-    expect(page.get_by_role("heading", name="History")).to_be_visible()
-    page.get_by_role("link", name="Run", exact=True).click()
-    expect(lines(page)).to_have_count(2)
-    page.reload()
-    expect(lines(page)).to_have_count(2)
-    expect(task(page)).to_have_value(TASK)
-    of_edit(page, "Undo").click()
-    expect(lines(page)).to_have_count(3)
-
-
-def test_a_dropped_file_opens_and_shows_its_fault_at_the_step(page: Page) -> None:
+def test_what_is_pasted_applies_by_itself_and_a_dropped_file_shows_its_fault_at_the_step(app: App, page: Page) -> None:
+    before = runs(app)
     steps = [
         {"instruction": "Plan <b>it</b>: {question}", "assigned_agent": "planner", "access_list": []},
         {"instruction": "Do it: {question}", "assigned_agent": "codr", "access_list": [0]},
     ]
-    ask_for_plans(page, "A text or file")
-    file = FilePayload(name="plan.json", mimeType="application/json", buffer=json.dumps({"steps": steps}).encode())
-    dialog(page).locator('input[type="file"]').set_input_files(file)
-    expect(dialog(page).get_by_text("Plan <b>it</b>: the task")).to_be_visible()
-    press(page, page.get_by_role("button", name="Open in the editor"))
-    expect(page.locator(".edit-title:visible")).to_contain_text("did you mean coder?")
-    expect(start(page)).to_be_disabled()
-    expect(page.get_by_label(re.compile("^Step 1, codr, fault, "))).to_be_visible()
-
-
-def test_what_is_pasted_applies_by_itself_and_control_enter_starts_no_run(app: App, page: Page) -> None:
-    before = runs(app)
     ask_for_plans(page, "A text or file")
     page.get_by_role("textbox", name="The plan").fill('model_id = [0]\nsubtasks = ["x"]\naccess_list = [[]')
     expect(dialog(page).get_by_text("line 3, column")).to_be_visible()
@@ -137,6 +108,13 @@ def test_what_is_pasted_applies_by_itself_and_control_enter_starts_no_run(app: A
     page.keyboard.press("Control+Enter")
     expect(dialog(page).get_by_text("1 step · one shot")).to_be_visible()
     assert runs(app) == before
+    file = FilePayload(name="plan.json", mimeType="application/json", buffer=json.dumps({"steps": steps}).encode())
+    dialog(page).locator('input[type="file"]').set_input_files(file)
+    expect(dialog(page).get_by_text("Plan <b>it</b>: the task")).to_be_visible()
+    press(page, page.get_by_role("button", name="Open in the editor"))
+    expect(page.locator(".edit-title:visible")).to_contain_text("did you mean coder?")
+    expect(start(page)).to_be_disabled()
+    expect(page.get_by_label(re.compile("^Step 1, codr, fault, "))).to_be_visible()
 
 
 def test_several_plans_are_written_and_one_is_chosen_by_keyboard(app: App, page: Page) -> None:

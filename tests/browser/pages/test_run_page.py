@@ -10,20 +10,14 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from conductor_core.rehearsal import EXAMPLES
-from conductor_core.settings import Settings
 from conductor_core.workflow.parser import parse_workflow_file
-from storage import open_store
-from tests.browser.conftest import App
-from tests.browser.pages.conftest import (
-    TASK,
+from tests.browser.conftest import (
+    App,
     Make,
+    at_rest,
     begin_by_menu,
     begin_here,
-    line,
-    lines,
-    of_edit,
     run_of,
-    runs_in,
     start,
     status,
 )
@@ -76,26 +70,42 @@ def test_a_typed_task_is_planned_drawn_streamed_and_answered(app: App, open_page
         assert move["width"] < PANES_WIDE_PX or move["to"] - move["from"] <= MOST_MOVED_PX, move
 
 
-def test_nothing_moves_when_a_rerun_opens_runs_and_ends(app: App, open_page: OpenPage, make_run: Make) -> None:
+def test_two_of_five_steps_run_again_three_are_reused_and_nothing_moves(
+    app: App, open_page: OpenPage, make_run: Make
+) -> None:
     source = make_run()
     page = open_page(app.run_url(source.run_id), width=1280, height=720)
-    expect(status(page)).to_contain_text("Completed")
-    page.get_by_role("button", name="Change a step").click()
-    page.get_by_role("textbox", name=re.compile("Instruction of step")).fill("Do it in other words: {question}")
-    expect(start(page)).to_be_enabled()
-    expect(page.locator('[data-test-script-state="notRunning"]')).to_be_visible()
+    expect(status(page)).to_contain_text("Completed 5 of 5")
+    page.get_by_label(re.compile("Step 3, verifier")).click()
+    page.get_by_role("tab", name="Edit").click()
+    expect(page.get_by_role("textbox", name="Instruction of step 3")).to_be_in_viewport()
+    page.get_by_label(re.compile("Step 1, reasoner")).click()
+    expect(page.get_by_role("textbox", name="Instruction of step 1")).to_be_visible()
+    expect(page.get_by_role("textbox", name="Instruction of step 3")).to_have_count(0)  # its old field is gone
+    page.get_by_label(re.compile("Step 3, verifier")).click()
+    page.get_by_role("textbox", name="Instruction of step 3").fill("Check both results in another way: {question}")
+    expect(start(page)).to_contain_text("Re-run 2 steps")
+    expect(page.locator(".edit-says")).to_contain_text("3 and 4 run again")
+    expect(page.locator(".edit-says")).to_contain_text("0, 1 and 2 reused")
+    at_rest(page)
     before = page.locator(".map").bounding_box()
     page.evaluate(SHIFT)
     start(page).click()
     page.wait_for_url(lambda url: source.run_id not in url)
-    expect(status(page)).to_contain_text("Completed")
+    expect(status(page)).to_contain_text("Completed 5 of 5")
     related = page.get_by_role("group", name="Related runs")
     expect(related).to_contain_text("edited")
     assert page.locator(".map").bounding_box()["y"] == before["y"]  # type: ignore[index]  # both are seen
     assert page.evaluate("window.shifted") < 0.02
+    expect(page.locator('.pane[data-status="reused"]')).to_have_count(3)
+    expect(page.locator('.pane[data-status="completed"]')).to_have_count(2)
+    trace = run_of(page, app)
+    assert [step.output for step in trace.steps[:3]] == [step.output for step in source.steps[:3]]
+    where = page.locator('.pane[data-step="1"]').get_by_role("link")
+    expect(where).to_have_attribute("href", f"?run={source.run_id}")
     related.get_by_role("button", name="Re-run").click()
     page.wait_for_url(re.compile(source.run_id))
-    expect(status(page)).to_contain_text("Completed")
+    expect(page.locator('.pane[data-status="completed"]')).to_have_count(5)
     expect(related).to_contain_text("Re-run just now")
 
 
@@ -128,82 +138,6 @@ def test_an_example_is_planned_only_then_changed_then_run(app: App, open_page: O
     assert trace.steps[0].instruction == "Answer in one word: {question}"
 
 
-def test_two_of_five_steps_run_again_and_three_are_reused(app: App, open_page: OpenPage, make_run: Make) -> None:
-    source = make_run()
-    page = open_page(app.run_url(source.run_id))
-    expect(status(page)).to_contain_text("Completed 5 of 5")
-    page.get_by_label(re.compile("Step 3, verifier")).click()
-    expect(page.locator(".inspector h3")).to_have_text("Step 3 · verifier")
-    page.get_by_role("tab", name="Edit").click()
-    expect(page.get_by_role("textbox", name="Instruction of step 3")).to_be_in_viewport()
-    page.get_by_label(re.compile("Step 1, reasoner")).click()
-    expect(page.get_by_role("textbox", name="Instruction of step 1")).to_be_visible()
-    expect(page.get_by_role("textbox", name="Instruction of step 3")).to_have_count(0)  # its old field is gone
-    page.get_by_label(re.compile("Step 3, verifier")).click()
-    page.get_by_role("textbox", name="Instruction of step 3").fill("Check both results in another way: {question}")
-    page.get_by_role("textbox", name="Instruction of step 3").blur()
-    expect(start(page)).to_contain_text("Re-run 2 steps")
-    expect(page.locator(".edit-says")).to_contain_text("3 and 4 run again")
-    expect(page.locator(".edit-says")).to_contain_text("0, 1 and 2 reused")
-    start(page).click()
-    expect(status(page)).to_contain_text("Completed 5 of 5")
-    page.wait_for_url(lambda url: source.run_id not in url)
-    expect(page.locator('.pane[data-status="reused"]')).to_have_count(3)
-    expect(page.locator('.pane[data-status="completed"]')).to_have_count(2)
-    trace = run_of(page, app)
-    assert [step.output for step in trace.steps[:3]] == [step.output for step in source.steps[:3]]
-    where = page.locator('.pane[data-step="1"]').get_by_role("link")
-    expect(where).to_have_attribute("href", f"?run={source.run_id}")
-    page.get_by_role("group", name="Related runs").get_by_role("button", name="Re-run").click()
-    page.wait_for_url(re.compile(source.run_id))
-    expect(page.locator('.pane[data-status="completed"]')).to_have_count(5)
-
-
-def test_faults_stand_at_their_field_and_the_keyboard_takes_them_back(
-    app: App, open_page: OpenPage, make_run: Make
-) -> None:
-    page = open_page(app.run_url(make_run().run_id))
-    page.get_by_role("button", name="Change a step").click()
-    line(page, 2).click()
-    page.get_by_role("textbox", name="Instruction of step 2").fill(" ")
-    page.get_by_role("textbox", name="Instruction of step 2").blur()
-    expect(page.locator(".edit-fields")).to_contain_text("has an empty instruction")
-    expect(start(page)).to_be_disabled()
-    page.keyboard.press("Control+Alt+z")
-    expect(page.get_by_role("textbox", name="Instruction of step 2")).to_have_value(re.compile("Compute the total"))
-    expect(start(page)).to_be_enabled()
-
-
-def test_buttons_that_show_an_icon_alone_have_a_name_with_their_step(
-    app: App, open_page: OpenPage, make_run: Make
-) -> None:
-    page = open_page(app.run_url(make_run(*PAIR).run_id))
-    page.get_by_role("button", name="Change a step").click()
-    line(page, 1).hover()
-    remove = line(page, 1).get_by_role("button", name="Remove step 1", exact=True)
-    expect(remove).to_be_visible()
-    box = remove.bounding_box()
-    assert box is not None
-    assert box["width"] < 60, "the name is heard, not seen"
-    remove.click()
-    expect(lines(page)).to_have_count(1)
-    of_edit(page, "Undo").click()
-    expect(lines(page)).to_have_count(2)
-
-
-def test_another_agent_is_named_wherever_its_step_may_be_read(app: App, open_page: OpenPage, make_run: Make) -> None:
-    page = open_page(app.run_url(make_run(*PAIR).run_id))
-    page.get_by_label(re.compile("Step 0, planner")).click()
-    page.get_by_role("button", name="Change a step").click()
-    for agent in ("coder", "writer"):
-        page.get_by_role("combobox", name="Agent of step 0").select_option(agent)
-        expect(line(page, 0)).to_contain_text(f"0 · {agent}")
-    line(page, 1).click()
-    expect(page.get_by_role("checkbox", name="0 · writer")).to_be_checked()
-    expect(start(page)).to_be_enabled()
-    expect(page.locator(".stException")).to_have_count(0)
-
-
 def test_a_run_is_cancelled_and_taken_up_again(app: App, open_page: OpenPage, make_run: Make) -> None:
     page = open_page("about:blank")
     begin_here(page, app, make_run(plan_only=True))
@@ -231,19 +165,6 @@ def test_a_run_is_cancelled_and_taken_up_again(app: App, open_page: OpenPage, ma
     assert resumed.steps[0].output == cancelled.steps[0].output
 
 
-def test_a_reload_in_mid_flight_loses_nothing(app: App, open_page: OpenPage, make_run: Make) -> None:
-    page = open_page("about:blank")
-    begin_here(page, app, make_run(*PAIR, plan_only=True))
-    expect(page.locator('.pane[data-status="running"] .prose.streaming').first).to_be_visible()
-    page.reload()
-    expect(page.locator(".pane")).to_have_count(2)
-    expect(page.get_by_label(TASK_FIELD)).to_have_value(TASK)
-    expect(status(page)).to_contain_text("Completed 2 of 2")
-    for step in run_of(page, app).steps:
-        last_words = re.sub(r"[*_`#>|]", "", step.output).split()[-1]
-        expect(page.locator(f'.pane[data-step="{step.index}"] .prose')).to_contain_text(last_words)
-
-
 def test_a_page_that_stays_open_offers_to_resume_once_a_killed_server_is_back(
     start_app: Callable[..., contextlib.AbstractContextManager[App]], open_page: OpenPage, tmp_path: Path
 ) -> None:
@@ -268,24 +189,6 @@ PAIR = (
     ("planner", "Break the journey into legs: {question}", ()),
     ("reasoner", "Solve each leg, following the plan: {question}", (0,)),
 )
-
-
-def test_a_link_opens_its_run_as_the_first_thing_a_fresh_server_shows(
-    start_app: Callable[..., contextlib.AbstractContextManager[App]],
-    open_page: OpenPage,
-    tmp_path: Path,
-) -> None:
-    store = open_store(Settings(data_folder=tmp_path).resolved_database_url)
-    with runs_in(store) as make:
-        source = make()
-    store.close()
-    with start_app(tmp_path, rehearsal_tokens_per_s=0) as fresh:
-        page = open_page(fresh.run_url(source.run_id))
-        expect(status(page)).to_contain_text("Completed 5 of 5")
-        expect(page.locator(".pane")).to_have_count(5)
-        expect(page.locator(".bar")).to_contain_text("13:37")
-        expect(page.get_by_label(TASK_FIELD)).to_have_value(TASK)
-        expect(page.get_by_role("link", name="History")).to_be_visible()
 
 
 def test_the_keyboard_alone_is_enough(app: App, open_page: OpenPage) -> None:

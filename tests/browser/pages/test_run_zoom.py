@@ -8,8 +8,7 @@ import pytest
 from playwright.sync_api import FloatRect, Locator, Page, expect
 
 from conductor_core.run.request import RunRequest, read_gate
-from tests.browser.conftest import App
-from tests.browser.pages.conftest import Make, begin_here, status
+from tests.browser.conftest import App, Make, begin_here, status
 from tests.support.fakes import workflow_of
 
 OpenPage = Callable[..., Page]
@@ -49,18 +48,6 @@ def is_whole(page: Page, parts: Locator) -> None:
     assert page.evaluate("document.querySelector('[data-testid=stMain]').scrollWidth <= window.innerWidth")
 
 
-def test_the_status_line_is_whole_while_a_run_goes_on_and_after_it(
-    app: App, zoomed: Callable[[str], Page], make_run: Make
-) -> None:
-    page = zoomed("about:blank")
-    begin_here(page, app, make_run(plan_only=True))
-    is_whole(page, page.locator(".bar .status, .bar .pill, .bar .number, .bar button"))
-    expect(status(page)).to_contain_text("Completed 5 of 5")
-    is_whole(page, page.locator(".bar .status, .bar .pill, .bar .number, .bar button"))
-    is_whole(page, page.locator(".bar .conclusion, .bar button"))
-    is_whole(page, page.locator(".graph-footer > button, .twin button"))
-
-
 def test_what_an_approval_is_asked_for_is_whole(app: App, zoomed: Callable[[str], Page]) -> None:
     plan = workflow_of(("planner", "Plan: {question}", ()), ("reasoner", "Solve: {question}", ()))
     asked = RunRequest(task="What is 6 times 7?", workflow=plan, gates=(read_gate("steps"),))
@@ -77,25 +64,23 @@ def test_what_an_approval_is_asked_for_is_whole(app: App, zoomed: Callable[[str]
     expect(status(page)).to_contain_text("Denied")
 
 
-def test_the_panes_and_the_inspector_are_apart(app: App, zoomed: Callable[[str], Page], make_run: Make) -> None:
-    page = zoomed(app.run_url(make_run().run_id))
+def test_a_run_is_whole_as_it_goes_on_and_after_it_and_all_is_reached_in_one_column(
+    app: App, zoomed: Callable[[str], Page], make_run: Make
+) -> None:
+    page = zoomed("about:blank")
+    begin_here(page, app, make_run(plan_only=True))
+    is_whole(page, page.locator(".bar .status, .bar .pill, .bar .number, .bar button"))
+    expect(status(page)).to_contain_text("Completed 5 of 5")
     expect(page.locator(".conclusion")).to_have_text("13:37")
+    is_whole(page, page.locator(".bar .status, .bar .pill, .bar .number, .bar button"))
+    is_whole(page, page.locator(".bar .conclusion, .bar button"))
+    is_whole(page, page.locator(".graph-footer > button, .twin button"))
     expect(page.locator(".pane")).to_have_count(5)
     found = boxes(page.locator(".card.map, .pane, .card.inspector"))
     assert len(found) == 7
     assert all(apart(one, other) for one, other in combinations(found, 2)), found
-
-
-def test_the_task_box_is_whole(app: App, zoomed: Callable[[str], Page], make_run: Make) -> None:
-    page = zoomed(app.run_url(make_run().run_id))
-    expect(page.locator(".conclusion")).to_have_text("13:37")
     expect(page.get_by_role("button", name="More ways to begin")).to_be_visible()
     is_whole(page, page.locator(".st-key-task-box button, .st-key-task-box textarea, .st-key-task-box summary"))
-
-
-def test_every_part_can_be_scrolled_to_in_one_column(app: App, zoomed: Callable[[str], Page], make_run: Make) -> None:
-    page = zoomed(app.run_url(make_run().run_id))
-    expect(page.locator(".conclusion")).to_have_text("13:37")
     lefts = set()
     for part in (".bar", ".map", ".panes", ".inspector"):
         page.locator(part).scroll_into_view_if_needed()

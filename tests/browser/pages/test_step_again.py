@@ -8,8 +8,7 @@ from playwright.sync_api import Locator, Page, expect
 
 from conductor_core.run.trace import RunTrace
 from conductor_core.workflow.model import AccessList
-from tests.browser.conftest import App
-from tests.browser.pages.conftest import Make, run_of, status
+from tests.browser.conftest import App, Make, at_rest, run_of, status
 
 OpenPage = Callable[..., Page]
 CHAIN: tuple[tuple[str, str, AccessList], ...] = (
@@ -25,9 +24,10 @@ def ran(make_run: Make) -> RunTrace:
 
 
 def press(page: Page, button: Locator) -> None:
+    """Presses Enter once the page rests: a drawing that is still to come closes a dialog that it does not know."""
+    at_rest(page)
     expect(button).to_be_enabled()
-    button.focus()
-    page.keyboard.press("Enter")
+    button.press("Enter")
 
 
 def choose(page: Page, step: int) -> None:
@@ -45,6 +45,7 @@ def test_a_step_is_asked_three_times_and_an_answer_opened(app: App, ran: RunTrac
     expect(dialog.get_by_text("will run in each")).to_be_visible()
     page.keyboard.press("Escape")
     expect(page.get_by_role("button", name="Run this step again…")).to_be_focused()
+    at_rest(page)
     page.keyboard.press("Enter")
     expect(dialog.get_by_text("will run in each")).to_be_visible()
     dialog.get_by_role("spinbutton", name="Times").fill("3")

@@ -6,8 +6,7 @@ from collections.abc import Callable
 from playwright.sync_api import Locator, Page, expect
 
 from pages.components.tour.story import RIGHT, STOPS, WRONG
-from tests.browser.conftest import App
-from tests.browser.pages.conftest import becomes, run_of, status
+from tests.browser.conftest import App, becomes, run_of, status
 from tests.browser.pages.test_compare import tab_to
 
 OpenPage = Callable[..., Page]
@@ -173,13 +172,3 @@ def test_it_plays_by_itself_until_paused_and_outlives_an_edit_and_being_left(app
     go_on_to(other, "rerun")
     assert run_of(other, app).run_id == second.run_id
     expect(strip(page)).to_have_attribute("data-stop", "rerun")
-
-
-def test_who_wants_no_motion_goes_from_stop_to_stop_by_hand(app: App, open_page: OpenPage) -> None:
-    page = open_page(app.url, width=1280, height=720)
-    page.emulate_media(reduced_motion="reduce")
-    button(page).click()
-    at(page, "plan")
-    expect(strip(page).get_by_role("button", name="Play the tour by itself")).to_be_visible()
-    go_on_to(page, "streaming")
-    page.emulate_media(reduced_motion="no-preference")

@@ -8,9 +8,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from conductor_core.lab.records.training import append
-from tests.browser.conftest import PATIENCE_MS, App
-from tests.browser.pages.conftest import choose
-from tests.browser.pages.test_other_pages import SIDEWAYS
+from tests.browser.conftest import SIDEWAYS, App, becomes, choose
 from tests.support.records import PLANNED, training_rows, write_training
 
 OpenPage = Callable[..., Page]
@@ -40,15 +38,6 @@ def root(app: App) -> Iterator[Path]:
     folder = app.data_folder / "training"
     yield folder
     shutil.rmtree(folder)
-
-
-def until(page: Page, condition: str) -> None:
-    """Playwright's own way evaluates in the page, which the content security policy forbids."""
-    for _ in range(PATIENCE_MS // 100):
-        if page.evaluate(condition):
-            return
-        page.wait_for_timeout(100)
-    pytest.fail(f"it never became true: {condition}")
 
 
 def figures(page: Page) -> int:
@@ -85,39 +74,17 @@ def test_curves_grow_in_place_while_training_runs_and_end_with_it(app: App, open
     before = page.evaluate(POINTS)
     append(folder, *rows[40:-1])
     expect(page.locator(".record-head")).to_contain_text("60 of 120")
-    until(page, f"{POINTS}.every((points, at) => points > {before}[at])")
+    becomes(page, f"{POINTS}.every((points, at) => points > {before}[at])")
     append(folder, rows[-1])
     expect(page.locator(".record-head")).to_contain_text("✓ done")
     assert len(page.evaluate(POINTS)) == 8
 
 
-def test_it_fits_1280_px_in_the_dark_and_a_zoom_in_one_figure_is_one_in_all(
+def test_in_the_dark_what_is_in_view_is_drawn_first_and_a_zoom_in_one_figure_is_one_in_all(
     app: App, open_page: OpenPage, root: Path
 ) -> None:
     write_training(root / "done", training_rows(1, cold_start=5, grpo=30, recursion=0))
-    page = open_page(f"{app.url}/training", dark=True, width=1280)
-    expect(page.locator(".js-plotly-plot")).to_have_count(8)
-    figures(page)
-    assert page.evaluate(SIDEWAYS) == []
-    line = page.evaluate("document.querySelector('.st-key-chart-reward .js-plotly-plot').data.at(-2).line.color")
-    assert line == "#e8ebf0"
-    area = page.evaluate("document.querySelector('.st-key-chart-agents .js-plotly-plot').data[0].fillcolor")
-    assert area == "#9b82ff"
-    box = page.locator(".st-key-chart-reward .nsewdrag").first.bounding_box()
-    assert box is not None
-    page.mouse.move(box["x"] + box["width"] * 0.4, box["y"] + 60)
-    page.mouse.down()
-    page.mouse.move(box["x"] + box["width"] * 0.8, box["y"] + 60, steps=4)
-    page.mouse.up()
-    ranges = "[...document.querySelectorAll('.js-plotly-plot')].map((each) => each._fullLayout.xaxis.range.join())"
-    until(page, f"new Set({ranges}).size === 1 && !{ranges}[0].startsWith('0,')")
-
-
-def test_figures_in_view_are_drawn_first_and_each_in_a_task_of_its_own(
-    app: App, open_page: OpenPage, root: Path
-) -> None:
-    write_training(root / "done", training_rows(1, cold_start=5, grpo=30, recursion=0))
-    page = open_page("about:blank", width=1280, height=720)
+    page = open_page("about:blank", dark=True, width=1280, height=720)
     page.add_init_script(WATCH_DRAWING)
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url))
@@ -132,12 +99,26 @@ def test_figures_in_view_are_drawn_first_and_each_in_a_task_of_its_own(
     assert far == sorted(far), drawn
     # Streamlit's highlighter of code takes longer to load than all figures to draw.
     assert [url for url in asked if "SyntaxHighlighter" in url] == []
+    figures(page)
+    assert page.evaluate(SIDEWAYS) == []
+    line = page.evaluate("document.querySelector('.st-key-chart-reward .js-plotly-plot').data.at(-2).line.color")
+    assert line == "#e8ebf0"
+    area = page.evaluate("document.querySelector('.st-key-chart-agents .js-plotly-plot').data[0].fillcolor")
+    assert area == "#9b82ff"
+    page.locator(".st-key-chart-reward").scroll_into_view_if_needed()
+    box = page.locator(".st-key-chart-reward .nsewdrag").first.bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + box["width"] * 0.4, box["y"] + 60)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] * 0.8, box["y"] + 60, steps=4)
+    page.mouse.up()
+    ranges = "[...document.querySelectorAll('.js-plotly-plot')].map((each) => each._fullLayout.xaxis.range.join())"
+    becomes(page, f"new Set({ranges}).size === 1 && !{ranges}[0].startsWith('0,')")
 
 
-@pytest.mark.parametrize("width", [1280, 1400, 1440])
-def test_the_figures_of_the_head_stand_in_one_line(app: App, open_page: OpenPage, width: int) -> None:
+def test_the_figures_of_the_head_stand_in_one_line(app: App, open_page: OpenPage) -> None:
     # The shipped Conductor's own record has all of them.
-    page = open_page(f"{app.url}/training", width=width, height=900)
+    page = open_page(f"{app.url}/training", width=1280, height=900)
     expect(page.locator(".tile").first).to_be_visible()
     tops = page.evaluate("[...document.querySelectorAll('.tile')].map((each) => each.getBoundingClientRect().top)")
     assert len(tops) == 6

@@ -1,15 +1,10 @@
 """A run looks the same whatever the way to it, in both themes; its canvas takes its colours from the stylesheet."""
 
-import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 
 from playwright.sync_api import Page, Route, expect
 
-from conductor_core.run.request import new_run_id
-from tests.browser.conftest import App
-from tests.browser.pages.conftest import TASK, Make, becomes, status
-from tests.support.run_events import answered, created, planned, run_completed
+from tests.browser.conftest import TASK, App, Make, at_rest, becomes, status
 
 OpenPage = Callable[..., Page]
 
@@ -46,7 +41,6 @@ def test_the_graph_has_its_colours_on_every_way_back(app: App, open_page: OpenPa
     run_id = make_run().run_id
     other = make_run().run_id
     page = open_page("about:blank", cold=True)
-    page.route("**/style.css*", _after_a_while)
     page.goto(app.run_url(run_id))
     _is_painted(page, dark)
     _to_history(page)
@@ -89,15 +83,10 @@ def test_what_changes_while_the_script_loads_leaves_the_graph_there(
     expect(page.get_by_label("Task")).to_have_value(TASK)
     page.emulate_media(color_scheme="dark")
     expect(page.locator(".stApp")).to_have_css("background-color", "rgb(13, 17, 23)")
-    page.wait_for_timeout(1_000)
+    at_rest(page)
     for route in held:
         route.continue_()
     _is_painted(page, dark=True)
-
-
-def _after_a_while(route: Route) -> None:
-    time.sleep(0.4)
-    route.continue_()
 
 
 def _to_history(page: Page) -> None:
@@ -112,47 +101,16 @@ def _is_painted(page: Page, dark: bool) -> None:
     becomes(page, IS_DONE)
 
 
-def test_from_a_run_the_rail_leads_to_the_page_without_one_and_back(
-    app: App, open_page: OpenPage, make_run: Make
-) -> None:
-    page = open_page(app.run_url(make_run().run_id), width=1280, height=720)
-    expect(status(page)).to_contain_text("Completed")
-    page.get_by_role("link", name="Run", exact=True).click()
-    expect(status(page)).to_contain_text("No run is open")
-    assert page.url == f"{app.url}/run"
-    page.go_back()
-    expect(status(page)).to_contain_text("Completed")
-
-
-def test_the_output_of_the_selected_step_is_in_view_on_the_way_back(
+def test_from_a_run_the_rail_leads_to_the_page_without_one_and_back_to_the_output_in_view(
     app: App, open_page: OpenPage, make_run: Make
 ) -> None:
     page = open_page(app.run_url(make_run().run_id), width=1280, height=720)
     selected = page.locator(".pane.selected")
+    expect(status(page)).to_contain_text("Completed")
     expect(selected).to_be_in_viewport(ratio=0.9)
     page.get_by_role("link", name="Run", exact=True).click()
     expect(status(page)).to_contain_text("No run is open")
-    page.go_back()
-    expect(selected).to_be_in_viewport(ratio=0.9)
-
-
-def test_one_step_back_leads_from_compare_to_the_run(app: App, open_page: OpenPage, make_run: Make) -> None:
-    before = make_run().run_id
-    after = new_run_id()
-    events = [created(after, parent_run_id=before), *planned(after), *answered(after, 0), run_completed(after)]
-    with ThreadPoolExecutor(1) as aside:
-        aside.submit(app.store.log.append_and_wait, *events).result()
-    page = open_page(app.run_url(after), width=1280, height=720)
-    page.locator(".kin").get_by_role("link", name="Compare").click()
-    expect(page.get_by_role("region", name="Timeline B")).to_be_visible()
-    assert page.url == f"{app.url}/compare?a={before}&b={after}"
-    page.go_back()
-    expect(status(page)).to_contain_text("Completed")
-    assert page.url == app.run_url(after)
-
-
-def test_the_settings_close_as_a_menu_does(app: App, open_page: OpenPage) -> None:
-    page = open_page(f"{app.url}/run", width=1280, height=720)
+    assert page.url == f"{app.url}/run"
     settings = page.locator(".st-key-settings details")
     settings.locator("summary").click()
     expect(settings).to_have_attribute("open", "")
@@ -162,3 +120,6 @@ def test_the_settings_close_as_a_menu_does(app: App, open_page: OpenPage) -> Non
     expect(settings).to_have_attribute("open", "")
     page.mouse.click(300, 650)
     expect(settings).not_to_have_attribute("open", "")
+    page.go_back()
+    expect(status(page)).to_contain_text("Completed")
+    expect(selected).to_be_in_viewport(ratio=0.9)

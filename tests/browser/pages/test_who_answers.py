@@ -9,8 +9,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from conductor_core.engine.pools import read_specs
-from tests.browser.conftest import App
-from tests.browser.pages.conftest import run_of, status
+from tests.browser.conftest import App, run_of, status
 from tests.support.canaries import CANARIES, found, hostile
 from tests.support.hub import LoopbackHub
 from tests.support.provider import Answer, Call, Reply, ScriptedProvider, error
@@ -75,22 +74,18 @@ def test_a_task_is_typed_a_server_of_this_machine_is_chosen_and_one_press_brings
             assert (run.simulated, run.cost_usd) == (False, None), "nobody knows what that server costs"
 
 
-def test_an_example_is_typed_and_nothing_is_asked(app: App, open_page: OpenPage) -> None:
-    page = open_page(app.url, width=1280, height=720)
-    page.locator(".st-key-examples").wait_for()
-    known = "What is the chemical symbol of tungsten?"
-    type_question(page, "What is the chemical")
-    asked(page)
-    with page.expect_response(lambda answer: answer.url.endswith("/api/known-task") and answer.json()["known"]):
-        page.get_by_label("Task", exact=True).press_sequentially(known.removeprefix("What is the chemical"))
-    expect(page.locator(".st-key-who-answers")).to_be_hidden()
-    expect(page.locator(".st-key-run button")).to_contain_text(re.compile("^Run"))
-
-
-def test_without_anything_the_run_shows_the_plan_in_amber_and_leads_back_to_the_question(
+def test_an_example_asks_nothing_and_without_anything_the_run_shows_the_plan_in_amber_and_leads_back_to_the_question(
     app: App, open_page: OpenPage
 ) -> None:
     page = open_page(app.url, width=1280, height=720)
+    field = page.get_by_label("Task", exact=True)
+    type_question(page, "What is the chemical")
+    asked(page)
+    with page.expect_response(lambda answer: answer.url.endswith("/api/known-task") and answer.json()["known"]):
+        field.press_sequentially(" symbol of tungsten?")  # an example: nothing is asked
+    expect(page.locator(".st-key-who-answers")).to_be_hidden()
+    expect(page.locator(".st-key-run button")).to_contain_text(re.compile("^Run"))
+    field.fill("")
     type_question(page)
     asked(page)
     expect(page.locator(".st-key-who-answers")).to_contain_text("No model server answered")
@@ -176,21 +171,3 @@ def test_a_question_of_ones_own_is_answered_by_a_model_that_was_not_there(
             assert real.task == QUESTION
             assert [worker.model for worker in real.pool.workers] == REFS[:1]
             assert not real.simulated
-
-
-def test_a_key_of_the_environment_makes_a_pool_on_the_workers_page(
-    start_app: Start, open_page: OpenPage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("GEMINI_API_KEY", "a-key-of-nobody-0123456789")
-    with start_app(tmp_path, rehearsal_tokens_per_s=0) as app:
-        page = open_page(app.url, width=1280, height=720)
-        type_question(page)
-        asked(page)
-        rows = page.locator(".st-key-who-answers")
-        expect(rows).to_contain_text("GEMINI_API_KEY")
-        expect(rows).not_to_contain_text("a-key-of-nobody")
-        expect(page.locator(".st-key-run button")).to_contain_text("Show me the plan")
-        page.get_by_role("link", name="Workers").first.click()
-        page.get_by_role("button", name="Use this worker").click()
-        expect(page.locator(".st-key-workers .cells.workers")).to_have_count(1)
-        expect(page.locator(".st-key-workers .cells.workers")).to_contain_text("gemini-2.5-pro")

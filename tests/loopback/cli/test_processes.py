@@ -166,22 +166,25 @@ HEAVY = (
 
 
 @pytest.mark.parametrize(
-    ("arguments", "also"),
+    ("commands", "also"),
     [
         (["--help"], ["httpx2", "conductor_core.engine", "storage"]),
-        (["runs"], ["httpx2"]),
-        (["runs", "--json"], ["httpx2"]),
-        (["show", "RUN"], ["httpx2"]),
-        (["rerun", "RUN", "--workflow", "SIMULATED", "--pool", "rehearsal", "--dry-run"], ["httpx2"]),
-        (["run", "--help"], ["httpx2", "conductor_core.cli.batch"]),
-        (["check", "SIMULATED"], ["storage"]),
-        (["check", "FILE", "--pool", "POOL"], ["storage"]),
-        (["check", "FILE", "--pool", "POOL", "--json"], ["storage"]),
+        (["check SIMULATED", "check FILE --pool POOL", "check FILE --pool POOL --json"], ["storage"]),
+        (
+            [
+                "run --help",
+                "runs",
+                "runs --json",
+                "show RUN",
+                "rerun RUN --workflow SIMULATED --pool rehearsal --dry-run",
+            ],
+            ["httpx2", "conductor_core.cli.batch"],
+        ),
     ],
-    ids=" ".join,
+    ids=["--help", "check", "what is kept"],
 )
 def test_a_command_that_needs_no_model_loads_nothing_heavy(
-    tmp_path: Path, where: list[str], arguments: list[str], also: list[str]
+    tmp_path: Path, where: list[str], commands: list[str], also: list[str]
 ) -> None:
     """What these modules take to import is most of a short command's time."""
     db = f"sqlite:///{tmp_path / 'runs.sqlite3'}"
@@ -194,14 +197,16 @@ def test_a_command_that_needs_no_model_loads_nothing_heavy(
     store.log.append_and_wait(*whole_run("some-run"))
     store.close()
     code = (
-        "import sys; from conductor_core.cli.main import main; code = main(sys.argv[2:]); "
-        "heavy = set(sys.argv[1].split()) & set(sys.modules); print(heavy, file=sys.stderr); "
-        "sys.exit(code or len(heavy))"
+        "import json, sys; from conductor_core.cli.main import main\n"
+        "for command in json.loads(sys.argv[2]):\n"
+        "    code = main(command)\n"
+        "    heavy = set(sys.argv[1].split()) & set(sys.modules)\n"
+        "    if code or heavy: sys.exit(f'{command}: {code}, {heavy}')\n"
     )
-    given = [places.get(each, each) for each in arguments]
-    options = [] if "--help" in given else ["--db", db]
+    given = [[places.get(each, each) for each in command.split()] for command in commands]
+    given = [command + ([] if "--help" in command else ["--db", db]) for command in given]
     process = subprocess.run(
-        [sys.executable, "-c", code, " ".join([*HEAVY, *also]), *given, *options],
+        [sys.executable, "-c", code, " ".join([*HEAVY, *also]), json.dumps(given)],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -259,9 +264,7 @@ def test_output_that_is_no_utf_8_terminal(where: list[str]) -> None:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
-@pytest.mark.parametrize(
-    "arguments", [*(f"{ONE_STEP} {how}" for how in ("--json", "")), "runs --json", "check no-such-file --json"]
-)
+@pytest.mark.parametrize("arguments", [f"{ONE_STEP} --json", "runs --json", "check no-such-file --json"])
 def test_a_full_disk_under_the_output_is_one_line(arguments: str, one_step: Path) -> None:
     with open("/dev/full", "w") as full:
         ended = subprocess.run(

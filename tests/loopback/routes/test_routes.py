@@ -12,7 +12,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from conductor_core.errors import StoreFull
 from conductor_core.run import events as ev
-from conductor_core.run.request import RunRequest
+from conductor_core.run.request import RunRequest, read_gate
 from conductor_core.settings import Settings
 from conductor_core.workflow.model import Step, Workflow
 from conductor_core.workflow.parser import partial_steps
@@ -204,6 +204,26 @@ async def test_cancelling_what_does_not_run_says_so(served: Served) -> None:
         answer = await client.post(f"/api/runs/{RUN}/cancel")
     assert answer.status_code == 404
     assert RUN in answer.json()["error"]
+
+
+async def test_an_approval_is_of_our_own_pages_says_what_it_decides_and_holds_once(served: Served) -> None:
+    plan = Workflow(steps=(Step(instruction="{question}", agent="writer"),))
+    run_id = await asyncio.to_thread(
+        served.engine.start,
+        RunRequest(task="What is the chemical symbol of tungsten?", workflow=plan, gates=(read_gate("plan"),)),
+    )
+    assert (await asyncio.to_thread(served.engine.wait, run_id, 60)).status == "waiting"
+    path, ours = f"/api/runs/{run_id}/approve", {"origin": served.origin}
+    async with httpx.AsyncClient(base_url=served.origin) as client:
+        for body in ("", "[]", '{"numbers": []}', '{"numbers": [0]}', '{"numbers": [1], "note": 5}'):
+            assert (await client.post(path, content=body, headers=ours)).status_code == 400, body
+        foreign = await client.post(path, content='{"numbers": [1]}', headers={"origin": "http://evil.example"})
+        assert foreign.status_code == 403
+        assert served.store.read(run_id).status == "waiting"
+        answers = await asyncio.gather(*(client.post(path, content='{"numbers": [1]}', headers=ours) for _ in "ab"))
+    assert {answer.status_code for answer in answers} <= {202, 404}
+    await asyncio.to_thread(served.engine.wait, run_id, 60)
+    assert [approval.status for approval in served.store.read(run_id).approvals] == ["granted"]
 
 
 async def test_plotly_is_kept_by_the_browser_and_sent_to_our_own_pages_only(served: Served) -> None:

@@ -50,7 +50,7 @@ def rounds_of(compared: RoundsCompared) -> list[RoundsCompared]:
     return [compared, *(each for pair in compared.pairs if pair.inner for each in rounds_of(pair.inner))]
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(data=st.data())
 def test_the_differences_of_two_runs_applied_to_one_plan_give_the_other(data: st.DataObject) -> None:
     before = data.draw(workflows())

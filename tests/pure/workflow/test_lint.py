@@ -27,7 +27,7 @@ def messages(*steps: Given) -> list[str]:
     return [warning.message for warning in validate(workflow_of(*steps), ["a", "b", "c"], max_steps=12).warnings]
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(workflow=workflows())
 def test_each_step_that_the_answer_does_not_rest_on_is_named_once(workflow: Workflow) -> None:
     last = len(workflow.steps) - 1
@@ -135,7 +135,7 @@ def test_the_place_of_a_finding_is_the_access_list() -> None:
     assert warning.message.endswith("let it read the step that it checks, for instance step 0.")
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(words=st.text(max_size=300), reads=st.sampled_from([(), (0,), "all"]))
 def test_any_instruction_can_be_read(words: str, reads: AccessList) -> None:
     validate(workflow_of(PLAN, SOLVE, ("c", f"x{words}", reads)), ["a", "b", "c"], max_steps=12)

@@ -34,7 +34,9 @@ async function show() {
   view.update({ data, setStateValue() {}, setTriggerValue() {} })
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => view.restyle())
   addEventListener("hashchange", () => {
-    view.replay.leave()
+    const { hash } = location
+    view.replay.leave() // which takes the moment out of the address
+    history.replaceState(history.state, "", hash)
     view.replay.linked = false
     view.replay.begin()
   })

@@ -28,12 +28,10 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Laboratory:
 @pytest.mark.parametrize("attacker", ATTACKERS)
 @pytest.mark.parametrize("how", CLASSES)
 def test_a_change_of_each_class_by_each_attacker(lab: Laboratory, tmp_path: Path, how: str, attacker: str) -> None:
-    rng = random.Random(f"{how} {attacker}")
-    for trial in range(2):
-        path = tmp_path / f"{trial}.sqlite3"
-        change = tampering.attack(lab, path, how, attacker, rng)
-        report = tampering.check(lab, path)
-        assert tampering.missed(change, report, located=change.classes[0] in LOCATED) == "", (trial, report.findings)
+    path = tmp_path / "changed.sqlite3"
+    change = tampering.attack(lab, path, how, attacker, random.Random(f"{how} {attacker}"))
+    report = tampering.check(lab, path)
+    assert tampering.missed(change, report, located=change.classes[0] in LOCATED) == "", report.findings
 
 
 def test_a_skilled_change_is_found_by_nobody_without_the_anchor(lab: Laboratory, tmp_path: Path) -> None:
@@ -182,5 +180,4 @@ def test_a_change_beside_the_events_of_each_class_by_each_attacker(
     tables: tampered_tables.Laboratory, tmp_path: Path, how: str, attacker: str
 ) -> None:
     rng = random.Random(f"{how} {attacker}")
-    for _ in range(3):
-        assert tampered_tables.trial(tables, tmp_path / "changed", how, attacker, rng) == ""
+    assert tampered_tables.trial(tables, tmp_path / "changed", how, attacker, rng) == ""
