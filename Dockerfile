@@ -7,7 +7,7 @@ RUN python -m venv /venv
 # The CPU build of torch: the CUDA build would add several gigabytes that this image cannot use.
 ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
 WORKDIR /build
-COPY pyproject.toml constraints.txt README.md LICENSE app.py ./
+COPY pyproject.toml setup.py constraints.txt README.md LICENSE app.py ./
 COPY .streamlit .streamlit
 COPY conductor_core conductor_core
 COPY storage storage

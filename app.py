@@ -8,7 +8,7 @@ from pages.components.app.places import FRAME
 from pages.components.app.routes import MIDDLEWARE, ROUTES
 from pages.components.app.session import lifespan
 from pages.components.compare.routes import ROUTES as COMPARE_ROUTES
-from pages.components.first_screen.routes import ROUTES as STORY_ROUTES
+from pages.components.tour.first_screen import ROUTES as STORY_ROUTES
 
 # While Streamlit draws a page it puts the script's folder into sys.path and takes it out again. An import in another
 # thread that goes through sys.path just then passes over an entry, and finds nothing.

@@ -7,13 +7,20 @@ from conductor_core.run.trace import RunTrace
 from pages.components.app import places
 from pages.components.app.session import current
 from pages.components.audit import query
-from pages.components.audit.access_view import show_access_log
-from pages.components.audit.head import head
 from pages.components.audit.integrity import integrity, integrity_line
-from pages.components.audit.ledger_view import ledger
-from pages.components.audit.query import ACCESS, COST, FAILURES, FOUND, INTEGRITY, LEDGER, AuditQuery, change_address
-from pages.components.audit.record_view import record_page
-from pages.components.audit.results import failures, found, spending
+from pages.components.audit.query import (
+    ACCESS,
+    COST,
+    FAILURES,
+    FOUND,
+    INTEGRITY,
+    LEDGER,
+    AuditQuery,
+    change_address,
+    head,
+)
+from pages.components.audit.record_view import record_page, show_access_log
+from pages.components.audit.results import failures, found, ledger, spending
 from pages.components.style.formats import inert
 from pages.components.tour.drive import TOUR, arrive_elsewhere, tour_strip
 from storage.search.filters import ANY
@@ -114,7 +121,6 @@ def _follow(first: int) -> None:
 
 
 def _questions() -> None:
-    """Draws what auditors ask most, one click each."""
     with st.container(border=True, key="audit-empty", gap="xsmall"):
         st.markdown("**What do you want to know?** Type words above, or begin with a question.")
         columns = st.columns(2, gap="small")

@@ -8,15 +8,14 @@ from conductor_core.blame.report import estimate_words, notes, why_first
 from conductor_core.blame.runs import Blame, Verdicts
 from conductor_core.errors import InspectorError
 from conductor_core.run.trace import RunTrace
-from pages.components.app import address, places
-from pages.components.app.access_log import viewed
-from pages.components.app.session import current
+from pages.components.app import places
+from pages.components.app.session import current, viewed
 from pages.components.app.widgets import fault_box
 from pages.components.blame.drawing import MOST_FULL, graph_html
-from pages.components.blame.table import CHOSEN, offer_runs, ranking_rows, replays_of
-from pages.components.blame.work import Work, begin, read_blame, work_of
-from pages.components.figure.component import title
+from pages.components.blame.table import CHOSEN, Work, begin, offer_runs, ranking_rows, read_blame, replays_of, work_of
+from pages.components.style.figures import title
 from pages.components.style.formats import inert, seconds
+from pages.components.style.templates import html
 
 EVERY_S = 1.0  # between two looks while replays run
 ERROR = "blame-error"
@@ -30,7 +29,7 @@ LEFT_OUT = "Of the withheld accesses only those that decide or stabilise have a 
 
 
 def show() -> None:
-    run_id = address.read("run")
+    run_id = places.read("run")
     trace, fault = None, None
     try:
         trace = current().store.trace(run_id)[0] if run_id else None
@@ -63,15 +62,13 @@ def show() -> None:
 
 
 def _head(trace: RunTrace) -> None:
-    simulated = '<span class="pill simulated">simulated</span>' if trace.simulated else ""
     with st.container(horizontal=True, vertical_alignment="center", key="blame-head"):
-        if simulated:
-            st.html(simulated, width="content")
+        if trace.simulated:
+            st.html(html("style/parts", "simulated"), width="content")
         st.caption(inert(" ".join(trace.task.split())[:300]), width="stretch")
 
 
 def _asked(trace: RunTrace) -> None:
-    """Draws what is asked, and below it what is known of it so far."""
     with st.container(border=True, key="blame-asked", gap="small"):
         said = concluded(trace)
         if said is not None:

@@ -12,17 +12,22 @@ from conductor_core.errors import InspectorError, StoreError
 from conductor_core.run.request import REPLAY_PURPOSE
 from conductor_core.run.share import MOST_RUNS
 from conductor_core.run.trace import RunTrace, RunUnreadable
-from pages.components.app import address, places
-from pages.components.app.access_log import exported, this_browser, viewed
-from pages.components.app.session import current
+from pages.components.app import places
+from pages.components.app.session import current, exported, this_browser, viewed
 from pages.components.app.widgets import fault_box
-from pages.components.compare.component import compared_runs, share
-from pages.components.compare.pickers import NAMES, compare, pickers
-from pages.components.compare.rounds import PARAMETER, rounds, rounds_head
-from pages.components.compare.table import table
+from pages.components.compare.page import (
+    NAMES,
+    PARAMETER,
+    compare,
+    compared_runs,
+    pickers,
+    rounds,
+    rounds_head,
+    share,
+    table,
+)
 from pages.components.compare.view import compared_view
-from pages.components.run_list.pairs import pairs
-from pages.components.run_list.table import OFFERED, known
+from pages.components.run_list.table import OFFERED, known, pairs
 from pages.components.run_list.table import table as run_table
 from pages.components.tour.drive import arrive_elsewhere, tour_strip
 
@@ -30,12 +35,12 @@ MOST_READ = 100
 
 
 def show() -> None:
-    of_rounds = address.read("rounds")
+    of_rounds = places.read("rounds")
     if of_rounds:
-        _rounds(of_rounds, address.read(PARAMETER))
+        _rounds(of_rounds, places.read(PARAMETER))
         return
-    runs = {name: address.read(name) for name in NAMES}
-    more = [run_id for run_id in (address.read("more") or "").split(",") if run_id]
+    runs = {name: places.read(name) for name in NAMES}
+    more = [run_id for run_id in (places.read("more") or "").split(",") if run_id]
     faults: list[InspectorError | str] = []
     traces = {name: _read(run_id, faults) if run_id else None for name, run_id in runs.items()}
     stop, second = arrive_elsewhere(traces["b"], "compare"), traces["b"]
@@ -43,7 +48,7 @@ def show() -> None:
         st.title("Compare", anchor=False, width="content")
         try:
             if more:
-                st.button("Only A and B", key="only-two", on_click=address.write, args=("more", None))
+                st.button("Only A and B", key="only-two", on_click=places.write, args=("more", None))
             else:
                 pickers(runs, traces)
         except StoreError as error:

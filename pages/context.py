@@ -5,22 +5,27 @@ from collections.abc import Sequence
 import streamlit as st
 
 from conductor_core.engine.estimates import what_if
-from conductor_core.errors import InspectorError, StoreError
+from conductor_core.errors import InspectorError
 from conductor_core.run.context_flow import Cell, ContextFlow, RoundContext, context_flow
 from conductor_core.run.trace import RunTrace, RunUnreadable
 from conductor_core.run.values import label, round_name
-from pages.components.app.access_log import viewed
-from pages.components.app.session import current
-from pages.components.app.widgets import fault_box
-from pages.components.context.cells import legend_html, server_table_html
-from pages.components.context.choice import choose_run
-from pages.components.context.flow_chart import sankey, sankey_in_words
-from pages.components.context.matrix import matrix
-from pages.components.context.message import message_view
-from pages.components.context.prompts import prompts_html, what_ifs_html
-from pages.components.figure.component import figure, title
-from pages.components.history.notes import damage
-from pages.components.style.formats import inert, run_status
+from pages.components.app.session import current, viewed
+from pages.components.app.widgets import damage, fault_box, rerun_when
+from pages.components.context.matrix import (
+    TEMPLATE,
+    choose_run,
+    legend_html,
+    matrix,
+    message_view,
+    prompts_html,
+    sankey,
+    sankey_in_words,
+    server_table_html,
+    what_ifs_html,
+)
+from pages.components.style.figures import figure, title
+from pages.components.style.formats import inert
+from pages.components.style.templates import html
 
 FOLLOWED_S = 2.0
 MOST_ROWS = 15  # of the matrix; more scroll inside it
@@ -43,16 +48,14 @@ def show() -> None:
         return
     _body(trace)
     if not trace.ended:
-        _follow(run_id, sequence)
+        rerun_when(lambda: current().store.trace(run_id)[1] != sequence, FOLLOWED_S)
 
 
 def _body(trace: RunTrace) -> None:
     viewed([trace.run_id], "context page")
     flow, agents = context_flow(trace), [spec.name for spec in trace.pool.workers]
-    simulated = ' <span class="pill simulated">simulated</span>' if trace.simulated else ""
-    status = f'<span class="pill {trace.status}">{run_status(trace.status)}</span>'
     with st.container(horizontal=True, vertical_alignment="center", key="context-head"):
-        st.html(f'<div class="context-facts">{status}{simulated}</div>', width="content")
+        st.html(html(TEMPLATE, "facts", trace=trace), width="content")
         st.caption(inert(" ".join(trace.task.split())[:300]), width="stretch")
     if not flow.rounds:
         st.info("This run has no plan yet, so no step has seen anything.", icon=":material/hourglass_empty:")
@@ -126,20 +129,6 @@ def _flow(trace: RunTrace, round_: RoundContext, agents: Sequence[str]) -> None:
         st.caption("Nothing has been passed on yet.")
     else:
         figure(drawn, key=f"context-sankey-{label(round_.path)}", alt=sankey_in_words(round_))
-
-
-def _follow(run_id: str, sequence: int) -> None:
-    """Draws the page anew once the run has gone on, in any process."""
-
-    @st.fragment(run_every=FOLLOWED_S)
-    def follow() -> None:
-        try:
-            if current().store.trace(run_id)[1] != sequence:
-                st.rerun()
-        except StoreError:
-            return  # the next drawing of the page says what is wrong
-
-    follow()
 
 
 show()

@@ -1,33 +1,34 @@
 """Evaluate: the Conductor beside its baselines, and the runs behind every figure."""
 
 from collections.abc import Sequence
-from html import escape
 
 import streamlit as st
 
 from conductor_core.lab.records.evaluation import EvaluationRecord
-from pages.components.evaluation.charts import pareto, pareto_in_words, steps_by_difficulty, steps_in_words
-from pages.components.evaluation.details import head_html, rounds, rounds_html, spreads_html, subsets_html
-from pages.components.evaluation.outcomes import runs_view
+from pages.components.evaluation.details import head_html, rounds, rounds_html, runs_view, spreads_html, subsets_html
 from pages.components.evaluation.standings import (
+    TEMPLATE,
     Standing,
     compared_with,
     difficulties,
     families,
     heat_html,
     meaning,
+    pareto,
+    pareto_in_words,
     row_html,
     standings,
+    steps_by_difficulty,
+    steps_in_words,
     to_csv,
     to_markdown,
     workers_simulated,
 )
 from pages.components.evaluation.standings import head_html as table_head_html
-from pages.components.figure.component import figure, title
-from pages.components.records.choice import choose_record, follow, no_record
-from pages.components.records.folders import RecordFolder, State, read_evaluation
-from pages.components.style.figures import legend
+from pages.components.records.folders import RecordFolder, State, choose_record, follow, no_record, read_evaluation
+from pages.components.style.figures import figure, legend, title
 from pages.components.style.formats import ago, inert, plural
+from pages.components.style.templates import html
 
 OPENED = "evaluation-opened"
 COMMAND = "conductor evaluate --suite rehearsal --orchestrators conductor,single,moa"
@@ -44,7 +45,6 @@ def show() -> None:
 
 
 def _body(record: EvaluationRecord, folder: RecordFolder, state: State) -> None:
-    """Draws all that changes while an evaluation runs."""
     with st.container(border=True, key="evaluation-head"):
         st.html(head_html(record, state, ago(folder.changed_utc)))
         if said := meaning(record.plan):
@@ -124,7 +124,7 @@ def _table(record: EvaluationRecord, shown: Sequence[Standing]) -> None:
     opened = st.session_state.get(OPENED)
     with st.container(key="standings"):
         with st.container(key="standing-row-head", horizontal=True):
-            st.html('<div class="cells head">Orchestrator</div>')
+            st.html(html("run_list/run_list", "name_head", name="Orchestrator"))
             st.html(table_head_html(compared_with(record.plan)), width="content")
         for number, row in enumerate(shown):
             with st.container(key=f"standing-row-{number}", horizontal=True):
@@ -133,7 +133,7 @@ def _table(record: EvaluationRecord, shown: Sequence[Standing]) -> None:
                 st.html(row_html(row, chosen=chosen, simulated=workers_simulated(record.plan)), width="content")
             if chosen:
                 with st.container(key="runs-of"):
-                    title(f"Runs of {escape(row.orchestrator)}")
+                    title(f"Runs of {row.orchestrator}")
                     runs_view(record, row.orchestrator)
 
 
@@ -149,7 +149,7 @@ def _parts_of_the_pool(record: EvaluationRecord, shown: Sequence[Standing]) -> N
 
 def _name(row: Standing, chosen: bool) -> None:
     if row.computed:
-        st.html(f'<div class="ellipsis computed">{escape(row.orchestrator)}</div>')
+        st.html(html(TEMPLATE, "computed", name=row.orchestrator))
         return
     st.button(
         inert(row.orchestrator),
@@ -177,7 +177,7 @@ def _figures(shown: Sequence[Standing]) -> None:
     if right is None:
         return
     with right, st.container(border=True, key="chart-steps-by-difficulty"):
-        title("Steps by difficulty", f"{escape(legend(names))}.")
+        title("Steps by difficulty", f"{legend(names)}.")
         figure(steps_by_difficulty(shown), key="figure-steps-by-difficulty", alt=steps_in_words(shown))
 
 

@@ -7,14 +7,24 @@ import streamlit as st
 
 from conductor_core.errors import StoreError
 from conductor_core.run.request import REPLAY_PURPOSE
-from pages.components.app import address, places
+from pages.components.app import places
 from pages.components.app.session import current
-from pages.components.app.widgets import chosen, fault_box, worded
-from pages.components.compare.tree import tree
-from pages.components.history import selection as history_selection
-from pages.components.history.notes import notes
-from pages.components.run_list.rows import Entry, Row, batch_name, by_task, by_time, counts
-from pages.components.run_list.table import columns_for, go_to_batch, known, table, with_ancestors
+from pages.components.app.widgets import chosen, fault_box, notes, rerun_when, worded
+from pages.components.compare.page import tree
+from pages.components.run_list import selection as history_selection
+from pages.components.run_list.table import (
+    Entry,
+    Row,
+    batch_name,
+    by_task,
+    by_time,
+    columns_for,
+    counts,
+    go_to_batch,
+    known,
+    table,
+    with_ancestors,
+)
 from pages.components.style.formats import RUN_STATUSES, inert, plural, run_status
 from storage import RunSummary, Totals
 
@@ -182,7 +192,7 @@ def _tree(run_id: str) -> None:
     """Shows the runs that came from each other in place of the list."""
     with st.container(horizontal=True, vertical_alignment="center", key="tree-head"):
         back = ":material/arrow_back:"
-        st.button("All runs", key="all-runs", icon=back, on_click=address.write, args=("tree", None))
+        st.button("All runs", key="all-runs", icon=back, on_click=places.write, args=("tree", None))
     try:
         tree(run_id)
     except StoreError as error:
@@ -191,10 +201,10 @@ def _tree(run_id: str) -> None:
 
 def show() -> None:
     st.session_state.setdefault(CURSORS, [])
-    if (of_run := address.read("tree")) is not None:
+    if (of_run := places.read("tree")) is not None:
         st.title("History", anchor=False)
         return _tree(of_run)
-    batch = address.read("batch")
+    batch = places.read("batch")
     newest = _newest()
     totals: Totals | None = None
     # The filters show counts for the search, which the session knows before they are drawn.
@@ -223,7 +233,7 @@ def show() -> None:
             history_selection.record()
         # Rows stay under the mouse while the person picks some.
         if newest is not None and not st.session_state.get("history-select"):
-            _follow(newest)
+            rerun_when(lambda: _newest() not in (None, newest), FOLLOWED_S)
     except StoreError as error:
         fault_box(error)
 
@@ -233,17 +243,6 @@ def _newest() -> int | None:
         return current().store.newest()
     except StoreError:
         return None  # the list itself says what is wrong
-
-
-def _follow(newest: int) -> None:
-    """Draws the page anew once a run has gone on, in any process."""
-
-    @st.fragment(run_every=FOLLOWED_S)
-    def follow() -> None:
-        if _newest() not in (None, newest):
-            st.rerun()
-
-    follow()
 
 
 def _deleted() -> str | None:

@@ -7,8 +7,7 @@ from conductor_core.errors import InspectorError
 from pages.components.app.session import current
 from pages.components.app.widgets import fault_box
 from pages.components.models import installed
-from pages.components.models.installed import header, others, settled
-from pages.components.models.machine_words import gb
+from pages.components.models.installed import gb, header, others, settled
 from pages.components.run import settings
 from pages.components.run.preflight import served
 from pages.components.style.formats import inert

@@ -13,25 +13,20 @@ from conductor_core.run.request import GivenOutput, Overrides, RunRequest
 from conductor_core.run.trace import RunTrace, RunUnreadable
 from conductor_core.workflow.edits import Origins
 from conductor_core.workflow.model import Workflow
-from pages.components.app import address, places
-from pages.components.app.access_log import viewed
-from pages.components.app.session import current
-from pages.components.app.widgets import fault_box
-from pages.components.compare.tree import tree_dialog, tree_words
-from pages.components.first_screen import screen as first_screen
-from pages.components.history.notes import damage, notes
+from pages.components.app import places
+from pages.components.app.session import current, viewed
+from pages.components.app.widgets import damage, fault_box, notes
+from pages.components.compare.page import tree_dialog, tree_words
 from pages.components.live_workflow.component import Intent, changes_of, intent_of, live_workflow
-from pages.components.run import new_plan, plan_changes, run_edits, settings, ways_out, who_answers
-from pages.components.run.choose_plan import plan_choices
-from pages.components.run.draft import Draft
-from pages.components.run.editing import EDITING, Editing, applied
-from pages.components.run.export_menu import export_dialog
+from pages.components.run import draft, lineage, new_plan, settings, who_answers
+from pages.components.run.batches import again_dialog, again_results, ask_again, plan_choices
+from pages.components.run.draft import Draft, Sent
+from pages.components.run.draft_store import PageDraft, offered
+from pages.components.run.editing import EDITING, Editing, PlanState, applied, as_data, export_dialog, read_plan
 from pages.components.run.lineage import kin, origin_notes
-from pages.components.run.plan_changes import Sent
-from pages.components.run.plan_state import PlanState, as_data, read_plan
-from pages.components.run.samples import again_dialog, again_results, ask_again
-from pages.components.run.start_from import plans_dialog
+from pages.components.run.new_plan import plans_dialog
 from pages.components.run.task_box import TASK, arrive_first, start, task_box
+from pages.components.tour import first_screen
 from pages.components.tour.drive import (
     adopted,
     arrive,
@@ -50,12 +45,12 @@ RERUN_ERROR = "rerun-error"
 def show() -> None:
     settings.go()
     arrive_first()
-    run_id = address.read("run")
+    run_id = places.read("run")
     trace, fault = _read(run_id) if run_id else (None, None)
     stop = arrive(trace if fault is None else None)
     if trace is not None:
         viewed([trace.run_id], "run page")
-    if trace is not None and run_edits.restore(trace.run_id):
+    if trace is not None and PageDraft(trace.run_id).restore():
         st.session_state[EDITING] = trace.run_id
     # Before the task box, whose text it may bring back after a reload.
     own_plan = run_id is None and new_plan.editing() is not None
@@ -69,7 +64,7 @@ def show() -> None:
         if trace is not None and fault is None:
             if message := st.session_state.pop(RERUN_ERROR, None):
                 fault_box(message)
-            if message := ways_out.fault():
+            if message := lineage.way_out_fault():
                 fault_box(message)
             if stop is None:
                 origin_notes(trace)
@@ -109,7 +104,7 @@ def _workspace(
         trace = _read(trace.run_id)[0] or trace  # it may have gone on since the page was drawn
         if trace.ended:
             st.rerun()  # what the page draws of ended runs can appear
-    sent, left, rebased = plan_changes.read(changes_of(LIVE)), None, False
+    sent, left, rebased = draft.read_sent(changes_of(LIVE)), None, False
     editing = _editing(trace, sent)
     if editing is not None:
         rebased = editing.rebase()
@@ -118,14 +113,14 @@ def _workspace(
             _close_editor()
             editing = None
     plan_state = None if editing is None else _read_plan(trace, editing)
-    run_edits.note()
+    PageDraft(trace.run_id).note()
     intent = live_workflow(
         trace.run_id,
         key=LIVE,
         editable=may_run_here(trace),
         go_on=None if on_tour() else _go_on_label(trace),
-        ways=ways_out.ways_out(trace),
-        kept=run_edits.offered(trace) if editing is None and _editable(trace) and not on_tour() else (),
+        ways=lineage.ways_out(trace),
+        kept=offered(trace.run_id) if editing is None and _editable(trace) and not on_tour() else (),
         kin=related,
         editor=None if editing is None or plan_state is None else as_data(editing, plan_state),
         edited=None if plan_state is None else plan_state.drawn,
@@ -147,20 +142,19 @@ def _workspace(
 
 
 def _new_plan(plan: Editing) -> None:
-    """Draws a plan that no run has, with its editor."""
-    left = plan.apply_changes(plan_changes.read(changes_of(LIVE)))
+    left = plan.apply_changes(draft.read_sent(changes_of(LIVE)))
     if left == "close":
         new_plan.close()
         st.rerun()
     plan_state = new_plan.plan_state(plan, plan.specs, new_plan.pool_name())
-    new_plan.keep_task()
-    new_plan.fault_note()
+    new_plan.keep()
+    new_plan.STORE.note()
     intent = live_workflow(
         None,
         key=LIVE,
         editor=as_data(plan, plan_state),
         edited=plan_state.drawn,
-        taken=plan.applied.as_data(),
+        taken=applied().as_data(),
         said=plan.draft.note,
     )
     workflow = plan_state.checked.workflow
@@ -200,21 +194,21 @@ def _read(run_id: str) -> tuple[RunTrace | None, RunUnreadable | None]:
 
 
 def _before_drawing() -> None:
-    """Does what must be done before the page is drawn."""
     intent = intent_of(LIVE)
     if intent is None or intent.run_id is None:
         return
-    if intent.kind == "edit" or (intent.kind == "kept-edit" and run_edits.go_on(intent.run_id, intent.name)):
+    store = PageDraft(intent.run_id)
+    if intent.kind == "edit" or (intent.kind == "kept-edit" and store.take_up(intent.name) is not None):
         _begin_to_edit(intent.run_id)
     elif intent.kind == "open-run" and intent.name:
-        address.write("run", intent.name)
+        places.write("run", intent.name)
     elif intent.kind == "throw-edit":
-        run_edits.throw_away(intent.run_id, intent.name)
+        store.forget(intent.name)
     elif intent.kind == "workers" and (trace := _read(intent.run_id)[0]) is not None:
         st.session_state[TASK] = trace.task
         who_answers.ask_for(trace.task)
     elif intent.kind.startswith("way-") and (trace := _read(intent.run_id)[0]) is not None:
-        ways_out.take(trace, intent.kind)
+        lineage.take_way_out(trace, intent.kind)
 
 
 def _begin_to_edit(run_id: str) -> None:
@@ -222,9 +216,8 @@ def _begin_to_edit(run_id: str) -> None:
 
 
 def _edit_plan(run_id: str) -> None:
-    """Opens the editor of that run's plan."""
     _begin_to_edit(run_id)
-    address.write("run", run_id)
+    places.write("run", run_id)
 
 
 def _editing(trace: RunTrace, sent: Sent | None) -> Editing | None:
@@ -238,7 +231,7 @@ def _editing(trace: RunTrace, sent: Sent | None) -> Editing | None:
         _begin_to_edit(trace.run_id)
     if st.session_state.get(EDITING) != trace.run_id:
         return None
-    return Editing.of_run(trace, on_change=lambda draft: run_edits.keep(trace.run_id, draft))
+    return Editing.of_run(trace)
 
 
 def _apply_intent(trace: RunTrace, intent: Intent | None) -> None:
@@ -258,7 +251,7 @@ def _apply_intent(trace: RunTrace, intent: Intent | None) -> None:
         st.rerun()  # reads the run anew: it may have ended meanwhile
     elif intent.kind == "go-on" and _go_on_label(trace) is not None:
         if trace.root.workflow is None:
-            _begin(trace, ways_out.try_again(trace))
+            _begin(trace, lineage.try_again(trace))
         elif trace.status in ("planned", "completed") or trace.status in INCOMPLETE:
             _begin(trace, rerun_of(trace, door="page"))
         else:
@@ -343,7 +336,7 @@ def _edit(trace: RunTrace, workflow: Workflow, origins: Origins) -> None:
         except InspectorError as error:
             st.session_state[RERUN_ERROR] = str(error)
         else:
-            run_edits.forget(trace.run_id)
+            PageDraft(trace.run_id).forget()
             _close_editor()
     st.rerun()
 
@@ -356,9 +349,9 @@ def _begin(trace: RunTrace, request: RunRequest, *, edited: bool = False) -> Non
         st.session_state[RERUN_ERROR] = str(error)
     else:
         if edited:
-            run_edits.forget(trace.run_id)
+            PageDraft(trace.run_id).forget()
         _close_editor()
-        address.write("run", run_id)
+        places.write("run", run_id)
     st.rerun()
 
 

@@ -8,14 +8,11 @@ import streamlit as st
 from conductor_core.lab.records import in_use
 from conductor_core.lab.records.training import Stage, TrainingRecord
 from pages.components.app.session import current
-from pages.components.figure.component import figure, title
-from pages.components.records.choice import choose_record, follow, no_record
-from pages.components.records.folders import RecordFolder, State, read_training
+from pages.components.records.folders import RecordFolder, State, choose_record, follow, no_record, read_training
+from pages.components.style.figures import figure, title
 from pages.components.style.formats import ago
-from pages.components.training.charts import Panel, panels
-from pages.components.training.curves import STAGE_WORDS, pace_s, spans, stages_of, to_csv, window
-from pages.components.training.head import head_html
-from pages.components.training.samples import samples_view
+from pages.components.training.charts import STAGE_WORDS, Panel, pace_s, panels, spans, stages_of, to_csv, window
+from pages.components.training.samples import head_html, samples_view
 
 EMPTY = "**No training yet.** This command trains the small Conductor on this machine:"
 
@@ -34,7 +31,6 @@ def _state(record: TrainingRecord, folder: RecordFolder) -> State:
 
 
 def _body(record: TrainingRecord, folder: RecordFolder, state: State) -> None:
-    """Draws all that changes while training runs."""
     with st.container(border=True, key="training-head"):
         st.html(head_html(record, state, ago(folder.changed_utc)))
         if state == "stopped":

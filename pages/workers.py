@@ -1,9 +1,9 @@
 """Workers: who answers the steps, their prices, whether they would answer now, and who is left out."""
 
 from collections.abc import Sequence
-from html import escape
 
 import streamlit as st
+from markupsafe import Markup
 
 from conductor_core.chat.messages import WorkerSpec
 from conductor_core.engine.models import Health, check_all, check_worker, key_state
@@ -11,11 +11,12 @@ from conductor_core.engine.pools import read_specs
 from conductor_core.errors import InspectorError
 from pages.components.app.session import current
 from pages.components.app.widgets import fault_box
-from pages.components.models import conductors
-from pages.components.models.workers import CHOSEN_POOL, found_servers, keys_and_small_models
-from pages.components.run import settings, typed_keys
+from pages.components.models import workers
+from pages.components.models.workers import CHOSEN_POOL, TEMPLATE, found_servers, keys_and_small_models
+from pages.components.run import settings
 from pages.components.style.figures import agent_dot
 from pages.components.style.formats import inert
+from pages.components.style.templates import html
 
 HEALTH = "worker-health"
 
@@ -30,14 +31,14 @@ def show() -> None:
         specs = read_specs(pool, current().settings)
     except InspectorError as error:
         fault_box(error)
-        conductors.conductors()
+        workers.conductors()
         found_servers()
         return
     if ask_all:
         _check_all(pool, specs)
     with st.container(key="chosen-pool"):
         _pool(pool, specs)
-    conductors.conductors()
+    workers.conductors()
     found_servers()
     keys_and_small_models()
 
@@ -45,10 +46,7 @@ def show() -> None:
 def _pool(pool: str, specs: Sequence[WorkerSpec]) -> None:
     """Draws the workers of a pool. The style sheet keeps the place of seven, so that a choice moves nothing below."""
     if any(spec.simulated for spec in specs):
-        st.html(
-            '<span class="pill simulated">simulated</span> <span class="muted">These workers know the answers of a '
-            "rehearsal world and represent no vendor's model. Nothing leaves this machine and nothing is paid.</span>"
-        )
+        st.html(html(TEMPLATE, "simulated_pool"))
     names = [spec.name for spec in specs]
     with st.container(key="workers"):
         for number, spec in enumerate(specs):
@@ -78,9 +76,9 @@ def _take_pool() -> None:
 
 def _check_all(pool: str, specs: tuple[WorkerSpec, ...]) -> None:
     with st.spinner("Asking everyone at once"):
-        written, health_of = check_all([option.ref for option in conductors.shown()], specs, current().settings)
+        written, health_of = check_all([option.ref for option in workers.shown()], specs, current().settings)
     for ref, health in written.items():
-        conductors.keep_health(ref, health)
+        workers.keep_health(ref, health)
     for name, health in health_of.items():
         _keep_health(pool, name, health)
 
@@ -98,7 +96,7 @@ def _row(pool: str, spec: WorkerSpec, names: list[str]) -> None:
         asked = st.button(check, key=f"check-{spec.name}", icon=":material/network_check:", type="tertiary", help=check)
     if asked:
         with st.spinner("Asking the provider"):
-            _keep_health(pool, spec.name, check_worker(spec, current().settings, typed_keys.mine()))
+            _keep_health(pool, spec.name, check_worker(spec, current().settings, settings.typed_keys()))
         st.rerun()
     key = f"use:{pool}:{spec.name}"
     used = st.toggle(
@@ -108,31 +106,30 @@ def _row(pool: str, spec: WorkerSpec, names: list[str]) -> None:
         label_visibility="collapsed",
         on_change=lambda: settings.exclude(spec.name, out=not st.session_state[key]),
     )
-    st.html(f'<span class="muted" aria-hidden="true">{"in use" if used else "left out"}</span>', width=60)
+    st.html(html(TEMPLATE, "hidden", words="in use" if used else "left out"), width=60)
 
 
-def _who(spec: WorkerSpec, names: list[str]) -> str:
-    """Draws name, description, model, place and price. Every text is escaped."""
-    dot = agent_dot(spec.name, names)
+def _who(spec: WorkerSpec, names: list[str]) -> Markup:
     where = "simulated" if spec.simulated else " · ".join(filter(None, (spec.provider, spec.base_url)))
-    mark = f'<span class="pill simulated">{where}</span>' if spec.simulated else escape(where)
+    mark = html(TEMPLATE, "pill", words=where) if spec.simulated else where
+    priced = "per million tokens" if spec.usd_per_mtok and not spec.simulated else ""
     cells = (
-        (f"{dot}<b>{escape(spec.name)}</b>", escape(spec.description) or "no description"),
-        (escape(spec.model), mark),
-        (conductors.price_words(spec.price), "per million tokens" if spec.usd_per_mtok and not spec.simulated else ""),
+        (agent_dot(spec.name, names), True, spec.name, spec.description or "no description"),
+        ("", False, spec.model, mark),
+        ("", False, workers.price_words(spec.price), priced),
     )
     sees = "; accepts images" if "image" in spec.accepts else ""
     more = f"{spec.description} ({where}{sees}; {spec.max_concurrency} at once, {spec.timeout_s:g} s each)"
-    return conductors.cells_html(cells, more)
+    return html(TEMPLATE, "worker", cells=cells, title=more)
 
 
 def _state(pool: str, spec: WorkerSpec) -> None:
     health: Health | None = st.session_state.get(HEALTH, {}).get((pool, spec.name))
     if health is not None:
-        conductors.say_health(health, health.detail)
+        workers.say_health(health, health.detail)
     else:
-        st.markdown(":material/check_circle: always available" if spec.simulated else conductors.NOT_CHECKED)
-    conductors.say_key(key_state(spec, typed_keys.mine()))
+        st.markdown(":material/check_circle: always available" if spec.simulated else workers.NOT_CHECKED)
+    workers.say_key(key_state(spec, settings.typed_keys()))
 
 
 show()

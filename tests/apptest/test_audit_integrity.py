@@ -12,7 +12,7 @@ from streamlit.testing.v1 import AppTest
 
 from conductor_core.errors import BadInput, StoreError
 from pages.components.app.session import Session
-from pages.components.audit import checks, export_menu, work
+from pages.components.audit import export_menu, integrity, work
 from pages.components.audit.export_menu import Bundle
 from pages.components.audit.work import Work
 from storage.evidence.anchoring import evidence_folder
@@ -34,7 +34,7 @@ def until(condition: Callable[[], object]) -> None:
 
 def verified(session: Session, app: AppTest) -> AppTest:
     press(app, "audit-verify")
-    begun = checks.check_of(session.store)
+    begun = integrity.check_of(session.store)
     assert begun is not None
     begun.wait()
     return app.run()
@@ -53,7 +53,7 @@ def test_verify_finds_nothing_and_says_what_that_rests_on(visit: Visit, session:
     assert "All events are anchored" not in htmls(app)
     assert label(app, "audit-last") == "Never verified here"
     assert label(verified(session, app), "audit-last") == "Verified just now: nothing found"
-    checks._works.clear()
+    integrity._works.clear()
     app = press(visit("audit", run="one"), "audit-last")
     assert app.query_params["view"] == "integrity"
     assert label(app, "audit-last") == "Verified just now: nothing found", "a restart forgets no result"
@@ -109,20 +109,20 @@ def test_a_running_verification_is_one_for_all_pages_and_can_be_stopped(
             progress("events", count)
             go_on.wait(0.01)
 
-    monkeypatch.setattr(checks, "check_own_log", slow)
+    monkeypatch.setattr(integrity, "check_own_log", slow)
     app = press(visit("audit"), "audit-verify")
-    begun = checks.check_of(session.store)
+    begun = integrity.check_of(session.store)
     for page in (app, visit("audit", run="one")):
         assert "Verifying: " in page.get("progress")[0].proto.text
         assert not [button for button in page.button if button.key == "audit-verify"]
-    assert checks.begin_check(session.store) is begun
+    assert integrity.begin_check(session.store) is begun
     assert begun is not None
     press(app, "audit-verify-stop")
     begun.wait()
     assert "stopped before its end" in htmls(app.run())
     assert label(app, "audit-verify") == "Verify"
     monkeypatch.setattr(work, "ABANDONED_S", 0.0)
-    begun = checks.begin_check(session.store)
+    begun = integrity.begin_check(session.store)
     begun.wait()
     assert begun.error == "stopped before its end", "nobody looked"
 
@@ -133,7 +133,7 @@ def test_a_database_that_cannot_be_checked_says_why(
     def fails(*_: object) -> None:
         raise StoreError("the disk failed")
 
-    monkeypatch.setattr(checks, "check_own_log", fails)
+    monkeypatch.setattr(integrity, "check_own_log", fails)
     assert "▲ the disk failed" in htmls(verified(session, visit("audit")))
 
 

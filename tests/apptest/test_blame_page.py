@@ -10,7 +10,7 @@ from conductor_core.run.request import RunRequest
 from conductor_core.run.trace import RunTrace
 from conductor_core.workflow.model import Step, Workflow
 from pages.components.app.session import Session
-from pages.components.blame import work
+from pages.components.blame import table
 
 Visit = Callable[..., AppTest]
 
@@ -28,7 +28,7 @@ def measured(app: AppTest, run: RunTrace, replays: int = 3) -> AppTest:
     """Starts a blame on the page and draws the page once more when all replays have ended."""
     app.number_input("blame-count").set_value(replays).run()
     app.button("blame-begin").click().run()
-    begun = work.work_of(run.run_id)
+    begun = table.work_of(run.run_id)
     assert begun is not None
     begun.thread.join(60)
     assert begun.error is None
@@ -114,7 +114,7 @@ def test_a_budget_that_was_just_typed_holds_for_the_press_that_comes_with_it(
     app.number_input("blame-count").set_value(1)
     app.number_input("blame-usd").set_value(0.5)
     app.button("blame-begin").click().run()
-    begun = work.work_of(finished_run.run_id)
+    begun = table.work_of(finished_run.run_id)
     assert begun is not None
     begun.thread.join(60)
     cap = begun.carrying_out.cap

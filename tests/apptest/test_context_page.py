@@ -13,7 +13,7 @@ from conductor_core.run.trace import RunTrace
 from conductor_core.run.values import SharedOutput
 from conductor_core.workflow.model import Step, Workflow
 from pages.components.app.session import Session
-from pages.components.context.cells import matrix_data
+from pages.components.context.matrix import matrix_data
 from tests.support.run_events import answered, created, planned, step_started
 
 Visit = Callable[..., AppTest]
@@ -66,7 +66,7 @@ def test_it_shows_the_matrix_the_prompts_and_the_other_lists_and_says_simulated(
     assert '<span class="pill simulated">simulated</span>' in said
     assert "These workers are simulated." in said
     assert "output of step 0" in said
-    assert [word for word in ("no access", "as planned", "every list &quot;all&quot;") if word not in said] == []
+    assert [word for word in ("no access", "as planned", "every list &#34;all&#34;") if word not in said] == []
     assert "● granted" in said
     drawn = [each.proto for each in app.get("bidi_component")]
     assert [proto.component_name.rpartition(".")[2] for proto in drawn] == ["context", "figure"]

@@ -16,7 +16,7 @@ from conductor_core.run.trace import RunTrace
 from conductor_core.run.values import BatchRow, Limits
 from conductor_core.workflow.model import Step, Workflow
 from pages.components.app.session import Session
-from pages.components.history import selection as history_selection
+from pages.components.run_list import selection as history_selection
 from pages.components.run_list.table import with_ancestors
 from storage.access_log import AccessQuery
 from tests.support.damaging import doctor

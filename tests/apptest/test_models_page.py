@@ -14,7 +14,7 @@ from conductor_core.inference.downloads import Download
 from conductor_core.settings import Settings
 from pages.components.app.session import Session
 from pages.components.models import installed
-from pages.components.models.machine_words import cells, parameters, seconds
+from pages.components.models.installed import cells, parameters, seconds
 from pages.components.run import preflight, settings
 from tests.support.tiny_models import random_model
 

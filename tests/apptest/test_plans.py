@@ -9,7 +9,6 @@ from streamlit.testing.v1 import AppTest
 from conductor_core.run.trace import RunTrace
 from conductor_core.workflow.topology import TEMPLATES, Template
 from pages.components.app.session import Session
-from pages.components.run import new_plan
 from pages.components.run.draft import Draft
 from tests.support.plan_edits import Edits
 
@@ -28,7 +27,7 @@ def dialog(visit: Visit) -> AppTest:
 
 
 def draft(app: AppTest) -> Draft:
-    kept: Draft = app.session_state[new_plan.KEY]
+    kept: Draft = app.session_state["draft:new"]
     return kept
 
 
@@ -68,7 +67,7 @@ def test_a_template_runs_as_it_was_edited(dialog: AppTest, edits: Open, session:
     assert trace.status == "completed"
     assert (trace.task, trace.conductor, trace.root.source) == (TASK, None, "file")
     assert [(step.agent, step.instruction) for step in trace.steps] == [("calculator", "Compute this: {question}")]
-    assert new_plan.KEY not in dialog.session_state, "the run has the plan now"
+    assert "draft:new" not in dialog.session_state, "the run has the plan now"
 
 
 def test_a_blank_plan_says_what_it_lacks_until_it_has_a_step(dialog: AppTest, edits: Open) -> None:

@@ -12,9 +12,9 @@ from conductor_core.engine.pools import read_specs
 from conductor_core.run.trace import RunTrace
 from conductor_core.run.values import PoolInfo
 from pages.components.app.session import Session
-from pages.components.run import preflight, settings_kept
+from pages.components.run import preflight
 from pages.components.run import settings as run_settings
-from pages.components.run.settings_kept import Choice, Kept
+from pages.components.run.settings import Choice, Kept
 
 Visit = Callable[..., AppTest]
 
@@ -98,7 +98,7 @@ def test_whatever_was_typed_as_conductor_and_pool_the_page_is_drawn_again(
     typed = Kept(
         conductor=Choice(chosen=ref, instead_of=settings.conductor), pool=Choice(chosen=ref, instead_of=settings.pool)
     )
-    settings_kept.write(settings.data_folder, typed)
+    run_settings.write_kept(settings.data_folder, typed)
     app = visit()
     assert not app.exception
     assert "Conductor: tiny" in chip(app)
@@ -160,14 +160,16 @@ def test_how_a_run_goes_is_kept_and_said_before_it_runs(visit: Visit, session: S
 def test_an_opened_run_brings_how_it_went_until_it_is_left(
     visit: Visit, session: Session, retell: Callable[..., RunTrace]
 ) -> None:
-    settings_kept.write(session.settings.data_folder, Kept(on_incomplete=Choice(chosen="fallback", instead_of=None)))
+    run_settings.write_kept(
+        session.settings.data_folder, Kept(on_incomplete=Choice(chosen="fallback", instead_of=None))
+    )
     run = retell(100, on_incomplete="stop", give_question=True)
     app = visit(run=run.run_id)
     assert (app.selectbox("on-incomplete").value, app.selectbox("give-question").value) == ("stop", True)
     app.query_params.pop("run")
     app.run()
     assert (app.selectbox("on-incomplete").value, app.selectbox("give-question").value) == ("fallback", "")
-    assert settings_kept.read(session.settings.data_folder).give_question is None, "nobody chose it"
+    assert run_settings.read_kept(session.settings.data_folder).give_question is None, "nobody chose it"
 
 
 def test_what_a_run_had_of_its_pool_is_left_to_the_pool(

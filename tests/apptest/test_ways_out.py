@@ -13,7 +13,7 @@ from conductor_core.run import events as ev
 from conductor_core.run.trace import RunTrace
 from conductor_core.run.values import PoolInfo
 from pages.components.app.session import Session
-from pages.components.run import preflight, ways_out
+from pages.components.run import lineage, preflight
 from pages.components.run import settings as run_settings
 
 Visit = Callable[..., AppTest]
@@ -35,7 +35,7 @@ def take(visit: Visit, monkeypatch: pytest.MonkeyPatch) -> Take:
         def take_and_go() -> None:
             if not taken:
                 taken.append(way)
-                ways_out.take(trace, way)
+                lineage.take_way_out(trace, way)
             go()
 
         monkeypatch.setattr(run_settings, "go", take_and_go)
@@ -53,7 +53,7 @@ def test_a_run_whose_conductor_is_dead_is_planned_by_tiny_in_one_press_and_stays
     visit: Visit, take: Take, session: Session, retell: Retell
 ) -> None:
     failed = retell(1, FAILED, conductor=DEAD, workflow=None)
-    assert ways_out.ways_out(failed) == {"way-conductor": "Plan with tiny", "way-settings": "Settings"}
+    assert lineage.ways_out(failed) == {"way-conductor": "Plan with tiny", "way-settings": "Settings"}
     app = take("way-conductor", failed)
     assert not app.exception
     trace = began(app, session)
@@ -114,7 +114,7 @@ def test_the_settings_open_in_one_press(take: Take, retell: Retell) -> None:
 
 
 def test_a_run_that_did_not_fail_offers_none_of_it(take: Take, finished_run: RunTrace) -> None:
-    assert ways_out.ways_out(finished_run) == {}
+    assert lineage.ways_out(finished_run) == {}
     assert take("way-pool", finished_run).query_params["run"] == finished_run.run_id
 
 

@@ -11,7 +11,7 @@ from conductor_core.privacy.masking import TYPED_KEY, TypedKeys
 from conductor_core.rehearsal import EXAMPLES
 from conductor_core.run.request import RunRequest
 from pages.components.app.session import Session
-from pages.components.run import preflight, settings, typed_keys, who_answers
+from pages.components.run import preflight, settings, who_answers
 from tests.apptest.test_no_key_on_a_page import sent
 from tests.support.canaries import CANARIES, found
 from tests.support.provider import Answer, ScriptedProvider
@@ -25,7 +25,7 @@ KEY = CANARIES["w00"]
 def _nothing_here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     """A machine without servers, models and keys. Streamlit takes all visits of the tests for one browser session."""
     keys = TypedKeys()
-    monkeypatch.setattr(typed_keys, "mine", lambda: keys)
+    monkeypatch.setattr(settings, "typed_keys", lambda: keys)
     for variable in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY", "OPENROUTER_API_KEY"):
         monkeypatch.delenv(variable, raising=False)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
@@ -204,7 +204,7 @@ def test_a_typed_key_is_forgotten_when_somebody_says_so(visit: Visit) -> None:
     app.text_input(who_answers.KEY).set_value(KEY).run()
     app.button("forget-key").click().run()
     assert app.text_input(who_answers.KEY).value == ""
-    assert len(typed_keys.mine()) == 0
+    assert len(settings.typed_keys()) == 0
 
 
 def test_what_no_key_looks_like_is_refused_without_repeating_it(visit: Visit) -> None:

@@ -10,7 +10,7 @@ from conductor_core.run.request import RunRequest
 from conductor_core.run.trace import RunTrace
 from conductor_core.workflow.model import Step, Workflow
 from pages.components.app.session import Session
-from pages.components.context import choice
+from pages.components.context import matrix
 
 Visit = Callable[..., AppTest]
 
@@ -79,7 +79,7 @@ def test_a_minute_that_passes_between_two_clicks_leads_to_no_other_run(
     early = sent(app, "context-run")
     (words,) = [words for words in app.selectbox("context-run").options if "Another one?" in words]
     to_second = sent(app, "context-run", words)
-    monkeypatch.setattr(choice, "ago", lambda at_utc: "1 min ago")
+    monkeypatch.setattr(matrix, "ago", lambda at_utc: "1 min ago")
     app.run()
     app._run(early)
     assert app.query_params["run"] == finished_run.run_id

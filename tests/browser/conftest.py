@@ -34,7 +34,7 @@ from conductor_core.run.values import PoolInfo
 from conductor_core.settings import Settings
 from conductor_core.workflow.model import AccessList, Step, Workflow
 from pages.components.live_workflow.shared_page import shared_page
-from pages.components.run import settings_kept
+from pages.components.run import settings
 from storage import Store, open_store
 from tests.browser.find_chromium import ABSENT, FLAGS, find_chromium, may_be_absent
 from tests.browser.warm_profile import WarmProfile
@@ -311,7 +311,7 @@ def _keeps_no_choices(request: pytest.FixtureRequest) -> Iterator[None]:
     """What one test chooses for its runs is not what the next begins with."""
     yield
     if "app" in request.fixturenames:
-        (request.getfixturevalue("app").data_folder / settings_kept.FILE).unlink(missing_ok=True)
+        (request.getfixturevalue("app").data_folder / settings.FILE).unlink(missing_ok=True)
 
 
 @pytest.fixture(scope="session")

@@ -29,6 +29,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     # A build leaves its folders in the source.
     for name in (
         "pyproject.toml",
+        "setup.py",
         "README.md",
         "LICENSE",
         "app.py",
@@ -63,6 +64,21 @@ def conductor(
 ) -> "subprocess.CompletedProcess[str]":
     command = [sys.executable, str(installed / "bin" / "conductor"), *arguments]
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=100)
+
+
+def test_every_page_and_component_is_installed_once(installed: Path) -> None:
+    (site,) = installed.glob("lib/python*/site-packages")
+    here = ROOT / "pages"
+    files = [file.relative_to(here) for file in here.rglob("*") if file.is_file() and "__pycache__" not in file.parts]
+    for file in files:
+        there = [top for top in ("pages", "conductor_inspector") if (site / top / file).exists()]
+        assert len(there) == 1 or file.as_posix() == "__init__.py", f"{file} is in {there}"
+
+
+def test_a_run_can_be_handed_over_as_a_page(installed: Path, environment: dict[str, str], tmp_path: Path) -> None:
+    done = conductor(installed, environment, tmp_path, "run", "What is the chemical symbol of tungsten?", "--json")
+    saved = conductor(installed, environment, tmp_path, "export", json.loads(done.stdout)["run_id"], "--as", "html")
+    assert saved.returncode == 0, saved.stderr
 
 
 def test_the_command_is_there_with_its_version_and_its_own_name(

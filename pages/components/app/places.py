@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import streamlit as st
+
 PAGES = Path(__file__).resolve().parents[2]
 FRAME = Path(__file__).with_name("frame.py")  # the script around every page
 
@@ -34,3 +36,37 @@ ICONS = {
 """By page, the name of its icon among Material's symbols."""
 
 ALL = (RUN, HISTORY, COMPARE, CONTEXT, BLAME, AUDIT, WORKERS, MODELS, TRAINING, EVALUATE)
+
+
+OF_RUN = ("at", "edit")
+"""What the address says about the run that it names: the moment of a replay, the edit of the plan."""
+
+
+def write(name: str, value: str | None) -> None:
+    """Sets a parameter of the address, also for the script after the callback. None removes it.
+
+    Another run has other moments and other edits, so those of this one go; and with a run, the first screen is over.
+    """
+    st.session_state[_parameter_key(name)] = (value,)
+    if name == "run":
+        for own in (*OF_RUN, FIRST):
+            st.query_params.pop(own, None)
+    _set_parameter(name, value)
+
+
+def read(name: str) -> str | None:
+    """Returns the parameter of the last callback, else that of the browser. Call it once, at the script's start."""
+    if written := st.session_state.pop(_parameter_key(name), None):
+        _set_parameter(name, *written)
+    return st.query_params.get(name)
+
+
+def _set_parameter(name: str, value: str | None) -> None:
+    if value is None:
+        st.query_params.pop(name, None)
+    elif st.query_params.get(name) != value:
+        st.query_params[name] = value
+
+
+def _parameter_key(name: str) -> str:
+    return f"address-{name}"

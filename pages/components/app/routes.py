@@ -7,7 +7,7 @@ Tokens do not pass through Streamlit's reruns: a page subscribes here and gets a
 import asyncio
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from importlib.resources import files
 from pathlib import Path
@@ -25,17 +25,16 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from conductor_core.chat.messages import IMAGE_TYPES
 from conductor_core.engine.offers import simulated_know
-from conductor_core.errors import BadInput, ContentMissing, RunHasEnded, StoreError, UnknownRun
+from conductor_core.errors import BadInput, ContentMissing, InspectorError, RunHasEnded, StoreError, UnknownRun
 from conductor_core.privacy.masking import one_line
 from conductor_core.run.actor import local_caller
 from conductor_core.run.commands import MOST_NOTE, Approve, Deny, note_for_record
 from conductor_core.run.redaction import Redactor, words
 from conductor_core.run.trace import RunUnreadable
 from pages.components.app import security
-from pages.components.app.access_log import asked_by_browser, exported
-from pages.components.app.addresses import Addresses
 from pages.components.app.security import ContentSecurityPolicy, OwnPagesOnly
-from pages.components.app.session import OneLineStartFault, current
+from pages.components.app.session import OneLineStartFault, asked_by_browser, current, exported
+from pages.components.app.shell import Addresses
 from pages.components.live_workflow.messages import LiveView
 from pages.components.live_workflow.shared_page import page_of_run, recording
 from storage import Store
@@ -53,21 +52,38 @@ class Hidden(BaseModel):
         return Redactor(words(self.words))
 
 
+_STATUSES: tuple[tuple[type[InspectorError], int], ...] = (
+    (UnknownRun, 404),
+    (RunHasEnded, 404),
+    (ContentMissing, 404),
+    (RunUnreadable, 409),
+    (BadInput, 400),
+    (StoreError, 503),
+)
+"""What is answered to a fault, the most exact first."""
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+def answered(handler: Handler) -> Handler:
+    """Has faults of runs and of the store answered with their reason: 400, 404, 409 or 503."""
+
+    async def answer(request: Request) -> Response:
+        try:
+            return await handler(request)
+        except InspectorError as error:
+            status = next((status for kind, status in _STATUSES if isinstance(error, kind)), None)
+            if status is None:
+                raise
+            return refused(status, str(error))
+
+    return answer
+
+
 async def saved(write: Callable[[], str]) -> Response:
-    """Returns the page that ``write`` makes, in a thread, to be saved: 400, 404, 409 or 503 with the reason."""
-    try:
-        text = await asyncio.to_thread(write)
-    except UnknownRun as error:
-        return refused(404, str(error))
-    except RunUnreadable as error:
-        return refused(409, str(error))
-    except BadInput as error:
-        return refused(400, str(error))
-    except StoreError as error:
-        return refused(503, str(error))
+    """Returns the page that ``write`` makes, in a thread, to be saved."""
     # It is for saving. Should a browser open it here all the same, it can do nothing.
     headers = {"content-disposition": "attachment", "content-security-policy": "sandbox", "cache-control": "no-store"}
-    return Response(text, media_type="text/html", headers=headers)
+    return Response(await asyncio.to_thread(write), media_type="text/html", headers=headers)
 
 
 def refused(status: int, why: str) -> Response:
@@ -211,14 +227,7 @@ async def _until_disconnected(websocket: WebSocket) -> None:
 async def recorded(request: Request) -> Response:
     """Returns a run to play again (``shared_page.recording``): 404 if it is unknown, 409 if it is not whole."""
     run_id = request.path_params["run_id"]
-    try:
-        text = await asyncio.to_thread(_recorded, current().store, run_id)
-    except UnknownRun as error:
-        return JSONResponse({"error": str(error)}, status_code=404)
-    except RunUnreadable as error:
-        return JSONResponse({"error": str(error)}, status_code=409)
-    except StoreError as error:
-        return JSONResponse({"error": str(error)}, status_code=503)
+    text = await asyncio.to_thread(_recorded, current().store, run_id)
     _viewed(request, run_id)
     return Response(text, media_type="application/json", headers={"cache-control": "no-store"})
 
@@ -249,7 +258,7 @@ async def cancel_run(request: Request) -> Response:
     """Has the run end, whichever process carries it out: 202; 404 if it has ended or is unknown."""
     run_id = request.path_params["run_id"]
     if not await asyncio.to_thread(current().host.cancel, run_id, local_caller("page")):
-        return JSONResponse({"error": f"run {run_id} is not going on"}, status_code=404)
+        return refused(404, f"run {run_id} is not going on")
     return JSONResponse({"run_id": run_id}, status_code=202)
 
 
@@ -270,7 +279,7 @@ async def decide(request: Request) -> Response:
     try:
         said = await sent(request, _Decision)
     except ValidationError:
-        return JSONResponse({"error": "expected a decision about a run"}, status_code=400)
+        return refused(400, "expected a decision about a run")
     common = {
         "run_id": run_id,
         "numbers": said.numbers,
@@ -280,27 +289,16 @@ async def decide(request: Request) -> Response:
     }
     denied = request.url.path.endswith("/deny")
     command = Deny.model_validate(common) if denied else Approve.model_validate(common | {"rest": said.rest})
-    try:
-        number = await asyncio.to_thread(current().store.send, command)
-    except (UnknownRun, RunHasEnded) as error:
-        return JSONResponse({"error": str(error)}, status_code=404)
-    except StoreError as error:
-        return JSONResponse({"error": str(error)}, status_code=503)
-    return JSONResponse({"command": number}, status_code=202)
+    return JSONResponse({"command": await asyncio.to_thread(current().store.send, command)}, status_code=202)
 
 
 async def count_waiting(_request: Request) -> Response:
     """Returns how many runs wait for an approval: ``{"runs": 2}``; 503 if the database cannot be read."""
-    try:
-        found = await asyncio.to_thread(current().store.totals, None, None, "waiting")
-    except StoreError as error:
-        return JSONResponse({"error": str(error)}, status_code=503)
+    found = await asyncio.to_thread(current().store.totals, None, None, "waiting")
     return JSONResponse({"runs": found.statuses.get("waiting", 0)}, headers={"cache-control": "no-store"})
 
 
 class _Typed(BaseModel):
-    """A task as it is being typed."""
-
     task: str
 
 
@@ -316,15 +314,9 @@ async def known_task(request: Request) -> Response:
 
 async def content(request: Request) -> Response:
     """Returns an image by its digest: 404 if it is not kept, 503 if the database cannot be read."""
-    sha256 = request.path_params["sha256"]
-    try:
-        media_type, data = await asyncio.to_thread(current().store.content, sha256)
-    except ContentMissing as error:
-        return JSONResponse({"error": str(error)}, status_code=404)
-    except StoreError as error:
-        return JSONResponse({"error": str(error)}, status_code=503)
+    media_type, data = await asyncio.to_thread(current().store.content, request.path_params["sha256"])
     if media_type not in IMAGE_TYPES:
-        return JSONResponse({"error": "this content is not an image"}, status_code=404)
+        return refused(404, "this content is not an image")
     # A content never changes. Opened by itself, it can do nothing.
     headers = {"cache-control": "private, max-age=86400, immutable", "content-security-policy": "sandbox"}
     return Response(data, media_type=media_type, headers=headers)
@@ -354,13 +346,16 @@ class _KatexFiles(StaticFiles):
 
 ROUTES: list[BaseRoute] = [
     WebSocketRoute("/api/runs/{run_id}/live", follow_run),
-    Route("/api/runs/{run_id}/recording", recorded),
-    Route("/api/runs/{run_id}/share", share, methods=["POST"]),
+    Route("/api/runs/{run_id}/recording", answered(recorded)),
+    Route("/api/runs/{run_id}/share", answered(share), methods=["POST"]),
     Route("/api/runs/{run_id}/cancel", cancel_run, methods=["POST"]),
-    *(Route(f"/api/runs/{{run_id}}/{decision}", decide, methods=["POST"]) for decision in ("approve", "deny")),
-    Route("/api/waiting", count_waiting),
+    *(
+        Route(f"/api/runs/{{run_id}}/{decision}", answered(decide), methods=["POST"])
+        for decision in ("approve", "deny")
+    ),
+    Route("/api/waiting", answered(count_waiting)),
     Route("/api/known-task", known_task, methods=["POST"]),
-    Route("/api/contents/{sha256}", content),
+    Route("/api/contents/{sha256}", answered(content)),
     Route("/api/plotly.js", plotly_js),
     Route("/api/plotly-whole.js", whole_plotly_js),
     Mount("/api/katex", _KatexFiles(directory=KATEX)),

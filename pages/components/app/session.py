@@ -1,14 +1,17 @@
 """The pages' only wiring point: settings, store and engine, made once when the app starts."""
 
+import hashlib
 import logging
+import secrets
 import signal
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
+import streamlit as st
 import uvicorn
 from pydantic import ValidationError
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -18,8 +21,11 @@ from conductor_core.errors import BadInput, InspectorError, StoreError
 from conductor_core.export.otel import LiveTraces, open_traces, watched
 from conductor_core.files import keep_private, only_for_owner
 from conductor_core.privacy import masking
+from conductor_core.run.actor import local_caller
 from conductor_core.run.share import recorded_runs
 from conductor_core.settings import Settings, setting_fault
+from pages.components.app.security import valid_id
+from pages.components.style.formats import inert
 from storage import Privacy, Store, open_store
 
 log = logging.getLogger(__name__)
@@ -142,3 +148,46 @@ class OneLineStartFault:
             await send(message)
 
         await self._app(scope, receive, send_line if scope["type"] == "lifespan" else send)
+
+
+# Who looks: what a page shows of runs is on record, with the browser (docs/audit.md).
+
+_SALT = secrets.token_bytes(16)
+_OWN = "looking-session"
+
+
+def viewed(run_ids: Iterable[str], what: str) -> None:
+    """Keeps that the person at this page sees content of these runs. Draws a warning if that could not be kept."""
+    current().store.access_log.viewed(run_ids, what, local_caller("page"), this_browser())
+    fault_note()
+
+
+def exported(run_ids: Iterable[str], what: str, browser: str) -> None:
+    """Keeps that the person at ``browser`` saves these runs in a file of the form ``what``. Any thread may call it."""
+    current().store.access_log.exported(run_ids, what, local_caller("page"), browser)
+
+
+def searched(typed: str, filters: Iterable[str], what: str) -> None:
+    """Keeps that the person at this page searched all texts: digests of the words, and the filters' names."""
+    current().store.access_log.searched(typed, filters, what, local_caller("page"), this_browser())
+
+
+def fault_note() -> None:
+    """Says that looks are not on record, if that is so."""
+    if (fault := current().store.access_log.fault) is not None:
+        said = f"Views cannot be logged: {fault}. Everything is shown all the same."
+        st.warning(inert(said), icon=":material/visibility_off:")
+
+
+def asked_by_browser(cookies: Mapping[str, str]) -> str:
+    """Returns the name of the browser that sent ``cookies`` in the log; empty if it keeps no cookies.
+
+    It is the same for all tabs, says nothing about the cookie, and is another one after the server was started again.
+    """
+    browser = valid_id(cookies)
+    return "" if browser is None else hashlib.sha256(_SALT + browser.encode()).hexdigest()[:8]
+
+
+def this_browser() -> str:
+    """Returns the name in the log of the browser whose page is being drawn; without cookies, that of the tab."""
+    return asked_by_browser(st.context.cookies) or st.session_state.setdefault(_OWN, secrets.token_hex(4))

@@ -5,11 +5,18 @@ Its names stand where Streamlit's navigation will stand, so that nothing seems t
 
 import re
 from pathlib import Path
+from urllib.parse import quote, urlencode
 
 import streamlit as st
+from markupsafe import Markup
+from starlette.datastructures import QueryParams
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pages.components.app import places
+from pages.components.style.templates import html
 
+TEMPLATE = "app/frame"
 NAME = "Conductor Inspector"
 STREAMLITS_OWN = Path(st.__file__).parent / "static" / "index.html"
 _STYLE = Path(__file__).with_name("shell.css").read_text(encoding="utf-8")
@@ -23,46 +30,97 @@ _GROUPS = (
 _HEADINGS = ("", "Conductor", "System")
 
 
-def style(up: str = "") -> str:
+def style(up: str = "") -> Markup:
     """Returns the style sheet, with Streamlit's own font."""
-    source = "" if _FONT is None else f'src: url("{up}{_FONT[0]}");'
-    face = f'@font-face {{ font-family: "Source Sans"; {source} font-weight: 200 900; font-display: swap; }}\n'
-    if _ICONS is not None:
-        face += (
-            f'@font-face {{ font-family: "Material Symbols Rounded"; src: url("{up}static/media/{_ICONS.name}"); '
-            "font-weight: 100 700; font-display: block; }\n"
-        )
-    return f"<style>\n{face}{_STYLE}</style>\n"
+    font, icons = None if _FONT is None else _FONT[0], None if _ICONS is None else _ICONS.name
+    return html(TEMPLATE, "style", up=up, font=font, icons=icons, sheet=_STYLE)
 
 
-def frame(up: str, *, links: bool) -> str:
+def frame(up: str, *, links: bool) -> Markup:
     """Returns the rail. ``up`` leads to the app's root. ``links``: whether its names are links, not only painted."""
-    groups = []
-    for heading, group in zip(_HEADINGS, _GROUPS, strict=True):
-        names = [page.stem.capitalize() for page in group]
-        items = [
-            f'<li><a href="{up}{page.stem}">{_icon(page)}{name}</a></li>' if links else f"<li><span>{name}</span></li>"
-            for page, name in zip(group, names, strict=True)
-        ]
-        groups.append(f"{f'<p>{heading}</p>' if heading else ''}<ul>{''.join(items)}</ul>")
-    name = f'<a href="{up}first">{NAME}</a>' if links else f"<span>{NAME}</span>"
-    return f'<nav class="shell-rail"><b>{name}</b>{"".join(groups)}</nav>'
+    groups = [
+        (
+            heading,
+            [(page.stem, None if _ICONS is None else places.ICONS[page], page.stem.capitalize()) for page in group],
+        )
+        for heading, group in zip(_HEADINGS, _GROUPS, strict=True)
+    ]
+    return html(TEMPLATE, "rail", up=up, links=links, groups=groups, name=NAME)
 
 
-def _icon(page: Path) -> str:
-    return "" if _ICONS is None else f'<i translate="no" aria-hidden="true">{places.ICONS[page]}</i>'
-
-
-def coming() -> str:
+def coming() -> Markup:
     """Returns what lies over the page until Streamlit has painted. It is for the eyes alone."""
-    return f'<div class="shell" aria-hidden="true">{frame("", links=False)}<div class="shell-main"></div></div>\n'
+    return html(TEMPLATE, "coming", rail=frame("", links=False))
 
 
-def page(title: str, content: str, up: str) -> str:
-    """Returns a whole page without a script. ``content`` is HTML, ``title`` plain words of ours."""
-    return (
-        '<!DOCTYPE html><html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f'<title>{title} · {NAME}</title><link rel="icon" href="{up}favicon.png">{style(up)}</head>'
-        f'<body class="shell-page">{frame(up, links=True)}<main class="shell-said">{content}</main></body></html>'
-    )
+_MOST_SHOWN = 200
+NAMES = frozenset(page.stem for page in places.ALL)
+_ALSO = {"index": "", "home": "", "runs": "history", "evaluation": "evaluate"}
+_NOT_PAGES = ("/_stcore/", "/static/", "/media/", "/api/", "/app/", "/component/")
+
+
+def is_page(path: str) -> bool:
+    """Tells whether a page is served at this path."""
+    return path[1:] in NAMES or path[1:] in ("", places.FIRST)
+
+
+def meant(path: str, query: str) -> str | None:
+    """Returns the address below the app's root that ``path`` means, with its query; None: it means none of ours.
+
+    ``/Run``, ``/run.html`` and ``/runs`` mean pages, ``/run/ID`` a run.
+    """
+    first, *rest = [part for part in path.split("/") if part] or [""]
+    name = first.lower().removesuffix(".html").removesuffix(".htm")
+    page = name if name in NAMES or name == places.FIRST else _ALSO.get(name)
+    if page is None or (rest and name not in ("run", "runs")) or len(rest) > 1:
+        return None
+    if not rest:
+        return f"{page}{query and '?'}{query}"
+    others = [(key, value) for key, value in QueryParams(query).multi_items() if key != "run"]
+    return f"run?{urlencode([('run', rest[0]), *others], quote_via=quote, errors='replace')}"
+
+
+class Addresses:
+    """Leads near addresses to their pages and answers unknown ones with a page of their own: 404."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path = scope.get("path", "")
+        if scope["type"] != "http" or scope["method"] not in ("GET", "HEAD") or is_page(path):
+            await self._app(scope, receive, send)
+            return
+        asked = scope.get("raw_path", b"").split(b"?")[0]
+        up = "../" * max(0, asked.count(b"/") - 1) or "./"
+        if not path.startswith(_NOT_PAGES) and (to := meant(path, scope["query_string"].decode("latin-1"))) is not None:
+            await RedirectResponse(f"{up}{to}", 302, {"cache-control": "no-cache"})(scope, receive, send)
+            return
+        unknown = False
+
+        async def send_or_say(message: Message) -> None:
+            nonlocal unknown
+            if message["type"] == "http.response.start" and _is_bare(message):
+                unknown = True
+                await _unknown(path, up)(scope, receive, send)
+            elif not unknown:
+                await send(message)
+
+        await self._app(scope, receive, send_or_say)
+
+
+def _is_bare(start: Message) -> bool:
+    """Tells whether this is Streamlit's own page, which it gives for whatever it does not know, or its refusal."""
+    kinds = [value for name, value in start.get("headers", ()) if name.lower() == b"content-type"]
+    saved = any(name.lower() == b"content-disposition" for name, _ in start.get("headers", ()))
+    status = start["status"]
+    page = status in (200, 304) and any(kind.startswith(b"text/html") for kind in kinds) and not saved
+    return page or status == 301 or (status == 400 and not any(b"json" in kind for kind in kinds))
+
+
+def _unknown(path: str, up: str) -> Response:
+    shown = "".join(each if each.isprintable() else f"⟨U+{ord(each):04X}⟩" for each in path[:_MOST_SHOWN])
+    address = shown if len(path) <= _MOST_SHOWN else f"{shown}…"
+    rail = frame(up, links=True)
+    page = html(TEMPLATE, "unknown", style=style(up), rail=rail, up=up, name=NAME, address=address)
+    return HTMLResponse(page.encode(errors="replace"), 404, {"cache-control": "no-store"})

@@ -21,8 +21,7 @@ from conductor_core.export.otel import spans_of
 from conductor_core.run.actor import local_caller
 from conductor_core.run.redaction import Redactor
 from conductor_core.run.trace import ENDED_STATUSES
-from pages.components.app.access_log import exported, this_browser
-from pages.components.app.session import current
+from pages.components.app.session import current, exported, this_browser
 from pages.components.audit.query import AuditQuery
 from pages.components.audit.work import Work
 from pages.components.style.formats import inert, plural
@@ -223,7 +222,6 @@ def _bundle(of: str, notes: list[str], begin: Callable[[], Work[Bundle]]) -> Non
 
 
 def _removed() -> int:
-    """Returns how many runs were deleted or erased so far."""
     return current().store.deletions(1)[1]
 
 

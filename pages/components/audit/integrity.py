@@ -2,24 +2,234 @@
 
 import re
 import shlex
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from html import escape
+from pathlib import Path
+from typing import Literal
 
 import streamlit as st
+from markupsafe import Markup
 
 from conductor_core.errors import BadInput, StoreError, UnknownRun
 from pages.components.app.session import current
-from pages.components.audit.checks import begin_check, check_of, last_result
-from pages.components.audit.query import INTEGRITY, AuditQuery, go
-from pages.components.audit.state import State, last_words, rests_on, state_of, waited, why
-from pages.components.audit.tables import items, run_link
+from pages.components.audit.query import INTEGRITY, TEMPLATE, AuditQuery, go
 from pages.components.audit.work import Work
-from pages.components.figure.component import title
-from pages.components.style.formats import inert, moment, plural, seconds
-from storage.evidence.anchoring import Evidence
+from pages.components.style.figures import title
+from pages.components.style.formats import ago, inert, moment, plural, seconds
+from pages.components.style.templates import html
+from storage import Store
+from storage.evidence.anchoring import Evidence, evidence_folder
 from storage.evidence.anchors import GitAnchor
-from storage.evidence.checking import CheckedLog, public_key
-from storage.evidence.history import Finding
+from storage.evidence.checking import CheckedLog, check_own_log, keep_check, last_check, public_key
+from storage.evidence.history import Finding, counted
+
+_STAGES = {"events": ("events", 0.0, 0.3), "entries": ("entries of the tree", 0.3, 0.1), "runs": ("runs", 0.4, 0.6)}
+"""By what the check counts: how the page names it, where its part of the bar begins, and how long that is."""
+_EVERY = 0x3FF
+
+_works: dict[Path, Work[CheckedLog]] = {}
+_lock = threading.Lock()
+
+
+def check_of(store: Store) -> Work[CheckedLog] | None:
+    """Returns the check that was begun last in this app; None: none was."""
+    return _works.get(store.path)
+
+
+def begin_check(store: Store) -> Work[CheckedLog]:
+    """Begins to check the log, unless a check is going on. Returns it."""
+    with _lock:
+        now = _works.get(store.path)
+        if now is None or not now.running:
+            now = _works[store.path] = Work("verification", lambda work: _check(store, work))
+        return now
+
+
+def last_result(store: Store) -> CheckedLog | None:
+    """Returns what the last check found, also one before this app started; None: there was none."""
+    work = check_of(store)
+    here = None if work is None else work.result
+    kept = None
+    with suppress(StoreError):  # the line of the page says what is wrong with the database
+        kept = last_check(evidence_folder(store.path), store.evidence().origin)
+    if here is None or kept is None:
+        return here or kept
+    return kept if kept.at_utc > here.at_utc else here  # another program may have checked since
+
+
+def _check(store: Store, work: Work[CheckedLog]) -> CheckedLog:
+    evidence = store.evidence()
+    totals = {
+        "events": store.newest(),
+        "entries": evidence.entries,
+        "runs": sum(store.totals().statuses.values()),
+    }
+
+    def progress(what: str, count: int) -> None:
+        if what == "runs" or not count & _EVERY:
+            name, begin, length = _STAGES[what]
+            total = max(1, totals[what], count)
+            work.report(name, count, total, begin + length * count / total)
+
+    work.report("the published checkpoints", 0, 0, 0.0)
+    checked = check_own_log(store.path, store.places, store.vault, progress)
+    keep_check(checked, evidence_folder(store.path))
+    return checked
+
+
+Kind = Literal["good", "signed", "waiting", "failing", "damaged", "none"]
+LATE_S = 10.0
+"""Events that wait longer than this, and longer than the anchor's own pace, are late, whatever the reason."""
+_WITNESS_S = 60.0
+"""After so long without the newest checkpoint, a witness is late."""
+SIGNS: dict[Kind, str] = {"good": "●", "signed": "◐", "waiting": "◔", "failing": "▲", "damaged": "✕", "none": "–"}
+_OF_ONE_KIND = {
+    "anchor": "The anchor is not as it was published",
+    "derived": "Lists or the search index do not say what the events say",
+}
+"""What is wrong if all findings are of one class, and none is about the events themselves."""
+
+
+@dataclass(frozen=True)
+class State:
+    kind: Kind
+    words: str
+
+    @property
+    def sign(self) -> str:
+        return SIGNS[self.kind]
+
+
+def state_of(evidence: Evidence, last: CheckedLog | None, now_utc: datetime, every_s: float = 0.0) -> State:
+    """Returns the state, the worst first.
+
+    ``last``: the last check; None: there was none. ``every_s``: the shortest time between two publications.
+    """
+    if last is not None and (last.findings or last.more):
+        many = len(last.findings) + last.more
+        kinds = {each.kind for each in last.findings} if not last.more else set()
+        what = _OF_ONE_KIND.get(kinds.pop() if len(kinds) == 1 else "", "The record is not as it was written")
+        return State("damaged", f"{what}: {plural(many, 'finding')}")
+    if evidence.begun_again is not None:
+        return State("damaged", "A log began again: the key has signed another log than this one")
+    if not evidence.origin:
+        return State("none", "No evidence: the database does not name its log")
+    if evidence.doubt is not None and evidence.fault is None:
+        return State("failing", "It cannot be confirmed how far the log is published")
+    if evidence.unanchored_events:
+        waiting = f"{plural(evidence.unanchored_events, 'event')} not anchored yet, for {waited(evidence, now_utc)}"
+        if evidence.fault is not None:
+            return State("failing", f"{waiting}: publishing has stopped")
+        since = evidence.unanchored_since_utc
+        late = since is not None and _passed_s(since, now_utc) > LATE_S + every_s
+        return State("failing" if late else "waiting", waiting)
+    if evidence.fault is not None:
+        return State("failing", "Publishing has stopped")
+    if evidence.entries <= 1:
+        return State("none", "No event yet")
+    if last is not None and last.weak is not None:
+        return State("failing", f"The last verification lacked {last.weak}: it says little")
+    if not evidence.witness.witnessed:
+        return State("signed", "Signed here, not witnessed")
+    size = evidence.witness_size
+    if size is not None and size < evidence.anchored:
+        at_utc = evidence.anchored_at_utc
+        late = at_utc is not None and _passed_s(at_utc, now_utc) > _WITNESS_S
+        entries = counted(evidence.anchored - size, "entry", "entries")
+        return State("failing" if late else "waiting", f"{entries} not kept by the witness yet")
+    return State("good", "All events are anchored")
+
+
+def waited(evidence: Evidence, now_utc: datetime) -> str:
+    """Returns how long the oldest event has not been anchored: ``4.2 s``, or ``an unknown time``."""
+    since = evidence.unanchored_since_utc
+    return "an unknown time" if since is None else seconds(1000 * max(0.0, _passed_s(since, now_utc)))
+
+
+def _passed_s(since_utc: datetime, now_utc: datetime) -> float:
+    return (now_utc - since_utc).total_seconds()
+
+
+def why(evidence: Evidence, state: State) -> str:
+    """Returns why events are not anchored, and what to do; empty if all are."""
+    if evidence.begun_again is not None:
+        return f"{_begun(evidence.begun_again)}. Nothing is published until then."
+    if evidence.fault is not None:
+        known = evidence.doubt is None or evidence.doubt in evidence.fault
+        return (
+            f"{_begun(evidence.fault)}. {'' if known else f'Also: {evidence.doubt}. '}Runs continue, and nothing is "
+            "lost: everything is published once that is mended. Until then nothing protects these events."
+        )
+    if evidence.doubt is not None:
+        return f"{_begun(evidence.doubt)}. Press Verify: it says whether anything was changed."
+    if state.kind == "signed":
+        return (
+            f"{_begun(evidence.witness.why)}: whoever can write the database can sign and publish another history. "
+            "Choose a witness, as Integrity says."
+        )
+    if "witness" in state.words:
+        return "The process of the witness pulls every second or so while it runs: conductor log witness."
+    if state.kind == "waiting":
+        return "They are published a second after the event, with a git repository after 30."
+    if evidence.unanchored_events:
+        return (
+            "The program that wrote them could not reach the anchor, or ended before it published them. The next event "
+            "or the next start of this program publishes them."
+        )
+    return ""
+
+
+def _begun(said: str) -> str:
+    return said[:1].upper() + said[1:]
+
+
+def last_words(last: CheckedLog | None, run_id: str | None, now_utc: datetime, first: int | None = None) -> str:
+    """Returns the last check in a few words, of the log or of one run.
+
+    ``first``: the sequence of the run's first event; None: there is no such run.
+    """
+    if last is None:
+        return "Never verified here"
+    when = ago(last.at_utc, now_utc)
+    many = len(last.findings) + last.more if run_id is None else len(last.of(run_id))
+    of = "" if run_id is None else " about this run" if not many else " about this run or the log"
+    if run_id is not None and not many and not knows(last, first):
+        return f"Verified {when}: nothing known{of}"
+    return f"Verified {when}: {plural(many, 'finding') if many else 'nothing found'}{of}"
+
+
+def knows(last: CheckedLog, first: int | None) -> bool:
+    """Whether a check without a finding about the run that begins at ``first`` says anything about it."""
+    return not last.more and first is not None and first <= last.newest
+
+
+def rests_on(last: CheckedLog) -> list[str]:
+    """Returns what a check compared, and what its answer rests on."""
+    said = [
+        f"{plural(last.verified_events, 'event')} compared with a signed checkpoint, and the lists with the events."
+    ]
+    if last.fingerprint is None:
+        said.append("The signing key is missing, so no checkpoint could be compared.")
+    else:
+        said.append(
+            f"The public key with the fingerprint {last.fingerprint[:16]}…, which is this machine's own: whoever "
+            "controls the machine could have changed it."
+        )
+    if last.anchor is None:
+        said.append("No anchor: whoever can write the database could have rewritten it all.")
+    elif last.witnessed:
+        said.append(f"The anchor {last.anchor}, which the user of this program cannot rewrite.")
+    else:
+        said.append(f"The anchor {last.anchor}, not witnessed: whoever can write the database can rewrite both.")
+    if last.unanchored_events:
+        said.append(f"{plural(last.unanchored_events, 'event')} not anchored at that moment: nothing protected them.")
+    if last.deleted_runs:
+        said.append(f"{plural(last.deleted_runs, 'run')} deleted or erased by the program, on record.")
+    return [*said, *last.notes]
+
 
 _WORKING_S, _IDLE_S = 1.0, 5.0
 """The time between two drawings of the line."""
@@ -39,7 +249,7 @@ def integrity_line(asked: AuditQuery) -> None:
             st.button("Stop", key="audit-verify-stop", icon=":material/stop:", on_click=work.stop)
             return
         if work is not None and work.error is not None:
-            st.html(f'<span class="audit-state failing">▲ {escape(work.error)}</span>', width="content")
+            st.html(html(TEMPLATE, "state_words", kind="failing", words=f"▲ {work.error}"), width="content")
         st.button("Verify", key="audit-verify", icon=":material/verified_user:", on_click=_verify)
 
 
@@ -65,19 +275,19 @@ def _line(run_id: str | None, *, running: bool) -> None:
     try:
         evidence = current().store.evidence()
     except StoreError as error:
-        st.html(f'<p class="audit-line"><span class="audit-state failing">▲ {escape(str(error))}</span></p>')
+        st.html(html(TEMPLATE, "fault_line", error=error))
         return
     last, now_utc = last_result(current().store), datetime.now(UTC)
     said = inert(last_words(last, run_id, now_utc, _first(run_id)))
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-        st.html(_in_line(_state(evidence, last), evidence))
+        st.html(_in_line(_state_now(evidence, last), evidence))
         pressed = st.button(said, key="audit-last", type="tertiary", help="What was checked, and what it rests on")
     if pressed:
         go(view=INTEGRITY)
         st.rerun()  # the whole page, not this line alone
 
 
-def _state(evidence: Evidence, last: CheckedLog | None) -> State:
+def _state_now(evidence: Evidence, last: CheckedLog | None) -> State:
     return state_of(evidence, last, datetime.now(UTC), current().store.places.anchor.every_s)
 
 
@@ -92,14 +302,14 @@ def _bar(work: Work[CheckedLog]) -> None:
     st.progress(work.share, text=f"Verifying: {counted}{work.stage}{speed}")
 
 
-def _in_line(state: State, evidence: Evidence) -> str:
-    facts = []
-    if evidence.anchored:
-        facts.append(f"last checkpoint {moment(evidence.anchored_at_utc)}, {evidence.anchored:,} entries")
-    return (
-        f'<p class="audit-line"><span class="audit-state {state.kind}">{state.sign} {escape(state.words)}</span>'
-        f'<span class="muted" title="{escape(why(evidence, state), quote=True)}">{" · ".join(facts)}</span></p>'
+def _in_line(state: State, evidence: Evidence) -> Markup:
+    at = (
+        f"last checkpoint {moment(evidence.anchored_at_utc)}, {evidence.anchored:,} entries"
+        if evidence.anchored
+        else ""
     )
+    said = {"kind": state.kind, "words": f"{state.sign} {state.words}"}
+    return html(TEMPLATE, "line", **said, beside=at, title=why(evidence, state))
 
 
 def integrity(_asked: AuditQuery) -> None:
@@ -126,7 +336,7 @@ def integrity(_asked: AuditQuery) -> None:
 def _protected() -> None:
     store = current().store
     evidence = store.evidence()
-    state = _state(evidence, last_result(store))
+    state = _state_now(evidence, last_result(store))
     anchor = store.places.anchor
     what = "a git repository" if isinstance(anchor, GitAnchor) else "a file"
     unanchored = "none"
@@ -139,17 +349,16 @@ def _protected() -> None:
     if evidence.anchored:
         checkpoint = f"{moment(evidence.anchored_at_utc)}, {evidence.anchored:,} of {evidence.entries:,} entries"
     facts = {
-        "State": f'<span class="audit-state {state.kind}">{state.sign} {escape(state.words)}</span>',
+        "State": html(TEMPLATE, "state_words", kind=state.kind, words=f"{state.sign} {state.words}"),
         **_reason(evidence, state),
         "Covered": f"all events, 1 to {newest:,}" if (newest := store.newest()) else "no event yet",
-        "Last checkpoint": escape(checkpoint),
-        "Not anchored": escape(unanchored),
-        "Published to": f"{what}, {escape(str(anchor.file))}",
-        "Witness": escape(_witness(evidence)),
-        "Log": escape(evidence.origin or "—"),
+        "Last checkpoint": checkpoint,
+        "Not anchored": unanchored,
+        "Published to": f"{what}, {anchor.file}",
+        "Witness": _witness(evidence),
+        "Log": evidence.origin or "—",
     }
-    rows = "".join(f"<dt>{name}</dt><dd>{value}</dd>" for name, value in facts.items())
-    st.html(f'<dl class="audit-facts-list">{rows}</dl>')
+    st.html(html(TEMPLATE, "facts", found=facts))
     if state.kind in ("signed", "waiting", "none") and not evidence.witness.witnessed:
         st.caption(
             "A witness makes it proof: another user keeps what is published in a FOLDER of their own, or git:FOLDER is "
@@ -160,12 +369,12 @@ def _protected() -> None:
 
 
 def _reason(evidence: Evidence, state: State) -> dict[str, str]:
-    """Returns why the state is so, as HTML by its name. What a check found has its reasons beside it."""
+    """Returns why the state is so, by its name. What a check found has its reasons beside it."""
     reason = why(evidence, state)
     if state.kind == "signed" or not reason:
         return {}
     found = state.kind == "damaged" and evidence.begun_again is None
-    return {"Publishing" if found else "Why": escape(reason)}
+    return {"Publishing" if found else "Why": reason}
 
 
 def _witness(evidence: Evidence) -> str:
@@ -182,28 +391,18 @@ def _checked(last: CheckedLog) -> None:
         kind, sign, words = "damaged", "✕", plural(many, "finding")
     elif last.weak is not None:
         kind, sign, words = "failing", "▲", f"Nothing was found, without {last.weak}"
-    st.html(
-        f'<p class="audit-line"><span class="audit-state {kind}">{sign} {words}</span>'
-        f'<span class="muted">{moment(last.at_utc)}, took {seconds(last.duration_ms)}</span></p>'
-        f"{findings(last.findings)}"
-    )
+    took = f"{moment(last.at_utc)}, took {seconds(last.duration_ms)}"
+    st.html(html(TEMPLATE, "line", kind=kind, words=f"{sign} {words}", beside=took))
+    if last.findings:
+        st.html(html(TEMPLATE, "findings", found=findings(last.findings)))
     if many > min(len(last.findings), _MOST_SHOWN):
         st.caption(f"The first {_MOST_SHOWN} of them. `conductor log verify` prints all.")
-    st.html(f'<div class="audit-rests"><b>It rests on</b>{items(rests_on(last))}</div>')
+    st.html(html(TEMPLATE, "rests", name="It rests on", said=rests_on(last)))
 
 
-def findings(found: tuple[Finding, ...]) -> str:
-    """Returns findings as a list in HTML: class, run with the way to it, event, and what was done."""
-    rows = []
-    for each in found[:_MOST_SHOWN]:
-        event = "" if each.sequence is None else f" event {each.sequence:,}"
-        run = ""
-        if each.run_id is not None:
-            run = f" {run_link(each.run_id, f'run {each.run_id}')}"
-        name, of = escape(each.kind.replace("_", " ")), f"{run}{event}"
-        what = _COMMAND.sub(r"<code>\1</code>", escape(each.what))
-        rows.append(f'<li><span class="pill failed">{name}</span>{of}{":" if of else ""} {what}</li>')
-    return f'<ul class="audit-findings">{"".join(rows)}</ul>' if rows else ""
+def findings(found: Sequence[Finding]) -> list[tuple[Finding, list[str]]]:
+    """Returns the first findings, each with what was done in pieces, every second of which is a command."""
+    return [(each, _COMMAND.split(each.what)) for each in found[:_MOST_SHOWN]]
 
 
 def _elsewhere() -> None:

@@ -1,13 +1,22 @@
 """What the Audit page is asked: all of it is in the browser's address, so a view is kept or sent as a link."""
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time
 
-from pages.components.app import address
+import streamlit as st
+from markupsafe import Markup
+
+from pages.components.app import places
+from pages.components.app.session import current
+from pages.components.app.widgets import chosen, worded
+from pages.components.style.formats import inert
+from pages.components.style.templates import html
 from storage.access_log import KINDS as ACCESS_KINDS
-from storage.search.filters import ANY, KINDS, Filters, end_of
+from storage.search.filters import ANY, KINDS, Facet, Filters, end_of
 from storage.search.reading import FIELDS
 
+TEMPLATE = "audit/audit"
 FOUND, LEDGER, COST, FAILURES = "found", "ledger", "cost", "failures"
 ACCESS, INTEGRITY = "looks", "integrity"
 VIEWS = {
@@ -47,7 +56,7 @@ class AuditQuery:
 
 def read() -> AuditQuery:
     """Reads the address. Call it once, at the script's start."""
-    given = {name: address.read(name) for name in OWN}
+    given = {name: places.read(name) for name in OWN}
     faults: list[str] = []
     receiver = (given["provider-of-calls"] or "").partition("@")
     return AuditQuery(
@@ -97,15 +106,167 @@ def _amount(given: str | None, faults: list[str]) -> float | None:
 def go(**changes: str | None) -> None:
     """Changes parts of the address; a page that was turned to, and a run that was open, belong to what was asked."""
     for name, value in {"before": None, "run": None, **changes}.items():
-        address.write(name.replace("_", "-"), value)
+        places.write(name.replace("_", "-"), value)
 
 
 def change_address(**changes: str | None) -> None:
     """Asks only this: all else leaves the address."""
     for name in OWN:
-        address.write(name, changes.get(name))
+        places.write(name, changes.get(name))
 
 
 def value_words(kind: str, value: str) -> str:
     """Returns ``edited by: anybody`` or ``agent: solver``."""
     return f"{KINDS[kind]}: {'any' if value == ANY else value}"
+
+
+def table(heads: Sequence[str], rows: Iterable[Sequence[str]], kind: str = "") -> Markup:
+    """Returns a table. ``kind``: ``numbers`` has all columns but the first to the right, ``wide`` keeps line breaks."""
+    return html(TEMPLATE, "table", heads=heads, rows=rows, kind=kind)
+
+
+def run_link(run_id: str, words: str) -> Markup:
+    """Returns ``words`` as the way to the record of a run."""
+    return html(TEMPLATE, "run_link", run_id=run_id, words=words)
+
+
+def paging(asked: AuditQuery, before: int | None, key: str) -> None:
+    """Draws the ways to the newest page and to the next older one, which begins at ``before``; None: there is none."""
+    if asked.before is None and before is None:
+        return
+    with st.container(horizontal=True, vertical_alignment="center"):
+        newest, older = ":material/first_page:", ":material/chevron_right:"
+        st.button("Newest", key=f"{key}-newest", icon=newest, disabled=asked.before is None, on_click=go)
+        turned = {"before": str(before)}
+        st.button("Older", key=f"{key}-older", icon=older, disabled=before is None, on_click=go, kwargs=turned)
+
+
+SHOWN = "audit-q-shown"
+_MOST_VALUES = 200
+_ANYWHERE = "anywhere"
+
+
+def head(asked: AuditQuery) -> None:
+    """Draws the title, the field, the chips and the choice of the view."""
+    with st.container(horizontal=True, vertical_alignment="center", key="audit-head"):
+        st.title("Audit", anchor=False, width="content")
+        if st.session_state.get(SHOWN) != asked.typed:  # a link, or the browser's Back
+            st.session_state["audit-q"] = st.session_state[SHOWN] = asked.typed
+        st.text_input(
+            "Search all texts",
+            placeholder='Words, "a phrase" or begin* in tasks, instructions, messages and outputs',
+            icon=":material/search:",
+            key="audit-q",
+            label_visibility="collapsed",
+            on_change=_typed,
+        )
+        with st.popover("Filter", icon=":material/filter_list:", width="content", key="audit-filter"):
+            _choices(asked)
+    with st.container(horizontal=True, vertical_alignment="center", key="audit-bar"):
+        st.session_state["audit-view"] = asked.view
+        st.segmented_control(
+            "View",
+            list(VIEWS),
+            format_func=VIEWS.__getitem__,
+            key="audit-view",
+            label_visibility="collapsed",
+            on_change=_view,
+            width="content",
+        )
+        _chips(asked)
+
+
+def _typed() -> None:
+    go(q=str(st.session_state["audit-q"] or "").strip() or None)
+
+
+def _view() -> None:
+    go(view=st.session_state["audit-view"] or FOUND, provider_of_calls=None)
+
+
+def _chips(asked: AuditQuery) -> None:
+    """Draws what is asked as buttons, each of which takes it out again."""
+    chips = {kind: value_words(kind, value) for kind, value in asked.filters.values.items()}
+    if asked.field is not None:
+        chips["in"] = f"in: {asked.field}"
+    for name, moment in (("since", asked.filters.since_utc), ("until", asked.filters.until_utc)):
+        if moment is not None:
+            chips[name] = f"{name} {st.query_params.get(name, '')}"
+    if asked.filters.least_usd is not None:
+        chips["over"] = f"cost from ${asked.filters.least_usd:g}"
+    for name, words in chips.items():
+        st.button(
+            inert(words[:60]), key=f"chip-{name}", icon=":material/close:", help="Take this filter out", on_click=go,
+            kwargs={name: None},
+        )  # fmt: skip
+    if chips:
+        st.button("Clear all", key="audit-clear", type="tertiary", on_click=change_address)
+
+
+def _choices(asked: AuditQuery) -> None:
+    """Draws a choice for each kind of filter that any run has, with the number of its runs."""
+    by_kind: dict[str, list[Facet]] = {}
+    for facet in current().store.search.facets():
+        by_kind.setdefault(facet.kind, []).append(facet)
+    left, right = st.columns(2)
+    shown = [kind for kind in KINDS if kind in by_kind]
+    for number, kind in enumerate(shown):
+        counts = {facet.value: facet.runs for facet in by_kind[kind][:_MOST_VALUES]}
+        key, options = f"audit-of-{kind}", _options(kind, counts, asked)
+        st.session_state[key] = asked.filters.values.get(kind)
+        (left, right)[number % 2].selectbox(
+            KINDS[kind].capitalize(),
+            options,
+            format_func=worded(key, {each: _label(each, counts) for each in options}),
+            key=key,
+            placeholder="any",
+            on_change=_choose,
+            args=(kind,),
+        )
+    st.session_state["audit-in"] = asked.field or _ANYWHERE
+    left.selectbox("Place of the words", [_ANYWHERE, *FIELDS], key="audit-in", on_change=_choose_field)
+    st.session_state["audit-over"] = asked.filters.least_usd
+    right.number_input("Cost from, in USD", min_value=0.0, key="audit-over", placeholder="any", on_change=_choose_cost)
+    for name, column in (("since", left), ("until", right)):
+        _day_field(column, name)
+    st.caption("The address of this page holds the whole view: bookmark it to keep it, or send it as a link.")
+
+
+def _options(kind: str, counts: dict[str, int], asked: AuditQuery) -> list[str]:
+    value = asked.filters.values.get(kind)
+    return [*([value] if value is not None and value not in counts else []), *counts]
+
+
+def _label(value: str, counts: dict[str, int]) -> str:
+    return f"{value} · {counts[value]:,}" if value in counts else "any" if value == ANY else value
+
+
+def _choose(kind: str) -> None:
+    go(**{kind: chosen(f"audit-of-{kind}")})
+
+
+def _choose_field() -> None:
+    place = st.session_state["audit-in"]
+    go(**{"in": None if place == _ANYWHERE else place})
+
+
+def _choose_cost() -> None:
+    usd: float | None = st.session_state["audit-over"]
+    go(over=None if usd is None else f"{usd:g}")
+
+
+def _day_field(column: "st.delta_generator.DeltaGenerator", name: str) -> None:
+    given = st.query_params.get(name)
+    try:
+        st.session_state[f"audit-{name}"] = date.fromisoformat(given) if given else None
+    except ValueError:
+        st.session_state[f"audit-{name}"] = None
+    column.date_input(
+        "From this day (UTC)" if name == "since" else "Up to this day (UTC)", key=f"audit-{name}", format="YYYY-MM-DD",
+        on_change=_choose_day, args=(name,), value=None,
+    )  # fmt: skip
+
+
+def _choose_day(name: str) -> None:
+    day: date | None = st.session_state[f"audit-{name}"]
+    go(**{name: None if day is None else day.isoformat()})

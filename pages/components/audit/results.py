@@ -1,34 +1,33 @@
 """What the Audit page lists: texts and runs that a search finds, tokens and cost, and the catalogue of failures.
 
-Cost is by day, agent and person. Every text is escaped.
+Cost is by day, agent and person.
 """
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from html import escape
+from datetime import datetime
 from typing import Any
 
 import streamlit as st
+from markupsafe import Markup
 
 from conductor_core.errors import InspectorError
 from conductor_core.run.costs import Cost
 from conductor_core.run.request import REPLAY_PURPOSE
-from pages.components.app.access_log import searched, viewed
-from pages.components.app.session import current
+from pages.components.app.session import current, fault_note, searched, viewed
 from pages.components.audit.export_menu import export_found
-from pages.components.audit.query import FOUND, AuditQuery, go
-from pages.components.audit.tables import paging, run_link, table
-from pages.components.figure.component import figure, title
-from pages.components.run_list.rows import Entry, by_task
-from pages.components.run_list.table import WITH_PEOPLE, known
+from pages.components.audit.query import FOUND, TEMPLATE, AuditQuery, go, paging, run_link, table
+from pages.components.run_list.table import WITH_PEOPLE, Entry, by_task, known
 from pages.components.run_list.table import table as run_table
-from pages.components.style.figures import Figure, agent_dot, layout, plain
-from pages.components.style.formats import RUN_STATUSES, ago, inert, moment, plural, run_status
+from pages.components.style.figures import Figure, agent_dot, figure, layout, plain, title
+from pages.components.style.formats import RUN_STATUSES, inert, moment, plural, run_status
+from pages.components.style.templates import html
 from storage import RunSummary
 from storage.search.hits import Hit
-from storage.search.ledger import Failure, Spending
+from storage.search.ledger import Failure, LedgerCall, Receiver, Receivers, Spending
 from storage.search.reading import FIELDS, Place
+from storage.search.received import Receipt
 
 HEIGHT_PX = 230
 _POOLS_READ = 20
@@ -124,7 +123,7 @@ def _table(name: str, rows: Sequence[Spending], key: Callable[[Spending], str], 
     ordered = sorted(groups.items(), key=lambda item: -sum(row.tokens for row in item[1]))
     body = [
         (
-            f"{agent_dot(group, agents) if agents else ''}{escape(group)}",
+            Markup("{}{}").format(agent_dot(group, agents) if agents else "", group),
             f"{sum(row.calls for row in of):,}",
             f"{sum(row.tokens for row in of):,}",
             _cost(of),
@@ -140,9 +139,9 @@ def _cost(rows: Sequence[Spending]) -> str:
     known, unpriced = sum(row.known_usd for row in real), sum(row.unpriced for row in real)
     simulated = Cost(known_usd=(usd := sum(row.known_usd for row in rows if row.simulated)), usd=usd)
     if not real:
-        return f"{escape(str(simulated))} simulated"
-    said = escape(str(Cost(None if unpriced else known, known)))
-    return f"{said} + {escape(str(simulated))} simulated" if usd else said
+        return f"{simulated} simulated"
+    said = str(Cost(None if unpriced else known, known))
+    return f"{said} + {simulated} simulated" if usd else said
 
 
 def failures(asked: AuditQuery) -> None:
@@ -169,11 +168,9 @@ def _failure(failure: Failure) -> None:
                 kwargs={"failure": failure.code, "view": FOUND},
             )
             counts = f"{plural(failure.times, 'time')} in {plural(failure.runs, 'run')}"
-            st.html(f'<span class="muted audit-places">{counts}</span>')
-        tasks = zip(failure.tasks, failure.run_ids, strict=True)
-        links = " · ".join(run_link(run_id, " ".join(task.split())[:90]) for task, run_id in tasks)
-        said = f'<p class="audit-snippet">{escape(failure.said)}</p>' if failure.said else ""
-        st.html(f'{said}<p class="muted audit-places">{links}</p>')
+            st.html(html(TEMPLATE, "counts", words=counts))
+        tasks = list(zip(failure.tasks, failure.run_ids, strict=True))
+        st.html(html(TEMPLATE, "failure", said=failure.said, tasks=tasks))
 
 
 # What a search finds.
@@ -253,34 +250,158 @@ def _hit(hit: Hit) -> None:
     with st.container(key=f"audit-hit-{hit.text_id}", gap=None):
         with st.container(horizontal=True, vertical_alignment="center", key=f"audit-hit-head-{hit.text_id}"):
             open_button(hit.run_id, hit.task, f"audit-open-{hit.text_id}")
-            st.html(_facts(hit, ago(hit.created_at_utc), moment(hit.created_at_utc)), width="content")
-        words = "".join(
-            f"<mark>{escape(piece)}</mark>" if is_found else escape(piece) for piece, is_found in hit.snippet
-        )
-        st.html(
-            f'<p class="audit-snippet" dir="auto">{words}</p><p class="muted audit-places">{places(hit.places)}</p>'
-        )
+            status = run_status(hit.status) if hit.status in RUN_STATUSES else hit.status
+            st.html(html(TEMPLATE, "hit_facts", hit=hit, status=status), width="content")
+        st.html(html(TEMPLATE, "hit", snippet=hit.snippet, places=places(hit.places)))
 
 
 def places(all_places: Iterable[Place]) -> str:
-    """Returns, as HTML, where a text is: ``a message that was sent to step 1 (solver)``."""
+    """Returns where a text is: ``a message that was sent to step 1 (solver)``."""
     said: dict[str, None] = {}
     for at in all_places:
-        of = f" {'to' if at.field == 'sent' else 'of'} step {escape(at.path)}" if at.path else ""
+        of = f" {'to' if at.field == 'sent' else 'of'} step {at.path}" if at.path else ""
         if not at.path and at.agent == "conductor" and at.field == "sent":
             of = " to the Conductor"
-        agent = f" ({escape(at.agent)})" if at.agent and at.path else ""
+        agent = f" ({at.agent})" if at.agent and at.path else ""
         said[f"{FIELDS[at.field]}{of}{agent}"] = None
     more = f" and {len(said) - _MOST_PLACES} more places" if len(said) > _MOST_PLACES else ""
     return " · ".join(list(said)[:_MOST_PLACES]) + more
 
 
-def _facts(hit: Hit, when: str, title: str) -> str:
-    status = hit.status
-    known = status in RUN_STATUSES
-    pill = f'<span class="pill {escape(status)}">{run_status(status) if known else escape(status)}</span>'
-    mark = '<span class="muted">⇣ imported</span>' if hit.imported else ""
-    mark += '<span class="pill simulated">simulated</span>' if hit.simulated else ""
-    return (
-        f'<div class="audit-facts">{mark}{pill}<span class="muted" title="{escape(title)}">{escape(when)}</span></div>'
-    )
+RECEIPT = "audit-receipt"
+_HOW = {"first": "first call", "again": "repeated", "more_tokens": "with more tokens", "fallback": "as fallback"}
+
+
+_Question = tuple[str, str, datetime | None, datetime | None, bool]
+"""Provider, text, period and whether files are asked, of an answer: it is forgotten when its question changes."""
+
+
+def ledger(asked: AuditQuery) -> None:
+    """Draws the servers, the calls, and the question to the record. Raises: StoreError, BadInput."""
+    search = current().store.search
+    found = _receivers(asked)
+    if asked.typed:
+        searched(asked.typed, asked.filters.names, "ledger")
+        fault_note()
+    with st.container(border=True, key="audit-servers", gap="xsmall"):
+        title("Servers that it was sent to" if asked.typed else "Servers that anything was sent to")
+        first, *rest = found.in_words if not found.receivers else ("", *found.in_words)
+        if first:
+            st.info(inert(first), icon=":material/block:")
+        for said in rest:
+            st.caption(inert(said))
+        for receiver in found.receivers:
+            _server(receiver, asked)
+        if any(receiver.failed for receiver in found.receivers):
+            st.caption("A call that failed counts: nothing says how much of it arrived.")
+        if found.more:
+            st.caption("Only the newest texts with these words were searched: add a word or a filter.")
+    left, right = st.columns([3, 2], gap="small")
+    with left, st.container(border=True, key="audit-calls", gap="xsmall"):
+        of = "" if asked.receiver is None else f"to {_name(*asked.receiver)}"
+        title("Calls", of)
+        calls = search.calls(asked.typed, asked.filters, asked.receiver, asked.before, PAGE + 1)
+        _calls(list(calls[:PAGE]))
+        paging(asked, calls[PAGE - 1].call_id if len(calls) > PAGE else None, "ledger")
+    with right, st.container(border=True, key="audit-never", gap="xsmall"):
+        title("Was a text ever sent to a provider?")
+        _ask_record(asked)
+
+
+def _receivers(asked: AuditQuery) -> Receivers:
+    """Asks the index; if it knows no server, the events are read, which may take a while."""
+    bar = st.empty()
+
+    def report(done: int, total: int) -> None:
+        bar.progress(done / total, text=f"The index knows no server: {done:,} of {total:,} runs are read")
+
+    try:
+        return current().store.search.receivers(asked.typed, asked.filters, report)
+    finally:
+        bar.empty()
+
+
+def _name(provider: str, host: str) -> str:
+    return f"{provider} at {host}" if host else f"{provider}, in this process"
+
+
+def _server(receiver: Receiver, asked: AuditQuery) -> None:
+    key = f"{receiver.provider}@{receiver.host}"
+    chosen = asked.receiver == (receiver.provider, receiver.host)
+    with st.container(
+        key=f"audit-server-{receiver.provider}-{receiver.host}", horizontal=True, vertical_alignment="center"
+    ):
+        st.button(
+            f"{'● ' if chosen else ''}{inert(_name(receiver.provider, receiver.host))}",
+            key=f"audit-to-{key}",
+            type="tertiary",
+            help="Only its calls" if not chosen else "All calls again",
+            on_click=go,
+            kwargs={"provider_of_calls": None if chosen else key},
+        )
+        st.html(html(TEMPLATE, "server_facts", receiver=receiver))
+
+
+def _calls(calls: list[LedgerCall]) -> None:
+    if not calls:
+        st.caption("No calls.")
+        return
+    st.html(table(("When", "For", "Agent", "Server", "Call"), map(_call, calls)))
+
+
+def _call(call: LedgerCall) -> list[str]:
+    word = ", says the imported file" if call.imported else ""
+    return [
+        moment(call.at_utc),
+        run_link(call.run_id, _what(call)),
+        call.agent,
+        html(TEMPLATE, "server_name", name=_name(call.provider, call.host), simulated=call.simulated),
+        f"{f'{_HOW.get(call.how, call.how)}, ' if call.purpose != 'traces' else ''}{call.ended}{word}",
+    ]
+
+
+def _what(call: LedgerCall) -> str:
+    if call.purpose == "traces":
+        return "traces"
+    if call.purpose == "plan":
+        return f"the plan of step {call.path}" if call.path else "the plan"
+    return f"step {call.path}"
+
+
+def _ask_record(asked: AuditQuery) -> None:
+    st.caption("Reads the events of all runs of the period, not the index, and says what the answer rests on.")
+    with st.form("audit-receipt-form", border=False):
+        provider = st.text_input(
+            "Provider or host", placeholder="any; or openai, or api.example.com", key="receipt-provider"
+        )
+        text = st.text_input("Text", value=asked.typed.strip('"'), key="receipt-text")
+        files = st.checkbox("Also ask the files of imported runs", key="receipt-imported")
+        pressed = st.form_submit_button("Read the record", icon=":material/fact_check:")
+    question: _Question = (provider, text, asked.filters.since_utc, asked.filters.until_utc, files)
+    if pressed and not text.strip():
+        st.error("Type the text that somebody may have received.", icon=":material/edit:")
+    elif pressed:
+        bar = st.progress(0.0, text="Reading")
+
+        def report(done: int, total: int) -> None:
+            bar.progress(done / total, text=f"{done:,} of {total:,} runs")
+
+        receipt = current().store.search.receipt(*question[:4], report, imported=files)
+        st.session_state[RECEIPT] = (question, receipt)
+        period = [name for name in asked.filters.names if name in ("since", "until")]
+        searched(text, [*(["provider"] if provider.strip() else []), *period], "received")
+        bar.empty()
+    kept: tuple[_Question, Receipt] | None = st.session_state.get(RECEIPT)
+    if kept is not None and kept[0] == question:
+        _receipt(kept[1])
+    else:
+        st.session_state.pop(RECEIPT, None)
+
+
+def _receipt(receipt: Receipt) -> None:
+    sign = "●" if receipt.times else "✕"
+    st.markdown(f"**{sign} {inert(receipt.in_words)}** {inert(f'“{receipt.text[:200]}”')}")
+    if receipt.received:
+        st.html(html(TEMPLATE, "received", found=receipt.received[:PAGE]))
+    for name, said in (("It rests on", receipt.rests_on), ("Not seen", receipt.not_seen)):
+        st.html(html(TEMPLATE, "rests", name=name, said=said))

@@ -6,7 +6,8 @@ A plan of many steps has smaller cards, and of the withheld accesses only those 
 import base64
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from html import escape
+
+from markupsafe import Markup
 
 from conductor_core.blame.experiments import Change, Effect
 from conductor_core.blame.report import FINDINGS, change_words, signed
@@ -15,7 +16,9 @@ from conductor_core.run.graph_layout import Edge, GraphLayout, Node, RoundShape,
 from conductor_core.text import isolated
 from conductor_core.workflow.model import Workflow
 from pages.components.style.figures import PALETTE, agent_colour
+from pages.components.style.templates import html
 
+TEMPLATE = "blame/blame"
 MARGIN = 26
 MOST_FULL = 12
 """Steps whose cards have all their lines."""
@@ -62,10 +65,13 @@ class _Drawing:
     def colour(self, name: str) -> str:
         return PALETTE[name][self.dark]
 
+    def colours(self, *names: str) -> dict[str, str]:
+        return {name: self.colour(name) for name in names}
+
 
 def graph_html(
     plan: Workflow, ranking: Sequence[Effect], agents: Sequence[str], chosen: Change | None, *, dark: bool
-) -> tuple[str, int]:
+) -> tuple[Markup, int]:
     """Returns the drawing as an image in a data address, with its words, and how high it is, in units of 2 rem.
 
     Args:
@@ -78,22 +84,17 @@ def graph_html(
     withheld = [effect for effect in ranking if effect.change.kind == "granted" and _drawn(drawing, effect)]
     # Strong lines come last, so that no faint one crosses them.
     withheld.sort(key=lambda effect: effect.effect)
-    arcs = "".join(_withheld(drawing, effect, at, layout) for effect in withheld)
-    edges = "".join(_granted(drawing, edge, at) for edge in layout.edges)
-    steps = "".join(_card(drawing, node) for node in layout.nodes)
+    parts = [_withheld(drawing, effect, at, layout) for effect in withheld]
+    parts += [_granted(drawing, edge, at) for edge in layout.edges]
+    parts += [_card(drawing, node) for node in layout.nodes]
     deepest = max((_depth(effect, at) for effect in withheld), default=0)
     width = max(layout.layers - 1, 0) * cards.pitch + cards.width + 2 * MARGIN
     top, bottom = layout.top - MARGIN, layout.bottom + deepest + MARGIN
-    svg = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{bottom - top:.0f}" '
-        f'viewBox="{-MARGIN} {top:.0f} {width} {bottom - top:.0f}" font-family="system-ui, sans-serif">'
-        f"{arcs}{edges}{steps}</svg>"
-    )
+    svg = html(TEMPLATE, "svg", width=width, height=bottom - top, left=-MARGIN, top=top, parts=parts)
     words = "; ".join(_said(plan, effect) for effect in ranking)
     data = base64.b64encode(svg.encode()).decode()
-    size = f'style="width: {width / _REM_PX:.2f}rem"'
-    image = f'<img {size} alt="{escape(words)}" src="data:image/svg+xml;base64,{data}">'
-    return f'<div class="blame-graph" tabindex="0">{image}</div>', round((bottom - top) / _REM_PX / 2)
+    drawn = html(TEMPLATE, "graph", width_rem=width / _REM_PX, words=words, data=data)
+    return drawn, round((bottom - top) / _REM_PX / 2)
 
 
 def _nearer(layout: GraphLayout, rows: float) -> GraphLayout:
@@ -126,7 +127,7 @@ def _width(effect: Effect | None) -> float:
     return _THIN + (_WIDE - _THIN) * share
 
 
-def _granted(drawing: _Drawing, edge: Edge, at: Mapping[int, Node]) -> str:
+def _granted(drawing: _Drawing, edge: Edge, at: Mapping[int, Node]) -> Markup:
     source, target = edge.source[0], edge.target[0]
     effect = drawing.effects.get(Change(kind="cut", step=target, source=source))
     x0, y0 = drawing.cards.right(at[source].layer), at[source].y + edge.source_dy
@@ -146,7 +147,7 @@ def _depth(effect: Effect, at: Mapping[int, Node]) -> float:
     return _ARC * (0.6 + 0.7 * apart) if apart > 1 else 0.0
 
 
-def _withheld(drawing: _Drawing, effect: Effect, at: Mapping[int, Node], layout: GraphLayout) -> str:
+def _withheld(drawing: _Drawing, effect: Effect, at: Mapping[int, Node], layout: GraphLayout) -> Markup:
     """Draws an access that was withheld as an arc below all cards, so that it crosses none."""
     source, target = at[effect.change.source or 0], at[effect.change.step]
     x0, y0 = drawing.cards.right(source.layer), source.y + 16
@@ -166,63 +167,42 @@ def _withheld(drawing: _Drawing, effect: Effect, at: Mapping[int, Node], layout:
     return _line(drawing, d, ((x0 + x1) / 2, (y0 + y1) / 8 + 0.75 * deep), effect, dashed=True)
 
 
-def _line(drawing: _Drawing, d: str, middle: tuple[float, float], effect: Effect | None, *, dashed: bool) -> str:
-    wide = _width(effect)
+def _line(drawing: _Drawing, d: str, middle: tuple[float, float], effect: Effect | None, *, dashed: bool) -> Markup:
     chosen = effect is not None and effect.change == drawing.chosen
     strong = chosen or (effect is not None and effect.finding in ("decides", "steadies"))
-    dash = f' stroke-dasharray="{max(5, wide):.0f} {max(4, wide * 0.8):.0f}"' if dashed else ""
     stroke = drawing.colour("ink" if strong else "soft")
-    path = f'<path d="{d}" fill="none" stroke="{stroke}" stroke-width="{wide:.1f}"{dash}/>'
-    return path + (_sign(drawing, middle, effect) if strong and effect is not None else "")
+    path = html(TEMPLATE, "path", d=d, stroke=stroke, wide=_width(effect), dashed=dashed)
+    if not strong or effect is None:
+        return path
+    said, colours = f"{FINDINGS[effect.finding][0]} {signed(effect.effect)}", drawing.colours("ink", "surface")
+    return path + html(TEMPLATE, "sign", x=middle[0], y=middle[1], width=8 * len(said) + 14, said=said, **colours)
 
 
-def _sign(drawing: _Drawing, middle: tuple[float, float], effect: Effect) -> str:
-    (x, y), ink = middle, drawing.colour("ink")
-    said = f"{FINDINGS[effect.finding][0]} {signed(effect.effect)}"
-    width = 8 * len(said) + 14
-    return (
-        f'<rect x="{x - width / 2:.0f}" y="{y - 10:.0f}" width="{width}" height="20" rx="10" stroke="{ink}" '
-        f'fill="{drawing.colour("surface")}"/>'
-        f'<text x="{x:.0f}" y="{y + 4:.0f}" text-anchor="middle" font-size="12" fill="{ink}">{said}</text>'
-    )
-
-
-def _card(drawing: _Drawing, node: Node) -> str:
+def _card(drawing: _Drawing, node: Node) -> Markup:
     index = node.path[0]
     agent = drawing.plan.steps[index].agent
     change = Change(kind="fresh", step=index)
     effect = drawing.effects.get(change)
-    colour = agent_colour(agent, drawing.agents, dark=drawing.dark)
-    ink, muted, surface = (drawing.colour(name) for name in ("ink", "muted", "surface"))
     cards = drawing.cards
-    x, y = cards.left(node.layer), node.y - cards.height / 2
-    outline = (
-        f'<rect x="{x - 7}" y="{y - 7:.0f}" width="{cards.width + 14}" height="{cards.height + 14}" rx="15" '
-        f'fill="none" stroke="{ink}" stroke-dasharray="3 3"/>'
-        if change == drawing.chosen
-        else ""
-    )
     lines = ["not measured"]
     if effect is not None and effect.with_it is not None:
         points = f"{FINDINGS[effect.finding][0]} {signed(effect.effect)}"
         lines = [f"flips {effect.with_it.counted}", f"{points} points"]
         lines = lines if cards.full else [f"{points} · {effect.with_it.flipped}/{effect.with_it.replays}"]
-    top = y + (23.5 if cards.full else 18)
-    said = (
-        _text(x + 13, top + 17 + 15 * number, line, 12, muted if number else ink) for number, line in enumerate(lines)
-    )
-    return (
-        f'{outline}<rect x="{x}" y="{y:.0f}" width="{cards.width}" height="{cards.height}" rx="10" fill="{surface}" '
-        f'stroke="{colour}" stroke-width="{_width(effect):.1f}"/>'
-        f'<circle cx="{x + 17}" cy="{top - 4.5:.0f}" r="4.5" fill="{colour}"/>'
-        + _text(x + 28, top, f"{index} · {isolated(shortened(agent, 16 if cards.full else 11))}", 13, ink, "600")
-        + "".join(said)
-    )
-
-
-def _text(x: float, y: float, text: str, size: int, fill: str, weight: str = "400") -> str:
-    return (
-        f'<text x="{x:.0f}" y="{y:.1f}" font-size="{size}" font-weight="{weight}" fill="{fill}">{escape(text)}</text>'
+    y = node.y - cards.height / 2
+    return html(
+        TEMPLATE,
+        "card",
+        x=cards.left(node.layer),
+        y=y,
+        top=y + (23.5 if cards.full else 18),
+        cards=cards,
+        wide=_width(effect),
+        chosen=change == drawing.chosen,
+        colour=agent_colour(agent, drawing.agents, dark=drawing.dark),
+        name=f"{index} · {isolated(shortened(agent, 16 if cards.full else 11))}",
+        lines=lines,
+        **drawing.colours("ink", "muted", "surface"),
     )
 
 

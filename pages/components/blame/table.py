@@ -1,9 +1,14 @@
 """The ranking as rows, and the replays behind one of them; without a run, the newest runs to choose from."""
 
+import logging
+import threading
+import time
 from collections.abc import Sequence
-from html import escape
+from contextlib import ExitStack
+from dataclasses import dataclass, field
 
 import streamlit as st
+from markupsafe import Markup
 
 from conductor_core.analysis.conclusion import asked, conclude
 from conductor_core.blame.experiments import (
@@ -14,23 +19,120 @@ from conductor_core.blame.experiments import (
     Effect,
     Experiment,
     Experiments,
-    Flips,
     Replay,
     effects,
 )
 from conductor_core.blame.report import FINDINGS, change_words, finding_words, sentence, signed
-from conductor_core.blame.runs import Blame, Verdicts
+from conductor_core.blame.runs import Blame, CarryingOut, Verdicts, recorded
 from conductor_core.engine.repeats import PURPOSE as OF_A_STEP
-from conductor_core.errors import InspectorError, StoreError
+from conductor_core.errors import BadInput, InspectorError, StoreError
+from conductor_core.run.actor import local_caller
 from conductor_core.run.request import REPLAY_PURPOSE
+from conductor_core.run.trace import RunTrace
 from conductor_core.workflow.model import Workflow
-from pages.components.app import address, places
-from pages.components.app.session import current
-from pages.components.blame.work import MOST_CHILDREN, read_blame
-from pages.components.run_list.rows import by_task
-from pages.components.run_list.table import known, table
+from pages.components.app import places
+from pages.components.app.session import Session, current
+from pages.components.run_list.table import by_task, known, table
 from pages.components.style.formats import inert, plural
+from pages.components.style.templates import html
+from storage import Store
 
+log = logging.getLogger(__name__)
+
+MOST_CHILDREN = 100_000
+_MOST_KEPT, _MOST_READ = 50, 2000
+_MOST_GUESSED = 0.9  # of a replay that has not ended
+
+
+@dataclass
+class Work:
+    """A blame that was begun here. ``error``: why it ended before its end; None: it did not."""
+
+    carrying_out: CarryingOut
+    thread: threading.Thread
+    error: str | None = None
+    began_at_s: float = field(default_factory=time.monotonic)
+
+    @property
+    def running(self) -> bool:
+        return self.thread.is_alive()
+
+    @property
+    def share(self) -> float:
+        """How much is done, 0 to 1. Before the first replay has ended, by the time that the run itself took."""
+        at, expected_ms = self.carrying_out, self.carrying_out.blame.experiments.source.duration_ms
+        done: float = at.ended
+        if not done and expected_ms:
+            done = at.running * min(_MOST_GUESSED, (time.monotonic() - self.began_at_s) * 1000 / expected_ms)
+        return min(1.0, done / max(1, at.total))
+
+
+_works: dict[str, Work] = {}
+_read_before: dict[str, RunTrace] = {}
+_lock, _reading_lock = threading.Lock(), threading.Lock()
+
+
+def work_of(run_id: str) -> Work | None:
+    """Returns the blame of this run that was begun last in this app; None: none was."""
+    return _works.get(run_id)
+
+
+def read_blame(session: Session, experiments: Experiments, verdicts: Verdicts, count: int) -> Blame:
+    """Reads what is recorded of a blame. Raises: InspectorError."""
+    children = session.store.runs(limit=MOST_CHILDREN, parent=experiments.source.run_id)
+    return Blame(experiments, verdicts, count, recorded(children, lambda run_id: _read(session.store, run_id)))
+
+
+def _read(store: Store, run_id: str) -> RunTrace:
+    """Reads a replay. One that completed stays in mind without long texts, because each drawing of the page asks."""
+    if (kept := _read_before.get(run_id)) is not None:
+        return kept
+    trace = store.read(run_id)
+    if trace.status == "completed" and not any(step.attempts for step in trace.steps):
+        steps = [step.model_copy(update={"messages": (), "reasoning": ""}) for step in trace.steps]
+        trace = trace.model_copy(update={"root": trace.root.model_copy(update={"steps": steps})})
+        with _reading_lock:
+            if len(_read_before) >= _MOST_READ:
+                del _read_before[next(iter(_read_before))]
+            _read_before[run_id] = trace
+    return trace
+
+
+def begin(session: Session, experiments: Experiments, verdicts: Verdicts, count: int, max_usd: float | None) -> None:
+    """Begins to carry out what is left of a blame. Raises: InspectorError; BadInput if another process is at it."""
+    run_id = experiments.source.run_id
+    with _lock:
+        if (now := _works.get(run_id)) is not None and now.running:
+            raise BadInput(f"the blame of run {run_id} is being carried out already")
+        held = ExitStack()
+        held.enter_context(session.store.carrying_out(f"{PURPOSE} {run_id}", f"the blame of run {run_id}"))
+        try:
+            blame = read_blame(session, experiments, verdicts, count)
+            carrying_out = CarryingOut(blame, session.host, local_caller("page"), max_usd=max_usd)
+        except BaseException:
+            held.close()
+            raise
+        thread = threading.Thread(target=_run, args=(run_id, held), name=f"blame {run_id}", daemon=True)
+        for old in [each for each, work in _works.items() if not work.running][: len(_works) - _MOST_KEPT + 1]:
+            del _works[old]
+        _works[run_id] = Work(carrying_out, thread)
+        thread.start()
+
+
+def _run(run_id: str, held: ExitStack) -> None:
+    with held:
+        work = _works[run_id]
+        try:
+            work.carrying_out.run()
+        except InspectorError as error:
+            work.error = str(error)
+        except Exception:
+            # The engine may have been closed, with the app; else this is a fault of the program.
+            log.exception("the blame of run %s stopped", run_id)
+            work.error = "it stopped unexpectedly, see the log"
+
+
+TEMPLATE = "blame/blame"
 CHOSEN = "blame-chosen"
 ALL = "blame-all"
 MOST_RANKED = 40
@@ -41,10 +143,7 @@ def ranking_rows(ranking: Sequence[Effect], plan: Workflow, chosen: Change | Non
     """Draws a row for each change, of very many the first; its name is a button that shows the replays behind it."""
     shown = ranking if st.session_state.get(ALL) else ranking[:MOST_RANKED]
     with st.container(key="blame-rows", gap=None):
-        st.html(
-            '<div class="blame-cells head"><span>Finding</span><span>With</span><span>Without</span>'
-            "<span>Effect in points (95 %)</span></div>"
-        )
+        st.html(html(TEMPLATE, "ranking_head"))
         for effect in shown:
             mark = "-chosen" if effect.change == chosen else ""
             with st.container(
@@ -75,29 +174,10 @@ def _show_all() -> None:
     st.session_state[ALL] = True
 
 
-def _cells(effect: Effect) -> str:
+def _cells(effect: Effect) -> Markup:
+    words = f"{signed(effect.effect)} ({signed(effect.low)} to {signed(effect.high)})" if effect.with_it else ""
     sign, said = FINDINGS[effect.finding]
-    return (
-        f'<div class="blame-cells {effect.finding.replace(" ", "-")}"><span>{sign} {said}</span>'
-        f"<span>{_counted(effect.with_it)}</span><span>{_counted(effect.without)}</span>{_bar(effect)}</div>"
-    )
-
-
-def _counted(flips: Flips | None) -> str:
-    return "—" if flips is None else f"{flips.flipped}/{flips.replays}"
-
-
-def _bar(effect: Effect) -> str:
-    """Draws an axis from -100 to 100 points with the interval as a band and the effect as a mark."""
-    if effect.with_it is None:
-        return "<span>—</span>"
-    low, high, mean = (50 * (1 + value) for value in (effect.low, effect.high, effect.effect))
-    words = f"{signed(effect.effect)} ({signed(effect.low)} to {signed(effect.high)})"
-    return (
-        '<span class="blame-axis" aria-hidden="true">'
-        f'<i style="left: {low:.1f}%; width: {max(1.0, high - low):.1f}%"></i>'
-        f'<b style="left: {mean:.1f}%"></b></span><span class="blame-points">{words}</span>'
-    )
+    return html(TEMPLATE, "ranking", effect=effect, sign=sign, said=said, words=words)
 
 
 def replays_of(effect: Effect, experiment: Experiment, blame: Blame) -> None:
@@ -106,14 +186,10 @@ def replays_of(effect: Effect, experiment: Experiment, blame: Blame) -> None:
     st.markdown(f"**{inert(change_words(effect.change, plan).capitalize())}**")
     st.markdown(inert(f"{sentence(effect, plan, seeds_sent=blame.experiments.seeds_sent)} {finding_words(effect)}"))
     pairs = [
-        (number, _cell(blame, experiment.with_it, number), _cell(blame, experiment.without, number))
+        (_cell(blame, experiment.with_it, number), _cell(blame, experiment.without, number))
         for number in range(blame.count)
     ]
-    rows = "".join(f"<tr><th>{number}</th><td>{a}</td><td>{b}</td></tr>" for number, a, b in pairs)
-    st.html(
-        '<div class="blame-scroll" tabindex="0"><table class="blame-pairs"><thead><tr><th>Pair</th><th>With</th>'
-        f"<th>Without</th></tr></thead><tbody>{rows}</tbody></table></div>"
-    )
+    st.html(html(TEMPLATE, "pairs", rows=pairs))
     seeds = "Both runs of a pair have the same seeds; each opens." if blame.experiments.seeds_sent else "Each opens."
     st.caption(f"↷ flipped, ≈ flipped, but differs in wording alone as far as is known, = stayed. {seeds}")
 
@@ -124,10 +200,8 @@ def _cell(blame: Blame, arm: Arm, number: int) -> str:
     key = Replay(arm=arm, number=number).key
     if (trace := blame.known.done.get(key)) is not None and trace.answer is not None:
         return _answer(trace.run_id, trace.answer, blame, flips=blame.verdicts.flips(trace.answer))
-    ended = blame.known.begun.get(key)
-    if ended:
-        last = ended[-1]
-        return f'<a href="{_address(last.run_id)}" target="_self">{escape(last.status)}</a>'
+    if ended := blame.known.begun.get(key):
+        return html(TEMPLATE, "link", run_id=ended[-1].run_id, words=ended[-1].status)
     return "…" if key in blame.known.running else "—"
 
 
@@ -135,11 +209,7 @@ def _answer(run_id: str, answer: str, blame: Blame, *, flips: bool) -> str:
     said = conclude(answer, asked(blame.experiments.source)).text or "an empty answer"
     shown = said if len(said) <= _SHOWN else f"{said[: _SHOWN - 1]}…"
     sign = "=" if not flips else "≈" if blame.verdicts.differs_in_wording(answer) else "↷"
-    return f'<a href="{_address(run_id)}" target="_self" title="run {escape(run_id)}">{sign} {escape(shown)}</a>'
-
-
-def _address(run_id: str) -> str:
-    return f"{places.RUN.stem}?run={escape(run_id, quote=True)}"
+    return html(TEMPLATE, "link", run_id=run_id, words=f"{sign} {shown}", title=f"run {run_id}")
 
 
 MOST_OFFERED, _MOST_RUNS_READ, _MOST_REPLAYS_READ = 12, 60, 300
@@ -164,7 +234,7 @@ def offer_runs() -> None:
             "counts how often the answer flips."
         )
     if found:
-        opened = ("blame-of-", lambda run_id: address.write("run", run_id))
+        opened = ("blame-of-", lambda run_id: places.write("run", run_id))
         table(groups, ("Answer", "Steps", _DECIDED, "When"), opened=opened, extra=decided)
         return
     with st.container(border=True, key="blame-empty", horizontal_alignment="left"):
@@ -189,14 +259,14 @@ def _decided(run_id: str) -> str:
         if not replays:
             estimate = experiments.estimate(list(experiments.replays(USUAL_REPLAYS)))
             asks = f"{plural(estimate.calls, 'call')}, {estimate.cost.in_line}"
-            return f'<span class="muted">{escape(asks)}</span>'
+            return html(TEMPLATE, "asks", words=asks)
         if replays > _MOST_REPLAYS_READ:
             return f"{replays:,} replays are recorded"
         blame = read_blame(current(), experiments, Verdicts(trace), USUAL_REPLAYS)
     except InspectorError as error:
-        return f'<span class="muted" title="{escape(str(error))}">cannot be replayed</span>'
+        return html(TEMPLATE, "not_replayed", why=error)
     first = effects(experiments, blame.answers(), USUAL_REPLAYS)[0]
     if first.with_it is None or first.finding != "decides":
         return "nothing clearly flips it"
     what = f"step {first.change.step}" if first.change.source is None else change_words(first.change, experiments.plan)
-    return f"<b>{escape(what)}</b>: flips in {first.with_it.flipped} of {first.with_it.replays}"
+    return html(TEMPLATE, "decided", what=what, flips=first.with_it)

@@ -6,9 +6,8 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from conductor_core.run.share import MOST_RUNS
-from pages.components.app.access_log import asked_by_browser, exported
-from pages.components.app.routes import Hidden, refused, saved, sent
-from pages.components.app.session import current
+from pages.components.app.routes import Hidden, answered, refused, saved, sent
+from pages.components.app.session import asked_by_browser, current, exported
 
 
 class _Comparison(Hidden):
@@ -37,4 +36,4 @@ async def share_comparison(request: Request) -> Response:
     return await saved(page)
 
 
-ROUTES: list[BaseRoute] = [Route("/api/comparison/share", share_comparison, methods=["POST"])]
+ROUTES: list[BaseRoute] = [Route("/api/comparison/share", answered(share_comparison), methods=["POST"])]

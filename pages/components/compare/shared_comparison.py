@@ -14,8 +14,7 @@ from conductor_core.run.events import Event
 from conductor_core.run.redaction import Redactor
 from conductor_core.run.share import MOST_RUNS, packed
 from conductor_core.run.trace import RunTrace
-from pages.components.compare.rows import HEADS, run_rows
-from pages.components.compare.view import compared_view
+from pages.components.compare.view import HEADS, compared_view, run_rows
 from pages.components.live_workflow.shared_page import (
     WRITTEN_BY,
     bundle_of,

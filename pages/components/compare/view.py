@@ -15,8 +15,8 @@ where a text of one run alone is cut. ``timelines`` are those of
 the Run page, on one scale, with each bar's step as key; null for a run that has none.
 """
 
-from collections.abc import Iterator
-from dataclasses import asdict
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from conductor_core.analysis.compare import (
@@ -25,21 +25,22 @@ from conductor_core.analysis.compare import (
     StepPair,
     access,
     agents_of,
+    compare_runs,
     headline,
+    letter,
     outcome,
     output_words,
+    plan_change_count,
     plan_word,
 )
-from conductor_core.analysis.conclusion import concluded, unsigned
+from conductor_core.analysis.conclusion import Likeness, asked, concluded, likeness, unsigned
 from conductor_core.analysis.text_diff import beginning, compare_texts, shortened
 from conductor_core.run.costs import cost_so_far, usage_of
 from conductor_core.run.graph_layout import RoundShape, lay_out
 from conductor_core.run.trace import RunTrace, StepTrace
 from conductor_core.run.values import Path, label
-from pages.components.live_workflow.layout import network_data
-from pages.components.live_workflow.timeline import timeline
-from pages.components.live_workflow.two_plans import TwoPlans, change_of
-from pages.components.style.formats import seconds
+from pages.components.live_workflow.messages import TwoPlans, change_of, network_data, timeline
+from pages.components.style.formats import plural, run_status, seconds
 
 Json = dict[str, Any]
 
@@ -49,7 +50,8 @@ _BEGINNING_WORDS = 40
 
 def compared_view(compared: RunsCompared) -> Json:
     """Returns the message. Its size is bounded by the changes, not by the length of the outputs."""
-    places = dict(_places(compared.root))
+    found = list(_places(compared.root))
+    places = {key: pair for key, pair, _ in found}
     first = compared.first_difference
     runs = (compared.a, compared.b)
     return {
@@ -57,18 +59,18 @@ def compared_view(compared: RunsCompared) -> Json:
         "headline": headline(compared),
         "first": next((key for key, pair in places.items() if pair is first), None),
         "agents": list(dict.fromkeys(spec.name for run in runs for spec in run.pool.workers)),
-        "plan": {"steps": [_card(key, pair, compared) for key, pair in places.items()], "layout": _layout(compared)},
-        "rows": [_row(key, pair, _round_of(compared.root, key), compared) for key, pair in places.items()],
+        "plan": {"steps": [_card(*each) for each in found], "layout": _layout(compared)},
+        "rows": [_row(*each, compared) for each in found],
         "timelines": _timelines(compared, places),
     }
 
 
-def _places(rounds: RoundsCompared, above: Path = ()) -> Iterator[tuple[str, StepPair]]:
-    """Yields the pairs by key, in the order of the rows. A pair of an inner round follows the one that opened it."""
+def _places(rounds: RoundsCompared, above: Path = ()) -> Iterator[tuple[str, StepPair, RoundsCompared]]:
+    """Yields the pairs by key, with their rounds, in the order of the rows: an inner one follows its opener."""
     plans = TwoPlans(rounds.plans.a, rounds.plans.b, rounds.plans.changes)
     for pair in rounds.pairs:
         path = (*above, _place(pair, plans))
-        yield label(path), pair
+        yield label(path), pair, rounds
         if pair.inner is not None:
             yield from _places(pair.inner, path)
 
@@ -91,10 +93,8 @@ def _run(name: str, run: RunTrace) -> Json:
     }
 
 
-def _card(key: str, pair: StepPair, compared: RunsCompared) -> Json:
-    """Returns a step as the graph draws it."""
+def _card(key: str, pair: StepPair, rounds: RoundsCompared) -> Json:
     step = pair.shown
-    rounds = _round_of(compared.root, key)
     gone = pair.b is None
     change = "removed" if gone else change_of(rounds.plans.changes.steps[step.index])
     if change is None and pair.output_changed:
@@ -111,15 +111,6 @@ def _card(key: str, pair: StepPair, compared: RunsCompared) -> Json:
         "status": step.status,
         "words": _figures(pair),
     }
-
-
-def _round_of(root: RoundsCompared, key: str) -> RoundsCompared:
-    """Returns the pair of rounds in which the step of this key stands."""
-    rounds, path = root, [int(number) for number in key.split(".")]
-    for place in path[:-1]:
-        plans = TwoPlans(rounds.plans.a, rounds.plans.b, rounds.plans.changes)
-        rounds = next(pair.inner for pair in rounds.pairs if pair.inner and _place(pair, plans) == place)
-    return rounds
 
 
 def _figures(pair: StepPair) -> str:
@@ -234,3 +225,72 @@ def _timelines(compared: RunsCompared, places: dict[str, StepPair]) -> list[Json
         each["end_ms"] = end_ms
         each["bars"] = [bar | {"key": keys.get(label(bar["path"]), "")} for bar in each["bars"]]
     return found
+
+
+HEADS = ("Status", "Steps", "Plan", "Parts at", "Tokens", "Cost", "Time")
+
+
+@dataclass(frozen=True)
+class RunRow:
+    """A run of the table.
+
+    Attributes:
+        said: the conclusion of its answer. mark: whether that is the first run's answer; empty for the first.
+    """
+
+    name: str
+    run_id: str
+    task: str
+    said: str
+    mark: str
+    status: str
+    status_words: str
+    simulated: bool
+    steps: str
+    plan: str
+    parts: str
+    tokens: str
+    cost: str
+    time: str
+
+
+def run_rows(traces: Sequence[RunTrace], compared: Sequence[RunsCompared] | None = None) -> list[RunRow]:
+    """Returns a row for each run. ``compared``: each after the first with the first; None: compares them."""
+    against = [compare_runs(traces[0], trace) for trace in traces[1:]] if compared is None else compared
+    return [_run_row(place, trace, against[place - 1] if place else None) for place, trace in enumerate(traces)]
+
+
+def _run_row(place: int, trace: RunTrace, compared: RunsCompared | None) -> RunRow:
+    first = None if compared is None else compared.first_difference
+    said = concluded(trace)
+    return RunRow(
+        name=letter(place),
+        run_id=trace.run_id,
+        task=trace.task,
+        said="no answer" if said is None else said.text or "empty",
+        mark="" if compared is None else _MARKS[_likeness(compared)],
+        status=trace.status,
+        status_words=run_status(trace.status),
+        simulated=trace.simulated,
+        steps=str(len(trace.steps)),
+        plan="" if compared is None else plural(plan_change_count(compared), "change"),
+        parts="" if compared is None else "nowhere" if first is None else f"step {first.label}",
+        tokens=f"{trace.usage.total_tokens:,}",
+        cost=str(cost_so_far(trace)),
+        time=seconds(trace.duration_ms),
+    )
+
+
+_MARKS: dict[Likeness, str] = {
+    "same": "= same answer",
+    "same value": "= same value",
+    "differ in wording": "≈ differ in wording",
+    "differ": "≠ other answer",
+}
+
+
+def _likeness(compared: RunsCompared) -> Likeness:
+    a, b = compared.a.answer, compared.b.answer
+    if a is None or b is None:
+        return "same" if a == b else "differ"
+    return likeness(a, b, asked(compared.b))

@@ -9,26 +9,38 @@ import shlex
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from html import escape
 from statistics import fmean
-from typing import Any
+from typing import Any, Literal
+
+import streamlit as st
+from markupsafe import Markup
 
 from conductor_core.engine.models import model_folder
-from conductor_core.lab.records.evaluation import EvaluationPlan, EvaluationRecord, Present, PresentSubset, Spread
+from conductor_core.errors import StoreError
+from conductor_core.lab.records.evaluation import (
+    EvaluationPlan,
+    EvaluationRecord,
+    Outcome,
+    Present,
+    Spread,
+)
+from conductor_core.run.events import RunCreated
 from conductor_core.run.values import Limits
 from conductor_core.settings import Settings
+from pages.components.app import places
+from pages.components.app.session import current
 from pages.components.evaluation.standings import (
     ALL_SIMULATED,
+    SIMULATED_WORDS,
+    TEMPLATE,
     Standing,
     difficulties,
-    heat_cell,
-    heat_head,
-    heat_table,
-    pill_html,
+    simulated_parts,
     workers_simulated,
 )
 from pages.components.records.folders import State
-from pages.components.style.formats import plural
+from pages.components.style.formats import inert, plural, seconds
+from pages.components.style.templates import html
 
 ROUND_HEADS = ("second round opened", "asked again, and stopped")
 
@@ -74,57 +86,23 @@ def rounds_html(found: Sequence[Rounds], rows: Sequence[Standing]) -> str:
         return ""
     # Where the suite knows no difficulties, all tasks are one group without a name.
     names = difficulties(rows) or [""]
-    groups = "".join(f'<th class="first" colspan="{len(names)}">{head}</th>' for head in ROUND_HEADS)
-    heads = "".join(heat_head(name or "all", first=not at) for _ in ROUND_HEADS for at, name in enumerate(names))
-    lines = "".join(
-        f'<tr><th scope="row" title="{escape(each.orchestrator)}">{escape(each.orchestrator)}</th>'
-        + "".join(
-            heat_cell(of.get(name), first=not at) for of in (each.opened, each.stopped) for at, name in enumerate(names)
-        )
-        + "</tr>"
-        for each in found
-    )
-    return heat_table("heat rounds", groups, heads, lines)
+    groups = [(head, [name or "all" for name in names]) for head in ROUND_HEADS]
+    lines = [(each.orchestrator, [list(map(of.get, names)) for of in (each.opened, each.stopped)]) for each in found]
+    return html(TEMPLATE, "heat", kind="heat rounds", groups=groups, lines=lines)
 
 
-def spreads_html(spreads: Sequence[Spread]) -> str:
+def spreads_html(spreads: Sequence[Spread]) -> Markup:
     """Draws a line for each kind of orchestrator that stands for several Conductors."""
-    lines = "".join(
-        f'<div title="{escape(", ".join(each.orchestrators))}"><b>{escape(each.kind)}</b> over '
-        f"{len(each.orchestrators)} Conductors: mean {100 * each.score:.1f} %, standard deviation "
-        f"{100 * each.score_sd:.1f}, from {100 * each.score_min:.1f} to {100 * each.score_max:.1f}; "
-        f"{each.steps_per_task:.1f} steps and {each.tokens_per_task:,.0f} worker tokens a task</div>"
-        for each in spreads
-    )
-    return f'<div class="spreads">{lines}</div>' if lines else ""
+    return html(TEMPLATE, "spreads", found=spreads)
 
 
-def subsets_html(present: Present, names: Sequence[str]) -> str:
+def subsets_html(present: Present, names: Sequence[str]) -> Markup:
     """Draws a line for each part of the pool. A score is bold where the best of its workers reaches less alone.
 
     It shows those orchestrators of ``names`` that were asked with a part of the pool.
     """
     shown = [name for name in names if any(name in each.scores for each in present.subsets)]
-    heads = "".join(f'<th class="number" title="{escape(name)}">{escape(name)}</th>' for name in shown)
-    lines = "".join(
-        f'<tr><th scope="row">{escape(", ".join(each.present))}</th><td class="number">{each.n}</td>'
-        f'<td>{escape(each.best_worker)}</td><td class="number">{100 * each.best_score:.1f}</td>'
-        + "".join(_subset_score(each, name) for name in shown)
-        + "</tr>"
-        for each in present.subsets
-    )
-    return (
-        '<div class="subsets"><table><thead><tr><th>Present</th><th class="number">Tasks</th>'
-        f'<th colspan="2">Best of them alone</th>{heads}</tr></thead><tbody>{lines}</tbody></table></div>'
-    )
-
-
-def _subset_score(subset: PresentSubset, name: str) -> str:
-    if name not in subset.scores:
-        return '<td class="number">—</td>'
-    score = subset.scores[name]
-    said = f"{100 * score:.1f}"
-    return f'<td class="number">{f"<b>{said}</b>" if score > subset.best_score else said}</td>'
+    return html(TEMPLATE, "subsets", parts=present.subsets, names=shown)
 
 
 # The command that repeats an evaluation.
@@ -201,88 +179,231 @@ def _other_limits(plan: EvaluationPlan) -> dict[str, Any]:
 
 # The head.
 
-_PILLS = {
-    "running": '<span class="pill running">◔ evaluating</span>',
-    "ended": '<span class="pill completed">✓ done</span>',
-    "stopped": '<span class="pill interrupted">⚡ stopped</span>',
-}
 
-
-def head_html(record: EvaluationRecord, state: State, quiet: str) -> str:
+def head_html(record: EvaluationRecord, state: State, quiet: str) -> Markup:
     """Returns the whole head. ``quiet`` says in words how long ago the record was last written."""
-    plan = record.plan
-    facts = [
-        f"{escape(plan.suite)}, {escape(plan.split)} split",
-        plural(plan.tasks, "task"),
-        f"pool {escape(plan.pool)}",
-        f"seed {plan.seed}",
-        escape(plan.at[:16].replace("T", " ")) + " UTC",
-    ]
+    plan, simulated, progress, missing, how_on = record.plan, simulated_parts(record.plan), None, None, None
+    if state != "ended":  # how many of all runs are done, each task through each orchestrator
+        done = len({(outcome.orchestrator, outcome.task_id) for outcome in record.outcomes})
+        progress = (done, plan.tasks * len(plan.orchestrators))
+    if record.summary is not None and len(record.outcomes) < (all_ := record.summary.n * len(plan.orchestrators)):
+        missing = (len(record.outcomes), all_)
     if state == "stopped":
-        facts.append(f"last written {quiet}")
-    said = "".join(f"<span>{fact}</span>" for fact in facts)
-    return (
-        f'<div class="record-head"><div class="record-title"><b>{escape(plan.name)}</b>{_PILLS[state]}{pill_html(plan)}'
-        f'<span class="record-facts">{said}</span></div>{_progress(record, state)}{_missing(record)}'
-        f"{_how_on(record, state)}{_conductors(plan)}</div>"
+        # The command that continues reads outcomes strictly and makes the summary again.
+        first = "Remove each line that cannot be read; then it" if record.broken_lines else "It"
+        how_on = (first, f"{command(plan)} --name {shlex.quote(record.folder.name)} --resume")
+    return html(
+        TEMPLATE,
+        "head",
+        plan=plan,
+        state=state,
+        quiet=quiet,
+        simulated=SIMULATED_WORDS[simulated[0]][0] if simulated else None,
+        progress=progress,
+        missing=missing,
+        how_on=how_on,
+        conductors=_conductors(plan),
     )
 
 
-def _conductors(plan: EvaluationPlan) -> str:
-    """Lists each Conductor with its rows. Only this list says what "untrained" is."""
+def _conductors(plan: EvaluationPlan) -> list[tuple[str, str, str, str]]:
+    """Lists each Conductor with its digest, whole and short, and its rows. Only this says what "untrained" is."""
     rows: defaultdict[str, list[str]] = defaultdict(list)
     for name, ref in conductor_refs(plan).items():
         rows[ref].append(name.removesuffix(f":{ref}"))  # conductor:REF says its REF a second time
-    digests = model_digests(plan)
-    said = "".join(
-        f"<div><b>{escape(ref)}</b>{_digest(digests.get(ref))}<span>{escape(', '.join(dict.fromkeys(names)))}</span>"
-        "</div>"
-        for ref, names in rows.items()
+    digests = {ref: model_digests(plan).get(ref, "") for ref in rows}
+    return [(ref, digests[ref], digests[ref][:SHORT], ", ".join(dict.fromkeys(names))) for ref, names in rows.items()]
+
+
+ROWS = 20
+FILTERS = ("difficulty", "family")
+RIGHT = 0.5
+Which = Literal["all", "wrong", "right", "mine", "theirs", "both", "neither"]
+
+
+@dataclass(frozen=True)
+class Pair:
+    """An outcome and another orchestrator's outcome of the same task; None where nothing is compared."""
+
+    own: Outcome
+    other: Outcome | None = None
+
+    def falls_under(self, which: Which) -> bool:
+        own, other = right(self.own), self.other is not None and right(self.other)
+        by_which: Mapping[Which, bool] = {
+            "all": True,
+            "right": own,
+            "wrong": not own,
+            "mine": own and not other,
+            "theirs": other and not own,
+            "both": own and other,
+            "neither": not own and not other,
+        }
+        return by_which[which]
+
+
+def right(outcome: Outcome) -> bool:
+    return outcome.score >= RIGHT
+
+
+def pairs(record: EvaluationRecord, orchestrator: str, other: str | None) -> list[Pair]:
+    """Returns the tasks that ``orchestrator`` has done; with ``other``, only those that both have done."""
+    own = [outcome for outcome in record.outcomes if outcome.orchestrator == orchestrator]
+    if other is None:
+        return [Pair(outcome) for outcome in own]
+    theirs = {outcome.task_id: outcome for outcome in record.outcomes if outcome.orchestrator == other}
+    return [Pair(outcome, theirs[outcome.task_id]) for outcome in own if outcome.task_id in theirs]
+
+
+def runs_view(record: EvaluationRecord, orchestrator: str) -> None:
+    """Draws what an opened row shows below itself."""
+    other = _compare_with(record, orchestrator)
+    difficulty, family = kept = [st.session_state.get(f"runs-{field}") for field in FILTERS]
+    found = [
+        pair
+        for pair in pairs(record, orchestrator, other)
+        if difficulty in (None, pair.own.difficulty) and family in (None, pair.own.family)
+    ]
+    which = _which(found, orchestrator, other)
+    shown = sorted((pair for pair in found if pair.falls_under(which)), key=lambda pair: pair.own.score)
+    page = _page(len(shown), f"{record.folder.name}/{orchestrator}/{other}/{which}/{kept}")
+    if not shown:
+        st.caption("No task falls under this.")
+        return
+    _rows(record, shown[page * ROWS : (page + 1) * ROWS], other)
+    _paging(page, len(shown))
+
+
+def _compare_with(record: EvaluationRecord, orchestrator: str) -> str | None:
+    with st.container(horizontal=True, vertical_alignment="bottom", key="runs-filters"):
+        others = [name for name in record.plan.orchestrators if name != orchestrator]
+        other: str | None = st.selectbox(
+            "Compare with",
+            [None, *others],
+            format_func=lambda name: "compare with none" if name is None else f"beside {name}",
+            key="runs-other",
+            label_visibility="collapsed",
+        )
+        done = [outcome for outcome in record.outcomes if outcome.orchestrator == orchestrator]
+        for field in FILTERS:
+            _choose_among(field, dict.fromkeys(str(getattr(outcome, field)) for outcome in done))
+    return other if other in others else None
+
+
+def _choose_among(field: str, names: Iterable[str]) -> None:
+    st.selectbox(
+        field.capitalize(),
+        [None, *names],
+        format_func=lambda name: f"any {field}" if name is None else name.replace("_", " "),
+        key=f"runs-{field}",
+        label_visibility="collapsed",
     )
-    return f'<div class="record-conductors"><span>Conductors</span><div>{said}</div></div>' if said else ""
 
 
-def _digest(sha256: str | None) -> str:
-    return f'<code title="sha256 {escape(sha256)}">{escape(sha256[:SHORT])}</code>' if sha256 else ""
-
-
-def _progress(record: EvaluationRecord, state: State) -> str:
-    """Says how many of all runs are done, each task through each orchestrator; nothing once it is over."""
-    if state == "ended":
-        return ""
-    total = record.plan.tasks * len(record.plan.orchestrators)
-    done = len({(outcome.orchestrator, outcome.task_id) for outcome in record.outcomes})
-    share = min(done / total, 1.0) if total else 0.0
-    glyph, kind = ("◔", "running") if state == "running" else ("⚡", "stopped")
-    words = f"{done:,} of {total:,} runs; the figures below are those so far, intervals come at the end"
-    return (
-        f'<div class="stages"><div class="stage" style="flex-grow: 1"><div class="stage-words"><b>{glyph} '
-        f'{share:.0%}</b> <span class="number">{words}</span></div><div class="track"><div class="done {kind}" '
-        f'style="width: {100 * share:.1f}%"></div></div></div></div>'
+def _which(found: Sequence[Pair], orchestrator: str, other: str | None) -> Which:
+    words: dict[Which, str] = {"all": "all"}
+    if other is None:
+        words |= {"wrong": "✕ wrong", "right": "✓ right"}
+    else:
+        words |= {"mine": f"only {orchestrator}", "theirs": f"only {other}"}
+        words |= {"both": "both right", "neither": "both wrong"}
+    counts = {which: sum(pair.falls_under(which) for pair in found) for which in words}
+    chosen = st.segmented_control(
+        "Which",
+        list(words),
+        default="all",
+        required=True,
+        format_func=lambda which: f"{inert(words[which])} · {counts[which]}",
+        key=f"runs-which-{'one' if other is None else 'two'}",
+        label_visibility="collapsed",
     )
+    return chosen if chosen in words else "all"
 
 
-def _missing(record: EvaluationRecord) -> str:
-    """Says that outcomes are missing though the summary is there."""
-    if record.summary is None:
-        return ""
-    done, total = len(record.outcomes), record.summary.n * len(record.plan.orchestrators)
-    if done >= total:
-        return ""
-    return (
-        f'<div class="record-note"><b>⚠</b> Only {done:,} of {total:,} runs are in this record: the figures are of '
-        "all, the rows open only those.</div>"
+def _page(count: int, subject: str) -> int:
+    """Returns the page to show: the first one of a new subject."""
+    if st.session_state.get("runs-subject") != subject:
+        st.session_state["runs-subject"], st.session_state["runs-page"] = subject, 0
+    # Runs are added and replaced while an evaluation goes on, so the page that was shown may be gone.
+    page = min(int(st.session_state["runs-page"]), max((count - 1) // ROWS, 0))
+    st.session_state["runs-page"] = page
+    return page
+
+
+def _paging(page: int, count: int) -> None:
+    if count <= ROWS:
+        return
+    with st.container(horizontal=True, vertical_alignment="center", key="icon-only-paging"):
+        back, on = ":material/chevron_left:", ":material/chevron_right:"
+        st.button("Earlier tasks", key="runs-back", icon=back, disabled=not page, on_click=_turn, args=(-1,))
+        st.caption(f"{page * ROWS + 1} to {min((page + 1) * ROWS, count)} of {count}", width="content")
+        last = (page + 1) * ROWS >= count
+        st.button("Later tasks", key="runs-on", icon=on, disabled=last, on_click=_turn, args=(1,))
+
+
+def _turn(by: int) -> None:
+    st.session_state["runs-page"] += by
+
+
+def _rows(record: EvaluationRecord, shown: Sequence[Pair], other: str | None) -> None:
+    try:
+        tasks = {each.run_id: _task(each.run_id) for pair in shown for each in (pair.own, pair.other) if each}
+    except StoreError as error:
+        st.error(inert(str(error)), icon=":material/error:")
+        return
+    absent = sum(tasks[pair.own.run_id] is None for pair in shown)
+    if absent:
+        _say_absent(record.plan, absent, len(shown))
+    with st.container(key="outcomes"):
+        with st.container(key="outcome-row-head", horizontal=True):
+            st.html(html("run_list/run_list", "name_head", name="Task"))
+            marks = ("Outcome", "Theirs") if other else ("Outcome",)
+            heads = (*marks, "Difficulty", "Family", Markup("Worker<br>tokens"), "Steps", "Time")
+            st.html(html(TEMPLATE, "cells", cells=heads, head=True, wide=other is not None), width="content")
+        for number, pair in enumerate(shown):
+            with st.container(key=f"outcome-row-{number}", horizontal=True):
+                _row(pair, tasks, say_absent=absent < len(shown))
+
+
+def _say_absent(plan: EvaluationPlan, absent: int, shown: int) -> None:
+    """Says that runs are in another database; where none is here, also how to repeat the evaluation here."""
+    where = f" ({inert(plan.database)})" if plan.database else ""
+    none_here = absent == shown
+    these = "These runs were" if none_here else f"{plural(absent, 'run')} of these {shown} were"
+    st.caption(
+        f":material/link_off: {these} made in another database{where}, not in this one, and cannot be opened here."
+        + (" This command makes the same evaluation with runs that open:" if none_here else "")
     )
+    if none_here:
+        # st.code would block the browser with its highlighter for half a second.
+        st.html(html(TEMPLATE, "command", text=command(plan)))
+        if missing := missing_settings(plan):
+            st.caption(inert(" ".join(missing)))
 
 
-def _how_on(record: EvaluationRecord, state: State) -> str:
-    """Gives the command that goes on with a stopped evaluation, as far as the plan holds it."""
-    if state != "stopped":
-        return ""
-    # The command that continues reads outcomes strictly and makes the summary again.
-    first = "Remove each line that cannot be read; then it" if record.broken_lines else "It"
-    given = f"{command(record.plan)} --name {shlex.quote(record.folder.name)} --resume"
-    return (
-        f'<div class="record-note">{first} continues where it stopped with<br><code>{escape(given)}</code><br>Give '
-        "files by their path, and options and settings that it does not name, such as --db, as before.</div>"
-    )
+def _task(run_id: str) -> str | None:
+    """Returns the task of a run; None if this database does not have the run."""
+    first = current().store.events(run_id, limit=1)
+    return first[0].event.request.task if first and isinstance(first[0].event, RunCreated) else None
+
+
+def _row(pair: Pair, tasks: Mapping[str, str | None], *, say_absent: bool) -> None:
+    """Draws a pair. ``tasks`` has what was asked in each run; None: the run is not in this database."""
+    own, other = pair.own, pair.other
+    task = tasks[own.run_id]
+    if task is None:
+        st.html(html(TEMPLATE, "absent", outcome=own, said=say_absent))
+    else:
+        st.page_link(
+            places.RUN,
+            label=inert(task[:300]) or inert(own.task_id),
+            query_params={"run": own.run_id},
+            width="stretch",
+            help=inert(f"{own.task_id}, run {own.run_id}"),
+        )
+    if other is not None and tasks[other.run_id] is not None:
+        st.page_link(places.RUN, label="theirs", query_params={"run": other.run_id}, icon=":material/open_in_new:")
+    cells: list[str] = [html(TEMPLATE, "mark", outcome=each, right=right(each)) for each in (own, other) if each]
+    cells += [own.difficulty, own.family.replace("_", " "), f"{own.tokens:,}", str(own.steps)]
+    cells.append(seconds(own.duration_ms))
+    st.html(html(TEMPLATE, "cells", cells=cells, head=False, wide=other is not None), width="content")

@@ -1,26 +1,30 @@
 """An evaluation's figures, a row per orchestrator: from its summary, or from outcomes while it goes on; and as HTML.
 
-The HTML is the table, and the heat table by difficulty and family. Every text is escaped.
+The HTML is the table, and the heat table by difficulty and family.
 """
 
 import csv
 import io
+import math
 import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from html import escape
 from statistics import fmean
+
+from markupsafe import Markup
 
 from conductor_core.lab.records import by_group, in_order
 from conductor_core.lab.records.evaluation import EvaluationPlan, EvaluationRecord, Outcome, Result
-from pages.components.style.formats import plural, seconds
+from pages.components.style.figures import Figure, layout, marks, plain, scatter
+from pages.components.style.formats import plural
+from pages.components.style.templates import html
 
 # Simulated parts, and what they mean for the figures.
 
 ALL_SIMULATED = "rehearsal"  # the pool without a real worker
 LATENCY = "Simulated workers answer at once: these seconds are this program's own."
-_WORDS = {
+SIMULATED_WORDS = {
     "workers": (
         "simulated workers",
         "The workers are simulated: these figures compare ways of orchestrating them and say nothing about any "
@@ -44,7 +48,7 @@ def simulated_parts(plan: EvaluationPlan) -> tuple[str, ...]:
         return ()
     simulated = plan.settings.get("simulated")
     # Nothing checks settings when a plan is read, and older plans do not say it.
-    found = tuple(part for part in _WORDS if part in simulated) if isinstance(simulated, list | tuple) else ()
+    found = tuple(part for part in SIMULATED_WORDS if part in simulated) if isinstance(simulated, list | tuple) else ()
     return found or (("workers",) if plan.pool == ALL_SIMULATED else ("workers or tasks",))
 
 
@@ -53,16 +57,10 @@ def workers_simulated(plan: EvaluationPlan) -> bool:
     return "workers" in simulated_parts(plan)
 
 
-def pill_html(plan: EvaluationPlan) -> str:
-    """Returns the mark for the page's head; empty if nothing is simulated."""
-    parts = simulated_parts(plan)
-    return f'<span class="pill simulated">{_WORDS[parts[0]][0]}</span>' if parts else ""
-
-
 def meaning(plan: EvaluationPlan) -> str:
     """Says in one sentence what the figures show and do not show; empty if nothing is simulated."""
     parts = simulated_parts(plan)
-    return _WORDS[parts[0]][1] if parts else ""
+    return SIMULATED_WORDS[parts[0]][1] if parts else ""
 
 
 SIMULATED = "simulated"
@@ -276,6 +274,7 @@ def signed(value: float) -> str:
 
 # HTML.
 
+TEMPLATE = "evaluation/evaluation"
 HEADS = (
     "Score", "95 % interval", "", "Against {first}", "Worker tokens", "Conductor tokens", "USD", "Latency", "Steps",
     "Faults",
@@ -285,117 +284,166 @@ HEAD_TITLES = {
     "Latency": "As measured: with many tasks at once it includes waiting.",
 }
 NO_INTERVAL = "No interval: not done yet, or too few or identical outcomes"
-_FIRST = ' class="first"'
 
 
-def head_html(first: str) -> str:
+def head_html(first: str) -> Markup:
     """Draws the head of the columns. The others are compared with the orchestrator ``first``."""
-    return f'<div class="cells head standings">{"".join(_head_cell(name, first) for name in HEADS)}</div>'
+    return html(TEMPLATE, "table_head", names=HEADS, first=first, titles=HEAD_TITLES)
 
 
-def _head_cell(name: str, first: str) -> str:
-    if not name:
-        return "<span></span>"
-    title = HEAD_TITLES.get(name, "").replace("{first}", escape(first))
-    kind = "number ellipsis" if "{first}" in name else "number"  # the name of an orchestrator may be a path
-    # A head on tokens takes two lines, so that its column is as wide as the figures.
-    said = name.replace(" tokens", "<br>tokens").replace("{first}", escape(first))
-    titled = f' title="{title}"' if title else ""
-    return f'<span class="{kind}"{titled}>{said}</span>'
-
-
-def row_html(row: Standing, *, chosen: bool, simulated: bool) -> str:
+def row_html(row: Standing, *, chosen: bool, simulated: bool) -> Markup:
     """Draws the cells of a row. ``simulated`` says whether all workers are simulated."""
-    cells = (
-        f"<b>{100 * row.score:.1f} %</b>",
-        interval_html(row),
-        bar_html(row),
-        difference_html(row),
-        f"{row.tokens_per_task:,.0f}",
-        f"{row.conductor_tokens_per_task:,.0f}",
-        usd_html(row, simulated),
-        latency_html(row, simulated),
-        f"{row.steps_per_task:.1f}",
-        f"✕ {row.faults}" if row.faults else "0",
-    )
-    inner = "".join(
-        f'<span class="{"number" if name else "bar-cell"}">{cell}</span>'
-        for name, cell in zip(HEADS, cells, strict=True)
-    )
-    return f'<div class="cells standings{" chosen" if chosen else ""}">{inner}</div>'
+    usd = usd_words(row, simulated=simulated)
+    titles = {"latency_title": LATENCY, "no_interval": NO_INTERVAL}
+    return html(TEMPLATE, "row", row=row, usd=usd, simulated=simulated, chosen=chosen, **titles)
 
 
-def interval_html(row: Standing) -> str:
-    if row.score_low is None or row.score_high is None:
-        return f'<span class="muted" title="{NO_INTERVAL}">—</span>'
-    return f"{100 * row.score_low:.1f} – {100 * row.score_high:.1f}"
-
-
-def bar_html(row: Standing) -> str:
-    """Draws the score from 0 to 100 %, with the interval as a whisker."""
-    whisker = ""
-    if row.score_low is not None and row.score_high is not None:
-        left, width = 100 * row.score_low, 100 * (row.score_high - row.score_low)
-        whisker = f'<i class="whisker" style="left: {left:.2f}%; width: {width:.2f}%"></i>'
-    return f'<span class="score-bar"><i class="filled" style="width: {100 * row.score:.2f}%"></i>{whisker}</span>'
-
-
-def difference_html(row: Standing) -> str:
+def difference_html(row: Standing) -> Markup:
     """Writes the difference in points of a hundred. An interval that holds 0 shows no difference."""
-    if row.difference is None:
-        return '<span class="muted">—</span>'
-    if row.difference_low is None or row.difference_high is None:
-        return f'<span title="{NO_INTERVAL}">{signed(row.difference)}</span>'
-    unclear = row.difference_low <= 0 <= row.difference_high
-    title = ' title="The interval holds 0: no difference was shown."' if unclear else ""
-    return (
-        f'<span{title}>{"≈ " if unclear else ""}{signed(row.difference)} <span class="muted">'
-        f"[{signed(row.difference_low)}, {signed(row.difference_high)}]</span></span>"
-    )
+    return html(TEMPLATE, "difference", row=row, no_interval=NO_INTERVAL)
 
 
-def usd_html(row: Standing, simulated: bool) -> str:
-    said = usd_words(row, simulated=simulated)
-    if said == SIMULATED:
-        return f'<span class="muted" title="No real worker answered: nothing was paid.">{said}</span>'
-    return said
-
-
-def latency_html(row: Standing, simulated: bool) -> str:
-    shown = seconds(row.latency_ms_per_task)
-    return f'<span class="muted" title="{LATENCY}">{shown}</span>' if simulated else shown
-
-
-def heat_html(rows: Sequence[Standing]) -> str:
+def heat_html(rows: Sequence[Standing]) -> Markup:
     """Draws scores in percent, darker for higher, by difficulty and then by family where the suite has them."""
     hard, kinds = difficulties(rows), families(rows)
-    heads = "".join(heat_head(name.replace("_", " ")) for name in hard)
-    heads += "".join(heat_head(name.replace("_", " "), first=not at) for at, name in enumerate(kinds))
-    lines = ""
+    named = (("by difficulty", hard), ("by family", kinds))
+    groups = [(title, [name.replace("_", " ") for name in names]) for title, names in named if names]
+    lines = []
     for row in rows:
-        cells = "".join(heat_cell(row.by_difficulty.get(name)) for name in hard)
-        cells += "".join(heat_cell(row.by_family.get(name), first=not at) for at, name in enumerate(kinds))
-        orchestrator = escape(row.orchestrator)
-        lines += f'<tr><th scope="row" title="{orchestrator}">{orchestrator}</th>{cells}</tr>'
-    groups = f'<th colspan="{len(hard)}">by difficulty</th>' if hard else ""
-    groups += f'<th class="first" colspan="{len(kinds)}">by family</th>' if kinds else ""
-    return heat_table("heat", groups, heads, lines)
+        scores = [list(map(row.by_difficulty.get, hard)), list(map(row.by_family.get, kinds))]
+        lines.append((row.orchestrator, [each for each in scores if each]))
+    return html(TEMPLATE, "heat", kind="heat", groups=groups, lines=lines)
 
 
-def heat_table(kind: str, groups: str, heads: str, lines: str) -> str:
-    """Puts a table of heat cells together, with two lines of heads."""
+LEAST_HEIGHT_PX = 440
+ROW_PX, FRAME_PX = 22, 62
+
+
+def pareto(rows: Sequence[Standing]) -> Figure:
+    """Draws each orchestrator at its tokens (logarithmic) and score. A line joins the filled marks of the frontier."""
+    front = frontier(rows)
+    on_front = {row.orchestrator for row in front}
+    colours = ["@ink" if row.orchestrator in on_front else "@muted" for row in rows]
+    least, most = min(row.tokens_per_task for row in rows), max(row.tokens_per_task for row in rows)
+    low = math.floor(min(_ends(row)[0] for row in rows) * 10 - 0.3) / 10
+    path = [[_tokens(row), 100 * row.score] for row in front]
+    dotted = {"color": "@soft", "width": 1.4, "dash": "dot", "shape": "linear"}
+    line = scatter("lines", [x for x, _ in path], [y for _, y in path], line=dotted, hoverinfo="skip")
+    symbols = ["circle" if row.orchestrator in on_front else "circle-open" for row in rows]
+    points = scatter(
+        "markers",
+        [_tokens(row) for row in rows],
+        [100 * row.score for row in rows],
+        marker={"size": 9, "symbol": symbols, "color": colours, "line": {"width": 1.6}},
+        hovertemplate=[_hover(row) for row in rows],
+    )
+    if any(row.score_low is not None for row in rows):
+        points["error_y"] = {
+            "type": "data",
+            "symmetric": False,
+            "array": [100 * (_ends(row)[1] - row.score) for row in rows],
+            "arrayminus": [100 * (row.score - _ends(row)[0]) for row in rows],
+            "color": "@faint",
+            "thickness": 1.2,
+            "width": 3,
+        }
+    ticks = [size * factor for size in (1, 10, 100, 1000, 10_000, 100_000, 1_000_000) for factor in (1, 2, 5)]
+    shape = layout(
+        _height(rows),
+        hovermode="closest",
+        xaxis={
+            "type": "log",
+            "range": [math.log10(max(least, 1) * 0.45), math.log10(max(most, 1) * 1.6)],
+            "tickvals": ticks,
+            "ticktext": [f"{tick:,}" for tick in ticks],
+            "showgrid": True,
+            "gridcolor": "@line",
+            "title": {"text": "worker tokens per task (logarithmic)", "standoff": 6},
+        },
+        yaxis={"range": [max(100 * low, 0), 101], "title": {"text": "score, %", "standoff": 4}},
+        margin={"l": 48, "r": 18, "t": 10, "b": 44},
+    )
+    labels = [
+        {
+            "name": plain(row.orchestrator),
+            "x": _tokens(row),
+            "y": 100 * row.score,
+            "low": 100 * _ends(row)[0],
+            "high": 100 * _ends(row)[1],
+            "colour": colour,
+        }
+        for row, colour in zip(rows, colours, strict=True)
+    ]
+    return {"data": [line, points], "layout": shape, "labels": labels, "path": path}
+
+
+def _height(rows: Sequence[Standing]) -> int:
+    """Returns the height in pixels of both figures, which stand side by side. Each row has a line in that of steps."""
+    return max(FRAME_PX + ROW_PX * len(rows), LEAST_HEIGHT_PX)
+
+
+def _ends(row: Standing) -> tuple[float, float]:
+    """Returns the ends of the score's interval; the score itself where there is none."""
+    low, high = row.score_low, row.score_high
+    return (row.score if low is None else low, row.score if high is None else high)
+
+
+def _tokens(row: Standing) -> float:
+    """Returns the tokens, at least 1: a logarithmic axis has no 0."""
+    return max(row.tokens_per_task, 1.0)
+
+
+def _hover(row: Standing) -> str:
     return (
-        f'<table class="{kind}"><thead><tr class="groups"><th></th>{groups}</tr><tr><th></th>{heads}</tr></thead>'
-        f"<tbody>{lines}</tbody></table>"
+        f"{plain(row.orchestrator)}<br>{100 * row.score:.1f} %{interval(row.score_low, row.score_high)}<br>"
+        f"{row.tokens_per_task:,.0f} worker tokens, {row.steps_per_task:.1f} steps<extra></extra>"
     )
 
 
-def heat_head(name: str, *, first: bool = False) -> str:
-    return f"<th{_FIRST if first else ''}>{escape(name)}</th>"
+def pareto_in_words(rows: Sequence[Standing]) -> str:
+    front = ", ".join(
+        f"{row.orchestrator} ({100 * row.score:.1f} % at {row.tokens_per_task:,.0f} tokens)" for row in frontier(rows)
+    )
+    return f"Score against worker tokens per task. On the frontier: {front}."
 
 
-def heat_cell(score: float | None, *, first: bool = False) -> str:
-    kind = _FIRST if first else ""
-    if score is None:
-        return f"<td{kind}>—</td>"
-    return f'<td{kind} style="--heat: {38 * score:.0f}%">{100 * score:.0f}</td>'
+def steps_by_difficulty(rows: Sequence[Standing]) -> Figure:
+    """Draws a row per orchestrator. A line joins the marks of its difficulties: a long one shows that it adapts."""
+    traces = [
+        scatter("lines", [min(found), max(found)], [at, at], line={"color": "@faint", "width": 2}, hoverinfo="skip")
+        for at, row in enumerate(rows)
+        if (found := row.steps_by_difficulty.values())
+    ]
+    for name, mark in marks(difficulties(rows)).items():
+        shown = [
+            (at, row, row.steps_by_difficulty[name]) for at, row in enumerate(rows) if name in row.steps_by_difficulty
+        ]
+        said = [
+            f"{plain(row.orchestrator)}<br>{plain(name)}: {steps:.2f} steps<extra></extra>" for _, row, steps in shown
+        ]
+        marker = {"symbol": mark.symbol, "size": 8, "color": "@ink", "line": {"width": 1.5}}
+        xs, ys = [steps for _, _, steps in shown], [at for at, _, _ in shown]
+        traces.append(scatter("markers", xs, ys, marker=marker, hovertemplate=said))
+    longest = max(len(row.orchestrator) for row in rows)
+    title = {"text": "steps per task", "standoff": 6}
+    shape = layout(
+        _height(rows),
+        hovermode="closest",
+        margin={"l": min(24 + 6.4 * longest, 190), "r": 14, "t": 10, "b": 44},
+        xaxis={"rangemode": "tozero", "title": title, "showgrid": True, "gridcolor": "@line"},
+        yaxis={
+            "range": [len(rows) - 0.4, -0.6],
+            "tickvals": list(range(len(rows))),
+            "ticktext": [plain(row.orchestrator[:28]) for row in rows],
+            "showgrid": False,
+        },
+    )
+    return {"data": traces, "layout": shape}
+
+
+def steps_in_words(rows: Sequence[Standing]) -> str:
+    parts = [
+        f"{row.orchestrator}: " + ", ".join(f"{name} {value:.1f}" for name, value in row.steps_by_difficulty.items())
+        for row in rows
+    ]
+    return "Steps per task by difficulty. " + "; ".join(parts)

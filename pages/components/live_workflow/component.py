@@ -81,7 +81,7 @@ def live_workflow(
         editable: whether the page has an editor to open; the component then offers it.
         go_on: what a button in the bar offers, in a word or two; None: nothing.
         ways: what else a failed run offers there, in words, by the kind of the intent.
-        kept: the edits of this run that were not run, as ``run_edits.offered`` makes them.
+        kept: the edits of this run that were not run, as ``draft_store.offered`` makes them.
         kin: the run that it came from, or that was made of it, as ``lineage.kin`` returns it.
         editor: the open plan editor, as ``plan_state.as_data`` makes it; None: it is closed.
         edited: what the graph draws in place of the run's plan, as ``edited_plan`` makes it, or without a run, as

@@ -22,24 +22,194 @@ The sequence is that of the event log, so a page drops what it has already seen.
 plan that is still being written. The page shows and lays out its steps like those of a plan.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from functools import cached_property
 from typing import Any, assert_never
+
+import networkx as nx
 
 from conductor_core.analysis.conclusion import asked, conclude, concluded
 from conductor_core.errors import ADVICE, OTHERWISE, InspectorError
 from conductor_core.run import events as ev
 from conductor_core.run.events import Event
-from conductor_core.run.graph_layout import RoundShape, lay_out
+from conductor_core.run.graph_layout import GraphLayout, RoundShape, lay_out
 from conductor_core.run.trace import AT_REST, RoundTrace, RunTrace, RunUnreadable, StepTrace, apply, unreadable_status
 from conductor_core.run.values import Path, label
-from conductor_core.workflow.model import AccessList
+from conductor_core.workflow.edits import PlanChanges, StepChange
+from conductor_core.workflow.model import AccessList, Workflow
 from conductor_core.workflow.parser import partial_steps
-from conductor_core.workflow.topology import layers
-from pages.components.live_workflow.layout import network_data
-from pages.components.live_workflow.timeline import timeline
+from conductor_core.workflow.topology import critical_path, layers
+from pages.components.style.formats import seconds, step_status
 from storage import StoredEvent
+
+
+def network_data(layout: GraphLayout) -> dict[str, Any]:
+    """Returns the input of the page's graph: pyvis's nodes and edges, and the bands.
+
+    Of the places only the layers and the order within a layer count: the page sizes cards to its window, folds parallel
+    steps and wraps rows (``arrange.js``, ``fold.js``).
+    """
+    # Imported when a graph is drawn: it brings in networkx, IPython and Jinja, and the first paint waits for neither.
+    from pyvis.network import Network
+
+    network = Network(directed=True)
+    network.toggle_physics(False)
+    for node in layout.nodes:
+        network.add_node(
+            label(node.path),
+            label=label(node.path),
+            shape="custom",
+            y=node.y,
+            path=list(node.path),
+            layer=node.layer,
+        )
+    for edge in layout.edges:
+        network.add_edge(
+            label(edge.source),
+            label(edge.target),
+            id=f"{label(edge.source)}-{label(edge.target)}",
+        )
+    nodes, edges, *_ = network.get_network_data()
+    return {"nodes": nodes, "edges": edges, "bands": [{"path": list(band.path)} for band in layout.bands]}
+
+
+@dataclass(frozen=True)
+class TwoPlans:
+    """Plans ``before`` and ``after``, and what ``changes`` says of them."""
+
+    before: Workflow
+    after: Workflow
+    changes: PlanChanges
+
+    @cached_property
+    def place_of(self) -> Mapping[int, int]:
+        """The place of each step of the earlier plan."""
+        kept = {step.before: step.after for step in self.changes.steps if step.before is not None}
+        return kept | {index: len(self.changes.steps) + number for number, index in enumerate(self.changes.removed)}
+
+    @cached_property
+    def _removed_reads(self) -> tuple[tuple[int, ...], ...]:
+        """For each place the reads that are gone. Words tell those that the change turned round: they point back."""
+        kept = [tuple(self.place_of[each] for each in step.lost) for step in self.changes.steps]
+        gone = [tuple(self.place_of[each] for each in self.before.reads(index)) for index in self.changes.removed]
+        graph = nx.DiGraph()
+        graph.add_nodes_from(range(len(kept) + len(gone)))
+        graph.add_edges_from((read, index) for index in range(len(kept)) for read in self.after.reads(index))
+        drawn: list[tuple[int, ...]] = []
+        for place, lost in enumerate([*kept, *gone]):
+            forwards = tuple(read for read in lost if not nx.has_path(graph, place, read))
+            graph.add_edges_from((read, place) for read in forwards)
+            drawn.append(forwards)
+        return tuple(drawn)
+
+    @cached_property
+    def reads(self) -> tuple[tuple[int, ...], ...]:
+        """For each place what it reads now, then what it read, as places. A step of both plans keeps its position in
+        the picture as long as what it reads does."""
+        now = [*(self.after.reads(index) for index in range(len(self.changes.steps)))]
+        now += [() for _ in self.changes.removed]
+        return tuple((*reads, *lost) for reads, lost in zip(now, self._removed_reads, strict=True))
+
+    def edge_change(self, source: int, target: int) -> str | None:
+        """Returns ``gained``, ``lost`` or None for the edge between two places."""
+        if source in self._removed_reads[target]:
+            return "lost"
+        if target >= len(self.changes.steps):
+            return None
+        step = self.changes.steps[target]
+        return "gained" if step.new or source in step.gained else None
+
+
+def change_of(step: StepChange) -> str | None:
+    """Returns ``new``, ``changed``, ``moved`` or None."""
+    if step.new:
+        return "new"
+    return "changed" if step.changed else "moved" if step.moved else None
+
+
+@dataclass(frozen=True)
+class Bar:
+    """One row of the timeline, as the page draws it. Times are milliseconds since the run began.
+
+    Attributes:
+        path: the step; of a planning, the step that opened its round, () for the first round.
+        depth: 0 for the first round, 1 for a round that one of its steps opened, and so on.
+        start_ms: None for a step that never began.
+        critical: the run could not have ended sooner without this being faster.
+        text: what stands beside the bar.
+    """
+
+    path: Path
+    label: str
+    agent: str
+    depth: int
+    start_ms: float | None
+    duration_ms: float
+    critical: bool
+    text: str
+
+
+def timeline(trace: RunTrace) -> dict[str, Any] | None:
+    """Returns what the page draws of a run that is over: its bars, their critical path, its end; None: nothing."""
+    if not trace.ended or not trace.steps or trace.plan_only:
+        return None
+    bars = timeline_bars(trace)
+    ends_ms = [bar.start_ms + bar.duration_ms for bar in bars if bar.start_ms is not None]
+    return {
+        "bars": [{**asdict(bar), "path": list(bar.path)} for bar in bars],
+        "end_ms": max(ends_ms, default=0.0),
+        "summary": f"critical path {seconds(critical_path_ms(trace))} of {seconds(trace.duration_ms)}",
+    }
+
+
+def timeline_bars(trace: RunTrace) -> list[Bar]:
+    """Returns each round's planning and its steps by number, with the rounds that steps opened below them."""
+    return list(_round_bars(trace.root, trace, critical=True))
+
+
+def _round_bars(round_: RoundTrace, trace: RunTrace, *, critical: bool) -> Iterator[Bar]:
+    depth = len(round_.path)
+    if round_.source == "conductor" and round_.duration_ms:
+        start_ms, named = round_.started_ms or 0.0, f"{label(round_.path)} · plan" if round_.path else "plan"
+        text = _text("", seconds(round_.duration_ms), critical)
+        yield Bar(round_.path, named, "conductor", depth, start_ms, round_.duration_ms, critical, text)
+    on_path = critical_steps(round_, trace) if critical else ()
+    for step in round_.steps:
+        duration_ms, on_it = _duration_ms(step, trace), step.index in on_path
+        mark = "" if step.status == "completed" else step_status(step.status)
+        took = "" if step.started_ms is None or step.status in ("reused", "written") else seconds(duration_ms)
+        named, text = f"{label(step.path)} · {step.agent}", _text(mark, took, on_it)
+        yield Bar(step.path, named, step.agent, depth, step.started_ms, duration_ms, on_it, text)
+        if step.round is not None:
+            yield from _round_bars(step.round, trace, critical=step.index in on_path)
+
+
+def _text(mark: str, took: str, critical: bool) -> str:
+    return " · ".join(filter(None, (mark, took, "critical path" if critical else "")))
+
+
+def critical_steps(round_: RoundTrace, trace: RunTrace) -> tuple[int, ...]:
+    """Returns the indices of a round's steps on its critical path, first to last. Reused steps take no time."""
+    if round_.workflow is None or not round_.steps:
+        return ()
+    durations_ms = [_duration_ms(step, trace) for step in round_.steps]
+    return tuple(index for index in critical_path(round_.workflow, durations_ms) if durations_ms[index] > 0)
+
+
+def critical_path_ms(trace: RunTrace) -> float:
+    """Returns the milliseconds of the critical path with planning: the shortest time this run could have taken."""
+    return sum(bar.duration_ms for bar in timeline_bars(trace) if bar.critical and bar.depth == 0)
+
+
+def _duration_ms(step: StepTrace, trace: RunTrace) -> float:
+    if step.reused_from is not None or step.started_ms is None:
+        return 0.0
+    if step.duration_ms is not None:
+        return step.duration_ms
+    return max(trace.last_at_ms - step.started_ms, 0.0)
+
 
 _RunAlone = ev.RunCreated | ev.RunTaken | ev.TextRedacted | ev.PlanDelta | ev.PlanProgress
 MessageJson = dict[str, Any]

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import cache
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from conductor_core.run.redaction import Redactor
 from conductor_core.run.share import SharedRun, image_parts, inert_json, packed, packed_events
 from conductor_core.run.trace import RunTrace, begin, fold
 from pages.components.live_workflow.messages import LiveView, conclusion_of
+from pages.components.style.templates import html
 from storage import Store, StoredEvent
 
 
@@ -57,7 +59,9 @@ def recording(stored: Sequence[StoredEvent]) -> dict[str, Any]:
 
 # One script.
 
-ASSETS = Path(__file__).parent / "assets"
+_BESIDE = Path(__file__).parent / "assets"
+_BY_STREAMLIT = "components/live_workflow/assets"  # below the package through which Streamlit finds components
+ASSETS = _BESIDE if _BESIDE.is_dir() else Path(str(files("conductor_inspector"))) / _BY_STREAMLIT
 
 _IMPORT = re.compile(r'^import\s+(?:\{(?P<names>[^}]*)\}|(?P<default>\w+))\s+from\s+"\./(?P<file>[\w./-]+)"\n', re.M)
 _EXPORTED = re.compile(r"^export (?=(?:async )?function (\w+)|class (\w+)|const (\w+))", re.M)
@@ -143,32 +147,15 @@ def sealed_page(title: str, data: Mapping[str, Any], module: str, scripts: Seque
         f"default-src 'none'; script-src {digests}; style-src 'unsafe-inline'; img-src data:; font-src data:; "
         "base-uri 'none'; form-action 'none'"
     )
-    return "\n".join(
-        (
-            "<!doctype html>",
-            '<html lang="en">',
-            "<head>",
-            '<meta charset="utf-8">',
-            f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
-            '<meta name="referrer" content="no-referrer">',
-            '<meta name="viewport" content="width=device-width, initial-scale=1">',
-            f"<title>{title} · Conductor Inspector</title>",
-            '<link rel="icon" href="data:,">',
-            f"<style>{read_text(Path(__file__).with_name('shared.css'))}</style>",
-            "</head>",
-            "<body>",
-            '<main><div id="live"></div></main>',
-            "<noscript><p>JavaScript draws this page, and it is off.</p></noscript>",
-            *(
-                f'<script type="application/json" id="{name}">{inert_json(value)}</script>'
-                for name, value in data.items()
-            ),
-            *(f"<script>{script}</script>" for script in scripts),
-            f'<script type="module">{module}</script>',
-            "</body>",
-            "</html>",
-            "",
-        )
+    return html(
+        "live_workflow/shared_page",
+        "page",
+        policy=policy,
+        title=title,
+        style=read_text(Path(__file__).with_name("shared.css")),
+        data=[(name, inert_json(value)) for name, value in data.items()],
+        scripts=scripts,
+        module=module,
     )
 
 
@@ -291,7 +278,6 @@ def _page(trace: RunTrace, run: SharedRun, images: Mapping[str, tuple[str, bytes
 
 
 def _texts(trace: RunTrace) -> Iterator[str]:
-    """Yields all that a page draws as Markdown."""
     for step in trace.walk():
         yield from (step.output, *(attempt.partial for attempt in step.attempts))
         yield from (message.text for message in step.messages)

@@ -7,21 +7,138 @@ import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import wait as wait_for
-from html import escape
 from typing import Any
 
 import streamlit as st
+from markupsafe import Markup
 
 from conductor_core.engine import models as core
 from conductor_core.engine.models import MachineModel
 from conductor_core.errors import InspectorError
 from conductor_core.settings import Settings
 from pages.components.app.session import current
-from pages.components.app.widgets import fault_box
-from pages.components.models.machine_words import cells, gb, head
+from pages.components.app.widgets import dialog_scheme, fault_box, rerun_when
 from pages.components.run import settings
 from pages.components.run.preflight import asked_servers
 from pages.components.style.formats import inert
+from pages.components.style.templates import html
+
+TEMPLATE = "models/models"
+HEADS = ("Conductor", "Size", "Memory it needs", "A plan here", "On this machine")
+
+
+def gb(size_bytes: float) -> str:
+    if size_bytes >= 1e8:
+        return f"{size_bytes / 1e9:.1f} GB"
+    return f"{size_bytes / 1e6:.1f} MB" if size_bytes >= 1e6 else f"{size_bytes / 1e3:.0f} kB"
+
+
+def left(seconds_left: float) -> str:
+    return f"{seconds_left / 60:.0f} min" if seconds_left >= 90 else f"{seconds_left:.0f} s"
+
+
+def parameters(count: int) -> str:
+    if count >= 1e8:
+        return f"{count / 1e9:.1f} billion"
+    return f"{count / 1e6:.1f} million" if count >= 1e5 else f"{count:,}"
+
+
+def seconds(value: float) -> str:
+    """Writes an estimate: ``under 1 s``, ``about 39 s``, ``about 4 min``."""
+    if value < 1:
+        return "under 1 s"
+    return f"about {value:.0f} s" if value < 100 else f"about {value / 60:.0f} min"
+
+
+def head() -> Markup:
+    return html(TEMPLATE, "machine_head", names=HEADS)
+
+
+def cells(model: MachineModel) -> Markup:
+    """Draws what is known of a Conductor: who, size, memory, seconds, state."""
+    drawn = (_who(model), _size(model), _memory(model), _plan(model), _state(model))
+    fault = model.fault or (model.download.reason if model.download.state == "failed" else model.timing_fault)
+    return html(TEMPLATE, "machine_model", cells=list(zip(HEADS, drawn, strict=True)), fault=fault)
+
+
+def _who(model: MachineModel) -> tuple[str, str]:
+    whence = {
+        "shipped": "comes with the program",
+        "hub": "" if model.model == model.name else model.model,
+        "folder": model.model,
+        "server": f"on {model.server}",
+    }[model.where]
+    licence = model.licence or ("" if model.where == "server" else "licence unknown")
+    said = " · ".join(filter(None, (licence, whence)))
+    return html(TEMPLATE, "who", model=model), html(TEMPLATE, "titled", words=said)
+
+
+def _size(model: MachineModel) -> tuple[str, str]:
+    count = parameters(model.parameters) if model.parameters else "—"
+    return count, gb(model.size_bytes) if model.size_bytes else ""
+
+
+def _memory(model: MachineModel) -> tuple[str, str]:
+    if not model.needs or model.memory is None:
+        return ("the server's", "") if model.where == "server" else ("—", "")
+    needs = [(need, gb(need.needed_bytes).removesuffix(" GB")) for need in model.needs]
+    unit = " GB" if model.needs[0].needed_bytes >= 1e8 else ""
+    some = "" if model.fits else ": too large"
+    drawn = html(TEMPLATE, "memory", needs=needs, unit=unit)
+    return drawn, f"of {gb(model.memory.total_bytes)} {model.memory.label}{some}"
+
+
+def _plan(model: MachineModel) -> tuple[str, str]:
+    if model.where == "server":
+        return "the server's pace", ""
+    if model.pace is not None:
+        took = html(TEMPLATE, "pace", plan=seconds(model.pace.plan_s), precision=model.pace.precision)
+        return took, f"the first {seconds(model.pace.first_plan_s)}"
+    if model.timing:
+        return "measuring …", "some seconds"
+    if model.can_be_timed:
+        return "not timed", ""
+    return "—", "" if model.fault else "once it is here"
+
+
+def _state(model: MachineModel) -> tuple[str, str]:
+    download = model.download
+    if model.fault:
+        return "✕ cannot be used", ""
+    if download.state == "here":
+        return "✓ ready", {"server": "its server answers", "shipped": "", "folder": "a folder of yours"}.get(
+            model.where, "downloaded"
+        )
+    if not model.fits and not download.here_bytes:
+        return "✕ too large", "for any precision"
+    if download.moving or download.here_bytes:
+        return _progress(model)
+    if download.state == "failed":
+        return "✕ failed", "nothing is here"
+    return "↓ not here", ""
+
+
+def _progress(model: MachineModel) -> tuple[str, str]:
+    """Draws a bar between two lines: how much is here, and how fast it goes on."""
+    download = model.download
+    whole = download.all_bytes or model.size_bytes
+    share = min(1.0, download.here_bytes / whole) if whole else 0.0
+    amount = f"{gb(download.here_bytes)} of {gb(whole)}" if whole else gb(download.here_bytes)
+    bar = {"name": model.name, "state": download.state, "amount": amount, "share": share}
+    return html(TEMPLATE, "download", **bar), _how_fast(model, whole)
+
+
+def _how_fast(model: MachineModel, whole: int) -> str:
+    download = model.download
+    if download.elsewhere:
+        return "another program downloads it"
+    if download.bytes_per_s and whole:
+        left_s = (whole - download.here_bytes) / download.bytes_per_s
+        return f"{gb(download.bytes_per_s)}/s · {left(left_s)} left"
+    return {"waiting": "waits for its turn", "running": "↓ begins", "paused": "‖ paused", "failed": "✕ failed"}.get(
+        download.state, ""
+    )
+
 
 EVERY_S = 1.0  # between two drawings of a download
 ACTIONS_PX, IN_USE_PX = 250, 118
@@ -70,7 +187,7 @@ def _row(number: int, model: MachineModel, *, marked: bool) -> None:
 def _actions(number: int, model: MachineModel, *, marked: bool) -> None:
     name, download = inert(model.name), model.download
     if model.here and model.ref == settings.conductor():
-        st.html('<span class="in-use">✓ in use</span>', width=IN_USE_PX)
+        st.html(html(TEMPLATE, "in_use"), width=IN_USE_PX)
     elif model.here:
         _button(
             number, "use", "Use this one", "", lambda: _use(model), says=f"{name} plans the next run", primary=marked
@@ -154,9 +271,7 @@ def _close() -> None:
 
 @st.dialog("Delete this model?", on_dismiss=_close)
 def _question(model: MachineModel) -> None:
-    # A dialog lies outside the element that says which of the two colour schemes the page has.
-    scheme = "dark" if st.context.theme.type == "dark" else "light"
-    st.html(f"<style>.stDialog {{ color-scheme: {scheme}; }}</style>")
+    dialog_scheme()
     chosen = model.ref == settings.conductor()
     instead = f" It is the Conductor of the next run; *{settings.SHIPPED}* takes its place." if chosen else ""
     size = f" {gb(model.size_bytes)} become free." if model.size_bytes else ""
@@ -203,15 +318,8 @@ def _hub_asked(_settings: Settings) -> "Future[bool]":
 def settled() -> None:
     """Waits a moment for hub and servers; if they take longer, the page is drawn again once they have answered."""
     asked: tuple[Future[Any], ...] = (_hub_asked(current().settings), asked_servers())
-    if not wait_for(asked, timeout=_AT_ONCE_S).not_done:
-        return
-
-    @st.fragment(run_every=_POLL_S)
-    def wait() -> None:
-        if all(each.done() for each in asked):
-            st.rerun()
-
-    wait()
+    if wait_for(asked, timeout=_AT_ONCE_S).not_done:
+        rerun_when(lambda: all(each.done() for each in asked), _POLL_S)
 
 
 def _hub_answers() -> bool | None:
@@ -229,17 +337,9 @@ def header() -> None:
     """Draws one line: what this machine has room for, and whether there is a network."""
     folder, free_bytes = core.room()
     memory = core.memory()
-    address = escape(core.hub_address())
-    away = "downloads are off: HF_HUB_OFFLINE is set" if core.is_offline() else f"no network: {address} does not answer"
-    hub = {
-        None: f"{address}: asking …",
-        True: f"✓ {address} answers",
-        False: f'<span class="no-network">✕ {away}. What to do with a folder: see below.</span>',
-    }[_hub_answers()]
-    st.html(
-        f'<div class="models-header muted"><span>{gb(memory.total_bytes)} {escape(memory.label)}</span>'
-        f'<span title="{escape(str(folder))}">{gb(free_bytes)} free on disk</span><span>{hub}</span></div>'
-    )
+    room = {"total": gb(memory.total_bytes), "memory": memory.label, "folder": folder, "free": gb(free_bytes)}
+    hub = {"address": core.hub_address(), "answers": _hub_answers(), "offline": core.is_offline()}
+    st.html(html(TEMPLATE, "header", **room, **hub))
 
 
 def others(models: Sequence[MachineModel]) -> None:

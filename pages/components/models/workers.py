@@ -6,15 +6,19 @@ should answer a task (``run.who_answers``).
 
 from collections import defaultdict
 from collections.abc import Sequence
-from html import escape
 from typing import Literal
 
 import streamlit as st
+from markupsafe import Markup
 
-from conductor_core.chat.messages import WorkerSpec
+from conductor_core.chat.messages import Price, WorkerSpec
 from conductor_core.engine import offers as core
 from conductor_core.engine.models import (
+    ConductorOption,
     FoundServer,
+    Health,
+    check_conductor,
+    conductor_faults,
     find_servers,
     pool_file_text,
     ready_workers,
@@ -22,8 +26,106 @@ from conductor_core.engine.models import (
 from conductor_core.engine.offers import SmallModel, save_conductors, save_pool
 from conductor_core.errors import InspectorError
 from pages.components.app.session import current
+from pages.components.models.installed import gb, left
 from pages.components.run import settings
 from pages.components.style.formats import inert, listed, plural
+from pages.components.style.templates import html
+
+TEMPLATE = "models/models"
+HEALTH = "conductor-health"
+NOT_CHECKED = ":gray[:material/help: not checked yet]"
+
+
+def conductors() -> None:
+    """Draws the part of the page. It names each file that cannot be read, with its fault."""
+    st.subheader("Conductors", anchor=False)
+    with st.container(key="conductors"):
+        for number, option in enumerate(shown()):
+            with st.container(key=f"worker-row-conductor-{number}", horizontal=True, vertical_alignment="center"):
+                _row(number, option)
+    for fault in conductor_faults(current().settings):
+        st.warning(inert(fault), icon=":material/warning:")
+    folder = inert(str(current().settings.conductors_folder))
+    st.caption(f"Further ones: `[[conductor]]` tables in {folder}/\\*.toml, with name, model and base_url at least.")
+
+
+def shown() -> list[ConductorOption]:
+    """Lists the one in use, the shipped one, and all that files name. The one in use comes first."""
+    options = settings.conductor_options()
+    here = [option for option in options.values() if option.named or option.ref in ("tiny", settings.conductor())]
+    return sorted(here, key=lambda option: option.ref != settings.conductor())
+
+
+def keep_health(ref: str, health: Health) -> None:
+    st.session_state.setdefault(HEALTH, {})[ref] = health
+
+
+def price_words(price: Price | None) -> str:
+    if price is None:
+        return "price unknown"
+    if not price.input and not price.output:
+        return "free"
+    return f"${price.input:g} in · ${price.output:g} out"
+
+
+def _row(number: int, option: ConductorOption) -> None:
+    st.html(_who(option))
+    with st.container(width=200, gap=None):
+        _conductor_state(option)
+    with st.container(width="content", key=f"icon-only-conductor-{number}"):
+        check, glyph = f"Check Conductor {inert(option.name)} now", ":material/network_check:"
+        asked = st.button(check, key=f"check-conductor-{number}", icon=glyph, type="tertiary", help=check)
+    if asked:
+        with st.spinner("Asking its server"):
+            _check(option.ref)
+        st.rerun()
+    if option.ref == settings.conductor():
+        st.html(html(TEMPLATE, "muted", words="in use"), width=103)
+    else:
+        use = settings.use_conductor
+        st.button("Use", key=f"use-conductor-{number}", on_click=use, args=(option.ref,), width=103)
+
+
+def _check(ref: str) -> None:
+    try:
+        keep_health(ref, check_conductor(ref, current().settings))
+    except InspectorError as error:
+        keep_health(ref, Health(ok=False, latency_ms=None, detail=str(error)))
+
+
+def _who(option: ConductorOption) -> Markup:
+    here = option.server is None
+    cells = (
+        ("", True, option.name, "of a conductors file" if option.named else "available"),
+        ("", False, option.model or option.name, "runs on this machine" if here else option.server),
+        ("", False, price_words(option.price), "" if here or option.price is None else "per million tokens"),
+    )
+    return html(TEMPLATE, "worker", cells=cells, title=option.reason)
+
+
+def _conductor_state(option: ConductorOption) -> None:
+    health: Health | None = st.session_state.get(HEALTH, {}).get(option.ref)
+    if health is not None:
+        say_health(health, health.detail.removeprefix(f"Conductor {option.name}").lstrip(": "), timed=health.ok)
+    elif option.server is not None:
+        st.markdown(NOT_CHECKED)
+    else:
+        here = ":material/check_circle: on this machine"
+        st.markdown(here if option.runnable else f":orange[{inert(option.reason)}]")
+    say_key(option.key_state)
+
+
+def say_health(health: Health, said: str, *, timed: bool = True) -> None:
+    """Says how a check went; with ``timed``, also how long it took, if that is known."""
+    colour, glyph = ("green", "check_circle") if health.ok else ("red", "error")
+    took = f" · {health.latency_ms:.0f} ms" if timed and health.latency_ms is not None else ""
+    st.markdown(f":{colour}[:material/{glyph}: {inert(said)}]{took}")
+
+
+def say_key(state: str | None) -> None:
+    if state:
+        st.markdown(f":{'orange' if state.endswith('missing') else 'green'}[:material/key: {inert(state)}]")
+
 
 ERROR, STARTED = "real-workers-error", "real-workers-started"
 KEYED_POOL, SMALL_POOL = "my-keys", "my-small-models"
@@ -54,21 +156,22 @@ def keys_and_small_models() -> None:
 
 
 def _moving(models: Sequence[SmallModel]) -> bool:
-    """Tells whether a download or a timing goes on."""
     return any(model.download.state in ("waiting", "running") or model.timing for model in models)
 
 
 def _keys(keyed: Sequence[WorkerSpec]) -> None:
-    _head("Keys in this environment", "Their providers charge for each answer, at the prices on the Workers page.")
+    says = "Their providers charge for each answer, at the prices on the Workers page."
+    st.html(html(TEMPLATE, "offer_head", title="Keys in this environment", says=says))
     for variable in dict.fromkeys(spec.api_key_env for spec in keyed):
-        _line(str(variable), listed([spec.name for spec in keyed if spec.api_key_env == variable]))
+        names = listed([spec.name for spec in keyed if spec.api_key_env == variable])
+        st.html(html(TEMPLATE, "offer_line", name=variable, says=names))
     label = f"Use {_these(keyed, 'worker')}"
     st.button(label, key="use-keys", type="primary", on_click=_save_and_use, args=(KEYED_POOL, keyed))
 
 
 def _small(models: Sequence[SmallModel], kind: Kind) -> None:
     says = "No server and no key. They answer anything, quickly and not always rightly; licence Apache-2.0."
-    _head("Small open models, in this process", says)
+    st.html(html(TEMPLATE, "offer_head", title="Small open models, in this process", says=says))
     st.html(_table(models))
     for model in models:
         if model.download.state == "running" or (model.download.state == "paused" and model.download.here_bytes):
@@ -105,7 +208,7 @@ def _small_buttons(models: Sequence[SmallModel], kind: Kind) -> None:
         elif away:
             begun = any(model.download.here_bytes for model in away)
             left = sum(model.size_bytes - model.download.here_bytes for model in away)
-            label = f"{'Go on downloading' if begun else 'Download'} {_these(away, 'model')} ({_gb(left)})"
+            label = f"{'Go on downloading' if begun else 'Download'} {_these(away, 'model')} ({gb(left)})"
             st.button(
                 label,
                 key="download-small",
@@ -138,18 +241,11 @@ def _save_and_use(name: str, specs: Sequence[WorkerSpec]) -> None:
     st.session_state[STARTED] = True
 
 
-def _table(models: Sequence[SmallModel]) -> str:
+def _table(models: Sequence[SmallModel]) -> Markup:
     memory = models[0].memory
-    heads = ("Model", "Download", f"Needs, of {_gb(memory.total_bytes)} {memory.label}", "An answer", "Here")
-    rows = [f'<span class="muted {"" if at == 0 else "number"}">{escape(head)}</span>' for at, head in enumerate(heads)]
-    for model in models:
-        cells = (_gb(model.size_bytes), _gb(model.needed_bytes), _answer(model), _state(model))
-        rows.append(
-            f'<span class="ellipsis" title="{escape(model.spec.model)}">{escape(model.spec.name)}'
-            f'<span class="ellipsis second muted">{escape(model.spec.description)}</span></span>'
-        )
-        rows += [f'<span class="number">{escape(cell)}</span>' for cell in cells]
-    return f'<div class="cells small-models">{"".join(rows)}</div>'
+    heads = ("Model", "Download", f"Needs, of {gb(memory.total_bytes)} {memory.label}", "An answer", "Here")
+    rows = [(each.spec, (gb(each.size_bytes), gb(each.needed_bytes), _answer(each), _state(each))) for each in models]
+    return html(TEMPLATE, "small_models", heads=heads, models=rows)
 
 
 def _answer(model: SmallModel) -> str:
@@ -176,28 +272,15 @@ def _state(model: SmallModel) -> str:
 
 def _progress(model: SmallModel) -> str:
     now = model.download
-    text = f"{_gb(now.here_bytes)} of {_gb(model.size_bytes)}"
+    text = f"{gb(now.here_bytes)} of {gb(model.size_bytes)}"
     if now.bytes_per_s:
         left_s = (model.size_bytes - now.here_bytes) / now.bytes_per_s
-        wait = f"{left_s / 60:.0f} min" if left_s >= 90 else f"{left_s:.0f} s"
-        return f"{text}, {now.bytes_per_s / 1e6:.1f} MB/s, about {wait} left"
+        return f"{text}, {now.bytes_per_s / 1e6:.1f} MB/s, about {left(left_s)} left"
     return f"{text}, paused" if now.state == "paused" else text
-
-
-def _gb(size_bytes: float) -> str:
-    return f"{size_bytes / 1e9:.1f} GB" if size_bytes >= 1e8 else f"{size_bytes / 1e6:.0f} MB"
 
 
 def _these(things: Sequence[object], what: str) -> str:
     return f"this {what}" if len(things) == 1 else f"these {plural(len(things), what)}"
-
-
-def _head(title: str, says: str) -> None:
-    st.html(f'<div class="offer-head"><b>{escape(title)}</b> <span class="muted">{escape(says)}</span></div>')
-
-
-def _line(name: str, says: str) -> None:
-    st.html(f'<div class="offer-line"><code>{escape(name)}</code> <span>{escape(says)}</span></div>')
 
 
 # Servers on this machine.
@@ -292,7 +375,6 @@ def _offer(found: Sequence[WorkerSpec]) -> None:
 
 
 def _use_found(found: Sequence[WorkerSpec]) -> None:
-    """Writes the pool file into the data folder and chooses it."""
     try:
         file = save_pool(LOCAL, found, current().settings)
     except InspectorError as error:

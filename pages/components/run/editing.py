@@ -1,25 +1,36 @@
 """One open plan editor: what it edits (a run's plan, or a new one), and the draft in the page's state."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Literal
 
 import streamlit as st
 
 from conductor_core.chat.messages import Message, WorkerSpec
+from conductor_core.engine.estimates import RerunPreview, StepForecast
 from conductor_core.engine.pools import images_given
-from conductor_core.engine.request import overrides_from
-from conductor_core.export.plan import inner_plans, source_of
+from conductor_core.engine.request import overrides_from, whole
+from conductor_core.errors import BadInput
+from conductor_core.export.formats import FRAMEWORKS, PLAN_FORMATS, PNG, PlanFormat
+from conductor_core.export.picture import too_large
+from conductor_core.export.plan import Plan, inner_plans, source_of
+from conductor_core.export.script import check
 from conductor_core.run.actor import local_caller
-from conductor_core.run.request import GivenOutput
+from conductor_core.run.graph_layout import GraphLayout, RoundShape, lay_out
+from conductor_core.run.request import GivenOutput, Overrides
 from conductor_core.run.trace import RunTrace
 from conductor_core.run.values import Path
-from conductor_core.workflow.model import CONDUCTOR_AGENT, Workflow
-from conductor_core.workflow.validation import Checked, validate
+from conductor_core.workflow.edits import PlanChanges, compare
+from conductor_core.workflow.model import CONDUCTOR_AGENT, Fault, Step, Workflow
+from conductor_core.workflow.topology import topology
+from conductor_core.workflow.validation import UNTOLD, Checked, validate
+from pages.components.app.session import exported, this_browser
+from pages.components.live_workflow.messages import TwoPlans, change_of, network_data
 from pages.components.run import draft as drafts
-from pages.components.run.draft import Draft
-from pages.components.run.plan_changes import NOTHING_APPLIED, AppliedChanges, Author, Sent, apply_changes
-from pages.components.run.run_edits import draft_key
+from pages.components.run.draft import NOTHING_APPLIED, AppliedChanges, Author, Draft, Sent, apply_changes
+from pages.components.run.draft_store import PageDraft
+from pages.components.style.formats import inert, listed, numbers, plural
 
 _APPLIED = "plan-changes-taken"
 
@@ -32,8 +43,7 @@ Of = Literal["ended", "waiting", "new"]
 class Editing:
     """
     Attributes:
-        key: of the draft in the page's state.
-        run_id: of the run whose plan it is; None: a new plan.
+        store: where the draft is kept, and of which run; None: a new plan.
         of: the plan of a run that has ended or that waits, or a new plan.
         original: what the draft begins with.
         specs: the workers that a step may name.
@@ -45,11 +55,9 @@ class Editing:
         outputs: what a person gave in the run, as the draft begins with it.
         run: the run that the plan is of; None: a new plan.
         missing: what a run lacks besides a valid plan, in a sentence; empty: nothing.
-        on_change: called with each new draft, after it is in the page's state.
     """
 
-    key: str
-    run_id: str | None
+    store: PageDraft
     of: Of
     original: Workflow
     task: str
@@ -62,15 +70,13 @@ class Editing:
     imported: bool = False
     inner: tuple[tuple[Path, Workflow], ...] = ()
     missing: str = ""
-    on_change: Callable[[Draft], None] | None = None
     outputs: tuple[GivenOutput, ...] = ()
     run: RunTrace | None = None
 
     @classmethod
-    def of_run(cls, trace: RunTrace, on_change: Callable[[Draft], None] | None = None) -> "Editing":
+    def of_run(cls, trace: RunTrace) -> "Editing":
         return cls(
-            key=draft_key(trace.run_id),
-            run_id=trace.run_id,
+            store=PageDraft(trace.run_id),
             of="ended" if trace.ended else "waiting",
             original=trace.root.workflow or Workflow(steps=()),
             task=trace.task,
@@ -84,7 +90,6 @@ class Editing:
             inner=inner_plans(trace),
             outputs=overrides_from(trace).outputs,
             run=trace,
-            on_change=on_change,
         )
 
     @property
@@ -98,15 +103,12 @@ class Editing:
 
     @property
     def draft(self) -> Draft:
-        if self.key not in st.session_state:
-            st.session_state[self.key] = drafts.begin(self.original, self.outputs)
-        kept: Draft = st.session_state[self.key]
-        return kept
+        if (now := self.store.now) is None:
+            self.store.put(now := drafts.begin(self.original, self.outputs))
+        return now
 
     def keep(self, draft: Draft) -> None:
-        st.session_state[self.key] = draft
-        if self.on_change is not None:
-            self.on_change(draft)
+        self.store.keep(draft, self.task if self.of == "new" else "")
 
     def rebase(self) -> bool:
         """Begins the draft with the plan as it is by now. Returns whether an edit now stands beside another plan."""
@@ -116,25 +118,18 @@ class Editing:
         if draft.changed:
             self.keep(draft)
         else:
-            st.session_state[self.key] = draft
+            self.store.put(draft)
         return draft.changed
-
-    def apply(self, change: Callable[[Draft], Draft]) -> None:
-        self.keep(change(self.draft))
-
-    @property
-    def applied(self) -> AppliedChanges:
-        return applied()
 
     def apply_changes(self, sent: Sent | None) -> Literal["start", "close"] | None:
         """Makes the changes that the browser sent of this plan and that were not made yet.
 
         Returns how the person left the editor, if they did.
         """
-        if sent is None or sent.run_id != self.run_id:
+        if sent is None or sent.run_id != self.store.run_id:
             return None
         author = Author(local_caller("page"), self.run if self.of == "ended" else None, next(iter(self.agents), ""))
-        draft, st.session_state[_APPLIED], left = apply_changes(self.draft, sent, self.applied, author)
+        draft, st.session_state[_APPLIED], left = apply_changes(self.draft, sent, applied(), author)
         if draft != self.draft:
             self.keep(draft)
         return left
@@ -142,11 +137,11 @@ class Editing:
     @property
     def open_ids(self) -> tuple[int, ...]:
         """Returns the ids of the steps whose fields the page asked the component to show, the last one last."""
-        kept: tuple[int, ...] = st.session_state.get(f"{self.key}:open", ())
+        kept: tuple[int, ...] = st.session_state.get(f"open-of-{self.store.run_id}", ())
         return kept
 
     def open_only(self, *step_ids: int) -> None:
-        st.session_state[f"{self.key}:open"] = step_ids
+        st.session_state[f"open-of-{self.store.run_id}"] = step_ids
 
     def check(self, workflow: Workflow) -> Checked:
         task = None if self.give_question else self.task
@@ -167,3 +162,363 @@ def applied() -> AppliedChanges:
     """Returns what was taken from the browser so far. It outlives the draft, which its next value may still name."""
     kept: AppliedChanges = st.session_state.get(_APPLIED, NOTHING_APPLIED)
     return kept
+
+
+# What the graph draws.
+
+
+def edited_plan(draft: Draft, shown: Draft, forecast: RerunPreview | None, faults: Sequence[Fault]) -> dict[str, Any]:
+    """Returns what the graph draws of ``draft``, which has ``faults``.
+
+    Args:
+        shown: the draft, or its last version whose steps could be read. This is drawn, with the faults on its cards.
+        forecast: what ``shown`` would call and reuse; None: it cannot run.
+    """
+    return {**_beside_original(shown, forecast, _faulty(draft, faults)), "stale": shown != draft}
+
+
+def drawn_new_plan(
+    draft: Draft, shown: Draft, forecast: RerunPreview | None, faults: Sequence[Fault], agents: Sequence[str]
+) -> dict[str, Any]:
+    """Returns what the graph draws of a plan that no run has: see ``edited_plan``. Nothing in it counts as changed.
+
+    ``agents`` are the names of the pool's workers, which say the colours of the agents.
+    """
+    faulty = _faulty(draft, faults)
+    workflow, ids = shown.workflow, shown.now.ids
+    runs = {} if forecast is None else {step.index: step.reason for step in forecast.will_run}
+    steps: list[dict[str, Any]] = []
+    for index, step in enumerate(workflow.steps):
+        fault = faulty.get(ids[index])
+        fate = "fault" if fault is not None else "runs" if index in runs else None
+        words = fault if fault is not None else runs.get(index, "")
+        own = {"key": str(ids[index]), "number": index, "was": None, "reads": list(workflow.reads(index))}
+        steps.append({**own, **_said_of(step), "change": None, "fate": fate, "words": words})
+    data = network_data(_named(lay_out([RoundShape((), workflow.all_reads)]), ids))
+    for edge in data["edges"]:
+        edge["change"] = None
+    return {"steps": steps, "layout": data, "stale": shown != draft, "agents": list(agents)}
+
+
+def _faulty(draft: Draft, faults: Sequence[Fault]) -> dict[int, str]:
+    return {draft.now.ids[fault.step]: fault.message for fault in reversed(faults) if fault.step is not None}
+
+
+def _beside_original(draft: Draft, forecast: RerunPreview | None, faulty: Mapping[int, str]) -> dict[str, Any]:
+    """Draws ``draft``. ``faulty`` says what is wrong with a step, by the editor's id."""
+    changes = compare(draft.original, draft.workflow, draft.origins)
+    ids = draft.now.ids
+    steps = [
+        {
+            "key": str(ids[index]),
+            "number": index,
+            "was": changes.steps[index].before,
+            **_said_of(step),
+            "reads": list(draft.workflow.reads(index)),
+            "change": change_of(changes.steps[index]),
+            **_fate(index, changes, forecast, faulty.get(ids[index])),
+        }
+        for index, step in enumerate(draft.workflow.steps)
+    ]
+    gone = [
+        {
+            "key": str(index),
+            "number": None,
+            "was": index,
+            **_said_of(draft.original.steps[index]),
+            "reads": list(draft.original.reads(index)),
+            "change": "removed",
+            "fate": None,
+            "words": f"was step {index}",
+        }
+        for index in changes.removed
+    ]
+    return {"steps": [*steps, *gone], "layout": _layout(draft, changes)}
+
+
+def _said_of(step: Step) -> dict[str, str]:
+    return {"agent": step.agent, "instruction": step.instruction}
+
+
+def _fate(index: int, changes: PlanChanges, forecast: RerunPreview | None, fault: str | None) -> dict[str, str | None]:
+    if fault is not None:
+        return {"fate": "fault", "words": fault}
+    if forecast is None:
+        return {"fate": None, "words": "" if changes.steps[index].new else changes.in_words(index)}
+    runs = {each.index: each.reason for each in forecast.will_run}
+    if index in runs:
+        return {"fate": "runs", "words": runs[index]}
+    kept = next(each for each in forecast.will_reuse if each.index == index)
+    return {"fate": kept.given or "reused", "words": kept.reason}
+
+
+def _layout(draft: Draft, changes: PlanChanges) -> dict[str, Any]:
+    plans = TwoPlans(draft.original, draft.workflow, changes)
+    keys = [*draft.now.ids, *changes.removed]
+    data = network_data(_named(lay_out([RoundShape((), plans.reads)]), keys))
+    places = {str(key): place for place, key in enumerate(keys)}
+    for edge in data["edges"]:
+        edge["change"] = plans.edge_change(places[edge["from"]], places[edge["to"]])
+    return data
+
+
+def _named(layout: GraphLayout, keys: Sequence[int]) -> GraphLayout:
+    """Replaces the steps' places in the list of all by their keys."""
+
+    def key(path: tuple[int, ...]) -> tuple[int, ...]:
+        return (keys[path[0]],)
+
+    return replace(
+        layout,
+        nodes=tuple(replace(node, path=key(node.path)) for node in layout.nodes),
+        edges=tuple(replace(edge, source=key(edge.source), target=key(edge.target)) for edge in layout.edges),
+    )
+
+
+# What follows from a draft.
+
+Preview = Callable[[Workflow, Draft], RerunPreview]
+_MANY = 4
+NOT_YET = {
+    "waiting": "Its output can be written or kept once this run has ended: a re-run then takes it.",
+    "new": "Its output can be written once a run of this plan has ended: a re-run then takes it.",
+}
+"""Why no output can be given to a step of such a plan: only a re-run carries one, and its record says of which run."""
+
+
+@dataclass(frozen=True)
+class PlanState:
+    """All that follows from a draft.
+
+    ``forecast`` is what its run would call and reuse; None: it has faults. ``drawn`` is what the graph draws of it;
+    None: nothing is changed yet, so the graph draws the run.
+    """
+
+    checked: Checked
+    forecast: RerunPreview | None
+    drawn: dict[str, Any] | None
+
+
+def read_plan(editing: Editing, preview: Preview) -> PlanState:
+    """Returns what follows from the draft. ``preview`` tells what the run of a workflow would call and reuse."""
+    checked, forecast = _checked(editing, editing.draft, preview)
+    # A step that was removed and written again is another step.
+    draft = editing.draft
+    edited = draft.changed or draft.now.ids != drafts.begin(draft.original).now.ids
+    drawn = _drawn(editing, checked, forecast, preview) if edited or editing.of == "new" else None
+    return PlanState(checked, forecast, drawn)
+
+
+def _checked(editing: Editing, draft: Draft, preview: Preview) -> tuple[Checked, RerunPreview | None]:
+    checked = editing.check(draft.workflow)
+    return checked, None if checked.workflow is None else preview(checked.workflow, draft)
+
+
+def _drawn(editing: Editing, checked: Checked, forecast: RerunPreview | None, preview: Preview) -> dict[str, Any]:
+    shown = drafts.last_readable(editing.draft, lambda workflow: editing.check(workflow).faults)
+    if shown != editing.draft:
+        forecast = _checked(editing, shown, preview)[1]
+    if editing.of == "new":
+        return drawn_new_plan(editing.draft, shown, forecast, checked.faults, editing.agents)
+    return edited_plan(editing.draft, shown, forecast, checked.faults)
+
+
+def as_data(editing: Editing, state: PlanState) -> dict[str, Any]:
+    """Returns what the component draws of the open editor.
+
+    {"of", "agents": [{"name", "says"}], "steps": [...], "faults", "warnings": [{"key", "field", "message", "untold"}],
+     "undo", "redo", "changed", "title", "changes": [sentences], "says": [{"kind", "text"}], "start", "starts",
+     "not_yet": why no output can be given, "show": the steps whose fields the page asks for}
+
+    A step is {"key", "number", "agent", "instruction", "access": "all" or keys, "beyond": whether its access list names
+    what it cannot read, "before": the keys that it read before, null for a new step, "given": {"how", "text", "says"}
+    or null, "pins": whether its recorded output can be kept}. ``key`` is as in ``edited_plan``.
+    """
+    draft = editing.draft
+    described = {spec.name: spec.description for spec in editing.specs}
+    ready = state.forecast is not None and not editing.missing
+    return {
+        "of": editing.of,
+        "agents": [{"name": name, "says": described.get(name, "")} for name in editing.offered_agents],
+        "steps": [_step(editing, index) for index in range(len(draft.workflow.steps))],
+        "faults": [_placed(draft, fault) for fault in state.checked.faults],
+        "warnings": [_placed(draft, fault) for fault in state.checked.warnings],
+        "undo": bool(draft.past),
+        "redo": bool(draft.future),
+        "changed": draft.changed,
+        "title": _title(editing, draft),
+        "changes": _changes(draft),
+        "says": [{"kind": kind, "text": text} for kind, text in _says(editing, state.forecast)],
+        "start": _start_label(state.forecast, editing),
+        "starts": ready,
+        "not_yet": NOT_YET.get(editing.of, ""),
+        "show": [str(each) for each in editing.open_ids],
+    }
+
+
+def _step(editing: Editing, index: int) -> dict[str, Any]:
+    draft = editing.draft
+    step, ids = draft.workflow.steps[index], draft.now.ids
+    reads, origin = draft.workflow.reads(index), draft.origins[index]
+    given = draft.given_to(ids[index])
+    return {
+        "key": str(ids[index]),
+        "number": index,
+        "agent": step.agent,
+        "instruction": step.instruction,
+        "access": "all" if step.access_list == "all" else [str(ids[read]) for read in reads],
+        "beyond": step.access_list != "all" and set(step.access_list) != set(reads),
+        "before": None if origin is None else [str(read) for read in draft.original.reads(origin)],
+        "given": None if given is None else {"how": given[1].how, "text": given[0], "says": given[1].in_words},
+        "pins": editing.of == "ended" and _pins(editing, ids[index]),
+    }
+
+
+def _pins(editing: Editing, step_id: int) -> bool:
+    if editing.run is None or not 0 <= step_id < len(editing.run.steps):
+        return False
+    recorded = editing.run.steps[step_id]
+    return whole(recorded) and recorded.status != "written"
+
+
+def _placed(draft: Draft, fault: Fault) -> dict[str, Any]:
+    key = None if fault.step is None else str(draft.now.ids[fault.step])
+    return {"key": key, "field": fault.field, "message": fault.message, "untold": fault.code == UNTOLD}
+
+
+def _changes(draft: Draft) -> list[str]:
+    """Says what is changed, a sentence for each."""
+    said = list(_compared(draft).sentences(draft.original, draft.workflow))
+    if draft.now.given != draft.original_given:
+        said += Overrides(outputs=draft.outputs).sentences or ["no output is given by a person any more"]
+    return said or (["the text of the plan"] if draft.changed else [])
+
+
+def _title(editing: Editing, draft: Draft) -> str:
+    if editing.of == "new":
+        shape = topology(draft.workflow) if draft.workflow.steps else "no steps"
+        return f"A plan of your own · {shape}"
+    changes = _changes(draft)
+    if not changes:
+        return "Nothing is changed yet"
+    compared = _compared(draft)
+    besides = len(changes) - len(compared.sentences(draft.original, draft.workflow))
+    return f"{plural(compared.count + besides, 'change')}: {'; '.join(changes)}"
+
+
+def _compared(draft: Draft) -> PlanChanges:
+    return compare(draft.original, draft.workflow, draft.origins)
+
+
+def _says(editing: Editing, forecast: RerunPreview | None) -> list[tuple[str, str]]:
+    """Says what will run, what is reused and the likely cost. The kind says its colour."""
+    if forecast is None:
+        return []
+    if editing.missing:
+        return [("warn", editing.missing)]
+    runs, reused = [each.index for each in forecast.will_run], [each.index for each in forecast.will_reuse]
+    if editing.of == "waiting":
+        done = [("reused", f"✓ {_steps(reused, 'has', 'have')} run and {'stay' if reused[1:] else 'stays'}")]
+        goes_on = ("runs", "‖ this run goes on with the plan as soon as somebody approves it")
+        return [*(done if reused else []), goes_on]
+    if not runs:
+        return [("reused", f"↺ {_in_words(reused)} reused: nothing to pay")]
+    words = "will run" if editing.of == "new" else "runs again" if len(runs) == 1 else "run again"
+    kept = [("reused", f"↺ {_reused(forecast.will_reuse)}")] if reused else []
+    on_top = [("", forecast.on_top)] if forecast.on_top else []
+    first = [("", "Nothing is sent yet")] if editing.of == "new" else []
+    tokens = ("", f"about {forecast.estimated_tokens:,} tokens")
+    return [*first, ("runs", f"↻ {_in_words(runs)} {words}"), *kept, tokens, ("", forecast.cost.in_line), *on_top]
+
+
+def _reused(kept: Sequence[StepForecast]) -> str:
+    given = [each.index for each in kept if each.given]
+    reused = [each.index for each in kept if not each.given]
+    said = [f"{_in_words(reused)} reused"] if reused else []
+    return ", ".join([*said, *([f"{_in_words(given)} by a person"] if given else [])])
+
+
+def _in_words(steps: Sequence[int]) -> str:
+    """Writes ``0, 1 and 2``; of many, what follows each other as ``4–39``."""
+    return listed(list(map(str, steps))) if len(steps) < _MANY else numbers(steps)
+
+
+def _steps(of: Sequence[int], one: str, several: str) -> str:
+    return f"steps {_in_words(of)} {several}" if len(of) > 1 else f"step {_in_words(of)} {one}"
+
+
+def _start_label(forecast: RerunPreview | None, editing: Editing) -> str:
+    if editing.of != "ended":
+        return "Run this plan" if editing.of == "new" else "Use this plan"
+    runs = 0 if forecast is None else len(forecast.will_run)
+    return f"Re-run {plural(runs, 'step')}" if runs else "Re-run"
+
+
+# The plan in other forms, to download.
+
+
+@st.dialog("Export the plan", width="small")
+def export_dialog(editing: Editing, valid: Workflow | None) -> None:
+    """Draws the forms. ``valid``: the workflow of the draft; None: it has faults.
+
+    A draft with faults can be saved as a workflow file alone, which can keep it as it is.
+    """
+    draft = editing.draft
+    *before, asked = editing.conversation
+    plan = Plan(
+        task=editing.task,
+        workflow=draft.workflow,
+        workers=editing.specs,
+        source=f"{editing.source}, edited" if draft.changed and editing.of != "new" else editing.source,
+        give_question=editing.give_question,
+        has_images=any(not isinstance(turn.content, str) for turn in (*before, asked)),
+        turns_before=tuple(before),
+        imported=editing.imported,
+        inner=() if draft.changed else editing.inner,
+    )
+    fault = _fault(plan, valid)
+    run_ids, browser = [] if editing.run is None else [editing.run.run_id], this_browser()
+
+    def written(name: str, form: PlanFormat[str] | PlanFormat[bytes]) -> str | bytes:
+        exported(run_ids, f"plan as {name}", browser)
+        return form.write(plan)
+
+    with st.container(gap=None, key="export-forms"):
+        for name, form in PLAN_FORMATS.items():
+            blocked = fault is not None if name in FRAMEWORKS else valid is None and name != "json"
+            _button(name, form, partial(written, name, form), blocked)
+            if name == "svg":
+                _button("png", PNG, partial(written, "png", PNG), blocked or too_large(plan))
+        if valid is None:
+            st.caption("This plan has faults, so only a workflow file can hold it.")
+        elif fault is not None:
+            why, _, other_workers = fault.partition("; export with ")
+            more = " On the command line, `export --pool FILE` takes other workers." if other_workers else ""
+            st.caption(f"No script: {inert(why)}.{more}")
+
+
+def _fault(plan: Plan, valid: Workflow | None) -> str | None:
+    """Returns why there can be no script; None: there can."""
+    if valid is None:
+        return "the plan has faults"
+    try:
+        check(plan)
+    except BadInput as error:
+        return str(error)
+    return None
+
+
+def _button(
+    name: str, form: PlanFormat[str] | PlanFormat[bytes], written: Callable[[], str | bytes], blocked: bool
+) -> None:
+    st.download_button(
+        form.title,
+        written,  # written when it is asked for
+        file_name=f"workflow-{name}{form.suffix}" if name in FRAMEWORKS else f"workflow{form.suffix}",
+        mime=form.mime,
+        on_click="ignore",
+        type="tertiary",
+        key=f"export-{name}",
+        disabled=blocked,
+        width="stretch",
+    )

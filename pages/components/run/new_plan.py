@@ -3,8 +3,9 @@
 The Run page shows it while no run is open. Nothing is sent before the person runs it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 
 import streamlit as st
 
@@ -19,30 +20,91 @@ from conductor_core.engine.estimates import (
 )
 from conductor_core.engine.models import cast_of
 from conductor_core.engine.pools import pool_info
-from conductor_core.errors import InspectorError
+from conductor_core.errors import BadInput, InspectorError
+from conductor_core.privacy.masking import one_line
+from conductor_core.run.request import (
+    LEAST_PLANS,
+    MOST_PLANS,
+    MOST_TEMPERATURE,
+    REPLAY_PURPOSE,
+    USUAL_PLANS,
+    USUAL_TEMPERATURE,
+)
 from conductor_core.run.values import PoolInfo
 from conductor_core.workflow.edits import Origins, compare
-from conductor_core.workflow.model import CONDUCTOR_AGENT, Workflow
-from conductor_core.workflow.topology import Cast
-from pages.components.app import address
-from pages.components.app.security import browser_id
-from pages.components.app.session import current
+from conductor_core.workflow.model import CONDUCTOR_AGENT, Fault, Step, Workflow
+from conductor_core.workflow.parser import parse_workflow_file
+from conductor_core.workflow.source import MAX_CHARACTERS, RawStep
+from conductor_core.workflow.topology import BLANK, TEMPLATES, Cast, Template, topology
+from pages.components.app import places
+from pages.components.app.session import current, viewed
+from pages.components.app.widgets import dialog_scheme, fault_box, worded
 from pages.components.run import draft as drafts
-from pages.components.run import draft_file, settings, task_box
+from pages.components.run import settings, task_box
 from pages.components.run.draft import Draft
-from pages.components.run.draft_file import NewPlan
-from pages.components.run.editing import Editing
-from pages.components.run.plan_state import PlanState, read_plan
-from pages.components.style.formats import inert
+from pages.components.run.draft_store import PageDraft
+from pages.components.run.editing import Editing, PlanState, read_plan
+from pages.components.run.task_box import PLANS_ASKED, TASK
+from pages.components.style.formats import ago, inert, instruction_markdown, plural
+from storage import RunSummary
 
-KEY = "draft:new"
-PARAMETER = "plan"
-APART = (
-    "Another page of this browser writes the same plan. Yours is kept apart from it from now on, and this page's "
-    "address names it."
-)
-_SHOWN, _READ, _WRITTEN, _FAULT = "new-plan-shown", "new-plan-read", "new-plan-written", "new-plan-fault"
-_PLACE, _NOTE = "new-plan-place", "new-plan-note"
+MOST_MIB = 4 * MAX_CHARACTERS // 2**20 + 1  # a character has at most four bytes
+
+
+@dataclass(frozen=True)
+class GivenPlan:
+    """What a text says.
+
+    Attributes:
+        workflow: None where the text cannot be read as a plan; then ``faults`` say why and where. Steps that break a
+            rule (an unknown agent, a later step in an access list) are in it as written: the editor shows them.
+        task: only from JSON.
+        repairs: what was read otherwise than written.
+    """
+
+    workflow: Workflow | None
+    task: str | None = None
+    faults: tuple[Fault, ...] = ()
+    repairs: tuple[str, ...] = ()
+
+
+def given_plan(text: str, agents: Sequence[str]) -> GivenPlan:
+    """Reads a plan: the three lists, or JSON, also with the keys of the proof of concept. Never raises.
+
+    ``agents``: names by ordinal.
+    """
+    parsed = parse_workflow_file(text)
+    if parsed.steps is None or parsed.faults or parsed.more_steps:
+        return GivenPlan(None, parsed.task, parsed.faults or (_too_many(len(parsed.steps or ())),), parsed.repairs)
+    steps = tuple(_step(raw, agents) for raw in parsed.steps)
+    return GivenPlan(Workflow(steps=steps), parsed.task, (), parsed.repairs)
+
+
+def _step(raw: RawStep, agents: Sequence[str]) -> Step:
+    agent = raw.agent
+    if isinstance(agent, int):
+        agent = agents[agent] if 0 <= agent < len(agents) else str(agent)
+    return Step(instruction=raw.instruction or "", agent=agent or "", access_list=raw.access_list or ())
+
+
+def _too_many(read: int) -> Fault:
+    return Fault(code="too_many_steps", message=f"The plan has more than {read} steps, which no run takes.")
+
+
+def text_of(raw: bytes, name: str) -> str:
+    """Returns the text of a file. Raises: BadInput, which names the file, the fault and its place."""
+    if len(raw) > MOST_MIB << 20:
+        raise BadInput(f"{name}: it has more than {MOST_MIB} MiB, which no plan needs")
+    try:
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        column = error.start - raw.rfind(b"\n", 0, error.start)
+        raise BadInput(f"{name}: line {line}, byte {column}: it is not UTF-8 text") from error
+
+
+STORE = PageDraft()
+_SHOWN, _READ = "new-plan-shown", "new-plan-read"
 _RUNS_READ = 50
 _ROUNDS_READ = 20
 NO_TASK = "There is no task yet: type one above."
@@ -54,7 +116,7 @@ def take(workflow: Workflow, task: str | None = None) -> None:
     ``task``: what came with it; it goes into an empty task box.
     """
     before = _draft()
-    _keep(drafts.begin(workflow) if before is None else drafts.restart(before, workflow))
+    STORE.put(drafts.begin(workflow) if before is None else drafts.restart(before, workflow))
     if task and not _task():
         st.session_state[task_box.TASK] = task
     show()
@@ -63,8 +125,8 @@ def take(workflow: Workflow, task: str | None = None) -> None:
 def show() -> None:
     """Shows the kept plan in place of a run."""
     st.session_state[_SHOWN] = True
-    address.write("run", None)
-    _write()
+    places.write("run", None)
+    keep()
 
 
 def kept_steps() -> int | None:
@@ -80,8 +142,7 @@ def editing() -> Editing | None:
         return None
     pool, limits = chosen_pool(), settings.limits()
     return Editing(
-        key=KEY,
-        run_id=None,
+        store=STORE,
         of="new",
         original=found.original,
         task=_task(),
@@ -91,7 +152,6 @@ def editing() -> Editing | None:
         give_question=_every_step(),
         conversation=conversation_of(_task(), task_box.chosen(), ()),
         missing="" if _task() else NO_TASK,
-        on_change=lambda _: _write(),
     )
 
 
@@ -130,28 +190,23 @@ def _with_changes(expected: RerunPreview, planned: Workflow, workflow: Workflow,
     return expected.model_copy(update={"will_run": will_run})
 
 
-def keep_task() -> None:
-    """Keeps the task with the plan: it may be another by now."""
-    _write()
+def keep() -> None:
+    """Keeps the plan for the browser with the task, which may be another by now."""
+    if (draft := STORE.now) is not None:
+        STORE.keep(draft, _task(), shown=bool(st.session_state.get(_SHOWN)))
 
 
 def run(workflow: Workflow) -> None:
     """Starts the run of the plan. The card of the task shows a refusal, and the plan stays."""
     if task_box.begin(_task(), workflow=workflow):
-        st.session_state.pop(KEY, None)
-        _write()
+        STORE.forget()
+        STORE.drop()
 
 
 def close() -> None:
     """Leaves the editor. The plan is kept."""
     st.session_state[_SHOWN] = False
-    _write()
-
-
-def fault_note() -> None:
-    """Says why the plan will not outlive a reload of the page, if so, or that another page has one like it."""
-    if message := st.session_state.get(_FAULT) or st.session_state.pop(_NOTE, None):
-        st.warning(inert(message), icon=":material/warning:")
+    keep()
 
 
 def chosen_pool() -> PoolInfo | None:
@@ -183,7 +238,6 @@ def _task() -> str:
 
 
 def _every_step() -> bool:
-    """Tells whether every step is told the task."""
     chosen = settings.chosen_policies().give_question
     if chosen is not None:
         return chosen
@@ -224,56 +278,261 @@ def _draft() -> Draft | None:
     """Returns the plan in the page's state; a new page's is the one that the browser kept."""
     if not st.session_state.get(_READ):
         st.session_state[_READ] = True
-        _read()
-    found: Draft | None = st.session_state.get(KEY)
-    return found
+        kept = STORE.take_up(st.query_params.get(STORE.parameter))
+        if kept is not None:
+            st.session_state[_SHOWN] = kept.shown
+            if kept.shown and kept.task and not _task():
+                st.session_state[task_box.TASK] = kept.task
+    return STORE.now
 
 
-def _read() -> None:
-    """Takes up the plan that the address names, else the newest of this browser."""
-    browser, named = browser_id(), st.query_params.get(PARAMETER)
-    if browser is None:
+# The dialog that begins with a plan.
+
+TEMPLATE, TEXT, EARLIER, SEVERAL = "A template", "A text or file", "An earlier run", "Several to choose from"
+KIND, GIVEN, FILE_FAULT = "plans-kind", "plans-given", "plans-file-fault"
+_BLANK = "Blank"
+_RUN = "plans-run"
+_EARLIER_LISTED, _FAULTS_SHOWN = 60, 6
+
+
+def plans_dialog() -> None:
+    """Draws the dialog while it is open. Call it in every drawing of the page: else Streamlit closes it."""
+    if st.session_state.get(PLANS_ASKED):
+        _dialog()
+
+
+def _close() -> None:
+    st.session_state.pop(PLANS_ASKED, None)
+
+
+@st.dialog("Start from a plan", width="medium", on_dismiss=_close)
+def _dialog() -> None:
+    if not st.session_state.get(PLANS_ASKED):
+        st.rerun()  # a button of the dialog has done its work
+    dialog_scheme()
+    _go_on()
+    with st.container(key="plans-dialog", gap="small"):
+        kind = st.segmented_control(
+            "Begin with",
+            [TEMPLATE, TEXT, EARLIER, SEVERAL],
+            default=TEMPLATE,
+            required=True,
+            key=KIND,
+            label_visibility="collapsed",
+            persist_state="session",
+        )
+        {TEMPLATE: _template, TEXT: _text, EARLIER: _earlier, SEVERAL: _several}[kind or TEMPLATE]()
+
+
+def _go_on() -> None:
+    steps = kept_steps()
+    if steps is None or editing() is not None:
         return
-    try:
-        found = draft_file.read(current().settings.data_folder, browser, named)
-        if found is None and named is not None:  # it was run, or another browser has it
-            st.query_params.pop(PARAMETER, None)
-            return
-    except InspectorError as error:
-        st.session_state[_FAULT] = str(error)
-        return
+    label = f"Go on with your plan of {plural(steps, 'step')}"
+    st.button(label, key="plans-go-on", icon=":material/edit:", on_click=_act, args=(show,))
+
+
+def _template() -> None:
+    found = cast()
     if found is None:
+        st.error("The chosen pool cannot be used: choose another one in the settings of the run.")
         return
-    plan, st.session_state[_PLACE] = found.plan, found.place
-    st.session_state[KEY], st.session_state[_SHOWN], st.session_state[_WRITTEN] = plan.draft, plan.shown, plan
-    if plan.shown and plan.task and not _task():
-        st.session_state[task_box.TASK] = plan.task
+    most = settings.limits().max_steps
+    fitting = {template.name: template for template in TEMPLATES if template.fits(most)}
+    names = [_BLANK, *fitting]
+    captions = ["No steps yet.", *(template.says for template in fitting.values())]
+    chosen_at, shown_at = st.columns([4, 6], gap="medium")
+    with chosen_at:
+        default = names.index("Planner, executor, verifier") if "Planner, executor, verifier" in names else 0
+        name = st.radio(
+            "Template", names, index=default, captions=captions, key="plans-template", label_visibility="collapsed"
+        )
+    template = fitting.get(name or "")
+    with shown_at:
+        with st.container(horizontal=True, vertical_alignment="bottom", horizontal_alignment="distribute"):
+            workflow = BLANK if template is None else template.workflow(found, _branches(template, most))
+            _open_button(workflow)
+        _preview(workflow)
+        if left := [each.name for each in TEMPLATES if each.name not in fitting]:
+            verb = "needs" if len(left) == 1 else "need"
+            st.caption(f"{', '.join(left)} {verb} more than the {plural(most, 'step')} that the settings allow.")
 
 
-def _keep(draft: Draft) -> None:
-    st.session_state[KEY] = draft
+def _branches(template: Template, max_steps: int) -> int | None:
+    most = template.most(max_steps)
+    if not template.per_branch or most == template.least:
+        st.caption(f"Of a fixed size within {plural(max_steps, 'step')}.", width="stretch")
+        return template.least or None
+    usual = min(template.usual, most)
+    number = st.number_input(
+        f"Number of {template.branch}{'es' if template.branch.endswith('ch') else 's'}",
+        template.least,
+        most,
+        usual,
+        key=f"plans-branches-{template.name}",
+        width=190,
+    )
+    return int(number)
 
 
-def _write() -> None:
-    """Keeps the plan for the browser if it has changed."""
-    browser, draft = browser_id(), st.session_state.get(KEY)
-    plan = None if draft is None else NewPlan(draft, _task(), bool(st.session_state.get(_SHOWN)))
-    if browser is None or plan == st.session_state.get(_WRITTEN):
+def _preview(workflow: Workflow) -> None:
+    """Shows who does what after whom, a line for each step."""
+    if not workflow.steps:
+        st.caption("A plan without steps: add them in the editor.")
         return
-    st.session_state[_WRITTEN] = plan
-    folder, before = current().settings.data_folder, st.session_state.get(_PLACE)
+    st.caption(f"{plural(len(workflow.steps), 'step')} · {topology(workflow)}")
+    lines = []
+    for index, step in enumerate(workflow.steps):
+        reads = ", ".join(map(str, workflow.reads(index)))
+        sees = f"sees {reads}" if reads else "sees nothing"
+        said = instruction_markdown(step.instruction, 160)
+        lines.append(f"**{index} · {inert(step.agent)}** :small[:gray[{sees}]]  \n:small[{said}]")
+    with st.container(key="plans-preview", gap="xsmall"):
+        for line in lines:
+            st.markdown(line)
+
+
+def _open_button(workflow: Workflow, task: str | None = None) -> None:
+    st.button(
+        "Open in the editor",
+        key="plans-open",
+        type="primary",
+        on_click=_act,
+        args=(lambda: take(workflow, task),),
+    )
+
+
+def _act(act: Callable[[], None]) -> None:
+    act()
+    _close()
+
+
+def _text() -> None:
+    st.file_uploader(
+        "Choose or drop a file",
+        key="plans-file",
+        max_upload_size=MOST_MIB,
+        on_change=_read_file,
+        help="A workflow file (JSON), or a text with the Conductor's three lists",
+    )
+    if message := st.session_state.get(FILE_FAULT):
+        st.error(inert(message), icon=":material/error:")
+    st.text_area(
+        "The plan",
+        key=GIVEN,
+        height=180,
+        persist_state="session",
+        placeholder='{"steps": [{"instruction": …, "agent": …, "access_list": []}]}, or model_id = […], '
+        "subtasks = […], access_list = […]",
+    )
+    text = st.session_state.get(GIVEN) or ""
+    if not text.strip():
+        st.caption("Paste a plan, or choose a file: JSON with steps, or the Conductor's three lists.")
+        return
+    pool = chosen_pool()
+    given = given_plan(text, [] if pool is None else [spec.name for spec in pool.workers])
+    _say(given)
+    if given.workflow is not None:
+        _open_button(given.workflow, given.task)
+        typed = str(st.session_state.get(TASK) or "").strip()
+        if given.task and typed and typed != given.task.strip():
+            st.caption(f"Your task stays in the box. That of the text is not used: {inert(given.task[:160])}")
+        _preview(given.workflow)
+
+
+def _read_file() -> None:
+    """Puts the file's text into the field, where its faults can be mended."""
+    st.session_state.pop(FILE_FAULT, None)
+    uploaded = st.session_state.get("plans-file")
+    if uploaded is None:
+        return
     try:
-        if plan is not None:
-            place = draft_file.write(folder, browser, plan, before)
-            if before is not None and place.edit_id != before.edit_id:
-                st.session_state[_NOTE] = APART
-            st.session_state[_PLACE] = place
-            if st.query_params.get(PARAMETER) != place.edit_id:
-                st.query_params[PARAMETER] = place.edit_id
-        elif before is not None:
-            draft_file.remove(folder, browser, before)
-            st.session_state.pop(_PLACE)
-            st.query_params.pop(PARAMETER, None)
-        st.session_state.pop(_FAULT, None)
+        st.session_state[GIVEN] = text_of(uploaded.getvalue(), one_line(uploaded.name))
     except InspectorError as error:
-        st.session_state[_FAULT] = str(error)
+        st.session_state[FILE_FAULT] = str(error)
+
+
+def _say(given: GivenPlan) -> None:
+    for fault in given.faults[:_FAULTS_SHOWN]:
+        st.markdown(f":red[:material/error: {inert(_place(fault) + fault.message)}]")
+    if (more := len(given.faults) - _FAULTS_SHOWN) > 0:
+        st.caption(f"And {plural(more, 'more fault')}.")
+    for repair in given.repairs[:_FAULTS_SHOWN]:
+        st.markdown(f":orange[:material/build: {inert(repair)}]")
+
+
+def _place(fault: Fault) -> str:
+    return "" if fault.line is None else f"line {fault.line}, column {fault.column}: "
+
+
+def _earlier() -> None:
+    try:
+        listed = current().store.runs(limit=4 * _EARLIER_LISTED, without=REPLAY_PURPOSE)
+        listed = [run for run in listed if run.topology and run.damage is None]
+    except InspectorError as error:
+        fault_box(error)
+        return
+    runs = {run.run_id: run for run in listed[:_EARLIER_LISTED]}
+    if not runs:
+        st.caption("No run has a plan yet. Run a task, then its plan can be taken from here.")
+        return
+    run_id = st.selectbox(
+        "Run",
+        list(runs),
+        key=_RUN,
+        format_func=worded(_RUN, {each: _label(run) for each, run in runs.items()}),
+        accept_new_options=True,
+        help="The newest runs. For an older one, type or paste its id.",
+    )
+    if not run_id:
+        return
+    try:
+        trace = current().store.trace(current().store.resolve(run_id.strip()))[0]
+    except InspectorError as error:
+        fault_box(error)
+        return
+    viewed([trace.run_id], "run page")
+    if trace.root.workflow is None:
+        st.error("This run has no plan.", icon=":material/error:")
+        return
+    _open_button(trace.root.workflow, trace.task)
+    _preview(trace.root.workflow)
+
+
+def _label(run: RunSummary) -> str:
+    plan = f"{run.topology}, {plural(run.steps, 'step')}"
+    return f"{ago(run.created_at_utc)} · {plan} · {one_line(run.task[:80])} · {run.run_id[-6:]}"
+
+
+def _several() -> None:
+    st.caption(
+        f"The Conductor {inert(settings.conductor())} writes several plans for the task, each with a fresh seed. "
+        "No worker is called. Then choose one, edit one, or run them all."
+    )
+    count_at, temperature_at = st.columns(2)
+    count = count_at.number_input(
+        "Plans", LEAST_PLANS, MOST_PLANS, USUAL_PLANS, key="plans-count", persist_state="session"
+    )
+    temperature = temperature_at.number_input(
+        "Temperature",
+        0.0,
+        MOST_TEMPERATURE,
+        USUAL_TEMPERATURE,
+        step=0.1,
+        format="%.1f",
+        key="plans-temperature",
+        persist_state="session",
+        help="At 0 the likeliest word is always taken, so all plans are equal. A Conductor whose file sets a "
+        "temperature keeps its own.",
+    )
+    task = str(st.session_state.get(TASK) or "").strip()
+    if not task:
+        st.warning("There is no task yet: close this, and type one or take an example.", icon=":material/warning:")
+    st.button(
+        f"Write {count} plans",
+        key="plans-write",
+        type="primary",
+        disabled=not task,
+        on_click=_act,
+        args=(lambda: task_box.begin_plans(task, int(count), float(temperature)),),
+    )

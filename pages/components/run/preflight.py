@@ -34,9 +34,9 @@ from conductor_core.run.trace import RunTrace
 from conductor_core.settings import Settings
 from pages.components.app import places
 from pages.components.app.session import current
-from pages.components.run import policies, typed_keys
+from pages.components.app.widgets import rerun_when
 from pages.components.run import settings as run_settings
-from pages.components.run.policies import Policies
+from pages.components.run.settings import Policies
 from pages.components.style.formats import inert, plural
 
 # Choices that an opened run brings.
@@ -78,7 +78,7 @@ def apply_choices_of(trace: RunTrace | None) -> None:
         run_settings.put(*before)
     if brought is not None and policies_before == brought.policies:
         policies_before = brought.policies_before
-        policies.put(policies_before)
+        run_settings.put_policies(policies_before)
     st.session_state.pop(_BROUGHT, None)
     if trace is None:
         return
@@ -102,7 +102,7 @@ def apply_choices_of(trace: RunTrace | None) -> None:
     if found is not None:
         run_settings.also_exclude(trace.pool.excluded)
     own = _policies_of(trace, found)
-    policies.put(own)
+    run_settings.put_policies(own)
     st.session_state[_BROUGHT] = _Brought(trace.run_id, conductor, pool, *before, own, policies_before, tuple(missing))
 
 
@@ -170,13 +170,7 @@ def preflight_notice(specs: Sequence[WorkerSpec], task: str) -> None:
     waiting = bool(wait_for([checks], timeout=AT_ONCE_S).not_done)
     _line(used, checks, unasked)
     if waiting:
-
-        @st.fragment(run_every=POLL_S)
-        def wait() -> None:
-            if checks.done():
-                st.rerun()
-
-        wait()
+        rerun_when(checks.done, POLL_S)
 
 
 def forget() -> None:
@@ -189,7 +183,7 @@ def _begin_checks(conductor: str | None, specs: Sequence[WorkerSpec], task: str)
     """Asks in a thread, so that no page waits for a server. All pages of this process share the answer."""
     limits, size = run_settings.limits(), estimate_tokens(task)
     length = size // 1000 if size > _LONG_TASK else 0
-    keys = typed_keys.mine()
+    keys = run_settings.typed_keys()
     typed = keys if any(spec.api_key_env == TYPED_KEY for spec in specs) else None
     key = (conductor, tuple(spec.model_dump_json() for spec in specs), limits.max_usd, length, typed)
     with _lock:
@@ -210,7 +204,7 @@ def _line(used: Sequence[WorkerSpec], checks: Future[Preflight], unasked: str | 
             found = checks.result()
         except InspectorError as error:
             fault = str(error)
-    missing = missing_keys(used, typed_keys.mine())
+    missing = missing_keys(used, run_settings.typed_keys())
     with st.container(key="key-notice", horizontal=True, vertical_alignment="center", gap="small"):
         st.markdown(_words(used, missing, found, fault, unasked), width="stretch")
         if found is not None:

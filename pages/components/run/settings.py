@@ -1,33 +1,317 @@
 """The settings of the next run: Conductor, pool, workers left out, budgets.
 
-The page's state comes first, then the kept choices (``kept_files``), then the settings of the program. Where a
+The page's state comes first, then the kept choices (``Kept``), then the settings of the program. Where a
 Conductor would have to be downloaded first, a link leads to the Models page.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, Generic, Literal, TypeVar
 
 import streamlit as st
+from pydantic import Field, ValidationError
 from streamlit.delta_generator import DeltaGenerator
 
-from conductor_core.chat.messages import WorkerSpec
+from conductor_core.chat.messages import OnIncomplete, WorkerSpec
 from conductor_core.engine.models import ConductorOption, conductor_faults, is_away, list_conductors, model_folder
 from conductor_core.engine.pools import missing_keys, pool_file, read_pool, read_specs
 from conductor_core.engine.request import limits_from
-from conductor_core.errors import InspectorError
+from conductor_core.errors import BadInput, InspectorError
 from conductor_core.files import is_file
+from conductor_core.privacy.masking import TypedKeys
+from conductor_core.providers.servers import servers
 from conductor_core.run.request import RunRequest, read_gate
 from conductor_core.run.values import Limits, PoolInfo
+from conductor_core.workflow.model import Frozen
 from pages.components.app import places
 from pages.components.app.security import browser_id
 from pages.components.app.session import current
 from pages.components.app.widgets import fault_box
-from pages.components.run import gate_choice, policies, settings_kept, typed_keys
-from pages.components.run.policies import Policies
-from pages.components.run.settings_kept import Choice, Kept
+from pages.components.run.draft_store import write_whole
 from pages.components.style.formats import inert, is_text, listed, plural
+
+
+@st.cache_resource(scope="session", show_spinner=False, on_release=TypedKeys.forget)
+def typed_keys() -> TypedKeys:
+    """Returns the session's keys. When the browser leaves, Streamlit releases them, and they are forgotten.
+
+    Call it from the page's script and its callbacks: a thread of its own has no session.
+    """
+    return TypedKeys()
+
+
+# Choices that are kept.
+
+FILE, FOLDER = "choices.json", "choices"
+MOST_BROWSERS = 500
+MOST_STEPS, MOST_DEPTH = 32, 8  # the bounds of the settings
+T = TypeVar("T")
+
+
+class Choice(Frozen, Generic[T]):
+    """``instead_of`` is what the settings said when the choice was made."""
+
+    chosen: T
+    instead_of: T
+
+
+class Kept(Frozen):
+    """What this browser chose. Where a choice is None, the settings hold.
+
+    Attributes:
+        excluded: by pool, the names of the workers that are left out; nobody of a pool that is not named.
+        proposed: whether a larger Conductor was proposed, and accepted or declined.
+    """
+
+    conductor: Choice[str] | None = None
+    pool: Choice[str] | None = None
+    excluded: dict[str, tuple[str, ...]] = Field(default_factory=dict)
+    max_steps: Choice[Annotated[int, Field(ge=1, le=MOST_STEPS)]] | None = None
+    max_depth: Choice[Annotated[int, Field(ge=0, le=MOST_DEPTH)]] | None = None
+    max_tokens: Choice[Annotated[int, Field(ge=1)] | None] | None = None
+    max_usd: Choice[Annotated[float, Field(ge=0, allow_inf_nan=False)] | None] | None = None
+    on_incomplete: Choice[OnIncomplete | None] | None = None
+    give_question: Choice[bool | None] | None = None
+    gates: Choice[tuple[str, ...]] | None = None
+    gate_above_usd: Choice[Annotated[float, Field(ge=0, allow_inf_nan=False)] | None] | None = None
+    proposed: bool = False
+    max_seconds: Choice[Annotated[float, Field(ge=1, allow_inf_nan=False)] | None] | None = None
+
+
+def read_kept(folder: Path, browser: str | None = None) -> Kept:
+    """Returns what ``folder`` keeps for ``browser``, or the last choices of any, without gates, if it has made none.
+
+    Raises: BadInput if the file is damaged or cannot be read.
+    """
+    own = _own_file(folder, browser)
+    if own is None:
+        return _read_kept_file(folder / FILE)
+    if own.exists():
+        return _read_kept_file(own)
+    return _read_kept_file(folder / FILE).model_copy(update={"gates": None, "gate_above_usd": None})
+
+
+def _own_file(folder: Path, browser: str | None) -> Path | None:
+    return None if browser is None else folder / FOLDER / f"{browser}.json"
+
+
+def _read_kept_file(file: Path) -> Kept:
+    try:
+        return Kept.model_validate_json(file.read_bytes())
+    except FileNotFoundError:
+        return Kept()
+    except OSError as error:
+        raise BadInput(f"the choices kept in {file} cannot be read: {error.strerror or error}") from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        at = f" at {'.'.join(map(str, first['loc']))}" if first["loc"] else ""
+        raise BadInput(
+            f"the choices kept in {file} cannot be read{at} ({first['msg']}): those of the settings are used. Mend or "
+            "remove the file; the next choice puts it aside"
+        ) from error
+
+
+def write_kept(folder: Path, kept: Kept, browser: str | None = None) -> None:
+    """Replaces both files whole: the browser's own, and that of the last choices of any.
+
+    It puts a file aside that cannot be read. Raises: BadInput if one cannot be written.
+    """
+    own = _own_file(folder, browser)
+    for file in filter(None, (folder / FILE, own)):
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            _put_aside_if_damaged(file)
+            write_whole(file, kept.model_dump_json(indent=1).encode())
+        except OSError as error:
+            raise BadInput(
+                f"the choice holds until the page is loaded again: {file} cannot be written: {error}"
+            ) from error
+    if own is not None:
+        _forget_oldest(own.parent)
+
+
+def _put_aside_if_damaged(file: Path) -> None:
+    try:
+        _read_kept_file(file)
+    except BadInput:
+        file.replace(file.with_name(f"{file.name}.unreadable"))
+
+
+def _forget_oldest(folder: Path) -> None:
+    """Forgets the browsers that chose longest ago, because browsers come and go."""
+    changed_s: dict[Path, float] = {}
+    for file in folder.glob("*.json"):
+        with suppress(OSError):  # another page has just forgotten it
+            changed_s[file] = file.stat().st_mtime
+    for file in sorted(changed_s, key=changed_s.__getitem__)[:-MOST_BROWSERS]:
+        with suppress(OSError):
+            file.unlink()
+
+
+# What happens to an incomplete answer, and who is told the task.
+
+
+ON_INCOMPLETE, GIVE_QUESTION = "on-incomplete", "give-question"
+_OF_POOL: Literal[""] = ""
+"""Stands for the pool's own option: a field whose value is None looks as if nothing were chosen."""
+_POLICIES: Mapping[OnIncomplete | Literal[""], str] = {
+    _OF_POOL: "the pool's setting",
+    "allow": "goes on, marked",
+    "stop": "stops there",
+    "more_tokens": "is asked for with more tokens",
+    "fallback": "is asked of the fallback",
+}
+_TASK_CHOICES: Mapping[bool | Literal[""], str] = {
+    _OF_POOL: "the pool's setting",
+    False: "steps whose instruction names it",
+    True: "every step",
+}
+
+
+@dataclass(frozen=True)
+class Policies:
+    """The choices for a run; None where the pool's own option holds."""
+
+    on_incomplete: OnIncomplete | None = None
+    give_question: bool | None = None
+
+    @property
+    def in_words(self) -> list[str]:
+        """Returns the choices that are not None."""
+        whole = [] if self.on_incomplete is None else [f"An incomplete answer {_POLICIES[self.on_incomplete]}"]
+        recipients = [] if self.give_question is None else [f"The question goes to {_TASK_CHOICES[self.give_question]}"]
+        return whole + recipients
+
+
+def policies_now(before: Policies) -> Policies:
+    """Returns what the fields say, and ``before`` where they are not drawn yet."""
+    state = st.session_state
+    whole, recipients = state.get(ON_INCOMPLETE, before.on_incomplete), state.get(GIVE_QUESTION, before.give_question)
+    return Policies(_or_none(whole, _POLICIES), _or_none(recipients, _TASK_CHOICES))
+
+
+def _or_none(value: T, known: Collection[T | str]) -> T | None:
+    return value if value in known and value != _OF_POOL else None
+
+
+def put_policies(policies: Policies) -> None:
+    """Sets both for this session."""
+    st.session_state[ON_INCOMPLETE] = policies.on_incomplete or _OF_POOL
+    st.session_state[GIVE_QUESTION] = _OF_POOL if policies.give_question is None else policies.give_question
+
+
+def choose_policies(before: Policies, keep: Callable[[str, str], None]) -> None:
+    """Draws the two fields.
+
+    Args:
+        before: what they say until the person chooses something here.
+        keep: keeps what the field of a key says now, under a name.
+    """
+    whole_at, asked_at = st.columns(2, gap="small")
+    whole_at.selectbox(
+        "An incomplete answer",
+        list(_POLICIES),
+        index=list(_POLICIES).index(before.on_incomplete or _OF_POOL),
+        format_func=_POLICIES.__getitem__,
+        key=ON_INCOMPLETE,
+        on_change=keep,
+        args=("on_incomplete", ON_INCOMPLETE),
+        help="An answer that is refused, filtered, cut off or empty. Later steps read what there is of it only if "
+        "it goes on. The pool file names a worker's fallback.",
+        persist_state="session",
+    )
+    asked_at.selectbox(
+        "The question goes to",
+        list(_TASK_CHOICES),
+        index=list(_TASK_CHOICES).index(_OF_POOL if before.give_question is None else before.give_question),
+        format_func=_TASK_CHOICES.__getitem__,
+        key=GIVE_QUESTION,
+        on_change=keep,
+        args=("give_question", GIVE_QUESTION),
+        help="A step is told the task where its instruction names it, or every step is.",
+        persist_state="session",
+    )
+
+
+# When the next run waits for an approval.
+
+GATES, ABOVE_USD = "gates", "gate-above-usd"
+_OFFERED = ("plan", "steps")
+
+
+def gates_now(rules: Sequence[str], above_usd: float | None) -> tuple[str, ...]:
+    """Returns what the fields say now, and the arguments where they are not drawn yet. It may hold what is no gate."""
+    said = [*st.session_state.get(GATES, rules)]
+    if (usd := st.session_state.get(ABOVE_USD, above_usd)) is not None:
+        said.append(f"usd:{usd:g}")
+    return tuple(dict.fromkeys(said))
+
+
+def choose_gates(
+    specs: Sequence[WorkerSpec],
+    rules: Sequence[str],
+    above_usd: float | None,
+    keep: Callable[[str, str], None],
+) -> None:
+    """Draws the fields. ``rules`` and ``above_usd``: what is chosen before anyone changes them on this page."""
+    providers = sorted({f"provider:{name}" for spec in specs if not spec.simulated for name in servers(spec)})
+    offered = list(dict.fromkeys([*_OFFERED, *providers, *rules]))
+    st.multiselect(
+        "Wait for approval",
+        offered,
+        list(rules),
+        key=GATES,
+        format_func=gate_words,
+        placeholder="never",
+        accept_new_options=True,
+        on_change=keep,
+        args=("gates", GATES),
+        help="The run waits until somebody approves, on this page or in a terminal. You may also type step:2 or "
+        "provider:NAME.",
+        persist_state="session",
+    )
+    st.number_input(
+        "Wait above USD",
+        0.0,
+        None,
+        above_usd,
+        key=ABOVE_USD,
+        placeholder="never",
+        on_change=keep,
+        args=("gate_above_usd", ABOVE_USD),
+        help="Waits if the run may cost more than this, or if a price is unknown.",
+        persist_state="session",
+    )
+    for text in st.session_state.get(GATES, ()):
+        try:
+            read_gate(text)
+        except BadInput as error:
+            st.error(inert(str(error)), icon=":material/error:")
+
+
+def gate_words(text: str) -> str:
+    """Says when a gate holds a run back; returns what is no gate as it is."""
+    try:
+        gate = read_gate(text)
+    except BadInput:
+        return text
+    match gate.rule:
+        case "plan":
+            return "before any worker"
+        case "steps":
+            return "before every step"
+        case "step":
+            return f"before step {gate.number}"
+        case "usd":
+            return f"above ${gate.usd:g}"
+        case "provider":
+            return f"before {gate.provider}"
+
+
+# All settings.
 
 _REF = "to-models"
 
@@ -60,7 +344,6 @@ _LONGEST_SAID = 200
 _CLOSED = "settings-closed"
 _OPENED = "settings-open"
 _HUB_ID = re.compile(r"[\w.-]{1,96}/[\w.-]{1,96}", re.ASCII)
-T = TypeVar("T")
 
 
 def request(task: str, *, plan_only: bool, answering: tuple[str, str] | None = None) -> RunRequest:
@@ -131,11 +414,11 @@ def exclude(name: str, out: bool) -> None:
 
 def gates() -> tuple[str, ...]:
     """Returns when the next run waits for an approval, as written: it may hold what is no gate."""
-    return gate_choice.chosen(_before("gates", ()), _before("gate_above_usd", None))
+    return gates_now(_before("gates", ()), _before("gate_above_usd", None))
 
 
 def chosen_policies() -> Policies:
-    return policies.chosen(_policies_before())
+    return policies_now(_policies_before())
 
 
 def _policies_before() -> Policies:
@@ -165,7 +448,6 @@ def limits() -> Limits:
 
 
 def _limits_before() -> Limits:
-    """Returns the limits before anyone changes them on this page."""
     base = limits_from(current().settings)
     return base.model_copy(update={name: _before(name, setting) for name, setting in base})
 
@@ -180,7 +462,7 @@ def _kept() -> Kept:
     state = st.session_state
     if KEPT not in state:
         try:
-            state[KEPT] = _without_gone(settings_kept.read(current().settings.data_folder, browser_id()))
+            state[KEPT] = _without_gone(read_kept(current().settings.data_folder, browser_id()))
         except InspectorError as error:
             state[KEPT], state[KEPT_ERROR] = Kept(), str(error)
     found: Kept = state[KEPT]
@@ -255,7 +537,7 @@ def _keep_excluded() -> None:
 def _latest() -> Kept:
     """Reads what is kept by now: another tab may have chosen too."""
     try:
-        return settings_kept.read(current().settings.data_folder, browser_id())
+        return read_kept(current().settings.data_folder, browser_id())
     except InspectorError:
         return Kept()
 
@@ -263,7 +545,7 @@ def _latest() -> Kept:
 def _write(**changes: object) -> None:
     st.session_state.pop(KEPT_ERROR, None)
     try:
-        settings_kept.write(current().settings.data_folder, _latest().model_copy(update=changes), browser_id())
+        write_kept(current().settings.data_folder, _latest().model_copy(update=changes), browser_id())
     except InspectorError as error:
         st.session_state[KEPT_ERROR] = str(error)
 
@@ -288,7 +570,7 @@ def pool_name() -> str:
 def keys_set(specs: Sequence[WorkerSpec]) -> str:
     """Says how many of the workers that need a key have it, as ``0 of 7 keys``; empty if all have."""
     need = [spec for spec in specs if spec.api_key_env is not None]
-    without = sum(len(names) for names in missing_keys(need, typed_keys.mine()).values())
+    without = sum(len(names) for names in missing_keys(need, typed_keys()).values())
     return f"{len(need) - without} of {plural(len(need), 'key')}" if without else ""
 
 
@@ -332,12 +614,10 @@ def expander(shown: PoolInfo | None = None, answering: str | None = None) -> Seq
         with middle:
             _choose_pool(names, fault)
             rules, above_usd = _before("gates", ()), _before("gate_above_usd", None)
-            gate_choice.choose(
-                specs, rules, above_usd, lambda name, key: _keep(name, key, () if name == "gates" else None)
-            )
+            choose_gates(specs, rules, above_usd, lambda name, key: _keep(name, key, () if name == "gates" else None))
         with right:
             _choose_limits()
-            policies.choose(_policies_before(), lambda name, key: _keep(name, key, None))
+            choose_policies(_policies_before(), lambda name, key: _keep(name, key, None))
     return specs
 
 
@@ -357,7 +637,7 @@ def _label(specs: Sequence[WorkerSpec], shown: PoolInfo | None) -> str:
     chips = [f"Conductor: {conductor()}", f"Pool: {pool_name()}, {workers}", f"Limits: {' · '.join(parts)}"]
     chips += chosen_policies().in_words
     if waiting := gates():
-        chips.append(f"Waits: {listed([gate_choice.in_words(gate) for gate in waiting])}")
+        chips.append(f"Waits: {listed([gate_words(gate) for gate in waiting])}")
     other = shown is not None and (shown.name, set(shown.excluded)) != (pool_name(), set(out))
     return ("Next run " if other else "") + " ".join(f":gray-badge[{inert(chip)}]" for chip in chips)
 
@@ -460,8 +740,8 @@ def _choose_limits() -> None:
 
     deep, none = "How many rounds deep a step may ask the Conductor itself; 0: never.", "no limit"
     first, second, third = st.columns(3, gap="small")
-    field(first, "Steps", "max_steps", MAX_STEPS, 1, settings_kept.MOST_STEPS)
-    field(second, "Depth", "max_depth", MAX_DEPTH, 0, settings_kept.MOST_DEPTH, help=deep)
+    field(first, "Steps", "max_steps", MAX_STEPS, 1, MOST_STEPS)
+    field(second, "Depth", "max_depth", MAX_DEPTH, 0, MOST_DEPTH, help=deep)
     field(third, "Seconds", "max_seconds", MAX_SECONDS, 1.0, step=60.0, format="%.0f", placeholder=none)
     first, second = st.columns(2, gap="small")
     field(first, "Tokens", "max_tokens", MAX_TOKENS, 1, placeholder=none)

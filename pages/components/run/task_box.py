@@ -21,10 +21,10 @@ from conductor_core.privacy.masking import one_line
 from conductor_core.run.request import MOST_IMAGES, RunRequest
 from conductor_core.run.trace import RunTrace
 from conductor_core.workflow.model import Workflow
-from pages.components.app import address, places
+from pages.components.app import places
 from pages.components.app.session import current
 from pages.components.app.widgets import fault_box
-from pages.components.run import settings, typed_keys, who_answers
+from pages.components.run import settings, who_answers
 from pages.components.run.preflight import (
     apply_choices_of,
     may_be_asked,
@@ -35,6 +35,7 @@ from pages.components.run.preflight import (
 from pages.components.run.settings import leads
 from pages.components.run.who_answers import Asking
 from pages.components.style.formats import inert, plural
+from pages.components.style.templates import html
 
 # Starting.
 
@@ -55,7 +56,7 @@ def start(request: RunRequest) -> str:
         run_id = last[1]
         if run_id in current().host.active():
             return run_id
-    run_id = current().host.start(request, keys=typed_keys.mine())
+    run_id = current().host.start(request, keys=settings.typed_keys())
     st.session_state[_LAST] = (asked, run_id, now_s)
     return run_id
 
@@ -114,11 +115,7 @@ def _field() -> str:
 
 def _thumbnail(number: int, image: ImagePart) -> None:
     with st.container(key=f"task-image-shown-{number}", horizontal=True, gap=None, width="content"):
-        # Only hexadecimal digits and a fixed set of types get into the markup.
-        st.html(
-            f'<img src="api/contents/{image.sha256}" alt="Image {number + 1}, {image.width} by {image.height} pixels" '
-            f'title="{image.width} × {image.height}, {image.size_bytes // 1000 or 1:,} kB">'
-        )
+        st.html(html("run/run", "thumbnail", image=image, number=number + 1))
         label = f"Remove image {number + 1}"
         icon = ":material/close:"
         st.button(label, key=f"task-image-out-{number}", icon=icon, on_click=_remove, args=(number,), type="tertiary")
@@ -360,7 +357,7 @@ def begin_plans(task: str, count: int, temperature: float | None) -> None:
         if leads(each.conductor):
             return
         for request in plans_requested(each, count, temperature=temperature):
-            begun.append(current().host.start(request, keys=typed_keys.mine()))
+            begun.append(current().host.start(request, keys=settings.typed_keys()))
         may_be_asked(each.conductor)
     except InspectorError as error:
         st.session_state[ERROR] = str(error)
@@ -372,4 +369,4 @@ def open_run(run_id: str, task: str) -> None:
     """Opens a run that was begun here. The box keeps its text."""
     st.session_state[_FROM_RUN] = (run_id, st.session_state.get(TASK, task))
     settings.close()
-    address.write("run", run_id)
+    places.write("run", run_id)

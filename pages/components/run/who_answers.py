@@ -8,9 +8,10 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import wait as wait_for
 from dataclasses import dataclass
-from html import escape
+from functools import partial
 
 import streamlit as st
+from markupsafe import Markup
 
 from conductor_core.engine import offers as core
 from conductor_core.engine.models import FoundServer, Health, check_worker, find_servers, ready_workers, room
@@ -21,9 +22,12 @@ from conductor_core.privacy.masking import TypedKeys
 from conductor_core.settings import Settings
 from pages.components.app import places
 from pages.components.app.session import current
-from pages.components.run import preflight, settings, typed_keys
+from pages.components.app.widgets import rerun_when
+from pages.components.run import preflight, settings
 from pages.components.style.formats import inert, plural
+from pages.components.style.templates import html
 
+_html = partial(html, "run/run")
 CHOSEN = "who-answers"
 PLANNER = "who-plans"
 KEEP = "who-answers-keep"
@@ -159,8 +163,9 @@ def panel(now: Asking, plan_only: Callable[[], None]) -> None:
     with st.container(key="who-answers", border=True):
         _head(now)
         with st.container(key="offer-row-head", horizontal=True):
-            st.html('<div class="cells offer-who">Workers</div>')
-            st.html(_cells("Where the text goes", "At most", "Time", "State"), width="content")
+            st.html(_html("offers_head"))
+            heads = {"where": "Where the text goes", "cost": "At most", "time": "Time", "state": "State"}
+            st.html(_html("cells", **heads), width="content")
         for offer in now.offers:
             _row(now, offer)
             if offer.kind == "typed":
@@ -170,21 +175,17 @@ def panel(now: Asking, plan_only: Callable[[], None]) -> None:
     _who_plans(now, plan_only)
     with st.container(key="who-answers-foot", horizontal=True, vertical_alignment="center"):
         st.checkbox("Use these workers for later tasks, too", key=KEEP, persist_state="session")
-        st.html('<span class="muted">Servers elsewhere, pool files and more keys:</span>', width="content")
+        st.html(_html("muted", words="Servers elsewhere, pool files and more keys:"), width="content")
         st.page_link(places.WORKERS, label="Workers", width="content")
     _wait(now)
 
 
 def _head(now: Asking) -> None:
     with st.container(key="offer-head", horizontal=True, vertical_alignment="center"):
-        st.html(
-            '<div class="offer-title">Who should answer this?</div>'
-            '<div class="muted">The simulated workers know the example tasks only. This task needs models that really '
-            "answer.</div>"
-        )
+        st.html(_html("question"))
         served = any(offer.kind == "server" for offer in now.offers)
         said = "Looking for model servers …" if now.looking else "" if served else "No model server answered"
-        st.html(f'<span class="muted">{said or "Found on this machine just now"}</span>', width="content")
+        st.html(_html("muted", words=said or "Found on this machine just now"), width="content")
         st.button("Look again", key="look-again", type="tertiary", on_click=_look_again, disabled=now.looking)
 
 
@@ -200,11 +201,9 @@ def _row(now: Asking, offer: Offer) -> None:
             icon = ":material/radio_button_checked:" if chosen else ":material/radio_button_unchecked:"
             say = {"key": f"offer-{offer.id}", "icon": icon, "type": "tertiary"}
             st.button(inert(offer.title), on_click=_choose, args=(offer.id,), **say)  # type: ignore[arg-type]
-            st.html(f'<div class="ellipsis muted second">{escape(_second(offer))}</div>')
-        where = f"<b>goes to {escape(offer.goes_to)}</b>" if offer.goes_to else "stays on this machine"
-        if offer.passed_on:
-            where = "<b>the server may pass it on</b>"
-        st.html(_cells(where, _at_most(now, offer), _time(offer), _state(offer), chosen=chosen), width="content")
+            st.html(_html("second", words=_second(offer)))
+        cells = {"cost": _at_most(now, offer), "time": _time(offer), "state": _state(offer), "chosen": chosen}
+        st.html(_html("cells", where=_html("where", offer=offer), **cells), width="content")
         with st.container(key=f"offer-do-{offer.id}", horizontal=True, width=110, horizontal_alignment="right"):
             if offer.kind == "key" or (offer.kind == "typed" and _has_key(offer)):
                 st.button("Ask it", key=f"ask-{offer.id}", on_click=_ask, args=(offer,), help="Costs nothing.")
@@ -239,41 +238,32 @@ def _time(offer: Offer) -> str:
     return "—" if offer.seconds is None else f"about {max(1, round(offer.seconds))} s a step"
 
 
-def _state(offer: Offer) -> str:
-    if offer.kind == "simulated":
-        return '<span class="pill simulated">Simulated</span>'
-    if offer.kind == "disk":
-        return '<span class="muted">loaded when asked</span>'
-    if offer.kind == "server":
-        took = "" if offer.latency_ms is None else f", {offer.latency_ms:.0f} ms"
-        return f'<span class="good">✓ answers{took}</span>'
-    if offer.kind == "typed" and not _has_key(offer):
-        return '<span class="muted">no key yet</span>'
+def _state(offer: Offer) -> Markup:
     asked: Future[Health] | None = st.session_state.get(_CHECKS, {}).get(offer.id)
-    if asked is None:
-        return '<span class="muted">not asked yet</span>'
-    if not asked.done():
-        return '<span class="muted">asking …</span>'
+    if offer.kind == "simulated":
+        return _html("simulated")
+    if offer.kind == "disk":
+        return _html("muted", words="loaded when asked")
+    if offer.kind == "server":
+        return _html("good", words=f"answers{_took(offer.latency_ms)}")
+    if offer.kind == "typed" and not _has_key(offer):
+        return _html("muted", words="no key yet")
+    if asked is None or not asked.done():
+        return _html("muted", words="not asked yet" if asked is None else "asking …")
     health = asked.result()
     if health.ok:
-        took = "" if health.latency_ms is None else f", {health.latency_ms:.0f} ms"
-        return f'<span class="good">✓ answers{took}</span>'
-    said = health.detail.removeprefix(f"worker {offer.specs[0].name}: ")
-    return f'<span class="bad" title="{escape(said)}">✕ {escape(said)}</span>'
+        return _html("good", words=f"answers{_took(health.latency_ms)}")
+    return _html("bad", words=health.detail.removeprefix(f"worker {offer.specs[0].name}: "))
 
 
-def _cells(where: str, cost: str, time: str, state: str, *, chosen: bool = False) -> str:
-    mark = " chosen" if chosen else ""
-    return (
-        f'<div class="cells offer{mark}"><span>{where}</span><span class="number">{cost}</span>'
-        f'<span class="number">{time}</span><span class="ellipsis">{state}</span></div>'
-    )
+def _took(latency_ms: float | None) -> str:
+    return "" if latency_ms is None else f", {latency_ms:.0f} ms"
 
 
 def _ask(offer: Offer) -> None:
     """Asks one worker for its models in a thread, so that the page does not wait."""
     checks = st.session_state.setdefault(_CHECKS, {})
-    checks[offer.id] = _checking.submit(_checked, offer, current().settings, typed_keys.mine())
+    checks[offer.id] = _checking.submit(_checked, offer, current().settings, settings.typed_keys())
 
 
 def _checked(offer: Offer, program: Settings, keys: TypedKeys) -> Health:
@@ -292,13 +282,13 @@ def _provider(servers: Sequence[FoundServer]) -> Provider:
     wanted = st.session_state.get(PROVIDER)
     found = next((each for each in offered if each.base_url == wanted), offered[0])
     named: dict[str, tuple[FoundServer, ...]] = st.session_state.get(_LOCKED, {})
-    if not found.specs and typed_keys.mine().of(found.base_url) is not None:
+    if not found.specs and settings.typed_keys().of(found.base_url) is not None:
         return Provider(found.base_url, found.title, ready_workers(named.get(found.base_url, ())))
     return found
 
 
 def _has_key(offer: Offer) -> bool:
-    return bool(offer.specs) and typed_keys.mine().of(offer.specs[0].base_url) is not None
+    return bool(offer.specs) and settings.typed_keys().of(offer.specs[0].base_url) is not None
 
 
 def _key_field(now: Asking) -> None:
@@ -315,7 +305,7 @@ def _key_field(now: Asking) -> None:
             width=230,
             persist_state="session",
         )
-        if typed_keys.mine().of(provider.base_url) is None:
+        if settings.typed_keys().of(provider.base_url) is None:
             st.text_input(
                 "Key",
                 type="password",
@@ -329,9 +319,7 @@ def _key_field(now: Asking) -> None:
             )
         else:
             models = ", ".join(spec.name for spec in provider.specs) or "no models named"
-            st.html(
-                f'<span class="good">✓ key here</span> <span class="muted">{escape(models)}</span>', width="content"
-            )
+            st.html(_html("key_here", models=models), width="content")
             st.button("Forget it", key="forget-key", type="tertiary", on_click=_forget, args=(provider.base_url,))
     if message := st.session_state.get(KEY_FAULT):
         st.error(inert(message), icon=":material/error:")
@@ -346,7 +334,7 @@ def _take_key(provider: Provider) -> None:
     if not typed.strip():
         return
     try:
-        typed_keys.mine().put(provider.base_url, typed)
+        settings.typed_keys().put(provider.base_url, typed)
         if provider.host is None:
             _ask_locked(provider)
     except InspectorError as error:
@@ -356,16 +344,16 @@ def _take_key(provider: Provider) -> None:
 
 def _ask_locked(provider: Provider) -> None:
     """Asks this machine's servers once more, this one with its key. It is forgotten if the server refuses it."""
-    found = find_servers({}, current().settings, typed_keys.mine())
+    found = find_servers({}, current().settings, settings.typed_keys())
     models = tuple(server for server in found if server.base_url == provider.base_url and server.models)
     st.session_state[_LOCKED] = {**st.session_state.get(_LOCKED, {}), provider.base_url: models}
     if not models:
-        typed_keys.mine().forget(provider.base_url)
+        settings.typed_keys().forget(provider.base_url)
         st.session_state[KEY_FAULT] = f"{provider.title} refused that key, or names no models with it."
 
 
 def _forget(base_url: str) -> None:
-    typed_keys.mine().forget(base_url)
+    settings.typed_keys().forget(base_url)
     st.session_state.pop(_CHECKS, None)
     preflight.forget()
 
@@ -386,17 +374,15 @@ def _download_row() -> None:
             st.rerun()
         with st.container(key="offer-row-download", horizontal=True, vertical_alignment="center"):
             with st.container(key="offer-who-download", gap=None):
-                title = "Download a small model"
-                st.html(f'<div class="offer-name"><span class="no-radio"></span><b>{title}</b></div>')
+                st.html(_html("download_name"))
                 second = f"{now.spec.name}, apache-2.0: answers quickly, not always rightly"
-                st.html(f'<div class="ellipsis muted second">{escape(second)}</div>')
-            state = f'<span class="muted">{escape(_download_state(now))}</span>'
+                st.html(_html("second", words=second))
+            state = _html("muted", words=_download_state(now))
             if now.download.state == "failed":
-                state = (
-                    f'<span class="bad" title="{escape(now.download.reason)}">✕ {escape(now.download.reason)}</span>'
-                )
+                state = _html("bad", words=now.download.reason)
             time = "—" if now.answer_s is None else f"about {max(1, round(now.answer_s))} s a step"
-            st.html(_cells("stays on this machine", "$0", time, state), width="content")
+            cells = {"where": "stays on this machine", "cost": "$0", "time": time, "state": state}
+            st.html(_html("cells", **cells), width="content")
             with st.container(key="offer-do-download", horizontal=True, width=110, horizontal_alignment="right"):
                 if moving:
                     st.button("Pause", key="offer-pause", on_click=core.pause, args=([now],))
@@ -453,7 +439,7 @@ def _planner_name(now: Asking) -> str:
 def _who_plans(now: Asking, plan_only: Callable[[], None]) -> None:
     offered = _planners(now)
     with st.container(key="who-plans-row", border=True, horizontal=True, vertical_alignment="center"):
-        st.html("<b>Who plans?</b>", width="content")
+        st.html(_html("who_plans"), width="content")
         with st.container(key="who-plans-choice"):
             st.radio(
                 "Who plans?",
@@ -471,12 +457,5 @@ def _wait(now: Asking) -> None:
     waiting: list[Future[object]] = [each for each in st.session_state.get(_CHECKS, {}).values() if not each.done()]
     if now.looking:
         waiting.append(preflight.asked_servers())  # type: ignore[arg-type]  # what it gives is not looked at
-    if not waiting:
-        return
-
-    @st.fragment(run_every=POLL_S)
-    def wait() -> None:
-        if all(each.done() for each in waiting):
-            st.rerun()
-
-    wait()
+    if waiting:
+        rerun_when(lambda: all(each.done() for each in waiting), POLL_S)

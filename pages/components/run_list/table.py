@@ -1,34 +1,298 @@
-"""Draws rows of runs, and reads what they need besides the runs themselves: those that they came from."""
+"""Lists of runs: what rows are called, which hangs below which, pairs to compare, columns, the table."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from hashlib import sha256
+from typing import TypeVar
 
 import streamlit as st
+from markupsafe import Markup
 
+from conductor_core.blame.experiments import blamed_run
+from conductor_core.engine.repeats import names_plans
 from conductor_core.run.request import REPLAY_PURPOSE
-from pages.components.app import address, places
-from pages.components.app.access_log import viewed
-from pages.components.app.session import current
-from pages.components.run_list.rows import (
-    Entry,
-    Group,
-    Row,
-    batch_name,
-    by_whom,
-    cells,
-    kind,
-    parent_of,
-    task_of,
-)
-from pages.components.style.formats import inert, moment, plural, right_to_left
+from pages.components.app import places
+from pages.components.app.session import current, viewed
+from pages.components.style.formats import RUN_STATUSES, ago, inert, moment, plural, right_to_left, run_status, seconds
+from pages.components.style.templates import html
 from storage import BatchSummary, RunSummary
+
+TEMPLATE = "run_list/run_list"
+Entry = RunSummary | BatchSummary
+E = TypeVar("E", bound=RunSummary | BatchSummary)
+_WITHOUT_TASK = {"erased": "erased", "key_away": "encrypted"}
+"""What stands for the task of a run of this status."""
+_MARKED = {"running", "queued", "failed", "denied", "refused", "filtered", "cut", "empty", "damaged"}
+"""Statuses with a glyph and a colour: what goes on, and what has no answer."""
+_LONGEST = 200
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row. ``guide`` is the drawing that leads to it from the run above, a sign for each generation: ``│ └``.
+
+    Attributes:
+        before: the run that it came from, where that is known.
+    """
+
+    entry: Entry
+    guide: str = ""
+    before: RunSummary | None = None
+
+    @property
+    def id(self) -> str:
+        return f"batch-{self.entry.batch_id}" if isinstance(self.entry, BatchSummary) else self.entry.run_id
+
+    @property
+    def same(self) -> bool | None:
+        """Whether the answer is that of the run that it came from; None where one of them has none."""
+        run, before = self.entry, self.before
+        if isinstance(run, BatchSummary) or before is None or run.conclusion is None or before.conclusion is None:
+            return None
+        return run.answer_key == before.answer_key
+
+
+@dataclass(frozen=True)
+class Group:
+    """Rows below a line that says what they have in common. ``lone``: each row also tells its task."""
+
+    title: str
+    rows: tuple[Row, ...]
+    note: str = ""
+    lone: bool = False
+    of: str = "run"
+
+
+def task_of(run: RunSummary) -> str:
+    """Returns the task in one line, or words for why there is none."""
+    return " ".join(run.task[:_LONGEST].split()) or _WITHOUT_TASK.get(run.status, "no task")
+
+
+def parent_of(entry: Entry) -> str | None:
+    """Returns the run that a run, or the replays of a blame, came from."""
+    return blamed_run(entry.name) if isinstance(entry, BatchSummary) else entry.parent_run_id
+
+
+def by_time(entries: Sequence[Entry], known: Mapping[str, RunSummary]) -> list[Group]:
+    """Returns each entry as a row of its own. ``known``: runs by id, those that others came from among them."""
+    return [Group("", (Row(entry, before=known.get(parent_of(entry) or "")),), lone=True) for entry in entries]
+
+
+def by_task(entries: Sequence[Entry], known: Mapping[str, RunSummary]) -> list[Group]:
+    """Returns a group for each task, the one with the newest row first; in it older runs come first."""
+    runs = {entry.run_id: entry for entry in entries if isinstance(entry, RunSummary)}
+    groups: dict[str, list[Entry]] = {}
+    for entry in entries:
+        top = entry
+        while (above := runs.get(parent_of(top) or "")) is not None:
+            top = above
+        task = "" if isinstance(top, BatchSummary) else " ".join(top.task.split())
+        groups.setdefault(task or f"\n{Row(top).id}", []).append(entry)
+    found = []
+    for title, members in groups.items():
+        rows = tuple(Row(entry, guide, known.get(parent_of(entry) or "")) for entry, guide in branches(members))
+        lone = len(rows) == 1
+        found.append(Group("" if lone else title, rows, "" if lone else _answers(rows), lone))
+    return sorted(found, key=lambda group: max(row.entry.sequence for row in group.rows), reverse=True)
+
+
+def branches(entries: Sequence[E]) -> list[tuple[E, str]]:
+    """Returns the runs as a tree, each below the run that it came from, older ones first, with their guides."""
+    below: dict[str | None, list[E]] = {}
+    known = {entry.run_id for entry in entries if isinstance(entry, RunSummary)}
+    for entry in sorted(entries, key=lambda entry: entry.sequence):
+        parent = parent_of(entry)
+        below.setdefault(parent if parent in known else None, []).append(entry)
+
+    def under(parent: str | None, before: str) -> Iterator[tuple[E, str]]:
+        children = below.get(parent, [])
+        for entry in children:
+            last = entry is children[-1]
+            yield entry, "" if parent is None else f"{before}{'└' if last else '├'}"
+            deeper = "" if parent is None else f"{before}{' ' if last else '│'}"
+            if isinstance(entry, RunSummary):
+                yield from under(entry.run_id, deeper)
+
+    return list(under(None, ""))
+
+
+def _answers(rows: Sequence[Row]) -> str:
+    """Says how often each value came out, such as ``13:43 4 times · 14:13 once``; nothing where there is one."""
+    runs = [row.entry for row in rows if isinstance(row.entry, RunSummary)]
+    values = {run.answer_key: run.conclusion.text for run in runs if run.conclusion and run.conclusion.kind == "value"}
+    times = Counter(run.answer_key for run in runs if run.answer_key in values)
+    if len(times) < 2:
+        return ""
+    return " · ".join(f"{values[key][:30]} {'once' if n == 1 else f'{n} times'}" for key, n in times.most_common(4))
+
+
+# Columns.
+
+NUMBERS = ("Cost", "Time", "When")
+ANSWER = "Answer"
+
+
+def cells(row: Row, columns: Sequence[str], extra: Mapping[str, str]) -> list[tuple[str, str, str]]:
+    """Returns the columns after the name: their name, their kind and what they say.
+
+    A narrow screen shows the names of numbers before them, and no head. ``extra``: a further column, by run.
+    """
+    entry = row.entry
+    if isinstance(entry, BatchSummary):
+        known = {ANSWER: _batch(entry), "Cost": _cost(entry), "When": ago(entry.created_at_utc)}
+    else:
+        known = {name: draw(row, entry) for name, draw in _DRAWN.items() if name in columns}
+    return [(name, kind(name), known.get(name, extra.get(row.id, ""))) for name in columns]
+
+
+def kind(column: str) -> str:
+    return "number" if column in NUMBERS else "ellipsis"
+
+
+def _answer(row: Row, run: RunSummary) -> Markup:
+    """Says what the answer is, and what it was in the run before; how far it is, or why there is none."""
+    if run.asked_for is not None:
+        return html(TEMPLATE, "waiting", asked_for=run.asked_for)
+    if run.status in _MARKED:
+        more = _so_far(run) if run.status in ("running", "queued") else f": {run.error}" if run.error else ""
+        return html(TEMPLATE, "mark", kind=f"mark {run.status}", said=f"{run_status(run.status)}{more}")
+    if run.conclusion is None:
+        return html(TEMPLATE, "muted", said=RUN_STATUSES[run.status][1])
+    before = ""
+    if row.before is None or row.before.conclusion is None:
+        before = "no answer →" if row.before is not None and not row.before.plan_only else ""
+    elif not row.same:
+        values = {run.conclusion.kind, row.before.conclusion.kind} <= {"value"}
+        before = f"{row.before.conclusion.text} →" if values else "other words:"
+    quiet = run.conclusion.kind in ("declined", "empty")
+    said = run.conclusion.text or "empty"
+    return html(TEMPLATE, "answer", said=said, before=before, quiet=quiet, same=row.same is True)
+
+
+def _so_far(run: RunSummary) -> str:
+    done = run.steps_completed + run.steps_reused
+    return f", {done} of {run.steps}" if run.steps else ", planning" if run.status == "running" else ""
+
+
+def steps_words(run: RunSummary) -> str:
+    """Says how many steps ran and were reused: ``5``, ``2 ran, 3 reused``, ``2 of 5``."""
+    ran = run.steps_completed + run.steps_failed
+    if run.steps_reused:
+        return f"{ran} ran, {run.steps_reused} reused"
+    if run.steps_completed < run.steps and run.status != "planned":
+        return f"{run.steps_completed} of {run.steps}"
+    return str(run.steps) if run.steps else "—"
+
+
+def _steps(_: Row, run: RunSummary) -> Markup:
+    said = f"{run.steps_completed} called, {run.steps_reused} reused, {run.steps_failed} failed, of {run.steps}"
+    return html(TEMPLATE, "titled", title=said, said=steps_words(run))
+
+
+def _cost(entry: Entry) -> Markup:
+    cost = said = str(entry.cost)
+    if entry.cost_estimated:
+        # The column has room for a sign only.
+        cost, said = f"≈ {cost}", f"{cost}, no exact figure: not all tokens were counted, or a cache has no price"
+    if entry.simulated:
+        return html(TEMPLATE, "simulated", said=said)
+    return html(TEMPLATE, "titled", title=said, said=cost)
+
+
+def by_whom(run: RunSummary) -> str:
+    """Returns the name of who started it; ``somebody`` in older records."""
+    return run.caller.actor.short if run.caller.actor is not None else "somebody"
+
+
+_DRAWN: Mapping[str, Callable[[Row, RunSummary], str]] = {
+    ANSWER: _answer,
+    "Steps": _steps,
+    "Cost": lambda _, run: _cost(run),
+    "Time": lambda _, run: seconds(run.duration_ms),
+    "By": lambda _, run: html(TEMPLATE, "muted", said=by_whom(run)),
+    "When": lambda _, run: ago(run.created_at_utc),
+}
+
+
+# Batches.
+
+
+def of_plans(batch: BatchSummary) -> bool:
+    """Tells whether these are plans for one task to choose from."""
+    return names_plans(batch.name, batch.size)
+
+
+def batch_name(row: Row, batch: BatchSummary) -> str:
+    """Returns ``tasks.jsonl · 200 tasks``, ``Blame · 39 replays``; of replays without their run also its task."""
+    if blamed_run(batch.name) is not None:
+        task = "" if row.guide else f" · {batch.name.partition(': ')[2][:_LONGEST]}"
+        return f"Blame · {plural(batch.size, 'replay')}{task}"
+    return batch.name[:_LONGEST] if of_plans(batch) else f"{batch.name[:_LONGEST]} · {plural(batch.size, 'task')}"
+
+
+def _batch(batch: BatchSummary) -> Markup:
+    status = batch_status(batch)
+    mark = f"{RUN_STATUSES[status][0]} " if status in _MARKED else ""
+    return html(TEMPLATE, "batch", status=status, marked=mark, said=counts(batch))
+
+
+def batch_status(batch: BatchSummary) -> str:
+    """Returns running while a run is, completed if all tasks are, else the status of most of the others."""
+    others = {status: count for status, count in batch.statuses.items() if status != "completed"}
+    if "running" in others:
+        return "running"
+    if others:
+        return max(others, key=others.__getitem__)
+    return "interrupted" if batch.not_begun else "completed"
+
+
+def counts(batch: BatchSummary) -> str:
+    """Returns ``198 of 200 completed, 1 failed, 1 not begun``."""
+    completed = batch.statuses.get("completed", 0)
+    parts = [] if of_plans(batch) and not completed else [f"{completed:,} of {batch.size:,} completed"]
+    parts += [f"{n:,} {RUN_STATUSES[each][1]}" for each, n in batch.statuses.items() if each != "completed"]
+    parts += [f"{batch.not_begun:,} not begun"] if batch.not_begun else []
+    return ", ".join(parts)
+
+
+MOST = 12
+"""Pairs of a kind."""
+
+
+def pairs(runs: Sequence[RunSummary], known: Mapping[str, RunSummary]) -> list[Group]:
+    """Returns the pairs by what came of them, the newest first. ``known``: runs by id, parents among them."""
+    changed: list[Row] = []
+    kept: list[Row] = []
+    others: list[Row] = []
+    latest: dict[str, RunSummary] = {}
+    for run in sorted(runs, key=lambda run: run.sequence):
+        before, task = known.get(run.parent_run_id or ""), " ".join(run.task.split())
+        if before is not None and run.steps and not before.plan_only:
+            row = Row(run, before=before)
+            if row.same is None and (run.conclusion is not None or before.conclusion is not None):
+                changed.append(row)
+            elif row.same is not None:
+                (kept if row.same else changed).append(row)
+        elif run.parent_run_id is None and run.conclusion is not None:
+            if task in latest:
+                others.append(Row(run, before=latest[task]))
+            latest[task] = run
+    named = {
+        "Re-runs that changed the answer": changed,
+        "Re-runs that kept it": kept,
+        "The same task by another plan": others,
+    }
+    return [Group(title, tuple(reversed(rows))[:MOST], lone=True, of="pair") for title, rows in named.items() if rows]
+
+
+# The table.
 
 HISTORY = ("Answer", "Steps", "Cost", "Time", "When")
 WITH_PEOPLE = ("Answer", "Steps", "Cost", "Time", "By", "When")
 OFFERED = ("Answer", "Steps", "When")
 FOLDED = "run-groups-folded"
 _GENERATIONS = 12
-_GUIDES = {"│": "bar", "├": "tee", "└": "elbow", " ": "gap"}
 
 Opened = tuple[str, Callable[[str], None]]
 """How the key of a row's button begins, and what is called with the run's id."""
@@ -89,9 +353,9 @@ def table(
     form = f"runs {'-'.join(column.split()[0].lower() for column in columns)}"
     with st.container(key="runs"):
         with st.container(key="run-row-head", horizontal=True):
-            st.html(f'<div class="cells head">{name}</div>')
-            heads = "".join(f'<span class="{kind(each)}" data-name="{each}">{each}</span>' for each in columns)
-            st.html(f'<div class="cells head {form}">{heads}</div>', width="content")
+            st.html(html(TEMPLATE, "name_head", name=name))
+            names = [(each, kind(each), each) for each in columns]
+            st.html(html(TEMPLATE, "head", form=form, names=names), width="content")
         for group in groups:
             if group.title and _head(group):
                 continue
@@ -103,8 +367,8 @@ def table(
                         label = f"Select {inert(named[:60])}"
                         st.checkbox(label, key=pick_key(row.entry), label_visibility="collapsed")
                     # The line that leads to it is drawn with the columns: an element of its own costs the page more.
-                    shown = f"{guide_html(row.guide)}{cells(row, columns, extra or {})}"
-                    st.html(f'<div class="cells {form}">{shown}</div>', width="content")
+                    drawn = cells(row, columns, extra or {})
+                    st.html(html(TEMPLATE, "row", form=form, guide=guide_html(row.guide), cells=drawn), width="content")
 
 
 def _head(group: Group) -> bool:
@@ -129,7 +393,6 @@ def _way(row: Row, group: Group) -> str:
 
 
 def _name(row: Row, opened: Opened | None, *, lone: bool, held: bool) -> None:
-    """Draws what opens the row."""
     run = row.entry
     if isinstance(run, BatchSummary):
         label = f"▤ {inert(batch_name(row, run))}"
@@ -165,16 +428,15 @@ def _label(row: Row, run: RunSummary, *, lone: bool) -> str:
     return f"{came}**{inert(task_of(run))}** :gray[{inert(run.named)}]" if run.named else came + inert(task_of(run))
 
 
-def guide_html(guide: str) -> str:
+def guide_html(guide: str) -> Markup:
     """Draws the line that leads to a run from the one above it; nothing without a guide."""
-    parts = "".join(f'<i class="{_GUIDES[part]}"></i>' for part in guide)
-    return parts and f'<span class="tree-guide deep-{len(guide)}">{parts}</span>'
+    return html(TEMPLATE, "guide", parts=guide)
 
 
 def go_to_batch(batch_id: str | None) -> None:
     """Shows only the runs of this batch; None: all runs again."""
     st.session_state["history-cursors"], st.session_state["history-day"] = [], None
-    address.write("batch", batch_id)
+    places.write("batch", batch_id)
 
 
 def _more(run: RunSummary) -> str:

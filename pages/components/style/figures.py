@@ -5,10 +5,15 @@ Names stand there instead of a legend. A test compares the colours with the live
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from typing import Any, NamedTuple
+
+import streamlit as st
+from markupsafe import Markup
 
 from conductor_core.export import picture
 from conductor_core.export.picture import LIGHT, NO_AGENT_LIGHT
+from pages.components.style.templates import html
 
 DARK = ("#9b82ff", "#3fb77f", "#f0713a", "#5b9bff", "#38b5cf", "#e06fbd", "#d3ad2e", "#94a3b8")
 NO_AGENT_DARK = "#9ca3af"
@@ -20,10 +25,15 @@ def agent_colour(agent: str, agents: Sequence[str], *, dark: bool) -> str:
     return picture.agent_colour(agent, agents, shades, none)
 
 
-def agent_dot(agent: str, agents: Sequence[str]) -> str:
+def agent_dot(agent: str, agents: Sequence[str]) -> Markup:
     """Returns HTML of a dot in the agent's colour, in either theme."""
+    return html("style/parts", "agent_dot", colour=both_colours(agent, agents))
+
+
+def both_colours(agent: str, agents: Sequence[str]) -> str:
+    """Returns the colour of ``agent`` in either theme, as CSS."""
     light, dark = (agent_colour(agent, agents, dark=dark) for dark in (False, True))
-    return f'<i class="agent-dot" style="background: light-dark({light}, {dark})"></i>'
+    return f"light-dark({light}, {dark})"
 
 
 Figure = Mapping[str, Any]
@@ -171,3 +181,30 @@ def marks(names: Sequence[str]) -> Mapping[str, Mark]:
 def legend(names: Sequence[str]) -> str:
     """Returns ``○ easy, ◇ medium, ■ hard``, not escaped."""
     return ", ".join(f"{mark.sign} {name}" for name, mark in marks(names).items() if name)
+
+
+# The component, which takes names of the palette for colours.
+
+_BY_THEME = [{name: pair[theme] for name, pair in PALETTE.items()} for theme in (0, 1)]
+_COMING = '<div class="figure-coming" aria-hidden="true">Drawing the figure…</div>'
+_component = cache(st.components.v2.component)  # made when it is first drawn: only a running app can make it
+
+
+def figure(content: Figure, *, key: str, alt: str, group: str | None = None) -> None:
+    """Draws ``content``, whose layout names its ``height``. Call it with the same ``key`` at every rerun.
+
+    Args:
+        alt: what it shows, in words.
+        group: figures of one group share the zoom of their x axis.
+    """
+    _component("conductor-inspector.figure", html=_COMING, js="index.js", isolate_styles=False)(
+        key=key,
+        data={"figure": content, "palette": _BY_THEME, "alt": alt, "group": group},
+        width="stretch",
+        height=int(content["layout"]["height"]),
+    )
+
+
+def title(name: str, note: str = "") -> None:
+    """Draws the title of a figure or a table, with a ``note`` beside it."""
+    st.html(html("style/parts", "title", name=name, note=note))

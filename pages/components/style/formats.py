@@ -4,7 +4,8 @@ import re
 import unicodedata
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from html import escape
+
+from markupsafe import Markup
 
 from conductor_core.formats import RUN_STATUSES, STEP_STATUSES, plural, seconds
 from conductor_core.workflow.model import QUESTION
@@ -83,9 +84,9 @@ def instruction_markdown(instruction: str, most: int) -> str:
     return " :gray-badge[the task] ".join(map(inert, shown.split(QUESTION))).strip()
 
 
-def instruction_html(instruction: str) -> str:
+def instruction_html(instruction: str) -> Markup:
     """Returns an instruction as HTML; a chip names the task."""
-    return '<span class="task-chip">the task</span>'.join(map(escape, instruction.split(QUESTION)))
+    return Markup('<span class="task-chip">the task</span>').join(instruction.split(QUESTION))
 
 
 def is_text(name: str) -> bool:

@@ -13,7 +13,7 @@ import streamlit as st
 from conductor_core.errors import InspectorError
 from conductor_core.run.request import RunRequest
 from conductor_core.run.trace import RunTrace
-from pages.components.app import address, places
+from pages.components.app import places
 from pages.components.app.session import current
 from pages.components.run import draft as drafts
 from pages.components.run import task_box
@@ -118,8 +118,8 @@ def _begin(left: tuple[str, str] | None) -> None:
     if left is None:
         st.session_state[_BEGUN] = run_id
     st.session_state.pop(_LEFT, None)
-    address.write("run", run_id)
-    address.write(TOUR, stop)
+    places.write("run", run_id)
+    places.write(TOUR, stop)
 
 
 def arrive(trace: RunTrace | None) -> Stop | None:
@@ -127,7 +127,7 @@ def arrive(trace: RunTrace | None) -> Stop | None:
 
     Leads to another page if the stop is there. Whoever opened another run has left the tour.
     """
-    name = address.read(TOUR)
+    name = places.read(TOUR)
     st.session_state.pop(_WAITS, None)
     kind = None if trace is None else story.kind_of(trace)
     if name is None or trace is None or kind is None:
@@ -153,7 +153,7 @@ def arrive_elsewhere(second: RunTrace | None, page: Where) -> Stop | None:
     """
     if st.session_state.pop(_OVER, False):
         st.switch_page(places.RUN)
-    name = address.read(TOUR)
+    name = places.read(TOUR)
     if name is None or second is None or story.kind_of(second) != "second":
         _leave()
         return None
@@ -218,8 +218,8 @@ def _arrange(trace: RunTrace, stop: Stop) -> None:
     st.session_state[EDITING] = trace.run_id
     editing = Editing.of_run(trace)
     if editing.draft.workflow != story.CHANGED:
-        changed = drafts.change(drafts.reset(editing.draft), story.CHECK, story.CHANGED.steps[story.CHECK])
-        editing.keep(changed)
+        changed = drafts.change_step(drafts.reset(editing.draft), story.CHECK, story.CHANGED.steps[story.CHECK])
+        editing.store.put(changed)
     editing.open_only(editing.draft.now.ids[story.CHECK])
 
 
@@ -232,7 +232,7 @@ def _move() -> None:
     steps = {"next": 1, "back": -1, "leave": len(story.STOPS)}[asked.to]
     target = story.beside(next(stop for stop in story.STOPS if stop.name == name), steps)
     if target is None:
-        address.write(TOUR, None)
+        places.write(TOUR, None)
         if asked.to == "next":  # the tour is over: the next one begins anew
             st.session_state.pop(_AT, None)
             st.session_state[_OVER] = True
@@ -246,8 +246,8 @@ def _move() -> None:
     if found is None:
         return
     st.session_state[_AT] = (found, target.name)
-    address.write("run", found)
-    address.write(TOUR, target.name)
+    places.write("run", found)
+    places.write(TOUR, target.name)
 
 
 def _run_of(kind: Kind, trace: RunTrace) -> str | None:

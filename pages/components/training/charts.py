@@ -4,17 +4,163 @@ What is said of the stages comes from the training's configuration. Nothing chec
 count.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+import csv
+import io
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from html import escape
-from itertools import count
+from itertools import accumulate, count
 from typing import Any
 
 from conductor_core.lab.records import DIFFICULTIES
-from conductor_core.lab.records.training import Stage, TrainingRecord
+from conductor_core.lab.records.training import HeldOut, Iteration, Stage, TrainingRecord
 from pages.components.style.figures import Figure, layout, legend, marks, names_beside, plain, scatter
-from pages.components.training import curves as cv
-from pages.components.training.curves import STAGE_WORDS, Curve, Span
+
+STAGES: tuple[Stage, ...] = ("cold_start", "grpo", "recursion")
+STAGE_WORDS: Mapping[Stage, str] = {"cold_start": "Cold start", "grpo": "GRPO", "recursion": "Recursion"}
+
+
+@dataclass(frozen=True)
+class Span:
+    """A stage's place on the axis: its iteration ``i`` stands at ``offset + i``; it ends at ``end``."""
+
+    stage: Stage
+    offset: int
+    end: int
+
+    @property
+    def length(self) -> int:
+        return self.end - self.offset
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Points of one figure, ascending in ``x``, in a group per stage: smoothing never crosses a stage's boundary."""
+
+    name: str
+    points: tuple[tuple[tuple[int, float], ...], ...]
+
+    def __bool__(self) -> bool:
+        return any(self.points)
+
+    @property
+    def values(self) -> list[float]:
+        return [value for part in self.points for _, value in part]
+
+    @property
+    def last(self) -> float:
+        return self.values[-1]
+
+    def smoothed(self, window: int) -> "Curve":
+        """Returns the running mean over ``window`` points around each; over fewer at the ends."""
+        return Curve(self.name, tuple(_running_mean(part, window) for part in self.points))
+
+
+def stages_of(record: TrainingRecord) -> tuple[Stage, ...]:
+    """Returns the stages that have begun, in the order of training."""
+    begun = {row.stage for row in record.iterations()} | {row.stage for row in record.taught()}
+    return tuple(stage for stage in STAGES if stage in begun)
+
+
+def spans(record: TrainingRecord, stages: Sequence[Stage]) -> tuple[Span, ...]:
+    """Places the stages one after another, each as long as planned or as far as it got, whichever is longer."""
+    found: list[Span] = []
+    offset = 0
+    for stage in stages:
+        reached = max((row.iteration for row in record.iterations(stage)), default=0)
+        end = offset + max(reached, _planned(record, stage) if record.ended is None else 0)
+        found.append(Span(stage, offset, end))
+        offset = end
+    return tuple(found)
+
+
+def _planned(record: TrainingRecord, stage: Stage) -> int:
+    return record.started.planned.get(stage, 0) if record.started else 0
+
+
+def curve(
+    name: str, rows: Iterable[Iteration | HeldOut], spans: Sequence[Span], value: Callable[..., float | None]
+) -> Curve:
+    """Returns the points of those ``rows`` that have a ``value``."""
+    parts: dict[Stage, list[tuple[int, float]]] = {span.stage: [] for span in spans}
+    offsets = {span.stage: span.offset for span in spans}
+    for row in rows:
+        if row.stage in parts and (found := value(row)) is not None:
+            parts[row.stage].append((offsets[row.stage] + row.iteration, found))
+    return Curve(name, tuple(tuple(part) for part in parts.values()))
+
+
+def by_name(
+    rows: Sequence[Iteration | HeldOut], spans: Sequence[Span], field: str, names: Sequence[str] = ()
+) -> list[Curve]:
+    """Returns a curve for each key of a mapping ``field``: ``names`` in their order, then others as they appear."""
+    here = {span.stage for span in spans}
+    keys = dict.fromkeys([*names, *(key for row in rows if row.stage in here for key in getattr(row, field))])
+    curves = [curve(key, rows, spans, lambda row, key=key: getattr(row, field).get(key)) for key in keys]
+    return [each for each in curves if each]
+
+
+def shares(rows: Sequence[Iteration], spans: Sequence[Span], field: str, names: Sequence[str] = ()) -> list[Curve]:
+    """Returns curves like ``by_name``, with a point at each row that has any share: an absent key counts as zero."""
+    filled = [row for row in rows if getattr(row, field)]
+    keys = [each.name for each in by_name(filled, spans, field, names)]
+    return [curve(key, filled, spans, lambda row, key=key: getattr(row, field).get(key, 0.0)) for key in keys]
+
+
+def window(spans: Sequence[Span]) -> int:
+    """Returns the points of the running mean: a twentieth of the longest stage's iterations, odd, from 3 to 31.
+
+    A stage may have recorded only every tenth of its iterations.
+    """
+    longest = max((span.length for span in spans), default=0)
+    return min(max(3, longest // 20 | 1), 31)
+
+
+def splits(held: Iterable[HeldOut]) -> str:
+    """Says in words what the held-out tasks are, not escaped; empty where there are none."""
+    found = dict.fromkeys(row.split for row in held)
+    return f"{' and '.join(found)} split" if found else ""
+
+
+def _running_mean(part: Sequence[tuple[int, float]], window: int) -> tuple[tuple[int, float], ...]:
+    half = window // 2
+    sums = [0.0, *accumulate(value for _, value in part)]
+    means = []
+    for at, (x, _) in enumerate(part):
+        first, end = max(at - half, 0), min(at + half + 1, len(part))
+        means.append((x, (sums[end] - sums[first]) / (end - first)))
+    return tuple(means)
+
+
+def to_csv(curves: Sequence[Curve], spans: Sequence[Span]) -> str:
+    """Writes a row per iteration: stage, iteration within it, and each curve's value as recorded."""
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(["stage", "iteration", *(each.name for each in curves)])
+    for number, span in enumerate(spans):
+        values = [dict(each.points[number]) for each in curves]
+        for x in sorted({x for column in values for x in column}):
+            writer.writerow([span.stage, x - span.offset, *(column.get(x, "") for column in values)])
+    return file.getvalue()
+
+
+def time_left_s(record: TrainingRecord, stage: Stage) -> float | None:
+    """Returns the seconds left of ``stage`` at its mean pace so far; None if nothing tells."""
+    rows, lessons = record.iterations(stage), [row for row in record.taught() if row.stage == stage]
+    if lessons and not rows:
+        last = lessons[-1]
+        return last.seconds / last.rounds * (last.planned - last.rounds)
+    if not rows or rows[-1].iteration == 0:
+        return None
+    left = _planned(record, stage) - rows[-1].iteration
+    return rows[-1].seconds / rows[-1].iteration * left if left > 0 else None
+
+
+def pace_s(record: TrainingRecord) -> float:
+    """Returns the seconds from one row to the next in the record's latest stage; 0 if it has none yet."""
+    rows, lessons = record.iterations(), record.taught()
+    if lessons and rows and lessons[-1].stage != rows[-1].stage:
+        return lessons[-1].seconds / len(lessons)
+    return rows[-1].seconds / max(rows[-1].iteration, 1) if rows else 0.0
 
 
 def grammar_in_words(record: TrainingRecord, stages: Iterable[Stage]) -> str:
@@ -53,7 +199,7 @@ DASHES = ("dot", "dash", "solid")
 
 @dataclass(frozen=True)
 class Panel:
-    """A figure with its words. ``note`` is one line of HTML; ``curves`` are as recorded, for the table to download."""
+    """A figure with its words. ``curves`` are as recorded, for the table to download."""
 
     key: str
     title: str
@@ -75,7 +221,7 @@ class Line:
 
 def panels(record: TrainingRecord, stages: Sequence[Stage], *, smooth: bool) -> list[Panel]:
     """Returns the figures for which those ``stages`` have data, in the order in which people read them."""
-    axis = _Axis(cv.spans(record, stages), smooth)
+    axis = _Axis(spans(record, stages), smooth)
     made = (draw(record, axis) for draw in (_reward, _agents, _accuracy, _steps, _entropy, _time, _loss, _shapes))
     return [panel for panel in made if panel is not None]
 
@@ -86,7 +232,7 @@ class _Axis:
     smooth: bool
 
     def shown(self, curve: Curve) -> Curve:
-        return curve.smoothed(cv.window(self.spans)) if self.smooth else curve
+        return curve.smoothed(window(self.spans)) if self.smooth else curve
 
     def x(self) -> dict[str, Any]:
         end = self.spans[-1].end if self.spans else 1
@@ -101,7 +247,7 @@ class _Axis:
             "ticktext": [str(at) for _, at in kept],
             # Plotly knows only the axis' own number here; with several stages, a row of the hover names the stage.
             "unifiedhovertitle": {
-                "text": f"{cv.STAGE_WORDS[self.spans[0].stage]} · iteration %{{x}}" if len(self.spans) == 1 else " "
+                "text": f"{STAGE_WORDS[self.spans[0].stage]} · iteration %{{x}}" if len(self.spans) == 1 else " "
             },
             "showspikes": True,
             "spikemode": "across",
@@ -117,7 +263,7 @@ class _Axis:
         ]
         names = [
             {
-                "text": cv.STAGE_WORDS[span.stage],
+                "text": STAGE_WORDS[span.stage],
                 "x": span.offset,
                 "y": 1,
                 "yref": "paper",
@@ -132,7 +278,7 @@ class _Axis:
 
     def label(self, x: int) -> str:
         span = next((span for span in reversed(self.spans) if x > span.offset), self.spans[0])
-        return f"{cv.STAGE_WORDS[span.stage]} · iteration {x - span.offset}"
+        return f"{STAGE_WORDS[span.stage]} · iteration {x - span.offset}"
 
 
 def _nice(rough: float) -> int:
@@ -143,8 +289,8 @@ def _nice(rough: float) -> int:
 
 def _reward(record: TrainingRecord, axis: _Axis) -> Panel | None:
     rows = record.iterations()
-    reward = cv.curve("reward", rows, axis.spans, lambda row: row.reward)
-    valid = cv.curve("valid plans", rows, axis.spans, lambda row: row.format_rate)
+    reward = curve("reward", rows, axis.spans, lambda row: row.reward)
+    valid = curve("valid plans", rows, axis.spans, lambda row: row.format_rate)
     lines = [Line(reward), Line(valid, "dot", "@muted")]
     here = {span.stage for span in axis.spans}
     grammar = grammar_in_words(record, [row.stage for row in rows if row.stage in here and row.format_rate is not None])
@@ -155,35 +301,35 @@ def _reward(record: TrainingRecord, axis: _Axis) -> Panel | None:
 def _accuracy(record: TrainingRecord, axis: _Axis) -> Panel | None:
     rows, held = record.iterations(), record.held_out()
     lines = _by_difficulty(rows, axis, "accuracy_by_difficulty")
-    lines = lines or [Line(cv.curve("accuracy", rows, axis.spans, lambda row: row.accuracy))]
-    held_out = cv.by_name(held, axis.spans, "accuracy_by_difficulty", DIFFICULTIES)
-    held_out = held_out or [cv.curve("", held, axis.spans, lambda row: row.accuracy)]
+    lines = lines or [Line(curve("accuracy", rows, axis.spans, lambda row: row.accuracy))]
+    held_out = by_name(held, axis.spans, "accuracy_by_difficulty", DIFFICULTIES)
+    held_out = held_out or [curve("", held, axis.spans, lambda row: row.accuracy)]
     names = [each.name for each in held_out]
-    by_name = marks(names)
+    drawn_as = marks(names)
     lines += [
-        Line(Curve(f"{each.name}, held out".lstrip(", "), each.points), marks=by_name[each.name].symbol)
+        Line(Curve(f"{each.name}, held out".lstrip(", "), each.points), marks=drawn_as[each.name].symbol)
         for each in held_out
     ]
-    said = f" ({escape(legend(names))})" if any(names) else ""
-    note = f"Lines: rollouts. Marks{said}: held out, {escape(cv.splits(held))}." if held else "Mean over rollouts."
+    said = f" ({legend(names)})" if any(names) else ""
+    note = f"Lines: rollouts. Marks{said}: held out, {splits(held)}." if held else "Mean over rollouts."
     return _lines(("accuracy", "Accuracy by difficulty", note), lines, axis, "%{y:.3f}")
 
 
 def _steps(record: TrainingRecord, axis: _Axis) -> Panel | None:
     rows = record.iterations()
     lines = _by_difficulty(rows, axis, "steps_by_difficulty")
-    lines = lines or [Line(cv.curve("steps", rows, axis.spans, lambda row: row.steps))]
+    lines = lines or [Line(curve("steps", rows, axis.spans, lambda row: row.steps))]
     return _lines(("steps", "Steps per workflow", "Mean over valid plans."), lines, axis, "%{y:.2f}", top=None)
 
 
 def _by_difficulty(rows: Sequence[Any], axis: _Axis, field: str) -> list[Line]:
-    found = cv.by_name(rows, axis.spans, field, DIFFICULTIES)
+    found = by_name(rows, axis.spans, field, DIFFICULTIES)
     colours = ("@muted", "@muted", "@ink")
     return [Line(each, DASHES[at % 3], colours[at % 3]) for at, each in enumerate(found)]
 
 
 def _entropy(record: TrainingRecord, axis: _Axis) -> Panel | None:
-    found = cv.curve("entropy", record.iterations(), axis.spans, lambda row: row.entropy)
+    found = curve("entropy", record.iterations(), axis.spans, lambda row: row.entropy)
     note = "Nats per completion token: how open the next word still is."
     return _lines(("entropy", "Entropy", note), [Line(found)], axis, "%{y:.3f}", top=None)
 
@@ -191,8 +337,8 @@ def _entropy(record: TrainingRecord, axis: _Axis) -> Panel | None:
 def _loss(record: TrainingRecord, axis: _Axis) -> Panel | None:
     rows = record.iterations()
     lines = [
-        Line(cv.curve("loss", rows, axis.spans, lambda row: row.loss)),
-        Line(cv.curve("wording", rows, axis.spans, lambda row: row.supervised_loss), "dot", "@muted"),
+        Line(curve("loss", rows, axis.spans, lambda row: row.loss)),
+        Line(curve("wording", rows, axis.spans, lambda row: row.supervised_loss), "dot", "@muted"),
     ]
     note = "As optimised; each stage has a loss of its own. Wording: the term that guards it."
     return _lines(("loss", "Loss", note), lines, axis, "%{y:.4f}", top=None, bottom=None)
@@ -200,7 +346,7 @@ def _loss(record: TrainingRecord, axis: _Axis) -> Panel | None:
 
 def _agents(record: TrainingRecord, axis: _Axis) -> Panel | None:
     names = record.started.agents if record.started else ()
-    found = cv.shares(record.iterations(), axis.spans, "agent_share", names)
+    found = shares(record.iterations(), axis.spans, "agent_share", names)
     colours = {name: f"@agent-{number % 8}" for number, name in enumerate(names)}
     lines = [Line(each, colour=colours.get(each.name, "@agent-none")) for each in found]
     note = "Share of steps given to each agent; colours as on the Run page."
@@ -208,7 +354,7 @@ def _agents(record: TrainingRecord, axis: _Axis) -> Panel | None:
 
 
 def _shapes(record: TrainingRecord, axis: _Axis) -> Panel | None:
-    found = cv.shares(record.iterations(), axis.spans, "topology_share")
+    found = shares(record.iterations(), axis.spans, "topology_share")
     biggest = sorted(found, key=lambda each: -each.last)[: len(DASHES)]
     lines = [Line(each, DASHES[-1 - at], ("@ink", "@muted", "@muted")[at]) for at, each in enumerate(biggest)]
     note = "Share of valid plans; the most frequent three at the end."
@@ -218,9 +364,9 @@ def _shapes(record: TrainingRecord, axis: _Axis) -> Panel | None:
 def _time(record: TrainingRecord, axis: _Axis) -> Panel | None:
     rows = record.iterations()
     parts = [
-        cv.curve("update", rows, axis.spans, lambda row: row.update_s),
-        cv.curve("reward", rows, axis.spans, lambda row: row.reward_s),
-        cv.curve("rollout", rows, axis.spans, lambda row: row.rollout_s),
+        curve("update", rows, axis.spans, lambda row: row.update_s),
+        curve("reward", rows, axis.spans, lambda row: row.reward_s),
+        curve("rollout", rows, axis.spans, lambda row: row.rollout_s),
     ]
     lines = [Line(each, colour=f"@tone-{at}") for at, each in enumerate(parts) if each]
     return _areas(("time", "Where an iteration's time goes", "Seconds, one upon another."), lines, axis, "%{y:.2f} s")

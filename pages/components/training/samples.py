@@ -3,22 +3,35 @@
 import base64
 import hashlib
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from html import escape
+from statistics import fmean
+from typing import Any
 
 import streamlit as st
+from markupsafe import Markup
 
-from conductor_core.lab.records.training import Sample, TrainingRecord
+from conductor_core.lab.records import in_order
+from conductor_core.lab.records.training import Sample, Stage, TrainingRecord
 from conductor_core.workflow.model import CONDUCTOR_AGENT, Workflow
 from conductor_core.workflow.parser import parse_completion
 from conductor_core.workflow.topology import layers, topology
 from conductor_core.workflow.validation import Checked, validate
+from pages.components.records.folders import State
 from pages.components.style.figures import agent_colour, agent_dot
-from pages.components.style.formats import instruction_html
-from pages.components.training.charts import most_steps
-from pages.components.training.curves import STAGE_WORDS, STAGES
+from pages.components.style.formats import seconds
+from pages.components.style.templates import html
+from pages.components.training.charts import (
+    STAGE_WORDS,
+    STAGES,
+    grammar_in_words,
+    most_steps,
+    splits,
+    stages_of,
+    time_left_s,
+)
 
+TEMPLATE = "training/training"
 MOST_STEPS = 32
 NOT_ALLOWED = "Its prompt allowed fewer steps, or did not offer the Conductor itself; the record does not say which."
 COLUMN_PX, ROW_PX, RADIUS_PX, MARGIN_PX = 52, 30, 11, 14
@@ -105,7 +118,7 @@ def samples_view(record: TrainingRecord) -> None:
     )
     group = found[chosen if chosen in range(len(found)) else 0]
     if group.same_task:
-        st.html(f'<div class="sample-task" dir="auto">{escape(group.samples[0].task)}</div>')
+        st.html(html(TEMPLATE, "sample_task", task=group.samples[0].task))
     sides = st.columns(2, gap="small")
     for side, at, column in zip(("early", "late"), (0, len(group.samples) - 1), sides, strict=True):
         with column, st.container(border=True, key=f"sample-{side}"):
@@ -126,11 +139,11 @@ def _sample(record: TrainingRecord, group: Group, side: str, at: int) -> None:
     agents = record.started.agents if record.started else ()
     checked = read_sample(sample, agents, most=most_steps(record, sample.stage))
     if not group.same_task:
-        st.html(f'<div class="sample-task" dir="auto">{escape(sample.task)}</div>')
+        st.html(html(TEMPLATE, "sample_task", task=sample.task))
     st.html(sample_html(sample, checked, agents, dark=st.context.theme.type == "dark"))
     with st.expander("As it was written", key=f"sample-raw-{side}"):
         # st.code would block the browser with its highlighter for longer than all figures of the page do.
-        st.html(f'<pre class="written" dir="auto">{escape(sample.completion)}</pre>')
+        st.html(html(TEMPLATE, "written", text=sample.completion))
 
 
 def _moment(sample: Sample) -> str:
@@ -138,84 +151,159 @@ def _moment(sample: Sample) -> str:
     return f"{STAGE_WORDS[sample.stage]} · {when}"
 
 
-def sample_html(sample: Sample, checked: Checked, agents: Sequence[str], *, dark: bool) -> str:
-    """Draws reward, shape, graph and steps, or what is wrong. Every text is escaped."""
-    facts = [f'<span>reward <b class="number">{sample.reward:.2f}</b></span>']
-    if sample.chance is not None:
-        facts.append(f'<span>chance of a right answer <b class="number">{sample.chance:.0%}</b></span>')
+def sample_html(sample: Sample, checked: Checked, agents: Sequence[str], *, dark: bool) -> Markup:
+    """Draws reward, shape, graph and steps, or what is wrong."""
+    wrong, workflow = None, checked.workflow or Workflow(steps=())
     if checked.workflow is None or rejected(sample):
-        facts.insert(0, '<span class="pill failed">✕ no valid plan</span>')
         wrong = [fault.message for fault in checked.faults] or [NOT_ALLOWED]
-        body = "".join(f"<li>{escape(each)}</li>" for each in wrong)
-        return f'<div class="sample"><div class="facts">{"".join(facts)}</div><ul class="faults">{body}</ul></div>'
-    workflow = checked.workflow
-    facts.insert(0, f'<span class="pill completed">✓ {escape(topology(workflow))}</span>')
-    steps = "".join(_step_html(workflow, index, agents) for index in range(len(workflow.steps)))
     thought = sample.completion.partition("\n")[0].strip()
-    said = "" if not thought or "=" in thought else f'<div class="thought">“{escape(thought)}”</div>'
-    return (
-        f'<div class="sample"><div class="facts">{"".join(facts)}</div>{said}'
-        f'{graph_html(workflow, agents, dark=dark)}<ol class="plan-steps" start="0">{steps}</ol></div>'
+    return html(
+        TEMPLATE,
+        "sample",
+        sample=sample,
+        shape="" if wrong else topology(workflow),
+        wrong=wrong,
+        thought="" if "=" in thought else thought,
+        graph="" if wrong else graph_html(workflow, agents, dark=dark),
+        steps=[(step, _sees(workflow, index)) for index, step in enumerate(workflow.steps)],
+        dot=lambda agent: agent_dot(agent, agents),
     )
 
 
-def _step_html(workflow: Workflow, index: int, agents: Sequence[str]) -> str:
-    step, reads = workflow.steps[index], workflow.reads(index)
-    listed = ", ".join(map(str, reads))
-    sees = f"all ({listed})" if step.access_list == "all" and reads else listed or "nothing"
-    instruction = instruction_html(step.instruction)
-    return (
-        f'<li><span class="plan-number">{index}</span><div><div class="plan-head">{agent_dot(step.agent, agents)}'
-        f'<b>{escape(step.agent)}</b><span class="muted">sees {sees}</span></div>'
-        f'<div class="plan-told" dir="auto">{instruction or "<i>no instruction</i>"}</div></div></li>'
-    )
+def _sees(workflow: Workflow, index: int) -> str:
+    listed = ", ".join(map(str, workflow.reads(index)))
+    return f"all ({listed})" if workflow.steps[index].access_list == "all" and listed else listed or "nothing"
 
 
-def graph_html(workflow: Workflow, agents: Sequence[str], *, dark: bool) -> str:
+def graph_html(workflow: Workflow, agents: Sequence[str], *, dark: bool) -> Markup:
     """Draws the workflow as an image in a data address: numbered steps in layers, in their agents' colours."""
     columns = layers(workflow.all_reads)
     if not columns:
-        return '<div class="muted">It answers nothing new: the plan has no steps, which ends a recursion.</div>'
+        return html(TEMPLATE, "no_graph")
     rows = max(map(len, columns))
     at: dict[int, tuple[float, float]] = {}
     for column, indices in enumerate(columns):
         for row, index in enumerate(indices):
             top = (rows - len(indices)) / 2 + row
             at[index] = (MARGIN_PX + RADIUS_PX + column * COLUMN_PX, MARGIN_PX + RADIUS_PX + top * ROW_PX)
-    ink = "#6d7788" if dark else "#98a1ae"
-    edges = [_edge(at[earlier], at[index], ink) for index in at for earlier in workflow.reads(index)]
-    nodes = [_node(index, workflow.steps[index].agent, place, agents, dark) for index, place in at.items()]
-    width = 2 * (MARGIN_PX + RADIUS_PX) + (len(columns) - 1) * COLUMN_PX
-    height = 2 * (MARGIN_PX + RADIUS_PX) + (rows - 1) * ROW_PX
-    svg = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
-        f'font-family="sans-serif">{"".join(edges + nodes)}</svg>'
+    named = [step.agent if step.agent != CONDUCTOR_AGENT else "" for step in workflow.steps]
+    svg = html(
+        TEMPLATE,
+        "svg",
+        width=2 * (MARGIN_PX + RADIUS_PX) + (len(columns) - 1) * COLUMN_PX,
+        height=2 * (MARGIN_PX + RADIUS_PX) + (rows - 1) * ROW_PX,
+        radius=RADIUS_PX,
+        ink="#6d7788" if dark else "#98a1ae",
+        text="#0d1117" if dark else "#ffffff",
+        edges=[_edge(at[earlier], at[index]) for index in at for earlier in workflow.reads(index)],
+        nodes=[(index, *place, agent_colour(named[index], agents, dark=dark)) for index, place in at.items()],
     )
     words = "; ".join(
         f"step {index} by {step.agent} sees {', '.join(map(str, workflow.reads(index))) or 'nothing'}"
         for index, step in enumerate(workflow.steps)
     )
-    data = base64.b64encode(svg.encode()).decode()
-    return f'<img class="plan-graph" alt="{escape(words)}" src="data:image/svg+xml;base64,{data}">'
+    return html(TEMPLATE, "graph", words=words, data=base64.b64encode(svg.encode()).decode())
 
 
-def _edge(start: tuple[float, float], end: tuple[float, float], ink: str) -> str:
-    """Draws an edge as a curve, which bends around the steps between if it passes over a layer at one height."""
+def _edge(start: tuple[float, float], end: tuple[float, float]) -> tuple[str, str]:
+    """Returns an edge and its tip as paths. It bends around steps if it passes over a layer at one height."""
     (x0, y0), (x1, y1) = start, end
     x0, x1 = x0 + RADIUS_PX, x1 - RADIUS_PX - 4
     bend = 22.0 if x1 - x0 > COLUMN_PX and abs(y1 - y0) < 1 else 0.0
     half = (x1 - x0) / 2
     path = f"M{x0:.1f},{y0:.1f} C{x0 + half:.1f},{y0 - bend:.1f} {x1 - half:.1f},{y1 - bend:.1f} {x1:.1f},{y1:.1f}"
-    head = f"M{x1 + 4:.1f},{y1:.1f} l-6,-3.2 l0,6.4 z"
-    return f'<path d="{path}" fill="none" stroke="{ink}" stroke-width="1.3"/><path d="{head}" fill="{ink}"/>'
+    return path, f"M{x1 + 4:.1f},{y1:.1f} l-6,-3.2 l0,6.4 z"
 
 
-def _node(index: int, agent: str, place: tuple[float, float], agents: Sequence[str], dark: bool) -> str:
-    x, y = place
-    colour = agent_colour(agent if agent != CONDUCTOR_AGENT else "", agents, dark=dark)
-    text = "#0d1117" if dark else "#ffffff"
-    return (
-        f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{RADIUS_PX}" fill="{colour}"/>'
-        f'<text x="{x:.1f}" y="{y + 4:.1f}" text-anchor="middle" font-size="11" font-weight="600" fill="{text}">'
-        f"{index}</text>"
+AVERAGED = 10
+_SPLITS = "train: wordings of the training, other numbers; test: other wordings too"
+
+
+def head_html(record: TrainingRecord, state: State, quiet: str) -> Markup:
+    """Returns the whole head. ``quiet`` says in words how long ago the record was last written."""
+    started, begun = record.started, stages_of(record)
+    planned = started.planned if started else {}
+    return html(
+        TEMPLATE,
+        "head",
+        name=started.name if started else record.folder.name,
+        state=state,
+        started=started,
+        quiet=quiet,
+        began=_minute(started.at) if started else "",
+        stages=[_stage(record, stage, state) for stage in STAGES if stage in begun or planned.get(stage)],
+        tiles=list(_tiles(record)),
     )
+
+
+def _minute(at: str) -> str:
+    """Shortens a moment in ISO 8601 to what people need; returns any other text as it is."""
+    return at[:16].replace("T", " ") + " UTC" if at[10:11] == "T" else at
+
+
+def _stage(record: TrainingRecord, stage: Stage, state: State) -> dict[str, Any]:
+    """Returns a bar, as long as the stage is planned, with the share that is done, and its words."""
+    rows = record.iterations(stage)
+    reached = rows[-1].iteration if rows else 0
+    planned = record.started.planned.get(stage, 0) if record.started else 0
+    lessons = [row for row in record.taught() if row.stage == stage]
+    words = [f"{reached} of {planned}" if reached < planned else f"{reached} iteration{'s'[: reached != 1]}"]
+    if lessons:
+        shown, of = lessons[-1].rounds, lessons[-1].planned
+        # There is room for one figure. Lessons are most of such a stage, unless iterations are under way.
+        if not 0 < reached < planned:
+            words = [f"{of:,} rounds" if shown == of else f"{shown:,} of {of:,} rounds"]
+    if rows or lessons:
+        words.append(seconds((rows or lessons)[-1].seconds * 1000))
+    left_s = time_left_s(record, stage)
+    current = (rows or lessons) and stages_of(record)[-1] == stage and record.ended is None
+    if state == "running" and current and left_s is not None:
+        words.append("less than a minute left" if left_s < 60 else f"about {round(left_s / 60)} min left")
+    # Without a plan on record, only a later stage or the end shows that it is done; until then there is no bar.
+    done = bool(record.ended or (reached >= planned if planned else not current))
+    share = min(reached / planned, 1.0) if planned else 1.0 if done else None
+    if lessons and not rows:
+        share = lessons[-1].rounds / lessons[-1].planned
+    kind = "done" if done else "running" if state == "running" else "stopped"
+    glyph = {"done": "✓", "running": "◔", "stopped": "⚡"}[kind] if rows or lessons else "○"
+    grow = max(planned or reached, 1) ** 0.5
+    said, name = " · ".join(words), STAGE_WORDS[stage]
+    return {"grow": grow, "said": said, "glyph": glyph, "name": name, "share": share, "kind": kind}
+
+
+def _tiles(record: TrainingRecord) -> Iterator[dict[str, str]]:
+    """Yields the latest figures beside the first ones."""
+    if held := record.held_out():
+        first = f"{held[0].accuracy:.3f} at first" if len(held) > 1 else f"measured once, on {held[0].n} tasks"
+        note, value = f"{first} · {splits(held)}", f"{held[-1].accuracy:.3f}"
+        yield {"name": "held-out accuracy", "value": value, "note": note, "title": _SPLITS}
+        by = held[-1].accuracy_by_difficulty
+        if names := in_order(by):
+            parts = " / ".join(f"{by[name]:.2f}" for name in names)
+            yield {"name": " / ".join(names), "value": parts, "note": f"{held[-1].n} held-out tasks", "title": ""}
+    rows = [row for row in record.iterations() if row.reward is not None]
+    if rows:
+        grammar = grammar_in_words(record, [row.stage for row in rows])
+        yield from _first_and_last("reward", [row.reward for row in rows], "{:.3f}")
+        yield from _first_and_last("valid plans", [row.format_rate for row in rows], "{:.1%}", grammar)
+        yield from _first_and_last("steps per workflow", [row.steps for row in rows], "{:.2f}")
+        yield from _first_and_last("loss in its lessons", [row.loss for row in record.taught()], "{:.3f}")
+    else:
+        yield from _first_and_last("loss", [row.loss for row in record.iterations()], "{:.3f}")
+
+
+def _first_and_last(
+    name: str, values: Sequence[float | None], form: str, further: str = ""
+) -> Iterator[dict[str, str]]:
+    """Yields the mean of the last iterations beside that of the first: a single one says little.
+
+    ``further`` goes into its note.
+    """
+    found = [value for value in values if value is not None]
+    if not found:
+        return
+    last, first, when = fmean(found[-AVERAGED:]), fmean(found[:AVERAGED]), f"in the first {AVERAGED}"
+    if len(found) < 2 * AVERAGED:
+        last, first, when = found[-1], found[0], "at first"
+    note = f"{form.format(first)} {when}{further and f' · {further}'}"
+    yield {"name": name, "value": form.format(last), "note": note, "title": ""}

@@ -7,7 +7,7 @@ import pytest
 from playwright.sync_api import Page
 
 from conductor_core.run.graph_layout import RoundShape, lay_out
-from pages.components.live_workflow.layout import network_data
+from pages.components.live_workflow.messages import network_data
 from tests.browser.conftest import App
 
 OpenPage = Callable[..., Page]

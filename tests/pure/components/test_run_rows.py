@@ -2,7 +2,7 @@
 
 import pytest
 
-from pages.components.run_list.rows import branches, task_of
+from pages.components.run_list.table import branches, task_of
 from storage import RunSummary
 
 

@@ -7,8 +7,7 @@ import pytest
 
 from conductor_core.lab.evaluation.report import summarise
 from conductor_core.lab.records.evaluation import EvaluationRecord, Outcome, Present
-from pages.components.evaluation.charts import pareto, steps_by_difficulty
-from pages.components.evaluation.outcomes import Pair, Which, pairs
+from pages.components.evaluation.details import Pair, Which, pairs
 from pages.components.evaluation.standings import (
     NO_INTERVAL,
     difference_html,
@@ -16,8 +15,10 @@ from pages.components.evaluation.standings import (
     frontier,
     head_html,
     heat_html,
+    pareto,
     row_html,
     standings,
+    steps_by_difficulty,
     to_csv,
     to_markdown,
 )
@@ -166,7 +167,9 @@ def test_what_was_paid_is_said_also_where_workers_are_called_simulated() -> None
 
 def test_the_latency_of_simulated_workers_is_not_taken_for_theirs() -> None:
     row = replace(ROWS[0], latency_ms_per_task=5700)
-    muted = '<span class="muted" title="Simulated workers answer at once: these seconds are this program\'s own.">5.7 s'
+    muted = (
+        '<span class="muted" title="Simulated workers answer at once: these seconds are this program&#39;s own.">5.7 s'
+    )
     assert muted in row_html(row, chosen=False, simulated=True)
     assert ">5.7 s<" in row_html(row, chosen=False, simulated=False)
     assert muted not in row_html(row, chosen=False, simulated=False)

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from conductor_core.run.graph_layout import CARD_HEIGHT_PX, Edge, GraphLayout, RoundShape, lay_out
-from pages.components.live_workflow.layout import network_data
+from pages.components.live_workflow.messages import network_data
 
 
 @st.composite

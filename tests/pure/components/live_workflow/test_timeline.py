@@ -3,7 +3,7 @@ import pytest
 from conductor_core.run import events as ev
 from conductor_core.run.trace import RunTrace, fold
 from conductor_core.workflow.model import Step, Workflow
-from pages.components.live_workflow.timeline import critical_path_ms, timeline, timeline_bars
+from pages.components.live_workflow.messages import critical_path_ms, timeline, timeline_bars
 from tests.support.run_events import created, planned, run_completed, step_completed, step_started
 
 RUN = "r"

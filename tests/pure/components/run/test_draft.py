@@ -28,7 +28,7 @@ def test_removing_a_step_says_which_references_went_with_it() -> None:
 
 def test_setting_a_field_to_what_it_was_is_no_change() -> None:
     draft = drafts.begin(CHAIN)
-    assert drafts.change(draft, 1, CHAIN.steps[1]) is draft
+    assert drafts.change_step(draft, 1, CHAIN.steps[1]) is draft
 
 
 def test_reset_can_be_undone() -> None:
@@ -53,7 +53,7 @@ def _act(draft: Draft, name: str, first: int, second: int) -> Draft:
         return drafts.remove(draft, first % count)
     if name == "move":
         return drafts.move(draft, first % count, second % count)
-    return drafts.change(draft, first % count, Step(instruction=f"changed {second}", agent="solver"))
+    return drafts.change_step(draft, first % count, Step(instruction=f"changed {second}", agent="solver"))
 
 
 @given(ACTS)
@@ -72,7 +72,7 @@ def test_undo_goes_all_the_way_back_and_redo_all_the_way_forth(acts: list[tuple[
 
 
 def test_an_edit_of_a_plan_that_was_changed_meanwhile_stands_beside_the_changed_plan() -> None:
-    edited = drafts.change(drafts.begin(CHAIN), 3, CHAIN.steps[3].model_copy(update={"instruction": "do it well"}))
+    edited = drafts.change_step(drafts.begin(CHAIN), 3, CHAIN.steps[3].model_copy(update={"instruction": "do it well"}))
     meanwhile = Workflow(steps=(*CHAIN.steps[:2], NEW))
     now = drafts.rebase(edited, meanwhile)
     assert (now.original, now.workflow) == (meanwhile, edited.workflow)

@@ -9,7 +9,7 @@ from conductor_core.engine.estimates import RerunPreview, StepForecast
 from conductor_core.workflow.model import Fault, Step, Workflow
 from pages.components.run import draft as drafts
 from pages.components.run.draft import Draft
-from pages.components.run.edited_plan import edited_plan
+from pages.components.run.editing import edited_plan
 from tests.support.fakes import workflow_of
 from tests.support.workflows import workflows
 
@@ -64,13 +64,13 @@ def test_a_moved_step_and_an_edge_that_is_gained_and_one_that_is_lost() -> None:
     steps = drawn(draft)
     assert (steps["2"]["number"], steps["2"]["was"], steps["2"]["change"]) == (1, 2, "changed")
     assert edges(draft) == {("0", "1"): None, ("1", "2"): "lost"}
-    rewired = drafts.change(drafts.begin(CHAIN), 2, Step(instruction="check", agent="c", access_list=(0,)))
+    rewired = drafts.change_step(drafts.begin(CHAIN), 2, Step(instruction="check", agent="c", access_list=(0,)))
     assert edges(rewired) == {("0", "1"): None, ("0", "2"): "gained", ("1", "2"): "lost"}
 
 
 def test_an_edge_that_was_turned_round_is_drawn_as_it_is_now() -> None:
     moved = drafts.move(drafts.begin(CHAIN), 1, 0)
-    turned = drafts.change(moved, 1, Step(instruction="plan", agent="a", access_list=(0,)))
+    turned = drafts.change_step(moved, 1, Step(instruction="plan", agent="a", access_list=(0,)))
     assert edges(turned) == {("1", "0"): "gained", ("1", "2"): None}
     assert drawn(turned)["1"]["words"] == "moved, no longer reads step 1"
 
@@ -89,8 +89,8 @@ def test_a_step_says_what_will_become_of_it() -> None:
 
 
 def test_a_plan_with_a_fault_is_drawn_as_it_last_could_be_read_and_says_so() -> None:
-    good = drafts.move(drafts.change(drafts.begin(CHAIN), 2, step("check twice", (1,))), 2, 1)
-    draft = drafts.change(good, 1, step(" ", ()))
+    good = drafts.move(drafts.change_step(drafts.begin(CHAIN), 2, step("check twice", (1,))), 2, 1)
+    draft = drafts.change_step(good, 1, step(" ", ()))
     fault = Fault(code="empty_instruction", message="Step 1 has an empty instruction.", step=1, field="instruction")
 
     def faults(workflow: Workflow) -> list[Fault]:
@@ -119,7 +119,7 @@ def step(instruction: str, access: tuple[int, ...]) -> Step:
 
 
 def test_access_lists_with_faults_are_drawn_without_them() -> None:
-    draft = drafts.change(drafts.begin(CHAIN), 1, Step(instruction="solve", agent="b", access_list=(0, 1, 2, 9)))
+    draft = drafts.change_step(drafts.begin(CHAIN), 1, Step(instruction="solve", agent="b", access_list=(0, 1, 2, 9)))
     assert edges(draft) == {("0", "1"): None, ("1", "2"): None}
 
 
@@ -146,7 +146,7 @@ def test_every_step_of_both_plans_is_drawn_once_and_every_edge_leads_forwards(
         else:
             step = draft.workflow.steps[first % count]
             access = tuple(range(second % (first % count + 1)))
-            draft = drafts.change(draft, first % count, step.model_copy(update={"access_list": access}))
+            draft = drafts.change_step(draft, first % count, step.model_copy(update={"access_list": access}))
     plan = drawing(draft)
     keys = [step["key"] for step in plan["steps"]]
     assert sorted(keys) == sorted(map(str, {*range(len(workflow.steps)), *draft.now.ids}))

@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 from conductor_core.run.actor import local_caller
 from conductor_core.workflow.model import Step, Workflow
 from conductor_core.workflow.validation import validate
+from pages.components.run import draft
 from pages.components.run import draft as drafts
-from pages.components.run import plan_changes
-from pages.components.run.plan_changes import NOTHING_APPLIED, AppliedChanges, Author, Sent
+from pages.components.run.draft import NOTHING_APPLIED, AppliedChanges, Author, Sent
 
 AGENT = "solver"
 AUTHOR = Author(local_caller("page"), agent=AGENT)
@@ -23,7 +23,7 @@ PLAN = Workflow(
 
 def sent(*changes: dict[str, object], first: int = 1) -> Sent:
     numbered = [{"number": number, **change} for number, change in enumerate(changes, first)]
-    found = plan_changes.read({"page": "p", "run_id": "r", "changes": numbered})
+    found = draft.read_sent({"page": "p", "run_id": "r", "changes": numbered})
     assert found is not None
     return found
 
@@ -41,7 +41,7 @@ def move(step: int, to: int) -> dict[str, object]:
 
 
 def apply(draft: drafts.Draft, changes: Sent, applied: AppliedChanges) -> tuple[drafts.Draft, AppliedChanges]:
-    return plan_changes.apply_changes(draft, changes, applied, AUTHOR)[:2]
+    return drafts.apply_changes(draft, changes, applied, AUTHOR)[:2]
 
 
 def made(*changes: dict[str, object]) -> drafts.Draft:
@@ -97,9 +97,9 @@ def test_steps_are_added_copied_and_removed() -> None:
 def test_what_is_typed_before_the_plan_is_run_is_in_it_and_what_comes_after_is_not() -> None:
     text: dict[str, object] = {"kind": "instruct", "step": 0, "text": "typed"}
     changes = sent(text, {"kind": "start"}, {**text, "text": "too late"})
-    draft, applied, left = plan_changes.apply_changes(drafts.begin(PLAN), changes, NOTHING_APPLIED, AUTHOR)
+    draft, applied, left = drafts.apply_changes(drafts.begin(PLAN), changes, NOTHING_APPLIED, AUTHOR)
     assert (draft.workflow.steps[0].instruction, left) == ("typed", "start")
-    again = plan_changes.apply_changes(draft, changes, applied, AUTHOR)
+    again = drafts.apply_changes(draft, changes, applied, AUTHOR)
     assert again == (draft, applied, None), "it runs once, however often it is sent"
 
 
@@ -153,7 +153,7 @@ def test_another_page_counts_from_one() -> None:
 def test_what_a_browser_should_not_send_is_no_change() -> None:
     change: dict[str, object] = {"number": 1, **cut(1, 0)}
     good: dict[str, object] = {"page": "p", "run_id": None, "changes": [change]}
-    assert plan_changes.read(good) is not None
+    assert draft.read_sent(good) is not None
     values: tuple[object, ...] = (
         None,
         [],
@@ -165,7 +165,7 @@ def test_what_a_browser_should_not_send_is_no_change() -> None:
         good | {"changes": [change] * 1000},
     )
     for value in values:
-        assert plan_changes.read(value) is None
+        assert draft.read_sent(value) is None
 
 
 CHANGES = st.lists(

@@ -2,19 +2,19 @@
 
 from streamlit.testing.v1 import AppTest
 
-from pages.components.run.policies import Policies
+from pages.components.run.settings import Policies
 
 
 def page(put: object, before: object) -> None:
     import streamlit as st
 
-    from pages.components.run import policies
+    from pages.components.run import settings
 
     if put is not None and "put" not in st.session_state:
         st.session_state["put"] = True
-        policies.put(put)  # type: ignore[arg-type]
-    policies.choose(before, lambda name, key: None)  # type: ignore[arg-type]
-    st.session_state["said"] = policies.chosen(before)  # type: ignore[arg-type]
+        settings.put_policies(put)  # type: ignore[arg-type]
+    settings.choose_policies(before, lambda name, key: None)  # type: ignore[arg-type]
+    st.session_state["said"] = settings.policies_now(before)  # type: ignore[arg-type]
 
 
 def drawn(put: Policies | None = None, before: Policies | None = None) -> AppTest:

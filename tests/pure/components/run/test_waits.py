@@ -3,19 +3,19 @@
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from pages.components.run import gate_choice
+from pages.components.run import settings
 
 
 def page(rules: tuple[str, ...], above_usd: float | None) -> None:
     import streamlit as st
 
     from conductor_core.chat.messages import WorkerSpec
-    from pages.components.run import gate_choice
+    from pages.components.run import settings
 
     far = WorkerSpec(name="far", provider="openai", model="m", base_url="https://far.example/v1")
     simulated = WorkerSpec(name="s", provider="rehearsal", model="m")
-    gate_choice.choose((far, simulated), rules, above_usd, lambda name, key: None)
-    st.session_state["said"] = gate_choice.chosen(rules, above_usd)
+    settings.choose_gates((far, simulated), rules, above_usd, lambda name, key: None)
+    st.session_state["said"] = settings.gates_now(rules, above_usd)
 
 
 def drawn(*rules: str, above_usd: float | None = None) -> AppTest:
@@ -57,4 +57,4 @@ def test_what_is_no_gate_is_said_at_the_field() -> None:
     ],
 )
 def test_gates_in_words(text: str, words: str) -> None:
-    assert gate_choice.in_words(text) == words
+    assert settings.gate_words(text) == words

@@ -66,7 +66,7 @@ def test_held_out_points_are_marks_that_are_never_smoothed() -> None:
     ("by_difficulty", "symbols", "note"),
     [
         ({"easy": 0.9, "hard": 0.2}, ["circle-open", "square"], "Marks (○ easy, ■ hard): held out"),
-        ({"<b>4</b>": 0.2}, ["triangle-up-open"], "Marks (△ &lt;b&gt;4&lt;/b&gt;): held out"),
+        ({"<b>4</b>": 0.2}, ["triangle-up-open"], "Marks (△ <b>4</b>): held out"),
         ({}, ["circle-open"], "Lines: rollouts. Marks: held out"),
     ],
 )

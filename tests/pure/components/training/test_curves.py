@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from conductor_core.lab.records import DIFFICULTIES
 from conductor_core.lab.records.training import Iteration, Row, Started, TrainingRecord
-from pages.components.training import curves as cv
-from pages.components.training.curves import Curve
+from pages.components.training import charts as cv
+from pages.components.training.charts import Curve
 from tests.support.records import AGENTS, training_rows
 
 

@@ -1,0 +1,269 @@
+"""The components of the Compare page: two compared runs, and what hands a comparison over.
+
+They share their scripts with the live workflow: one graph, one timeline, one dialog.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import streamlit as st
+
+from conductor_core.analysis.compare import compare_rounds, kept_answer, opened_rounds
+from conductor_core.errors import StoreError
+from conductor_core.run.request import REPLAY_PURPOSE
+from conductor_core.run.trace import RunTrace
+from conductor_core.run.values import Path, label, round_name
+from pages.components.app import places
+from pages.components.app.session import current, viewed
+from pages.components.app.widgets import chosen, worded
+from pages.components.compare.view import HEADS, RunRow, compared_view, run_rows
+from pages.components.run_list.table import branches, guide_html
+from pages.components.style.formats import ago, inert, instruction_markdown, plural, run_status, seconds
+from pages.components.style.templates import html
+from storage import RunSummary
+from storage.records import ERASED
+
+# The room that the answers and the graph take, so that nothing below jumps when the script is there.
+_RESERVED = '<div class="reserved" style="min-height: 560px"></div>'
+_component = st.components.v2.component(
+    "conductor-inspector.compared", html=_RESERVED, js="compare.js", isolate_styles=True
+)
+
+_share = st.components.v2.component(
+    "conductor-inspector.share_comparison",
+    html='<div class="reserved" style="width: 71px; height: 34px"></div>',
+    js="share_comparison.js",
+    isolate_styles=True,
+)
+
+
+def compared_runs(view: dict[str, Any], *, key: str) -> None:
+    """Draws ``view``, which ``compared_view`` makes. What a person selects stays in the browser."""
+    _component(key=key, data=view, width="stretch", height="content")
+
+
+def share(run_ids: Sequence[str], *, ended: bool) -> None:
+    """Draws a button that opens to the dialog that saves the comparison as a file. ``ended``: whether all runs have."""
+    with st.container(key="share-comparison", width="content"):
+        _share(key="share", data={"run_ids": list(run_ids), "ended": ended}, width="content", height="content")
+
+
+TEMPLATE = "compare/compare"
+NAMES = ("a", "b")
+SIDES = {"a": "A before", "b": "B after"}
+_MOST_OFFERED = 100
+_LONGEST_TASK = 48
+
+
+def pickers(runs: dict[str, str | None], traces: dict[str, RunTrace | None]) -> None:
+    """Draws a choice for run A, the one before, and for run B, the one after, and what exchanges them.
+
+    Args:
+        runs: the run's id by ``a`` and ``b``, as the address has it. traces: the run itself, where it can be read.
+    """
+    offered = {
+        run.run_id: _summary_label(run) for run in current().store.runs(limit=_MOST_OFFERED, without=REPLAY_PURPOSE)
+    }
+    for trace in traces.values():
+        if trace is not None and trace.run_id not in offered:
+            offered[trace.run_id] = _pick_label(trace.task, trace.status, ago(trace.created_at_utc), trace.run_id)
+    for name in NAMES:
+        shown = traces[name]
+        key = f"compare-{name}"
+        # The address is the truth: whoever comes here by a link sees its runs in the choices.
+        st.session_state[key] = None if shown is None else shown.run_id
+        with st.container(key=f"compare-pick-{name}", horizontal=True, vertical_alignment="center", gap="xsmall"):
+            side = SIDES[name]
+            st.html(html(TEMPLATE, "side", name=name, words=side), width="content")
+            st.selectbox(
+                f"Run {side}",
+                list(offered),
+                index=None,
+                format_func=worded(key, offered),
+                placeholder="Choose a run, or type words of its task",
+                key=key,
+                label_visibility="collapsed",
+                on_change=_picked,
+                args=(name,),
+            )
+        if name == "a":
+            ready = all(runs.values())
+            help_ = "Exchange A and B"
+            with st.container(key="icon-only-swap", width="content"):
+                swap = ":material/swap_horiz:"
+                st.button("Swap", key="swap", icon=swap, help=help_, disabled=not ready, on_click=_swap, args=(runs,))
+
+
+def _picked(name: str) -> None:
+    places.write(name, chosen(f"compare-{name}"))
+
+
+def _swap(runs: dict[str, str | None]) -> None:
+    compare(runs["b"] or "", runs["a"] or "")
+
+
+def compare(a: str, b: str) -> None:
+    """Shows these two runs. For buttons: a link to the page itself would leave the browser's address as it was."""
+    for name, run_id in (("a", a), ("b", b), ("more", None)):
+        places.write(name, run_id)
+
+
+def _summary_label(run: RunSummary) -> str:
+    return _pick_label(run.task, run.status, ago(run.created_at_utc), run.run_id, rerun=run.parent_run_id is not None)
+
+
+def _pick_label(task: str, status: str, when: str, run_id: str, *, rerun: bool = False) -> str:
+    short = " ".join(task.split())
+    short = short if len(short) <= _LONGEST_TASK else f"{short[: _LONGEST_TASK - 1]}…"
+    # First what tells two runs of one task apart: the field cuts the rest.
+    return f"{'↻ ' if rerun else ''}{when} · {run_status(status)} · {run_id[-6:]} · {short or 'no task'}"
+
+
+PARAMETER = "round"
+_CHOICE = "compared-round"
+
+
+def rounds_head(trace: RunTrace, named: str | None) -> None:
+    """Draws the way back to the run and, where it has several rounds, the choice of the two that are compared.
+
+    ``named``: the round that the address names, by the step that opened it.
+    """
+    where = {"run": trace.run_id}
+    st.page_link(places.RUN, label=f"Run {inert(trace.run_id)}", icon=":material/play_circle:", query_params=where)
+    found = opened_rounds(trace)
+    if len(found) < 2:
+        return
+    # The address is the truth, as for two runs.
+    st.session_state[_CHOICE] = label(_chosen_round(trace, named))
+    st.segmented_control(
+        "Rounds",
+        [label(path) for path in found],
+        format_func=lambda name: _choice_label(trace, name),
+        key=_CHOICE,
+        label_visibility="collapsed",
+        required=True,
+        on_change=lambda: places.write(PARAMETER, st.session_state[_CHOICE]),
+    )
+
+
+def rounds(trace: RunTrace, named: str | None) -> None:
+    """Draws the two rounds, or says why there are no two."""
+    if not opened_rounds(trace):
+        st.info(
+            "This run has one round. It gets more where a step's agent is the Conductor itself, which then writes a "
+            "plan of its own. *Depth* in the settings of a run allows it.",
+            icon=":material/info:",
+        )
+        return
+    path = _chosen_round(trace, named)
+    opener = trace.step_at(path)
+    st.caption(f"Step {label(path)} opened {round_name(path)}: {instruction_markdown(opener.instruction, 300)}")
+    if kept_answer(trace, path):
+        st.info(
+            "The Conductor wrote three empty lists in this round: the answer stays as it was.", icon=":material/info:"
+        )
+        return
+    compared_runs(compared_view(compare_rounds(trace, path)), key="compared")
+
+
+def _chosen_round(trace: RunTrace, named: str | None) -> Path:
+    """Returns the round of the address, else the first that a step opened."""
+    found = opened_rounds(trace)
+    return next((path for path in found if label(path) == named), found[0])
+
+
+def _choice_label(trace: RunTrace, name: str) -> str:
+    path = next(path for path in opened_rounds(trace) if label(path) == name)
+    return f"{round_name(path[:-1]).capitalize()} → {round_name(path)} (step {name})"
+
+
+def table(traces: Sequence[RunTrace]) -> None:
+    """Draws a row per run; beside each after the first a button that compares the two in detail."""
+    with st.container(key="compared-many"):
+        with st.container(key="compared-line-head", horizontal=True):
+            st.html(html(TEMPLATE, "name_head"))
+            st.html(html(TEMPLATE, "head", names=HEADS), width="content")
+            st.html(html(TEMPLATE, "link", words=""), width="content")
+        for place, row in enumerate(run_rows(traces)):
+            with st.container(key=f"compared-line-{place}", horizontal=True, vertical_alignment="center"):
+                _table_answer(place, row)
+                st.html(html(TEMPLATE, "cells", row=row), width="content")
+                with st.container(key=f"compared-link-{place}", width="content"):
+                    if place == 0:
+                        st.html(html(TEMPLATE, "link", words="the others are compared with it"))
+                    else:
+                        pair = (traces[0].run_id, row.run_id)
+                        st.button(f"A with {row.name}", key=f"with-{row.run_id}", on_click=compare, args=pair)
+
+
+def _table_answer(place: int, row: RunRow) -> None:
+    with st.container(key=f"compared-answer-{place}", gap=None):
+        label = f"**{row.name}** · {inert(row.said[:160])}"
+        st.page_link(places.RUN, label=label, query_params={"run": row.run_id}, help=inert(f"Run {row.run_id}"))
+        st.caption(" · ".join(filter(None, (row.mark, inert(row.task[:160])))))
+
+
+MOST = 60
+"""Runs of a tree that are shown, the newest: of each, the record is read."""
+
+
+def tree_words(run_id: str) -> str:
+    """Returns ``Tree of 3 runs``; empty: the run has no relatives, or they cannot be read."""
+    try:
+        count = len(current().store.runs(limit=MOST + 1, tree=run_id, without=REPLAY_PURPOSE))
+    except StoreError:
+        return ""  # the lines beside it say what is wrong
+    if count < 2:
+        return ""
+    return f"Tree of {plural(count, 'run')}" if count <= MOST else f"Tree of over {MOST} runs"
+
+
+@st.dialog("Tree of runs", width="large", icon=":material/account_tree:")
+def tree_dialog(run_id: str) -> None:
+    def opened(chosen: str) -> None:
+        places.write("run", chosen)
+        st.rerun()
+
+    tree(run_id, opened)
+    st.page_link(places.HISTORY, label="Show in History", query_params={"tree": run_id}, icon=":material/history:")
+
+
+def tree(run_id: str, opened: Callable[[str], None] | None = None) -> None:
+    """Draws the tree of ``run_id``: a line per run, with what was edited and its answer.
+
+    Args:
+        opened: called with the run that a person chooses; None: the choices are links to the Run page.
+    """
+    found = current().store.runs(limit=MOST, tree=run_id, without=REPLAY_PURPOSE, answers=True)
+    if not found:
+        st.markdown(f"Unknown run {inert(run_id)}.")
+        return
+    st.caption(
+        f"{plural(len(found), 'run')}{', the newest' if len(found) == MOST else ''} · {inert(found[-1].task[:200])}"
+    )
+    viewed([run.run_id for run in found if run.status != ERASED], "tree of runs")
+    here = next((run for run in found if run.run_id == run_id), None)
+    with st.container(key="tree"):
+        for number, (run, guide) in enumerate(branches(found)):
+            key = "tree-row-here" if run.run_id == run_id else f"tree-row-{number}"
+            with st.container(key=key, horizontal=True, vertical_alignment="center", gap="small"):
+                if guide:
+                    st.html(guide_html(guide), width="content")
+                _tree_row(run, here, opened)
+
+
+def _tree_row(run: RunSummary, here: RunSummary | None, opened: Callable[[str], None] | None) -> None:
+    label = inert(f"{run_status(run.status)} {ago(run.created_at_utc)}, {seconds(run.duration_ms)}")
+    help_text = inert(f"Run {run.run_id}")
+    if opened is not None and here is not None and run.run_id == here.run_id:
+        st.html(html(TEMPLATE, "here", run=run), width="content")
+    elif opened is None:
+        st.page_link(places.RUN, label=label, query_params={"run": run.run_id}, help=help_text)
+    elif st.button(label, key=f"tree-{run.run_id}", type="tertiary", help=help_text):
+        opened(run.run_id)
+    answer = "" if run.conclusion is None else run.conclusion.text
+    st.html(html(TEMPLATE, "said", texts=(run.named or run.damage or "", answer)), width="stretch")
+    if here is not None and run.run_id != here.run_id:
+        older, newer = sorted((here, run), key=lambda each: each.sequence)
+        pair = {"a": older.run_id, "b": newer.run_id}
+        st.page_link(places.COMPARE, label="Compare", icon=":material/compare_arrows:", query_params=pair)

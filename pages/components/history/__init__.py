@@ -1,1 +1,0 @@
-"""The rows of the History page: choosing, exporting and deleting runs, and runs that cannot be read."""

@@ -1,0 +1,201 @@
+"""Actions on several runs of the History page: export, hold, delete."""
+
+import json
+from collections.abc import Sequence
+from functools import partial
+from itertools import islice
+from typing import Any
+
+import streamlit as st
+
+from conductor_core.analysis.documents import run_document
+from conductor_core.errors import StoreError, UnknownRun
+from conductor_core.run.actor import local_caller
+from conductor_core.run.trace import RunUnreadable
+from pages.components.app import places
+from pages.components.app.session import current, exported, this_browser
+from pages.components.run_list.table import Entry, pick_key
+from pages.components.style.formats import inert, moment, plural
+from storage import BatchSummary, Deleted
+
+_ASKED = "history-delete-asked"
+_NOTICE = "history-told"
+_COMPARED = "history-compared"
+MOST_COMPARED = 26
+_MOST_OF_A_BATCH = 100_000
+_MOST_REASONS = 3
+
+
+def picked(rows: Sequence[Entry]) -> list[str]:
+    """Returns the ids of the runs whose rows are ticked; for a batch, those of all its runs."""
+    found: list[str] = []
+    for row in rows:
+        if not st.session_state.get(pick_key(row)):
+            continue
+        if isinstance(row, BatchSummary):
+            found += [run.run_id for run in current().store.runs(limit=_MOST_OF_A_BATCH, batch=row.batch_id)]
+        else:
+            found.append(row.run_id)
+    return found
+
+
+def bar(rows: Sequence[Entry]) -> None:
+    """Draws the line above the table while the person picks rows."""
+    ids = picked(rows)
+    with st.container(key="picked", horizontal=True, vertical_alignment="center"):
+        st.markdown(f"**{plural(len(ids), 'run')} selected**", width="content")
+        everything = all(st.session_state.get(pick_key(row)) for row in rows)
+        name = "None" if everything else "All of this page"
+        st.button(name, key="pick-all", on_click=_pick_all, args=(rows, not everything))
+        st.button(
+            "Compare",
+            key="compare-picked",
+            icon=":material/compare_arrows:",
+            help=f"Two runs in detail, up to {MOST_COMPARED} as a table against the first.",
+            disabled=not 2 <= len(ids) <= MOST_COMPARED,
+            on_click=_compare,
+            args=(ids,),
+        )
+        st.button(
+            "Tree",
+            key="tree-picked",
+            icon=":material/account_tree:",
+            help="Which run was made from which, and what was edited between them. Select one run.",
+            disabled=len(ids) != 1,
+            on_click=places.write,
+            args=("tree", ids[0] if ids else None),
+        )
+        st.download_button(
+            "Export",
+            data=partial(documents_of, ids, this_browser()),
+            file_name="runs.jsonl",
+            mime="application/x-ndjson",
+            icon=":material/download:",
+            key="export-picked",
+            help="One JSON document a line, as `show RUN_ID --json` prints it.",
+            disabled=not ids,
+            on_click="ignore",
+        )
+        off = not ids or current().store.refusal is not None
+        help_text = "A held run (⚑) cannot be deleted. Who placed or released a hold, and when, is on record."
+        st.button("Hold", key="hold-picked", help=help_text, disabled=off, on_click=_hold, args=(ids, True))
+        st.button("Release", key="release-picked", disabled=off, on_click=_hold, args=(ids, False))
+        bin_ = ":material/delete:"
+        st.button("Delete…", key="delete-picked", icon=bin_, disabled=off, on_click=_ask, args=(ids,))
+    _confirm(ids)
+    if (query := st.session_state.pop(_COMPARED, None)) is not None:
+        st.switch_page(places.COMPARE, query_params=query)
+
+
+def _compare(run_ids: Sequence[str]) -> None:
+    """Leads to the comparison, the oldest run first: the list has the newest first, and a change has a direction."""
+    first, second, *more = reversed(run_ids)
+    st.session_state[_COMPARED] = {"a": first, "b": second} | ({"more": ",".join(more)} if more else {})
+
+
+def show_outcome() -> None:
+    """Says once what the last action came to."""
+    if (said := st.session_state.pop(_NOTICE, None)) is not None:
+        good, text = said
+        (st.success if good else st.warning)(inert(text), icon=":material/check:" if good else ":material/warning:")
+
+
+def documents_of(run_ids: Sequence[str], browser: str) -> bytes:
+    """Writes a document per line, as ``show --json`` prints it. ``browser``: who asked for it."""
+    documents = [_document(run_id) for run_id in run_ids]
+    exported([document["run_id"] for document in documents if "task" in document], "json", browser)
+    return "".join(f"{json.dumps(document)}\n" for document in documents).encode()
+
+
+def _document(run_id: str) -> dict[str, Any]:
+    try:
+        return run_document(current().store.trace(run_id)[0], whole=True)
+    except UnknownRun as error:  # erased
+        return {"run_id": run_id, "damage": {"sequence": None, "message": str(error)}}
+    except RunUnreadable as error:
+        if error.trace is not None:
+            return run_document(error.trace, whole=True, fault=error)
+        return {"run_id": run_id, "damage": {"sequence": error.sequence, "message": str(error)}}
+
+
+def _pick_all(rows: Sequence[Entry], on: bool) -> None:
+    for row in rows:
+        st.session_state[pick_key(row)] = on
+
+
+def _hold(run_ids: Sequence[str], held: bool) -> None:
+    try:
+        current().store.hold(run_ids, local_caller("page"), held=held)
+    except StoreError as error:
+        st.session_state[_NOTICE] = (False, str(error))
+        return
+    what = "held: none of them can be deleted" if held else "released"
+    st.session_state[_NOTICE] = (True, f"{plural(len(run_ids), 'run')} {what}.")
+
+
+def _ask(run_ids: Sequence[str]) -> None:
+    st.session_state[_ASKED] = list(run_ids)
+
+
+def _confirm(ids: Sequence[str]) -> None:
+    asked: list[str] | None = st.session_state.get(_ASKED)
+    # Only the runs ticked on this page are deleted, so a question about other runs lapses.
+    if not asked or set(asked) != set(ids):
+        st.session_state.pop(_ASKED, None)
+        return
+    try:
+        held = len(current().store.held(asked))
+    except StoreError as error:
+        st.error(inert(str(error)), icon=":material/error:")
+        return
+    stays = f"Held runs stay until they are released: {held} of these. "
+    with st.container(border=True, key="delete-confirm"):
+        st.markdown(
+            f"**Delete {plural(len(asked), 'run')} for good?** {stays if held else ''}Tasks, plans, what each step saw "
+            "and answered, and costs go. That they were deleted, when and from where, stays on record. Export them "
+            "first if in doubt."
+        )
+        with st.container(horizontal=True):
+            name = f"Delete {plural(len(asked), 'run')}"
+            st.button(name, key="delete-yes", type="primary", on_click=_delete, args=(asked,))
+            st.button("Keep them", key="delete-no", on_click=_ask, args=((),))
+
+
+def _delete(run_ids: Sequence[str]) -> None:
+    st.session_state[_ASKED] = None
+    try:
+        outcome = current().store.delete(run_ids, local_caller("page"))
+    except StoreError as error:
+        st.session_state[_NOTICE] = (False, f"Nothing was deleted: {error}")
+        return
+    st.session_state[_NOTICE] = (not outcome.refused, _said(outcome))
+
+
+def _said(outcome: Deleted) -> str:
+    said = f"{plural(len(outcome.run_ids), 'run')} deleted."
+    if outcome.refused:
+        shown = [f"{run_id}: {why}" for run_id, why in islice(outcome.refused.items(), _MOST_REASONS)]
+        more = len(outcome.refused) - len(shown)
+        said += f" {plural(len(outcome.refused), 'run')} kept: " + "; ".join(shown)
+        said += f"; and {more} more." if more else "."
+    return said
+
+
+def name_of_record(count: int) -> str:
+    """Returns the title of the list of deletions, such as ``3 runs deleted or erased``."""
+    return f"{plural(count, 'run')} deleted or erased"
+
+
+def record() -> None:
+    """Draws the folded list of deleted runs."""
+    found, count = current().store.deletions()
+    if not count:
+        return
+    with st.expander(name_of_record(count), icon=":material/delete:"):
+        lines = [
+            f"{moment(each.deleted_at_utc)} · {'erased' if each.erased else 'deleted'} by {each.caller.in_words} · "
+            f"run {each.run_id}"
+            for each in found
+        ]
+        lines += [f"and {count - len(found):,} before"] if count > len(found) else []
+        st.markdown("  \n".join(inert(line) for line in lines))
