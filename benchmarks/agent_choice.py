@@ -16,7 +16,7 @@ from collections import Counter
 
 from conductor_core.chat.messages import Conductor, PlanText
 from conductor_core.conductors.catalogue import open_conductor
-from conductor_core.lab.training.corpus.corpus import TrainingExample, examples
+from conductor_core.lab.training.corpus.plans import TrainingExample, examples
 from conductor_core.settings import Settings
 from conductor_core.workflow.parser import parse_completion
 

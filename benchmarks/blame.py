@@ -40,7 +40,7 @@ from conductor_core.run.request import Overrides, RunRequest
 from conductor_core.run.trace import RunTrace
 from conductor_core.settings import Settings
 from conductor_core.workflow.model import Workflow
-from conductor_core.workflow.templates import TEMPLATES
+from conductor_core.workflow.topology import TEMPLATES
 from storage import open_store
 
 LEAST_FAULT = 0.5

@@ -14,8 +14,7 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 
-from conductor_core.analysis.compare import compare_runs
-from conductor_core.analysis.compare_report import headline
+from conductor_core.analysis.compare import compare_runs, headline
 from conductor_core.analysis.text_diff import compare_texts
 from conductor_core.run.trace import RoundTrace, RunTrace, StepTrace
 from conductor_core.run.values import Limits, PoolInfo

@@ -33,8 +33,8 @@ from conductor_core.lab.training.config import GrpoConfig, Guard, read_config
 from conductor_core.lab.training.folder import load
 from conductor_core.lab.training.recorder import StageRecord, without_console
 from conductor_core.lab.training.tiny.grpo import Stage, arguments, build_trainer
-from conductor_core.lab.training.tiny.logprobs import attend_in_fp32
 from conductor_core.lab.training.tiny.situations import draw_situations
+from conductor_core.lab.training.tiny.trainer import attend_in_fp32
 
 SEED = 0
 WAYS = ("ours", "ours_free", "trl_generation", "trl")

@@ -18,10 +18,9 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 
 from conductor_core.workflow.model import Step, Workflow
-from conductor_core.workflow.parser import parse_completion, parse_workflow_file, partial_steps
-from conductor_core.workflow.printer import to_json, to_lists
+from conductor_core.workflow.parser import parse_completion, parse_workflow_file, partial_steps, to_json, to_lists
 from conductor_core.workflow.source import MAX_CHARACTERS, MAX_STEPS_READ, MOST_NOTES, Parsed
-from conductor_core.workflow.validation import FAULTS, validate
+from conductor_core.workflow.validation import validate
 
 MOST_S = 0.2
 MOST_MEMORY_BYTES = 256 << 20
@@ -82,7 +81,7 @@ def _check_parsed(parsed: Parsed) -> None:
     assert len(parsed.faults) <= MOST_NOTES
     assert len(parsed.repairs) <= MOST_NOTES + 1
     assert (parsed.steps is None) <= bool(parsed.faults)
-    assert all(fault.code in FAULTS and fault.line and len(fault.message) < 1000 for fault in parsed.faults)
+    assert all(fault.line and len(fault.message) < 1000 for fault in parsed.faults)
     assert all(len(sentence) < 500 for sentence in parsed.repairs)
 
 

@@ -39,7 +39,7 @@ def export(lab: Laboratory, folder: Path, run_ids: Sequence[str]) -> Path:
 
 
 def export_whole(lab: Laboratory, folder: Path, run_ids: Sequence[str]) -> tuple[Path, Path]:
-    """Writes a bundle as ``python -m storage export`` does, from a copy of the laboratory.
+    """Writes a bundle as ``conductor log export`` does, from a copy of the laboratory.
 
     Returns: the zip file, and a folder with what is in it.
     """

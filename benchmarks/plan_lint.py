@@ -20,7 +20,7 @@ from typing import Any
 
 from benchmarks.everyday_requests import REQUESTS
 from benchmarks.real_prompts import MAX_STEPS, draw, plan_all
-from conductor_core.lab.training.corpus.corpus import examples
+from conductor_core.lab.training.corpus.plans import examples
 from conductor_core.rehearsal import EXAMPLES
 from conductor_core.settings import Settings
 from conductor_core.workflow.model import Workflow

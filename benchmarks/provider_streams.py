@@ -27,7 +27,7 @@ from benchmarks.paced_provider import provider
 from conductor_core.chat.messages import Finished, Message, TextDelta, WorkerSpec
 from conductor_core.providers.openai import OpenAIDialect
 from conductor_core.providers.transport import AiohttpTransport, tls
-from conductor_core.workers.http import HttpWorker
+from conductor_core.workers.pool import HttpWorker
 
 QUESTION = (Message(role="user", content="What is 6 times 7?"),)
 ROWS = {

@@ -33,8 +33,8 @@ from benchmarks.random_checkpoint import write_checkpoint
 from conductor_core.engine.pools import read_specs
 from conductor_core.lab.training.config import GrpoConfig, TaskSource, read_config
 from conductor_core.lab.training.recorder import without_console
-from conductor_core.lab.training.scale.prompts import PromptedTask, draw_prompts, load_tasks
-from conductor_core.lab.training.scale.trainer import ScaleTrainer, arguments
+from conductor_core.lab.training.scale import ScaleTrainer, arguments, draw_prompts, load_tasks
+from conductor_core.lab.training.worker_reward import PromptedTask
 
 CONFIG = "qwen2.5-7b-grpo"
 GIB = 2**30

@@ -16,17 +16,17 @@ from itertools import combinations, product
 from statistics import fmean
 from typing import NamedTuple
 
-from conductor_core.lab.evaluation.orchestrators import baselines
+from conductor_core.lab.evaluation import orchestrators
 from conductor_core.rehearsal import DIFFICULTIES, FAMILIES, PROFILES, RehearsalTask, generate, rehearsal_specs
 from conductor_core.rehearsal.exact import Ending, endings, second_round, success_chance
 from conductor_core.workflow.model import Step, Workflow
 
-SOLVE = baselines.SOLVE
+SOLVE = orchestrators.SOLVE
 AGAIN = "Solve the task once more from the beginning, without looking back: {question}"
 PLAN = "Make a complete plan for this task, without solving it yet: {question}"
 BY_PLAN = "Follow the plan above and solve the task: {question}"
 CHECK = "Check the solution above and correct any mistake: {question}"
-COMPARE = baselines.AGGREGATE
+COMPARE = orchestrators.AGGREGATE
 
 STEP_COST = 0.02
 """What a step after the first must at least bring, as in the reward of the small Conductor's training."""
@@ -89,7 +89,7 @@ def print_world(tasks: Sequence[RehearsalTask]) -> list[Found]:
     for task in tasks:
         best = best_by_length(task)
         worthiest = max(best, key=lambda found: found.worth)
-        mixture = success_chance(task, baselines.mixture(specs))
+        mixture = success_chance(task, orchestrators.mixture(specs))
         chosen.append(worthiest)
         lengths[task.difficulty].append((*(found.chance for found in best), mixture, worthiest.chance))
         shown = " | ".join(str(found) for found in best)
@@ -104,9 +104,9 @@ def print_world(tasks: Sequence[RehearsalTask]) -> list[Found]:
     ]
     print(f"{'its steps':24}" + "".join(f"{value:8.2f}" for value in (*steps, fmean(steps))))
     for label, make in (
-        ("alone", baselines.single),
-        ("5 times reflecting", baselines.reflection),
-        ("5 times consensus", baselines.consensus),
+        ("alone", orchestrators.single),
+        ("5 times reflecting", orchestrators.reflection),
+        ("5 times consensus", orchestrators.consensus),
     ):
         averages = {name: fmean(success_chance(task, make(name)) for task in tasks) for name in NAMES}
         print(f"\n{label}: " + ", ".join(f"{name} {value:.3f}" for name, value in averages.items()))
@@ -118,7 +118,7 @@ def print_triples(tasks: Sequence[RehearsalTask]) -> None:
     gains = []
     for present in combinations(NAMES, 3):
         best = [max(best_by_length(task, present), key=lambda found: found.worth).chance for task in tasks]
-        alone = {name: [success_chance(task, baselines.single(name)) for task in tasks] for name in present}
+        alone = {name: [success_chance(task, orchestrators.single(name)) for task in tasks] for name in present}
         one = max(fmean(values) for values in alone.values())
         routed = fmean(max(values[place] for values in alone.values()) for place in range(len(tasks)))
         gains.append(fmean(best) - one)

@@ -29,9 +29,9 @@ from conductor_core.conductors.catalogue import open_conductor
 from conductor_core.engine.pools import Pool, open_pool
 from conductor_core.engine.recorder import NoLog
 from conductor_core.engine.runner import Engine
-from conductor_core.grading import grade
+from conductor_core.grading.grade import grade
 from conductor_core.grading.tasks import Task
-from conductor_core.lab.evaluation.orchestrators.baselines import SOLVE, single
+from conductor_core.lab.evaluation.orchestrators import SOLVE, single
 from conductor_core.lab.evaluation.report import table
 from conductor_core.lab.evaluation.routers import kind_table, mas_router, router_dc
 from conductor_core.lab.evaluation.routers.workflows import TrainingRow

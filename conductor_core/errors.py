@@ -3,8 +3,9 @@
     InspectorError
     ├── BadInput                what the user gave cannot be used (exit 2)
     │   ├── WorkflowInvalid     a workflow with faults; carries all of them
-    │   ├── PoolInvalid         a pool file; carries every fault with its place
-    │   ├── ConductorsInvalid   a conductors file; carries every fault with its place
+    │   ├── ModelsInvalid       a file of models; carries every fault with its place
+    │   │   ├── PoolInvalid         a pool file
+    │   │   └── ConductorsInvalid   a conductors file
     │   ├── UnknownConductor    no such name, folder, hub id or server
     │   ├── UnknownRun          no run of that id in this database
     │   │   └── RunGone             it was deleted or erased, and the record says who did
@@ -78,16 +79,16 @@ def codes_of(*kinds: type[InspectorError]) -> frozenset[str]:
 class BadInput(InspectorError): ...
 
 
-class PoolInvalid(BadInput):
+class ModelsInvalid(BadInput):
     def __init__(self, message: str, faults: Sequence[str]) -> None:
         super().__init__(message)
         self.faults = tuple(faults)
 
 
-class ConductorsInvalid(BadInput):
-    def __init__(self, message: str, faults: Sequence[str]) -> None:
-        super().__init__(message)
-        self.faults = tuple(faults)
+class PoolInvalid(ModelsInvalid): ...
+
+
+class ConductorsInvalid(ModelsInvalid): ...
 
 
 class UnknownConductor(BadInput): ...
@@ -204,10 +205,11 @@ class WorkerRefused(WorkerError):
     """
 
     retryable = False
+    of_request = False
 
     def __init__(self, message: str, *, of_request: bool = False) -> None:
         super().__init__(message)
-        self.of_request = of_request
+        self.of_request |= of_request
 
 
 class WorkerKeyRefused(WorkerRefused): ...
@@ -220,20 +222,17 @@ class WorkerModelUnknown(WorkerRefused): ...
 
 
 class WorkerContextOverflow(WorkerRefused):
-    def __init__(self, message: str) -> None:
-        super().__init__(message, of_request=True)
+    of_request = True
 
 
 class WorkerNoImages(WorkerRefused):
-    def __init__(self, message: str) -> None:
-        super().__init__(message, of_request=True)
+    of_request = True
 
 
 class WorkerFiltered(WorkerRefused):
     """A filter refused what was asked. Key and model are not at fault, and the step ends as ``filtered``."""
 
-    def __init__(self, message: str) -> None:
-        super().__init__(message, of_request=True)
+    of_request = True
 
 
 class WorkerOutputTooLarge(WorkerError):

@@ -14,6 +14,7 @@ import io
 import os
 import stat
 import sys
+import tempfile
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -34,7 +35,6 @@ class FileLock:
         self._identity = os.fstat(self._file)
 
     def is_of(self, path: Path) -> bool:
-        """Whether the locked file is the one now at ``path``."""
         try:
             return os.path.samestat(self._identity, os.stat(path))
         except FileNotFoundError:
@@ -99,6 +99,32 @@ def private_folder(path: Path) -> None:
     """Makes a folder for its owner alone, if there is none. Raises: OSError."""
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
     keep_private(path)
+
+
+UNFINISHED = ".unfinished"
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Writes ``data`` under a name that nobody reads, and gives it ``path``'s once it is on the disk.
+
+    Raises: OSError; then ``path`` is as it was before.
+    """
+    handle, name = tempfile.mkstemp(dir=path.parent, suffix=UNFINISHED)  # with mode 0600
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(name, path)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(name)
+        raise
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
 
 
 def expand_path(text: str) -> Path:

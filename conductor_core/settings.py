@@ -10,7 +10,7 @@ from typing import Annotated
 from urllib.parse import urlsplit
 
 import platformdirs
-from pydantic import AliasChoices, Field, ValidationError, field_validator
+from pydantic import AliasChoices, Field, ValidationError, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from conductor_core.chat.messages import OnIncomplete
@@ -39,7 +39,7 @@ class Settings(BaseSettings):
     anchor: str | None = Field(
         None,
         description="Where signed checkpoints of the log are published: a file or folder that another user or host "
-        "owns, or `git:FOLDER`, a git repository. Unset: what `python -m storage anchor --to` chose, else a folder "
+        "owns, or `git:FOLDER`, a git repository. Unset: what `conductor log anchor --to` chose, else a folder "
         "beside the database, which whoever can write the database can write, too. "
         "[Audit](audit.md#a-witness) says what that is worth.",
     )
@@ -211,19 +211,27 @@ class Settings(BaseSettings):
         40.0, ge=0, le=1e6, description="Pace of the simulated workers in tokens per second; 0: at once."
     )
 
-    @field_validator("allowed_hosts", mode="before")
+    @field_validator("allowed_hosts", "key_variables", "redact", "server_ports", mode="before")
     @classmethod
-    def _read_hosts(cls, given: object) -> object:
-        """Reads names separated by commas. Raises: ValueError, which names what is no host name."""
-        if not isinstance(given, str):
-            return given
-        names = [name.strip().lower().removesuffix(".") for name in given.split(",") if name.strip()]
+    def _read_list(cls, given: object, info: ValidationInfo) -> object:
+        """Reads what is separated by commas. Raises: ValueError, which names what cannot be hidden."""
+        if isinstance(given, str):
+            given = tuple(filter(None, map(str.strip, given.split(","))))
+        for kind in given if info.field_name == "redact" and isinstance(given, tuple) else ():
+            if kind not in SENSITIVE:
+                raise ValueError(f"{kind!r} is none of {', '.join(SENSITIVE)}")
+        return given
+
+    @field_validator("allowed_hosts")
+    @classmethod
+    def _check_hosts(cls, given: tuple[str, ...]) -> tuple[str, ...]:
+        names = tuple(name.lower().removesuffix(".") for name in given)
         for name in names:
             if not _HOST_NAME.fullmatch(name):
                 raise ValueError(
                     f"{name!r} is not a host name; give names alone, as in `inspector.example, inspector.lan`"
                 )
-        return tuple(names)
+        return names
 
     @field_validator("otlp_endpoint")
     @classmethod
@@ -238,21 +246,6 @@ class Settings(BaseSettings):
             raise ValueError("an address must not hold a user or password; use OTEL_EXPORTER_OTLP_HEADERS")
         return given if parts.path not in ("", "/") else parts._replace(path="/v1/traces").geturl()
 
-    @field_validator("redact", mode="before")
-    @classmethod
-    def _read_kinds(cls, given: object) -> object:
-        """Reads kinds separated by commas. Raises: ValueError, which names what is none."""
-        kinds = tuple(filter(None, map(str.strip, given.split(",")))) if isinstance(given, str) else given
-        for kind in kinds if isinstance(kinds, tuple) else ():
-            if kind not in SENSITIVE:
-                raise ValueError(f"{kind!r} is none of {', '.join(SENSITIVE)}")
-        return kinds
-
-    @field_validator("key_variables", "server_ports", mode="before")
-    @classmethod
-    def _read_names(cls, given: object) -> object:
-        return tuple(filter(None, map(str.strip, given.split(",")))) if isinstance(given, str) else given
-
     @property
     def pools_folder(self) -> Path:
         """The folder of the pool files that are known by name."""
@@ -265,7 +258,6 @@ class Settings(BaseSettings):
 
     @property
     def packed_folder(self) -> Path:
-        """The folder of packed weights."""
         return self.data_folder / "packed"
 
     @property
@@ -285,12 +277,10 @@ class Settings(BaseSettings):
 
     @property
     def resolved_database_url(self) -> str:
-        """The database's URL: the given one or that of the default file."""
         return self.database_url or sqlite_url(self.data_folder / "conductor-inspector.sqlite3")
 
 
 def sqlite_url(path: Path) -> str:
-    """Returns the URL of the database file at ``path``."""
     return "sqlite:///" + str(path).replace("%", "%25").replace("?", "%3F")
 
 

@@ -7,8 +7,7 @@ import json
 
 import streamlit as st
 
-from conductor_core.analysis.compare import compare_runs
-from conductor_core.analysis.compare_report import comparison_document
+from conductor_core.analysis.compare import compare_runs, comparison_document
 from conductor_core.errors import InspectorError, StoreError
 from conductor_core.run.request import REPLAY_PURPOSE
 from conductor_core.run.share import MOST_RUNS

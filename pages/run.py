@@ -3,10 +3,9 @@
 import streamlit as st
 
 from conductor_core.chat.messages import INCOMPLETE
+from conductor_core.engine.estimates import RerunPreview, preview
 from conductor_core.engine.pools import pool_info
-from conductor_core.engine.request import carried, may_run_here, rerun_of, resume_of
-from conductor_core.engine.rerun import RerunPreview, preview
-from conductor_core.engine.reuse import pinned_if_recorded
+from conductor_core.engine.request import carried, may_run_here, pinned_if_recorded, rerun_of, resume_of
 from conductor_core.errors import InspectorError
 from conductor_core.run.actor import Caller, local_caller
 from conductor_core.run.commands import Edit

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from conductor_core.lab.records.in_use import in_use
+from conductor_core.lab.records import in_use
 from conductor_core.lab.records.training import Stage, TrainingRecord
 from pages.components.app.session import current
 from pages.components.figure.component import figure, title

@@ -1,46 +1,40 @@
-"""``python -m storage export``: a bundle of runs that anybody can check without us, as one zip file.
+"""``conductor log export``: a bundle of runs that anybody can check without us, as one zip file.
 
 Beside the files that prove themselves (docs/audit.md) it holds what a person needs: a decision record of each run, the
 images of the tasks, the verifier, and a page of plain text that says how to check all this.
 """
 
-import argparse
 import os
 import re
 import sqlite3
 import sys
 import tempfile
-import time
 import zipfile
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, datetime
 from html import escape
 from pathlib import Path
 
 from conductor_core import __version__
-from conductor_core.analysis.decision_reader import decision_record
-from conductor_core.analysis.decision_record import DecisionRecord
+from conductor_core.analysis.decision_record import DecisionRecord, decision_record
 from conductor_core.chat.messages import IMAGE_TYPES, ImagePart
 from conductor_core.errors import BadInput, ContentMissing, InspectorError, UnknownRun
-from conductor_core.files import expand_path
-from conductor_core.run.actor import Caller, local_caller
+from conductor_core.run.actor import Caller
 from conductor_core.run.redaction import Redactor
 from conductor_core.run.trace import ENDED_STATUSES, RunTrace, RunUnreadable, fold
-from conductor_core.settings import Settings
 from storage import errors
 from storage.evidence.bundle import BundleWriter, verifier_digest, verifier_source
 from storage.evidence.bundle_audit import FORMAT, FORMAT_1
 from storage.evidence.bundle_files import MANIFEST, check_archive, is_plain_name
 from storage.evidence.database_audit import NoEvidence, open_database
 from storage.evidence.event_record import printable
-from storage.evidence.history import counted
 from storage.evidence.keys import load_key
 from storage.merkle.formats import Invalid, PublicKey
 from storage.privacy import SEALED
 from storage.records import ERASED
-from storage.store import Store, store_of
+from storage.store import Store
 
 
 def record_of(store: Store, run_id: str, redactor: Redactor) -> DecisionRecord:
@@ -95,11 +89,8 @@ def _parent(store: Store, trace: RunTrace, redactor: Redactor) -> RunTrace | Non
     return None
 
 
-Source = Callable[[str | None], Path]
 Notify = Callable[[int, int], None]
 _SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
-_PAGE_RUNS = 500
-_PROGRESS_S = 2.0
 SEALED_WORDS = "the bundle proves their stored bytes, and nobody can read them without their keys"
 UNFINISHED_WORDS = "the bundle holds what was there when it was made, without a seal that says it is all"
 UNBOUND_WORDS = "the log could not record this export, so that no signature covers the files for reading"
@@ -108,7 +99,7 @@ _READ_ME = """Runs of Conductor Inspector, exported {when} UTC by version {versi
 Do not trust the verify.py in here, nor this page: whoever made the bundle wrote both. Take along, from elsewhere:
 
 1. The verifier: verify.py of version {version}, from the project's release, or made from its sources with
-   "python -m storage verifier verify.py". Its SHA-256 should be the one that the project names for this version
+   "conductor log verifier verify.py". Its SHA-256 should be the one that the project names for this version
    (this bundle claims {verifier}).
 2. The fingerprint of the log's public key, as it was noted when the log began. This bundle claims
        {key}
@@ -144,21 +135,6 @@ what the events say is for "--record" to show. docs/expert.md and docs/audit.md 
 
 
 @dataclass(frozen=True)
-class Chosen:
-    """Which runs to export: these ids (or their beginnings), or those that the filters find.
-
-    ``since``, ``until``: days in UTC, both counted.
-    """
-
-    run_ids: tuple[str, ...] = ()
-    text: str | None = None
-    status: str | None = None
-    batch: str | None = None
-    since: date | None = None
-    until: date | None = None
-
-
-@dataclass(frozen=True)
 class Exported:
     """A bundle that was written. ``size`` is in bytes.
 
@@ -173,61 +149,6 @@ class Exported:
     size: int
     key: PublicKey
     bound: bool
-
-
-def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    parser = commands.add_parser(
-        "export",
-        help="Write runs as a bundle that anybody can check without this program.",
-        description="Write runs into one zip file: exact events, proofs, checkpoint, verifier, images, and a decision "
-        "record of each run. Give RUN_IDs, or filters, or --all.",
-    )
-    parser.add_argument("run_ids", nargs="*", metavar="RUN_ID", help="Ids of runs, or their beginnings.")
-    parser.add_argument("--out", required=True, metavar="FILE.zip", help="The new file; nothing is overwritten.")
-    parser.add_argument("--all", action="store_true", help="All runs.")
-    parser.add_argument("--search", metavar="TEXT", help="Only runs with TEXT in the task.")
-    parser.add_argument("--status", metavar="STATUS", help="Only runs of this status, such as completed.")
-    parser.add_argument("--batch", metavar="ID", help="Only runs of this batch.")
-    parser.add_argument("--since", metavar="DAY", help="Only runs of this day (UTC, as 2026-11-24) and later.")
-    parser.add_argument("--until", metavar="DAY", help="Only runs of this day and earlier.")
-    parser.add_argument("--db", metavar="FILE|URL", help="Else DATABASE_URL, else your data folder's.")
-
-
-def run(given: argparse.Namespace, source: Source) -> int:
-    """Carries out the command. Raises: InspectorError."""
-    filters = (given.search, given.status, given.batch, given.since, given.until)
-    if bool(given.run_ids) + bool(given.all) + any(filters) != 1:
-        raise BadInput("give RUN_IDs, or filters (--search, --status, --batch, --since, --until), or --all")
-    chosen = Chosen(tuple(given.run_ids), given.search, given.status, given.batch, _day(given.since), _day(given.until))
-    done = export_bundle(source(given.db), chosen, expand_path(given.out).absolute(), Settings(), local_caller("cli"))
-    if done.encrypted:
-        print(f"note: {counted(done.encrypted, 'run is', 'runs are')} encrypted: {SEALED_WORDS}", file=sys.stderr)
-    if done.unfinished:
-        print(f"note: {counted(done.unfinished, 'run')} had not ended: {UNFINISHED_WORDS}", file=sys.stderr)
-    if not done.bound:
-        print(f"note: {UNBOUND_WORDS}", file=sys.stderr)
-    print(f"{done.path}: {counted(done.runs, 'run')}, {done.size:,} bytes; key fingerprint {done.key.fingerprint}")
-    return 0
-
-
-def export_bundle(database: Path, chosen: Chosen, target: Path, settings: Settings, caller: Caller) -> Exported:
-    """Writes a bundle into a new file, which ``caller`` asked for. Raises: BadInput; StoreError."""
-    if not database.is_file():
-        raise BadInput(f"no database at {database}")
-    if target.exists() or target.is_symlink():
-        raise BadInput(f"{target} is there already: an export overwrites nothing, name another file")
-    if not target.parent.is_dir():
-        raise BadInput(f"{target.parent} is not a folder")
-    store = store_of(database, settings)
-    try:
-        run_ids = list(_chosen(store, chosen))
-        if not run_ids:
-            raise BadInput("no run fits: nothing is exported")
-        done = export_runs(store, run_ids, target, _Ticker(), caller)
-        store.access_log.warn_if_lost()
-        return done
-    finally:
-        store.close()
 
 
 def export_runs(
@@ -393,46 +314,3 @@ def _read_me(name: str, key: PublicKey, run_ids: Sequence[str], sealed: Containe
         count=f"{len(run_ids):,}",
         runs="\n".join(printable(run_id) + ("  (encrypted)" if run_id in sealed else "") for run_id in run_ids),
     )
-
-
-def _chosen(store: Store, chosen: Chosen) -> Iterator[str]:
-    """Yields the runs, those that the filters find from the newest on."""
-    if chosen.run_ids:
-        yield from dict.fromkeys(store.resolve(run_id) for run_id in chosen.run_ids)
-        return
-    until = None if chosen.until is None else _midnight(chosen.until) + timedelta(days=1)
-    since = None if chosen.since is None else _midnight(chosen.since)
-    before = None if until is None else store.cursor_at(until)
-    while True:
-        found = store.runs(_PAGE_RUNS, before, chosen.text, chosen.status, batch=chosen.batch)
-        for each in found:
-            if since is not None and each.created_at_utc is not None and each.created_at_utc < since:
-                return
-            if each.status != ERASED:
-                yield each.run_id
-        if len(found) < _PAGE_RUNS:
-            return
-        before = found[-1].sequence
-
-
-def _midnight(day: date) -> datetime:
-    return datetime(day.year, day.month, day.day, tzinfo=UTC)
-
-
-def _day(given: str | None) -> date | None:
-    try:
-        return None if given is None else date.fromisoformat(given)
-    except ValueError as error:
-        raise BadInput(f"{given!r} is not a date (2026-11-24)") from error
-
-
-class _Ticker:
-    """Says on stderr every two seconds how many records are written."""
-
-    def __init__(self) -> None:
-        self._next_s = time.monotonic() + _PROGRESS_S
-
-    def __call__(self, done: int, total: int) -> None:
-        if time.monotonic() > self._next_s:
-            self._next_s = time.monotonic() + _PROGRESS_S
-            print(f"{done:,} of {total:,} records written", file=sys.stderr, flush=True)

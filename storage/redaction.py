@@ -16,8 +16,7 @@ from pydantic_core import PydanticSerializationError
 
 from conductor_core.errors import BadInput, StoreError
 from conductor_core.privacy.detectors import NAMES, NamesOfRun, NameSpans, OpenText, PersonNames, Sensitive, find
-from conductor_core.privacy.keys import environment_keys, folded
-from conductor_core.privacy.masking import MARK, Mask, MaskedText, known
+from conductor_core.privacy.masking import MARK, Mask, MaskedText, environment_keys, folded, known
 from conductor_core.run.commands import COMMAND, Command
 from conductor_core.run.events import (
     EVENT,

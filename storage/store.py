@@ -452,7 +452,7 @@ class Store(Removing):
             where = self.places.anchor.file
             said = plain(" ".join(f"checkpoints are not published to {where}: {fault}".split()))
             print(
-                f"warning: {said}. Until they are, nothing protects new events: run python -m storage verify",
+                f"warning: {said}. Until they are, nothing protects new events: run conductor log verify",
                 file=sys.stderr,
             )
         if self._show_in_logs is not None:

@@ -42,7 +42,7 @@ ROOMS = (
     "security",
     "statistics",
     "grading",
-    "reward",
+    "situations",
     "grpo",
 )
 KILLED = frozenset({"killed", "timeout", "segfault", "suspicious"})

@@ -19,12 +19,11 @@ from conductor_core.engine.models import cast_of
 from conductor_core.engine.request import rerun_of
 from conductor_core.rehearsal import generate, grade, rehearsal_specs
 from conductor_core.run.actor import THE_PROGRAM
-from conductor_core.run.recorded import FOLDER
 from conductor_core.run.request import RunRequest
-from conductor_core.run.share import SharedRun, inert_json, packed_events
+from conductor_core.run.share import FOLDER, SharedRun, inert_json, packed_events
 from conductor_core.run.trace import RunTrace
 from conductor_core.settings import Settings
-from conductor_core.workflow.templates import TEMPLATES
+from conductor_core.workflow.topology import TEMPLATES
 from pages.components.tour import story
 from storage import Store, open_store
 

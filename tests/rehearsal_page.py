@@ -10,13 +10,13 @@ from conductor_core.rehearsal import (
     FAMILIES,
     PROFILES,
     RehearsalTask,
+    RehearsalWorker,
     generate,
-    open_rehearsal_worker,
     rehearsal_specs,
     skills,
 )
 from conductor_core.rehearsal.families import FORMS
-from conductor_core.rehearsal.writing import token_count
+from conductor_core.rehearsal.worker import token_count
 
 HEAD = """# The rehearsal world
 
@@ -155,7 +155,7 @@ def _lengths() -> str:
     }
     lengths: dict[str, dict[str, list[int]]] = {role: {d: [] for d in DIFFICULTIES} for role in asked}
     for spec in rehearsal_specs():
-        worker = open_rehearsal_worker(spec, seed=0, tokens_per_s=0)
+        worker = RehearsalWorker(spec, seed=0, tokens_per_s=0)
         for task in _tasks():
             own = [Message(role="user", content=asked["solve"].replace("{question}", task.question))]
             solution = worker.respond(own)

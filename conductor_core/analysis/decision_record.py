@@ -1,22 +1,45 @@
 """The form of a decision record, and its words: what page, file and script show an auditor of a run.
 
-``decision_reader`` fills it from the run's events. All texts are those of the record: of people and models, never
+``decision_record`` fills it from the run's events. All texts are those of the record: of people and models, never
 markup.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Literal
 
-from conductor_core.analysis.compare import Difference
+from conductor_core.analysis.compare import Difference, compare_plans, compare_runs
 from conductor_core.analysis.conclusion import conclude
-from conductor_core.chat.messages import IN_WORDS, ConductorInfo, ImagePart, Message, Usage
+from conductor_core.chat.messages import IN_WORDS as ENDINGS_IN_WORDS
+from conductor_core.chat.messages import ConductorInfo, ImagePart, Message, Usage
 from conductor_core.providers.servers import server_of, server_of_conductor
+from conductor_core.run import events as ev
 from conductor_core.run.actor import Caller
-from conductor_core.run.context_flow import CellState
-from conductor_core.run.trace import Attempt, PlanAttempt, RunStatus, RunTrace, StepStatus, StepTrace
-from conductor_core.run.values import Alternatives, Path, label
-from conductor_core.workflow.model import CONDUCTOR_AGENT, AccessList, Frozen
+from conductor_core.run.context_flow import (
+    CellState,
+    ContextFlow,
+    RoundContext,
+    ServerContext,
+    context_flow,
+    sent_messages,
+    source_name,
+)
+from conductor_core.run.costs import IN_WORDS, Cost, basis, cost_of_part, cost_so_far
+from conductor_core.run.egress import TRACES, Call, calls
+from conductor_core.run.events import FINAL_KINDS, Event
+from conductor_core.run.request import REPLAY_PURPOSE
+from conductor_core.run.trace import (
+    Approval,
+    Paid,
+    RoundTrace,
+    RunStatus,
+    RunTrace,
+    StepStatus,
+    StepTrace,
+    fold,
+)
+from conductor_core.run.values import Alternatives, Path, SharedOutput, label
+from conductor_core.workflow.model import CONDUCTOR_AGENT, QUESTION, AccessList, Frozen
 
 NoteKind = Literal["unfinished", "damaged", "simulated", "imported", "recorded", "written", "reused", "edited"]
 
@@ -368,11 +391,11 @@ def instead(trace: RunTrace, step: StepTrace) -> str:
     return ""
 
 
-def after(attempt: PlanAttempt, agent: str) -> str:
+def after(attempt: ev.StepRetried | ev.PlanRetried, agent: str) -> str:
     """Says what followed a call that failed."""
     if attempt.loading:
         return "asked again until its model was loaded"
-    if not isinstance(attempt, Attempt) or attempt.then == "again":
+    if isinstance(attempt, ev.PlanRetried) or attempt.then == "again":
         return "asked again"
     match attempt.then:
         case "more_tokens":
@@ -389,9 +412,404 @@ def ended(step: StepTrace) -> str:
     called = ", ".join(tool.name for tool in step.tool_calls)
     tools = f"; it called {called}, and nothing was called" if called else ""
     kept = "" if step.passed_on else "; it was not passed on"
-    return f"{IN_WORDS[step.ending]}{said}{tools}{kept}"
+    return f"{ENDINGS_IN_WORDS[step.ending]}{said}{tools}{kept}"
 
 
 def steps(paths: Sequence[Path]) -> str:
     """Returns ``step 2``, or ``steps 0, 2``."""
     return f"step{'' if len(paths) == 1 else 's'} {', '.join(map(label, paths))}"
+
+
+# Steps: what each was told, what it saw and did not see, what it answered.
+
+
+def step_parts(trace: RunTrace, events: Sequence[Event], flow: ContextFlow) -> tuple[StepPart, ...]:
+    """Returns every step, each before the steps of the round that it opened."""
+    begun = {event.path: event.at_utc for event in events if isinstance(event, ev.StepStarted)}
+    rounds = {round_.path: round_ for round_ in flow.rounds}
+    known = _known_texts(trace)
+    return tuple(
+        StepPart(
+            label=label(step.path),
+            agent=step.agent,
+            where=where(trace, step.answered_by or step.agent),
+            simulated=step.simulated,
+            status=step.status,
+            instruction=step.instruction,
+            access=access(step.access_list),
+            question=_question(rounds.get(step.path[:-1]), step),
+            granted=tuple(map(_piece, step.granted)),
+            withheld=tuple(map(_piece, step.withheld)),
+            sent=tuple(_sent(step, known)),
+            instead=instead(trace, step),
+            at_utc=begun.get(step.path),
+            duration_ms=step.duration_ms,
+            output=step.output,
+            output_sha256=step.output_sha256,
+            reasoning=step.reasoning,
+            identity=step.identity,
+        )
+        for step in trace.walk()
+    )
+
+
+def _question(round_: RoundContext | None, step: StepTrace) -> CellState:
+    cell = None if round_ is None else round_.cell(None, step.path)
+    return "unplanned" if cell is None else cell.state
+
+
+def _piece(output: SharedOutput) -> Piece:
+    return Piece(
+        source=label(output.path),
+        agent=output.agent,
+        sha256=output.sha256,
+        characters=output.characters,
+        tokens=output.tokens,
+        given=output.given,
+    )
+
+
+def _known_texts(trace: RunTrace) -> dict[str, str]:
+    """Returns the texts that are elsewhere in the record, with what they are. A message that repeats one names it."""
+    found: dict[str, str] = {}
+    for step in trace.walk():
+        filled = ", with the task filled in" if QUESTION in step.instruction else ""
+        text = step.instruction.replace(QUESTION, trace.task)
+        found.setdefault(text, f"the instruction of step {label(step.path)}{filled}")
+        if step.output:
+            found.setdefault(step.output, f"the output of step {label(step.path)}")
+    found[trace.task] = "the task"
+    return found
+
+
+def _sent(step: StepTrace, known: Mapping[str, str]) -> Iterator[Sent]:
+    for message in sent_messages(step):
+        text = message.text
+        same_as = known.get(text, "") if isinstance(message.content, str) else ""
+        yield Sent(role=message.role, text="" if same_as else text, same_as=same_as)
+
+
+# Plans: who wrote each, and what people changed in it.
+
+
+def plan_parts(trace: RunTrace, events: Sequence[Event]) -> tuple[PlanPart, ...]:
+    """Returns the plan of each round that has one, or that the Conductor was asked for."""
+    written = {event.round: event.at_utc for event in events if isinstance(event, ev.PlanCompleted)}
+    return tuple(
+        PlanPart(
+            round=label(round_.path),
+            written_by=_written_by(trace, round_),
+            at_utc=written.get(round_.path),
+            topology=round_.topology or "",
+            raw=round_.raw,
+            repairs=round_.repairs,
+            warnings=tuple(warning.message for warning in round_.warnings),
+            considered=round_.considered,
+            rejected=tuple(
+                RejectedText(attempt=plan.attempt, raw=plan.raw, faults=tuple(fault.message for fault in plan.faults))
+                for plan in round_.rejected
+            ),
+            steps=tuple(
+                PlannedStep(
+                    label=label(step.path),
+                    agent=step.agent,
+                    instruction=step.instruction,
+                    access=access(step.access_list),
+                )
+                for step in round_.steps
+            ),
+        )
+        for round_ in trace.root.rounds()
+        if round_.workflow is not None or round_.messages or round_.rejected
+    )
+
+
+def _written_by(trace: RunTrace, round_: RoundTrace) -> str:
+    match round_.source:
+        case "conductor":
+            return f"{conductor(trace.conductor)}{says_the_file(trace)}"
+        case "file":
+            return f"{who(trace, trace.caller).words}, who gave it as a workflow"
+        case "parent":
+            return f"taken over from run {trace.parent_run_id}"
+    return f"nobody yet; {conductor(trace.conductor)} was asked"
+
+
+def plan_edits(trace: RunTrace, events: Sequence[Event]) -> tuple[PlanEdit, ...]:
+    """Returns the edits in the order in which they were made, each with the plan before and after it."""
+    edits = []
+    for event in events:
+        if not isinstance(event, ev.PlanEdited):
+            continue
+        compared = compare_plans(event.before, event.after, event.origins)
+        edits.append(
+            PlanEdit(
+                round=label(event.round),
+                at_utc=event.at_utc,
+                by=who(trace, event.caller),
+                changes=compared.changes.sentences(event.before, event.after),
+                differences=compared.differences,
+                command=event.command,
+            )
+        )
+    return tuple(edits)
+
+
+def decision_record(
+    events: Sequence[Event],
+    *,
+    parent: RunTrace | None = None,
+    first: int | None = None,
+    last: int | None = None,
+    damage: str | None = None,
+) -> DecisionRecord:
+    """Returns the record of a run, which may still go on.
+
+    Args:
+        events: of the run, from its ``run.created``, as far as they can be read.
+        parent: the run that it re-runs or resumes, if that can be read.
+        first, last: the sequences of the first and the last event in the log.
+        damage: why the rest of the run cannot be read.
+
+    Raises: ValueError if ``events`` are not a run.
+    """
+    trace = fold(events)
+    flow = context_flow(trace)
+    cost, made = cost_so_far(trace), calls(events)
+    end = events[-1] if events[-1].kind in FINAL_KINDS else None
+    return DecisionRecord(
+        run_id=trace.run_id,
+        status=trace.status,
+        notes=tuple(Note(kind=kind, text=text) for kind, text in _notes(trace, damage)),
+        asked_by=who(trace, trace.caller),
+        created_at_utc=trace.created_at_utc,
+        ended_at_utc=None if end is None else end.at_utc,
+        ended_by=None if trace.ended_by is None else who(trace, trace.ended_by),
+        duration_ms=trace.duration_ms,
+        purpose=trace.purpose,
+        batch="" if trace.batch is None else f"row {trace.batch.row} of {trace.batch.name}",
+        app_version=trace.app_version,
+        events=len(events),
+        first=first,
+        last=last,
+        task=trace.task,
+        images=trace.images,
+        turns_before=trace.turns_before,
+        answer=trace.answer,
+        answer_from="" if trace.last is None or trace.answer is None else label(trace.last.path),
+        against=_against(trace, parent),
+        settings=tuple(_settings(trace)),
+        plans=plan_parts(trace, events),
+        edits=plan_edits(trace, events),
+        given=tuple(_given(trace, parent)),
+        steps=step_parts(trace, events, flow),
+        approvals=tuple(_approval(trace, approval) for approval in trace.approvals),
+        refused=tuple(
+            RefusedPart(asked=each.asked, reason=each.reason, at_utc=each.at_utc, by=who(trace, each.caller))
+            for each in trace.refused
+        ),
+        egress=tuple(_egress(trace, server, made, of_file=flow.of_file) for server in flow.servers),
+        usage=trace.usage,
+        cost=str(cost),
+        basis=_basis(trace, trace),
+        cost_parts=tuple(_spending(trace)),
+        broken_off=bool(trace.broken_off.total_tokens),
+        failures=tuple(_failures(trace)),
+    )
+
+
+def _notes(trace: RunTrace, damage: str | None) -> Iterator[tuple[NoteKind, str]]:
+    """Yields what a reader must know first, in the order of its weight."""
+    if damage is not None:
+        yield "damaged", f"Only a part of this run can be read: {damage}."
+    elif not trace.ended:
+        yield "unfinished", f"This run has not ended ({trace.status}). The record covers its events so far."
+    if trace.simulated:
+        names = [spec.name for spec in trace.pool.workers if spec.simulated]
+        whole = len(names) == len(trace.pool.workers)
+        yield "simulated", f"Simulated: {'all workers' if whole else ', '.join(names)}. No real model answered there."
+    if (imported := trace.imported) is not None:
+        if imported.recorded:
+            yield "recorded", f"Recorded. It came with {imported.written_by}; this database did not carry it out."
+        else:
+            hidden = f" {imported.redactions} passages were hidden in that file." if imported.redactions else ""
+            yield (
+                "imported",
+                f"Imported on {imported.imported_at_utc:%Y-%m-%d} by {imported.caller.in_words} from a file that "
+                f"nobody signed. This database did not carry it out. There it was run {imported.run_id}.{hidden}",
+            )
+    if written := [step.path for step in trace.walk() if step.given is not None and step.given.how == "written"]:
+        yield "written", f"A person wrote the output of {steps(written)} by hand. No model was asked."
+    if pinned := [step.path for step in trace.walk() if step.given is not None and step.given.how == "pinned"]:
+        yield "written", f"A person held the output of {steps(pinned)} fast. No model was asked again."
+    if imported_steps := [step.path for step in trace.imported_answers]:
+        yield "imported", f"The answer of {steps(imported_steps)} comes from an imported run."
+    if reused := [step.path for step in trace.walk() if step.reused_from is not None and step.given is None]:
+        yield "reused", f"The answer of {steps(reused)} was given in an earlier run and is reused."
+    if trace.purpose == REPLAY_PURPOSE:
+        yield (
+            "edited",
+            "A replay: blame changed one thing to see if the answer changes. Nobody chose this plan.",
+        )
+    elif any(round_.before_edit is not None for round_ in trace.root.rounds()):
+        yield "edited", "A person changed the plan. The earlier plan is below."
+
+
+def _settings(trace: RunTrace) -> Iterator[tuple[str, str]]:
+    limits = trace.limits
+    named = (
+        ("steps", limits.max_steps),
+        ("tokens", limits.max_tokens),
+        ("USD", limits.max_usd),
+        ("seconds", limits.max_seconds),
+    )
+    most = [f"{value:g} {unit}" for unit, value in named if value is not None]
+    yield "Limits", f"{', '.join(most)}, recursion to depth {limits.max_depth}"
+    yield "Waits for approval", ", ".join(map(str, trace.gates)) or "never"
+    yield "Pool", trace.pool.name
+    if trace.pool.excluded:
+        yield "Left out of the pool", ", ".join(trace.pool.excluded)
+    yield "Seed", str(trace.seed)
+    yield "Incomplete answers", trace.on_incomplete.replace("_", " ")
+    if trace.give_question:
+        yield "Task", "every step receives it"
+    for sentence in trace.overrides.sentences:
+        yield "Done otherwise", sentence
+
+
+def _against(trace: RunTrace, parent: RunTrace | None) -> Against | None:
+    if trace.parent_run_id is None:
+        return None
+    if parent is None or parent.run_id != trace.parent_run_id:
+        return Against(run_id=trace.parent_run_id, resumed=trace.resumed, known=False)
+    compared = compare_runs(parent, trace)
+    changed = tuple((pair.label, pair.because) for pair in compared.root.walk() if pair.output_changed)
+    return Against(
+        run_id=parent.run_id,
+        resumed=trace.resumed,
+        known=True,
+        answers=(parent.answer, trace.answer),
+        changed=changed,
+    )
+
+
+def _given(trace: RunTrace, parent: RunTrace | None) -> Iterator[GivenPart]:
+    """Yields the outputs that people gave, beside those of the same steps in the parent run."""
+    compared = None if parent is None else compare_runs(parent, trace)
+    for step in trace.walk():
+        if step.given is None:
+            continue
+        pairs = () if compared is None else tuple(compared.root.walk())
+        was = next((pair.a for pair in pairs if pair.b is not None and pair.b.path == step.path), None)
+        yield GivenPart(
+            step=label(step.path),
+            agent=step.agent,
+            how=step.given.how,
+            by=who(trace, step.given.caller),
+            source=step.given.in_words,
+            before=None if was is None or not was.output else was.output,
+            after=step.output,
+        )
+
+
+def _approval(trace: RunTrace, approval: Approval) -> ApprovalPart:
+    decided = {"open": "nobody has decided", "replaced": "replaced by an edit", "denied": "denied"}
+    decision = decided.get(approval.status, "approved")
+    if approval.rest:
+        decision += ", and all that follows"
+    if approval.carried_from:
+        decision += f", taken over from run {approval.carried_from}"
+    cost = Cost(approval.most_usd, approval.most_usd or 0.0)
+    most = "" if approval.of == "conductor" else f"at most {approval.most.total_tokens:,} tokens, {cost.in_line}"
+    return ApprovalPart(
+        what=f"{approval.what}{f' to {approval.agent}' if approval.agent else ''}",
+        rules=approval.rules,
+        most=most,
+        requested_at_utc=approval.requested_at_utc,
+        decision=decision,
+        decided_at_utc=approval.decided_at_utc,
+        by=None if approval.decided_by is None else who(trace, approval.decided_by),
+        note=approval.note,
+    )
+
+
+def _egress(trace: RunTrace, server: ServerContext, made: Sequence[Call], *, of_file: bool) -> Egress:
+    digests: dict[Path | None, str] = {step.path: step.output_sha256 or "" for step in trace.walk()}
+    got = [each for each in server.received if each.times]
+    there = [call for call in made if (call.provider, call.host) == (server.provider, server.host)]
+    beside = [line for call in there if call.of != "traces" for text in call.beside for line in text.splitlines()]
+    return Egress(
+        provider=server.provider,
+        host=server.host,
+        simulated=server.simulated,
+        agents=server.agents,
+        received=tuple(
+            Copy(
+                source=source_name(each.source),
+                sha256=digests.get(each.source, ""),
+                times=each.times,
+                reused=each.reused,
+                tokens=each.tokens,
+            )
+            for each in got
+        ),
+        wrote=tuple(source_name(each.source) for each in server.received if each.wrote),
+        never=tuple(source_name(each.source) for each in server.received if not each.times and not each.wrote),
+        beside=tuple(dict.fromkeys(beside)),
+        traces=server.agents == (TRACES,),
+        of_file=of_file,
+    )
+
+
+def _basis(trace: RunTrace, part: Paid) -> str:
+    """Returns what a cost rests on, in words; no provider said to us what an imported file says."""
+    return "as the file says" if says_the_file(trace) else IN_WORDS[basis(part)]
+
+
+def _spending(trace: RunTrace) -> Iterator[Spending]:
+    """Yields what each plan and each step used in this run; a reused answer used nothing."""
+    parts: list[tuple[str, str, RoundTrace | StepTrace]] = []
+    for round_ in trace.root.rounds():
+        if round_.usage.total_tokens:
+            parts.append((of_step(round_.path), "Conductor", round_))
+        parts += [
+            (f"step {label(step.path)}", step.answered_by or step.agent, step)
+            for step in round_.steps
+            if step.usage.total_tokens and step.reused_from is None
+        ]
+    for what, agent, part in parts:
+        cost = cost_of_part(trace, part)
+        yield Spending(what=what, agent=agent, usage=part.usage, cost=str(cost), basis=_basis(trace, part))
+    told = sum(part.usage.total_tokens for _, _, part in parts)
+    if trace.broken_off.total_tokens and told < trace.usage.total_tokens:
+        # An older record does not say whose calls these were.
+        usd = trace.broken_off_usd
+        cost = Cost(None if trace.cost_usd is None else usd, usd)
+        yield Spending(
+            what="calls that the run's end cut off", agent="", usage=trace.broken_off, cost=str(cost), basis=""
+        )
+
+
+def _failures(trace: RunTrace) -> Iterator[Failure]:
+    for round_ in trace.root.rounds():
+        place = of_step(round_.path)
+        for retry in round_.retries:
+            yield Failure(place=place, code=retry.error_code, error=retry.error, then=after(retry, ""))
+        for plan in round_.rejected:
+            faults = "; ".join(fault.message for fault in plan.faults)
+            yield Failure(place=f"{place}, attempt {plan.attempt}", code="PlanRejected", error=faults, then="")
+    for step in trace.walk():
+        place = f"step {label(step.path)}"
+        for attempt in step.attempts:
+            then = after(attempt, step.agent)
+            yield Failure(
+                place=f"{place}, attempt {attempt.attempt}", code=attempt.error_code, error=attempt.error, then=then
+            )
+        if step.error is not None:
+            yield Failure(place=place, code=step.error_code or "", error=step.error, then="the step failed")
+        elif step.ending != "completed":
+            yield Failure(place=place, code=step.ending, error=ended(step), then="")
+        if step.because:
+            yield Failure(place=place, code="skipped", error=instead(trace, step), then="")
+    if trace.error is not None:
+        yield Failure(place="the run", code=trace.error_code or trace.status, error=trace.error, then="the run ended")

@@ -4,11 +4,12 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from conductor_core.analysis.concluded import concluded
-from conductor_core.run.costs import Cost, Paid, basis, cost_of_part, cost_so_far
-from conductor_core.run.spent import spent_on, waits_for_a_slot
+from conductor_core.run.costs import Cost, basis, cost_of_part, cost_so_far, spent_on, waits_for_a_slot
+from conductor_core.run.events import CommandRefused, PlanRetried, StepRetried
 from conductor_core.run.trace import (
     Approval,
     Mutable,
+    Paid,
     RoundTrace,
     RunTrace,
     RunUnreadable,
@@ -67,7 +68,7 @@ def run_document(trace: RunTrace, *, whole: bool = False, fault: RunUnreadable |
         "waiting": waiting_document(trace) if trace.status == "waiting" else None,
         "gates": [str(gate) for gate in trace.gates],
         "approvals": [_approval(approval, whole) for approval in trace.approvals],
-        "refused_commands": [_dump(refused) for refused in trace.refused],
+        "refused_commands": [_refused(refused) for refused in trace.refused],
         "ended_by": None if trace.ended_by is None else _dump(trace.ended_by),
         "usage": _dump(trace.usage),
         **_cost(cost_so_far(trace), trace),
@@ -143,7 +144,7 @@ def _writing(trace: RunTrace, round_: RoundTrace, whole: bool) -> Document:
         **_cost(cost_of_part(trace, round_), round_),
         "duration_ms": round_.duration_ms or 0.0,
         "first_token_ms": round_.first_token_ms,
-        "retries": _dump_all(round_.retries),
+        "retries": [_failed_call(call) for call in round_.retries],
         "departures": _dump_all(round_.departures),
         "rejected": [
             {"raw": plan.raw, "reasoning": plan.reasoning, "faults": _dump_all(plan.faults)} for plan in round_.rejected
@@ -194,7 +195,7 @@ def _step(trace: RunTrace, step: StepTrace, whole: bool) -> Document:
         "reused_imported": step.reused_from is not None and step.reused_from.imported,
         "error": _error(step.error_code, step.error),
         "skipped_because": [list(path) for path in step.because],
-        "retries": _dump_all(step.attempts),
+        "retries": [_failed_call(call) for call in step.attempts],
         "round": None if step.round is None else _round(trace, step.round, whole),
         "with_round": None if step.round is None else _with_round(trace, step),
         "waits_for_a_slot": waits_for_a_slot(trace, step),
@@ -255,6 +256,19 @@ def _error(code: str | None, message: str | None) -> Document | None:
 
 def _dump(model: Frozen | Mutable) -> Document:
     return model.model_dump(mode="json")
+
+
+def _refused(refused: CommandRefused) -> Document:
+    return {
+        **refused.model_dump(mode="json", include={"command", "asked", "reason", "at_utc"}),
+        "by": _dump(refused.caller),
+        "unproven": refused.unproven,
+    }
+
+
+def _failed_call(call: StepRetried | PlanRetried) -> Document:
+    of_the_event = {"kind", "run_id", "at_utc", "at_ms", "path", "round", "at_list_price", "duration_ms"}
+    return call.model_dump(mode="json", exclude=of_the_event)
 
 
 def _dump_all(models: Iterable[Frozen | Mutable]) -> list[Document]:

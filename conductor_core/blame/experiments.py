@@ -10,33 +10,30 @@ replayed once.
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from hashlib import sha256
-from typing import Literal, get_args
+from typing import Literal
 
 from conductor_core.analysis.intervals import Difference, Pairs, against_none, paired_proportions, pairs_needed, wilson
 from conductor_core.chat.messages import Usage, WorkerSpec, sum_of_costs
 from conductor_core.chat.usage import estimate_input_tokens, estimate_tokens
+from conductor_core.engine.calls import takes_seed
 from conductor_core.engine.pools import who_may_be_called
 from conductor_core.engine.prompts import expand
-from conductor_core.engine.request import overrides_from, rerun_of
-from conductor_core.engine.retries import takes_seed
-from conductor_core.engine.reuse import whole
+from conductor_core.engine.request import overrides_from, rerun_of, whole
 from conductor_core.engine.step import cost_of
 from conductor_core.errors import BadInput
 from conductor_core.run.actor import Door
 from conductor_core.run.costs import Cost
-from conductor_core.run.request import REPLAY_PURPOSE, RunRequest
-from conductor_core.run.trace import RunTrace, StepTrace
+from conductor_core.run.request import REPLAY_PURPOSE, RunRequest, brief
+from conductor_core.run.trace import RunTrace
 from conductor_core.run.values import BatchRow
 from conductor_core.workflow.edits import replace_step
 from conductor_core.workflow.model import CONDUCTOR_AGENT, Frozen, Workflow
 
 Kind = Literal["fresh", "cut", "granted"]
 Only = Literal["steps", "access"]
-ONLY: tuple[Only, ...] = get_args(Only)
 USUAL_REPLAYS, MOST_REPLAYS = 10, 200
 PURPOSE = REPLAY_PURPOSE
 _TURN_TOKENS = 8
-_LONGEST_NAME = 80
 
 
 class Change(Frozen):
@@ -75,7 +72,6 @@ class Arm(Frozen):
         return f"{edit}fresh {','.join(map(str, self.fresh))}"
 
     def workflow(self, plan: Workflow) -> Workflow:
-        """Returns ``plan`` with this arm's access lists."""
         if self.edit is None or self.edit.source is None:
             return plan
         reads = set(plan.reads(self.edit.step))
@@ -100,7 +96,6 @@ class Replay(Frozen):
 
     @property
     def key(self) -> str:
-        """Tells the replay from all others of the same run."""
         return f"{self.arm.key} #{self.number}"
 
 
@@ -166,7 +161,6 @@ class Experiments:
 
     @property
     def arms(self) -> tuple[Arm, ...]:
-        """The arms that are replayed, each once."""
         every = (arm for each in self.experiments for arm in (each.with_it, each.without) if arm.fresh)
         return tuple(dict.fromkeys(every))
 
@@ -201,11 +195,14 @@ class Experiments:
     def _usage(self, index: int, edit: Change | None) -> Usage:
         """Estimates one call: as it was recorded, and more or less by the output that is granted or cut."""
         step = self.source.steps[index]
-        usage = step.usage if step.usage.total_tokens and not step.attempts else _estimated(step)
+        usage = step.usage
+        if not usage.total_tokens or step.attempts:
+            read, written = estimate_input_tokens(step.messages), estimate_tokens(step.output)
+            usage = Usage(input_tokens=read, output_tokens=written, estimated=True)
         if edit is None or edit.step != index or edit.source is None:
             return usage
-        read = self.source.steps[edit.source]
-        shown = estimate_tokens(expand(read.instruction, self.source.task)) + estimate_tokens(read.output)
+        source = self.source.steps[edit.source]
+        shown = estimate_tokens(expand(source.instruction, self.source.task)) + estimate_tokens(source.output)
         more = (shown + _TURN_TOKENS) * (1 if edit.kind == "granted" else -1)
         return Usage(input_tokens=max(0, usage.input_tokens + more), output_tokens=usage.output_tokens, estimated=True)
 
@@ -224,7 +221,6 @@ class Experiments:
 
     @property
     def agents_asked(self) -> tuple[WorkerSpec, ...]:
-        """The workers that the replays call."""
         names = {self.plan.steps[index].agent for arm in self.arms for index in arm.fresh}
         return tuple(spec for spec in self.source.pool.workers if spec.name in names)
 
@@ -235,7 +231,6 @@ class Experiments:
 
     @property
     def may_be_called(self) -> list[WorkerSpec]:
-        """The workers that the replays call, and their fallbacks."""
         return who_may_be_called([spec.name for spec in self.agents_asked], self.source.pool.workers)
 
 
@@ -247,8 +242,7 @@ def seed_of(source: RunTrace, number: int, step: int) -> int:
 
 def batch_row(source: RunTrace, batch_id: str, replay: Replay, size: int, max_usd: float | None) -> BatchRow:
     """Returns the mark by which the replays are found: one batch for each time that a blame is begun or goes on."""
-    task_text = " ".join(source.task.split())
-    name = f"{_NAME}{source.run_id}: {task_text[:_LONGEST_NAME]}{'…' if len(task_text) > _LONGEST_NAME else ''}"
+    name = f"{_NAME}{source.run_id}: {brief(source.task)}"
     return BatchRow(id=batch_id, row=replay.key, name=name, size=size, max_usd=max_usd)
 
 
@@ -261,7 +255,6 @@ def blamed_run(batch_name: str) -> str | None:
 
 
 def _below(reads: Sequence[Sequence[int]], index: int) -> frozenset[int]:
-    """Returns the steps that the output of step ``index`` reaches."""
     found = {index}
     for later in range(index + 1, len(reads)):
         if found.intersection(reads[later]):
@@ -270,17 +263,11 @@ def _below(reads: Sequence[Sequence[int]], index: int) -> frozenset[int]:
 
 
 def _above(reads: Sequence[Sequence[int]], index: int) -> frozenset[int]:
-    """Returns step ``index`` and all steps whose output reaches it."""
     found = {index}
     for earlier in range(index, -1, -1):
         if earlier in found:
             found.update(reads[earlier])
     return frozenset(found)
-
-
-def _estimated(step: StepTrace) -> Usage:
-    read, written = estimate_input_tokens(step.messages), estimate_tokens(step.output)
-    return Usage(input_tokens=read, output_tokens=written, estimated=True)
 
 
 def _plan_of(source: RunTrace) -> Workflow:

@@ -62,7 +62,6 @@ def sentence(effect: Effect, plan: Workflow, *, seeds_sent: bool) -> str:
 
 
 def finding_words(effect: Effect) -> str:
-    """Says what that settles, or how many pairs of replays would."""
     by = _by(effect)
     match effect.finding:
         case "decides":
@@ -109,7 +108,6 @@ def estimate_words(estimate: Estimate) -> str:
 
 
 def notes(experiments: Experiments) -> tuple[str, ...]:
-    """Says what is not measured, and what is re-run besides, in a sentence each."""
     found = []
     if experiments.out_of_reach:
         of = "them" if len(experiments.out_of_reach) > 1 else "it"
@@ -148,7 +146,6 @@ def _steps(indices: Sequence[int]) -> str:
 
 
 def blame_document(blame: Blame, ranking: tuple[Effect, ...]) -> dict[str, Any]:
-    """Returns what ``blame --json`` prints."""
     source, verdicts, known = blame.experiments.source, blame.verdicts, blame.known
     arms = {each.change: each for each in blame.experiments.experiments}
     return {

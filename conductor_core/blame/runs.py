@@ -15,19 +15,11 @@ from typing import Literal, Protocol
 
 from conductor_core.analysis.concluded import asked
 from conductor_core.analysis.conclusion import answer_key, conclude, likeness
-from conductor_core.blame.experiments import (
-    MOST_REPLAYS,
-    PURPOSE,
-    Answers,
-    Estimate,
-    Experiments,
-    Replay,
-    batch_row,
-)
+from conductor_core.blame.experiments import MOST_REPLAYS, PURPOSE, Answers, Estimate, Experiments, Replay, batch_row
 from conductor_core.engine.batch import Room, spent_at_most
 from conductor_core.engine.budgets import CostCap
 from conductor_core.engine.host import EngineHost
-from conductor_core.engine.reuse import whole
+from conductor_core.engine.request import whole
 from conductor_core.errors import BadInput
 from conductor_core.grading.grade import grade
 from conductor_core.grading.numbers import parse_quantity
@@ -67,11 +59,13 @@ class Verdicts:
             "nobody" if truth is None and known is None else "you" if truth is not None else "rehearsal world"
         )
         self.truth = truth.strip() if truth is not None else known.answer if known is not None else ""
-        self._grader = _graded_by(self.truth) if truth is not None else None
+        self._grader: Task | None = None
+        if truth is not None:
+            by: Literal["numeric", "exact"] = "numeric" if _is_number(self.truth) else "exact"
+            self._grader = Task("truth", "", "", "", reference=self.truth, grader=by)
 
     @cached_property
     def recorded_right(self) -> bool | None:
-        """Whether the run's own answer is right; None if nobody knows."""
         return self.right(self._answer)
 
     def right(self, answer: str) -> bool | None:
@@ -97,14 +91,12 @@ class Verdicts:
 
     @property
     def compared_by(self) -> Literal["truth", "value", "text"]:
-        """What a replay's answer is compared by, where it has as much."""
         if self.truth:
             return "truth"
         return "text" if conclude(self._answer, self._asked).kind == "text" else "value"
 
     @property
     def in_words(self) -> str:
-        """Says in a sentence what a flip is."""
         if not self.truth:
             by = "if it marks another value"
             if self.compared_by == "text":
@@ -113,10 +105,6 @@ class Verdicts:
         was, becomes = ("right", "wrong") if self.recorded_right else ("wrong", "right")
         by = "" if self.known_by == "you" else f", as the {self.known_by} knows"
         return f"The answer is {was}{by}: it flips if it becomes {becomes}."
-
-
-def _graded_by(truth: str) -> Task:
-    return Task("truth", "", "", "", reference=truth, grader="numeric" if _is_number(truth) else "exact")
 
 
 def _is_number(text: str) -> bool:
@@ -198,12 +186,10 @@ class Blame:
 
     @property
     def left(self) -> list[Replay]:
-        """The replays that are still to be run, in order."""
         return [replay for replay in self.replays if replay.key not in self.known.done]
 
     @property
     def estimate(self) -> Estimate:
-        """What all replays take, recorded or not."""
         return self.experiments.estimate(self.replays)
 
     @property
@@ -215,7 +201,6 @@ class Blame:
         return {step.index for trace in self.known.begun.get(replay.key, ()) for step in trace.steps if whole(step)}
 
     def answers(self) -> Answers:
-        """Returns for each recorded replay whether its answer flipped."""
         return {
             replay: None if trace.answer is None else self.verdicts.flips(trace.answer)
             for replay in self.replays
@@ -280,7 +265,6 @@ class CarryingOut:
 
     @property
     def running(self) -> int:
-        """How many replays run now."""
         with self._lock:
             return len(self._running)
 

@@ -58,15 +58,7 @@ def prepare(raw: bytes, name: str) -> LoadedImage:
     if len(raw) > MOST_FILE_BYTES:
         raise BadInput(f"{name}: it has more than {MOST_FILE_BYTES >> 20} MiB")
     pixels, kind = _decoded(raw, name)
-    data, media_type = _encoded(pixels, kind)
-    return LoadedImage(
-        sha256=hashlib.sha256(data).hexdigest(),
-        media_type=media_type,
-        width=pixels.width,
-        height=pixels.height,
-        size_bytes=len(data),
-        data=data,
-    )
+    return _loaded(pixels, *_encoded(pixels, kind))
 
 
 def checked(data: bytes, sha256: str, name: str) -> LoadedImage:
@@ -79,9 +71,13 @@ def checked(data: bytes, sha256: str, name: str) -> LoadedImage:
     types: dict[str, ImageType] = {"PNG": "image/png", "JPEG": "image/jpeg"}
     if kind not in types:
         raise BadInput(f"{name}: an image is neither PNG nor JPEG")
+    return _loaded(pixels, data, types[kind])
+
+
+def _loaded(pixels: Image.Image, data: bytes, media_type: ImageType) -> LoadedImage:
     return LoadedImage(
-        sha256=sha256,
-        media_type=types[kind],
+        sha256=hashlib.sha256(data).hexdigest(),
+        media_type=media_type,
         width=pixels.width,
         height=pixels.height,
         size_bytes=len(data),

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Protocol, get_args
 
-from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt
 
 from conductor_core.precision import Packed
 from conductor_core.workflow.model import Frozen
@@ -262,24 +262,39 @@ def _sum_of_known(one: int | None, other: int | None) -> int | None:
     return other if one is None else one if other is None else one + other
 
 
+_Usd = Annotated[
+    float,
+    Field(ge=0, le=1_000_000, allow_inf_nan=False, description="a number of USD per million tokens, 0 to 1,000,000"),
+]
+_Count = Annotated[int, Field(gt=0, lt=2**31, description="a whole number above 0")]
+Seconds = Annotated[
+    float,
+    Field(
+        gt=0, le=604_800, allow_inf_nan=False, description="a number of seconds above 0, and at most 604,800, a week"
+    ),
+]
+
+
 class LongPrompts(Frozen):
     """What a call costs whose prompt has more than ``above`` tokens: all of it, in USD per million tokens."""
 
-    above: PositiveInt
-    input: NonNegativeFloat
-    output: NonNegativeFloat
-    cached_input: NonNegativeFloat | None = None
-    cache_write: NonNegativeFloat | None = None
+    above: _Count
+    input: _Usd
+    output: _Usd
+    cached_input: _Usd | None = None
+    cache_write: _Usd | None = None
 
 
 class Price(Frozen):
     """USD per million tokens. ``cached_input``, ``cache_write``: None: unknown, so such tokens count as ``input``."""
 
-    input: NonNegativeFloat
-    output: NonNegativeFloat
-    cached_input: NonNegativeFloat | None = None
-    cache_write: NonNegativeFloat | None = None
-    long: LongPrompts | None = None
+    input: _Usd
+    output: _Usd
+    cached_input: _Usd | None = None
+    cache_write: _Usd | None = None
+    long: LongPrompts | None = Field(
+        None, description="a table, such as { above = 200_000, input = 2.5, output = 15.0 }"
+    )
 
     def cost_usd(self, usage: Usage) -> float:
         """Returns what one call costs. Where a cache is priced differently and nobody said how, this is a bound."""
@@ -320,6 +335,10 @@ def _prices(price: Price | LongPrompts) -> str:
     return ", ".join(f"${usd:g} {what}" for usd, what in told if usd is not None)
 
 
+Prices = Annotated[Price | None, Field(description="a table, such as { input = 1.25, output = 10.0 }")]
+Params = Annotated[Mapping[str, Any], Field(description="a table, such as { temperature = 0.2 }")]
+"""What a request carries beside what the program sets."""
+
 FREE = Price(input=0, output=0)
 """The price of a model in this process, whose tokens nobody bills."""
 
@@ -343,11 +362,11 @@ class WorkerSpec(Frozen):
     description: str = ""
     base_url: str | None = None
     api_key_env: str | None = None
-    usd_per_mtok: Price | None = None
-    params: Mapping[str, Any] = Field(default_factory=dict)
-    timeout_s: PositiveFloat = 120
-    max_concurrency: PositiveInt = 8
-    max_output_bytes: PositiveInt = 4_000_000
+    usd_per_mtok: Prices = None
+    params: Params = Field(default_factory=dict)
+    timeout_s: Seconds = 120
+    max_concurrency: _Count = 8
+    max_output_bytes: _Count = 4_000_000
     pass_reasoning: bool = False
     fallback: str | None = None
     accepts: tuple[Accepted, ...] = ("text",)
@@ -360,6 +379,14 @@ class WorkerSpec(Frozen):
     def price(self) -> Price | None:
         """What its tokens cost. None: unknown; their cost is then recorded as None, never as zero."""
         return FREE if self.usd_per_mtok is None and self.provider == "local" else self.usd_per_mtok
+
+
+class Sampling(Frozen):
+    """How a model in this process draws tokens. ``temperature`` 0: always the likeliest; ``top_k`` 0: no such limit."""
+
+    temperature: float = Field(0.0, ge=0, le=4, description="a number, 0 to 4")
+    top_p: float = Field(1.0, gt=0, le=1, description="a number above 0, and at most 1")
+    top_k: int = Field(0, ge=0, le=1_000_000, description="a whole number, 0 to 1,000,000")
 
 
 def sum_of_costs(costs_usd: Iterable[float | None]) -> float | None:

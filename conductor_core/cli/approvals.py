@@ -1,5 +1,7 @@
-"""``waiting``, ``approve`` and ``deny``: runs that wait for an approval."""
+"""``waiting``, ``approve``, ``deny`` and ``cancel``: what a person decides about a run that goes on."""
 
+import sys
+import time
 from collections.abc import Collection
 from pathlib import Path
 from typing import Annotated
@@ -8,11 +10,12 @@ import typer
 
 from conductor_core.analysis import documents
 from conductor_core.cli import inputs, live, options
-from conductor_core.cli.live import ProgressView, exit_code, follow, watch
-from conductor_core.cli.output import print_json, print_notes, print_outcome
-from conductor_core.cli.text import one_line
-from conductor_core.cli.wiring import opened_engine, opened_store
-from conductor_core.errors import BadInput, EventOutOfOrder, RunHasEnded
+from conductor_core.cli.carry_out import exit_code, follow, opened_engine, print_outcome, watch
+from conductor_core.cli.live import ProgressView, summary
+from conductor_core.cli.output import one_line, print_json, print_notes
+from conductor_core.cli.wiring import opened_store
+from conductor_core.engine.approvals import cancel as cancel_run
+from conductor_core.errors import BadInput, EventOutOfOrder, NotHeard, RunHasEnded
 from conductor_core.formats import run_word
 from conductor_core.run.actor import local_caller
 from conductor_core.run.commands import Approve, Deny, Edit, note_for_record
@@ -23,7 +26,6 @@ from storage import Store
 
 
 def waiting(db: options.Db = None, as_json: options.AsJson = False) -> int:
-    """List the runs that wait for an approval: for what, by which gate, since when."""
     with opened_store(db, inputs.read_settings(), read=True) as store:
         found = store.waiting()
         print_notes(store)
@@ -56,10 +58,7 @@ def approve(
     as_json: options.AsJson = False,
     quiet: options.Quiet = False,
 ) -> int:
-    """Let RUN_ID continue, as it is or with an edited workflow.
-
-    Shows it until it ends or waits again. If no other process goes on with the run, this one does.
-    """
+    """Shows it until it ends or waits again. If no other process goes on with the run, this one does."""
     settings, caller, note = inputs.read_settings(), local_caller("cli"), note_for_record(note)
     if step is not None and (rest or workflow is not None):
         raise BadInput("give --step, or --all or --workflow, not both")
@@ -89,7 +88,6 @@ def deny(
     as_json: options.AsJson = False,
     quiet: options.Quiet = False,
 ) -> int:
-    """End RUN_ID as denied. Finished steps are kept."""
     settings, caller, note = inputs.read_settings(), local_caller("cli"), note_for_record(note)
     with opened_store(db, settings, of_a_run=True) as store:
         trace, sequence = _that_waits(store, run_id)
@@ -153,3 +151,27 @@ def _go_on(
     if refused is not None:
         raise BadInput(f"refused: {refused.reason}")
     return trace
+
+
+_ANSWER_WITHIN_S = 10.0
+
+
+def cancel(
+    run_id: Annotated[str, typer.Argument(metavar="RUN_ID", help="The run's id, or its beginning.")],
+    db: options.Db = None,
+    as_json: options.AsJson = False,
+) -> int:
+    settings = inputs.read_settings()
+    with opened_store(db, settings, of_a_run=True) as store:
+        run_id = store.resolve(run_id)
+        cancel_run(store, store.log, run_id, local_caller("cli"))
+        deadline_s = time.monotonic() + _ANSWER_WITHIN_S
+        while not (trace := store.read(run_id)).ended:
+            if time.monotonic() > deadline_s:
+                raise NotHeard(f"the process that carries out run {run_id} has not answered for {_ANSWER_WITHIN_S:g} s")
+            time.sleep(0.05)
+    if as_json:
+        print_json(documents.run_document(trace))
+    else:
+        print(summary(trace), file=sys.stderr)
+    return 0

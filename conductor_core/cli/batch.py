@@ -10,13 +10,11 @@ from pathlib import Path
 from threading import Lock
 
 from conductor_core.analysis import documents
-from conductor_core.cli.live import RunStopped
-from conductor_core.cli.main import stopping
-from conductor_core.cli.output import print_json
+from conductor_core.cli.carry_out import RunStopped, opened_engine, stopping
+from conductor_core.cli.output import one_line, print_json
 from conductor_core.cli.progress import BatchProgress
 from conductor_core.cli.task_file import read_task_file
-from conductor_core.cli.text import one_line
-from conductor_core.cli.wiring import opened_engine, opened_store
+from conductor_core.cli.wiring import opened_store
 from conductor_core.engine.batch import BatchSpent, BatchTask, Room, request_of, spent_at_most
 from conductor_core.engine.budgets import CostCap
 from conductor_core.engine.host import EngineHost

@@ -23,11 +23,9 @@ from conductor_core.blame.experiments import (
 from conductor_core.blame.report import blame_document
 from conductor_core.blame.runs import CONCURRENCY, SIMULATED_CONCURRENCY, Blame, CarryingOut, Verdicts, recorded
 from conductor_core.cli import inputs, options
-from conductor_core.cli.main import stopping
-from conductor_core.cli.output import print_json, print_not_on_record
-from conductor_core.cli.ready import ready
-from conductor_core.cli.text import one_line
-from conductor_core.cli.wiring import opened_engine, opened_store
+from conductor_core.cli.carry_out import opened_engine, ready, stopping
+from conductor_core.cli.output import one_line, print_json, print_not_on_record, table
+from conductor_core.cli.wiring import opened_store
 from conductor_core.run.actor import local_caller
 from conductor_core.settings import Settings
 
@@ -78,9 +76,7 @@ def blame_command(
     _conductor: options.UnusedConductor = None,
     _pool: options.UnusedPool = None,
 ) -> int:
-    """Measure which step, and which access granted or withheld, decided the answer of RUN_ID.
-
-    Each step is re-run, each access cut or granted, and all below runs again, N times; everything else is reused.
+    """Each step is re-run, each access cut or granted, and all below runs again, N times; everything else is reused.
     The same is replayed without the change. Replays are runs: `runs --replays` and History list them. Stopped, the same
     command goes on with what is left.
     """
@@ -173,9 +169,7 @@ def _lines(blame: Blame, ranking: tuple[Effect, ...]) -> Iterator[str]:
     yield from ("", report.why_first(ranking, plan), "")
     rows: list[tuple[str, ...]] = [("", "FINDING", "CHANGE", "FLIPS WITH", "WITHOUT", "EFFECT (95 %)")]
     rows += [_row(effect, report.change_words(effect.change, plan)) for effect in ranking]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+    yield from table(rows)
     yield ""
     for effect in ranking:
         said = report.sentence(effect, plan, seeds_sent=blame.experiments.seeds_sent)

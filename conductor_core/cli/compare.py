@@ -10,17 +10,15 @@ from conductor_core.analysis.compare import (
     Names,
     RoundsCompared,
     RunsCompared,
+    agents_of,
     compare_rounds,
     compare_runs,
-    kept_answer,
-    opened_rounds,
-)
-from conductor_core.analysis.compare_report import (
-    agents_of,
     comparison_document,
     count,
     headline,
+    kept_answer,
     letter,
+    opened_rounds,
     output_words,
     part_words,
     plan_change_count,
@@ -32,8 +30,15 @@ from conductor_core.analysis.concluded import concluded
 from conductor_core.analysis.text_diff import TextDifference, compare_texts, shortened
 from conductor_core.cli import inputs, options
 from conductor_core.cli.export import Redact, html_of_comparison
-from conductor_core.cli.output import print_json, print_not_on_record, print_notes, print_written, write_file
-from conductor_core.cli.text import one_line
+from conductor_core.cli.output import (
+    one_line,
+    print_json,
+    print_not_on_record,
+    print_notes,
+    print_written,
+    table,
+    write_file,
+)
 from conductor_core.cli.wiring import opened_store
 from conductor_core.errors import BadInput
 from conductor_core.formats import run_word, seconds
@@ -61,10 +66,9 @@ def compare_command(
     _conductor: options.UnusedConductor = None,
     _pool: options.UnusedPool = None,
 ) -> int:
-    """Compare runs: plans, outputs, answers, cost and time.
+    """Two runs are compared in detail, more as a table against the first.
 
-    Two runs are compared in detail, more as a table against the first. Of one run in which a step asked the Conductor
-    again, each round is compared with the one before.
+    Of one run in which a step asked the Conductor again, each round is compared with the one before.
 
     The page of --html holds the whole runs, too; import reads them. Keys are always hidden in it.
     """
@@ -192,5 +196,4 @@ def _table_lines(traces: Sequence[RunTrace]) -> list[str]:
                 one_line(_conclusion(trace), 60),
             )
         )
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    return table(rows)

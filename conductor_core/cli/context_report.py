@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from conductor_core.cli.text import one_line
+from conductor_core.cli.output import one_line, table
 from conductor_core.engine.estimates import Variant, WhatIf, what_if
 from conductor_core.formats import run_word, step_word
 from conductor_core.run.context_flow import (
@@ -70,7 +70,7 @@ def _matrix(round_: RoundContext) -> list[str]:
     for source in (None, *(step.path for step in round_.steps[:-1])):
         cells = (round_.cell(source, step.path) for step in round_.steps)
         rows.append((source_name(source), *("" if cell is None else _cell(cell) for cell in cells)))
-    return _columns(rows)
+    return table(rows, "  ")
 
 
 def _cell(cell: Cell) -> str:
@@ -100,7 +100,7 @@ def _server_table(servers: Sequence[ServerContext]) -> list[str]:
     for number, received in enumerate(servers[0].received):
         cells = (_received(server.received[number]) for server in servers)
         rows.append((source_name(received.source), *cells))
-    return _columns(rows)
+    return table(rows, "  ")
 
 
 def server_name(server: ServerContext) -> str:
@@ -115,13 +115,6 @@ def _received(received: Received) -> str:
         return f"{wrote}✕" if not wrote else "✎"
     again = f", {received.reused} by an earlier run" if received.reused else ""
     return f"{wrote}● {received.tokens:,} in {received.times} prompt{'s' if received.times > 1 else ''}{again}"
-
-
-def _columns(rows: Sequence[Sequence[str]]) -> list[str]:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
-        "  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
-    ]
 
 
 def _costs(found: WhatIf | None, *, simulated: bool) -> Iterator[str]:

@@ -5,8 +5,8 @@ from typing import Annotated
 import typer
 
 from conductor_core.cli import inputs, options
-from conductor_core.cli.main import needs_extra
 from conductor_core.cli.output import print_json
+from conductor_core.cli.wiring import needs_extra
 from conductor_core.engine.pools import read_specs
 from conductor_core.errors import BadInput
 
@@ -83,7 +83,6 @@ def evaluate_command(
     as_json: options.AsJson = False,
     quiet: options.Quiet = False,
 ) -> int:
-    """Give a suite of tasks with known answers to the Conductor and its baselines, and score each."""
     settings = inputs.read_settings(precision)
     if list_them:
         return _list(pool or settings.pool, as_json=as_json)
@@ -120,14 +119,17 @@ def evaluate_command(
 
 
 def _list(pool: str, *, as_json: bool) -> int:
-    from conductor_core.lab.evaluation.orchestrators import catalogue
+    from conductor_core.lab.evaluation import orchestrators
 
     agents = [spec.name for spec in read_specs(pool)]
-    names = catalogue.every(agents)
+    names = orchestrators.group("all", agents, untrained=True)
     if as_json:
         print_json(
-            {"orchestrators": names, "groups": {name: catalogue.group(name, agents) for name in catalogue.GROUPS}}
+            {
+                "orchestrators": names,
+                "groups": {name: orchestrators.group(name, agents) for name in orchestrators.GROUPS},
+            }
         )
         return 0
-    print(catalogue.described())
+    print(orchestrators.described())
     return 0

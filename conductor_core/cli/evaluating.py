@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy.engine import make_url
 
 from conductor_core.analysis.documents import cost_document
-from conductor_core.cli.main import stopping
+from conductor_core.cli.carry_out import stopping
 from conductor_core.cli.output import print_json
 from conductor_core.cli.progress import EvaluationProgress
 from conductor_core.cli.wiring import opened_store

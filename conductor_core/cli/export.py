@@ -1,8 +1,9 @@
-"""``export``: a run as a page, as a record or as a trace of OpenTelemetry; plans in other forms; to stdout or files.
+"""``export`` and ``import``: a run as a page, a record or an OpenTelemetry trace, plans in other forms; and back.
 
 ``compare --html`` writes its page with it, too.
 """
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,17 +11,19 @@ from typing import Annotated
 
 import typer
 
+from conductor_core.analysis import documents
 from conductor_core.cli import inputs, options
-from conductor_core.cli.main import needs_extra
-from conductor_core.cli.output import print_json, print_not_on_record, print_notes, print_written, write_file
-from conductor_core.cli.text import one_line
-from conductor_core.cli.wiring import opened_store
+from conductor_core.cli.output import one_line, print_json, print_not_on_record, print_notes, print_written, write_file
+from conductor_core.cli.wiring import needs_extra, opened_store
 from conductor_core.engine.pools import pool_info, read_pool
 from conductor_core.errors import BadInput
 from conductor_core.export.formats import PLAN_FORMATS, PNG, PlanFormat
 from conductor_core.export.plan import Plan, plan_of
+from conductor_core.files import open_regular
 from conductor_core.run.actor import local_caller
 from conductor_core.run.redaction import Redactor, read_patterns
+from conductor_core.run.share import MOST_FILE_BYTES, as_imported, read_shared
+from conductor_core.run.trace import fold
 from conductor_core.settings import Settings
 from conductor_core.workflow.source import MAX_STEPS_READ
 from storage import Store
@@ -160,9 +163,7 @@ def export(
     as_json: options.AsJson = False,
     _conductor: options.UnusedConductor = None,
 ) -> int:
-    """Write RUN_ID as a page that opens without a server, or its plan as lists, JSON, a picture or a script.
-
-    The page holds the replay; --as record is the same run for an auditor, and --as otlp a trace for OpenTelemetry,
+    """The page holds the replay; --as record is the same run for an auditor, and --as otlp a trace for OpenTelemetry,
     without texts of people and models. Keys are always hidden in these. The plan may also be that of a workflow file.
 
     With --json, stdout is a document with the names of the written "files", or with the "text" itself.
@@ -225,7 +226,7 @@ def _of_file(file: Path, form: str, pool: str | None, settings: Settings) -> str
     limits = options.limits(settings, max_steps=MAX_STEPS_READ, max_depth=1)
     what = f"workflow file {one_line(str(file))}: "
     workflow = inputs.valid_workflow(parsed, [worker.name for worker in read.workers], limits, what)
-    every_step = settings.give_question if read.options.give_question is None else read.options.give_question
+    every_step = settings.give_question if read.give_question is None else read.give_question
     return _of_plan(Plan(parsed.task or "", workflow, read.workers, f"workflow file {file.name}", every_step), form)
 
 
@@ -250,3 +251,50 @@ def _write(texts: Mapping[str, str | bytes], out: Path, suffix: str, *, as_folde
         write_file(file, text)
         written.append(file)
     return written
+
+
+def import_run(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A page that export, compare or Share wrote.")],
+    db: options.Db = None,
+    as_json: options.AsJson = False,
+    _conductor: options.UnusedConductor = None,
+    _pool: options.UnusedPool = None,
+) -> int:
+    """It gets an id of its own. The page of a comparison holds all its runs.
+
+    With --json, stdout is the document of the run; of a comparison, one with all of them in "runs".
+    """
+    settings = inputs.read_settings()
+    shared = read_shared(_file_text(file), f"file {one_line(str(file), 120)}")
+    caller = local_caller("cli")
+    images = [image for _, _, images in shared for image in images]
+    imported_runs = [(shared_run, as_imported(events, shared_run, caller)) for shared_run, events, _ in shared]
+    with opened_store(db, settings) as store:
+        for shared_run, events in imported_runs:
+            if (gone := store.deletion(shared_run.run_id)) is not None:
+                print(f"note: in this database {gone.in_words}. It is now here again, as a copy", file=sys.stderr)
+            named = {image.sha256 for image in fold(events[:1]).images}
+            store.import_run(events, [image for image in images if image.sha256 in named])
+            print(f"imported run {shared_run.run_id} of an unsigned file as run {events[0].run_id}", file=sys.stderr)
+    if as_json:
+        found = [documents.run_document(fold(events)) for _, events in imported_runs]
+        print_json(found[0] if len(found) == 1 else {"runs": found})
+    else:
+        print("\n".join(events[0].run_id for _, events in imported_runs))
+    return 0
+
+
+def _file_text(file: Path) -> str:
+    name = one_line(str(file), 120)
+    try:
+        with open_regular(file) as opened:
+            raw = opened.read(MOST_FILE_BYTES + 1)
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise BadInput(f"file {name} cannot be read: {why}") from error
+    if len(raw) > MOST_FILE_BYTES:
+        raise BadInput(f"file {name} has more than {MOST_FILE_BYTES >> 20} MiB")
+    try:
+        return raw.decode()
+    except UnicodeDecodeError as error:
+        raise BadInput(f"file {name} is not a shared run: it is not UTF-8") from error

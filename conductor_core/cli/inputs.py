@@ -10,7 +10,7 @@ import typer
 from pydantic import TypeAdapter, ValidationError
 
 from conductor_core.chat.messages import Message
-from conductor_core.cli.text import one_line
+from conductor_core.cli.output import one_line
 from conductor_core.errors import BadInput
 from conductor_core.files import expand_path, is_there, open_regular
 from conductor_core.precision import PrecisionChoice

@@ -1,34 +1,29 @@
 """Shows a run as it happens: progress and what it waits for on stderr, the answer on stdout."""
 
-import asyncio
 import sys
-from collections.abc import Coroutine, Iterable, Iterator
-from contextlib import aclosing
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, assert_never
+from typing import TYPE_CHECKING, assert_never
 
-from conductor_core.chat.messages import INCOMPLETE, Departure
+from conductor_core.chat.messages import IN_WORDS as ENDINGS_IN_WORDS
+from conductor_core.chat.messages import INCOMPLETE, Departure, Ending
 from conductor_core.chat.progress import Progress, time_left
-from conductor_core.cli import failed_calls
 from conductor_core.cli.inputs import named_again
-from conductor_core.cli.main import stopping
-from conductor_core.cli.text import labels, one_line
-from conductor_core.errors import InspectorError, StoreError, advice
+from conductor_core.cli.output import labels, one_line
+from conductor_core.errors import advice
 from conductor_core.formats import run_word, seconds, step_word
 from conductor_core.privacy.detectors import in_words
 from conductor_core.run import events as ev
-from conductor_core.run.actor import Caller, local_caller
-from conductor_core.run.costs import IN_WORDS, Cost, basis, cost_of_call, cost_so_far, in_list
-from conductor_core.run.spent import spent_on
-from conductor_core.run.trace import Approval, RunTrace, apply, begin
+from conductor_core.run.actor import Caller
+from conductor_core.run.costs import IN_WORDS, Cost, basis, cost_of_call, cost_so_far, in_list, spent_on
+from conductor_core.run.trace import Approval, RunTrace, StepTrace, apply, begin
 from conductor_core.run.values import Path, label, round_name
 from conductor_core.text import plain
 from conductor_core.workflow.model import Workflow
 
 if TYPE_CHECKING:
-    from conductor_core.engine.host import EngineHost
-    from storage import Store
+    pass
 
 
 def lines(event: ev.ApprovalEvent, trace: RunTrace, db: str | None = None) -> list[str]:
@@ -82,7 +77,7 @@ def record_lines(trace: RunTrace) -> Iterator[str]:
         taken_over = "taken over, " if approval.carried_from else ""
         yield f"   {_time(approval.decided_at_utc)}  {taken_over}{how}{rest} by {by}{where}{note}"
     for refused in trace.refused:
-        by = who(trace, refused.by)
+        by = who(trace, refused.caller)
         yield f"-  {_time(refused.at_utc)}  refused to {refused.asked}, asked by {by}: {one_line(refused.reason, 300)}"
 
 
@@ -98,18 +93,6 @@ def _time(moment: datetime) -> str:
 
 _REPORT_EVERY_MS = 5_000
 _LONG_S = 10.0
-
-
-class RunStopped(InspectorError):
-    """The log failed and the run stopped. What was logged before is kept."""
-
-    def __init__(self, cause: InspectorError) -> None:
-        super().__init__(f"the run stopped: {cause}")
-        self._code = cause.code
-
-    @property
-    def code(self) -> str:
-        return self._code
 
 
 class ProgressView:
@@ -239,7 +222,7 @@ class ProgressView:
                 self._say_each(f"  {one_line(fault.message, 400)}" for fault in event.faults)
                 self._say_each(_notes(event.departures))
             case ev.PlanRetried():
-                self._say(f"plan{of_step} · {failed_calls.plan_retried(event)}")
+                self._say(f"plan{of_step} · {plan_retried(event)}")
             case ev.PlanEdited():
                 who = one_line(event.caller.in_words, 60)
                 self._say(f"plan{of_step} · edited by {who}: {event.topology or trace.root.topology}")
@@ -285,7 +268,7 @@ def summary(trace: RunTrace) -> str:
     elif trace.status == "cancelled" and trace.ended_by:
         why = f" by {one_line(trace.ended_by.in_words, 80)}"
     elif trace.status in INCOMPLETE:
-        why = f": {failed_calls.why_no_answer(trace)}"
+        why = f": {why_no_answer(trace)}"
     return f"run {trace.run_id} · {run_word(trace.status)}{why} · {seconds(trace.duration_ms)} · {spent}{simulated}"
 
 
@@ -331,7 +314,7 @@ def _step_line(event: ev.StepEvent, trace: RunTrace) -> str | None:
             parts += [f"{labels(withheld)} withheld"] if withheld else []
             return f"{head} started, {', '.join(parts)}"
         case ev.StepRetried():
-            return f"{head} {failed_calls.retried(step, event)}"
+            return f"{head} {call_retried(step, event)}"
         case ev.StepCompleted():
             cut = f" · incomplete ({event.finish_reason})" if event.incomplete and event.ending == "completed" else ""
             spent = spent_on(trace, step)
@@ -339,7 +322,7 @@ def _step_line(event: ev.StepEvent, trace: RunTrace) -> str | None:
             took, usage = seconds(event.duration_ms), (spent if whole else event).usage
             paid = spent.cost if whole else replace(cost_of_call(event), at_most=spent.cost_at_most)
             cost = in_list(paid, estimated=spent.at_list_price and usage.estimated)
-            how = f" · {ended}" if (ended := failed_calls.ended(step)) else ""
+            how = f" · {ended}" if (ended := how_ended(step)) else ""
             return f"{head} {step_word(step.ending)} in {took} · {usage.output_tokens} tokens out · {cost}{cut}{how}"
         case ev.StepFailed():
             return f"{head} failed: {one_line(event.error, 1000)}"
@@ -360,69 +343,56 @@ def _step_line(event: ev.StepEvent, trace: RunTrace) -> str | None:
             assert_never(event)
 
 
-def watch(
-    store: "Store",
-    host: "EngineHost",
-    run_id: str,
-    view: ProgressView,
-    *,
-    after: int = 0,
-    until_it_waits: bool = False,
-) -> tuple[RunTrace, int]:
-    """Shows a run of ``host`` until it has ended. Ctrl-C or SIGTERM cancels it, a second one ends the program.
-
-    Args:
-        after: the sequence of the last event that ``view`` knows.
-
-    Returns the trace and the exit code. Raises: RunStopped if the log failed, and could not even take the run's end.
-    """
-    try:
-        return asyncio.run(_watch(store, host, run_id, _show(store, run_id, view, after, until_it_waits)))
-    except StoreError as error:
-        raise RunStopped(error) from error
+# A call that brought no whole answer, and what was done about it.
 
 
-async def _watch(
-    store: "Store", host: "EngineHost", run_id: str, shown: Coroutine[Any, Any, None]
-) -> tuple[RunTrace, int]:
-    with stopping(lambda: host.cancel(run_id, local_caller("cli"))) as stopped_by:
-        ended = asyncio.get_running_loop().run_in_executor(None, host.wait, run_id)
-        showing = asyncio.create_task(shown)
-        try:
-            first_to_end: set[asyncio.Future[Any]] = {ended, showing}
-            await asyncio.wait(first_to_end, return_when=asyncio.FIRST_COMPLETED)
-            if showing.done() and showing.exception() is not None:
-                host.cancel(run_id, local_caller("cli"))  # nobody can see it any more
-            try:
-                trace = await ended
-            except StoreError:
-                trace, _ = store.trace(run_id)
-                if not trace.ended:
-                    raise
-            await showing
-            if trace.status == "waiting":
-                trace = store.read(run_id)  # after the wait, any process may have carried it out
-        finally:
-            showing.cancel()
-    if stopped_by and trace.status == "cancelled":
-        return trace, stopped_by[0]
-    return trace, exit_code(trace)
+def call_retried(step: StepTrace, attempt: ev.StepRetried) -> str:
+    """Says what was wrong with a call of ``step``, and what followed it."""
+    who = f"{one_line(attempt.agent, 40)}: " if attempt.agent else ""
+    if attempt.loading:
+        return f"{who}the server is loading its model, asked again until it answers: {one_line(attempt.error, 400)}"
+    failed = "" if attempt.error_code.startswith("Answer") else " failed"
+    said = f" ({one_line(attempt.refusal, 400)})" if attempt.refusal else ""
+    return f"{who}attempt {attempt.attempt}{failed}: {one_line(attempt.error, 400)}{said}; {_then(step, attempt)}"
 
 
-def exit_code(trace: RunTrace) -> int:
-    """Returns 0 for a run that is done, 3 for one that waits, 1 for any other end."""
-    return 0 if trace.status in ("completed", "planned") else 3 if trace.status == "waiting" else 1
+def plan_retried(attempt: ev.PlanRetried) -> str:
+    """Says how a call of a Conductor failed before it was made again."""
+    if attempt.loading:
+        return f"the server is loading its model, asked again until it answers: {one_line(attempt.error, 400)}"
+    return f"the call failed: {one_line(attempt.error, 400)}; again in {seconds(attempt.wait_ms)}"
 
 
-def follow(store: "Store", run_id: str, view: ProgressView, after: int) -> None:
-    """Shows a run that another process carries out, until it has ended or waits. Ctrl-C only stops the showing."""
-    asyncio.run(_show(store, run_id, view, after, until_it_waits=True))
+def _then(step: StepTrace, attempt: ev.StepRetried) -> str:
+    match attempt.then:
+        case "more_tokens":
+            return f"again, with up to {attempt.then_max_tokens:,} tokens"
+        case "fallback":
+            return f"{one_line(attempt.then_agent or step.agent, 40)} is asked instead"
+        case "kept":
+            return "the earlier answer is kept"
+        case "again":
+            return f"again in {seconds(attempt.wait_ms)}"
 
 
-async def _show(store: "Store", run_id: str, view: ProgressView, after: int, until_it_waits: bool) -> None:
-    async with aclosing(store.follow(run_id, after)) as groups:
-        async for group in groups:
-            for stored in group:
-                view.show(stored.event)
-                if until_it_waits and stored.event.kind == "run.waiting":
-                    return
+def how_ended(step: StepTrace) -> str:
+    """Says how the answer of ``step`` ended, unless it is whole, and who gave it, if another worker did."""
+    parts = [f"by {one_line(step.answered_by, 40)}"] if step.answered_by else []
+    if step.ending != "completed":
+        parts.append(_ending_words(step.ending, step))
+    return " · ".join(parts)
+
+
+def _ending_words(ending: Ending, step: StepTrace | None) -> str:
+    """Says how an answer ended, and what was said or called in its place."""
+    if step is None:
+        return ENDINGS_IN_WORDS[ending]
+    said = f": {one_line(step.refusal, 1000)}" if step.refusal else ""
+    called = ", ".join(f"{one_line(tool.name, 80)}({one_line(tool.arguments, 400)})" for tool in step.tool_calls)
+    return f"{ENDINGS_IN_WORDS[ending]}{said}{f'; it called {called}, and nothing was called' if called else ''}"
+
+
+def why_no_answer(trace: RunTrace) -> str:
+    """Says how the last answer of a run ended; empty if it is whole, or if there are no steps."""
+    last = trace.last
+    return "" if last is None or last.ending == "completed" else _ending_words(last.ending, last)

@@ -1,40 +1,50 @@
-"""The entry of the command line: the list of commands, and one exit code for all that can happen.
+"""The entry of the command line: the table of commands, and one exit code for all that can happen.
 
 Exit codes: 0 done, 1 the run failed, 2 bad input. Every error that a user can meet becomes one line on stderr, and a
 missing package is named by the extra that brings it. Only the command that is asked for is imported: else a short
 command would spend most of its time on imports. Ctrl-C and SIGTERM end a command with an exit code of their own.
 """
 
+import inspect
 import json
 import logging
 import os
-import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
 from conductor_core import __version__
-from conductor_core.cli.text import one_line
+from conductor_core.cli.output import one_line
 from conductor_core.errors import BadInput, InspectorError, StoreError
 from conductor_core.files import give_stdout_up, only_for_owner
 from conductor_core.privacy import masking
 
-COMMANDS = {
+
+@dataclass(frozen=True)
+class Group:
+    """Commands under one name, and what the list of commands says of them."""
+
+    line: str
+    commands: Mapping[str, tuple[str, str]]
+
+
+COMMANDS: Mapping[str, tuple[str, str] | Group] = {
     "plan": ("plan:plan", "Let the Conductor write a workflow for TASK, without running it."),
-    "check": ("check:check", "Show what a workflow FILE means, and every fault and warning with its place."),
+    "check": ("plan:check", "Show what a workflow FILE means, and every fault and warning with its place."),
     "run": (
         "run:run",
         "Run TASK (-: stdin): the Conductor plans, workers answer. The answer goes to stdout, progress to stderr.",
     ),
     "rerun": (
-        "rerun:rerun_command",
+        "rerun:rerun",
         "Run RUN_ID again as a new run, with one step or the workflow changed; unchanged steps are reused.",
     ),
     "show": (
@@ -52,17 +62,79 @@ COMMANDS = {
         "Write RUN_ID as a page that opens without a server, or its plan as lists, JSON, a picture or a script.",
     ),
     "import": (
-        "import_run:import_run",
+        "export:import_run",
         "Read a run from a page that export, compare or Share wrote. It is marked as imported.",
     ),
     "runs": ("show:runs", "List runs, newest first."),
     "waiting": ("approvals:waiting", "List the runs that wait for an approval: for what, by which gate, since when."),
     "approve": ("approvals:approve", "Let RUN_ID continue, as it is or with an edited workflow."),
     "deny": ("approvals:deny", "End RUN_ID as denied. Finished steps are kept."),
-    "cancel": ("cancel:cancel_command", "Cancel RUN_ID, whichever process carries it out. Finished steps are kept."),
-    "models": (
-        "models:models",
+    "cancel": ("approvals:cancel", "Cancel RUN_ID, whichever process carries it out. Finished steps are kept."),
+    "log": Group(
+        "Check, search, export, copy and erase the record of all runs, and show who viewed it.",
+        {
+            "verify": ("log_evidence:verify_record", "Check that the record is as it was written; changes nothing."),
+            "search": ("log_search:search", "Find texts of runs; without WORDS, runs."),
+            "ledger": ("log_search:ledger", "Which provider and host received what; with WORDS, only such texts."),
+            "received": ("log_search:received", "Answer from the events whether a provider was ever sent a text."),
+            "spending": ("log_search:spending", "Tokens and cost by day, agent and person."),
+            "failures": ("log_search:failures", "Which failures there are, how often, and in which tasks."),
+            "access": (
+                "log_search:access",
+                "Who viewed, exported, searched, erased, deleted or held what, newest first.",
+            ),
+            "export": ("log_evidence:export", "Write runs as a bundle that anybody can check without this program."),
+            "record": (
+                "log_evidence:record",
+                "Check a bundle, then print what happened in its runs, from the proven events alone.",
+            ),
+            "verifier": (
+                "log_evidence:verifier",
+                "Write the verifier as one file that needs Python and cryptography.",
+            ),
+            "key": ("log_evidence:key", "Print the public key that checks this log, and its fingerprint."),
+            "anchor": (
+                "log_evidence:anchor",
+                "Show where checkpoints are published and whether that is a witness, or choose where.",
+            ),
+            "witness": (
+                "log_evidence:witness",
+                "As another user: keep what a log publishes, as long as it only grows.",
+            ),
+            "backup": (
+                "log_lifecycle:backup_database",
+                "Copy the database to a new file, while it is in use, and verify the copy.",
+            ),
+            "restore": (
+                "log_lifecycle:restore_database",
+                "Put a backup in the place of a database, once it is verified.",
+            ),
+            "erase": ("log_lifecycle:erase", "Destroy the text of runs for good. They stay in lists as erased."),
+            "retain": ("log_lifecycle:retain", "List the runs that are older than so many days, or erase them."),
+            "hold": ("log_lifecycle:hold", "Forbid to delete or erase runs, or allow it again."),
+        },
+    ),
+    "models": Group(
         "List, download, delete and time the Conductors of this machine: list, pull, remove, time.",
+        {
+            "list": (
+                "models:list_models",
+                "List every Conductor that this machine has or could have: size, licence, memory, seconds a plan takes "
+                "here.",
+            ),
+            "pull": (
+                "models:pull",
+                "Download a model of the hub. It goes on where it stopped, however that was; digests are checked.",
+            ),
+            "remove": (
+                "models:remove",
+                "Delete what the hub's cache has of a model, also an unfinished download. A model in use stays.",
+            ),
+            "time": (
+                "models:time_model",
+                "Measure how many seconds a plan takes on this machine. The model need not be downloaded.",
+            ),
+        },
     ),
     "train": ("train:train_command", "Train a Conductor by CONFIG. Give the output folder as --conductor to use it."),
     "evaluate": (
@@ -70,33 +142,34 @@ COMMANDS = {
         "Give a suite of tasks with known answers to the Conductor and its baselines, and score each.",
     ),
 }
-"""For each name: where the command is, and its line in the list of commands."""
+"""For each name: where the command is, and what it does. Its help goes on with the docstring of the function."""
 
 
-def app_for(arguments: Sequence[str]) -> typer.Typer:
-    """Builds the program. Of its commands, only the one that ``arguments`` name can be called."""
-    app = typer.Typer(
-        add_completion=False,
-        rich_markup_mode=None,
-        pretty_exceptions_enable=False,
-        help="See, steer and re-run what a Conductor's workflow of language models does.",
-    )
-    asked = next((argument for argument in arguments if not argument.startswith("-")), None)
-    for name, (place, line) in COMMANDS.items():
-        if name == asked:
-            module, function = place.split(":")
-            found = getattr(import_module(f"conductor_core.cli.{module}"), function)
-            if isinstance(found, typer.Typer):
-                app.add_typer(found, name=name)
-            else:
-                app.command(name)(found)
-        else:
-            app.command(name, help=line)(_not_asked)
-    return app
+class LazyGroup(TyperGroup):
+    """Lists the commands of ``table`` without importing them, and imports the one that is asked for."""
 
+    table: Mapping[str, tuple[str, str] | Group] = COMMANDS
 
-def _not_asked() -> int:
-    raise AssertionError("a command that was not named was called")
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        lines = {name: entry.line if isinstance(entry, Group) else entry[1] for name, entry in self.table.items()}
+        self.commands = {name: TyperCommand(name, help=line, rich_markup_mode=None) for name, line in lines.items()}
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        name, listed, rest = super().resolve_command(ctx, args)
+        return name, listed if name is None else self._imported(name), rest
+
+    def _imported(self, name: str) -> Any:
+        entry = self.table[name]
+        if isinstance(entry, Group):
+            kind = type("CommandsOf", (LazyGroup,), {"table": entry.commands})
+            return kind(name=name, help=entry.line, rich_markup_mode=None)
+        place, line = entry
+        module, function = place.split(":")
+        command = getattr(import_module(f"conductor_core.cli.{module}"), function)
+        one = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+        one.command(name, help=f"{line}\n\n{inspect.getdoc(command) or ''}")(command)
+        return get_command(one)
 
 
 _BAD_INPUT = 2
@@ -108,12 +181,17 @@ def _version(asked: bool) -> None:
         raise typer.Exit
 
 
+app = typer.Typer(cls=LazyGroup, rich_markup_mode=None, pretty_exceptions_enable=False)
+
+
+@app.callback()
 def _common(
     _asked_version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and stop.")
     ] = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show the program's log on stderr.")] = False,
 ) -> None:
+    """See, steer and re-run what a Conductor's workflow of language models does."""
     masking.mask_logs()
     # Without a handler, Python would print the log's warnings and tracebacks between the lines of progress.
     logging.basicConfig(
@@ -161,8 +239,6 @@ def _stdout_failed() -> bool:
 
 def _run(arguments: Sequence[str]) -> int:
     try:
-        app = app_for(arguments)
-        app.callback()(_common)
         result = get_command(app).main(args=arguments, prog_name=_name(), standalone_mode=False)
     except typer.TyperException as error:
         return _fail(arguments, "BadInput", _usage_message(error), _BAD_INPUT)
@@ -176,6 +252,8 @@ def _run(arguments: Sequence[str]) -> int:
         return _fail(arguments, type(error).__name__, f"this machine refused: {error}", 1)
     except KeyboardInterrupt:
         return 130
+    except SystemExit as stopped:  # by SIGTERM, or after the words for the shell's completion
+        return stopped.code if isinstance(stopped.code, int) else 0
     return result if isinstance(result, int) else 0
 
 
@@ -200,68 +278,3 @@ def _usage_message(error: typer.TyperException) -> str:
     format_message = getattr(error, "format_message", None)
     message = str(error) if format_message is None else str(format_message())
     return f"{message.rstrip('.')}; see --help"
-
-
-# Extras of the distribution.
-
-EXTRAS = {
-    "train": ("accelerate", "datasets", "trl"),
-    "evaluate": ("datasets", "math_verify", "sklearn", "scipy"),
-    "otlp": (
-        "opentelemetry.trace",
-        "opentelemetry.sdk",
-        "opentelemetry.exporter.otlp.proto.http",
-        "opentelemetry.exporter.otlp.json.common",
-        "requests",
-    ),
-}
-"""By extra: the modules that it brings, as they are imported."""
-
-
-def needs_extra(extra: str) -> None:
-    """Raises: BadInput if a module of ``extra`` is not installed."""
-    missing = [module for module in EXTRAS[extra] if not _is_installed(module)]
-    if missing:
-        raise BadInput(
-            f'this command needs the extra "{extra}" ({", ".join(missing)} not installed). '
-            f"In the folder of the source, run: pip install '.[{extra}]'"
-        )
-
-
-def _is_installed(module: str) -> bool:
-    try:
-        return find_spec(module) is not None
-    except ModuleNotFoundError:  # a package above it is missing
-        return False
-
-
-# Signals.
-
-_EXIT_CODES = {signal.SIGINT: 130, signal.SIGTERM: 143}
-
-
-@contextmanager
-def stopping(stop: Callable[[], object]) -> Iterator[list[int]]:
-    """Calls ``stop`` at the first SIGINT or SIGTERM; a second one ends the program. Needs a running event loop.
-
-    Yields a list: empty at first, it holds the exit code from the first signal on.
-    """
-    import asyncio  # when used: the short commands run nothing
-
-    loop = asyncio.get_running_loop()
-    codes: list[int] = []
-
-    def on_signal(number: signal.Signals) -> None:
-        if codes:
-            signal.signal(number, signal.SIG_DFL)
-            signal.raise_signal(number)
-        codes.append(_EXIT_CODES[number])
-        stop()
-
-    for number in _EXIT_CODES:
-        loop.add_signal_handler(number, on_signal, number)
-    try:
-        yield codes
-    finally:
-        for number in _EXIT_CODES:
-            loop.remove_signal_handler(number)

@@ -11,9 +11,8 @@ from typing import Annotated, Any
 import typer
 
 from conductor_core.cli import inputs, options
-from conductor_core.cli.output import print_json
+from conductor_core.cli.output import one_line, print_json, table
 from conductor_core.cli.progress import bar
-from conductor_core.cli.text import one_line
 from conductor_core.engine import models as core
 from conductor_core.engine.models import MachineModel, Pace
 from conductor_core.errors import BadInput
@@ -41,12 +40,10 @@ def lines(found: Sequence[MachineModel], own: Path, folder: Path, free_bytes: in
     """Returns a table of Conductors, and where further ones go."""
     heads = ("CONDUCTOR", "HERE", "SIZE", "PARAMETERS", "LICENCE", "MEMORY NEEDED", "A PLAN HERE")
     rows = [heads, *(_row(each) for each in found)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(heads))]
-    table = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
     memories = dict.fromkeys(f"{size(each.memory.total_bytes)} of {each.memory.label}" for each in found if each.memory)
     there = f"Memory: {', '.join(memories)}. " if memories else ""
     return [
-        *table,
+        *table(rows),
         *(f"{one_line(each.name, 80)}: {one_line(each.fault, 400)}" for each in found if each.fault),
         "",
         f"{there}Downloads go to {one_line(str(folder), 300)} ({size(free_bytes)} free).",
@@ -141,11 +138,6 @@ def pace_lines(pace: Pace) -> list[str]:
     ]
 
 
-models = typer.Typer(
-    help="List, download, delete and time the Conductors of this machine: list, pull, remove, time.",
-    rich_markup_mode=None,
-)
-
 Ref = Annotated[
     str, typer.Argument(metavar="REF", help="A Conductor, as --conductor takes it: for instance a hub id (owner/name).")
 ]
@@ -178,14 +170,12 @@ def _ending_at_a_signal() -> Iterator[list[int]]:
             signal.signal(each, handler)
 
 
-@models.command("list")
 def list_models(
     as_json: options.AsJson = False,
     conductor: options.UnusedConductor = None,
     pool: options.UnusedPool = None,
     db: options.UnusedDb = None,
 ) -> int:
-    """List every Conductor that this machine has or could have: size, licence, memory, seconds a plan takes here."""
     settings = inputs.read_settings()
     from conductor_core.engine.models import discover_local_servers
 
@@ -199,7 +189,6 @@ def list_models(
     return 0
 
 
-@models.command()
 def pull(
     ref: Ref,
     as_json: options.AsJson = False,
@@ -208,7 +197,6 @@ def pull(
     pool: options.UnusedPool = None,
     db: options.UnusedDb = None,
 ) -> int:
-    """Download a model of the hub. It goes on where it stopped, however that was; digests are checked."""
     model = core.machine_model(ref, inputs.read_settings())
     hub_id = core.downloadable(model, "is downloaded")
     # Imported when used: it brings in the hub's client.
@@ -242,7 +230,6 @@ def pull(
     return 0
 
 
-@models.command()
 def remove(
     ref: Ref,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
@@ -251,7 +238,6 @@ def remove(
     pool: options.UnusedPool = None,
     db: options.UnusedDb = None,
 ) -> int:
-    """Delete what the hub's cache has of a model, also an unfinished download. A model in use stays."""
     settings = inputs.read_settings()
     model = core.machine_model(ref, settings)
     hub_id = core.downloadable(model, "can be deleted here")
@@ -275,7 +261,6 @@ def _agreed(question: str) -> bool:
     return sys.stdin.readline().strip().casefold() in ("y", "yes")
 
 
-@models.command("time")
 def time_model(
     ref: Annotated[str | None, typer.Argument(metavar="[REF]", help="Default: the Conductor of the settings.")] = None,
     as_json: options.AsJson = False,
@@ -284,7 +269,6 @@ def time_model(
     pool: options.UnusedPool = None,
     db: options.UnusedDb = None,
 ) -> int:
-    """Measure how many seconds a plan takes on this machine. The model need not be downloaded."""
     settings = inputs.read_settings()
     ref = settings.conductor if ref is None else ref
     model = core.machine_model(ref, settings)

@@ -1,4 +1,4 @@
-"""Prints what a command leaves on stdout."""
+"""What a command prints: JSON, tables, notes, and text in which nothing that a model wrote steers the terminal."""
 
 import json
 import sys
@@ -6,26 +6,25 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from conductor_core.analysis import documents
-from conductor_core.cli.text import one_line
 from conductor_core.errors import BadInput
 from conductor_core.privacy.masking import Mask, known_and_set
-from conductor_core.run.trace import RunTrace
 from conductor_core.text import plain
 
 if TYPE_CHECKING:
-    from conductor_core.cli.live import ProgressView
+    from conductor_core.run import values
     from storage import RunSummary, Store
+
 
 _MOST_NOTES = 5
 
 
-def print_json(document: Any, indent: int | None = 2) -> None:
+def print_json(document: Any, indent: int | None = 2, *, ascii_only: bool = True) -> None:
     """Prints one document in ASCII: escapes protect the terminal from models' words, and any encoding can carry it.
 
     Keys that this process knows are hidden, as they are in the record. ``indent``: None: on one line.
     """
-    print(json.dumps(_without_keys(document, known_and_set()), indent=indent), flush=True)
+    shown = _without_keys(document, known_and_set())
+    print(json.dumps(shown, indent=indent, ensure_ascii=ascii_only), flush=True)
 
 
 def _without_keys(value: Any, mask: Mask) -> Any:
@@ -34,6 +33,15 @@ def _without_keys(value: Any, mask: Mask) -> Any:
     if isinstance(value, dict):
         return {name: _without_keys(each, mask) for name, each in value.items()}
     return [_without_keys(each, mask) for each in value] if isinstance(value, list | tuple) else value
+
+
+def table(rows: Sequence[Sequence[str]], indent: str = "") -> list[str]:
+    """Returns rows, the first of which is the head, with columns as wide as their widest cells."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        f"{indent}{'  '.join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))}".rstrip()
+        for row in rows
+    ]
 
 
 def print_notes(store: "Store", runs: "Sequence[RunSummary]" = ()) -> None:
@@ -55,14 +63,6 @@ def print_not_on_record(store: "Store") -> None:
         print(one_line(f"warning: this view is not in the access log: {why}", 2000), file=sys.stderr)
 
 
-def print_outcome(trace: RunTrace, view: "ProgressView", *, as_json: bool) -> None:
-    """Prints what is left to print of a run that was watched: its document, or its answer if stdout lacks it."""
-    if as_json:
-        print_json(documents.run_document(trace))
-    elif trace.answer is not None and view.answer_shown != (answer := known_and_set().text(trace.answer)):
-        print(plain(answer))
-
-
 def write_file(file: Path, content: str | bytes) -> None:
     """Writes a file that the user named. Raises: BadInput if it cannot be written."""
     try:
@@ -74,3 +74,20 @@ def write_file(file: Path, content: str | bytes) -> None:
 def print_written(files: Sequence[Path]) -> None:
     for file in files:
         print(f"wrote {one_line(str(file))}", file=sys.stderr)
+
+
+def one_line(text: str, limit: int = 200) -> str:
+    """Puts ``plain`` text on one line of at most ``limit`` characters."""
+    line = " ".join(plain(text[: 4 * limit + 100]).split())
+    return line if len(line) <= limit and len(text) <= 4 * limit + 100 else f"{line[: limit - 3]}..."
+
+
+def indented(text: str, by: str = "    ") -> str:
+    """Puts ``by`` before each line of ``plain`` text."""
+    return "\n".join(f"{by}{line}".rstrip() for line in plain(text).split("\n"))
+
+
+def labels(paths: "tuple[values.Path, ...]") -> str:
+    from conductor_core.run.values import label  # it brings in pydantic, which a short command does without
+
+    return ", ".join(map(label, paths)) or "none"

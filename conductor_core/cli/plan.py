@@ -1,4 +1,4 @@
-"""``plan``: the Conductor writes a workflow, or several beside each other (``--n``), and nothing is carried out."""
+"""``plan`` and ``check``: a workflow that the Conductor writes, or several (``--n``), and what a file of one means."""
 
 import asyncio
 import sys
@@ -9,22 +9,26 @@ from typing import Annotated
 import typer
 
 from conductor_core.analysis import documents
-from conductor_core.cli import inputs, options, report
-from conductor_core.cli.live import ProgressView, exit_code, watch
-from conductor_core.cli.output import print_json
-from conductor_core.cli.ready import ready
+from conductor_core.cli import inputs, options
+from conductor_core.cli.carry_out import all_ended, exit_code, opened_engine, ready, watch
+from conductor_core.cli.inputs import fault_line
+from conductor_core.cli.live import ProgressView, workflow_lines
+from conductor_core.cli.output import one_line, print_json, table
+from conductor_core.cli.show import access_words, alternative_lines
 from conductor_core.cli.task_file import read_tasks
-from conductor_core.cli.text import one_line
-from conductor_core.cli.wait_for_runs import all_ended
-from conductor_core.cli.wiring import opened_engine, opened_store
-from conductor_core.engine import resampling
+from conductor_core.cli.wiring import opened_store
+from conductor_core.engine import repeats
 from conductor_core.engine.estimates import usual_answer_tokens
-from conductor_core.engine.resampling import PlanChoice, plans_requested
+from conductor_core.engine.pools import read_pool
+from conductor_core.engine.repeats import PlanChoice, plans_requested
 from conductor_core.errors import BadInput
 from conductor_core.formats import run_word
 from conductor_core.run.request import USUAL_TEMPERATURE, RunRequest, new_run_id
 from conductor_core.run.trace import RunTrace
 from conductor_core.settings import Settings
+from conductor_core.workflow.source import Parsed
+from conductor_core.workflow.topology import topology
+from conductor_core.workflow.validation import Checked
 
 _RUNS_READ = 50
 
@@ -43,7 +47,7 @@ def print_plans(
             all_ended(host, [request.run_id for request in requests], "plans", quiet=quiet)
         )
         answer_tokens = usual_answer_tokens(traces[0].pool.name, store.runs(limit=_RUNS_READ))
-    found = resampling.choices(traces, answer_tokens)
+    found = repeats.choices(traces, answer_tokens)
     if as_json:
         print_json(_document(traces, found))
     else:
@@ -58,7 +62,7 @@ def _document(traces: Sequence[RunTrace], found: Sequence[PlanChoice]) -> docume
         "choices": [_choice_document(choice) for choice in found],
         "batch": None if batch is None else batch.id,
         "temperature": traces[0].plan_temperature,
-        "all_equal": resampling.all_equal(found),
+        "all_equal": repeats.all_equal(found),
     }
 
 
@@ -83,16 +87,14 @@ def _choice_document(choice: PlanChoice) -> documents.Document:
 def _table(traces: Sequence[RunTrace], found: Sequence[PlanChoice]) -> list[str]:
     rows: list[tuple[str, ...]] = [("PLAN", "TOPOLOGY", "STEPS", "CRITICAL PATH", "TOKENS", "COST", "RUN", "AGENTS")]
     rows += [_row(choice) for choice in found]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = [one_line(traces[0].task)]
-    lines += ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    lines = [one_line(traces[0].task), *table(rows)]
     for choice in found:
         faults = [fault.message for fault in choice.faults] or ([choice.error] if choice.error else [])
         lines += [f"fault of plan {_numbers(choice)}: {one_line(said, 400)}" for said in faults]
     if any(choice.forecast is not None for choice in found):
         lines.append("tokens and cost are estimates of what a run of the plan takes; `rerun RUN` runs it")
-    if resampling.all_equal(found):
-        lines.append(f"all {len(traces)} plans are equal. {resampling.how_to_vary(traces[0])} (--temperature)")
+    if repeats.all_equal(found):
+        lines.append(f"all {len(traces)} plans are equal. {repeats.how_to_vary(traces[0])} (--temperature)")
     return lines
 
 
@@ -135,7 +137,6 @@ def plan(
     as_json: options.AsJson = False,
     quiet: options.Quiet = False,
 ) -> int:
-    """Let the Conductor write a workflow for TASK, without running it."""
     settings = inputs.read_settings(precision)
     if (task is None) == (tasks is None):
         raise BadInput("give a TASK, or --tasks FILE.jsonl" if task is None else "give a TASK or --tasks, not both")
@@ -177,5 +178,64 @@ def plan(
         print_json({"plans": [documents.plan_document(trace) for trace in traces]})
     else:
         for trace in traces:
-            print("\n".join(report.plan_lines(trace)))
+            print("\n".join(plan_lines(trace)))
     return code
+
+
+def check(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A workflow file: JSON, or the three Python lists.")],
+    pool: options.Pool = None,
+    exclude: options.Exclude = None,
+    max_steps: options.MaxSteps = None,
+    max_depth: options.MaxDepth = None,
+    as_json: options.AsJson = False,
+    _conductor: options.UnusedConductor = None,
+    _db: options.UnusedDb = None,
+) -> int:
+    settings = inputs.read_settings()
+    excluded = set(exclude or ())
+    read = read_pool(pool or settings.pool, settings)
+    names = [spec.name for spec in read.workers]
+    every_step = settings.give_question if read.give_question is None else read.give_question
+    if unknown := excluded - set(names):
+        raise BadInput(f"--exclude: the pool has no worker {', '.join(sorted(unknown))}; it has {', '.join(names)}")
+    parsed = inputs.read_workflow(file)
+    budget = options.limits(settings, max_steps=max_steps, max_depth=max_depth)
+    agents = [name for name in names if name not in excluded]
+    checked = inputs.check(parsed, agents, budget, give_question=every_step)
+    if as_json:
+        print_json(documents.check_document(parsed, checked, agents))
+    else:
+        print("\n".join(check_lines(parsed, checked)))
+    if not checked.faults:
+        return 0
+    faults = f"{checked.fault_count:,} fault{'s' if checked.fault_count > 1 else ''}"
+    print(f"error: {one_line(str(file))} has {faults} and cannot be run", file=sys.stderr)
+    return 2
+
+
+def plan_lines(trace: RunTrace) -> list[str]:
+    """Returns what ``plan`` prints on stdout."""
+    root = trace.root
+    head = one_line(trace.task)
+    if root.workflow is None:
+        return [head, f"  no plan: {one_line(trace.error or trace.status, 1000)}"]
+    warnings = [f"  warning: {one_line(warning.message, 400)}" for warning in root.warnings]
+    alternatives = [f"  {line}" for line in alternative_lines(root)]
+    return [f"{head} · {root.topology}", *workflow_lines(root.workflow), *alternatives, *warnings]
+
+
+def check_lines(parsed: Parsed, checked: Checked) -> list[str]:
+    """Returns what ``check`` prints on stdout: what the file says, how it was read, what is wrong."""
+    steps = parsed.steps or ()
+    if checked.workflow is not None:
+        lines = [f"{len(steps)} steps · {topology(checked.workflow)}", *workflow_lines(checked.workflow)]
+    else:
+        lines = [
+            f"  {index}  agent {one_line(str(step.agent), 40)}, access list {access_words(step.access_list)}: "
+            f"{one_line(step.instruction or '')}"
+            for index, step in enumerate(steps)
+        ]
+    lines += [f"repaired: {one_line(repair, 400)}" for repair in parsed.repairs]
+    lines += [f"warning: {fault_line(warning)}" for warning in checked.warnings]
+    return lines + [f"fault: {fault_line(fault)}" for fault in checked.faults]

@@ -25,7 +25,7 @@ from rich.progress import (
 from rich.table import Column
 
 from conductor_core.analysis.concluded import concluded
-from conductor_core.cli.text import one_line
+from conductor_core.cli.output import one_line
 from conductor_core.formats import run_word, seconds
 from conductor_core.lab.records.evaluation import Outcome
 from conductor_core.run.costs import Cost, cost_so_far, in_list, is_estimated

@@ -1,27 +1,52 @@
 """``rerun``: one step changed, or a whole workflow; what is unchanged is reused. Without a change: resume, or again."""
 
+import asyncio
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from conductor_core.cli import inputs, options, repeats, step_options
-from conductor_core.cli.live import ProgressView, watch
-from conductor_core.cli.output import print_json, print_outcome
-from conductor_core.cli.ready import ready
-from conductor_core.cli.rerun_target import RerunTarget
-from conductor_core.cli.text import one_line
-from conductor_core.cli.wiring import opened_engine, opened_store
-from conductor_core.engine.pools import images_given, pool_info
-from conductor_core.engine.request import asks_conductor, overrides_from, rerun_of, resume_of
-from conductor_core.engine.rerun import RerunPreview, StepForecast, edit_step, preview
+from conductor_core.analysis import documents
+from conductor_core.chat.messages import ConductorInfo
+from conductor_core.cli import inputs, options
+from conductor_core.cli.carry_out import all_ended, opened_engine, print_outcome, ready, watch
+from conductor_core.cli.live import ProgressView
+from conductor_core.cli.output import one_line, print_json
+from conductor_core.cli.wiring import opened_store
+from conductor_core.engine.batch import BatchSpent
+from conductor_core.engine.budgets import CostCap
+from conductor_core.engine.estimates import RerunPreview, StepForecast, edit_step, preview
+from conductor_core.engine.pools import images_given, pool_info, who_may_be_called
+from conductor_core.engine.repeats import (
+    MOST_TIMES,
+    Again,
+    Repeats,
+    RepeatsForecast,
+    Tally,
+    forecast_repeats,
+    repeat_requests,
+    tally,
+    variants,
+)
+from conductor_core.engine.request import (
+    asks_conductor,
+    carried,
+    overrides_from,
+    pinned_if_recorded,
+    pinned_output,
+    rerun_of,
+    resume_of,
+)
 from conductor_core.errors import BadInput
-from conductor_core.run.request import Overrides, RunRequest
+from conductor_core.formats import seconds
+from conductor_core.run.actor import local_caller
+from conductor_core.run.costs import cost_so_far
+from conductor_core.run.request import MOST_CHARACTERS, Overrides, RunRequest, written_by
 from conductor_core.run.trace import RunTrace
-from conductor_core.run.values import label
+from conductor_core.run.values import PoolInfo, label
 from conductor_core.settings import Settings
 from conductor_core.workflow.model import Workflow
 
@@ -29,6 +54,45 @@ if TYPE_CHECKING:
     from storage import Store
 
 
+Only = Annotated[
+    int | None,
+    typer.Option("--only", metavar="N", help="Ask step N afresh, and end with its answer. What it reads is reused."),
+]
+From = Annotated[
+    int | None,
+    typer.Option("--from", metavar="N", help="Ask step N and all that its answer reaches afresh; reuse the rest."),
+]
+Times = Annotated[
+    int | None,
+    typer.Option(
+        "--times",
+        min=1,
+        max=MOST_TIMES,
+        help="With --only or --from: make so many runs with fresh seeds, and say how far their answers agree. "
+        "--max-usd and --max-tokens then cover all of them together.",
+    ),
+]
+Outputs = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--output",
+        metavar="N=TEXT|@FILE",
+        help="Write the output of step N by hand: its worker is not asked. The record says that a person wrote it. "
+        "May be repeated.",
+    ),
+]
+Pins = Annotated[
+    list[int] | None,
+    typer.Option(
+        "--pin", metavar="N", help="Keep the recorded output of step N, whatever it would see. May be repeated."
+    ),
+]
+Releases = Annotated[
+    list[int] | None,
+    typer.Option(
+        "--release", metavar="N", help="Let the worker of step N answer again, whose output RUN_ID wrote or pinned."
+    ),
+]
 Step = Annotated[int | None, typer.Option("--step", metavar="N", help="The step to change; the first is 0.")]
 Instruction = Annotated[str | None, typer.Option("--instruction", metavar="TEXT", help="Its new instruction.")]
 Agents = Annotated[
@@ -41,19 +105,49 @@ Access = Annotated[
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would run and what be reused; do nothing.")]
 
 
-def rerun_command(
+@dataclass(frozen=True)
+class RerunTarget:
+    """Attributes: conductor, pool: None: that of the run that is run again. excluded: workers to leave out."""
+
+    conductor: str | None
+    pool: str | None
+    excluded: tuple[str, ...]
+
+    def pool_of(self, source: RunTrace) -> str | PoolInfo:
+        return source.pool if self.pool is None else self.pool
+
+    def info(self, settings: Settings) -> ConductorInfo | None:
+        """Describes the Conductor that was named in place of the source's; its answers are not the source's.
+
+        None: none was named.
+        """
+        if self.conductor is None:
+            return None
+        # Imported when used: naming one is rare here.
+        from conductor_core.conductors.catalogue import open_conductor
+
+        return open_conductor(self.conductor, settings).info
+
+    def asked(self, source: RunTrace, settings: Settings, *, needed: bool) -> dict[str, Any]:
+        """Returns the fields of the request. ``needed``: whether its plan asks a Conductor."""
+        own = settings.conductor if source.conductor is None else source.conductor.name
+        conductor = (self.conductor or own) if needed else None
+        return {"conductor": conductor, "pool": self.pool_of(source), "excluded": self.excluded}
+
+
+def rerun(
     run_id: Annotated[str, typer.Argument(metavar="RUN_ID", help="The run's id, or its beginning.")],
     step: Step = None,
     instruction: Instruction = None,
     agent: Agents = None,
     access: Access = None,
     workflow: options.WorkflowFile = None,
-    only: step_options.Only = None,
-    from_step: step_options.From = None,
-    times: step_options.Times = None,
-    output: step_options.Outputs = None,
-    pin: step_options.Pins = None,
-    release: step_options.Releases = None,
+    only: Only = None,
+    from_step: From = None,
+    times: Times = None,
+    output: Outputs = None,
+    pin: Pins = None,
+    release: Releases = None,
     dry_run: DryRun = False,
     conductor: options.Conductor = None,
     precision: options.Precision = None,
@@ -71,14 +165,12 @@ def rerun_command(
     as_json: options.AsJson = False,
     quiet: options.Quiet = False,
 ) -> int:
-    """Run RUN_ID again as a new run, with one step or the workflow changed; unchanged steps are reused.
-
-    An interrupted run is resumed where it stopped. By default with the Conductor, pool, seed and budgets of RUN_ID.
+    """An interrupted run is resumed where it stopped. By default with the Conductor, pool, seed and budgets of RUN_ID.
 
     With --only or --from, a step is asked afresh although its answer is recorded; then --seed is the step's.
     """
     settings = inputs.read_settings(precision)
-    asked = step_options.read(only, from_step, times, agent, seed)
+    asked = read_again(only, from_step, times, agent, seed)
     edit = Edit(step, instruction, None if asked else _one(agent), access, workflow)
     if asked is not None and edit.any:
         raise BadInput("--only and --from ask steps of the plan as it is: give them without --step and --workflow")
@@ -91,17 +183,17 @@ def rerun_command(
     target = RerunTarget(conductor, pool, tuple(exclude or ()))
     with opened_store(db, settings, read=True) as store:
         source = _source(store, run_id, changes, budgets)
-        by_hand = step_options.by_hand(source, output or (), pin or (), release or ())
+        by_hand = overrides_by_hand(source, output or (), pin or (), release or ())
         if asked is None:
-            rerun = prepare(source, edit, settings, target, store.resumed_from(source), by_hand)
+            ready_to_start = prepare(source, edit, settings, target, store.resumed_from(source), by_hand)
         else:
-            many = repeats.prepare(source, asked, by_hand, settings, target)
+            many = prepare_many(source, asked, by_hand, settings, target)
             if asked.runs > 1:
-                return repeats.run(store, many, settings, dry_run=dry_run, as_json=as_json, quiet=quiet)
-            rerun = Rerun(many.requests[0], many.forecast.each[0])
+                return run_many(store, many, settings, dry_run=dry_run, as_json=as_json, quiet=quiet)
+            ready_to_start = Rerun(many.requests[0], many.forecast.each[0])
         if dry_run:
-            return print_preview(rerun.forecast, as_json=as_json, max_usd=source.limits.max_usd)
-        return _carry_out(store, rerun, settings, db, as_json=as_json, quiet=quiet)
+            return print_preview(ready_to_start.forecast, as_json=as_json, max_usd=source.limits.max_usd)
+        return _carry_out(store, ready_to_start, settings, db, as_json=as_json, quiet=quiet)
 
 
 def _source(
@@ -278,3 +370,215 @@ def _reused(step: StepForecast) -> str:
         return ""
     imported = "imported " if step.reused_imported else ""
     return f": reuses the answer of step {label(step.reused_path)} of {imported}run {step.reused_run_id}"
+
+
+def read_again(
+    only: int | None, from_step: int | None, times: int | None, agents: Sequence[str] | None, seed: int | None
+) -> Again | None:
+    """Returns what is asked afresh; None: nothing. Raises: BadInput."""
+    if only is not None and from_step is not None:
+        raise BadInput("give --only or --from, not both")
+    if only is not None:
+        return Again(step=only, extent="only", times=times or 1, agents=tuple(agents or ()), seed=seed)
+    if from_step is not None:
+        return Again(step=from_step, extent="from", times=times or 1, agents=tuple(agents or ()), seed=seed)
+    if times is not None:
+        raise BadInput("--times what? Give --only N or --from N with it")
+    return None
+
+
+def overrides_by_hand(
+    source: RunTrace, outputs: Sequence[str], pins: Sequence[int], releases: Sequence[int]
+) -> Overrides | None:
+    """Returns the overrides of a re-run of ``source``'s plan; None: those that it has. Raises: BadInput."""
+    if not outputs and not pins and not releases:
+        return None
+    overrides = carried(source)
+    for step in releases:
+        if overrides.output_at((step,)) is None:
+            raise BadInput(f"--release {step}: no output was written or pinned there in run {source.run_id}")
+        overrides = overrides.without_output(step)
+    for each in outputs:
+        step, text = _read_output(each)
+        _require_step(source, step, "--output")
+        caller = local_caller("cli")
+        given = pinned_if_recorded(source, step, text, caller) or written_by(caller)
+        overrides = overrides.with_output(step, text, given)
+    for step in pins:
+        _require_step(source, step, "--pin")
+        overrides = overrides.with_output(step, *pinned_output(source, step, local_caller("cli")))
+    if len({*pins, *(_read_output(each)[0] for each in outputs)}) < len(pins) + len(outputs):
+        raise BadInput("give each step one output: with --output or with --pin, and once")
+    return overrides
+
+
+def _read_output(given: str) -> tuple[int, str]:
+    """Reads ``N=TEXT`` or ``N=@FILE``. Raises: BadInput."""
+    number, equals, text = given.partition("=")
+    if not equals or not (number.isascii() and number.isdigit() and len(number) < 6):
+        raise BadInput(f"--output {one_line(given, 60)!r}: write N=TEXT, or N=@FILE for the text of a file")
+    if text.startswith("@"):
+        text = inputs.read_file(Path(text[1:]), "output file")
+    text = inputs.given_text(text, f"output of step {number}")
+    if len(text) > MOST_CHARACTERS:
+        raise BadInput(
+            f"--output {number}: a written output has at most {MOST_CHARACTERS:,} characters, not {len(text):,}"
+        )
+    return int(number), text
+
+
+def _require_step(source: RunTrace, step: int, option: str) -> None:
+    """Raises: BadInput."""
+    count = len(source.steps)
+    if not count:
+        raise BadInput(f"{option} {step}: run {source.run_id} has no plan, so no such step")
+    if not 0 <= step < count:
+        raise BadInput(f"{option} {step}: the steps of run {source.run_id} are 0 to {count - 1}")
+
+
+# A step asked afresh, several times or by several workers, and how far they agree.
+
+
+@dataclass(frozen=True)
+class Many:
+    """Runs that are ready to start."""
+
+    source: RunTrace
+    again: Again
+    requests: tuple[RunRequest, ...]
+    forecast: RepeatsForecast
+
+
+def prepare_many(
+    source: RunTrace, again: Again, by_hand: Overrides | None, settings: Settings, target: RerunTarget
+) -> Many:
+    """Works out what is run, by which workers, and what that will take. ``source`` has the budgets of the runs.
+
+    Raises: BadInput.
+    """
+    specs = pool_info(target.pool_of(source), settings, target.excluded).workers
+    agents = [spec.name for spec in specs]
+    images = images_given(source.conversation, {spec.name: spec for spec in specs}, every_step=source.give_question)
+    for plan in variants(source, again, agents):
+        what = f"run {source.run_id} cannot be run again: "
+        inputs.valid_workflow(plan.workflow, agents, source.limits, what, images)
+    needed = asks_conductor(source.root.workflow)
+    asked = target.asked(source, settings, needed=needed)
+    requests = repeat_requests(source, again, agents, door="cli", base=by_hand)
+    forecast = forecast_repeats(source, again, specs, by_hand, target.info(settings) if needed else None)
+    return Many(source, again, tuple(each.model_copy(update=asked) for each in requests), forecast)
+
+
+def run_many(store: "Store", many: Many, settings: Settings, *, dry_run: bool, as_json: bool, quiet: bool) -> int:
+    """Carries out all runs at once and prints their answers in groups.
+
+    Returns 0 if a run answered, 1 if none did, 130 or 143 after a signal; what has ended by then is kept and counted.
+    Raises: BadInput, StoreError.
+    """
+    if dry_run:
+        if as_json:
+            print_json(many.forecast.model_dump(mode="json"))
+        else:
+            print("\n".join(forecast_lines(many)))
+        return 0
+    called = {step.agent for each in many.forecast.each for step in each.will_run}
+    cap = _cap(many, settings, called)
+    for request in many.requests[:: many.again.times]:
+        ready(request, settings, quiet=quiet, agents=called)
+    if not quiet:
+        print("\n".join(forecast_lines(many)), file=sys.stderr, flush=True)
+    with opened_engine(store, settings) as host:
+        for request in many.requests:
+            host.start(request, cap)
+        run_ids = [request.run_id for request in many.requests]
+        traces, stopped_by = asyncio.run(all_ended(host, run_ids, "runs", quiet=quiet))
+    found = tally(many.source, traces)
+    if as_json:
+        print_json(repeats_document(found, traces))
+    else:
+        print("\n".join(repeats_lines(found, many.source.task)))
+    return stopped_by or (0 if any(each.answered for each in found.tallies) else 1)
+
+
+def _cap(many: Many, settings: Settings, called: set[str]) -> CostCap | None:
+    """Returns what all runs may spend together; None: there is no budget. Raises: BadInput if it cannot be kept."""
+    limits = many.source.limits
+    if limits.max_usd is None and limits.max_tokens is None:
+        return None
+    cap = CostCap(BatchSpent(), max_usd=limits.max_usd, max_tokens=limits.max_tokens, then="run the command again")
+    pool = many.requests[0].pool
+    specs = pool_info(settings.pool if pool is None else pool, settings).workers
+    cap.check_workers(who_may_be_called(called, specs))
+    return cap
+
+
+def forecast_lines(many: Many) -> list[str]:
+    """Says what all runs together will take, and of each worker's which steps run."""
+    forecast, again = many.forecast, many.again
+    said = []
+    for each, agent in zip(forecast.each, again.agents or ("",), strict=True):
+        run_ = ", ".join(str(step.index) for step in each.will_run) or "none"
+        reused = ", ".join(str(step.index) for step in each.will_reuse) or "none"
+        left = f", left out: {', '.join(map(str, each.will_skip))}" if each.will_skip else ""
+        said.append(f"  {f'{one_line(agent, 40)}: ' if agent else ''}steps to run: {run_}, reused: {reused}{left}")
+    runs = f"{forecast.runs} runs, {again.in_words}"
+    return [*said, f"{runs}: about {forecast.estimated_tokens} tokens, {forecast.cost.in_line}"]
+
+
+def repeats_lines(found: Repeats, task: str) -> Iterator[str]:
+    """Says what each worker answered, in groups, how far that agrees, and what it took."""
+    what = f"step {found.step} alone" if found.extent == "only" else f"from step {found.step} on"
+    simulated = ", simulated workers" if found.simulated else ""
+    yield f"{what}, {plural_runs(found)}{simulated}: {one_line(task)}"
+    for each in found.tallies:
+        yield from _tally_lines(each)
+    yield "an interval is Wilson's at 95 %; `show RUN` opens a run, `compare RUN RUN` two"
+
+
+def plural_runs(found: Repeats) -> str:
+    return f"{sum(len(each.run_ids) for each in found.tallies)} runs"
+
+
+def _tally_lines(found: Tally) -> Iterator[str]:
+    answers = f"{found.answered} of {len(found.run_ids)} answered"
+    agree = ""
+    if found.groups:
+        share = found.groups[0].share
+        agree = f" · {share.share:.0%} agree by {found.compared_by} ({share.low:.0%} to {share.high:.0%})"
+    took = "" if found.mean_ms is None else f" · {seconds(found.mean_ms)} on average"
+    spent = f"{found.usage.total_tokens} tokens · {found.cost.in_line}{took}"
+    yield f"{one_line(found.agent, 40)} · {answers}{agree} · {spent}"
+    for group in found.groups:
+        notes = ["as before"] if group.as_before else []
+        notes += ["differs in wording"] if found.differs_in_wording(group) else []
+        before = f"  ({', '.join(notes)})" if notes else ""
+        yield f"  {len(group.run_ids):>3} ×  {one_line(group.conclusion, 100)}{before}"
+        yield f"         run {', '.join(group.run_ids)}"
+    alike: dict[tuple[str, str], list[str]] = {}
+    for each in found.unanswered:
+        alike.setdefault((each.status, each.error or ""), []).append(each.run_id)
+    for (status, error), run_ids in alike.items():
+        yield f"  {len(run_ids):>3} ×  no answer, {status}{f': {one_line(error, 300)}' if error else ''}"
+        yield f"         run {', '.join(run_ids)}"
+
+
+def repeats_document(found: Repeats, traces: list[RunTrace]) -> documents.Document:
+    """Returns the groups with the runs that they come from."""
+    batch = traces[0].batch
+    agents = {run_id: each.agent for each in found.tallies for run_id in each.run_ids}
+    runs = [
+        {
+            "run_id": trace.run_id,
+            "status": trace.status,
+            "agent": agents[trace.run_id],
+            "seed": trace.overrides.seed_at((found.step,)),
+            "answer": trace.answer,
+            "usage": trace.usage.model_dump(mode="json"),
+            **documents.cost_document(cost_so_far(trace)),
+            "duration_ms": trace.duration_ms,
+        }
+        for trace in traces
+    ]
+    tallies = [each.model_dump(mode="json") | documents.cost_document(each.cost) for each in found.tallies]
+    whole = found.model_dump(mode="json") | {"tallies": tallies}
+    return whole | {"batch": None if batch is None else batch.id, "runs": runs}

@@ -8,11 +8,10 @@ import typer
 
 from conductor_core.chat.messages import ImagePart, LoadedImage
 from conductor_core.cli import inputs, options
-from conductor_core.cli.live import ProgressView, watch
-from conductor_core.cli.output import print_outcome
-from conductor_core.cli.ready import ready
-from conductor_core.cli.text import one_line
-from conductor_core.cli.wiring import opened_engine, opened_store
+from conductor_core.cli.carry_out import opened_engine, print_outcome, ready, watch
+from conductor_core.cli.live import ProgressView
+from conductor_core.cli.output import one_line
+from conductor_core.cli.wiring import opened_store
 from conductor_core.engine.pools import pool_info
 from conductor_core.engine.request import asks_conductor
 from conductor_core.errors import BadInput
@@ -103,7 +102,6 @@ def run(
     as_json: options.AsJson = False,
     quiet: options.Quiet = False,
 ) -> int:
-    """Run TASK (-: stdin): the Conductor plans, workers answer. The answer goes to stdout, progress to stderr."""
     settings = inputs.read_settings(precision)
     if tasks is not None or resume:
         _refuse_for_a_file(gate, image, conversation)

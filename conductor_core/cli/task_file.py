@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from conductor_core.cli.inputs import check, given_text, read_file
-from conductor_core.cli.text import one_line
+from conductor_core.cli.output import one_line
 from conductor_core.engine.batch import BatchTask
 from conductor_core.errors import BadInput
 from conductor_core.run.values import Limits

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from conductor_core.cli import inputs, options
-from conductor_core.cli.main import needs_extra
 from conductor_core.cli.output import print_json
-from conductor_core.cli.wiring import opened_store
+from conductor_core.cli.wiring import needs_extra, opened_store
 from conductor_core.errors import BadInput
 from conductor_core.lab.records.training import Stage
 from conductor_core.lab.training.config import STAGES, TrainingConfig, read_config
@@ -44,18 +43,16 @@ def train_at_scale(
     config = _with_choices(config, pool, max_usd)
     settings = inputs.read_settings()
     with _folder(out, show, dry_run=dry_run) as folder, _store(db, settings) as store:
+        from conductor_core.lab.training import scale  # only now: torch takes seconds to load
         from conductor_core.lab.training.folder import held
-        from conductor_core.lab.training.scale import run as scale  # only now: torch takes seconds to load
 
         with held(folder, resume=resume) if _main_process() else nullcontext():
             if dry_run:
-                from conductor_core.lab.training.scale.dry_run import differences, rehearsed, write_model
-
                 settings = settings.model_copy(update={"rehearsal_tokens_per_s": 0.0})
-                made = rehearsed(config, folder, pool=pool)
-                for line in differences(config, made):
+                made = scale.rehearsed(config, folder, pool=pool)
+                for line in scale.differences(config, made):
                     show(line)
-                write_model(made)
+                scale.write_model(made)
                 config, start_from = made, None
             return scale.train(
                 config,
@@ -157,7 +154,6 @@ def train_command(
     quiet: options.Quiet = False,
     _conductor: options.UnusedConductor = None,
 ) -> int:
-    """Train a Conductor by CONFIG. Give the output folder as --conductor to use it."""
     stage = next((each for each in STAGES if each == stop_after), None)
     if stop_after is not None and stage is None:
         raise BadInput(f"--stop-after: unknown stage {stop_after}; choose {', '.join(STAGES)}")

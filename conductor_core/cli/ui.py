@@ -27,7 +27,6 @@ Open = Annotated[bool, typer.Option("--open", help="Open it in a browser.")]
 
 
 def ui(port: Port = 8501, host: Host = "127.0.0.1", open_browser: Open = False) -> int:
-    """Serve the inspector for a browser: ask, watch, edit, re-run."""
     script = app_script()
     _check_free(host, port)
     # -P keeps a folder named like a package, where the command was typed, from being imported in its place.

@@ -9,12 +9,12 @@ URL#MODEL                       an OpenAI-compatible server
 """
 
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 from conductor_core.chat.messages import FREE, Conductor, Price
-from conductor_core.conductors.conductors_file import ConductorSpec, find, listed
+from conductor_core.conductors.conductors_file import API_KEY_VARIABLE, ConductorSpec, find, listed
 from conductor_core.conductors.local import LocalConductor, read_config
-from conductor_core.conductors.remote import API_KEY_VARIABLE, RemoteConductor
 from conductor_core.errors import UnknownConductor
 from conductor_core.files import expand_path, is_folder, is_there
 from conductor_core.inference.generation import ModelUnavailable
@@ -31,8 +31,7 @@ from conductor_core.inference.source import (
     not_here,
     own_folder,
 )
-from conductor_core.privacy.keys import environment_keys, holds_a_key, is_set
-from conductor_core.privacy.typed_keys import TYPED_KEY, TypedKeys
+from conductor_core.privacy.masking import TYPED_KEY, TypedKeys, environment_keys, holds_a_key, is_set
 from conductor_core.settings import Settings
 from conductor_core.workflow.model import Frozen
 
@@ -97,6 +96,9 @@ def open_conductor(ref: str, settings: Settings, keys: TypedKeys | None = None) 
     if ref == TINY:
         return LocalConductor(TINY, str(TINY_FOLDER), settings, read_config(TINY_FOLDER))
     if (spec := on_a_server(ref, settings, keys)) is not None:
+        # When used: a run with a Conductor that runs here needs no client of servers.
+        from conductor_core.conductors.remote import RemoteConductor
+
         return RemoteConductor(ref, spec, settings, keys)
     named = find(ref, settings)
     return _local(ref, ref if named is None else named.model, settings, named)
@@ -241,10 +243,10 @@ def _here(ref: str, model: str, settings: Settings) -> ConductorOption:
     """Returns the line of a Conductor that runs here; ``model``: a folder or a hub id, downloaded or not."""
     own = own_folder(model, settings.models_folder)
     model_folder = own or local_folder(model)
-    if model_folder is not None:
-        said = {"context": context_of(str(model_folder)), "model": "" if own is None or str(own) == ref else str(own)}
-        return _downloaded(ref, model_folder).model_copy(update=said)
-    return _to_download(model).model_copy(update={"ref": ref, "name": _name(ref)})
+    if model_folder is None:
+        return _to_download(model).model_copy(update={"ref": ref, "name": _name(ref)})
+    named = "" if own is None or str(own) == ref else str(own)
+    return _downloaded(ref, model_folder, context=context_of(str(model_folder)), model=named)
 
 
 def _writes_text(folder: Path) -> bool:
@@ -255,56 +257,55 @@ def _writes_text(folder: Path) -> bool:
     return True
 
 
-def _downloaded(ref: str, folder: Path) -> ConductorOption:
+def _downloaded(ref: str, folder: Path, **said: Any) -> ConductorOption:
+    """``said``: more fields of the line."""
     try:
         files = inspect_folder(folder)
     except ModelUnavailable as error:
-        return _option(ref, 0, 0, place(0), downloaded=False, fault=str(error))
-    option = _option(ref, files.parameters, files.size_bytes, place(files.parameters, "auto"), downloaded=True)
+        return _option(ref, place(0), downloaded=False, runnable=False, reason=str(error), **said)
+    placement = place(files.parameters, "auto")
     known = CONDUCTORS.get(ref)
-    licence = licence_of(folder) or (known.licence if known else "MIT" if folder == TINY_FOLDER else "")
-    return option.model_copy(update={"licence": licence})
+    return _option(
+        ref,
+        placement,
+        parameters=files.parameters,
+        size_bytes=files.size_bytes,
+        licence=licence_of(folder) or (known.licence if known else "MIT" if folder == TINY_FOLDER else ""),
+        downloaded=True,
+        reason=f"Runs on {placement.memory.label} in {placement.precision or placement.dtype}.",
+        **said,
+    )
 
 
 def _to_download(hub_id: str) -> ConductorOption:
-    known = CONDUCTORS.get(hub_id)
+    known, absent = CONDUCTORS.get(hub_id), not_here(hub_id)
     if known is None:
-        return _option(hub_id, 0, 0, place(0), downloaded=False, absent=not_here(hub_id))
-    placement, size = place(known.shape.parameters, "auto"), f"{known.size_bytes / 1e9:.1f} GB"
-    absent = not_here(hub_id).replace(" downloads it", f" downloads it ({size})")
-    option = _option(hub_id, known.shape.parameters, known.size_bytes, placement, downloaded=False, absent=absent)
-    return option.model_copy(update={"licence": known.licence})
+        return _option(hub_id, place(0), downloaded=False, reason=f"{absent}.")
+    absent = absent.replace(" downloads it", f" downloads it ({known.size_bytes / 1e9:.1f} GB)")
+    return _option(
+        hub_id,
+        place(known.shape.parameters, "auto"),
+        parameters=known.shape.parameters,
+        size_bytes=known.size_bytes,
+        licence=known.licence,
+        downloaded=False,
+        reason=f"{absent}.",
+    )
 
 
-def _option(
-    ref: str,
-    parameters: int,
-    size_bytes: int,
-    placement: Placement,
-    *,
-    downloaded: bool,
-    fault: str = "",
-    absent: str = "",
-) -> ConductorOption:
-    """``fault``: why it cannot run; ``absent``: how to get it."""
+def _option(ref: str, placement: Placement, **said: Any) -> ConductorOption:
+    """Returns the line of a Conductor that would run as ``placement`` says. One that does not fit cannot run."""
     memory = placement.memory
-    if not fault and not placement.fits:
-        fault = (
-            f"Needs {placement.needed_bytes / 1e9:.1f} GB, this machine has {memory.total_bytes / 1e9:.1f} GB of "
-            f"{memory.label}."
-        )
-    plan = f"Runs on {memory.label} in {placement.precision or placement.dtype}." if downloaded else f"{absent}."
+    if not placement.fits:
+        lacks = f"Needs {placement.needed_bytes / 1e9:.1f} GB, this machine has {memory.total_bytes / 1e9:.1f} GB of "
+        said |= {"runnable": False, "reason": f"{lacks}{memory.label}."}
     return ConductorOption(
         ref=ref,
         name=_name(ref),
-        parameters=parameters,
-        size_bytes=size_bytes,
         memory_needed_bytes=placement.needed_bytes,
         memory_there_bytes=memory.total_bytes,
         memory=memory.label,
-        downloaded=downloaded,
-        runnable=not fault,
-        reason=fault or plan,
+        **{"runnable": True, **said},
     )
 
 

@@ -8,40 +8,33 @@ FILE#NAME        one of several
 """
 
 import hashlib
-from collections.abc import Collection, Mapping
-from functools import partial
+from collections.abc import Collection
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
-from pydantic import Field, PositiveFloat
+from pydantic import Field, ValidationInfo, field_validator
 
-from conductor_core.chat.messages import Price
+from conductor_core.chat.messages import Params, Prices, Sampling, Seconds
 from conductor_core.errors import ConductorsInvalid, UnknownConductor
 from conductor_core.files import NotRegular, expand_path, is_file, is_folder, is_there, open_regular
 from conductor_core.inference.source import HUB_ID
-from conductor_core.privacy.keys import environment_keys, holds_a_key
-from conductor_core.privacy.masking import one_line
+from conductor_core.privacy.masking import environment_keys, holds_a_key, one_line
 from conductor_core.providers.model_files import (
-    SET_BY_US,
-    Form,
-    Table,
-    check_base_url,
-    check_flag,
-    check_line,
-    check_name,
-    check_params,
-    check_price,
-    check_seconds,
-    check_variable,
-    load_document,
+    Line,
+    ModelFile,
+    ModelTable,
+    Reading,
+    read_model_file,
+    sampling_fault,
+    without_fault,
 )
 from conductor_core.settings import Settings
 from conductor_core.workflow.model import Frozen
 
 BUILT_IN = frozenset({"tiny"})
-_LEAST_TOKENS, _MOST_TOKENS = 16, 10**6
+API_KEY_VARIABLE = "CONDUCTOR_API_KEY"
+"""Holds the key of a Conductor that is named by its address alone."""
 _MOST_PROMPT_BYTES = 65_536
-_LOCAL_PARAMS = {"temperature": (0.0, 4.0), "top_p": (0.0, 1.0), "top_k": (0, 10**6)}
 
 
 class ConductorSpec(Frozen):
@@ -51,7 +44,7 @@ class ConductorSpec(Frozen):
         model: its name on the server at ``base_url``; without ``base_url`` a model folder or a hub id.
         params: what each request carries; for a model that runs here ``temperature``, ``top_p`` and ``top_k``.
         prompt: ``short`` for models that were trained on the short prompt. None: as the model folder says, else full.
-        prompt_file, prompt_text: the user's own text in place of the full prompt's, see ``prompts.full_prompt``.
+        prompt_text: the user's own in place of the full prompt's, see ``prompts.full_prompt``. A file names its file.
         constrained: whether a grammar holds its completion to the form of a plan. None: as the setting says.
         max_tokens: the longest completion, within the setting ``plan_max_tokens``.
         timeout_s: seconds for a server's whole plan. context: the tokens that prompt and completion may take together.
@@ -61,20 +54,84 @@ class ConductorSpec(Frozen):
     model: str = Field(min_length=1)
     base_url: str | None = None
     api_key_env: str | None = None
-    usd_per_mtok: Price | None = None
-    params: Mapping[str, Any] = Field(default_factory=dict)
+    usd_per_mtok: Prices = None
+    params: Params = Field(default_factory=dict)
     prompt: Literal["full", "short"] | None = None
-    prompt_file: str | None = None
     prompt_text: str | None = None
     constrained: bool | None = None
-    max_tokens: int | None = Field(None, ge=_LEAST_TOKENS, le=_MOST_TOKENS)
-    timeout_s: PositiveFloat | None = None
-    context: int | None = Field(None, ge=_LEAST_TOKENS)
+    max_tokens: int | None = Field(None, ge=16, le=1_000_000, description="a whole number of tokens, 16 to 1,000,000")
+    timeout_s: Seconds | None = None
+    context: int | None = Field(None, ge=16, lt=2**31, description="a whole number of tokens, 16 or more")
 
     @property
     def prompt_sha256(self) -> str | None:
         """The digest of the user's own prompt in UTF-8; None: there is none."""
         return None if self.prompt_text is None else hashlib.sha256(self.prompt_text.encode()).hexdigest()
+
+
+class ConductorTable(ModelTable, ConductorSpec):
+    """A ``[[conductor]]`` of a conductors file."""
+
+    prompt_text: Line | None = Field(None, alias="prompt_file")
+
+    @field_validator("name")
+    @classmethod
+    def _means_nothing_else(cls, value: str) -> str:
+        if value.casefold() in BUILT_IN:
+            raise ValueError(f'"{value}" is the name of the shipped Conductor; choose another name')
+        if any(mark in value for mark in ("/", "\\", "#")) or value.casefold().endswith(".toml"):
+            raise ValueError(
+                "would be taken for a file, a hub id or an address; choose a name without / \\ # and .toml"
+            )
+        return value
+
+    @field_validator("api_key_env", "timeout_s")
+    @classmethod
+    def _of_a_server(cls, value: object, info: ValidationInfo[Reading]) -> object:
+        if info.data.get("base_url", "") is None:
+            raise ValueError("a Conductor that runs here has none; give its server as base_url, or remove this")
+        return value
+
+    @field_validator("params")
+    @classmethod
+    def _params_here_or_there(cls, value: dict[str, Any], info: ValidationInfo[Reading]) -> dict[str, Any]:
+        if "seed" in value:
+            raise ValueError("seed is set by the program; remove it")
+        if info.data.get("base_url", "") is None:
+            without_fault(value, sampling_fault(value, Sampling))
+        elif "max_tokens" in value:
+            raise ValueError("give max_tokens beside params, as a key of its own")
+        return value
+
+    @field_validator("prompt_text")
+    @classmethod
+    def _read_prompt(cls, value: str, info: ValidationInfo[Reading]) -> str:
+        if info.data.get("prompt") == "short":
+            raise ValueError('goes with the full prompt; a model that was trained on "short" knows only that one')
+        try:
+            return _own_prompt(info.context.beside / Path(value).expanduser())
+        except ValueError as fault:
+            raise ValueError(f"{one_line(value, limit=120)}: {fault}") from None
+
+    def spec(self, beside: Path) -> ConductorSpec:
+        """Returns the Conductor. A relative model folder is in the folder ``beside``."""
+        fields = self.given
+        if self.base_url is not None:
+            fields["base_url"] = self.base_url.rstrip("/")
+        else:
+            folder = beside / expand_path(self.model)
+            if is_folder(folder) or not HUB_ID.fullmatch(self.model):
+                fields["model"] = str(folder)
+        return ConductorSpec(**fields)
+
+
+class ConductorsForm(ModelFile):
+    file: ClassVar = "conductors file"
+    table: ClassVar = "conductor"
+    needs: ClassVar = "it needs at least one Conductor"
+    invalid: ClassVar = ConductorsInvalid
+
+    conductor: list[ConductorTable]
 
 
 def load_conductors_file(path: str | Path, key_variables: Collection[str] = ()) -> tuple[ConductorSpec, ...]:
@@ -85,151 +142,32 @@ def load_conductors_file(path: str | Path, key_variables: Collection[str] = ()) 
 
     Raises: ConductorsInvalid with every fault; each names its line, where there is one, and its key.
     """
-    beside = Path(path).parent
-    return tuple(_spec(table, beside) for table in load_document(path, _form(beside), key_variables).tables)
+    read = read_model_file(path, ConductorsForm, key_variables)
+    return tuple(table.spec(Path(path).parent) for table in read.conductor)
 
 
-def _spec(table: Table, beside: Path) -> ConductorSpec:
-    fields = dict(table)
-    if "usd_per_mtok" in fields:
-        fields["usd_per_mtok"] = Price(**fields["usd_per_mtok"])
-    if "prompt_file" in fields:
-        fields["prompt_text"] = own_prompt(beside / Path(fields["prompt_file"]).expanduser())
-    if "base_url" in fields:
-        fields["base_url"] = fields["base_url"].rstrip("/")
-    else:
-        folder = beside / expand_path(fields["model"])
-        if is_folder(folder) or not HUB_ID.fullmatch(fields["model"]):
-            fields["model"] = str(folder)
-    return ConductorSpec(**fields)
-
-
-def own_prompt(file: Path) -> str:
-    """Reads a user's own prompt. Raises: ConductorsInvalid, saying what is wrong with the file."""
+def _own_prompt(file: Path) -> str:
+    """Reads a user's own prompt. Raises: ValueError, saying what is wrong with the file."""
     try:
         with open_regular(file) as opened:
             raw = opened.read(_MOST_PROMPT_BYTES + 1)
     except FileNotFoundError:
-        raise _no_prompt("no such file") from None
+        raise ValueError("no such file") from None
     except (NotRegular, IsADirectoryError) as error:
-        raise _no_prompt(str(error.strerror)) from None
+        raise ValueError(str(error.strerror)) from None
     except (OSError, ValueError):
-        raise _no_prompt("it cannot be read") from None
+        raise ValueError("it cannot be read") from None
     if len(raw) > _MOST_PROMPT_BYTES:
-        raise _no_prompt(f"it has more than {_MOST_PROMPT_BYTES:,} bytes")
+        raise ValueError(f"it has more than {_MOST_PROMPT_BYTES:,} bytes")
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise _no_prompt(f"line {raw[: error.start].count(10) + 1}: not UTF-8 text") from None
+        raise ValueError(f"line {raw[: error.start].count(10) + 1}: not UTF-8 text") from None
     if not text.strip():
-        raise _no_prompt("it is empty")
+        raise ValueError("it is empty")
     if holds_a_key(text, environment_keys()):
-        raise _no_prompt("it holds a key, which every run would record")
+        raise ValueError("it holds a key, which every run would record")
     return text
-
-
-def _no_prompt(why: str) -> ConductorsInvalid:
-    return ConductorsInvalid(why, [why])
-
-
-def _prompt_faults(table: Table, beside: Path) -> list[tuple[str, str]]:
-    if table.get("prompt") == "short":
-        return [("prompt_file", 'goes with the full prompt; a model that was trained on "short" knows only that one')]
-    try:
-        own_prompt(beside / Path(table["prompt_file"]).expanduser())
-    except ConductorsInvalid as fault:
-        return [("prompt_file", f"{one_line(table['prompt_file'], limit=120)}: {fault}")]
-    return []
-
-
-def _more(beside: Path, table: Table, faulty: Collection[str]) -> list[tuple[str, str]]:
-    faults = _place_faults(table, faulty)
-    if "prompt_file" in table and "prompt_file" not in faulty:
-        faults += _prompt_faults(table, beside)
-    return faults
-
-
-def _place_faults(table: Table, faulty: Collection[str]) -> list[tuple[str, str]]:
-    if "base_url" in table:
-        given = table.get("params", {})
-        if "params" not in faulty and isinstance(given, dict) and "max_tokens" in given:
-            return [("params", "give max_tokens beside params, as a key of its own")]
-        return []
-    faults = [
-        (key, "a Conductor that runs here has none; give its server as base_url, or remove this")
-        for key in ("api_key_env", "timeout_s")
-        if key in table
-    ]
-    if "params" not in faulty:
-        faults += [("params", fault) for fault in _local_faults(table.get("params", {}))]
-    return faults
-
-
-def _local_faults(params: Mapping[str, Any]) -> list[str]:
-    known = ", ".join(_LOCAL_PARAMS)
-    faults = [
-        f"{key[:60]}: unknown; a Conductor that runs here knows {known}" for key in params if key not in _LOCAL_PARAMS
-    ]
-    for key, (least, most) in _LOCAL_PARAMS.items():
-        value = params.get(key, most)
-        number = type(value) is int or (type(value) is float and key != "top_k")
-        if not number or not least <= value <= most or (key == "top_p" and value == 0):
-            faults.append(f"{key}: must be a number {'above' if key == 'top_p' else 'from'} {least:g} to {most:g}")
-    return faults
-
-
-def _check_name(value: Any) -> str | None:
-    if fault := check_name(value):
-        return fault
-    if value.casefold() in BUILT_IN:
-        return f'"{value}" is the name of the shipped Conductor; choose another name'
-    if any(mark in value for mark in ("/", "\\", "#")) or value.casefold().endswith(".toml"):
-        return "would be taken for a file, a hub id or an address; choose a name without / \\ # and .toml"
-    return None
-
-
-def _check_prompt(value: Any) -> str | None:
-    if value in ("full", "short") and isinstance(value, str):
-        return None
-    return 'must be "full", or "short" for a model that was trained on the short prompt'
-
-
-def _check_tokens(value: Any) -> str | None:
-    if type(value) is int and _LEAST_TOKENS <= value <= _MOST_TOKENS:
-        return None
-    return f"must be a whole number of tokens, {_LEAST_TOKENS} to {_MOST_TOKENS:,}"
-
-
-def _check_context(value: Any) -> str | None:
-    if type(value) is int and _LEAST_TOKENS <= value < 2**31:
-        return None
-    return f"must be a whole number of tokens, {_LEAST_TOKENS} or more"
-
-
-def _form(beside: Path) -> Form:
-    """Returns the form of a conductors file; relative prompt files are in the folder ``beside``."""
-    return Form(
-        file="conductors file",
-        table="conductor",
-        needs="it needs at least one Conductor",
-        checks={
-            "name": _check_name,
-            "model": check_line,
-            "base_url": check_base_url,
-            "api_key_env": check_variable,
-            "usd_per_mtok": check_price,
-            "params": lambda value: check_params(value, SET_BY_US | {"seed"}),
-            "prompt": _check_prompt,
-            "prompt_file": check_line,
-            "constrained": check_flag,
-            "max_tokens": _check_tokens,
-            "timeout_s": check_seconds,
-            "context": _check_context,
-        },
-        required=("name", "model"),
-        more=partial(_more, beside),
-        invalid=ConductorsInvalid,
-    )
 
 
 # Conductors by name.

@@ -8,7 +8,7 @@ from typing import Literal
 
 from pydantic import Field, ValidationError
 
-from conductor_core.chat.messages import ConductorInfo, Message, PlanFinished, PlanRequest, PlanText
+from conductor_core.chat.messages import ConductorInfo, Message, PlanFinished, PlanRequest, PlanText, Sampling
 from conductor_core.conductors.conductors_file import ConductorSpec
 from conductor_core.conductors.grammar import PlanBudget, PlanShape, choices_of, least_tokens, plan_grammar
 from conductor_core.conductors.prompts import STATIC_MESSAGES, full_prompt, require_room, short_prompt
@@ -22,11 +22,9 @@ from conductor_core.inference.generation import (
     Packing,
     PrefixFolder,
     PromptTooLong,
-    Sampling,
 )
 from conductor_core.inference.shared import shared_model
 from conductor_core.settings import Settings
-from conductor_core.workflow.model import Frozen
 
 PHRASES = "phrases.gbnf"
 _NEEDED_RULES = (
@@ -39,22 +37,17 @@ RETRY_TEMPERATURE = 0.7
 """A second attempt of a greedy Conductor would repeat the first word by word."""
 
 
-class LocalConfig(Frozen):
+class LocalConfig(Sampling):
     """The ``conductor.json`` of a model folder says how to ask this model for plans. All keys may be left out.
 
     Attributes:
         prompt: ``short`` for models that were trained on ``prompts.short_prompt``, else ``full``.
-        temperature: 0 always takes the likeliest token.
-        top_k: 0 sets no such limit.
         phrases: grammar rules of what the model was taught to say (see ``grammar.PlanShape``), from ``phrases.gbnf``
             beside; empty where no such file.
         max_tokens: the longest completion of this model, within the setting ``plan_max_tokens``.
     """
 
     prompt: Literal["full", "short"] = "full"
-    temperature: float = Field(0.0, ge=0, le=4)
-    top_p: float = Field(1.0, gt=0, le=1)
-    top_k: int = Field(0, ge=0, le=10**6)
     phrases: str = ""
     max_tokens: int | None = Field(None, ge=16, le=10**6)
 
@@ -163,7 +156,8 @@ class LocalConductor:
         return Generation(
             prompt=short_prompt(request) if short else full_prompt(request, self._own_prompt),
             max_tokens=self._max_tokens,
-            sampling=Sampling(temperature, self._config.top_p, self._config.top_k, request.seed),
+            sampling=self._config.model_copy(update={"temperature": temperature}),
+            seed=request.seed,
             static_messages=0 if short else STATIC_MESSAGES,
             grammar=plan_grammar(shape) if shape else None,
             forcing=_budget(shape) if shape else None,

@@ -34,7 +34,7 @@ from conductor_core.chat.messages import (
 )
 from conductor_core.chat.usage import tokens_of
 from conductor_core.conductors.alternatives import ASKED, BYTES_PER_TOKEN, TokenLog
-from conductor_core.conductors.conductors_file import ConductorSpec
+from conductor_core.conductors.conductors_file import API_KEY_VARIABLE, ConductorSpec
 from conductor_core.conductors.grammar import PlanShape, choices_of, plan_grammar, plan_schema
 from conductor_core.conductors.prompts import full_prompt, require_room, short_prompt
 from conductor_core.conductors.roles import agents_by_ordinal
@@ -53,8 +53,7 @@ from conductor_core.errors import (
     PromptOverflows,
 )
 from conductor_core.privacy import masking
-from conductor_core.privacy.masking import one_line
-from conductor_core.privacy.typed_keys import TypedKeys
+from conductor_core.privacy.masking import TypedKeys, one_line
 from conductor_core.providers.client import ModelClient, open_client
 from conductor_core.providers.errors import FaultKind, ServerFault
 from conductor_core.providers.openai import OpenAIDialect
@@ -164,7 +163,6 @@ async def _json(client: httpx2.AsyncClient, url: str) -> Any:
         return None
 
 
-API_KEY_VARIABLE = "CONDUCTOR_API_KEY"
 ANSWER_TIMEOUT_S = 600.0
 """Seconds for a whole plan, from its first byte on: as long as a run may take by default."""
 READ_TIMEOUT_S = 120.0

@@ -15,7 +15,7 @@ import re
 from collections.abc import Sequence
 
 from conductor_core.chat.messages import ConductorInfo, WorkerSpec
-from conductor_core.workflow.templates import Cast
+from conductor_core.workflow.topology import Cast
 
 ROLES = ("plan", "reason", "compute", "code", "know", "check", "write")
 """In the order of their ordinals; the Conductor itself, where recursion is offered, comes after the last."""

@@ -10,26 +10,25 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from conductor_core.chat.messages import INCOMPLETE, ConductorInfo, Message, Price, Usage, WorkerSpec, sum_of_costs
-from conductor_core.chat.usage import estimate_input_tokens, estimate_tokens
+from conductor_core.chat.usage import estimate_input_tokens
 from conductor_core.engine.budgets import longest_answer
-from conductor_core.engine.plan_check import check_given
 from conductor_core.engine.pools import with_fallbacks
-from conductor_core.engine.prompts import Answer, StepInput, StepInputs, digest_text, instruction_with_task
-from conductor_core.engine.recorder import Recorder
+from conductor_core.engine.prompts import Answer, StepInput, StepInputs, digest_text, told_tokens
+from conductor_core.engine.recorder import At, Recorder
 from conductor_core.engine.request import RunRecords
 from conductor_core.errors import BadInput, EventOutOfOrder
 from conductor_core.providers.servers import servers, servers_of_conductor
 from conductor_core.run import events as ev
 from conductor_core.run.actor import Caller
 from conductor_core.run.commands import Approve, Cancel, Command, Deny, Edit, SentCommand, Unproven
-from conductor_core.run.events import ApprovalOf, CommandRefused, Event, EventSink, RunCancelled, RunTaken, RunWaiting
+from conductor_core.run.events import ApprovalOf, Event, EventSink
 from conductor_core.run.request import Gate
 from conductor_core.run.trace import AT_REST, Approval, RunTrace
 from conductor_core.run.values import Path, label
 from conductor_core.workflow.edits import require_fit
-from conductor_core.workflow.model import CONDUCTOR_AGENT, Step, Workflow, gets_task
+from conductor_core.workflow.model import CONDUCTOR_AGENT, Step, Workflow
 from conductor_core.workflow.topology import topology
-from conductor_core.workflow.validation import WorkflowInvalid
+from conductor_core.workflow.validation import WorkflowInvalid, check_given
 
 # Gates.
 
@@ -50,8 +49,6 @@ class GateRules:
         return bool(self._gates)
 
     def for_plan(self, path: Path, most_usd: float | None) -> tuple[str, ...]:
-        """Returns the gates that hold back a plan with which the run costs up to ``most_usd`` in all."""
-
         def holds(gate: Gate) -> bool:
             return (gate.rule == "plan" and not path) or _exceeds(gate, most_usd)
 
@@ -72,7 +69,6 @@ class GateRules:
         return self._that(holds)
 
     def for_conductor(self) -> tuple[str, ...]:
-        """Returns the gates that hold back a question to the Conductor."""
         servers = servers_of_conductor(self._inputs.conductor)
         return self._that(lambda gate: _at(gate, servers))
 
@@ -87,18 +83,10 @@ class GateRules:
             if index in spent:
                 continue
             read = [workflow.steps[earlier].agent for earlier in workflow.reads(index)]
-            tokens = self._sent_tokens(step.instruction) + sum(self._longest(agent) for agent in read)
+            tokens = told_tokens(self._inputs, step.instruction) + sum(self._longest(agent) for agent in read)
             mosts.append(self._most(step.agent, tokens))
         usage = sum((usage for usage, _ in mosts), Usage(estimated=True))
         return usage, sum_of_costs(usd for _, usd in mosts)
-
-    def _sent_tokens(self, instruction: str) -> int:
-        """Returns the tokens of an instruction as it is sent, with all that comes with the task if it is told that."""
-        inputs, every = self._inputs, self._inputs.give_question
-        tokens = estimate_tokens(instruction_with_task(instruction, inputs.task, give_question=every))
-        if gets_task(instruction, give_question=every):
-            tokens += estimate_input_tokens(inputs.turns_before) + sum(image.tokens for image in inputs.images)
-        return tokens
 
     def _that(self, holds: Callable[[Gate], bool]) -> tuple[str, ...]:
         return tuple(str(gate) for gate in self._gates if holds(gate))
@@ -250,10 +238,9 @@ class Approvals:
             return True
         number = len(self._trace.approvals) + 1
         usage, most_usd = most or (Usage(estimated=True), None)
-        run_id, at_ms = self._trace.run_id, self._recorder.now_ms()
+        at = self._recorder.at()
         requested = ev.ApprovalRequested(
-            run_id=run_id,
-            at_ms=at_ms,
+            **at,
             number=number,
             of=of,
             path=path,
@@ -271,8 +258,7 @@ class Approvals:
         source_run_id, grant = before
         by = grant.decided_by or Caller()
         granted = ev.ApprovalGranted(
-            run_id=run_id,
-            at_ms=at_ms,
+            **at,
             numbers=(number,),
             rest=grant.rest,
             note=grant.note,
@@ -302,7 +288,7 @@ class Approvals:
         if sent.id <= self._trace.last_command or isinstance(command, Cancel):
             return
         if isinstance(command, Unproven):
-            event: ev.Event = _refusal(sent.id, command, command.reason, self._trace.run_id, self._recorder.now_ms())
+            event: ev.Event = self._refused(sent.id, command, command.reason)
         elif isinstance(command, Edit):
             event = self._edited(sent.id, command)
         else:
@@ -347,8 +333,7 @@ class Approvals:
         if not numbers:
             return self._refused(number, command, "nothing of this run waits for an approval")
         common = {
-            "run_id": self._trace.run_id,
-            "at_ms": self._recorder.now_ms(),
+            **self._recorder.at(),
             "numbers": numbers,
             "note": command.note,
             "command": number,
@@ -401,8 +386,7 @@ class Approvals:
         if command.origins is not None:
             require_fit(before, after, command.origins)
         return ev.PlanEdited(
-            run_id=self._trace.run_id,
-            at_ms=self._recorder.now_ms(),
+            **self._recorder.at(),
             round=command.round,
             actor=command.actor,
             door=command.door,
@@ -414,8 +398,8 @@ class Approvals:
             command=number,
         )
 
-    def _refused(self, number: int, command: Approve | Deny | Edit, reason: str) -> ev.CommandRefused:
-        return _refusal(number, command, reason, self._trace.run_id, self._recorder.now_ms())
+    def _refused(self, number: int, command: Approve | Deny | Edit | Unproven, reason: str) -> ev.CommandRefused:
+        return _refusal(number, command, reason, self._recorder.at())
 
 
 # Commands.
@@ -436,11 +420,10 @@ def cancel(records: RunRecords, sink: EventSink, run_id: str, caller: Caller) ->
     number = records.send(Cancel(run_id=run_id, actor=caller.actor, door=caller.door))
     trace = records.read(run_id)
     if trace.status in AT_REST:
-        at_ms = trace.last_at_ms
-        ended = RunCancelled(
-            run_id=run_id,
-            at_ms=at_ms,
-            duration_ms=at_ms,
+        at: At = {"run_id": run_id, "at_ms": trace.last_at_ms}
+        ended = ev.RunCancelled(
+            **at,
+            duration_ms=trace.last_at_ms,
             usage=trace.usage,
             cost_usd=trace.cost_usd,
             known_usd=trace.known_usd,
@@ -449,27 +432,22 @@ def cancel(records: RunRecords, sink: EventSink, run_id: str, caller: Caller) ->
             command=number,
         )
         with suppress(EventOutOfOrder):  # a process has just taken it up, and hears the command
-            sink.append_and_wait(RunTaken(run_id=run_id, at_ms=at_ms), ended)
+            sink.append_and_wait(ev.RunTaken(**at), ended)
 
 
 def refusals(trace: RunTrace, commands: Sequence[SentCommand], reason: str) -> list[Event]:
     """Returns the events by which a run that waits refuses ``commands``, and waits on."""
-    at = {"run_id": trace.run_id, "at_ms": trace.last_at_ms}
+    at: At = {"run_id": trace.run_id, "at_ms": trace.last_at_ms}
     refused = [
-        _refusal(sent.id, sent.command, _own_reason(sent.command) or reason, trace.run_id, trace.last_at_ms)
+        _refusal(sent.id, sent.command, sent.command.reason if isinstance(sent.command, Unproven) else reason, at)
         for sent in commands
     ]
-    return [RunTaken.model_validate(at), *refused, RunWaiting.model_validate(at)]
+    return [ev.RunTaken(**at), *refused, ev.RunWaiting(**at)]
 
 
-def _own_reason(command: Command | Unproven) -> str:
-    return command.reason if isinstance(command, Unproven) else ""
-
-
-def _refusal(number: int, command: Command | Unproven, reason: str, run_id: str, at_ms: float) -> CommandRefused:
-    return CommandRefused(
-        run_id=run_id,
-        at_ms=at_ms,
+def _refusal(number: int, command: Command | Unproven, reason: str, at: At) -> ev.CommandRefused:
+    return ev.CommandRefused(
+        **at,
         command=number,
         asked=command.kind,
         reason=reason,

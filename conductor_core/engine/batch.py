@@ -65,7 +65,6 @@ def request_of(task: BatchTask, place: BatchRow, each: RunRequest, earlier: Sequ
 
 
 def _only_asked(request: RunRequest) -> dict[str, None]:
-    """Drops the Conductor if the plan does not need one."""
     return {} if asks_conductor(request.workflow) else {"conductor": None}
 
 
@@ -156,7 +155,6 @@ class Room:
             return True
 
     def end(self, cost_usd: float, *, completed: bool) -> None:
-        """Records that a task has ended and cost ``cost_usd``, whether or not it completed."""
         with self._changed:
             self._running -= 1
             self._spent_usd += cost_usd

@@ -66,7 +66,6 @@ class Call:
     most_usd: float
 
     def cost_usd(self, usage: Usage, said_usd: float | None) -> float:
-        """Returns the USD that the provider states, else the USD by price, else 0."""
         if said_usd is not None:
             return said_usd
         return 0.0 if self.price is None else self.price.cost_usd(usage)
@@ -104,16 +103,14 @@ class CostCap:
 
     def check_workers(self, specs: Sequence[WorkerSpec]) -> None:
         """Raises: BadInput for workers that could go beyond the cap: without a price, or a limit to their answers."""
-        unpriced = [
-            spec.name for spec in specs if self._price(spec) is None and spec.provider in ("openai", "anthropic")
-        ]
+        unpriced = [spec.name for spec in specs if self._price(spec) is None and spec.provider in _PAID]
         if self.max_usd is not None and unpriced:
             raise BadInput(
                 f"a cap of {self.max_usd:g} USD cannot be kept: no price is known of {', '.join(unpriced)}; give "
                 f"usd_per_mtok in the pool file{self._or_else}"
             )
         # The others have one of their own: Anthropic's interface demands it.
-        unlimited = [spec.name for spec in specs if spec.provider == "openai" and _limit(spec) is None]
+        unlimited = [spec.name for spec in specs if spec.provider == "openai" and answer_limit(spec) is None]
         if (self.max_usd is not None or self.max_tokens is not None) and unlimited:
             raise BadInput(
                 f"a cap cannot be kept: nothing limits the answers of {', '.join(unlimited)}; give "
@@ -158,7 +155,6 @@ class CostCap:
                 self._changed.notify_all()
 
     def add(self, usage: Usage, usd: float) -> None:
-        """Adds the tokens and USD of a call that has ended."""
         self.usd += usd
         self.tokens += usage.total_tokens
 
@@ -189,36 +185,29 @@ class CostCap:
 
 
 def longest_call(spec: WorkerSpec, messages: Sequence[Message]) -> Usage:
-    """Returns the most tokens that one call can use."""
     return Usage(input_tokens=longest_question(messages), output_tokens=longest_answer(spec), estimated=True)
 
 
 def longest_plan(messages: Sequence[Message], plan_max_tokens: int) -> Usage:
-    """Returns the most tokens that one plan can use."""
     return Usage(input_tokens=longest_question(messages), output_tokens=plan_max_tokens, estimated=True)
 
 
 def longest_usd(price: Price, spec: WorkerSpec, messages: Sequence[Message]) -> float:
-    """Returns the highest possible cost of one call in USD."""
     return price.cost_usd(longest_call(spec, messages))
 
 
 def longest_question(messages: Sequence[Message]) -> int:
     """Returns an upper bound on the tokens of messages: a tokenizer makes at most one token per byte."""
-    return sum(_longest(message) + _TURN_TOKENS for message in messages)
-
-
-def _longest(message: Message) -> int:
-    images = len(images_in(message.content)) * LONGEST_IMAGE_TOKENS
-    return len(message.text.encode("utf-8", "surrogatepass")) + images
+    images = sum(len(images_in(message.content)) for message in messages)
+    text = sum(len(message.text.encode("utf-8", "surrogatepass")) for message in messages)
+    return text + images * LONGEST_IMAGE_TOKENS + len(messages) * _TURN_TOKENS
 
 
 def longest_answer(spec: WorkerSpec) -> int:
-    """Returns the most tokens that a worker may write in one answer."""
-    return _limit(spec) or ASSUMED_OUTPUT_TOKENS
+    return answer_limit(spec) or ASSUMED_OUTPUT_TOKENS
 
 
-def _limit(spec: WorkerSpec) -> int | None:
+def answer_limit(spec: WorkerSpec) -> int | None:
     values = [spec.params.get(name) for name in _OUTPUT_LIMITS]
     return max((value for value in values if type(value) is int and value > 0), default=None)
 
@@ -357,13 +346,11 @@ class Budget:
         return usage, cost
 
     def broken_off(self) -> tuple[BrokenOff, ...]:
-        """Returns the calls that break off if the run ends now."""
         return tuple(
             BrokenOff(path=path, usage=call.usage, cost_usd=call.cost_usd) for path, call in self._live.items()
         )
 
     def out_of_time(self) -> LimitReached:
-        """Returns the error of a run whose time is up."""
         return LimitReached(
             f"the time limit of this run is reached: {self.limits.max_seconds:g} s, planning included", limit="seconds"
         )

@@ -20,20 +20,13 @@ from typing import Any
 from conductor_core.chat.messages import Conductor, PlanRequest
 from conductor_core.engine.approvals import Stop, cancel, refusals
 from conductor_core.engine.budgets import CostCap
-from conductor_core.engine.pools import (
-    BUILT_IN_POOLS,
-    Pool,
-    open_pool,
-    pool_file,
-    reopen_pool,
-    require_typed_keys,
-)
+from conductor_core.engine.pools import BUILT_IN_POOLS, Pool, open_pool, pool_file, reopen_pool, require_typed_keys
 from conductor_core.engine.recorder import closing
 from conductor_core.engine.request import RunRecords, asks_conductor
 from conductor_core.engine.runner import CheckedRequest, Engine, Execution, check
 from conductor_core.errors import BadInput, EventOutOfOrder, InspectorError, RunHasEnded, StoreError, UnknownRun
 from conductor_core.files import expand_path, is_file
-from conductor_core.privacy.typed_keys import TypedKeys
+from conductor_core.privacy.masking import TypedKeys
 from conductor_core.run.actor import THE_PROGRAM, Caller
 from conductor_core.run.commands import Cancel, Edit, SentCommand
 from conductor_core.run.events import EventSink
@@ -97,7 +90,6 @@ class Opened:
             raise
 
     def _conductors_files(self, ref: str) -> list[tuple[Path, int]]:
-        """Returns the files that may define ``ref``, each with the time of its last change."""
         if ref == "tiny" or "://" in ref:
             return []
         files = [*self._settings.conductors_folder.glob("*.toml"), expand_path(ref.partition("#")[0])]
@@ -131,8 +123,6 @@ class Opened:
             log.warning("Conductor %s is not warm: %s", conductor_ref, error)
 
     def warm_up(self, conductor_ref: str, pool_ref: str, after_s: float) -> None:
-        """See ``EngineHost.warm_up``."""
-
         def begin() -> None:
             if conductor_ref not in self._warming:
                 self._warming[conductor_ref] = self._loop.create_task(self._warm_up(conductor_ref, pool_ref, after_s))
@@ -181,13 +171,13 @@ class EngineHost:
         self,
         sink: EventSink,
         settings: Settings,
-        records: RunRecords | None = None,
+        records: RunRecords,
         *,
         awaited: bool = True,
         carries_on_all: bool = False,
     ) -> None:
         """Args:
-        records: reads queued runs and the runs that others build on; None: there are none.
+        records: reads queued runs and the runs that others build on.
         awaited: keeps the result of each run until ``wait`` has returned it. False where nobody waits, as in the
             app: then only the last results are kept.
         carries_on_all: goes on with any run that waits as soon as somebody decides, not only with those begun here.
@@ -197,8 +187,7 @@ class EngineHost:
         self._awaited = awaited
         self._settings = settings
         self._sink = sink
-        reads = () if records is None else (records.read, records.content)
-        self._engine = Engine(sink, settings, *reads)
+        self._engine = Engine(sink, settings, records.read, records.content)
         self._records = records
         self._loop = asyncio.new_event_loop()
         self._lock = threading.Lock()
@@ -216,7 +205,7 @@ class EngineHost:
         self._closed = False
         self._thread = threading.Thread(target=self._run_loop, name="engine", daemon=True)
         self._thread.start()
-        self._watch = None if records is None else records.watch(self._pass_on)
+        self._watch = records.watch(self._pass_on)
 
     def start(self, request: RunRequest, cap: CostCap | None = None, keys: TypedKeys | None = None) -> str:
         """Begins a run and returns its id as soon as ``run.created`` is durable.
@@ -261,13 +250,11 @@ class EngineHost:
             self._running[run_id] = self._loop.create_task(self._execute(execution))
             self._executions[run_id] = execution
             self._own.add(run_id)
-        for sent in await asyncio.to_thread(self._unanswered, run_id, execution.trace.last_command):
+        for sent in await asyncio.to_thread(self._records.commands, run_id, execution.trace.last_command):
             self._pass_on(sent)
 
     def _at_rest(self, run_id: str) -> tuple[CheckedRequest, list[SentCommand]]:
         """Reads a run that is queued or waits, as it can be resumed, and the commands that it has not answered."""
-        if self._records is None:
-            raise UnknownRun(f"run {run_id} cannot be read here")
         trace, created = self._records.read(run_id), self._records.created(run_id)
         keys = self._keys.get(run_id)
         if trace.status not in AT_REST:
@@ -282,7 +269,7 @@ class EngineHost:
         }
         request = created.request.model_copy(update=as_recorded)
         epoch_s = time.monotonic() - trace.last_at_ms / 1000
-        commands = self._unanswered(run_id, trace.last_command)
+        commands = self._records.commands(run_id, trace.last_command)
         if trace.status == "queued":
             return replace(self._checked(request, keys=keys), created=created, trace=trace, epoch_s=epoch_s), commands
         require_typed_keys(created.pool.workers, keys)
@@ -297,19 +284,16 @@ class EngineHost:
     def _require_proven(self, *run_ids: str) -> None:
         """Raises: BadInput for a run with a decision that no machine has sent: the database's writer can add one."""
         for run_id in run_ids:
-            if self._records is not None and (unproven := self._records.unproven(run_id)):
+            if unproven := self._records.unproven(run_id):
                 raise BadInput(f"run {run_id} is not carried on: {unproven[0]}")
-
-    def _unanswered(self, run_id: str, last_command: int) -> list[SentCommand]:
-        return [] if self._records is None else self._records.commands(run_id, last_command)
 
     async def _carry_on(self, run_id: str) -> None:
         """Resumes a run that waits, if something was sent to it. Ends without a word if another process does."""
         for attempt in range(_RESUME_ATTEMPTS):
             await asyncio.sleep(0.02 * attempt)
             try:
-                trace = await asyncio.to_thread(self._read, run_id)
-                sent = await asyncio.to_thread(self._unanswered, run_id, trace.last_command)
+                trace = await asyncio.to_thread(self._records.read, run_id)
+                sent = await asyncio.to_thread(self._records.commands, run_id, trace.last_command)
                 if trace.status != "waiting" or not sent:
                     return
                 if attempt == 0 and all(isinstance(each.command, Cancel) for each in sent):
@@ -330,22 +314,15 @@ class EngineHost:
             return
         log.warning("run %s cannot be resumed, although it waits and has a decision", run_id)
 
-    def _read(self, run_id: str) -> RunTrace:
-        if self._records is None:
-            raise UnknownRun(f"run {run_id} cannot be read here")
-        return self._records.read(run_id)
-
     async def _leave_waiting(self, trace: RunTrace, error: InspectorError) -> None:
         """Answers what was sent to a run that cannot be carried out here by the reason."""
         log.warning("run %s cannot continue: %s", trace.run_id, error)
-        sent = await asyncio.to_thread(self._unanswered, trace.run_id, trace.last_command)
+        sent = await asyncio.to_thread(self._records.commands, trace.run_id, trace.last_command)
         with suppress(StoreError):
             await self._sink.append(*refusals(trace, sent, f"the run cannot continue here: {error}"))
 
     def carry_on_all(self) -> None:
         """Goes on with all runs to which something was sent while no process heard it. Returns at once."""
-        if self._records is None:
-            return
         for run_id in self._records.sent_to_waiting():
             self._loop.call_soon_threadsafe(self._keep, self._carry_on(run_id))
 
@@ -378,14 +355,13 @@ class EngineHost:
 
         Returns False if the run has ended or is unknown.
         """
-        if self._records is not None:
-            try:
-                cancel(self._records, self._sink, run_id, caller)
-                return True
-            except (UnknownRun, RunHasEnded):
-                return False
-            except StoreError as error:
-                log.warning("run %s: the command to end it could not be kept: %s", run_id, error)
+        try:
+            cancel(self._records, self._sink, run_id, caller)
+            return True
+        except (UnknownRun, RunHasEnded):
+            return False
+        except StoreError as error:
+            log.warning("run %s: the command to end it could not be kept: %s", run_id, error)
         return self._stop(run_id, Stop(caller))
 
     def _pass_on(self, sent: SentCommand) -> None:
@@ -445,7 +421,6 @@ class EngineHost:
         self._opened.warm_up(conductor_ref, pool_ref, after_s)
 
     def active(self) -> set[str]:
-        """Returns the ids of the runs that this host carries out."""
         with self._lock:
             return set(self._running)
 
@@ -457,8 +432,7 @@ class EngineHost:
             self._closed = True
             # A start that is under way in another thread first gets its run, so that this run, too, gets its end.
             self._none_starts.wait_for(lambda: self._starting == 0)
-        if self._watch is not None:
-            self._watch.close()
+        self._watch.close()
         asyncio.run_coroutine_threadsafe(self._close(), self._loop).result()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()

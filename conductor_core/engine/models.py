@@ -34,10 +34,9 @@ from conductor_core.inference.pace import Notify, Pace, Paces, Shape, paces, sha
 from conductor_core.inference.published import CONDUCTORS
 from conductor_core.inference.source import HUB_ID, cached_folder, cached_hub_ids, inspect_folder, own_folder
 from conductor_core.privacy import masking
-from conductor_core.privacy.keys import is_set
-from conductor_core.privacy.typed_keys import TypedKeys
+from conductor_core.privacy.masking import TypedKeys, is_set
 from conductor_core.providers.model_files import variable_fault
-from conductor_core.rehearsal import EXAMPLES, Example, grade
+from conductor_core.rehearsal import EXAMPLES, grade
 from conductor_core.run.values import Limits
 from conductor_core.settings import Settings
 from conductor_core.workers import discovery
@@ -47,8 +46,6 @@ from conductor_core.workers.health import Health, check_health, key_state
 __all__ = [
     "EXAMPLES",
     "ConductorOption",
-    "Download",
-    "Example",
     "FoundServer",
     "Health",
     "MachineModel",
@@ -183,24 +180,22 @@ def machine_models(settings: Settings, served: Iterable[WorkerSpec] = ()) -> tup
     options = {option.ref: option for option in list_conductors(settings)}
     found = [_of(option, settings) for option in options.values()]
     listed = {each.model for each in found}
-    begun = (hub_id for hub_id in cached_hub_ids() if HUB_ID.fullmatch(hub_id) and hub_id not in listed)
-    found += [_of(listed_option(hub_id, settings), settings) for hub_id in begun if _is_begun(hub_id)]
-    found += [_served(spec) for spec in served if f"{spec.base_url}#{spec.model}" not in options]
+    others = (hub_id for hub_id in cached_hub_ids() if HUB_ID.fullmatch(hub_id) and hub_id not in listed)
+    begun = [each for each in others if downloads().state(each).state in ("waiting", "running", "paused", "failed")]
+    found += [_of(listed_option(hub_id, settings), settings) for hub_id in begun]
+    for spec in served:
+        if (ref := f"{spec.base_url}#{spec.model}") not in options:
+            found.append(_on_server(ref, spec.model, spec.model, str(spec.base_url)))
     return tuple(sorted(found, key=lambda each: (each.ref != TINY, not each.here, each.where != "server")))
 
 
 def model_folder(ref: str, settings: Settings) -> Path | None:
-    """Returns the folder of models on this machine that ``ref`` names, by its path or its listed name."""
     return own_folder(ref, settings.models_folder)
 
 
 def machine_model(ref: str, settings: Settings) -> MachineModel:
     """Returns one Conductor. Raises: UnknownConductor, ConductorsInvalid."""
     return _of(listed_option(ref.strip(), settings), settings)
-
-
-def _is_begun(hub_id: str) -> bool:
-    return downloads().state(hub_id).state in ("waiting", "running", "paused", "failed")
 
 
 def _of(option: ConductorOption, settings: Settings) -> MachineModel:
@@ -264,10 +259,6 @@ def _shape(model: str, folder: Path | None) -> Shape | None:
     return None if known is None else known.shape
 
 
-def _served(spec: WorkerSpec) -> MachineModel:
-    return _on_server(f"{spec.base_url}#{spec.model}", spec.model, spec.model, str(spec.base_url))
-
-
 def _on_server(ref: str, name: str, model: str, server: str, fault: str = "") -> MachineModel:
     return MachineModel(
         ref=ref,
@@ -286,7 +277,6 @@ def _on_server(ref: str, name: str, model: str, server: str, fault: str = "") ->
 
 
 def begin(models: Sequence[MachineModel]) -> None:
-    """Downloads the models of the hub among ``models`` in the background, continuing where it stopped."""
     downloads().begin([each.model for each in models if each.where == "hub"])
 
 
@@ -345,14 +335,12 @@ def hub_address() -> str:
 
 
 def is_offline() -> bool:
-    """Tells whether HF_HUB_OFFLINE forbids downloads."""
     from huggingface_hub import constants
 
     return bool(constants.is_offline_mode())
 
 
 def memory() -> Memory:
-    """Returns the memory that a large model would run in."""
     return place(SMALL_PARAMETERS).memory
 
 
@@ -401,7 +389,7 @@ def check_worker(spec: WorkerSpec, settings: Settings, keys: TypedKeys | None = 
 def check_conductor(ref: str, settings: Settings) -> Health:
     """Checks whether the Conductor ``ref`` would write: asks its server for its models. Raises: BadInput."""
     [part] = preflight(ref, (), Limits(), settings).parts
-    return Health(ok=part.ok, latency_ms=part.latency_ms, detail=part.detail)
+    return part.health
 
 
 def check_all(
@@ -414,22 +402,18 @@ def check_all(
             [part] = (await run_checks(ref, (), Limits(), settings)).parts
         except InspectorError as error:
             return Health(ok=False, latency_ms=None, detail=str(error))
-        return Health(ok=part.ok, latency_ms=part.latency_ms, detail=part.detail)
+        return part.health
 
     async def ask() -> tuple[dict[str, Health], dict[str, Health]]:
         written, workers = await asyncio.gather(
             asyncio.gather(*map(conductor, refs)), run_checks(None, specs, Limits(), settings)
         )
-        health = {
-            part.name: Health(ok=part.ok, latency_ms=part.latency_ms, detail=part.detail) for part in workers.parts
-        }
-        return dict(zip(refs, written, strict=True)), health
+        return dict(zip(refs, written, strict=True)), {part.name: part.health for part in workers.parts}
 
     return asyncio.run(ask())
 
 
 def discover_local_servers(settings: Settings) -> tuple[WorkerSpec, ...]:
-    """Returns the models of the servers on the settings' ports, as ready workers."""
     return asyncio.run(discovery.discover_local_servers(discovery.titles(settings.server_ports)))
 
 
@@ -466,15 +450,10 @@ def conductors_file_text(specs: Iterable[WorkerSpec]) -> str:
 
 def pool_file_text(specs: Iterable[WorkerSpec]) -> str:
     """Returns a pool file (TOML) with ``specs``, to be saved and edited, without defaults."""
-    return "\n".join(_worker_table(spec) for spec in specs)
-
-
-def _worker_table(spec: WorkerSpec) -> str:
     # A JSON string, number or boolean is the same in TOML, but for the character DEL, which TOML wants escaped.
-    lines = ["[[worker]]"]
-    for key, value in spec.model_dump(mode="json", exclude_defaults=True).items():
-        lines.append(f"{key} = {_toml(value)}")
-    return "\n".join(lines) + "\n"
+    tables = (spec.model_dump(mode="json", exclude_defaults=True) for spec in specs)
+    lines = (["[[worker]]", *(f"{key} = {_toml(value)}" for key, value in table.items()), ""] for table in tables)
+    return "\n".join(map("\n".join, lines))
 
 
 def _toml(value: object) -> str:

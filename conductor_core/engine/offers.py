@@ -3,25 +3,136 @@
 Local ones come first and the best of them is proposed. What would leave this machine never is.
 """
 
+import os
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Literal
 from urllib.parse import urlsplit
 
 from conductor_core.chat.messages import Usage, WorkerSpec
 from conductor_core.chat.usage import estimate_tokens
 from conductor_core.conductors.catalogue import TINY, ConductorOption
-from conductor_core.engine.models import LEAST_PARAMETERS, FoundServer, parameters_by_name, ready_workers
+from conductor_core.engine.budgets import longest_answer
+from conductor_core.engine.models import (
+    LEAST_PARAMETERS,
+    FoundServer,
+    conductors_file_text,
+    parameters_by_name,
+    pool_file_text,
+    ready_workers,
+)
 from conductor_core.engine.pools import read_specs
-from conductor_core.engine.real_workers import SmallModel, keyed_workers, save_conductors, save_pool
-from conductor_core.privacy.typed_keys import TYPED_KEY
+from conductor_core.errors import BadInput
+from conductor_core.inference.downloads import Download, downloads
+from conductor_core.inference.hardware import Memory, place
+from conductor_core.inference.pace import paces
+from conductor_core.inference.published import SMALL_WORKERS
+from conductor_core.privacy.masking import TYPED_KEY, is_set
 from conductor_core.rehearsal import recognise
 from conductor_core.run.values import Limits
 from conductor_core.settings import Settings
 
+SMALL_POOL = "small"
+
+
+@dataclass(frozen=True)
+class SmallModel:
+    """A model of the small pool.
+
+    Attributes:
+        size_bytes: of its weights, on disk or to be downloaded.
+        needed_bytes, memory: what it needs to run here, and of which memory.
+        answer_s: measured seconds for an answer of ``WRITTEN_TOKENS`` tokens here; None until ``time_answers`` has
+            measured it. timing: whether it is being measured.
+    """
+
+    spec: WorkerSpec
+    parameters: int
+    size_bytes: int
+    needed_bytes: int
+    memory: Memory
+    answer_s: float | None
+    timing: bool
+    download: Download
+
+    @property
+    def fits(self) -> bool:
+        return self.memory.holds(self.needed_bytes)
+
+
+def keyed_workers() -> tuple[WorkerSpec, ...]:
+    return tuple(spec for spec in read_specs("paper") if spec.api_key_env is not None and is_set(spec.api_key_env))
+
+
+def small_models(settings: Settings) -> tuple[SmallModel, ...]:
+    """Returns the models of the small pool as they are now. Asks no server."""
+    found = []
+    for spec in read_specs(SMALL_POOL):
+        known = SMALL_WORKERS[spec.model]
+        shape, measured = known.shape, paces(settings.data_folder)
+        pace = measured.known(shape)
+        placement = place(shape.parameters)
+        download = downloads().state(spec.model)
+        found.append(
+            SmallModel(
+                spec=spec,
+                parameters=shape.parameters,
+                size_bytes=download.all_bytes or known.size_bytes,
+                needed_bytes=placement.needed_bytes,
+                memory=placement.memory,
+                answer_s=None if pace is None else pace.answer_s,
+                timing=measured.is_measured(shape),
+                download=download,
+            )
+        )
+    return tuple(found)
+
+
+def time_answers(settings: Settings) -> None:
+    """Begins to measure how long an answer of each model takes here, unless measured: some processor seconds."""
+    for known in SMALL_WORKERS.values():
+        if place(known.shape.parameters).fits:
+            paces(settings.data_folder).measure_soon(known.shape)
+
+
+def begin(models: Sequence[SmallModel]) -> None:
+    downloads().begin([model.spec.model for model in models])
+
+
+def pause(models: Sequence[SmallModel]) -> None:
+    downloads().pause([model.spec.model for model in models])
+
+
+def save_pool(name: str, specs: Sequence[WorkerSpec], settings: Settings) -> Path:
+    """Writes ``specs`` as the pool file ``name`` of the data folder, replacing its content. Raises: BadInput."""
+    return _save(settings.pools_folder / f"{name}.toml", pool_file_text(specs), "pool file")
+
+
+def save_conductors(name: str, specs: Iterable[WorkerSpec], settings: Settings) -> Path:
+    """Saves the models of ``specs`` as the conductors file ``name``. Raises: BadInput."""
+    return _save(settings.conductors_folder / f"{name}.toml", conductors_file_text(specs), "conductors file")
+
+
+def _save(file: Path, text: str, what: str) -> Path:
+    """Replaces the file as a whole: a full disk leaves the old content."""
+    fresh = file.with_name(f"{file.name}.{os.getpid()}")
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            fresh.write_text(text, encoding="utf-8")
+            fresh.replace(file)
+        finally:
+            fresh.unlink(missing_ok=True)
+    except OSError as error:
+        raise BadInput(f"the {what} {file} cannot be written: {error.strerror or error}") from error
+    return file
+
+
+# Offers.
+
 SIMULATED_POOL = "rehearsal"
-_ANSWER_TOKENS = 4096
 _MOST_ON_DISK = 3
 _PROVIDERS = {
     "api.openai.com": "OpenAI",
@@ -82,12 +193,10 @@ class Provider:
 
 
 def simulated_know(task: str) -> bool:
-    """Whether the simulated workers know the answer of such a task."""
     return recognise(task) is not None
 
 
 def from_servers(servers: Iterable[FoundServer]) -> tuple[Offer, ...]:
-    """Returns an offer for each server that named its models."""
     found = []
     for server in servers:
         specs = ready_workers([server])
@@ -162,7 +271,6 @@ def from_disk(small: Iterable[SmallModel], options: Iterable[ConductorOption]) -
 
 
 def from_keys() -> tuple[Offer, ...]:
-    """Returns an offer for each key of the environment that a worker of the paper's pool names."""
     keyed = keyed_workers()
     found = []
     for variable in dict.fromkeys(spec.api_key_env for spec in keyed):
@@ -214,7 +322,6 @@ def from_typed_key(provider: Provider) -> Offer:
 
 
 def simulated() -> Offer:
-    """Returns the simulated workers, which show a plan and what each step would be given."""
     return Offer("simulated", "simulated", "Simulated workers", "simulated workers", read_specs(SIMULATED_POOL))
 
 
@@ -250,7 +357,7 @@ def most_usd(offer: Offer, planner: str | None, task: str, limits: Limits, plan_
     if any(spec.price is None for spec in offer.specs) or not offer.specs:
         return None
     said, steps = estimate_tokens(task), limits.max_steps
-    written = max(_most_written(spec) for spec in offer.specs)
+    written = max(map(longest_answer, offer.specs))
     usages = [Usage(input_tokens=said * 3 + step * written, output_tokens=written) for step in range(steps)]
     costs = [sum(spec.price.cost_usd(usage) for usage in usages) for spec in offer.specs if spec.price is not None]
     most = max(costs)
@@ -258,11 +365,6 @@ def most_usd(offer: Offer, planner: str | None, task: str, limits: Limits, plan_
         plan = Usage(input_tokens=2_000 + said, output_tokens=plan_tokens)
         most += max(spec.price.cost_usd(plan) for spec in offer.specs if spec.price is not None)
     return most if limits.max_usd is None else min(most, limits.max_usd)
-
-
-def _most_written(spec: WorkerSpec) -> int:
-    limits = [spec.params.get(name) for name in ("max_tokens", "max_completion_tokens")]
-    return next((limit for limit in limits if isinstance(limit, int)), _ANSWER_TOKENS)
 
 
 def _speaking_openai(specs: Iterable[WorkerSpec]) -> WorkerSpec | None:

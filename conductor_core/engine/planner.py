@@ -3,18 +3,15 @@
 import asyncio
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from conductor_core.chat.messages import Conductor, Message, ParentPlan, PlanFinished, PlanRequest, PlanThought, Usage
+from conductor_core.chat.messages import Conductor, ParentPlan, PlanFinished, PlanRequest, PlanThought, Usage
 from conductor_core.chat.progress import Progress, watching
 from conductor_core.chat.usage import estimate_input_tokens, tokens_of
 from conductor_core.conductors.alternatives import read_alternatives
 from conductor_core.conductors.roles import agents_by_ordinal
 from conductor_core.engine.budgets import LiveCall, longest_plan
-from conductor_core.engine.plan_check import sentence
+from conductor_core.engine.calls import RunState, left_s, name_the_limit, wait_before_retry_s
 from conductor_core.engine.recorder import DeltaBuffer, Piece, closing
-from conductor_core.engine.retries import left_s, name_the_limit, wait_before_retry_s
-from conductor_core.engine.state import RunState
 from conductor_core.errors import ConductorError, ConductorUnavailable, InspectorError, PlanRejected
 from conductor_core.privacy import masking
 from conductor_core.run import events as ev
@@ -25,7 +22,7 @@ from conductor_core.workflow.model import Fault, Workflow
 from conductor_core.workflow.parser import parse_completion
 from conductor_core.workflow.source import Notes, Parsed, SourceText, shorten
 from conductor_core.workflow.topology import topology
-from conductor_core.workflow.validation import Checked, validate
+from conductor_core.workflow.validation import Checked, sentence, validate
 
 
 def as_written(text: str, finished: PlanFinished) -> str:
@@ -43,52 +40,43 @@ def not_a_plan(text: str, finished: PlanFinished, most_tokens: int) -> Parsed | 
 
     ``most_tokens``: the Conductor's token limit.
     """
-    found = _why(text, finished, most_tokens)
-    if found is None:
+    said = f": {shorten(finished.refusal, 200)}" if finished.refusal else "."
+    if finished.finish_reason == "content_filter":
+        found = "plan_filtered", f"A filter of the Conductor's server took the plan away{said}"
+    elif finished.refusal or finished.finish_reason == "refusal":
+        found = "plan_refused", f"The Conductor refused to write a plan{said}"
+    elif text.strip():
         return None
-    notes = Notes(SourceText(as_written(text, finished)))
-    notes.fault(*found, 0)
+    elif finished.tool_calls:
+        names = shorten(", ".join(call.name for call in finished.tool_calls), 80)
+        called = f"The Conductor called the tool {names} instead of writing a plan; it has no tools."
+        found = "tool_call_for_a_plan", called
+    elif finished.finish_reason == "length":
+        found = "plan_cut", _past_limit(most_tokens, "there was a plan", "thinks less")
+    elif finished.reasoning.strip():
+        found = (
+            "plan_in_reasoning",
+            (
+                "All that was written came as reasoning_content, none of it as an answer: turn the server's reasoning "
+                "parser off for this model, or choose another."
+            ),
+        )
+    else:
+        found = "empty_completion", "The Conductor wrote nothing."
+    return _only_fault(*found, as_written(text, finished))
+
+
+def _only_fault(code: str, said: str, text: str, offset: int = 0) -> Parsed:
+    notes = Notes(SourceText(text))
+    notes.fault(code, said, offset)
     return notes.parsed(None)
 
 
-def _why(text: str, finished: PlanFinished, most_tokens: int) -> tuple[str, str] | None:
-    said = f": {shorten(finished.refusal, 200)}" if finished.refusal else "."
-    if finished.finish_reason == "content_filter":
-        return "plan_filtered", f"A filter of the Conductor's server took the plan away{said}"
-    if finished.refusal or finished.finish_reason == "refusal":
-        return "plan_refused", f"The Conductor refused to write a plan{said}"
-    if text.strip():
-        return None
-    if finished.tool_calls:
-        names = shorten(", ".join(call.name for call in finished.tool_calls), 80)
-        return (
-            "tool_call_for_a_plan",
-            f"The Conductor called the tool {names} instead of writing a plan; it has no tools.",
-        )
-    if finished.finish_reason == "length":
-        return "plan_cut", (
-            f"The completion reached its limit of tokens before there was a plan: {_raise(most_tokens)}, or choose a "
-            "Conductor that thinks less."
-        )
-    if finished.reasoning.strip():
-        return "plan_in_reasoning", (
-            "All that was written came as reasoning_content, none of it as an answer: turn the server's reasoning "
-            "parser off for this model, or choose another."
-        )
-    return "empty_completion", "The Conductor wrote nothing."
-
-
-def _past_limit(most_tokens: int) -> str:
+def _past_limit(most_tokens: int, before: str = "the plan was whole", less: str = "writes less before its plan") -> str:
     return (
-        f"The completion reached its limit of tokens before the plan was whole: {_raise(most_tokens)}, or choose a "
-        "Conductor that writes less before its plan."
-    )
-
-
-def _raise(most_tokens: int) -> str:
-    return (
-        "raise max_tokens of the Conductor if the conductors file gives one, else CONDUCTOR_PLAN_MAX_TOKENS "
-        f"(now {most_tokens:,})"
+        f"The completion reached its limit of tokens before {before}: raise max_tokens of the Conductor if the "
+        f"conductors file gives one, else CONDUCTOR_PLAN_MAX_TOKENS (now {most_tokens:,}), or choose a Conductor that "
+        f"{less}."
     )
 
 
@@ -162,8 +150,7 @@ def use_given(
     written = workflow if before is None else before
     events: list[ev.Event] = [
         ev.PlanCompleted(
-            run_id=recorder.run_id,
-            at_ms=recorder.now_ms(),
+            **recorder.at(),
             round=round_path,
             source="file" if state.request.parent_run_id is None else "parent",
             workflow=written,
@@ -174,8 +161,7 @@ def use_given(
     if before is not None:
         events.append(
             ev.PlanEdited(
-                run_id=recorder.run_id,
-                at_ms=recorder.now_ms(),
+                **recorder.at(),
                 round=round_path,
                 actor=state.request.actor,
                 door=state.request.door,
@@ -187,15 +173,6 @@ def use_given(
             )
         )
     recorder.send(*events)
-
-
-@dataclass(frozen=True, slots=True)
-class _Spent:
-    """What a completion used. ``cost_usd`` None: its price is unknown."""
-
-    usage: Usage
-    cost_usd: float | None
-    at_list_price: bool
 
 
 async def _written(
@@ -259,7 +236,7 @@ class _Writing:
         price = self._conductor.info.price
         cost_usd = price.cost_usd(usage) if said_usd is None and price is not None else said_usd
         self._state.budget.settle(self._round, cost_usd)
-        await self._record(raw, parsed, checked, _Spent(usage, cost_usd, said_usd is None and bool(cost_usd)))
+        await self._record(raw, parsed, checked, usage, cost_usd, at_list_price=said_usd is None and bool(cost_usd))
         return checked
 
     async def failed(self, error: ConductorError, wait_s: float, *, said: bool) -> None:
@@ -273,8 +250,7 @@ class _Writing:
         now_ms = self._recorder.now_ms()
         await self._recorder.emit(
             ev.PlanRetried(
-                run_id=self._recorder.run_id,
-                at_ms=now_ms,
+                **self._recorder.at(now_ms),
                 round=self._round,
                 attempt=self._attempt,
                 error_code=error.code,
@@ -296,9 +272,8 @@ class _Writing:
         parsed = instead or (self._broken_off(text) if self._overlong else parse_completion(text))
         cut = self._finished is not None and self._finished.finish_reason == "length"
         if cut and (parsed.steps is None or parsed.faults):
-            notes = Notes(SourceText(text))
-            notes.fault("plan_cut", _past_limit(self._state.settings.plan_max_tokens), len(text))
-            parsed = notes.parsed(None)
+            said = _past_limit(self._state.settings.plan_max_tokens)
+            parsed = _only_fault("plan_cut", said, text, len(text))
         checked = validate(
             parsed,
             self._agents,
@@ -311,24 +286,30 @@ class _Writing:
         return parsed, checked
 
     def _broken_off(self, raw: str) -> Parsed:
-        notes = Notes(SourceText(raw))
         most = self._state.settings.plan_max_bytes
         if self._most_bytes == most:
             said = f"The completion is longer than {most:,} bytes, which no plan needs, and was broken off there."
         else:
             said = _past_limit(self._state.settings.plan_max_tokens)
-        notes.fault("too_large", said, len(raw))
-        return notes.parsed(None)
+        return _only_fault("too_large", said, raw, len(raw))
 
-    async def _record(self, raw: str, parsed: Parsed, checked: Checked, spent: "_Spent") -> None:
+    async def _record(
+        self,
+        raw: str,
+        parsed: Parsed,
+        checked: Checked,
+        usage: Usage,
+        cost_usd: float | None,
+        *,
+        at_list_price: bool,
+    ) -> None:
         streamed = self._deltas.drain()
         now_ms = self._recorder.now_ms()
         precision = self._finished.precision if self._finished is not None else None
         departures = self._finished.departures if self._finished is not None else ()
         if checked.workflow is not None:
             event: ev.Event = ev.PlanCompleted(
-                run_id=self._recorder.run_id,
-                at_ms=now_ms,
+                **self._recorder.at(now_ms),
                 round=self._round,
                 source="conductor",
                 raw=raw,
@@ -337,9 +318,9 @@ class _Writing:
                 repairs=parsed.repairs,
                 warnings=checked.warnings,
                 considered=self._alternatives(parsed),
-                usage=spent.usage,
-                cost_usd=spent.cost_usd,
-                at_list_price=spent.at_list_price,
+                usage=usage,
+                cost_usd=cost_usd,
+                at_list_price=at_list_price,
                 first_token_ms=self._first_token_ms,
                 duration_ms=now_ms - self._started_ms,
                 precision=precision,
@@ -347,16 +328,15 @@ class _Writing:
             )
         else:
             event = ev.PlanRejected(
-                run_id=self._recorder.run_id,
-                at_ms=now_ms,
+                **self._recorder.at(now_ms),
                 round=self._round,
                 attempt=self._attempt,
                 raw=raw,
                 faults=checked.faults,
                 repairs=parsed.repairs,
-                usage=spent.usage,
-                cost_usd=spent.cost_usd,
-                at_list_price=spent.at_list_price,
+                usage=usage,
+                cost_usd=cost_usd,
+                at_list_price=at_list_price,
                 duration_ms=now_ms - self._started_ms,
                 precision=precision,
                 departures=departures,
@@ -372,7 +352,6 @@ class _Writing:
         return read_alternatives(text, steps, finished.choices, self._agents, by_server=finished.told_by_server)
 
     async def _stream(self, *, again: bool) -> tuple[Usage, float | None]:
-        """Calls ``_write`` once the shared cost cap has room for it."""
         cap = self._state.cap
         if cap is None:
             return await self._write(again=again)
@@ -405,7 +384,15 @@ class _Writing:
         call = self._call = budget.begin_call(self._round, estimate_input_tokens(messages), price, most_usd)
         if not again:
             try:
-                await self._recorder.emit(self._started(messages))
+                await self._recorder.emit(
+                    ev.PlanStarted(
+                        **self._recorder.at(self._started_ms),
+                        round=self._round,
+                        attempt=self._attempt,
+                        messages=messages,
+                        agents=self._agents,
+                    )
+                )
             except BaseException:
                 budget.settle(self._round)  # nothing was sent
                 raise
@@ -450,16 +437,6 @@ class _Writing:
         )
         return tokens_of(self._thought_characters) + min(written, most)
 
-    def _started(self, messages: tuple[Message, ...]) -> ev.PlanStarted:
-        return ev.PlanStarted(
-            run_id=self._recorder.run_id,
-            at_ms=self._started_ms,
-            round=self._round,
-            attempt=self._attempt,
-            messages=messages,
-            agents=self._agents,
-        )
-
     def _receive(self, text: str, *, reasoning: bool) -> None:
         """Takes ``text``, and of the completion only as much as there is room for."""
         if reasoning:
@@ -479,19 +456,14 @@ class _Writing:
         self._deltas.add(text)
 
     def _progress_event(self, progress: Progress) -> ev.Event:
-        now_ms = self._recorder.now_ms()
-        return ev.PlanProgress(run_id=self._recorder.run_id, at_ms=now_ms, round=self._round, progress=progress)
+        return ev.PlanProgress(**self._recorder.at(), round=self._round, progress=progress)
 
     def _delta_events(self, pieces: Sequence[Piece]) -> list[ev.Event]:
-        now_ms = self._recorder.now_ms()
-        return [
-            ev.PlanDelta(run_id=self._recorder.run_id, at_ms=now_ms, round=self._round, text=text, reasoning=reasoning)
-            for reasoning, text in pieces
-        ]
+        at = self._recorder.at()
+        return [ev.PlanDelta(**at, round=self._round, text=text, reasoning=reasoning) for reasoning, text in pieces]
 
 
 def _faults_to_send(checked: Checked) -> tuple[str, ...]:
-    """Returns the faults of a plan in words, for the Conductor's next attempt."""
     more = checked.fault_count - _MOST_FAULTS_SENT
     messages = tuple(fault.message for fault in checked.faults[:_MOST_FAULTS_SENT])
     return (*messages, f"And {more:,} more.") if more > 0 else messages

@@ -11,7 +11,7 @@ from typing import Any
 from conductor_core.chat.messages import Message, OnIncomplete, Worker, WorkerSpec, images_in
 from conductor_core.errors import BadInput
 from conductor_core.files import expand_path, is_file, is_there
-from conductor_core.privacy.typed_keys import GONE, TYPED_KEY, TypedKeys, has_key
+from conductor_core.privacy.masking import GONE, TYPED_KEY, TypedKeys, has_key
 from conductor_core.providers.model_files import check_spec
 from conductor_core.run.values import PoolInfo
 from conductor_core.settings import Settings
@@ -51,11 +51,9 @@ class Pool:
 
     @property
     def simulated(self) -> bool:
-        """Whether any worker is simulated. Then the run says so."""
         return any(spec.simulated for spec in self.specs)
 
     def without(self, names: tuple[str, ...]) -> "Pool":
-        """See ``PoolInfo.without``."""
         left = self.info.without(names)
         workers = {spec.name: self.workers[spec.name] for spec in left.workers}
         return replace(self, workers=workers, excluded=left.excluded)
@@ -78,7 +76,6 @@ class Pool:
         return any(spec.api_key_env == TYPED_KEY for spec in self.specs)
 
     def with_keys(self, keys: TypedKeys | None, settings: Settings) -> "Pool":
-        """Opens the pool anew for runs of the browser session whose keys these are."""
         workers = {spec.name: open_worker(spec, settings, self.seed, keys) for spec in self.specs}
         return replace(self, workers=workers)
 
@@ -159,8 +156,11 @@ def open_pool(ref: str, settings: Settings, *, seed: int | None = None) -> Pool:
     """
     read = read_pool(ref, settings)
     opened = reopen_pool(PoolInfo(name=_name(ref), workers=read.workers), settings, seed=seed)
-    said = {key: value for key, value in read.options if value is not None}
-    return replace(opened, **said)
+    return replace(
+        opened,
+        on_incomplete=read.on_incomplete or settings.on_incomplete,
+        give_question=settings.give_question if read.give_question is None else read.give_question,
+    )
 
 
 def reopen_pool(info: PoolInfo, settings: Settings, *, seed: int | None = None) -> Pool:
@@ -187,9 +187,9 @@ def open_worker(spec: WorkerSpec, settings: Settings, seed: int, keys: TypedKeys
         seed: of a simulated worker. keys: where a typed key is found.
     """
     if spec.provider == "rehearsal":
-        from conductor_core.rehearsal import open_rehearsal_worker
+        from conductor_core.rehearsal import RehearsalWorker
 
-        return open_rehearsal_worker(spec, seed=seed, tokens_per_s=settings.rehearsal_tokens_per_s)
+        return RehearsalWorker(spec, seed=seed, tokens_per_s=settings.rehearsal_tokens_per_s)
     from conductor_core.workers import pool
 
     return pool.open_worker(spec, settings, keys)

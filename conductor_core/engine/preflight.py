@@ -14,7 +14,7 @@ from conductor_core.chat.usage import estimate_input_tokens, estimate_tokens
 from conductor_core.conductors.catalogue import listed_option, on_a_server, open_conductor
 from conductor_core.engine.pools import open_worker
 from conductor_core.errors import InspectorError
-from conductor_core.privacy.typed_keys import TypedKeys, has_key
+from conductor_core.privacy.masking import TypedKeys, has_key
 from conductor_core.run.values import Limits
 from conductor_core.settings import Settings
 from conductor_core.workers.health import Health, check_health
@@ -42,6 +42,10 @@ class Part(Frozen):
     latency_ms: float | None = None
     priced: bool = True
 
+    @property
+    def health(self) -> Health:
+        return Health(ok=self.ok, latency_ms=self.latency_ms, detail=self.detail)
+
 
 class Preflight(Frozen):
     """Attributes: parts: the Conductor first, if one is needed, then the workers in the pool's order."""
@@ -63,12 +67,10 @@ class Preflight(Frozen):
 
     @property
     def some_worker(self) -> bool:
-        """Whether any worker is left if only those that answer are used."""
         return any(part.ok for part in self.parts if part.role == "worker")
 
     @property
     def of_those_that_answer(self) -> "Preflight":
-        """Returns the pre-flight without the workers that would not answer."""
         left = tuple(part for part in self.parts if part.ok or part.role == "conductor")
         return self.model_copy(update={"parts": left})
 
@@ -124,7 +126,6 @@ async def run_checks(
     task: str = "",
     keys: TypedKeys | None = None,
 ) -> Preflight:
-    """Runs the checks, see ``preflight``."""
     asked = [_worker(spec, settings, task, keys) for spec in specs]
     if conductor_ref is not None:
         plan = PlanRequest(

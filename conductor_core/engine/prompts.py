@@ -38,21 +38,20 @@ from conductor_core.chat.messages import (
     identity_of,
     images_in,
 )
-from conductor_core.chat.usage import estimate_tokens
+from conductor_core.chat.usage import estimate_input_tokens, estimate_tokens
 from conductor_core.conductors.roles import agents_by_ordinal
 from conductor_core.engine.pools import images_given
 from conductor_core.errors import BadInput, ContentMissing
-from conductor_core.run.trace import StepTrace
+from conductor_core.run.trace import RunTrace, StepTrace
 from conductor_core.run.values import Limits, Path, SharedOutput
 from conductor_core.workflow.model import CONDUCTOR_AGENT, QUESTION, Step, Workflow, gets_task
-from conductor_core.workflow.printer import to_lists
+from conductor_core.workflow.parser import to_lists
 from conductor_core.workflow.validation import ImagesGiven
 
 # Identity.
 
 
 def digest_text(text: str) -> str:
-    """Returns the SHA-256 of ``text`` in UTF-8, in hexadecimal."""
     return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -196,7 +195,6 @@ class Answer:
 
     @classmethod
     def recorded(cls, trace: StepTrace, step: Step, task: str) -> "Answer":
-        """Returns what a finished step passes on, from its record."""
         # Of a step that was called again, the record has the sum of its calls alone.
         unknown = trace.round is not None or any(each.usage.total_tokens for each in trace.attempts)
         return cls.of(
@@ -381,7 +379,6 @@ class StepInputs:
 
     @property
     def task_identity(self) -> str:
-        """The digest of the task and all that comes with it."""
         return task_identity(self.task, self.images, self.turns_before)
 
     def of(
@@ -451,3 +448,11 @@ class StepInputs:
             own_seed=own_seed,
         )
         return StepInput(context, identity, parent, last)
+
+
+def told_tokens(of: StepInputs | RunTrace, instruction: str) -> int:
+    """Estimates the tokens of an instruction as it is sent, with all that comes with the task if it is told that."""
+    tokens = estimate_tokens(instruction_with_task(instruction, of.task, give_question=of.give_question))
+    if gets_task(instruction, give_question=of.give_question):
+        tokens += estimate_input_tokens(of.turns_before) + sum(image.tokens for image in of.images)
+    return tokens

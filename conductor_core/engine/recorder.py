@@ -5,7 +5,7 @@ import math
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
-from typing import TypeVar
+from typing import TypedDict, TypeVar
 from weakref import WeakKeyDictionary
 
 from conductor_core.chat.progress import Notify, Progress
@@ -17,6 +17,13 @@ T = TypeVar("T")
 
 Piece = tuple[bool, str]
 """Streamed text that arrived together: whether it is reasoning, and the text."""
+
+
+class At(TypedDict):
+    """What every event begins with."""
+
+    run_id: str
+    at_ms: float
 
 
 class NoLog:
@@ -75,6 +82,10 @@ class Recorder:
     def now_ms(self) -> float:
         """Returns the monotonic milliseconds that the run has run. The clock stops while it is queued or waits."""
         return round((time.monotonic() - self._epoch_s) * 1000, 3)
+
+    def at(self, at_ms: float | None = None) -> At:
+        """Returns the beginning of an event that happens at ``at_ms``, by default now."""
+        return {"run_id": self.run_id, "at_ms": self.now_ms() if at_ms is None else at_ms}
 
     def send(self, *events: Event) -> "asyncio.Future[None]":
         """Folds ``events`` and hands them to the log. Resolved when they are durable. Raises, awaited: StoreError.

@@ -1,7 +1,8 @@
-"""One step of a run, many times: which runs that takes, and how far their answers agree.
+"""Several runs for one question: one step of a run many times, or several plans for one task to choose from.
 
-Each of them is a run of its own, made from the same run, with a batch and a purpose in common. So it is opened, listed
-and compared as any other. The seeds are the same for each worker that takes one: those are compared in pairs.
+Each of them is a run of its own, with a batch and a purpose in common. So it is opened, listed and compared as any
+other, and any page finds the others from one of them. The seeds of a step are the same for each worker that takes one:
+those are compared in pairs.
 """
 
 import secrets
@@ -12,20 +13,28 @@ from conductor_core.analysis.concluded import asked
 from conductor_core.analysis.conclusion import Kind, answer_key, conclude
 from conductor_core.analysis.intervals import wilson
 from conductor_core.chat.messages import ConductorInfo, Usage, WorkerSpec, sum_of_costs
+from conductor_core.engine.estimates import ANSWER_TOKENS, RerunPreview, edit_step, forecast, preview
 from conductor_core.engine.request import carried, rerun_of
-from conductor_core.engine.rerun import RerunPreview, edit_step, preview
 from conductor_core.errors import BadInput
 from conductor_core.run.actor import Door
 from conductor_core.run.costs import Cost, cost_so_far
-from conductor_core.run.request import MOST_SEED, Overrides, RunRequest, new_run_id
+from conductor_core.run.request import (
+    LEAST_PLANS,
+    MOST_PLANS,
+    MOST_SEED,
+    USUAL_TEMPERATURE,
+    Overrides,
+    RunRequest,
+    brief,
+    new_run_id,
+)
 from conductor_core.run.trace import RunStatus, RunTrace
 from conductor_core.run.values import BatchRow
-from conductor_core.workflow.model import Frozen, Workflow
-from conductor_core.workflow.topology import descendants
+from conductor_core.workflow.model import Fault, Frozen, Workflow
+from conductor_core.workflow.topology import descendants, layers
 
 PURPOSE = "one step again"
 MOST_TIMES = 100
-_LONGEST_NAME = 80
 
 Extent = Literal["only", "from"]
 """``only``: the run ends with the step's answer. ``from``: the step and all that its answer reaches run."""
@@ -111,8 +120,7 @@ def repeat_requests(
     """Returns the requests, those of the first worker first. Raises: BadInput."""
     plans = variants(source, again, agents)
     seeds = _drawn(again.times) if again.seed is None else [again.seed + number for number in range(again.times)]
-    mark, task_text = new_run_id(), " ".join(source.task.split())
-    name = f"{again.in_words}: {task_text[:_LONGEST_NAME]}{'…' if len(task_text) > _LONGEST_NAME else ''}"
+    mark, name = new_run_id(), f"{again.in_words}: {brief(source.task)}"
     pairs = [(plan, seed) for plan in plans for seed in seeds]
     alone = len(pairs) == 1
     same_places = None if source.root.workflow is None else tuple(range(len(source.root.workflow.steps)))
@@ -360,4 +368,147 @@ def _tally(agent: str, runs: Sequence[RunTrace], before: tuple[Kind, str] | None
         cost_usd=sum_of_costs(cost.usd for cost in costs),
         known_usd=sum(cost.known_usd for cost in costs),
         mean_ms=sum(took) / len(took) if took else None,
+    )
+
+
+# Plans to choose from.
+
+PLANS_PURPOSE = "plans to choose from"
+_MOST_PLAN_SEED = 2**63 - 1
+
+
+def plans_requested(
+    each: RunRequest, count: int, seed: int | None = None, temperature: float | None = USUAL_TEMPERATURE
+) -> tuple[RunRequest, ...]:
+    """Returns the requests of ``count`` plans for the task of ``each``, with a mark in common.
+
+    Args:
+        seed: of the first plan; the others follow in steps of one. None: each seed is drawn afresh.
+        temperature: for a Conductor that has none of its own; None: as always.
+
+    Raises: ValueError unless ``count`` is ``LEAST_PLANS`` to ``MOST_PLANS``.
+    """
+    if not LEAST_PLANS <= count <= MOST_PLANS:
+        raise ValueError(f"{LEAST_PLANS} to {MOST_PLANS} plans can be asked for at once, not {count}")
+    mark, name = new_run_id(), f"{_name(count)}{brief(each.task)}"
+    seeds = _drawn(count) if seed is None else [_within(seed + number) for number in range(count)]
+    common = {"plan_only": True, "purpose": PLANS_PURPOSE, "plan_temperature": temperature}
+    return tuple(
+        each.model_copy(
+            update={
+                **common,
+                "run_id": new_run_id(),
+                "seed": own,
+                "batch": BatchRow(id=mark, row=str(number), name=name, size=count),
+            }
+        )
+        for number, own in enumerate(seeds)
+    )
+
+
+def _name(count: int) -> str:
+    return f"{count} plans: "
+
+
+def names_plans(batch_name: str, size: int) -> bool:
+    """Tells whether a batch of that name is one of plans to choose from. A file of tasks has a file's name."""
+    return batch_name.startswith(_name(size))
+
+
+def _within(seed: int) -> int:
+    return seed if seed <= _MOST_PLAN_SEED else seed - 2**64
+
+
+def run_of(plan: RunTrace, *, door: Door, seed: int) -> RunRequest:
+    """Returns a run of a plan. All plans are run with one ``seed``, so that only the plans differ."""
+    return rerun_of(plan, door=door).model_copy(update={"seed": seed})
+
+
+def batch_of_plans(trace: RunTrace) -> str | None:
+    """Returns the batch of plans that ``trace`` is one of; None: it is none."""
+    return trace.batch.id if trace.purpose == PLANS_PURPOSE and trace.batch is not None else None
+
+
+class PlanChoice(Frozen):
+    """One plan, or several equal ones.
+
+    Attributes:
+        numbers, run_ids: of the runs that wrote it, in order; numbers count from 0.
+        status: of the first of them. A plan that is still being written is alone.
+        workflow: None without a usable plan. Then ``faults`` are those of its last attempt, and ``error`` says why.
+        critical_path: the number of steps on the longest way through the plan.
+        forecast: what a run of it would take; None without a plan.
+    """
+
+    numbers: tuple[int, ...]
+    run_ids: tuple[str, ...]
+    status: RunStatus
+    workflow: Workflow | None = None
+    topology: str | None = None
+    critical_path: int = 0
+    forecast: RerunPreview | None = None
+    faults: tuple[Fault, ...] = ()
+    error: str | None = None
+
+    @property
+    def agents(self) -> tuple[str, ...]:
+        return () if self.workflow is None else tuple(dict.fromkeys(step.agent for step in self.workflow.steps))
+
+    @property
+    def cost(self) -> Cost | None:
+        return None if self.forecast is None else self.forecast.cost
+
+
+def choices(traces: Sequence[RunTrace], answer_tokens: int = ANSWER_TOKENS) -> list[PlanChoice]:
+    """Returns the plans beside each other, in the order of their rows. Equal ones are one.
+
+    Args:
+        traces: runs of one batch of plans.
+        answer_tokens: what an answer takes, see ``estimates``.
+    """
+    ordered = sorted(traces, key=_number)
+    equal: dict[object, list[RunTrace]] = {}
+    for trace in ordered:
+        equal.setdefault(trace.root.workflow or trace.run_id, []).append(trace)
+    return [_choice(same, answer_tokens) for same in equal.values()]
+
+
+def _choice(same: Sequence[RunTrace], answer_tokens: int) -> PlanChoice:
+    first = same[0]
+    workflow, rejected = first.root.workflow, first.root.rejected
+    choice = PlanChoice(
+        numbers=tuple(map(_number, same)),
+        run_ids=tuple(trace.run_id for trace in same),
+        status=first.status,
+        error=first.error,
+    )
+    if workflow is None:
+        return choice.model_copy(update={"faults": rejected[-1].faults if rejected else ()})
+    estimate = forecast(
+        workflow,
+        first.pool.workers,
+        first.task,
+        answer_tokens=answer_tokens,
+        give_question=first.give_question,
+        images=first.images,
+        turns_before=first.turns_before,
+    )
+    known = {"workflow": workflow, "topology": first.root.topology, "forecast": estimate}
+    return choice.model_copy(update={**known, "critical_path": len(layers(workflow.all_reads))})
+
+
+def all_equal(found: Sequence[PlanChoice]) -> bool:
+    return len(found) == 1 and found[0].workflow is not None and len(found[0].run_ids) > 1
+
+
+def how_to_vary(trace: RunTrace) -> str:
+    """Says why equal plans may have come out and what to do, in a sentence. ``trace``: one of their runs."""
+    if trace.plan_temperature:
+        return (
+            f"This Conductor writes the same plan also at temperature {trace.plan_temperature:g}: it is sure of it, or "
+            "its file sets a temperature of its own. Try a higher temperature, or another Conductor."
+        )
+    return (
+        "A Conductor without a temperature always takes the likeliest word, whatever the seed. Give a temperature, for "
+        f"instance {USUAL_TEMPERATURE:g}."
     )

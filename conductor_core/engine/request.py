@@ -3,13 +3,14 @@
 from collections.abc import Callable
 from typing import Protocol
 
+from conductor_core.chat.messages import INCOMPLETE
 from conductor_core.errors import BadInput
-from conductor_core.run.actor import Door
+from conductor_core.run.actor import Caller, Door
 from conductor_core.run.commands import Command, SentCommand
 from conductor_core.run.events import RunCreated
 from conductor_core.run.request import Given, Overrides, RunRequest
-from conductor_core.run.trace import RunTrace
-from conductor_core.run.values import Limits
+from conductor_core.run.trace import ReusedFrom, RunTrace, StepTrace
+from conductor_core.run.values import Limits, Path
 from conductor_core.settings import Settings
 from conductor_core.workflow.edits import Origins
 from conductor_core.workflow.model import CONDUCTOR_AGENT, Workflow
@@ -25,41 +26,30 @@ class Watch(Protocol):
 class RunRecords(Protocol):
     """Where runs are read by id. Each method blocks and raises UnknownRun, RunUnreadable or StoreError."""
 
-    def created(self, run_id: str) -> RunCreated:
-        """The first event of the run: what it was asked to do."""
-        ...
+    def created(self, run_id: str) -> RunCreated: ...
 
-    def read(self, run_id: str) -> RunTrace:
-        """The run as it stands."""
-        ...
+    def read(self, run_id: str) -> RunTrace: ...
 
     def send(self, command: Command) -> int:
         """Keeps a command for whoever carries out its run, and returns its id. Raises also: RunHasEnded."""
-        ...
 
     def commands(self, run_id: str, after: int = 0) -> list[SentCommand]:
         """The commands sent to the run after the command ``after``, in order."""
-        ...
 
     def unproven(self, run_id: str) -> list[str]:
         """What the run's events say that somebody decided, although no machine has sent it: a sentence each."""
-        ...
 
     def sent_to_waiting(self) -> list[str]:
         """The runs that wait and to which anything was ever sent."""
-        ...
 
     def content(self, sha256: str) -> tuple[str, bytes]:
         """The media type and the bytes of a content that an event names. Raises also: ContentMissing."""
-        ...
 
     def watch(self, listener: Callable[[SentCommand], None]) -> Watch:
         """Tells ``listener`` each command that any process sends from now on, in a thread of its own."""
-        ...
 
 
 def limits_from(settings: Settings) -> Limits:
-    """The budgets that the settings give to a run."""
     return Limits.model_validate(settings, from_attributes=True)
 
 
@@ -158,3 +148,112 @@ def resume_of(source: RunTrace, *before: RunTrace, door: Door) -> RunRequest:
     more = {"plan_only": source.plan_only, "taken_up": taken_up, "resumed": True}
     more |= {"plan_temperature": source.plan_temperature, "overrides": overrides_from(source)}
     return rerun_of(source, plan, door=door).model_copy(update=more)
+
+
+# Answers of earlier runs.
+
+
+class EarlierAnswers:
+    """The finished steps of a run, including those of its inner rounds and those that it reused.
+
+    A step is found by its identity alone: the digest covers all that determines the answer, so what is found cannot be
+    stale. An incomplete answer (refused, filtered, cut, empty) is asked for again, except where an interrupted run is
+    resumed: that continues where it was. If several answers have the same identity, the one at the same place comes
+    first, then one that no other step has taken: independent attempts stay independent when they are moved.
+    """
+
+    def __init__(self, trace: RunTrace | None = None, *before: RunTrace, resumed: bool = False) -> None:
+        """Args:
+        before: runs that ``trace`` took up. It may have ended before it had taken over all of their answers.
+        resumed: whether ``trace`` is resumed where it stopped.
+        """
+        # One that failed over such an answer would only fail again.
+        goes_on = resumed and trace is not None and trace.status in ("interrupted", "cancelled")
+        self._answers: dict[str, list[StepTrace]] = {}
+        self._rounds: dict[str, Workflow] = {}
+        self._taken: set[Path] = set()
+        self._trace = trace
+        of_before = (
+            step.model_copy(update={"reused_from": origin(each, step)}) for each in before for step in each.walk()
+        )
+        for step in (*(() if trace is None else trace.walk()), *of_before):
+            if step.identity is None:
+                continue
+            if (whole(step) or (goes_on and (step.answered or step.status in INCOMPLETE))) and not self._has(step):
+                self._answers.setdefault(step.identity, []).append(step)
+            elif not step.answered and step.round is not None and step.round.workflow is not None:
+                self._rounds.setdefault(step.identity, step.round.workflow)
+
+    def _has(self, step: StepTrace) -> bool:
+        """Whether this answer, at its place, is known already from a later run."""
+        return any(each.path == step.path for each in self._answers.get(step.identity or "", ()))
+
+    @property
+    def empty(self) -> bool:
+        return not self._answers
+
+    def find(self, identity: str, path: Path) -> StepTrace | None:
+        """Returns the recorded step whose answer stands in for the step at ``path``; None: the step must run."""
+        steps = self._answers.get(identity)
+        if not steps:
+            return None
+        same_place = next((step for step in steps if step.path == path), None)
+        untaken = next((step for step in steps if step.path not in self._taken), None)
+        found = same_place or untaken or steps[0]
+        self._taken.add(found.path)
+        return found
+
+    def origin(self, step: StepTrace) -> ReusedFrom:
+        """Returns where a step that ``find`` returned ran. Raises: ValueError without a run."""
+        if self._trace is None:
+            raise ValueError("no run was given, so no step was found")
+        return origin(self._trace, step)
+
+    def inner_workflow(self, identity: str) -> Workflow | None:
+        """Returns the inner workflow of a recursion that did not finish, so that it is not written again."""
+        return self._rounds.get(identity)
+
+
+def whole(step: StepTrace) -> bool:
+    """Whether ``step`` has an answer that its provider called complete and that is not empty."""
+    return step.answered and not step.incomplete and bool(step.output.strip())
+
+
+def pinned_output(source: RunTrace, step: int, caller: Caller) -> tuple[str, Given]:
+    """Returns the recorded output of a step of the first round, and that ``caller`` pins it.
+
+    Raises: BadInput if there is no whole output, or a person wrote it, so that it is kept anyway.
+    """
+    recorded = source.steps[step]
+    if not whole(recorded):
+        raise BadInput(f"step {step} has no whole output in run {source.run_id} that could be pinned")
+    if recorded.status == "written":
+        raise BadInput(f"step {step}: a person wrote its output in run {source.run_id}, so it is kept anyway")
+    ran = origin(source, recorded)
+    where = {"source_run_id": ran.run_id, "source_path": ran.path, "source_imported": ran.imported}
+    by = Given(how="pinned", actor=caller.actor, door=caller.door, **where)
+    return recorded.output, by
+
+
+def pinned_if_recorded(source: RunTrace, step: int | None, text: str, caller: Caller) -> Given | None:
+    """Returns that ``caller`` pins a step's output, if ``text`` is what its worker answered to the letter; else None.
+
+    Such a text is no person's, even if a person handed it in as written. ``step`` is one of the first round of
+    ``source``; None: the step is new.
+    """
+    if step is None or step >= len(source.steps):
+        return None
+    recorded = source.steps[step]
+    if recorded.output != text or recorded.status == "written" or not whole(recorded):
+        return None
+    return pinned_output(source, step, caller)[1]
+
+
+def origin(source: RunTrace, step: StepTrace) -> ReusedFrom:
+    """Returns where ``step`` of ``source`` ran, even if it was reused itself.
+
+    What an imported run says of other runs is its file's word, so its answers are all its own.
+    """
+    if step.reused_from is not None and source.imported is None:
+        return step.reused_from
+    return ReusedFrom(run_id=source.run_id, path=step.path, imported=source.imported is not None)

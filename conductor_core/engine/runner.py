@@ -12,15 +12,13 @@ from conductor_core import __version__
 from conductor_core.chat.messages import Conductor
 from conductor_core.engine.approvals import Approvals, GateRules, Stop, check_providers, check_steps
 from conductor_core.engine.budgets import Budget, CostCap
-from conductor_core.engine.plan_check import check_given
+from conductor_core.engine.calls import ConcurrencyLimits, RunState
 from conductor_core.engine.planner import ask_conductor, use_given
 from conductor_core.engine.pools import Pool, images_given, require_image_worker
 from conductor_core.engine.prompts import Answer, ReadContent, StepInputs, require_contents
 from conductor_core.engine.recorder import Recorder
-from conductor_core.engine.request import ReadTrace
-from conductor_core.engine.reuse import EarlierAnswers
+from conductor_core.engine.request import EarlierAnswers, ReadTrace
 from conductor_core.engine.scheduler import HELD, Failure, Held, RoundRunner
-from conductor_core.engine.state import ConcurrencyLimits, RunState
 from conductor_core.errors import BadInput, InspectorError, StoreError
 from conductor_core.privacy import masking
 from conductor_core.run import events as ev
@@ -33,6 +31,7 @@ from conductor_core.settings import Settings
 from conductor_core.text import whole_characters
 from conductor_core.workflow.edits import require_fit
 from conductor_core.workflow.model import Fault, Workflow
+from conductor_core.workflow.validation import check_given
 
 log = logging.getLogger(__name__)
 
@@ -243,7 +242,6 @@ class Execution:
 
     @property
     def trace(self) -> RunTrace:
-        """The run as it stands."""
         return self._recorder.trace
 
     async def resume(self, commands: Sequence[SentCommand]) -> None:
@@ -253,7 +251,7 @@ class Execution:
         """
 
         def send() -> None:
-            self._recorder.send(ev.RunTaken(run_id=self.run_id, at_ms=self._recorder.now_ms()))
+            self._recorder.send(ev.RunTaken(**self._recorder.at()))
             for sent in commands:
                 self._state.approvals.apply_command(sent)
 
@@ -345,7 +343,7 @@ class Execution:
         if denial is not None:
             return self._denied(denial)
         if isinstance(result, Held):
-            return ev.RunWaiting(run_id=self.run_id, at_ms=self._recorder.now_ms())
+            return ev.RunWaiting(**self._recorder.at())
         if isinstance(result, Failure):
             return self._failure(result.code, result.message)
         if result is None:
@@ -370,13 +368,12 @@ class Execution:
         return self._end(ev.RunFailed, error_code=code, error=message)
 
     def _end(self, kind: type[End], **fields: Any) -> End:
-        """Returns the event that ends the run, with all that the run spent."""
         usage, cost = self._state.budget.total()
         now_ms = self._recorder.now_ms()
         spent = {"usage": usage, "cost_usd": cost.usd, "known_usd": cost.known_usd}
         if kind is not ev.RunCompleted:
             fields["broken_off"] = self._state.budget.broken_off()
-        return kind(run_id=self.run_id, at_ms=now_ms, duration_ms=now_ms, **spent, **fields)
+        return kind(**self._recorder.at(now_ms), duration_ms=now_ms, **spent, **fields)
 
 
 def _held(body: "asyncio.Task[Answer | Failure | Held | None]") -> bool:

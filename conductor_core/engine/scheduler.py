@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from conductor_core.chat.messages import IN_WORDS, INCOMPLETE, OnIncomplete, ParentPlan, Usage
+from conductor_core.engine.calls import RunState
 from conductor_core.engine.planner import ask_conductor, use_given
 from conductor_core.engine.pools import also_missing
 from conductor_core.engine.prompts import Answer, StepInput, digest_text
-from conductor_core.engine.state import RunState
 from conductor_core.engine.step import StepCall
 from conductor_core.errors import ConductorError, WorkerRefused, codes_of
 from conductor_core.run import events as ev
@@ -28,8 +28,7 @@ def give(state: RunState, output: GivenOutput, step: Step) -> Answer:
     recorder, digest = state.recorder, digest_text(output.text)
     recorder.send(
         ev.StepGiven(
-            run_id=recorder.run_id,
-            at_ms=recorder.now_ms(),
+            **recorder.at(),
             path=(output.step,),
             agent=step.agent,
             output=output.text,
@@ -47,8 +46,7 @@ def reuse(state: RunState, path: Path, step: Step, step_input: StepInput, record
     digest = recorded.output_sha256 or digest_text(recorded.output)
     recorder.send(
         ev.StepReused(
-            run_id=recorder.run_id,
-            at_ms=recorder.now_ms(),
+            **recorder.at(),
             path=path,
             agent=step.agent,
             identity=step_input.identity,
@@ -146,7 +144,6 @@ class RoundRunner:
 
     @property
     def _needed(self) -> Collection[int]:
-        """The steps that are carried out."""
         if self._path or self._overrides.last_step is None:
             return range(len(self._workflow.steps))
         return self._overrides.needed(self._workflow)
@@ -293,8 +290,7 @@ class RoundRunner:
             await recorder.emit(
                 *(
                     ev.StepSkipped(
-                        run_id=recorder.run_id,
-                        at_ms=recorder.now_ms(),
+                        **recorder.at(),
                         path=(*self._path, each),
                         because=(failure.path,),
                     )
@@ -360,8 +356,7 @@ class _Recursion:
             return
         await recorder.emit(
             ev.StepStarted(
-                run_id=recorder.run_id,
-                at_ms=self._started_ms,
+                **recorder.at(self._started_ms),
                 path=self._path,
                 agent=self._step.agent,
                 identity=self._step_input.identity,
@@ -369,7 +364,7 @@ class _Recursion:
                 granted=self._step_input.context.granted,
                 withheld=self._step_input.context.withheld,
             ),
-            ev.RecursionEntered(run_id=recorder.run_id, at_ms=self._started_ms, path=self._path, depth=len(self._path)),
+            ev.RecursionEntered(**recorder.at(self._started_ms), path=self._path, depth=len(self._path)),
         )
 
     async def _plan(self, recorded: Workflow | None) -> Workflow:
@@ -382,10 +377,9 @@ class _Recursion:
     async def _fail(self, code: str, message: str) -> None:
         recorder, now_ms = self._state.recorder, self._state.recorder.now_ms()
         await recorder.emit(
-            ev.RecursionLeft(run_id=recorder.run_id, at_ms=now_ms, path=self._path, how="failed"),
+            ev.RecursionLeft(**recorder.at(now_ms), path=self._path, how="failed"),
             ev.StepFailed(
-                run_id=recorder.run_id,
-                at_ms=now_ms,
+                **recorder.at(now_ms),
                 path=self._path,
                 error_code=code,
                 error=message,
@@ -398,10 +392,9 @@ class _Recursion:
         recorder, now_ms = self._state.recorder, self._state.recorder.now_ms()
         answered = recorder.trace.step_at(inner.path)
         recorder.send(
-            ev.RecursionLeft(run_id=recorder.run_id, at_ms=now_ms, path=self._path, how=how),
+            ev.RecursionLeft(**recorder.at(now_ms), path=self._path, how=how),
             ev.StepCompleted(
-                run_id=recorder.run_id,
-                at_ms=now_ms,
+                **recorder.at(now_ms),
                 path=self._path,
                 output=inner.output,
                 output_sha256=inner.sha256,
@@ -421,6 +414,5 @@ class _Recursion:
 
 
 def _not_passed_on(path: Path, answer: Answer, policy: OnIncomplete) -> Failure:
-    """Returns why the steps below ``path`` are not run."""
     why = f"step {label(path)} ({answer.agent}): {IN_WORDS[answer.ending]}, and no such output is passed on"
     return Failure(path, f"Answer{answer.ending.capitalize()}", f"{why} (on-incomplete {policy})")

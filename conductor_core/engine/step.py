@@ -17,10 +17,9 @@ from conductor_core.chat.messages import (
 from conductor_core.chat.progress import Progress, watching
 from conductor_core.chat.usage import estimate_input_tokens, tokens_of
 from conductor_core.engine.budgets import LiveCall, longest_usd
+from conductor_core.engine.calls import CallSequence, NextCall, RunState, name_the_limit
 from conductor_core.engine.prompts import Answer, StepInput, digest_text, loaded
 from conductor_core.engine.recorder import DeltaBuffer, Piece, closing
-from conductor_core.engine.retries import CallSequence, NextCall, name_the_limit
-from conductor_core.engine.state import RunState
 from conductor_core.errors import (
     ContentMissing,
     InspectorError,
@@ -116,7 +115,6 @@ class StepCall:
 
     @property
     def _spec(self) -> WorkerSpec:
-        """The spec of the worker that is called now."""
         return self._sequence.worker.spec
 
     @property
@@ -248,8 +246,7 @@ class StepCall:
         self._started_ms = self._recorder.now_ms()
         await self._recorder.emit(
             ev.StepStarted(
-                run_id=self._run_id,
-                at_ms=self._started_ms,
+                **self._recorder.at(self._started_ms),
                 path=self._path,
                 agent=self._step.agent,
                 identity=self._step_input.identity,
@@ -275,20 +272,12 @@ class StepCall:
         self._budget.check()
 
     def _progress_event(self, progress: Progress) -> ev.Event:
-        now_ms = self._recorder.now_ms()
-        return ev.StepProgress(run_id=self._run_id, at_ms=now_ms, path=self._path, progress=progress)
+        return ev.StepProgress(**self._recorder.at(), path=self._path, progress=progress)
 
     def _delta_events(self, pieces: Sequence[Piece]) -> list[ev.Event]:
-        output_tokens, at_ms = self._live.output_tokens, self._recorder.now_ms()
+        at, tokens = self._recorder.at(), self._live.output_tokens
         return [
-            ev.StepDelta(
-                run_id=self._run_id,
-                at_ms=at_ms,
-                path=self._path,
-                text=text,
-                reasoning=reasoning,
-                output_tokens=output_tokens,
-            )
+            ev.StepDelta(**at, path=self._path, text=text, reasoning=reasoning, output_tokens=tokens)
             for reasoning, text in pieces
         ]
 
@@ -302,12 +291,6 @@ class StepCall:
         if said_usd is not None:
             return said_usd
         return 0.0 if usage.total_tokens == 0 else cost_of(self._spec, usage)
-
-    def _settle(self, usage: Usage, said_usd: float | None = None) -> float | None:
-        """Moves a call's spending from estimate to record and returns its cost in USD; None: unknown."""
-        cost_usd = self._cost(usage, said_usd)
-        self._budget.settle(self._path, cost_usd)
-        return cost_usd
 
     async def _retry(
         self,
@@ -325,8 +308,7 @@ class StepCall:
         await self._recorder.emit(
             *self._deltas.drain(),
             ev.StepRetried(
-                run_id=self._run_id,
-                at_ms=self._recorder.now_ms(),
+                **self._recorder.at(),
                 path=self._path,
                 attempt=self._calls,
                 error_code=code,
@@ -346,20 +328,20 @@ class StepCall:
         )
 
     async def _fail(self, code: str, message: str, usage: Usage) -> None:
-        streamed = self._deltas.drain()
+        streamed, cost_usd = self._deltas.drain(), self._cost(usage)
+        self._budget.settle(self._path, cost_usd)
         now_ms = self._recorder.now_ms()
         await self._recorder.emit(
             *streamed,
             ev.StepFailed(
-                run_id=self._run_id,
-                at_ms=now_ms,
+                **self._recorder.at(now_ms),
                 path=self._path,
                 error_code=code,
                 error=message,
                 partial="".join(self._text),
                 attempts=self._calls,
                 usage=usage,
-                cost_usd=self._settle(usage),
+                cost_usd=cost_usd,
                 duration_ms=now_ms - self._started_ms,
             ),
         )
@@ -369,14 +351,15 @@ class StepCall:
         finished, output, streamed = brought.finished, brought.output, self._deltas.drain()
         ending = finished.ending(output)
         usage = Usage() if brought.paid else finished.usage or self._live.usage
-        cost_usd = 0.0 if brought.paid else self._settle(usage, finished.cost_usd)
+        cost_usd = 0.0 if brought.paid else self._cost(usage, finished.cost_usd)
+        if not brought.paid:
+            self._budget.settle(self._path, cost_usd)
         digest = digest_text(output)
         now_ms = self._recorder.now_ms()
         self._recorder.send(
             *streamed,
             ev.StepCompleted(
-                run_id=self._run_id,
-                at_ms=now_ms,
+                **self._recorder.at(now_ms),
                 path=self._path,
                 output=output,
                 output_sha256=digest,

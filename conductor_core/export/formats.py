@@ -10,16 +10,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from conductor_core.export.for_autogen import AUTOGEN
-from conductor_core.export.for_crewai import CREWAI
-from conductor_core.export.for_langgraph import LANGGRAPH
-from conductor_core.export.for_openai_agents import OPENAI_AGENTS
 from conductor_core.export.picture import agent_colour, png, svg
 from conductor_core.export.plan import Plan, round_title, shortened
-from conductor_core.export.script import Framework
+from conductor_core.export.script import AUTOGEN, CREWAI, LANGGRAPH, OPENAI_AGENTS, Framework
 from conductor_core.run.values import Path
 from conductor_core.workflow.model import CONDUCTOR_AGENT, Workflow
-from conductor_core.workflow.printer import to_json, to_lists
+from conductor_core.workflow.parser import to_json, to_lists
 
 # Mermaid.
 

@@ -14,7 +14,7 @@ from conductor_core import __version__
 from conductor_core.chat.messages import WorkerSpec
 from conductor_core.errors import BadInput
 from conductor_core.export.plan import Plan, shortened
-from conductor_core.providers.model_files import check_base_url, check_params, check_seconds, check_variable
+from conductor_core.providers.model_files import check_base_url, check_params, check_variable
 from conductor_core.workflow.model import CONDUCTOR_AGENT, QUESTION
 
 # Python literals.
@@ -122,15 +122,12 @@ def check(plan: Plan) -> None:
 
 def _faults(worker: WorkerSpec) -> Iterator[str]:
     """Yields what no pool file could say. A record is not checked as a pool file is."""
-    checks = {
-        "api_key_env": (check_variable, worker.api_key_env),
-        "base_url": (check_base_url, worker.base_url),
-        "params": (check_params, dict(params_of(worker))),
-        "timeout_s": (check_seconds, worker.timeout_s),
-    }
-    for field, (check_field, given) in checks.items():
-        if given is not None and (fault := check_field(given)) is not None:
-            yield f"{field} {fault}"
+    if worker.api_key_env is not None and (fault := check_variable(worker.api_key_env)):
+        yield f"api_key_env {fault}"
+    if worker.base_url is not None and (fault := check_base_url(worker.base_url)):
+        yield f"base_url {fault}"
+    if fault := check_params(params_of(worker)):
+        yield f"params {fault}"
 
 
 def used_workers(plan: Plan) -> tuple[WorkerSpec, ...]:
@@ -339,3 +336,261 @@ def _last_message(plan: Plan) -> str:
         '        question = f"The task:\\n{TASK}\\n\\nYour part:\\n{question}"\n'
         '    messages.append({"role": "user", "content": question})\n'
     )
+
+
+# The frameworks.
+
+_RUN_AS_TASKS = """async def main() -> None:
+    running: list[asyncio.Task[str]] = []
+    async with asyncio.TaskGroup() as group:
+        for index in range(len(STEPS)):
+            running.append(group.create_task(run_step(index, running)))
+    print(running[-1].result())
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
+"""
+
+_OPENAI_AGENTS_RUN = f"""async def run_step(index: int, running: list[asyncio.Task[str]]) -> str:
+    step = STEPS[index]
+    outputs = {{earlier: await running[earlier] for earlier in step.reads}}
+    result = await Runner.run(WORKERS[step.agent], messages_of(index, outputs))
+    print(f"step {{index}} ({{step.agent}}) is done", file=sys.stderr)
+    return passed_on(str(result.final_output))
+
+
+{_RUN_AS_TASKS}"""
+
+
+def _openai_agents_worker(worker: WorkerSpec) -> str:
+    params = params_of(worker)
+    client = {"base_url": quoted(url_of(worker)), "api_key": key_expression(worker), "timeout": value(worker.timeout_s)}
+    model = {"model": quoted(worker.model), "openai_client": call("AsyncOpenAI", client, 12)}
+    return call(
+        "Agent",
+        {
+            "name": quoted(worker.name),
+            "model": call("OpenAIChatCompletionsModel", model, 8),
+            "model_settings": f"ModelSettings(extra_body={value(params)})" if params else None,
+        },
+    )
+
+
+def _openai_agents_run(plan: Plan) -> str:
+    return _OPENAI_AGENTS_RUN
+
+
+OPENAI_AGENTS = Framework(
+    title="the OpenAI Agents SDK",
+    requirements=("openai-agents==0.24.0",),
+    scheduling="A step starts as soon as the steps that it reads are done.",
+    standard=("import asyncio",),
+    imports="from agents import Agent, ModelSettings, OpenAIChatCompletionsModel, Runner, set_tracing_disabled\n"
+    "from openai import AsyncOpenAI",
+    setup="set_tracing_disabled(True)  # else the SDK sends every message to OpenAI as a trace\n",
+    worker=_openai_agents_worker,
+    run=_openai_agents_run,
+)
+
+
+_AUTOGEN_RUN = f"""def as_autogen(message: dict[str, str]) -> UserMessage | AssistantMessage:
+    if message["role"] == "user":
+        return UserMessage(content=message["content"], source="user")
+    return AssistantMessage(content=message["content"], source="assistant")
+
+
+async def run_step(index: int, running: list[asyncio.Task[str]]) -> str:
+    step = STEPS[index]
+    outputs = {{earlier: await running[earlier] for earlier in step.reads}}
+    *before, last = messages_of(index, outputs)
+    agent = AssistantAgent(
+        f"step_{{index}}",
+        model_client=WORKERS[step.agent],
+        model_context=UnboundedChatCompletionContext([as_autogen(message) for message in before]),
+        system_message=None,  # else AutoGen adds one of its own
+    )
+    result = await agent.run(task=last["content"])
+    print(f"step {{index}} ({{step.agent}}) is done", file=sys.stderr)
+    return passed_on(result.messages[-1].to_text())
+
+
+{_RUN_AS_TASKS}"""
+
+_AUTOGEN_SETUP = """# What AutoGen must know of a model that is not on its own list.
+MODEL_INFO = {
+    "family": "unknown",
+    "vision": False,
+    "function_calling": False,
+    "json_output": False,
+    "structured_output": False,
+}
+"""
+
+
+def _autogen_worker(worker: WorkerSpec) -> str:
+    params = params_of(worker)
+    return call(
+        "OpenAIChatCompletionClient",
+        {
+            "model": quoted(worker.model),
+            "base_url": quoted(url_of(worker)),
+            "api_key": key_expression(worker),
+            "timeout": value(worker.timeout_s),
+            "model_info": "MODEL_INFO",
+            "include_name_in_message": "False",
+            "extra_body": value(params) if params else None,
+        },
+    )
+
+
+def _autogen_run(plan: Plan) -> str:
+    return _AUTOGEN_RUN
+
+
+AUTOGEN = Framework(
+    title="AutoGen",
+    requirements=("autogen-agentchat==0.7.5", "autogen-ext[openai]==0.7.5"),
+    scheduling="A step starts as soon as the steps that it reads are done.",
+    standard=("import asyncio",),
+    imports="from autogen_agentchat.agents import AssistantAgent\n"
+    "from autogen_core.model_context import UnboundedChatCompletionContext\n"
+    "from autogen_core.models import AssistantMessage, UserMessage\n"
+    "from autogen_ext.models.openai import OpenAIChatCompletionClient",
+    setup=_AUTOGEN_SETUP,
+    worker=_autogen_worker,
+    run=_autogen_run,
+)
+
+
+_CREWAI_RUN = """class State(BaseModel):
+    outputs: dict[int, str] = {}
+
+
+class Workflow(Flow[State]):
+    async def run_step(self, index: int) -> None:
+        step = STEPS[index]
+        answer = await WORKERS[step.agent].acall(messages_of(index, self.state.outputs))
+        print(f"step {index} ({step.agent}) is done", file=sys.stderr)
+        self.state.outputs[index] = passed_on(str(answer))
+<<methods>>
+
+async def main() -> None:
+    workflow = Workflow(tracing=False, suppress_flow_events=True)
+    await workflow.kickoff_async()
+    print(workflow.state.outputs[len(STEPS) - 1])
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
+"""
+
+_IMPORTS = """os.environ.setdefault("CREWAI_DISABLE_TELEMETRY", "true")  # before CrewAI is imported
+os.environ.setdefault("CREWAI_TRACING_ENABLED", "false")
+
+from crewai import LLM  # noqa: E402
+from crewai.flow.flow import Flow, and_, listen, start  # noqa: E402
+from pydantic import BaseModel  # noqa: E402"""
+
+
+def _crewai_worker(worker: WorkerSpec) -> str:
+    params = params_of(worker)
+    return call(
+        "LLM",
+        {
+            "model": quoted(worker.model),
+            "custom_openai": "True",
+            "base_url": quoted(url_of(worker)),
+            "api_key": key_expression(worker),
+            "timeout": value(worker.timeout_s),
+            "additional_params": f'{{"extra_body": {value(params)}}}' if params else None,
+        },
+    )
+
+
+def _crewai_run(plan: Plan) -> str:
+    methods = []
+    for index, reads in enumerate(plan.workflow.all_reads):
+        sources = ", ".join(f"step_{earlier}" for earlier in reads)
+        waits = f"listen(and_({sources}))" if len(reads) > 1 else f"listen({sources})" if reads else "start()"
+        methods.append(
+            f"\n    @{waits}\n    async def step_{index}(self) -> None:\n        await self.run_step({index})\n"
+        )
+    return fill(_CREWAI_RUN, {"methods": "".join(methods)})
+
+
+CREWAI = Framework(
+    title="CrewAI",
+    requirements=("crewai==1.15.30",),
+    scheduling="A step starts as soon as the steps that it reads are done.",
+    standard=("import asyncio", "import os"),
+    imports=_IMPORTS,
+    worker=_crewai_worker,
+    run=_crewai_run,
+)
+
+
+_LANGGRAPH_RUN = """class State(TypedDict):
+    outputs: Annotated[dict[int, str], operator.or_]
+
+
+def node(index: int):
+    async def run_step(state: State) -> State:
+        answer = await WORKERS[STEPS[index].agent].ainvoke(messages_of(index, state["outputs"]))
+        print(f"step {index} ({STEPS[index].agent}) is done", file=sys.stderr)
+        return {"outputs": {index: passed_on(answer.text)}}
+
+    return run_step
+
+
+def build():
+    graph = StateGraph(State)
+    for index in range(len(STEPS)):
+        graph.add_node(f"step_{index}", node(index))
+    for index, step in enumerate(STEPS):
+        if step.reads:
+            # A list of sources: the step waits for all of them.
+            graph.add_edge([f"step_{earlier}" for earlier in step.reads], f"step_{index}")
+        else:
+            graph.add_edge(START, f"step_{index}")
+    return graph.compile()
+
+
+async def main() -> None:
+    state = await build().ainvoke({"outputs": {}}, {"recursion_limit": len(STEPS) + 1})
+    print(state["outputs"][len(STEPS) - 1])
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
+"""
+
+
+def _langgraph_worker(worker: WorkerSpec) -> str:
+    params = params_of(worker)
+    return call(
+        "ChatOpenAI",
+        {
+            "model": quoted(worker.model),
+            "base_url": quoted(url_of(worker)),
+            "api_key": key_expression(worker),
+            "timeout": value(worker.timeout_s),
+            "use_responses_api": "False",
+            "extra_body": value(params) if params else None,
+        },
+    )
+
+
+def _langgraph_run(plan: Plan) -> str:
+    return _LANGGRAPH_RUN
+
+
+LANGGRAPH = Framework(
+    title="LangGraph",
+    requirements=("langgraph==1.2.22", "langchain-openai==1.7.3"),
+    scheduling="Steps that LangGraph puts into one super-step run at once.",
+    standard=("import asyncio", "import operator", "from typing import Annotated, TypedDict"),
+    imports="from langchain_openai import ChatOpenAI\nfrom langgraph.graph import START, StateGraph",
+    worker=_langgraph_worker,
+    run=_langgraph_run,
+)

@@ -17,7 +17,7 @@ from typing import Any
 
 from conductor_core.analysis.answers import fenced_blocks, tail
 from conductor_core.errors import BadInput
-from conductor_core.grading.sandbox import ProcessLimits, Ran, run
+from conductor_core.grading.sandbox.run import ProcessLimits, Ran, run
 from conductor_core.grading.tasks import Graded, Task
 
 # Code in a model's answer.

@@ -11,10 +11,10 @@ from typing import Any, Protocol
 
 import torch
 
-from conductor_core.chat.messages import FinishReason, TokenChoice
+from conductor_core.chat.messages import FinishReason, Sampling, TokenChoice
 from conductor_core.inference.constraint import Matcher
 from conductor_core.inference.drafts import Drafts
-from conductor_core.inference.generation import Generation, InferenceError, Interrupted, Sampling, Written
+from conductor_core.inference.generation import Generation, InferenceError, Interrupted, Written
 
 MOST_OPTIONS = 8
 CERTAIN = 0.9995
@@ -58,7 +58,7 @@ class Writer:
         self._prompt_tokens = prompt_tokens
         self._matcher = matcher
         self._forcing = generation.forcing
-        self._pick = picker(generation.sampling)
+        self._pick = picker(generation.sampling, generation.seed)
         self._choices: list[TokenChoice] | None = [] if generation.keep_choices else None
         self._emit = emit
         self._unread = 0  # ids from here on are not yet in the text
@@ -142,10 +142,10 @@ class Writer:
             self._emit(text)
 
 
-def picker(sampling: Sampling) -> Callable[[torch.Tensor], int]:
+def picker(sampling: Sampling, seed: int) -> Callable[[torch.Tensor], int]:
     if sampling.temperature <= 0:
         return lambda logits: int(logits.argmax())
-    generator = torch.Generator().manual_seed(sampling.seed % 2**63)
+    generator = torch.Generator().manual_seed(seed % 2**63)
 
     def pick(logits: torch.Tensor) -> int:
         scores, tokens = (logits / sampling.temperature).sort(descending=True)

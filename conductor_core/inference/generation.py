@@ -18,21 +18,11 @@ from typing import NamedTuple, Protocol
 
 from pydantic import Field
 
-from conductor_core.chat.messages import FinishReason, Message, TokenChoice, Usage
+from conductor_core.chat.messages import FinishReason, Message, Sampling, TokenChoice, Usage
 from conductor_core.chat.progress import Notify, Phase, Progress
 from conductor_core.errors import InspectorError
 from conductor_core.precision import PrecisionChoice
 from conductor_core.workflow.model import Frozen
-
-
-@dataclass(frozen=True)
-class Sampling:
-    """Says how to draw a token. ``temperature`` 0 always takes the likeliest token; ``top_k`` 0 sets no such limit."""
-
-    temperature: float = 0.0
-    top_p: float = 1.0
-    top_k: int = 0
-    seed: int = 0
 
 
 class Forcing(Protocol):
@@ -66,6 +56,7 @@ class Generation:
     prompt: str | tuple[Message, ...]
     max_tokens: int
     sampling: Sampling = field(default_factory=Sampling)
+    seed: int = 0
     static_messages: int = 0
     grammar: str | None = None
     forcing: Forcing | None = None
@@ -141,7 +132,7 @@ _TELLING_S = 0.2
 """A pace of less time than this is noise."""
 
 
-class Pace(Frozen):
+class RecentPace(Frozen):
     """How quick a model was of late on this machine; None where nothing was measured.
 
     Attributes:

@@ -1,16 +1,29 @@
-"""How fast models read and write on this machine: measured once, before they are downloaded, and kept on disk."""
+"""How quick models are on this machine, kept on disk: measured before they are downloaded, and of late.
 
+``Paces`` measures each model once. ``recent_paces`` has how quick each local Conductor was of late, for estimates after
+a restart. It imports no torch until something is measured.
+"""
+
+import hashlib
+import json
 import logging
+import os
+import platform
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
+from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Generic, TypeVar
 
-from conductor_core.inference.generation import Packing
-from conductor_core.inference.pace_file import PaceFile, key_of
+from pydantic import Field, TypeAdapter, ValidationError
+
+from conductor_core.files import private_folder, write_whole
+from conductor_core.inference.generation import Packing, RecentPace
+from conductor_core.inference.hardware import accelerator_memory, place
+from conductor_core.precision import PrecisionChoice
 
 log = logging.getLogger(__name__)
 
@@ -35,6 +48,9 @@ class Shape:
     config: Mapping[str, Any]
 
 
+_Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
 @dataclass(frozen=True)
 class Pace:
     """What a model takes on this machine: seconds for a token of the prompt, and for one that it writes.
@@ -42,9 +58,9 @@ class Pace:
     ``precision``: that of its weights, as it was timed and as it would run.
     """
 
-    read_token_s: float
-    write_token_s: float
-    precision: str = "bf16"
+    read_token_s: _Seconds
+    write_token_s: _Seconds
+    precision: Annotated[str, Field(pattern="^(float32|float16|bf16|int8|int4)$")] = "bf16"
 
     @property
     def answer_s(self) -> float:
@@ -74,12 +90,85 @@ def shape_of(config: Mapping[str, Any], parameters: int) -> Shape:
     return Shape(str(kind), parameters, {key: each for key, each in sizes.items() if isinstance(each, int | float)})
 
 
+V = TypeVar("V")
+MOST_KEPT = 200
+_MOST_BYTES = 1_000_000
+
+
+class Kept(Generic[V]):
+    """Values by key, kept as a file of JSON for the user alone: hints and no records.
+
+    A damaged file is as if it were empty. A disk that refuses it costs a line in the log.
+    """
+
+    def __init__(self, file: Path, values: TypeAdapter[dict[str, V]]) -> None:
+        self._file, self._values = file, values
+        self._refused: dict[str, V] = {}
+        self._lock = threading.Lock()
+
+    def get(self, key: str) -> V | None:
+        return self._read().get(key)
+
+    def keep(self, key: str, value: V) -> None:
+        """Keeps ``value``; of more than ``MOST_KEPT`` the ones not kept for longest go."""
+        with self._lock:
+            others = [(name, each) for name, each in self._read().items() if name != key]
+            kept = dict([*others, (key, value)][-MOST_KEPT:])
+            try:
+                private_folder(self._file.parent)
+                write_whole(self._file, self._values.dump_json(kept, exclude_none=True))
+            except OSError as error:
+                self._refused = kept
+                log.warning("a measured pace is not kept in %s: %s", self._file, error.strerror or error)
+
+    def _read(self) -> dict[str, V]:
+        try:
+            with self._file.open("rb") as file:
+                return self._values.validate_json(file.read(_MOST_BYTES))
+        except (OSError, ValidationError):
+            return self._refused
+
+
+def recent_paces(folder: Path) -> Kept[RecentPace]:
+    """Returns how quick models were of late, as ``folder`` has it."""
+    return Kept(folder / "paces.json", TypeAdapter(dict[str, RecentPace]))
+
+
+# Measurements.
+
+_SIZES = (
+    "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "head_dim",
+    "vocab_size", "tie_word_embeddings",
+)  # fmt: skip
+"""What of a configuration decides the pace. ``config.json`` says much more, so that a downloaded model is known too."""
+
+
+def key_of(shape: Shape, choice: PrecisionChoice) -> str:
+    """Returns the digest of all that a pace depends on: the model's sizes, where it would run, this machine."""
+    placement = place(shape.parameters, choice)
+    sizes = {name: shape.config.get(name) for name in _SIZES}
+    parts = [shape.kind, sizes, choice, placement.device, placement.dtype, _machine()]
+    return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()
+
+
+@cache
+def _machine() -> list[str]:
+    cpuinfo = Path("/proc/cpuinfo")
+    lines = cpuinfo.read_text(errors="replace").splitlines() if cpuinfo.is_file() else []
+    processor = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    threads = os.environ.get("OMP_NUM_THREADS", "")
+    accelerator = accelerator_memory()
+    card = "" if accelerator is None else accelerator.label
+    return [platform.machine(), processor, str(cores), threads, card, metadata.version("torch")]
+
+
 class Paces:
     """The measurements of one data folder, done or going on. Any thread may use it."""
 
     def __init__(self, file: Path, packing: Packing | None = None) -> None:
         """``packing``: how the models would keep their weights; None: as their checkpoints have them."""
-        self._file = PaceFile(file)
+        self._kept = Kept(file, TypeAdapter(dict[str, Pace]))
         self._packing = packing
         self._running: dict[str, Future[Pace]] = {}
         self._lock = threading.Lock()
@@ -95,12 +184,11 @@ class Paces:
         from conductor_core.inference.trial import trial
 
         pace = Pace(*trial(shape.kind, shape.parameters, shape.config, self._packing, notify))
-        self._file.keep(self._key(shape), (pace.read_token_s, pace.write_token_s, pace.precision))
+        self._kept.keep(self._key(shape), pace)
         return pace
 
     def _key(self, shape: Shape) -> str:
-        choice = "bf16" if self._packing is None else self._packing.choice
-        return key_of(shape.kind, shape.parameters, shape.config, choice)
+        return key_of(shape, "bf16" if self._packing is None else self._packing.choice)
 
     def measure_soon(self, shape: Shape) -> None:
         """Begins ``measure`` in the background, unless it is known or being measured."""
@@ -120,8 +208,7 @@ class Paces:
 
     def known(self, shape: Shape) -> Pace | None:
         """Returns what was measured on this machine, now or earlier."""
-        kept = self._file.kept(self._key(shape))
-        return None if kept is None else Pace(*kept)
+        return self._kept.get(self._key(shape))
 
     def is_measured(self, shape: Shape) -> bool:
         """Tells whether the measurement goes on or waits for its turn."""

@@ -12,7 +12,7 @@ import json
 import logging
 import os
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +22,9 @@ import transformers
 from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer
 
+from conductor_core.files import UNFINISHED, FileLock, write_whole
 from conductor_core.inference.generation import PrefixFolder
-from conductor_core.inference.private_files import write_whole, writing_to
-from conductor_core.inference.stamps import model_stamp
+from conductor_core.inference.source import model_stamp
 
 log = logging.getLogger(__name__)
 
@@ -32,6 +32,25 @@ FORM = 1
 """The version of these files. Raise it when a prefix is read in another way than before, such as in other chunks."""
 _SUFFIX = ".safetensors"
 _MAX_HEADER_BYTES = 2**20
+_LOCK_WAIT_S = 2.0
+
+
+@contextlib.contextmanager
+def _writing_to(folder: Path) -> Iterator[bool]:
+    """Makes ``folder`` if need be, and lets one process at a time write into it. What a killed one left there goes.
+
+    Yields whether this one may write; False if another writes for longer than ``_LOCK_WAIT_S``. Raises: OSError.
+    """
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    lock = FileLock(folder / ".lock")
+    try:
+        mine = lock.acquire(_LOCK_WAIT_S)
+        if mine:
+            for path in folder.glob(f"*{UNFINISHED}"):
+                path.unlink(missing_ok=True)
+        yield mine
+    finally:
+        lock.close()
 
 
 class PrefixFiles:
@@ -87,7 +106,7 @@ class PrefixFiles:
 
     def _write(self, path: Path, data: bytes) -> None:
         """Raises: OSError."""
-        with writing_to(path.parent) as may_write:
+        with _writing_to(path.parent) as may_write:
             if not may_write:
                 log.info("a prefix is not kept in %s: another process writes there", path.parent)
             elif not path.exists() and _make_room(self._folder, len(data)):

@@ -6,9 +6,8 @@ from pathlib import Path
 
 from conductor_core.inference.generation import ModelUnavailable
 from conductor_core.inference.hub import is_downloaded_elsewhere
-from conductor_core.inference.in_use import is_held
 from conductor_core.inference.quantization.places import delete_packed, packed_weights
-from conductor_core.inference.shared import release
+from conductor_core.inference.shared import is_held, release
 from conductor_core.inference.source import HUB_ID, cache_folder, cached_folder
 
 

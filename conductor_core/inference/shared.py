@@ -16,6 +16,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from conductor_core.chat.messages import Usage
@@ -31,7 +32,6 @@ from conductor_core.inference.generation import (
     Written,
 )
 from conductor_core.inference.hardware import SMALL_PARAMETERS, Placement, free_ram_bytes, place
-from conductor_core.inference.in_use import hold
 from conductor_core.inference.source import inspect_folder, local_folder, model_files
 from conductor_core.precision import PrecisionChoice
 
@@ -335,3 +335,31 @@ class SharedModel:
             gc.collect()  # a model's parts hold each other
         else:
             self._leave_later()
+
+
+# Models in memory are marked for all processes of this machine: nobody deletes the files under them. The mark is a
+# shared lock on the model's ``config.json``, which the kernel drops when a process dies.
+
+
+def hold(folder: Path) -> FileLock | None:
+    """Marks the model until the lock is closed. None where the files may not be written: nobody can delete them."""
+    try:
+        lock = FileLock(folder / "config.json")
+    except OSError as error:
+        log.info("%s is not marked as in use: %s", folder, error)
+        return None
+    if lock.try_acquire(shared=True):
+        return lock
+    lock.close()
+    return None
+
+
+def is_held(folder: Path) -> bool:
+    """Tells whether any process has the model in memory."""
+    if not (folder / "config.json").is_file():
+        return False
+    lock = FileLock(folder / "config.json")
+    try:
+        return not lock.try_acquire()
+    finally:
+        lock.close()

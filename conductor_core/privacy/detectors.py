@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
 from conductor_core.errors import BadInput
-from conductor_core.privacy.keys import KNOWN_FORM
+from conductor_core.privacy.masking import KNOWN_FORM
 from conductor_core.text import unescaped
 
 Sensitive = Literal["keys", "cards", "mail", "phones", "names"]
@@ -161,7 +161,6 @@ class OpenText:
         return self._hide(text[:cut]) if cut else ""
 
     def end(self) -> str:
-        """Ends the text, and returns its rest."""
         text, self._held = "".join(self._held), []
         return self._hide(text) if text else ""
 

@@ -9,10 +9,20 @@ follows is the model talking to itself. The answer ends there.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
-from conductor_core.chat.messages import Departure, Message, ReasoningDelta, TextDelta, TextWasReasoning
-from conductor_core.text import BARE_FINAL, HARMONY_FINAL, REASONING_TAGS
+from conductor_core.chat.messages import (
+    Departure,
+    Finished,
+    Message,
+    ReasoningDelta,
+    TextDelta,
+    TextWasReasoning,
+    ToolCall,
+)
+from conductor_core.privacy.masking import Mask
+from conductor_core.text import BARE_FINAL, HARMONY_FINAL, REASONING_TAGS, whole_characters
 
 _OPEN, _CLOSE = "<think>", "</think>"
 """Around reasoning that is passed on to later steps."""
@@ -351,3 +361,72 @@ class _Thoughts:
             if end and any(tag.lower().startswith(end) and size < len(tag) for tag in (self._close, self._open)):
                 return size
         return 0
+
+
+# What an answer holds beside its text.
+
+_MOST_TOOLS = 64
+"""The most calls to keep of one answer; no real answer has so many."""
+
+
+class ResponseExtras:
+    """Gathers the pieces of any dialect. ``size``: characters gathered so far, which count like bytes of the text."""
+
+    def __init__(self) -> None:
+        self.size = 0
+        self._refusal: list[str] = []
+        self._tools: dict[int, tuple[list[str], list[str]]] = {}
+
+    @property
+    def refusal(self) -> str:
+        return whole_characters("".join(self._refusal))
+
+    @property
+    def tool_calls(self) -> tuple[ToolCall, ...]:
+        return tuple(
+            ToolCall(name=whole_characters("".join(name)), arguments=whole_characters("".join(said)))
+            for name, said in self._tools.values()
+        )
+
+    def refuse(self, piece: Any) -> None:
+        """Takes a piece of a refusal. Ignores what is not text."""
+        self._append(self._refusal, piece)
+
+    def call(self, index: int, function: Any) -> None:
+        """Takes a piece of the tool call ``index``: its ``name`` and ``arguments``, whole or in part."""
+        if not isinstance(function, dict) or (index not in self._tools and len(self._tools) >= _MOST_TOOLS):
+            return
+        name, arguments = self._tools.setdefault(index, ([], []))
+        self._append(name, function.get("name"))
+        self._append(arguments, function.get("arguments"))
+
+    def _append(self, kept: list[str], piece: Any) -> None:
+        if isinstance(piece, str):
+            self.size += len(piece)
+            kept.append(piece)
+
+
+def calls_of(delta: Mapping[str, Any], extras: ResponseExtras) -> None:
+    """Reads OpenAI's ``tool_calls`` and the older ``function_call`` of a delta or message."""
+    calls = delta.get("tool_calls")
+    for place, call in enumerate(calls if isinstance(calls, list) else ()):
+        if isinstance(call, dict):
+            index = call.get("index")
+            extras.call(index if type(index) is int else place, call.get("function"))
+    extras.call(0, delta.get("function_call"))
+
+
+def hidden(finished: Finished, mask: Mask) -> Finished:
+    """Returns ``finished`` with the keys in its texts hidden."""
+    if not mask:
+        return finished
+    texts = {"refusal": finished.refusal, "model": finished.model}
+    shown = {name: mask.text(text) for name, text in texts.items() if text}
+    calls = tuple(
+        ToolCall(name=mask.text(each.name), arguments=mask.text(each.arguments)) for each in finished.tool_calls
+    )
+    departures = tuple(
+        each.model_copy(update={"what": mask.text(each.what), "text": mask.text(each.text)})
+        for each in finished.departures
+    )
+    return finished.model_copy(update={**shown, "tool_calls": calls, "departures": departures})

@@ -10,38 +10,22 @@ from typing import Any, assert_never
 from urllib.parse import quote
 
 from conductor_core.chat.messages import (
-    Finished,
-    FinishReason,
     ImagePart,
     Message,
     Part,
-    ReasoningDelta,
-    TextDelta,
     TextPart,
     ToolCallPart,
     ToolResultPart,
     WorkerSpec,
     image_base64,
 )
-from conductor_core.chat.responses import ResponseExtras
-from conductor_core.chat.usage import ReportedUsage
-from conductor_core.providers.client import NO_REASON, NoPart
+from conductor_core.providers.client import NoPart, Pieced, Reader
 from conductor_core.providers.errors import ServerFault
 from conductor_core.providers.servers import ANTHROPIC_URL
-from conductor_core.text import Pieces, whole_characters
 
 _VERSION = "2023-06-01"
 DEFAULT_MAX_TOKENS = 4096
 """The interface demands a limit; 4096 is what the paper gave its workers (arXiv 2512.04388, section 4)."""
-
-_REASONS: dict[str, FinishReason] = {
-    "end_turn": "stop",
-    "stop_sequence": "stop",
-    "max_tokens": "length",
-    "model_context_window_exceeded": "length",
-    "refusal": "refusal",
-    "tool_use": "tool_calls",
-}
 
 
 class AnthropicDialect:
@@ -108,34 +92,12 @@ def _base(spec: WorkerSpec) -> str:
     return base if base.endswith("/v1") else f"{base}/v1"
 
 
-class MessageReader:
-    """See ``client.Reader``."""
+class MessageReader(Reader):
+    """Reads the events of a message, block by block."""
 
-    def __init__(self) -> None:
-        self._reason: FinishReason | None = None
-        self._model: str | None = None
-        self._text = Pieces()
-        self._thinking = Pieces()
-        self._written: list[str] = []
-        self._usage = ReportedUsage()
-        self._extras = ResponseExtras()
-        self._blocks = 0
-        self._stopped = False
-        self.logprobs: list[Any] = []
+    _blocks = 0
 
-    @property
-    def extras_size(self) -> int:
-        return self._extras.size
-
-    @property
-    def complete(self) -> bool:
-        return self._reason is not None
-
-    @property
-    def stopped(self) -> bool:
-        return self._stopped
-
-    def feed(self, event: Mapping[str, Any]) -> list[TextDelta | ReasoningDelta]:
+    def feed(self, event: Mapping[str, Any]) -> Pieced:
         match event.get("type"):
             case "message_start":
                 self._read_message(_mapping(event.get("message"), "message_start without a message"))
@@ -148,7 +110,7 @@ class MessageReader:
                 self._read_end(_mapping(event.get("delta"), "message_delta without a delta"))
                 self._read_usage(event.get("usage"))
             case "message_stop":
-                self._stopped = True
+                self.stopped = True
             case "message":
                 return self._whole(event)
             case str():
@@ -158,20 +120,7 @@ class MessageReader:
                 raise NoPart("an event that does not belong to a message")
         return []
 
-    def ended(self) -> None:
-        if self._reason is None:
-            self._reason = "stop"
-
-    def finished(self, prompt_tokens: int = 0) -> Finished:
-        return Finished(
-            finish_reason=self._reason or "other",
-            usage=self._usage.of("".join(self._written), prompt_tokens),
-            model=self._model,
-            refusal=self._extras.refusal,
-            tool_calls=self._extras.tool_calls,
-        )
-
-    def _whole(self, event: Mapping[str, Any]) -> list[TextDelta | ReasoningDelta]:
+    def _whole(self, event: Mapping[str, Any]) -> Pieced:
         """Reads a whole message. After events of the same message it is a snapshot: only its figures count."""
         self._read_message(event)
         self._read_end(event)
@@ -180,20 +129,18 @@ class MessageReader:
             raise ValueError("content that is not a list of blocks")
         if self._blocks:
             return []
-        return [chunk for block in blocks for chunk in self._whole_block(block)]
+        chunks: Pieced = []
+        for block in blocks:
+            self._blocks += 1
+            chunks += self._block(_mapping(block, "a block of no shape"))
+        return chunks
 
-    def _whole_block(self, block: Any) -> list[TextDelta | ReasoningDelta]:
-        self._blocks += 1
-        return self._block(_mapping(block, "a block of no shape"))
-
-    def _block(self, block: Mapping[str, Any]) -> list[TextDelta | ReasoningDelta]:
+    def _block(self, block: Mapping[str, Any]) -> Pieced:
         text, thinking = block.get("text"), block.get("thinking")
-        if isinstance(text, str) and (joined := self._text.feed(text)):
-            self._written.append(joined)
-            return [TextDelta(text=joined)]
-        if isinstance(thinking, str) and (joined := self._thinking.feed(thinking)):
-            self._written.append(joined)
-            return [ReasoningDelta(text=joined)]
+        if isinstance(text, str) and (said := self._say(text)):
+            return said
+        if isinstance(thinking, str) and (thought := self._think(thinking)):
+            return thought
         self._tool(block)
         return []
 
@@ -206,14 +153,11 @@ class MessageReader:
             self._extras.call(self._blocks, {"arguments": block.get("partial_json")})
 
     def _read_message(self, message: Mapping[str, Any]) -> None:
-        if isinstance(model := message.get("model"), str) and model:
-            self._model = whole_characters(model)
+        self._name(message.get("model"))
         self._read_usage(message.get("usage"))
 
     def _read_end(self, delta: Mapping[str, Any]) -> None:
-        reason = delta.get("stop_reason")
-        if isinstance(reason, str) and (word := reason.strip().lower()) not in NO_REASON:
-            self._reason = _REASONS.get(word, "other")
+        self._end(delta.get("stop_reason"))
         if isinstance(details := delta.get("stop_details"), dict):
             self._extras.refuse(details.get("explanation"))
 

@@ -14,6 +14,7 @@ import functools
 import json
 import os
 import re
+from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
@@ -28,18 +29,16 @@ from conductor_core.chat.messages import (
     Chunk,
     Departure,
     Finished,
+    FinishReason,
     Message,
     ReasoningDelta,
     TextDelta,
     WorkerSpec,
 )
-from conductor_core.chat.responses import hidden
-from conductor_core.chat.usage import estimate_input_tokens
+from conductor_core.chat.usage import ReportedUsage, estimate_input_tokens
 from conductor_core.privacy import masking
-from conductor_core.privacy.keys import is_quoted
-from conductor_core.privacy.masking import Mask, MaskedText, one_line
-from conductor_core.privacy.typed_keys import GONE, TYPED_KEY, TypedKeys
-from conductor_core.providers.answer_text import AnswerText, Delta
+from conductor_core.privacy.masking import GONE, TYPED_KEY, Mask, MaskedText, TypedKeys, is_quoted, one_line
+from conductor_core.providers.answer_text import AnswerText, Delta, ResponseExtras, hidden
 from conductor_core.providers.errors import (
     ErrorReply,
     ServerFault,
@@ -50,8 +49,8 @@ from conductor_core.providers.errors import (
     read_error_reply,
     retry_after_s,
 )
-from conductor_core.providers.sse import DOCUMENT, UNFINISHED, Body, async_stream
-from conductor_core.providers.transport import AiohttpTransport, tls
+from conductor_core.providers.transport import DOCUMENT, UNFINISHED, AiohttpTransport, Body, async_stream, tls
+from conductor_core.text import Pieces, whole_characters
 
 CONNECT_TIMEOUT_S = 10.0
 TAIL_S = 2.0
@@ -66,8 +65,34 @@ _ERROR_BODY_BYTES = 64 * 1024
 _ERROR_BODY_S = 5.0
 _WIRE_BYTES_PER_OUTPUT_BYTE = 128
 """An event carries a few characters in some hundred bytes of JSON; a stream beyond this ratio is not an answer."""
-NO_REASON = frozenset({"", "null", "none", "undefined"})
+_REASONS: dict[str, FinishReason] = {
+    "stop": "stop",
+    "end_turn": "stop",
+    "eos": "stop",
+    "eos_token": "stop",
+    "stop_sequence": "stop",
+    "stop_token": "stop",
+    "complete": "stop",
+    "completed": "stop",
+    "length": "length",
+    "max_tokens": "length",
+    "model_context_window_exceeded": "length",
+    "model_length": "length",
+    "content_filter": "content_filter",
+    "content-filter": "content_filter",
+    "safety": "content_filter",
+    "sensitive": "content_filter",
+    "recitation": "content_filter",
+    "prohibited_content": "content_filter",
+    "refusal": "refusal",
+    "tool_calls": "tool_calls",
+    "tool_use": "tool_calls",
+    "function_call": "tool_calls",
+}
+_NO_REASON = frozenset({"", "null", "none", "undefined"})
 """Finish reasons that are none: some servers write them into every event."""
+_FAILURES = frozenset({"error", "network_error", "insufficient_system_resource"})
+"""Finish reasons of OpenRouter, Z.ai and DeepSeek that say that the server failed in the middle of an answer."""
 _END_MARK = re.compile(r"\s*(?:data:\s*)?\[DONE\]\s*\Z")
 """Also behind the one document of a server that does not stream."""
 _RENAMED = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
@@ -104,37 +129,78 @@ class NoPart(ValueError):
     """An event that is not part of an answer. It is passed over, unless nothing else comes."""
 
 
-class Reader(Protocol):
-    """Reads one answer, event by event. Implemented for OpenAI's and Anthropic's events."""
+Pieced = list[TextDelta | ReasoningDelta]
 
-    logprobs: list[Any]
+
+class Reader(ABC):
+    """Reads one answer, event by event; ``feed`` is the dialect's own.
+
+    Attributes:
+        stopped: whether an event said that nothing follows.
+        logprobs: what the events told of the probabilities of tokens, as it came.
+    """
+
+    def __init__(self) -> None:
+        self.stopped = False
+        self.logprobs: list[Any] = []
+        self._reason: FinishReason | None = None
+        self._cost_usd: float | None = None
+        self._model: str | None = None
+        self._text, self._reasoning = Pieces(), Pieces()
+        self._said: list[str] = []
+        self._thoughts: list[str] = []
+        self._extras = ResponseExtras()
+        self._usage = ReportedUsage()
+
+    @abstractmethod
+    def feed(self, event: Mapping[str, Any]) -> Pieced:
+        """Returns the text of one event. Raises: NoPart; ValueError that names what does not belong in an answer."""
 
     @property
     def complete(self) -> bool:
         """Whether the server has given a reason why the answer ended."""
-        ...
-
-    @property
-    def stopped(self) -> bool:
-        """Whether an event said that nothing follows."""
-        ...
+        return self._reason is not None
 
     @property
     def extras_size(self) -> int:
         """The number of characters kept beside the text: of a refusal, of tool calls and of unknown fields."""
-        ...
-
-    def feed(self, event: Mapping[str, Any]) -> Sequence[TextDelta | ReasoningDelta]:
-        """Returns the text of one event. Raises: NoPart; ValueError that names what does not belong in an answer."""
-        ...
+        return self._extras.size
 
     def ended(self) -> None:
         """Notes that the end marker came: without a reason the model was done."""
-        ...
+        self._reason = self._reason or "stop"
 
     def finished(self, prompt_tokens: int = 0) -> Finished:
         """Returns what is known at the end of a whole answer. ``prompt_tokens``: an estimate, if no server says it."""
-        ...
+        return Finished(
+            finish_reason=self._reason or "other",
+            usage=self._usage.of("".join((*self._thoughts, *self._said)), prompt_tokens),
+            cost_usd=self._cost_usd,
+            model=self._model,
+            refusal=self._extras.refusal,
+            tool_calls=self._extras.tool_calls,
+        )
+
+    def _say(self, text: str) -> Pieced:
+        if joined := self._text.feed(text):
+            self._said.append(joined)
+        return [TextDelta(text=joined)] if joined else []
+
+    def _think(self, text: str) -> Pieced:
+        if joined := self._reasoning.feed(text):
+            self._thoughts.append(joined)
+        return [ReasoningDelta(text=joined)] if joined else []
+
+    def _name(self, model: Any) -> None:
+        if isinstance(model, str) and model and model != self._model:
+            self._model = whole_characters(model)
+
+    def _end(self, reason: Any) -> None:
+        """Takes the reason of an end, if it is one. Raises: ValueError if it says that the server failed."""
+        if isinstance(reason, str) and (word := reason.strip().lower()) not in _NO_REASON:
+            if word in _FAILURES:
+                raise ValueError(f"the finish reason '{word}' without saying which")
+            self._reason = _REASONS.get(word, "other")
 
 
 class Dialect(Protocol):

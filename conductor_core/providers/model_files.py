@@ -1,4 +1,6 @@
-"""Reads a file of models: TOML with one table per model. It reports all faults, each with its place.
+"""Reads files of models: TOML with one table per model. A model of pydantic declares what a file of a kind may hold.
+
+All faults are reported, each with its place and with what is allowed there.
 
 A key pasted where a variable's name belongs is refused without being repeated: a message may end up in a log. A file
 may come from anybody, and the value of its ``api_key_env`` is sent to its ``base_url``: so variables that do not look
@@ -12,18 +14,21 @@ import math
 import re
 import tomllib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, ClassVar, TypeVar, get_args
 from urllib.parse import urlsplit
 
-from conductor_core.chat.messages import WorkerSpec
-from conductor_core.errors import BadInput
+from pydantic import AfterValidator, BaseModel, ValidationError, ValidationInfo, field_validator
+from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails
+
+from conductor_core.chat.messages import Sampling, WorkerSpec
+from conductor_core.errors import BadInput, ModelsInvalid
 from conductor_core.files import NotRegular, open_regular
 from conductor_core.privacy import masking
-from conductor_core.privacy.keys import environment_keys, holds_a_key, names_a_key
-from conductor_core.privacy.masking import one_line, plain
-from conductor_core.workflow.model import CONDUCTOR_AGENT
+from conductor_core.privacy.masking import environment_keys, holds_a_key, names_a_key, one_line, plain
+from conductor_core.workflow.model import CONDUCTOR_AGENT, Frozen
 
 # Keys in fields.
 
@@ -174,13 +179,11 @@ def _place(text: str, offset: int) -> str:
 
 # Checks of fields. Each returns one clear fault, or None.
 
-Check = Callable[[Any], str | None]
+Loc = tuple[int | str, ...]
+"""A place in a file, as pydantic says it: ``("worker", 0, "usd_per_mtok", "input")``."""
 
 _WHOLE_NUMBERS = range(-(2**63), 2**63)
 """The range that TOML guarantees. No provider and no database takes more."""
-_WEEK_S = 604_800
-_MOST_USD = 1_000_000
-PRICES = frozenset({"input", "output", "cached_input", "cache_write", "long"})
 SET_BY_US = frozenset({"model", "messages", "stream", "stream_options", "system", "n"})
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _KEY_PREFIX = re.compile(r"(?:sk|pk|rk|gsk|xai|hf|r8|AIza|AKIA|ghp|glpat)[-_A-Z0-9]", re.IGNORECASE)
@@ -191,7 +194,7 @@ def shown(key: str) -> str:
     return one_line(key, limit=60)
 
 
-def check_name(value: Any) -> str | None:
+def check_name(value: str) -> str | None:
     if fault := check_line(value, most=80):
         return fault
     if value.casefold() == CONDUCTOR_AGENT:
@@ -201,9 +204,7 @@ def check_name(value: Any) -> str | None:
     return None
 
 
-def check_line(value: Any, most: int = 200) -> str | None:
-    if not isinstance(value, str):
-        return f"must be text in quotes, not {kind_of(value)}"
+def check_line(value: str, most: int = 200) -> str | None:
     if not value.strip():
         return "must not be empty"
     if len(value) > most:
@@ -213,11 +214,9 @@ def check_line(value: Any, most: int = 200) -> str | None:
     return None
 
 
-def check_base_url(value: Any) -> str | None:
+def check_base_url(value: str) -> str | None:
     import httpx2  # when used: most programs that read such a file ask no server
 
-    if not isinstance(value, str):
-        return f"must be a URL in quotes, not {kind_of(value)}"
     try:
         parts = urlsplit(value)
         port, host = parts.port, parts.hostname
@@ -237,7 +236,7 @@ def check_base_url(value: Any) -> str | None:
     return None
 
 
-def check_variable(value: Any) -> str | None:
+def check_variable(value: object) -> str | None:
     wrong = 'must be the name of an environment variable, such as "OPENAI_API_KEY", never the key itself'
     if not isinstance(value, str) or not _VARIABLE.fullmatch(value) or len(value) > 100:
         return wrong
@@ -249,38 +248,9 @@ def check_variable(value: Any) -> str | None:
     return None
 
 
-def check_flag(value: Any) -> str | None:
-    return None if isinstance(value, bool) else f"must be true or false, not {kind_of(value)}"
-
-
-def check_price(value: Any) -> str | None:
-    if not isinstance(value, dict):
-        return f"must be a table, such as {{ input = 1.25, output = 10.0 }}, not {kind_of(value)}"
-    if not {"input", "output"} <= set(value) or not set(value) <= PRICES:
-        return (
-            "must have input and output, in USD per million tokens, and may have cached_input, cache_write and "
-            "long = { above, input, output }"
-        )
-    if "long" in value:
-        long = value["long"]
-        if not isinstance(long, dict) or check_count(long.get("above")):
-            return "long must be a table with above, the tokens of a prompt from which on it holds"
-        if fault := check_price({name: price for name, price in long.items() if name != "above"}):
-            return f"long {fault}"
-    for side in value.keys() - {"long"}:
-        if type(value[side]) in (int, float) and value[side] > _MOST_USD:
-            return f"{side} must be at most {_MOST_USD:,} USD"
-        if not is_number(value[side]) or value[side] < 0:
-            return f"{side} must be a number of USD, 0 or more"
-    return None
-
-
-def check_params(value: Any, set_by_us: Collection[str] = SET_BY_US) -> str | None:
-    if not isinstance(value, dict):
-        return f"must be a table, such as {{ temperature = 0.2 }}, not {kind_of(value)}"
-    for key in value:
-        if key in set_by_us:
-            return f"{key} is set by the program; remove it"
+def check_params(value: Mapping[str, Any]) -> str | None:
+    if taken := SET_BY_US.intersection(value):
+        return f"{min(taken)} is set by the program; remove it"
     if _depth(value) > MOST_DEPTH:
         return f"lists and tables are nested more than {MOST_DEPTH} deep"
     if _is_json(value):
@@ -288,79 +258,117 @@ def check_params(value: Any, set_by_us: Collection[str] = SET_BY_US) -> str | No
     return "must hold only text, finite numbers of at most 64 bits, true or false, lists and tables"
 
 
-def check_seconds(value: Any) -> str | None:
-    if type(value) in (int, float) and value > _WEEK_S:
-        return f"must be at most {_WEEK_S:,} seconds, a week"
-    return None if is_number(value) and value > 0 else "must be a number of seconds above 0"
-
-
-def check_count(value: Any) -> str | None:
-    return None if type(value) is int and 0 < value < 2**31 else "must be a whole number above 0"
-
-
-def is_number(value: Any) -> bool:
-    return (type(value) is int and value in _WHOLE_NUMBERS) or (type(value) is float and math.isfinite(value))
-
-
 def _depth(value: Any) -> int:
     """Returns how deep lists and tables are nested. The reader bounds the depth, so this recursion cannot fail."""
-    items = value.values() if isinstance(value, dict) else value if isinstance(value, list) else None
+    items = value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else None
     return 0 if items is None else 1 + max(map(_depth, items), default=0)
 
 
 def _is_json(value: Any) -> bool:
     """Whether JSON has such a value. TOML also has dates, and numbers that JSON lacks."""
-    if isinstance(value, dict):
+    if isinstance(value, Mapping):
         return all(_is_json(item) for item in value.values())
     if isinstance(value, list):
         return all(_is_json(item) for item in value)
-    return isinstance(value, str | bool) or is_number(value)
+    if isinstance(value, str | bool):
+        return True
+    return (type(value) is int and value in _WHOLE_NUMBERS) or (type(value) is float and math.isfinite(value))
 
 
-def kind_of(value: Any) -> str:
-    names = {bool: "true or false", int: "a number", float: "a number", str: "text", list: "a list", dict: "a table"}
-    return names.get(type(value), "a date or time")
-
+# Files and their tables.
 
 _MOST_BYTES = 1_000_000
 _MOST_FAULTS = 100
 
-Table = Mapping[str, Any]
 
-
-@dataclass(frozen=True, kw_only=True)
-class Form:
-    """How files of one kind are written.
+@dataclass(frozen=True)
+class Reading:
+    """What the checks of a field know beside its table.
 
     Attributes:
-        file, table: the names of such a file and of its tables. needs: what a file without tables lacks.
-        checks: the check of each field, by its key. required: fields that each table needs.
-        more: finds faults of a table as a whole, each with its key, given the keys that have a fault already.
-        invalid: makes the error from its message and all faults.
-        options: keys that may come before the tables. option_faults: finds faults of their values, each with its key.
-        across: finds faults between tables, each with its table's index and key.
+        file: what such a file is called. beside: the folder that relative paths start from.
+        known: keys that must not be in it. key_variables: names that ``api_key_env`` may give though they do not look
+            like a key's.
+        names: of all models of the file, as they are written.
     """
 
     file: str
-    table: str
-    needs: str
-    checks: Mapping[str, Check]
-    required: tuple[str, ...]
-    more: Callable[[Table, Collection[str]], list[tuple[str, str]]]
-    invalid: Callable[[str, list[str]], BadInput]
-    options: tuple[str, ...] = ()
-    option_faults: Callable[[Table], list[tuple[str, str]]] = field(default=lambda document: [])
-    across: Callable[[Sequence[Table]], list[tuple[int, str, str]]] = field(default=lambda tables: [])
+    beside: Path
+    known: Collection[str]
+    key_variables: Collection[str]
+    names: Sequence[object]
 
 
-class Document(NamedTuple):
-    """The tables of a file, in its order, and the options before them."""
+def without_fault(value: Any, fault: str | None) -> Any:
+    """Returns ``value``. Raises: ValueError, which says its fault, if it has one."""
+    if fault:
+        raise ValueError(fault)
+    return value
 
-    tables: list[dict[str, Any]]
-    options: dict[str, Any]
+
+def _checked(check: Callable[[str], str | None]) -> AfterValidator:
+    return AfterValidator(lambda value: without_fault(value, check(value)))
 
 
-def load_document(path: str | Path, form: Form, key_variables: Collection[str] = ()) -> Document:
+Line = Annotated[str, _checked(check_line)]
+
+
+class ModelTable(Frozen):
+    """What all such tables hold, checked. A file's table inherits this first, and then what is recorded of a model."""
+
+    name: Annotated[str, _checked(check_name)]
+    model: Line
+    base_url: Annotated[str, _checked(check_base_url)] | None = None
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _without_keys(cls, value: object, info: ValidationInfo[Reading]) -> object:
+        faults = pasted_keys({info.field_name or "": value}, info.context.known, info.context.file)
+        return without_fault(value, "; ".join(fault for _, fault in faults))
+
+    @field_validator("api_key_env", mode="before", check_fields=False)
+    @classmethod
+    def _variable(cls, value: Any, info: ValidationInfo[Reading]) -> object:
+        return without_fault(value, check_variable(value) or variable_fault(value, info.context.key_variables))
+
+    @field_validator("params", check_fields=False)
+    @classmethod
+    def _params(cls, value: Mapping[str, Any]) -> object:
+        return without_fault(value, check_params(value))
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """The fields that the file gives, by name."""
+        return {name: getattr(self, name) for name in self.model_fields_set}
+
+
+def sampling_fault(params: Mapping[str, Any], form: type[Sampling]) -> str | None:
+    """Says what is wrong with ``params`` of a model in this process; None: nothing."""
+    try:
+        form.model_validate(dict(params), strict=True)
+    except ValidationError as error:
+        return "; ".join(f"{_written(each['loc'])}: {in_words(each, form)}" for each in error.errors())
+    return None
+
+
+class ModelFile(Frozen):
+    """The form of one kind of file. A subclass declares its options, and its tables as a field of their name.
+
+    Attributes:
+        file, table: the names of such a file and of its tables. needs: what a file without tables lacks.
+        invalid: the error that carries all faults.
+    """
+
+    file: ClassVar[str]
+    table: ClassVar[str]
+    needs: ClassVar[str]
+    invalid: ClassVar[type[ModelsInvalid]]
+
+
+File = TypeVar("File", bound=ModelFile)
+
+
+def read_model_file(path: str | Path, form: type[File], key_variables: Collection[str] = ()) -> File:
     """Reads a file.
 
     Args:
@@ -377,88 +385,131 @@ def load_document(path: str | Path, form: Form, key_variables: Collection[str] =
     except (OSError, ValueError) as error:
         why = str(error.strerror) if isinstance(error, NotRegular | IsADirectoryError) else "it cannot be read"
         raise form.invalid(f"{what}: {why}", [why]) from error
-    faults: list[str] = []
-    document = Document([], {})
     if len(raw) > _MOST_BYTES:
-        faults.append(f"it has more than {_MOST_BYTES:,} bytes, too many for a {form.file}")
+        read, faults = None, [f"it has more than {_MOST_BYTES:,} bytes, too many for a {form.file}"]
     else:
         try:
-            document, faults = parse_document(raw.decode("utf-8-sig"), form, key_variables)
+            read, faults = parse_model_file(raw.decode("utf-8-sig"), form, key_variables, Path(path).parent)
         except UnicodeDecodeError as error:
-            faults.append(f"line {raw[: error.start].count(10) + 1}: not UTF-8 text")
-    if faults:
-        count = "" if len(faults) == 1 else f"{len(faults):,} faults: "
-        if len(faults) > _MOST_FAULTS:
-            faults = [*faults[:_MOST_FAULTS], f"and {len(faults) - _MOST_FAULTS:,} more"]
-        raise form.invalid(f"{what}: {count}{'; '.join(faults)}", faults)
-    return document
+            read, faults = None, [f"line {raw[: error.start].count(10) + 1}: not UTF-8 text"]
+    if read is not None:
+        return read
+    count = "" if len(faults) == 1 else f"{len(faults):,} faults: "
+    if len(faults) > _MOST_FAULTS:
+        faults = [*faults[:_MOST_FAULTS], f"and {len(faults) - _MOST_FAULTS:,} more"]
+    raise form.invalid(f"{what}: {count}{'; '.join(faults)}", faults)
 
 
-def parse_document(text: str, form: Form, key_variables: Collection[str] = ()) -> tuple[Document, list[str]]:
-    """Returns what ``text`` holds, and every fault with its place. With a fault the document is empty."""
-    nothing = Document([], {})
+def parse_model_file(
+    text: str, form: type[File], key_variables: Collection[str] = (), beside: Path = Path()
+) -> tuple[File | None, list[str]]:
+    """Returns what ``text`` holds, or None and every fault with its place, in the order of the lines."""
     try:
         document = read_toml(text)
     except NotToml as error:
-        return nothing, [f"{error.place}not TOML: {one_line(error.what, limit=120)}"]
-    places, name = _Places(text, form.table), form.table
-    only = f"tables, and before them {' and '.join(form.options)}" if form.options else "tables only"
-    faults = [
-        f"{places.top(key)}{shown(key)}: unknown key; a {form.file} holds [[{name}]] {only}"
-        for key in document
-        if key != name and key not in form.options
-    ]
-    faults += [f"{places.top(key)}{key}: {fault}" for key, fault in form.option_faults(document)]
-    tables = document.get(name, [])
-    if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
-        return nothing, [*faults, f"{places.top(name)}{name}: must be [[{name}]] tables, with double brackets"]
-    if not tables:
-        faults.append(f"no [[{name}]]: {form.needs}")
-    known = environment_keys()
-    for index, table in enumerate(tables):
-        for key, fault in [*_table_faults(table, form, key_variables), *pasted_keys(table, known, form.file)]:
-            faults.append(f"{places.of(index, key)}{name}[{index}].{shown(key)}: {fault}")
-    for index, fault in _name_faults(tables, name):
-        faults.append(f"{places.of(index, 'name')}{name}[{index}].name: {fault}")
-    for index, key, fault in form.across(tables):
-        faults.append(f"{places.of(index, key)}{name}[{index}].{key}: {fault}")
-    if faults:
-        return nothing, faults
-    return Document(tables, {key: document[key] for key in form.options if key in document}), []
+        return None, [f"{error.place}not TOML: {one_line(error.what, limit=120)}"]
+    tables = document.get(form.table, [])
+    listed = isinstance(tables, list) and all(isinstance(table, dict) for table in tables)
+    names = [table.get("name") for table in tables] if listed else []
+    faults = list(_repeated_names(names, form.table))
+    if not listed:
+        faults.append(((form.table,), f"must be [[{form.table}]] tables, with double brackets"))
+    read = None
+    try:
+        context = Reading(form.file, beside, environment_keys(), key_variables, names)
+        read = form.model_validate(document, strict=True, context=context)
+    except ValidationError as error:
+        faults += [
+            (each["loc"], in_words(each, form)) for each in error.errors() if names or each["loc"][0] != form.table
+        ]
+    places = _Places(text, form.table)
+    told = sorted((places.line(loc), number, f"{_written(loc)}: {fault}") for number, (loc, fault) in enumerate(faults))
+    if listed and not tables:
+        told.append((0, len(told), f"no [[{form.table}]]: {form.needs}"))
+    return None if told else read, [f"line {line}, {fault}" if line else fault for line, _, fault in told]
 
 
-def _table_faults(table: Table, form: Form, key_variables: Collection[str]) -> list[tuple[str, str]]:
-    """Returns the faults of one table, each with its key."""
-    faults = [(key, f"missing; every {form.table} needs it") for key in form.required if key not in table]
-    for key, value in table.items():
-        check = form.checks.get(key)
-        if check is None:
-            faults.append((key, _unknown_key(key, form)))
-        elif fault := check(value):
-            faults.append((key, fault))
-    faults += form.more(table, {key for key, _ in faults})
-    if "api_key_env" in table and not any(key == "api_key_env" for key, _ in faults):
-        fault = variable_fault(table["api_key_env"], key_variables)
-        faults += [("api_key_env", fault)] if fault else []
-    return faults
-
-
-def _unknown_key(key: str, form: Form) -> str:
-    if is_secret_name(key):
-        return f"a key does not belong in a {form.file}; put it in an environment variable and name that in api_key_env"
-    return f"unknown key; known are {', '.join(form.checks)}"
-
-
-def _name_faults(tables: list[dict[str, Any]], what: str) -> list[tuple[int, str]]:
+def _repeated_names(names: list[object], table: str) -> Iterator[tuple[Loc, str]]:
     first: dict[str, int] = {}
-    faults = []
-    for index, table in enumerate(tables):
-        name = table.get("name")
+    for index, name in enumerate(names):
         if isinstance(name, str) and name.strip():
             earlier = first.setdefault(name.casefold(), index)
             if earlier != index:
-                faults.append((index, f'"{shown(name)}" is already the name of {what}[{earlier}]; names are unique'))
-    return faults
+                yield (
+                    (table, index, "name"),
+                    f'"{shown(name)}" is already the name of {table}[{earlier}]; names are unique',
+                )
+
+
+def _written(loc: Loc) -> str:
+    """``worker[0].usd_per_mtok.input``."""
+    return "".join(f"[{part}]" if isinstance(part, int) else f".{shown(part)}" for part in loc).removeprefix(".")
+
+
+# Faults in words.
+
+_TYPES = {"string_type": "text in quotes", "bool_type": "true or false"}
+
+
+def in_words(error: ErrorDetails, form: type[BaseModel]) -> str:
+    """Says what is wrong at a place of a form, and what is allowed: the field's description, where it has one."""
+    loc, kind, given = error["loc"], error["type"], error["input"]
+    table, field = _declared(form, loc)
+    if kind == "value_error":
+        return str(error.get("ctx", {}).get("error"))
+    if kind == "missing":
+        return f"missing; every {next(str(part) for part in reversed(loc[:-1]) if isinstance(part, str))} needs it"
+    if kind == "extra_forbidden":
+        return _unknown(str(loc[-1]), table, form)
+    if kind == "literal_error":
+        named = f'"{shown(given)}"' if isinstance(given, str) else kind_of(given)
+        return f"{named} is not allowed; use {error.get('ctx', {})['expected']}".replace("'", '"')
+    allowed = _TYPES.get(kind, error["msg"]) if field is None else _description(field) or _TYPES.get(kind, error["msg"])
+    if not kind.endswith("_type"):
+        return f"must be {allowed}"
+    return f"must be {allowed}, not {'a fraction' if kind == 'int_type' and type(given) is float else kind_of(given)}"
+
+
+def _unknown(key: str, table: type[BaseModel], form: type[BaseModel]) -> str:
+    known = [field.alias or name for name, field in table.model_fields.items()]
+    file = form.file if issubclass(form, ModelFile) else "file of models"
+    if is_secret_name(key):
+        return f"a key does not belong in a {file}; put it in an environment variable and name that in api_key_env"
+    if issubclass(table, ModelFile):
+        options = [name for name in known if name != table.table]
+        only = f"tables, and before them {' and '.join(options)}" if options else "tables only"
+        return f"unknown key; a {file} holds [[{table.table}]] {only}"
+    return f"unknown key; known are {', '.join(known)}"
+
+
+def _declared(table: type[BaseModel], loc: Loc) -> tuple[type[BaseModel], FieldInfo | None]:
+    """Returns the innermost model that holds the place, and the place's field, if it has one there."""
+    field: FieldInfo | None = None
+    for part in loc:
+        if isinstance(part, int):
+            continue
+        if field is not None:
+            inner = (each for each in _types_in(field.annotation) if isinstance(each, type))
+            table = next(each for each in inner if issubclass(each, BaseModel))
+        field = next((each for name, each in table.model_fields.items() if part == (each.alias or name)), None)
+    return table, field
+
+
+def _description(field: FieldInfo) -> str | None:
+    """Returns what the field's declaration says is allowed; ``X | None`` keeps what ``X`` says."""
+    inner = (each.description for each in _types_in(field.annotation) if isinstance(each, FieldInfo))
+    return field.description or next(inner, None)
+
+
+def _types_in(annotation: Any) -> Iterator[Any]:
+    yield annotation
+    for each in get_args(annotation):
+        yield from _types_in(each)
+
+
+def kind_of(value: object) -> str:
+    names = {bool: "true or false", int: "a number", float: "a number", str: "text", list: "a list", dict: "a table"}
+    return names.get(type(value), "a date or time")
 
 
 class _Places:
@@ -493,9 +544,10 @@ class _Places:
             for quote in re.findall(r'"""|\'\'\'', line):
                 inside = quote if inside is None else (None if inside == quote else inside)
 
-    def top(self, key: str) -> str:
-        return f"line {self._top[key]}, " if key in self._top else ""
-
-    def of(self, index: int, key: str) -> str:
-        known = index < len(self._tables)
-        return f"line {self._tables[index].get(key, self._headers[index])}, " if known else ""
+    def line(self, loc: Loc) -> int:
+        """Returns the line of a place, or of its table; 0 if it has none."""
+        if len(loc) < 3:
+            return self._top.get(str(loc[0]), 0)
+        _, index, key, *_ = loc
+        table = int(index)
+        return self._tables[table].get(str(key), self._headers[table]) if table < len(self._tables) else 0

@@ -13,50 +13,19 @@ from typing import Any, assert_never
 from conductor_core.chat.messages import (
     Departure,
     Finished,
-    FinishReason,
     ImagePart,
     Message,
-    ReasoningDelta,
-    TextDelta,
     TextPart,
     ToolCallPart,
     ToolResultPart,
     WorkerSpec,
     data_url,
 )
-from conductor_core.chat.responses import ResponseExtras, calls_of
-from conductor_core.chat.usage import ReportedUsage, usd
-from conductor_core.providers.client import NO_REASON, NoPart
+from conductor_core.chat.usage import usd
+from conductor_core.providers.answer_text import calls_of
+from conductor_core.providers.client import NoPart, Pieced, Reader
 from conductor_core.providers.servers import OPENAI_URL
-from conductor_core.text import Pieces, whole_characters
-
-_REASONS: dict[str, FinishReason] = {
-    "stop": "stop",
-    "end_turn": "stop",
-    "eos": "stop",
-    "eos_token": "stop",
-    "stop_sequence": "stop",
-    "stop_token": "stop",
-    "complete": "stop",
-    "completed": "stop",
-    "length": "length",
-    "max_tokens": "length",
-    "model_context_window_exceeded": "length",
-    "model_length": "length",
-    "content_filter": "content_filter",
-    "content-filter": "content_filter",
-    "safety": "content_filter",
-    "sensitive": "content_filter",
-    "recitation": "content_filter",
-    "prohibited_content": "content_filter",
-    "refusal": "refusal",
-    "tool_calls": "tool_calls",
-    "tool_use": "tool_calls",
-    "function_call": "tool_calls",
-}
-
-_FAILURES = frozenset({"error", "network_error", "insufficient_system_resource"})
-"""Finish reasons of OpenRouter, Z.ai and DeepSeek that say that the server failed in the middle of an answer."""
+from conductor_core.text import whole_characters
 
 REASONING_FIELDS = (
     "reasoning_content",  # DeepSeek, vLLM
@@ -143,39 +112,20 @@ def _base(spec: WorkerSpec) -> str:
     return (spec.base_url or OPENAI_URL).rstrip("/")
 
 
-class ChatReader:
-    """See ``client.Reader``. Of several choices only the first (index 0) counts."""
+class ChatReader(Reader):
+    """Of several choices only the first (index 0) counts."""
 
     def __init__(self) -> None:
-        self._reason: FinishReason | None = None
-        self._cost_usd: float | None = None
-        self._model: str | None = None
-        self._text = Pieces()
-        self._reasoning = Pieces()
-        self._said: list[str] = []
-        self._thoughts: list[str] = []
-        self._extras = ResponseExtras()
-        self._usage = ReportedUsage()
+        super().__init__()
         self._unknown: dict[str, list[str]] = {}
         self._unknown_size = 0
-        self.logprobs: list[Any] = []
-        """What the events told of the probabilities of tokens, as it came."""
 
     @property
     def extras_size(self) -> int:
         return self._extras.size + self._unknown_size
 
-    @property
-    def complete(self) -> bool:
-        return self._reason is not None
-
-    @property
-    def stopped(self) -> bool:
-        return False  # ``[DONE]`` is not an event
-
-    def feed(self, event: Mapping[str, Any]) -> list[TextDelta | ReasoningDelta]:
-        if isinstance(model := event.get("model"), str) and model and model != self._model:
-            self._model = whole_characters(model)
+    def feed(self, event: Mapping[str, Any]) -> Pieced:
+        self._name(event.get("model"))
         choices = event.get("choices")
         has_usage = self._read_usage(event)
         if choices is None and (has_usage or event.get("object") == "chat.completion.chunk"):
@@ -198,25 +148,14 @@ class ChatReader:
             self._cost_usd = cost_usd
         return True
 
-    def ended(self) -> None:
-        if self._reason is None:
-            self._reason = "stop"
-
     def finished(self, prompt_tokens: int = 0) -> Finished:
-        return Finished(
-            finish_reason=self._reason or "other",
-            usage=self._usage.of("".join((*self._thoughts, *self._said)), prompt_tokens),
-            cost_usd=self._cost_usd,
-            model=self._model,
-            refusal=self._extras.refusal,
-            tool_calls=self._extras.tool_calls,
-            departures=tuple(
-                Departure(kind="unknown_field", what=name, text=whole_characters("".join(parts)))
-                for name, parts in self._unknown.items()
-            ),
+        unknown = tuple(
+            Departure(kind="unknown_field", what=name, text=whole_characters("".join(parts)))
+            for name, parts in self._unknown.items()
         )
+        return super().finished(prompt_tokens).model_copy(update={"departures": unknown})
 
-    def _choice(self, choice: Mapping[str, Any]) -> list[TextDelta | ReasoningDelta]:
+    def _choice(self, choice: Mapping[str, Any]) -> Pieced:
         delta, whole = choice.get("delta"), choice.get("message")
         delta = delta or whole or {}
         if not isinstance(delta, dict):
@@ -226,7 +165,7 @@ class ChatReader:
             self.logprobs.append(choice["logprobs"])
         if len(delta) == 1 and isinstance(content := delta.get("content"), str):
             return self._content(content, snapshot=delta is whole)  # nothing beside it, as in most events
-        chunks: list[TextDelta | ReasoningDelta] = []
+        chunks: Pieced = []
         if (thought := self._thought(delta)) and not (delta is whole and self._thoughts):
             chunks += self._think(thought)
         chunks += self._content(delta.get("content"), snapshot=delta is whole)
@@ -235,38 +174,23 @@ class ChatReader:
         self._keep_unknown(delta)
         return chunks
 
-    def _end(self, reason: Any) -> None:
-        if isinstance(reason, str) and (word := reason.strip().lower()) not in NO_REASON:
-            if word in _FAILURES:
-                raise ValueError(f"the finish reason '{word}' without saying which")
-            self._reason = _REASONS.get(word, "other")
-
     def _thought(self, delta: Mapping[str, Any]) -> str:
         """Returns the reasoning of an event under the first name that has any: some servers repeat it under several."""
         return next((text for name in REASONING_FIELDS if (text := text_of(delta.get(name)))), "")
 
-    def _think(self, text: str) -> list[TextDelta | ReasoningDelta]:
-        joined = self._reasoning.feed(text)
-        if joined:
-            self._thoughts.append(joined)
-        return [ReasoningDelta(text=joined)] if joined else []
-
-    def _content(self, content: Any, *, snapshot: bool = False) -> list[TextDelta | ReasoningDelta]:
+    def _content(self, content: Any, *, snapshot: bool = False) -> Pieced:
         if content is None:
             return []
         if isinstance(content, str):
             if snapshot and self._said:  # what came so far is kept; the snapshot may add its end
                 said = "".join(self._said)
                 content = content[len(said) :] if content.startswith(said) else ""
-            joined = self._text.feed(content)
-            if joined:
-                self._said.append(joined)
-            return [TextDelta(text=joined)] if joined else []
+            return self._say(content)
         if isinstance(content, list) and all(isinstance(part, dict) for part in content):
             return [chunk for part in content for chunk in self._part(part)]
         raise ValueError("content that is not text")
 
-    def _part(self, part: Mapping[str, Any]) -> list[TextDelta | ReasoningDelta]:
+    def _part(self, part: Mapping[str, Any]) -> Pieced:
         self._extras.refuse(part.get("refusal"))
         if part.get("type") in ("thinking", "reasoning", "reasoning_text", "summary_text"):
             return self._think(text_of(part))

@@ -81,12 +81,14 @@ def success_chance(task: RehearsalTask, workflow: Workflow) -> float:
     return sum(chance for ending, chance in endings(task, workflow).items() if ending.right)
 
 
-def endings(task: RehearsalTask, workflow: Workflow) -> dict[Ending, float]:
+def endings(
+    task: RehearsalTask, workflow: Workflow, recorded: Mapping[int, Branch] | None = None
+) -> dict[Ending, float]:
     """Returns all that the last step's text can be, with its chance. Without steps or anything handed on it is empty.
 
-    Raises: BadInput if an agent is no rehearsal worker.
+    ``recorded``: as for ``replayed_chance``. Raises: BadInput if an agent is no rehearsal worker.
     """
-    calls = _Calls(task)
+    calls = _Calls(task, recorded)
     last = calls.add(workflow)
     if last is None:
         return {}
@@ -104,12 +106,7 @@ def replayed_chance(task: RehearsalTask, workflow: Workflow, recorded: Mapping[i
 
     Raises: BadInput if an agent is no rehearsal worker.
     """
-    calls = _Calls(task, recorded)
-    last = calls.add(workflow)
-    if last is None:
-        return 0.0
-    outcome = _outcomes(task.family, task.difficulty, len(task.solution.slips), *_needed(calls.distinct, (last,)))
-    return sum(chance for (ending,), chance in outcome if ending.right)
+    return sum(chance for ending, chance in endings(task, workflow, recorded).items() if ending.right)
 
 
 def second_round(task: RehearsalTask, first: Workflow, inner: Workflow) -> dict[Ending, tuple[float, float]]:

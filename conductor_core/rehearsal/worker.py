@@ -3,17 +3,258 @@
 import asyncio
 import hashlib
 import json
-from collections.abc import AsyncIterator, Sequence
+import re
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping, Sequence
 from functools import cached_property
 from random import Random
+from types import MappingProxyType
 
 from conductor_core.chat.messages import Chunk, Finished, Message, TextDelta, Usage, WorkerSpec
 from conductor_core.errors import PoolInvalid
-from conductor_core.rehearsal import skills, writing
+from conductor_core.rehearsal import skills
 from conductor_core.rehearsal.families import DIFFICULTIES, FAMILIES, RehearsalTask
+from conductor_core.rehearsal.families.family import AnswerKind
 from conductor_core.rehearsal.families.reading import answer_key
-from conductor_core.rehearsal.reading import SIGNATURE, read_messages
-from conductor_core.rehearsal.skills import RIGHT, Branch, Manner, Profile, decide
+from conductor_core.rehearsal.reading import (
+    PLAN_HEADING,
+    READ_HEADING,
+    RECOMPUTED_HEADING,
+    SIGNATURE,
+    Given,
+    View,
+    read_messages,
+)
+from conductor_core.rehearsal.skills import RIGHT, Branch, Manner, Profile, Style, decide
+
+# The texts: each role in its own manner, with the task's own numbers. An answer is marked ``**Answer: ...**`` (code: in
+# a fenced block), which is where later workers and the grader read it.
+
+_RESULT_FORM: dict[AnswerKind, str] = {
+    "number": "as a single number, in the unit that is asked for",
+    "time": "as a time of day, HH:MM",
+    "text": "as a name, without further words",
+    "exact": "exactly in the form that is asked for",
+    "code": "as one complete function, nothing around it",
+}
+
+_OPENINGS: dict[str, tuple[str, ...]] = {
+    "arithmetic": ("Taking the amounts one after the other.", "In the order in which things happen:"),
+    "journey": ("Each part of the journey in hours and minutes.", "Following the clock, part by part:"),
+    "algebra": ("Setting up the equation and isolating the unknown.", "From the statement to an equation:"),
+    "code": ("The function follows the statement line by line.", "A direct implementation is enough here."),
+    "facts": ("This is a matter of looking it up.", "From the reference:"),
+    "multi_hop": ("Following the chain one link at a time.", "One hop after the other:"),
+    "table": ("Reading the table row by row.", "The figures that matter, from the table:"),
+    "comparison": ("Each option is costed over the whole period.", "On a like-for-like basis:"),
+    "planning": ("Each task starts when what it waits for is done.", "Laying the tasks on a time line:"),
+    "format": ("First the content, then the form.", "Content first; the form is strict here."),
+}
+
+
+REASONS: Mapping[Manner, str] = MappingProxyType(
+    {
+        "only one": "It is the only one, so there is nothing to weigh it against.",
+        "all agree": "All say the same.",
+        "majority": "{most} of {count} agree; I take the majority.",
+        "checked one": "There is no majority; I take the one that was recomputed.",
+        "convincing one": "I went through the working of each, whatever their number; this one holds.",
+        "first of equals": "There is no majority, and I cannot tell which one holds; I take the first.",
+    }
+)
+"""Why an aggregator takes an answer."""
+
+_APPROACHES = (
+    "Before anything else, how I go about it.",
+    "No plan was given to me, so here is the way that I take.",
+    "The way from what is stated to what is asked is this.",
+)
+
+_DOUBTS = (
+    "I am not sure of the last line.",
+    "One line of this I could not confirm.",
+    "I would not rely on this without a check.",
+)
+
+_CLOSINGS = (
+    "Only what the question states was used.",
+    "Nothing beyond the question was assumed.",
+    "The wording of the question was followed closely.",
+    "Each line follows from the one before it.",
+)
+
+
+def answer_line(answer: str, kind: AnswerKind) -> str:
+    return f"**Answer:**\n\n```python\n{answer}\n```" if kind == "code" else f"**Answer: {answer}**"
+
+
+def _shown(answer: str, kind: AnswerKind | None) -> str:
+    """Writes an answer inside a sentence; it shows only the name of code."""
+    if kind == "code" or "\n" in answer:
+        name = re.search(r"def (\w+)", answer)
+        return f"`{name[1]}`" if name else "the code above"
+    return f"`{answer}`" if "`" not in answer else answer
+
+
+def solution_text(
+    task: RehearsalTask, answer: str, working: Sequence[str], view: View, style: Style, *, doubted: bool, rng: Random
+) -> str:
+    """Writes a worked solution. ``working`` belongs to ``answer``, right or wrong. A ``doubted`` one says so."""
+    kind = task.solution.kind
+    opening = rng.choice(_OPENINGS[task.family])
+    if view.plan is not None:
+        opening = f"Following the plan in view. {opening}"
+    elif kind != "code":
+        # Nobody has said how to go about it, so it says so itself.
+        opening = f"{rng.choice(_APPROACHES)} {' '.join(task.solution.plan)}\n\n{opening}"
+    closing = rng.choice(_DOUBTS if doubted else _CLOSINGS)
+    if kind == "code" or style == "steps":
+        lines = "\n".join(f"{place}. {line}" for place, line in enumerate(working, start=1))
+    elif style == "prose":
+        lines = " ".join(line if line.endswith(".") else f"{line}." for line in working)
+    else:
+        lines = "\n".join(f"- `{line}`" for line in working)
+    return "\n\n".join((opening, lines, closing, answer_line(answer, kind)))
+
+
+def plan_text(task: RehearsalTask, lines: Sequence[str], complete: bool, rng: Random) -> str:
+    steps = "\n".join(f"{place}. {line}" for place, line in enumerate(lines, start=1))
+    risk = (
+        f"Risk: {task.solution.risk}."
+        if complete
+        else rng.choice(("No particular risk.", "It should be straightforward."))
+    )
+    goal = f"The result is wanted {_RESULT_FORM[task.solution.kind]}."
+    return f"{PLAN_HEADING} {goal}\n\n{steps}\n\n{risk} The work itself is left to the steps that follow."
+
+
+def check_text(task: RehearsalTask, given: Sequence[Given], manner: Manner, answer: str, working: Sequence[str]) -> str:
+    """Reports a check. ``manner``: ``confirmed``, ``corrected`` or ``read through``, which recomputes nothing."""
+    kind = task.solution.kind
+    seen = _tally(given, kind)
+    if manner == "read through":
+        head = f"{READ_HEADING} In view: {seen}. I went through the working as it stands and recomputed nothing."
+        body = ["I see nothing to object to."]
+    elif manner == "confirmed":
+        head = f"{RECOMPUTED_HEADING} In view: {seen}. Recomputed from the question, by another way."
+        body = [f"{task.solution.check} The result stands."]
+    else:
+        head = f"{RECOMPUTED_HEADING} In view: {seen}. Recomputed from the question:"
+        body = [
+            "\n".join(f"- {line}" for line in working),
+            f"This differs from the solution in view; the likely cause is {task.solution.risk}. I correct it.",
+        ]
+    return "\n\n".join((head, *body, answer_line(answer, kind)))
+
+
+def combined_text(task: RehearsalTask | None, given: Sequence[Given], chosen: str, manner: Manner) -> str:
+    """Writes which of several answers an aggregator takes, in the order granted. ``manner``: one of ``REASONS``."""
+    kind = task.solution.kind if task else None
+    keys = list(dict.fromkeys(each.key for each in given))
+    variants = kind == "code" and len(keys) > 1
+    listed = "\n".join(
+        f"{place}. {_shown(each.answer, kind)}{f', variant {keys.index(each.key) + 1}' if variants else ''}"
+        f"{', checked' if each.checked else ''}"
+        for place, each in enumerate(given, start=1)
+    )
+    count = f"{len(given)} answer{'s' if len(given) != 1 else ''} in view, in the order granted:"
+    most = max(Counter(each.key for each in given).values())
+    reason = REASONS[manner].format(most=most, count=len(given))
+    return "\n\n".join((count, listed, reason, answer_line(chosen, "code" if "\n" in chosen else "exact")))
+
+
+def final_text(task: RehearsalTask | None, answer: str, checked: bool, rng: Random) -> str:
+    kind: AnswerKind = task.solution.kind if task else ("code" if "\n" in answer else "exact")
+    source = "the checked solution" if checked else "the solution in view, which nobody has checked"
+    opening = rng.choice((f"The result below is taken from {source}.", f"Stating the result of {source}."))
+    if kind == "code":
+        return f"{opening} The function is complete and can be used as it is.\n\n{answer_line(answer, kind)}"
+    if task is None:
+        return f"{opening} The question itself is not in view, so I add nothing to it.\n\n{answer_line(answer, kind)}"
+    # The question itself is never quoted: whether a later step has it in view is for its own instruction to say.
+    plainly = f"It is given {_RESULT_FORM[kind]}: {_shown(answer, kind)}. Nothing was added or rounded."
+    return "\n\n".join((opening, plainly, answer_line(answer, kind)))
+
+
+def unchecked_text(given: Sequence[Given]) -> str:
+    """Writes a check without the question: it can only compare what is in view."""
+    chosen = given[-1].answer
+    agree = "They agree." if len(given) > 1 else "There is nothing to compare it with."
+    if len({each.key for each in given}) > 1:
+        agree = "They do not agree."
+    kind: AnswerKind = "code" if "\n" in chosen else "exact"
+    return (
+        f"In view: {_tally(given, None)}. {agree} The question itself is not in view, so I could not recompute "
+        f"anything: this answer is passed on unchecked.\n\n{answer_line(chosen, kind)}"
+    )
+
+
+def nothing_text(view: View) -> str:
+    """Writes a check or a choice where no earlier output holds an answer."""
+    verb, what = ("verify", "no solution") if view.role == "verify" else ("combine", "no answers")
+    count = len(view.turns)
+    granted = (
+        "no earlier output was granted to me"
+        if not count
+        else f"the {count} granted output{'s hold' if count > 1 else ' holds'} none"
+    )
+    return (
+        f"There is nothing to {verb}: {what} in view, because {granted}. I see the question, but judging an answer "
+        "that I was not shown would be guessing, so I give none.\n\nWhat is missing: the output of the step whose "
+        f"answer I should {verb}, in this step's access list."
+    )
+
+
+CANNOT_ANSWER = "I am simulated and know the example tasks only"
+"""The page (``status.js``) knows by these words a step that did not answer."""
+
+
+def receipt_text(view: View) -> str:
+    """Says in one line, outside the rehearsal world, that this worker is simulated; it gives no answer."""
+    doing = {
+        "plan": "plan this",
+        "verify": "check this",
+        "aggregate": "weigh these against each other",
+        "write": "word an answer",
+        "format": "put this into form",
+        "code": "write this code",
+        "compute": "compute this",
+        "solve": "answer this",
+    }[view.role]
+    return f"{CANNOT_ANSWER}: I cannot {doing}."
+
+
+def _tally(given: Sequence[Given], kind: AnswerKind | None) -> str:
+    counts = Counter(each.key for each in given)
+    shown: dict[str, str] = {}
+    for each in given:
+        shown.setdefault(each.key, _shown(each.answer, kind))
+    if kind == "code" and len(counts) > 1:
+        return ", ".join(
+            f"variant {place} of {shown[key]} ({counts[key]}×)" for place, key in enumerate(counts, start=1)
+        )
+    return ", ".join(f"{shown[key]}{f' ({count}×)' if count > 1 else ''}" for key, count in counts.items())
+
+
+_TOKEN = re.compile(r"\s*(?:\w{1,6}|[^\w\s])")
+
+
+def token_pieces(text: str) -> list[str]:
+    """Splits ``text`` into what we count as tokens: up to six letters or digits, or one mark, with the space before.
+
+    Joined they are ``text`` again; trailing space goes with the last piece.
+    """
+    pieces = _TOKEN.findall(text)
+    rest = len(text) - sum(map(len, pieces))
+    if rest and pieces:
+        pieces[-1] += text[-rest:]
+    return pieces or ([text] if text else [])
+
+
+def token_count(text: str) -> int:
+    """Counts the pieces of ``token_pieces`` without making them: an output may have millions of characters."""
+    return sum(1 for _ in _TOKEN.finditer(text)) or min(len(text), 1)
+
 
 _DEAL = 1
 """Another number would change every draw; it has no other meaning."""
@@ -62,7 +303,7 @@ class RehearsalWorker:
         That it cannot answer it says at once.
         """
         answerer = _Answerer(self._profile, self._seed, messages)
-        pieces = writing.token_pieces(answerer.text())
+        pieces = token_pieces(answerer.text())
         limit = self._spec.params.get("max_tokens")
         cut = isinstance(limit, int) and 0 < limit < len(pieces)
         if cut:
@@ -96,14 +337,9 @@ class RehearsalWorker:
         """Releases nothing."""
 
 
-def open_rehearsal_worker(spec: WorkerSpec, *, seed: int, tokens_per_s: float) -> RehearsalWorker:
-    """Opens a worker. Raises: PoolInvalid if ``spec`` names no rehearsal profile."""
-    return RehearsalWorker(spec, seed=seed, tokens_per_s=tokens_per_s)
-
-
 def input_tokens(messages: Sequence[Message]) -> int:
-    """Counts the tokens of a prompt by the rehearsal pool's own rule (see ``writing.token_pieces``)."""
-    return sum(writing.token_count(message.text) + _MESSAGE_OVERHEAD_TOKENS for message in messages)
+    """Counts the tokens of a prompt by the rehearsal pool's own rule (see ``token_pieces``)."""
+    return sum(token_count(message.text) + _MESSAGE_OVERHEAD_TOKENS for message in messages)
 
 
 class _Answerer:
@@ -129,27 +365,27 @@ class _Answerer:
         view = self._view
         task, drawn = view.task, self.drawn
         if drawn.manner == "receipt":
-            return writing.receipt_text(view)
+            return receipt_text(view)
         if drawn.manner == "nothing":
-            return writing.nothing_text(view)
+            return nothing_text(view)
         if task is not None and drawn.manner in ("complete plan", "poor plan"):
             return self._plan(task, complete=drawn.manner == "complete plan")
         answer = view.answers()[drawn.answer or RIGHT]
         if drawn.manner == "unchecked":
-            return writing.unchecked_text(view.given)
+            return unchecked_text(view.given)
         if drawn.manner == "passed on":
-            return writing.final_text(task, answer, view.given[-1].checked, self._voice)
-        if drawn.manner in writing.REASONS:
+            return final_text(task, answer, view.given[-1].checked, self._voice)
+        if drawn.manner in REASONS:
             # The wording of an answer in view is kept.
-            return writing.combined_text(task, view.given, self._as_given(answer), drawn.manner)
+            return combined_text(task, view.given, self._as_given(answer), drawn.manner)
         if task is None:
             raise AssertionError(f"{drawn.manner} without the question in view")
         working = _working(task, drawn.answer)
         if drawn.manner in ("solution", "doubted solution"):
             style = "figures" if view.role == "compute" else self._profile.style
             doubted = drawn.manner == "doubted solution"
-            return writing.solution_text(task, answer, working, view, style, doubted=doubted, rng=self._voice)
-        return writing.check_text(task, view.given, drawn.manner, answer, working)
+            return solution_text(task, answer, working, view, style, doubted=doubted, rng=self._voice)
+        return check_text(task, view.given, drawn.manner, answer, working)
 
     @cached_property
     def drawn(self) -> Branch:
@@ -176,7 +412,7 @@ class _Answerer:
         lines = list(task.solution.plan)
         if not complete:
             lines[self._voice.randrange(min(1, len(lines) - 1), len(lines))] = "Work out what is left."
-        return writing.plan_text(task, lines, complete, self._voice)
+        return plan_text(task, lines, complete, self._voice)
 
 
 def _working(task: RehearsalTask, answer: int | None) -> tuple[str, ...]:

@@ -10,9 +10,9 @@ import pwd
 import socket
 import sys
 from pathlib import PurePath
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
-from pydantic import SerializerFunctionWrapHandler, model_serializer, model_validator
+from pydantic import SerializerFunctionWrapHandler, model_serializer
 
 from conductor_core.workflow.model import Frozen
 
@@ -46,8 +46,7 @@ class Actor(Frozen):
         kind: ``local`` is an account of this machine, and nobody has signed in; ``person`` and ``service`` have signed
             in, and ``program`` is the inspector itself.
         id: stable, for comparison. name: for people. Both are the account's in the list of users.
-        uid: the process's own, as the system says. None in older records, whose name is a claim.
-        process: None in older records.
+        uid: the process's own, as the system says. None: nobody proved the name, which is a claim.
         claims: what contradicts the name.
     """
 
@@ -79,7 +78,7 @@ class Actor(Frozen):
 
     @model_serializer(mode="wrap")
     def _as_written(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leaves out what is not known, so that an older record is written as it was."""
+        """Leaves out what is not known."""
         fields: dict[str, Any] = write(self)
         optional = {"uid": self.uid, "process": self.process, "claims": self.claims or None}
         return {name: value for name, value in fields.items() if name not in optional or optional[name] is not None}
@@ -120,7 +119,7 @@ def _plain(text: str) -> str:
 
 
 class Caller(Frozen):
-    """An actor and their door. Each is None in older records."""
+    """An actor and their door. Each is None where it is not known."""
 
     actor: Actor | None = None
     door: Door | None = None
@@ -137,7 +136,7 @@ def local_caller(door: Door) -> Caller:
 
 
 class Caused(Frozen):
-    """Something that somebody caused. ``actor`` and ``door`` are None in older records."""
+    """Something that somebody caused."""
 
     actor: Actor | None = None
     door: Door | None = None
@@ -145,19 +144,3 @@ class Caused(Frozen):
     @property
     def caller(self) -> Caller:
         return Caller(actor=self.actor, door=self.door)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _read_by(cls, fields: object) -> object:
-        """Reads records up to vocabulary 3, which have one text ``by``: a door, a purpose, or a person."""
-        if not isinstance(fields, dict) or "by" not in fields:
-            return fields
-        rest = {name: value for name, value in fields.items() if name != "by"}
-        by = fields["by"]
-        if by in get_args(Door):
-            return rest | {"door": by}
-        if "purpose" in cls.model_fields:
-            return rest | {"door": "cli", "purpose": by}
-        if by == "the program's end":
-            return rest | {"actor": THE_PROGRAM}
-        return rest | {"actor": {"kind": "local", "id": by, "name": by}}

@@ -6,7 +6,7 @@ from pydantic import Field, PositiveInt, TypeAdapter
 
 from conductor_core.errors import BadInput
 from conductor_core.privacy import masking
-from conductor_core.privacy.keys import environment_keys
+from conductor_core.privacy.masking import environment_keys
 from conductor_core.run.actor import Caused
 from conductor_core.run.values import Path
 from conductor_core.workflow.edits import Origins

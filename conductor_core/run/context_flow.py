@@ -10,8 +10,7 @@ from typing import Literal
 
 from conductor_core.chat.messages import Message, TextPart, images_in, parts_of
 from conductor_core.chat.usage import estimate_input_tokens, estimate_tokens
-from conductor_core.providers.servers import server_of, server_of_conductor
-from conductor_core.run.egress import TRACES
+from conductor_core.run.egress import TRACES, servers_by_agent
 from conductor_core.run.trace import RoundTrace, RunTrace, StepStatus, StepTrace
 from conductor_core.run.values import Path, label
 from conductor_core.workflow.model import CONDUCTOR_AGENT, QUESTION, Frozen, gets_task
@@ -299,17 +298,13 @@ def _worker_parts(trace: RunTrace, step: StepTrace) -> Iterator[Part]:
 def _conductor_parts(trace: RunTrace, step: StepTrace, sent: Sequence[Message]) -> Iterator[Part]:
     """Yields what of the Conductor's prompt can be found again; the rest is its own prompt with the plan so far."""
     left, last = estimate_input_tokens(tuple(sent)), len(sent) - 1
-    outputs = [(shared.path, _output_of(trace, shared.path)) for shared in step.granted]
+    outputs = [(shared.path, trace.step_at(shared.path).output) for shared in step.granted]
     for kind, source, text in (("task", None, trace.task), *(("output", path, text) for path, text in outputs)):
         place = next((index for index, message in enumerate(sent) if text and text in message.text), None)
         if place is not None and estimate_tokens(text) <= left:
             left -= estimate_tokens(text)
             yield _part("task" if kind == "task" else "output", estimate_tokens(text), place, len(text), source)
     yield _part("conductor", left, last, None)
-
-
-def _output_of(trace: RunTrace, path: Path) -> str:
-    return trace.step_at(path).output
 
 
 def _characters(message: Message) -> int:
@@ -370,7 +365,7 @@ class _Reading:
 
     def __init__(self, trace: RunTrace) -> None:
         self._trace = trace
-        self._specs = {spec.name: spec for spec in trace.pool.workers}
+        self._servers = servers_by_agent(trace.pool, trace.conductor)
         self._agents: dict[tuple[str, str, bool], list[str]] = {}
         self._received: dict[tuple[str, str, bool], dict[Path | None, Received]] = {}
 
@@ -409,10 +404,4 @@ class _Reading:
         self._received.setdefault(self._server(agent), {})[received.source] = received
 
     def _server(self, agent: str) -> tuple[str, str, bool]:
-        """Returns the provider, the host and whether it is simulated."""
-        spec, conductor = self._specs.get(agent), self._trace.conductor
-        if spec is not None:
-            return spec.provider, server_of(spec), spec.simulated
-        if agent == CONDUCTOR_AGENT and conductor is not None:
-            return ("local" if conductor.kind == "local" else "openai"), server_of_conductor(conductor), False
-        return "unknown", "", False
+        return self._servers.get(agent, ("unknown", "", False))

@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal
 
 from conductor_core.chat.messages import FREE, Usage, sum_of_costs
 from conductor_core.chat.usage import estimate_input_tokens, estimate_tokens
 from conductor_core.formats import dollars
 from conductor_core.run.events import BrokenOff, PlanCompleted, PlanRejected, RunInterrupted, StepCompleted
-from conductor_core.run.trace import RoundTrace, RunTrace, StepTrace
+from conductor_core.run.trace import Paid, RoundTrace, RunTrace, StepTrace
 
 Basis = Literal["unknown", "free", "provider", "list_price", "at_most", "estimated"]
 """What a cost is based on: no price, nothing to pay, the provider's own figure, exact tokens at list price, at
@@ -26,22 +26,6 @@ IN_WORDS: dict[Basis, str] = {
 
 _WITHOUT_AN_END = ("planning", "unfinished")
 """Statuses of a plan whose last call no event has ended."""
-
-
-class Paid(Protocol):
-    """What was spent on a part of a run, or on all of it."""
-
-    @property
-    def usage(self) -> Usage: ...
-
-    @property
-    def cost_usd(self) -> float | None: ...
-
-    @property
-    def at_list_price(self) -> bool: ...
-
-    @property
-    def cost_at_most(self) -> bool: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,14 +79,13 @@ def basis(spent: Paid) -> Basis:
 
 
 def is_estimated(trace: RunTrace) -> bool:
-    """Whether a part of the run's known cost is computed from estimated tokens."""
     return trace.known_usd > 0 and trace.at_list_price and trace.usage.estimated
 
 
 def cost_so_far(trace: RunTrace) -> Cost:
     """Returns the cost of all calls that ended; unknown if one of them, or a running call, has no price."""
-    usd = None if not trace.ended and _unknown_is_on(trace) else trace.cost_usd
-    return Cost(usd, trace.known_usd, trace.cost_at_most)
+    unknown = not trace.ended and any(_broken_off(trace, part) for part in (trace.root, *_parts(trace)))
+    return Cost(None if unknown else trace.cost_usd, trace.known_usd, trace.cost_at_most)
 
 
 def in_list(cost: Cost, *, estimated: bool) -> str:
@@ -116,7 +99,6 @@ def cost_of_part(trace: RunTrace, part: RoundTrace | StepTrace) -> Cost:
 
 
 def cost_of_call(event: PlanCompleted | PlanRejected | StepCompleted) -> Cost:
-    """Returns the cost of the one call that the event reports."""
     return Cost(event.cost_usd, event.cost_usd or 0.0)
 
 
@@ -157,10 +139,6 @@ def _calls_that_are_on(trace: RunTrace) -> Iterator[BrokenOff]:
             yield BrokenOff(path=part.path, usage=usage, cost_usd=None if price is None else price.cost_usd(usage))
 
 
-def _unknown_is_on(trace: RunTrace) -> bool:
-    return any(_broken_off(trace, part) for part in (trace.root, *_parts(trace)))
-
-
 def _parts(trace: RunTrace) -> Iterator[RoundTrace | StepTrace]:
     for step in trace.walk():
         yield step if step.round is None else step.round
@@ -174,3 +152,47 @@ def _broken_off(trace: RunTrace, part: RoundTrace | StepTrace) -> bool:
     if part.started_ms is None or part.status not in ("running", "cancelled"):
         return False
     return {spec.name: spec.price for spec in trace.pool.workers}.get(part.asked, FREE) is None
+
+
+# A step with all that it set going.
+
+
+class Spent(Paid):
+    @property
+    def cost(self) -> Cost:
+        return Cost(self.cost_usd, self.known_usd, self.cost_at_most)
+
+
+def spent_on(trace: RunTrace, step: StepTrace) -> Spent:
+    """Returns what ``step`` spent, with its round: the plan, and the steps of it."""
+    parts = _with_round(step)
+    cost = sum((cost_of_part(trace, part) for part in parts), Cost())
+    at_list_price = any(part.at_list_price for part in parts)
+    return Spent(
+        usage=usage_of(step),
+        cost_usd=cost.usd,
+        known_usd=cost.known_usd,
+        at_list_price=at_list_price,
+        cost_at_most=cost.at_most,
+    )
+
+
+def usage_of(step: StepTrace) -> Usage:
+    return sum((part.usage for part in _with_round(step)), Usage())
+
+
+def _with_round(step: StepTrace) -> list[RoundTrace | StepTrace]:
+    return [step] if step.round is None else [step, *step.round.rounds(), *step.round.walk()]
+
+
+def waits_for_a_slot(trace: RunTrace, step: StepTrace) -> bool:
+    """Whether a step waits for nothing but its worker, which answers ``max_concurrency`` calls already."""
+    by_a_worker = any(spec.name == step.agent for spec in trace.pool.workers)
+    if trace.status != "running" or step.status != "waiting" or not by_a_worker:
+        return False
+    round_ = trace.round_at(step.path[:-1])
+    if any(approval.path in (step.path, round_.path) for approval in trace.asked_for):
+        return False
+    if round_.workflow is None or (not round_.path and step.index not in trace.overrides.needed(round_.workflow)):
+        return False
+    return all(round_.steps[index].finish_reason is not None for index in step.reads)

@@ -59,7 +59,6 @@ class Call:
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """All that was sent."""
         return (*(message.text for message in self.messages), *self.beside)
 
 
@@ -86,7 +85,7 @@ class _Reading:
     """The calls of one run as far as it has been read."""
 
     def __init__(self, created: ev.RunCreated) -> None:
-        self._servers = _servers(created.pool, created.conductor)
+        self._servers = servers_by_agent(created.pool, created.conductor)
         self._beside = _beside(created.pool, created.conductor)
         self._open: dict[tuple[str, Path], Call] = {}
         self._own: dict[Path, str] = {}
@@ -199,7 +198,7 @@ class _Reading:
         self._announce(call, event, event.path, agent, event.then)
 
 
-def _servers(pool: PoolInfo, conductor: ConductorInfo | None) -> dict[str, tuple[str, str, bool]]:
+def servers_by_agent(pool: PoolInfo, conductor: ConductorInfo | None) -> dict[str, tuple[str, str, bool]]:
     """Returns provider, host and whether it is simulated, by the name of the agent."""
     known: dict[str, tuple[str, str, bool]] = {
         spec.name: (spec.provider, server_of(spec), spec.simulated) for spec in pool.workers
@@ -214,7 +213,6 @@ def _servers(pool: PoolInfo, conductor: ConductorInfo | None) -> dict[str, tuple
 
 
 def _beside(pool: PoolInfo, conductor: ConductorInfo | None) -> dict[str, tuple[str, ...]]:
-    """Returns what each agent's server is sent beside the messages."""
     found: dict[str, tuple[str, ...]] = {spec.name: (sent_beside(spec),) for spec in pool.workers if server_of(spec)}
     if conductor is not None and server_of_conductor(conductor):
         found[CONDUCTOR_AGENT] = (sent_beside_by_conductor(conductor),)

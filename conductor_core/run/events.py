@@ -25,7 +25,7 @@ from conductor_core.chat.messages import (
 from conductor_core.chat.progress import Progress
 from conductor_core.precision import Packed
 from conductor_core.run.actor import Caused
-from conductor_core.run.request import Given, RunRequest, read_flat
+from conductor_core.run.request import Given, RunRequest
 from conductor_core.run.values import Alternatives, Imported, Path, PoolInfo, SharedOutput
 from conductor_core.workflow.edits import Origins, require_fit
 from conductor_core.workflow.model import Fault, Frozen, Workflow
@@ -58,9 +58,9 @@ class BrokenOff(Frozen):
 
 
 class Spent(RunEvent):
-    """The end of a run, with all that it spent. ``known_usd``: of what has a price; None in older records.
+    """The end of a run, with all that it spent. ``known_usd``: of what has a price.
 
-    ``broken_off``: the calls that this end cut, which are in the totals; empty in older records.
+    ``broken_off``: the calls that this end cut, which are in the totals.
     ``traces_fault``: why the receiver of OpenTelemetry traces did not take all spans that had ended; empty: it did.
     """
 
@@ -164,8 +164,7 @@ ApprovalEvent = ApprovalRequested | ApprovalGranted | ApprovalDenied | CommandRe
 class RunCompleted(RunEvent):
     """``answer`` is the last step's output; None after *Plan only*. Totals hold what this run itself spent.
 
-    ``known_usd``, as at every end, is the cost of what has a price; None in older records. ``ending`` is that of the
-    last step's answer; ``completed`` in older records. ``traces_fault``: see ``Spent``.
+    ``known_usd``, ``traces_fault``: see ``Spent``. ``ending`` is that of the last step's answer.
     """
 
     kind: Literal["run.completed"] = "run.completed"
@@ -192,7 +191,7 @@ class RunCancelled(Spent, Caused):
 
 
 class RunInterrupted(Spent):
-    """Ends a run whose process is gone. Running calls count by estimate, except in older records."""
+    """Ends a run whose process is gone. Running calls count by estimate."""
 
     kind: Literal["run.interrupted"] = "run.interrupted"
 
@@ -256,7 +255,7 @@ class RunCreated(RunEvent):
         on_incomplete: what happens to a step whose answer is incomplete.
         give_question: whether every step receives the task, even if its instruction lacks ``{question}``.
         imported: where the run came from, if this database did not carry it out; None: it did.
-        traces: where traces of the run were to be sent as it began; empty: nowhere, or in older records.
+        traces: where traces of the run were to be sent as it began; empty: nowhere.
     """
 
     kind: Literal["run.created"] = "run.created"
@@ -271,8 +270,6 @@ class RunCreated(RunEvent):
     imported: Imported | None = None
     traces: tuple[TracesTo, ...] = ()
 
-    _flat = model_validator(mode="before")(read_flat)
-
 
 class RunTaken(RunEvent):
     """A process begins to carry out a run that was queued, or waited. ``traces``: where it sends traces of the run."""
@@ -282,8 +279,7 @@ class RunTaken(RunEvent):
 
 
 class PlanStarted(RunEvent):
-    """``agents``: the workers' names by ordinal (``model_id``), None for an ordinal without a worker. Empty in older
-    records: the pool's own order holds."""
+    """``agents``: the workers' names by ordinal (``model_id``), None for an ordinal without a worker."""
 
     kind: Literal["plan.started"] = "plan.started"
     round: Path = ()
@@ -301,83 +297,86 @@ class PlanDelta(RunEvent):
     reasoning: bool = False
 
 
-class PlanCompleted(RunEvent):
-    """A usable plan.
+class PlanCall(RunEvent):
+    """What one call of the Conductor came to.
 
     Attributes:
-        source: who wrote it. A given plan (``file``, ``parent``) has an empty ``raw`` and no usage.
-        repairs: what the parser repaired, in sentences.
-        cost_usd: what it adds to the run's cost; None if the Conductor's price is unknown. Older records add nothing.
+        cost_usd: what it adds to the run's cost; None if the Conductor's price is unknown.
         at_list_price: whether the cost is computed from the Conductor's price, and is not the provider's own figure.
-            None in older records.
-        considered: what else the Conductor could have chosen; empty if its model does not tell, or in older records.
-        precision: how the Conductor's weights were packed, if they were; None in older records.
-        departures: as in ``StepCompleted``.
+            None of a given plan.
     """
 
-    kind: Literal["plan.completed"] = "plan.completed"
     round: Path = ()
-    source: Literal["conductor", "file", "parent"]
-    raw: str = ""
-    workflow: Workflow
-    topology: str
-    repairs: tuple[str, ...] = ()
-    warnings: tuple[Fault, ...] = ()
-    considered: tuple[Alternatives, ...] = ()
     usage: Usage = Usage()
     cost_usd: float | None = 0.0
     at_list_price: bool | None = None
-    first_token_ms: float | None = None
     duration_ms: NonNegativeFloat = 0.0
+
+
+class PlanRead(PlanCall):
+    """A completion that was read.
+
+    Attributes:
+        repairs: what the parser repaired, in sentences.
+        precision: how the Conductor's weights were packed, if they were.
+        departures: as in ``StepCompleted``.
+    """
+
+    repairs: tuple[str, ...] = ()
     precision: Packed | None = None
     departures: tuple[Departure, ...] = ()
 
 
-class PlanRetried(RunEvent):
+class PlanCompleted(PlanRead):
+    """A usable plan.
+
+    Attributes:
+        source: who wrote it. A given plan (``file``, ``parent``) has an empty ``raw`` and no usage.
+        considered: what else the Conductor could have chosen; empty if its model does not tell.
+    """
+
+    kind: Literal["plan.completed"] = "plan.completed"
+    source: Literal["conductor", "file", "parent"]
+    raw: str = ""
+    workflow: Workflow
+    topology: str
+    warnings: tuple[Fault, ...] = ()
+    considered: tuple[Alternatives, ...] = ()
+    first_token_ms: float | None = None
+
+
+class PlanRetried(PlanCall):
     """A call of the Conductor failed, and the next one writes the plan from its beginning.
 
     Attributes:
         partial: what had been written. It is kept here and removed from the plan.
-        usage: estimated, if anything had been written. ``cost_usd``, ``at_list_price``: as in ``PlanCompleted``.
+        usage: estimated, if anything had been written.
         loading: the server was loading its model. Waiting for it is no new call.
     """
 
     kind: Literal["plan.retried"] = "plan.retried"
-    round: Path = ()
     attempt: int = 1
     error_code: str
     error: str
     wait_ms: NonNegativeFloat
     partial: str = ""
-    usage: Usage = Usage()
-    cost_usd: float | None = 0.0
-    at_list_price: bool | None = None
-    duration_ms: NonNegativeFloat = 0.0
     loading: bool = False
 
 
-class PlanRejected(RunEvent):
-    """A completion that is no usable plan. ``cost_usd``, ``at_list_price``, ``precision``: as in ``PlanCompleted``."""
+class PlanRejected(PlanRead):
+    """A completion that is no usable plan."""
 
     kind: Literal["plan.rejected"] = "plan.rejected"
-    round: Path = ()
     attempt: int = 1
     raw: str
     faults: tuple[Fault, ...]
-    repairs: tuple[str, ...] = ()
-    usage: Usage = Usage()
-    cost_usd: float | None = 0.0
-    at_list_price: bool | None = None
-    duration_ms: NonNegativeFloat = 0.0
-    precision: Packed | None = None
-    departures: tuple[Departure, ...] = ()
     will_retry: bool
 
 
 class PlanEdited(RunEvent, Caused):
     """A person (or a script) changed the plan before it was carried out. Topology and warnings are of ``after``.
 
-    ``origins`` says which step of ``before`` each step of ``after`` is; None if that is unknown, as in older records.
+    ``origins`` says which step of ``before`` each step of ``after`` is; None if that is unknown.
     ``command``: id of the command that asked for it while the run waited; None: it came with the request.
     """
 
@@ -474,23 +473,20 @@ class StepRetried(RunEvent):
     loading: bool = False
 
 
-class StepCompleted(RunEvent):
-    """A step has its answer. The event is durable before any step that reads it starts.
+class Answered(RunEvent):
+    """The answer of a step.
 
     Attributes:
         incomplete: the provider ended the answer for another reason than being done (``length``, ...).
         cost_usd: None if the price is unknown.
         cost_estimated: whether the cost is computed from the pool's price, and is not the provider's own figure.
-        first_token_ms, duration_ms: since this step started.
-        ending: how the answer ended; always ``completed`` in older records.
+        ending: how the answer ended.
         refusal: what was said instead of an answer. tool_calls: tools that the model called; none of them is run.
         answered_by: the worker that answered instead of the step's own; None for its own.
         passed_on: whether steps that read this one get its output, if that is incomplete.
-        reasoning: all of it, where text that came as the answer turned out to be reasoning; None: as it came.
         departures: how the call or its answer departed from what was asked for.
     """
 
-    kind: Literal["step.completed"] = "step.completed"
     path: Path
     output: str
     output_sha256: str
@@ -500,16 +496,27 @@ class StepCompleted(RunEvent):
     cost_usd: float | None = None
     cost_estimated: bool = False
     model: str | None = None
-    attempts: int = 1
-    first_token_ms: float | None = None
-    duration_ms: NonNegativeFloat
     ending: Ending = "completed"
     refusal: str = ""
     tool_calls: tuple[ToolCall, ...] = ()
     answered_by: str | None = None
     passed_on: bool = True
-    reasoning: str | None = None
     departures: tuple[Departure, ...] = ()
+
+
+class StepCompleted(Answered):
+    """A step has its answer. The event is durable before any step that reads it starts.
+
+    Attributes:
+        first_token_ms, duration_ms: since this step started.
+        reasoning: all of it, where text that came as the answer turned out to be reasoning; None: as it came.
+    """
+
+    kind: Literal["step.completed"] = "step.completed"
+    attempts: int = 1
+    first_token_ms: float | None = None
+    duration_ms: NonNegativeFloat
+    reasoning: str | None = None
 
 
 class StepFailed(RunEvent):
@@ -532,20 +539,18 @@ class StepSkipped(RunEvent):
     because: tuple[Path, ...] = ()
 
 
-class StepReused(RunEvent):
+class StepReused(Answered):
     """The recorded answer of an identical step is used. Nothing was sent, and nothing is paid.
 
     Attributes:
         usage, cost_usd: what it cost where it ran, which this run's totals do not include.
         source_run_id, source_path: where it *ran* (not merely where it was reused last).
-        source_imported: whether that run came as a file; False in older records.
-        ending, refusal, tool_calls, answered_by, passed_on: as in ``StepCompleted``. The ending is always
-            ``completed``, unless an interrupted run is resumed.
-        reasoning: what the model thought where it ran; empty in older records.
+        source_imported: whether that run came as a file.
+        ending: always ``completed``, unless an interrupted run is resumed.
+        reasoning: what the model thought where it ran.
     """
 
     kind: Literal["step.reused"] = "step.reused"
-    path: Path
     agent: str
     identity: str
     messages: tuple[Message, ...]
@@ -554,21 +559,7 @@ class StepReused(RunEvent):
     source_run_id: str
     source_path: Path
     source_imported: bool = False
-    output: str
-    output_sha256: str
-    finish_reason: FinishReason
-    incomplete: bool = False
-    usage: Usage
-    cost_usd: float | None = None
-    cost_estimated: bool = False
-    model: str | None = None
     duration_ms: NonNegativeFloat = 0.0
-    ending: Ending = "completed"
-    refusal: str = ""
-    tool_calls: tuple[ToolCall, ...] = ()
-    answered_by: str | None = None
-    passed_on: bool = True
-    departures: tuple[Departure, ...] = ()
     reasoning: str = ""
 
 
@@ -633,8 +624,6 @@ class EventSink(Protocol):
 
         Raises, when awaited: StoreError; then none of *these* events was kept.
         """
-        ...
 
     def append_and_wait(self, *events: Event) -> None:
         """``append`` for a thread without an event loop: returns when the events are durable. Raises: StoreError."""
-        ...

@@ -21,8 +21,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from conductor_core.errors import BadInput
-from conductor_core.privacy.keys import environment_keys
-from conductor_core.privacy.masking import Mask, MaskedText, known
+from conductor_core.privacy.masking import Mask, MaskedText, environment_keys, known
 from conductor_core.run.events import EVENT, Event, PlanDelta, PlanProgress, RunCreated, StepDelta, StepProgress
 from conductor_core.text import unescaped
 
@@ -150,7 +149,6 @@ class Redactor:
         return [digests.renewed(event) for event in hidden]
 
     def text(self, text: str) -> str:
-        """Returns the text with such passages hidden."""
         return "".join(self._pieces([text]))
 
     def _event(self, event: Event, piece: str | None) -> Event:

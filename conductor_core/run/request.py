@@ -66,7 +66,6 @@ class Given(Caused):
 
 
 def written_by(caller: Caller) -> Given:
-    """Returns that ``caller`` wrote an output."""
     return Given(how="written", actor=caller.actor, door=caller.door)
 
 
@@ -139,7 +138,6 @@ class Overrides(Frozen):
         return self.model_copy(update={"outputs": tuple(outputs)})
 
     def without_output(self, step: int) -> "Overrides":
-        """Returns these without an output for ``step``."""
         return self.model_copy(update={"outputs": tuple(each for each in self.outputs if each.step != step)})
 
     def moved(self, before: Workflow, after: Workflow, origins: Origins | None = None) -> "Overrides":
@@ -247,6 +245,12 @@ _lock = threading.Lock()
 _last_ms = 0
 
 
+def brief(task: str) -> str:
+    """Returns a task on one line and shortened, to name runs by."""
+    line = " ".join(task.split())
+    return line if len(line) <= 80 else f"{line[:80]}…"
+
+
 def file_part(run_id: str) -> str:
     """Returns a run's part of the name of a file about it. An id comes from a database, and may be any text there."""
     return hashlib.sha256(run_id.encode()).hexdigest()[:24]
@@ -287,7 +291,7 @@ class RunRequest(Caused):
         turns_before: the turns of the conversation before the task.
         conductor: as the user named it; None if the request brings a workflow instead.
         pool: ``rehearsal``, ``paper``, a TOML file, or the recorded pool of another run; None for the settings' pool.
-        workflow: carried out as given; None if the Conductor writes one, and in old records.
+        workflow: carried out as given; None if the Conductor writes one.
         plan_only: whether the run ends when it has a plan.
         parent_run_id: the run of which this is a re-run or a resume. Identical steps reuse its answers.
         taken_up: runs that the parent itself resumed, latest first. Their answers are reused, too.
@@ -298,7 +302,7 @@ class RunRequest(Caused):
         on_incomplete, give_question: what happens to a step with an incomplete answer, and whether every step is told
             the task; None if the pool decides.
         gates: when the run waits for an approval.
-        actor, door: who asks, and through which door. The actor is None in older records.
+        actor, door: who asks, and through which door.
         purpose: what the run is for besides its task, for instance an evaluation; empty if somebody asked for it.
         plan_temperature: what a Conductor without a temperature of its own writes its first plan with; None: as always.
         overrides: what is done otherwise with single steps of ``workflow``: asked afresh, given, or the last.
@@ -339,18 +343,4 @@ class RunRequest(Caused):
 
     @property
     def conversation(self) -> tuple[Message, ...]:
-        """All turns up to the task, which is the last."""
         return conversation_of(self.task, self.images, self.turns_before)
-
-
-_ALSO_RESULTS = {"conductor", "pool", "on_incomplete", "give_question"}
-_FLAT = {*RunRequest.model_fields, "by"} - _ALSO_RESULTS
-
-
-def read_flat(fields: object) -> object:
-    """Reads the fields of an old record's ``run.created``, which has the parts of the request beside the rest."""
-    if not isinstance(fields, dict) or "request" in fields:
-        return fields
-    request = {name: value for name, value in fields.items() if name in _FLAT}
-    rest = {name: value for name, value in fields.items() if name not in request or name == "run_id"}
-    return rest | {"request": {"actor": None} | request}

@@ -12,13 +12,14 @@ import re
 import zlib
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import AwareDatetime, Field, ValidationError
 
 from conductor_core.chat.messages import LoadedImage
 from conductor_core.errors import BadInput
-from conductor_core.run.actor import Caller
+from conductor_core.run.actor import THE_PROGRAM, Caller
 from conductor_core.run.events import EVENT, FINAL_KINDS, Event, RunCreated, StepReused, StepStarted, now_utc
 from conductor_core.run.request import REPLAY_PURPOSE, new_run_id
 from conductor_core.run.trace import fold
@@ -117,7 +118,6 @@ def read_data(text: str, name: str) -> SharedParts:
 
 
 def _read(text: str, name: str, most_bytes: int) -> tuple[SharedParts, int]:
-    """Returns a run, and the bytes of its unpacked events."""
     shared = _checked(text, name)
     rows, size = _unpacked(shared.record, name, most_bytes)
     return (shared, _events(shared, rows, name), _images(shared, name)), size
@@ -243,7 +243,6 @@ def _images(shared: SharedRun, name: str) -> list[LoadedImage]:
 
 
 def image_parts(images: Mapping[str, tuple[str, bytes]]) -> dict[str, SharedImage]:
-    """Returns images, by their digest, as a file holds them."""
     return {sha256: SharedImage(data=base64.b64encode(data).decode()) for sha256, (_, data) in images.items()}
 
 
@@ -258,23 +257,48 @@ def as_imported(events: Sequence[Event], shared: SharedRun, caller: Caller) -> l
 
     It has an id of its own and no relatives: what the file says of other runs is not about runs of this database.
     """
-    created = events[0]
-    if not isinstance(created, RunCreated):
-        raise ValueError("a run begins with run.created")
-    run_id = new_run_id()
+    created, run_id = _created(events), new_run_id()
     alone = {"run_id": run_id, "parent_run_id": None, "taken_up": (), "resumed": False, "batch": None}
     if created.request.purpose == REPLAY_PURPOSE:  # lists would leave it out, and the run that it replays is not here
         alone["purpose"] = ""
-    imported = Imported(
-        run_id=shared.run_id,
-        written_by=shared.written_by,
-        written_at_utc=shared.written_at_utc,
-        imported_at_utc=now_utc(),
-        redactions=shared.redactions,
-        actor=caller.actor,
-        door=caller.door,
-    )
+    imported = _imported(shared, caller).model_copy(update={"redactions": shared.redactions})
     first = created.model_copy(
         update={"run_id": run_id, "request": created.request.model_copy(update=alone), "imported": imported}
     )
     return [first, *(e.model_copy(update={"run_id": run_id}) for e in events[1:])]
+
+
+def _created(events: Sequence[Event]) -> RunCreated:
+    if not isinstance(events[0], RunCreated):
+        raise ValueError("a run begins with run.created")
+    return events[0]
+
+
+def _imported(shared: SharedRun, caller: Caller) -> Imported:
+    return Imported(
+        run_id=shared.run_id,
+        written_by=shared.written_by,
+        written_at_utc=shared.written_at_utc,
+        imported_at_utc=now_utc(),
+        actor=caller.actor,
+        door=caller.door,
+    )
+
+
+# The recorded runs that come with the program.
+
+FOLDER = Path(__file__).with_name("shipped")
+
+
+def recorded_runs() -> list[list[Event]]:
+    """Returns the events of each run, oldest run first, as they are put into a new database.
+
+    The runs keep their ids, because one of them is a re-run of another. Their first events say that they are recorded.
+    """
+    return [_recorded(file) for file in sorted(FOLDER.glob("*.json"))]
+
+
+def _recorded(file: Path) -> list[Event]:
+    shared, events, _ = read_data(file.read_text(encoding="utf-8"), f"recorded run {file.name}")
+    imported = _imported(shared, Caller(actor=THE_PROGRAM)).model_copy(update={"recorded": True})
+    return [_created(events).model_copy(update={"imported": imported}), *events[1:]]

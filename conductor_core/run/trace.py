@@ -5,7 +5,6 @@
 
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
-from functools import cache
 from typing import Any, Literal, assert_never, get_args
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -81,30 +80,6 @@ class Mutable(BaseModel):
     __setattr__ = object.__setattr__
 
 
-class PlanAttempt(Mutable):
-    """A failed call of a Conductor that was followed by another. Its cost counts."""
-
-    attempt: int
-    error_code: str
-    error: str
-    wait_ms: float
-    partial: str
-    usage: Usage = Usage()
-    cost_usd: float | None = 0.0
-    loading: bool = False
-
-
-class Attempt(PlanAttempt):
-    """A failed call of a step, and what followed; see ``StepRetried``."""
-
-    agent: str | None = None
-    then: Literal["again", "more_tokens", "fallback", "kept"] = "again"
-    then_agent: str | None = None
-    then_max_tokens: int | None = None
-    refusal: str = ""
-    tool_calls: tuple[ToolCall, ...] = ()
-
-
 class ReusedFrom(Mutable):
     """Where a reused answer was given. ``imported``: that run came as a file, and this database did not see it."""
 
@@ -113,16 +88,30 @@ class ReusedFrom(Mutable):
     imported: bool = False
 
 
-class StepTrace(Mutable):
+class Paid(Mutable):
+    """What was spent on a part of a run, or on all of it.
+
+    Attributes:
+        cost_usd: of all calls that ended; None if the price of one is unknown. known_usd: of the calls with a price.
+        at_list_price: whether some of the cost is computed from a price, and is not the provider's own figure.
+        cost_at_most: whether the cost is only a bound: nobody said what a provider's cache costs.
+    """
+
+    usage: Usage = Usage()
+    cost_usd: float | None = 0.0
+    known_usd: float = 0.0
+    at_list_price: bool = False
+    cost_at_most: bool = False
+
+
+class StepTrace(Paid):
     """The state of a step. ``round`` is set if the step is a recursion: the inner plan and its steps.
 
     Attributes:
         output: the whole answer, what has streamed so far, or the partial text of a failed step.
         ending, refusal, tool_calls, answered_by, passed_on, departures: see ``StepCompleted``.
-        cost_usd: None if the price of a call is unknown. known_usd: of the calls with a price.
-        at_list_price: whether some of the cost is computed from the pool's price.
-        cost_at_most: whether the cost is only a bound: nobody said what a provider's cache costs.
         started_ms: since the run began. first_token_ms, duration_ms: since the step started.
+        attempts: the failed calls that another followed.
         given: who wrote or pinned the output; None: the step's worker answered.
     """
 
@@ -149,16 +138,11 @@ class StepTrace(Mutable):
     answered_by: str | None = None
     passed_on: bool = True
     departures: tuple[Departure, ...] = ()
-    usage: Usage = Usage()
-    cost_usd: float | None = 0.0
-    known_usd: float = 0.0
-    at_list_price: bool = False
-    cost_at_most: bool = False
     model: str | None = None
     started_ms: float | None = None
     first_token_ms: float | None = None
     duration_ms: float | None = None
-    attempts: list[Attempt] = Field(default_factory=list)
+    attempts: list[ev.StepRetried] = Field(default_factory=list)
     error_code: str | None = None
     error: str | None = None
     because: tuple[Path, ...] = ()
@@ -190,14 +174,13 @@ class RejectedPlan(Mutable):
     reasoning: str = ""
 
 
-class RoundTrace(Mutable):
-    """One plan and the steps that carry it out.
+class RoundTrace(Paid):
+    """One plan and the steps that carry it out. What was paid is the Conductor's part, with rejected attempts.
 
     Attributes:
         status: ``unfinished`` if the run ended before the Conductor had written the plan.
         reasoning: of the Conductor; it is not part of ``raw``.
         considered: what else the Conductor could have chosen, in the plan as it wrote it, before any edit.
-        usage, cost_usd, known_usd, at_list_price: of the Conductor in this round, including rejected attempts.
         call_started_ms: of the Conductor's last call, since the run began. first_token_ms: since then.
         duration_ms: of all its calls, without the waits between them.
         precision: how the Conductor's weights were packed when it wrote the plan; None: not at all.
@@ -218,15 +201,10 @@ class RoundTrace(Mutable):
     considered: tuple[Alternatives, ...] = ()
     departures: tuple[Departure, ...] = ()
     rejected: list[RejectedPlan] = Field(default_factory=list)
-    retries: list[PlanAttempt] = Field(default_factory=list)
+    retries: list[ev.PlanRetried] = Field(default_factory=list)
     edited_by: Caller | None = None
     before_edit: Workflow | None = None
     edit_origins: Origins | None = None
-    usage: Usage = Usage()
-    cost_usd: float | None = 0.0
-    known_usd: float = 0.0
-    at_list_price: bool = False
-    cost_at_most: bool = False
     started_ms: float | None = None
     call_started_ms: float | None = None
     first_token_ms: float | None = None
@@ -289,32 +267,21 @@ class Approval(Mutable):
         return f"{what} of step {label(self.path)}" if self.path else what
 
 
-class RefusedCommand(Mutable):
-    command: int
-    asked: str
-    reason: str
-    at_utc: datetime
-    by: Caller
-    unproven: bool = False
-
-
-class RunTrace(Mutable):
+class RunTrace(Paid):
     """The state of a run after ``last_at_ms``.
 
     Attributes:
         images, turns_before: what came with the task, and the turns of the conversation before it.
         workflow: as the request brought it, until a plan is recorded in ``root``; then, and without one, None.
-        cost_usd: of all calls that ended; None if the price of one is unknown. known_usd: of the calls with a price.
-        at_list_price: whether some of the cost is computed from a price.
         approvals: all requests, by ``number`` less one. refused: commands that changed nothing.
-        heard: id of the last command that was answered.
+        last_command: id of the last command that was answered.
         overrides: what is done otherwise with single steps, by their numbers in the plan as it stands.
         waiting_since_utc: None unless the run waits.
         clock_zero_utc: when the run's clock showed zero, or would have, had it not stood while the run waited.
         redacted: how many passages were hidden before the record was stored, by what they were.
         traces, traces_fault: where OpenTelemetry traces went; why not all spans did, as known when the run ended.
         broken_off, broken_off_usd: the estimated share of ``usage`` and ``known_usd`` of calls that the run's end cut.
-            They are in the figures of their steps and plans, too, unless an older record does not say whose they are.
+            They are in the figures of their steps and plans, too.
     """
 
     run_id: str
@@ -344,11 +311,6 @@ class RunTrace(Mutable):
     created_at_utc: datetime
     root: RoundTrace = Field(default_factory=RoundTrace)
     answer: str | None = None
-    usage: Usage = Usage()
-    cost_usd: float | None = 0.0
-    known_usd: float = 0.0
-    at_list_price: bool = False
-    cost_at_most: bool = False
     broken_off: Usage = Usage()
     broken_off_usd: float = 0.0
     duration_ms: float | None = None
@@ -359,7 +321,7 @@ class RunTrace(Mutable):
     traces_fault: str = ""
     gates: tuple[Gate, ...] = ()
     approvals: list[Approval] = Field(default_factory=list)
-    refused: list[RefusedCommand] = Field(default_factory=list)
+    refused: list[ev.CommandRefused] = Field(default_factory=list)
     last_command: int = 0
     waiting_since_utc: datetime | None = None
     clock_zero_utc: datetime
@@ -372,7 +334,6 @@ class RunTrace(Mutable):
 
     @property
     def conversation(self) -> tuple[Message, ...]:
-        """All turns up to the task, which is the last."""
         return conversation_of(self.task, self.images, self.turns_before)
 
     @property
@@ -386,17 +347,14 @@ class RunTrace(Mutable):
 
     @property
     def asked_for(self) -> list[Approval]:
-        """The requests that nobody has decided yet."""
         return [approval for approval in self.approvals if approval.status == "open"]
 
     @property
     def denial(self) -> Approval | None:
-        """The request that was denied, if one was."""
         return next((approval for approval in self.approvals if approval.status == "denied"), None)
 
     @property
     def steps(self) -> list[StepTrace]:
-        """The steps of the first round."""
         return self.root.steps
 
     @property
@@ -420,7 +378,6 @@ class RunTrace(Mutable):
         return step_of(self.root if len(path) == 1 else self.round_at(path[:-1]), path)
 
     def walk(self) -> Iterator[StepTrace]:
-        """All steps, each before the steps of its inner round."""
         return self.root.walk()
 
 
@@ -459,7 +416,6 @@ UNREADABLE_STATUSES: tuple[UnreadableStatus, ...] = get_args(UnreadableStatus)
 
 
 def unreadable_status(error: StoreError) -> UnreadableStatus:
-    """Returns the status to show for a run that cannot be read to its end because of ``error``."""
     if isinstance(error, RunKeyAway):
         return "key_away"
     return "too_new" if isinstance(error, RunTooNew) else "damaged"
@@ -491,8 +447,7 @@ def apply_approval(trace: RunTrace, event: ev.ApprovalEvent) -> None:
             _decide(trace, event)
         case ev.CommandRefused():
             apply_command(trace, event.command)
-            said = event.model_dump(include={"command", "asked", "reason", "at_utc", "unproven"})
-            trace.refused.append(RefusedCommand(by=event.caller, **said))
+            trace.refused.append(event)
         case ev.RunWaiting():
             if trace.status != "running" or not trace.asked_for:
                 raise ValueError("only a running run waits, and only if something is asked for")
@@ -619,7 +574,7 @@ def _apply_plan(trace: RunTrace, event: ev.PlanEvent) -> None:
                 round_.first_token_ms = event.at_ms - round_.call_started_ms
             round_.raw += event.text
         case ev.PlanRetried():
-            round_.retries.append(PlanAttempt(**_fields_of(event, PlanAttempt)))
+            round_.retries.append(event)
             round_.raw, round_.reasoning, round_.first_token_ms = "", "", None
             round_.call_started_ms = event.at_ms + event.wait_ms
             _spend_on_plan(trace, round_, event)
@@ -645,16 +600,13 @@ def _apply_plan(trace: RunTrace, event: ev.PlanEvent) -> None:
 def _spend_on_plan(
     trace: RunTrace, round_: RoundTrace, event: ev.PlanCompleted | ev.PlanRetried | ev.PlanRejected
 ) -> None:
-    cost_usd = event.cost_usd
     if not isinstance(event, ev.PlanRetried) and event.precision is not None and trace.conductor is not None:
         # Which precision is quicker may have been found out only when the model was loaded.
         trace.conductor = trace.conductor.model_copy(update={"precision": event.precision})
-    if event.at_list_price is None and event.usage.total_tokens and trace.conductor and trace.conductor.price is None:
-        cost_usd = None  # An older record: the cost is unknown, and it is not in the run's total.
     round_.duration_ms = (round_.duration_ms or 0.0) + event.duration_ms
     price = None if trace.conductor is None else trace.conductor.price
-    _spend(round_, event.usage, cost_usd, price, at_list_price=bool(event.at_list_price))
-    _spend(trace, event.usage, event.cost_usd, price, at_list_price=bool(event.at_list_price))
+    for by in (round_, trace):
+        _spend(by, event.usage, event.cost_usd, price, at_list_price=bool(event.at_list_price))
 
 
 def _apply_edit(trace: RunTrace, round_: RoundTrace, event: ev.PlanEdited) -> None:
@@ -710,7 +662,7 @@ def _spend_on_step(
 
 
 def _spend(
-    by: RunTrace | RoundTrace | StepTrace,
+    by: Paid,
     usage: Usage,
     cost_usd: float | None,
     price: Price | None,
@@ -731,28 +683,24 @@ def _still(known: Progress | None, event: Event) -> Progress | None:
     return known if isinstance(event, ev.StepDelta | ev.PlanDelta) and known.writes else None
 
 
-def _apply_delta(step: StepTrace, event: ev.StepDelta) -> None:
-    if step.first_token_ms is None and step.started_ms is not None:
-        step.first_token_ms = event.at_ms - step.started_ms
-    if event.reasoning:
-        step.reasoning += event.text
-    else:
-        step.output += event.text
-
-
 def _apply_step(trace: RunTrace, event: ev.StepEvent) -> None:
     step = trace.step_at(event.path)
     step.progress = _still(step.progress, event)
     match event:
         case ev.StepDelta():
-            _apply_delta(step, event)
+            if step.first_token_ms is None and step.started_ms is not None:
+                step.first_token_ms = event.at_ms - step.started_ms
+            if event.reasoning:
+                step.reasoning += event.text
+            else:
+                step.output += event.text
         case ev.StepProgress():
             step.progress = event.progress
         case ev.StepStarted():
             step.status, step.started_ms, step.identity = "running", event.at_ms, event.identity
             step.messages, step.granted, step.withheld = event.messages, event.granted, event.withheld
         case ev.StepRetried():
-            step.attempts.append(Attempt(**_fields_of(event, Attempt)))
+            step.attempts.append(event)
             step.output, step.reasoning, step.first_token_ms = "", "", None
             _spend_on_step(trace, step, event.agent, event.usage, event.cost_usd, at_list_price=bool(event.cost_usd))
         case ev.StepCompleted():
@@ -812,28 +760,7 @@ def _apply_answer(step: StepTrace, event: ev.StepCompleted | ev.StepReused) -> N
 
 def _fields_of(event: Event | RunRequest, kind: type[Mutable]) -> dict[str, Any]:
     """Returns the fields of ``event`` that ``kind`` keeps under the same names."""
-    return {name: getattr(event, name) for name in _names_in_both(type(event), kind)}
-
-
-@cache
-def _names_in_both(event: type[BaseModel], kind: type[Mutable]) -> tuple[str, ...]:
-    return tuple(name for name in kind.model_fields if name in event.model_fields or hasattr(event, name))
-
-
-def _parts_with_a_call(trace: RunTrace) -> dict[Path, RoundTrace | StepTrace]:
-    """Returns the steps and plans, by path, one of whose calls is on."""
-    on: dict[Path, RoundTrace | StepTrace] = {
-        step.path: step for step in trace.walk() if step.status == "running" and step.round is None and step.messages
-    }
-    plans = {round_.path: round_ for round_ in trace.root.rounds() if round_.status == "planning" and round_.messages}
-    return on | plans
-
-
-def _has_price(trace: RunTrace, part: RoundTrace | StepTrace) -> bool:
-    """Whether the price of the model that a step or a plan asked last is known."""
-    if isinstance(part, RoundTrace):
-        return trace.conductor is not None and trace.conductor.price is not None
-    return any(spec.name == part.asked and spec.price is not None for spec in trace.pool.workers)
+    return {name: getattr(event, name) for name in kind.model_fields if hasattr(event, name)}
 
 
 def _count_broken_off(trace: RunTrace, event: ev.FinalEvent) -> None:
@@ -849,14 +776,11 @@ def _count_broken_off(trace: RunTrace, event: ev.FinalEvent) -> None:
         trace.at_list_price |= known_usd > trace.known_usd
         trace.broken_off_usd = known_usd - trace.known_usd
         trace.known_usd = known_usd
-    parts = _parts_with_a_call(trace)
-    calls = event.broken_off if isinstance(event, ev.Spent) else ()
-    if not calls and len(parts) == 1:
-        # An older record says only their sum, and one call alone makes up all of it.
-        [(path, only)] = parts.items()
-        usd = trace.broken_off_usd if _has_price(trace, only) else None
-        calls = (ev.BrokenOff(path=path, usage=trace.broken_off, cost_usd=usd),)
-    for call in calls:
+    parts: dict[Path, RoundTrace | StepTrace] = {
+        step.path: step for step in trace.walk() if step.status == "running" and step.round is None and step.messages
+    }
+    parts |= {each.path: each for each in trace.root.rounds() if each.status == "planning" and each.messages}
+    for call in event.broken_off if isinstance(event, ev.Spent) else ():
         if (part := parts.get(call.path)) is not None:
             _spend(part, call.usage, call.cost_usd, None, at_list_price=bool(call.cost_usd))
 

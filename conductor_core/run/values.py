@@ -87,8 +87,8 @@ class BatchRow(Frozen):
         id: of the batch. row: the task's own id in the file.
         name: of the file. size: how many tasks it held.
         max_usd: budget of all its runs together; None for no budget.
-        concurrency: how many of its runs went on at once; None in older records.
-        precision: what its Conductor's weights were asked to be kept in; None in older records.
+        concurrency: how many of its runs went on at once.
+        precision: what its Conductor's weights were asked to be kept in.
     """
 
     id: str

@@ -15,8 +15,7 @@ import httpx2
 from conductor_core.chat.messages import WorkerSpec
 from conductor_core.chat.usage import is_count
 from conductor_core.privacy import masking
-from conductor_core.privacy.masking import plain
-from conductor_core.privacy.typed_keys import TYPED_KEY, TypedKeys
+from conductor_core.privacy.masking import TYPED_KEY, TypedKeys, plain
 from conductor_core.providers.model_files import check_name
 
 USUAL_PORTS: Mapping[int, str] = {

@@ -9,12 +9,11 @@ from conductor_core.chat.messages import Worker, WorkerSpec
 from conductor_core.errors import WorkerError, WorkerModelUnknown, WorkerRefused
 from conductor_core.inference.source import HUB_ID, context_of, local_folder, not_here
 from conductor_core.privacy import masking
-from conductor_core.privacy.masking import one_line
-from conductor_core.privacy.typed_keys import TypedKeys, has_key
+from conductor_core.privacy.masking import TypedKeys, has_key, one_line
 from conductor_core.providers.client import ModelClient, open_client
 from conductor_core.providers.errors import ServerFault, read_error_reply
 from conductor_core.workers.discovery import read_context, read_models
-from conductor_core.workers.http import HttpWorker, error_of
+from conductor_core.workers.pool import HttpWorker, error_of
 from conductor_core.workflow.model import Frozen
 
 _CHECK_S = 10.0

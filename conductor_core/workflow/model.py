@@ -60,7 +60,6 @@ class Workflow(Frozen):
 
     @property
     def all_reads(self) -> tuple[tuple[int, ...], ...]:
-        """``reads`` of every step."""
         return tuple(map(self.reads, range(len(self.steps))))
 
     def require(self, index: int) -> None:
@@ -70,7 +69,6 @@ class Workflow(Frozen):
 
 
 def gets_task(instruction: str, *, give_question: bool) -> bool:
-    """Whether a step with this instruction receives the task."""
     return give_question or QUESTION in instruction
 
 
@@ -78,7 +76,7 @@ class Fault(Frozen):
     """One thing wrong with a workflow (a fault) or doubtful about it (a warning), and where.
 
     Attributes:
-        code: stable name, e.g. ``unknown_agent``; all of them are in ``faults``.
+        code: stable name, e.g. ``unknown_agent``.
         message: one sentence for a person, naming the fault and what would be right.
         step: index of the step it is about, None if about the whole.
         field: which part of the step, so that an editor can show the fault at the field.

@@ -4,7 +4,7 @@
 section 3). ``parse_workflow_file`` reads JSON or a text with the three lists. Neither evaluates anything, neither
 raises, both take time linear in the length of the text and never more than a fraction of a second: see
 ``MAX_CHARACTERS``, ``MAX_COMPLETION_CHARACTERS`` and ``MAX_PIECES``. What is wrong is in ``Parsed.faults`` with its
-place, what was read otherwise than written in ``Parsed.repairs``. The codes of all faults are in ``validation.FAULTS``.
+place, what was read otherwise than written in ``Parsed.repairs``.
 
 An *assignment* is one list under its name (``model_id = [...]``, ``"subtasks": [...]``). An *attempt* is one of each,
 in any order, or a single ``"steps": [{...}, ...]``. An attempt is *whole* if all its lists are closed and hold more
@@ -15,6 +15,7 @@ step keys, ``assigned_agent`` is read as ``agent``; ``step`` and ``result`` are 
 """
 
 import difflib
+import json
 import re
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
@@ -22,17 +23,23 @@ from dataclasses import dataclass
 from typing import Literal
 
 from conductor_core.text import BARE_FINAL, HARMONY_FINAL, REASONING_TAGS
-from conductor_core.workflow.literals import TOO_MANY_PIECES, Allowance, Node, NotLiteral, Reader, Reading
-from conductor_core.workflow.model import AccessList, Place
+from conductor_core.workflow.model import CONDUCTOR_AGENT, AccessList, Place, Workflow
 from conductor_core.workflow.source import (
     MAX_CHARACTERS,
     MAX_COMPLETION_CHARACTERS,
     MAX_STEPS_READ,
+    TOO_MANY_PIECES,
+    Allowance,
+    Node,
     Notes,
+    NotLiteral,
     Parsed,
     PartialStep,
     RawStep,
+    Reader,
+    Reading,
     SourceText,
+    quote,
     shorten,
 )
 
@@ -600,8 +607,14 @@ def parse_completion(text: str) -> Parsed:
     found = scan(source)
     steps: tuple[RawStep, ...] | None = None
     if found.chosen:
-        _note_choice(found, notes)
-        steps = _read_chosen(found.chosen, notes)
+        if found.in_reasoning:
+            notes.repair(found.chosen[0].start, "took the workflow from the reasoning: none follows it")
+        if found.whole and found.latest != found.chosen:
+            notes.repair(found.latest[0].start, "left out a later attempt that is not whole")
+        _note_reading(found.chosen, notes)
+        steps = _steps(found.chosen, notes, MAX_STEPS_READ)
+        if found.chosen[0].field != "steps":
+            _note_lengths(found.chosen, notes)
     elif found.spent_at is None:
         notes.fault(
             "no_workflow", "The text holds no workflow: model_id, subtasks and access_list lists were not found.", 0
@@ -659,24 +672,10 @@ def _too_large(text: str, most: int) -> Parsed:
     return notes.parsed(None)
 
 
-def _read_chosen(attempt: ParseAttempt, notes: Notes) -> tuple[RawStep, ...]:
-    if attempt[0].field != "steps":
-        return _read_lists(attempt, notes)
-    _note_reading(attempt, notes)
-    return _steps(attempt, notes, MAX_STEPS_READ)
-
-
 def _steps(attempt: ParseAttempt, notes: Notes, most: int) -> tuple[RawStep, ...]:
     if attempt[0].field == "steps":
         return read_steps(attempt[0].node, notes, in_file=False, most=most)
     return _zip(attempt, notes, most)
-
-
-def _note_choice(found: Scan, notes: Notes) -> None:
-    if found.in_reasoning:
-        notes.repair(found.chosen[0].start, "took the workflow from the reasoning: none follows it")
-    if found.whole and found.latest != found.chosen:
-        notes.repair(found.latest[0].start, "left out a later attempt that is not whole")
 
 
 def _note_reading(attempt: ParseAttempt, notes: Notes) -> None:
@@ -710,9 +709,8 @@ def _note_end(found: Assignment, attempt: ParseAttempt, notes: Notes) -> None:
         )
 
 
-def _read_lists(attempt: ParseAttempt, notes: Notes) -> tuple[RawStep, ...]:
-    _note_reading(attempt, notes)
-    steps = _steps(attempt, notes, MAX_STEPS_READ)
+def _note_lengths(attempt: ParseAttempt, notes: Notes) -> None:
+    """Notes which of the three lists is missing, or shorter than another."""
     lengths = {found.field: len(found.node.items) for found in attempt}
     cut = any(fault.code in ("cut_off", "too_large") for fault in notes.faults)
     missing = [field for field in _LISTS if field not in lengths]
@@ -724,7 +722,6 @@ def _read_lists(attempt: ParseAttempt, notes: Notes) -> tuple[RawStep, ...]:
     if ended and not missing and len(set(lengths.values())) > 1:
         counts = ", ".join(f"{CANONICAL[found.field]} has {len(found.node.items)}" for found in attempt)
         notes.fault("unequal_lengths", f"The three lists must be equally long: {counts}.", attempt[0].start)
-    return steps
 
 
 def _zip(attempt: ParseAttempt, notes: Notes, most: int) -> tuple[RawStep, ...]:
@@ -745,3 +742,33 @@ def _zip(attempt: ParseAttempt, notes: Notes, most: int) -> tuple[RawStep, ...]:
             )
         )
     return tuple(steps)
+
+
+# Writing.
+
+
+def to_lists(workflow: Workflow, agents: Sequence[str | None]) -> str:
+    """The three lists, one a line, in the order of the paper; valid Python and read back by ``parse_completion``.
+
+    Args:
+        agents: names by ordinal, None for an ordinal that nobody has. The Conductor itself is ``len(agents)``; an
+            agent that is not in the pool is written by name.
+    """
+    ordinals = {CONDUCTOR_AGENT: len(agents)}
+    ordinals |= {name: ordinal for ordinal, name in enumerate(agents) if name is not None}
+    models = ", ".join(
+        str(ordinals[step.agent]) if step.agent in ordinals else quote(step.agent) for step in workflow.steps
+    )
+    instructions = ", ".join(quote(step.instruction) for step in workflow.steps)
+    access = ", ".join('"all"' if step.access_list == "all" else str(list(step.access_list)) for step in workflow.steps)
+    return f"model_id = [{models}]\nsubtasks = [{instructions}]\naccess_list = [{access}]\n"
+
+
+def to_json(workflow: Workflow, task: str | None = None) -> str:
+    """A workflow file: ``{"task", "steps": [{"instruction", "agent", "access_list"}]}``, agents by name."""
+    steps = [
+        {"instruction": step.instruction, "agent": step.agent, "access_list": step.access_list}
+        for step in workflow.steps
+    ]
+    content = {"steps": steps} if task is None else {"task": task, "steps": steps}
+    return json.dumps(content, ensure_ascii=False, indent=2) + "\n"

@@ -4,12 +4,195 @@ Codes are stable: scripts and the page rely on them.
 """
 
 import difflib
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 
 from conductor_core.errors import BadInput
-from conductor_core.workflow.lint import findings
 from conductor_core.workflow.model import CONDUCTOR_AGENT, QUESTION, Fault, Frozen, Place, Step, Workflow, readable
 from conductor_core.workflow.source import MOST_NOTES, Parsed, Position, RawStep, shorten
+
+Reads = Sequence[tuple[int, ...]]
+
+_LONGEST_READ = 2000
+_THING = (
+    r"(?:answer|solution|result|calculation|computation|working|derivation|proof|code|function|attempt|draft|output"
+    r"|response|translation|summary|conclusion|finding)"
+)
+_MADE = rf"{_THING}s?"
+_PLAN = r"(?:plan|outline|approach|strategy)"
+# Everything here is bounded: who writes an instruction may be a model, and must not be able to keep us busy.
+_BEFORE_THE_VERB = (
+    r"\W{0,9}(?:(?:please|now|then|finally|carefully|independently|critically),?\s{1,9}){0,3}"
+    r"(?:as an? [\w ]{1,40},\s{0,9})?"
+)
+_VERIFIES = re.compile(
+    rf"{_BEFORE_THE_VERB}(?:verify|(?:double-|re-?)?check|review|validate|audit|inspect|critique|proofread|referee"
+    rf"|(?:go over|look over|find (?:any |the )?(?:mistakes?|errors?|flaws?) in)) [^.:;{{]{{0,60}}?"
+    rf"\b(?:{_MADE}|steps? \d{1, 6})\b",
+    re.IGNORECASE,
+)
+_PLANS = re.compile(
+    rf"^{_BEFORE_THE_VERB}(?:plan|outline|sketch|break|decompose|split|divide|lay out|devise|name the|list the"
+    rf"|(?:make|write|draft|give|set|propose|produce|create) (?:\w+ ){{0,3}}{_PLAN})\b"
+    r"|\b(?:do not|don't|without) (?:yet )?(?:solv|calculat|comput|answer)\w*",
+    re.IGNORECASE,
+)
+_FOLLOWS_PLAN = re.compile(
+    rf"{_BEFORE_THE_VERB}(?:follow|carry out|execute|implement|apply|work through) (?:only |just )?the {_PLAN}\b",
+    re.IGNORECASE,
+)
+# "Solve it: step 1 reads the file" counts the parts of a task of its own; "the output of step 1" names a step.
+_NAMED = re.compile(
+    r"\b(?:of|from|in|by|per|using|use|see|follow|check|verify|review|read|compare|improve|revise)\s{1,9}"
+    r"(?:only |just )?steps?\s{1,9}(\d{1,6}(?:\s{0,9}(?:,|and|or|&|to)\s{0,9}\d{1,6}){0,40})"
+    r"|\bstep\s{1,9}(\d{1,6})['’]s\b",
+    re.IGNORECASE,
+)
+_MORE = re.compile(
+    rf"\b(?:all|every|each|both|other|others|rest|earlier|previous|prior|preceding|above|everything|{_THING}s"
+    r"|opinions|candidates|context)\b",
+    re.IGNORECASE,
+)
+
+
+def findings(steps: Sequence[RawStep], names: Sequence[str | None], reads: Reads) -> Iterator[Fault]:
+    """Yields what is doubtful in a plan of two steps or more, whose access lists are all readable.
+
+    Args:
+        names: of the agents; None for one that there is not.
+        reads: for each step the earlier steps that it reads.
+    """
+    yield from _unread(steps, reads)
+    yield from _duplicates(steps, names, reads)
+    for index, raw in enumerate(steps):
+        # A recursive step sees the last response alone, whatever its access list grants.
+        if raw.instruction is None or index == 0 or names[index] == CONDUCTOR_AGENT:
+            continue
+        words = raw.instruction[:_LONGEST_READ]
+        if said := _blind_verifier(steps, index, words, reads):
+            yield _finding("verifier_sees_nothing", said, index, "access_list", raw)
+        elif said := _granted_too_much(steps, index, words, reads[index]):
+            yield _finding("grants_more_than_named", said, index, "access_list", raw)
+
+
+def _unread(steps: Sequence[RawStep], reads: Reads) -> Iterator[Fault]:
+    """Yields outputs that nobody reads, and outputs that are read but never reach the answer."""
+    last = len(steps) - 1
+    read = frozenset[int]().union(*reads)
+    leading = {last}
+    for index in range(last, -1, -1):
+        if index in leading:
+            leading.update(reads[index])
+    for index, raw in enumerate(steps[:last]):
+        if index not in read:
+            said = f"No step reads the output of step {index}, and it is not the answer: let a later step read it, or "
+            yield _finding("unread_output", f"{said}remove step {index}.", index, "workflow", raw)
+        elif index not in leading and reads[last]:
+            readers = [reader for reader in range(last) if index in reads[reader]]
+            read_it, does = ("reads it", "it does") if len(readers) == 1 else ("read it", "they do")
+            said = (
+                f"The answer does not rest on step {index}: only {_steps(readers)} {read_it}, and {does} not lead to "
+                "the answer. Let a step that does read it, or remove it."
+            )
+            yield _finding("off_the_answers_path", said, index, "workflow", raw)
+    if not reads[last]:
+        said = f"Step {last} gives the answer but reads none of the other steps: let it read those that it rests on."
+        yield _finding("answer_reads_nothing", said, last, "access_list", steps[last])
+
+
+def _duplicates(steps: Sequence[RawStep], names: Sequence[str | None], reads: Reads) -> Iterator[Fault]:
+    """Yields equal steps, unless a later step reads both: then they are attempts to choose from."""
+    first: dict[tuple[str, str, tuple[int, ...]], int] = {}
+    for index, (raw, name) in enumerate(zip(steps, names, strict=True)):
+        if name is None or raw.instruction is None:
+            continue
+        earlier = first.setdefault((name, " ".join(raw.instruction.split()), reads[index]), index)
+        compared = any(earlier in later and index in later for later in reads[index + 1 :])
+        if earlier != index and not compared:
+            said = (
+                f"Step {index} repeats step {earlier}: same agent, instruction and inputs. Remove one, or let a later "
+                f"step compare both."
+            )
+            yield _finding("duplicate_step", said, index, "workflow", raw)
+
+
+def _blind_verifier(steps: Sequence[RawStep], index: int, words: str, reads: Reads) -> str | None:
+    """Says what a verifier cannot see; None: this step verifies nothing earlier, or sees it."""
+    if not _VERIFIES.match(words):
+        return None
+    named = _named(re.split("[.:;{]", words, maxsplit=1)[0], index)
+    if named and not named & set(reads[index]) and not {step - 1 for step in named} & set(reads[index]):
+        return f"Step {index} is to check {_steps(sorted(named))} but cannot see it: add it to the access list."
+    if not reads[index]:
+        return (
+            f"Step {index} is to check an earlier result but sees none: let it read the step that it checks, for "
+            f"instance step {index - 1}."
+        )
+    made = [earlier for earlier in range(index) if not _plans(steps[earlier])]
+    if made and not set(made) & set(reads[index]):
+        return (
+            f"Step {index} is to check a result but sees only the plan ({_steps(reads[index])}): let it read the step "
+            f"that it checks, for instance step {made[-1]}."
+        )
+    return None
+
+
+def _granted_too_much(steps: Sequence[RawStep], index: int, words: str, reads: tuple[int, ...]) -> str | None:
+    """Says what an access list grants beyond what the instruction names; None: nothing, or the words are not plain."""
+    spoken = words.replace(QUESTION, " ")
+    named = _named(spoken, index)
+    if named:
+        beyond = [step for step in reads if step not in named]
+        of = _steps(sorted(named))
+        # Numbers that do not fit step indices from 0 may count from 1.
+        plain = named <= set(reads) and not _MORE.search(_NAMED.sub(" ", spoken))
+    else:
+        beyond = [step for step in reads if not _plans(steps[step])]
+        of = "the plan"
+        follows = _FOLLOWS_PLAN.match(spoken)
+        plain = follows is not None and len(beyond) < len(reads) and not _MORE.search(_without_place(spoken))
+    if not beyond or not plain:
+        return None
+    return (
+        f"Step {index} speaks of {of} alone, but its access list also grants {_steps(beyond)}: take that out, or say "
+        f"in the instruction what it is for."
+    )
+
+
+def _without_place(spoken: str) -> str:
+    """Leaves out the "above" of "the plan above"."""
+    return re.sub(
+        rf"\b({_PLAN})\s+above\b|\b(?:earlier|previous|above)\s+({_PLAN})\b", " ", spoken, flags=re.IGNORECASE
+    )
+
+
+def _named(words: str, index: int) -> set[int]:
+    """Returns the earlier steps that the words name by number; empty if a number is none of an earlier step."""
+    numbers: set[int] = set()
+    for found in _NAMED.finditer(words):
+        if "to" in (found.group(1) or ""):
+            return set()
+        numbers.update(int(number) for number in re.findall(r"\d+", found.group(1) or found.group(2)))
+    return numbers if all(number < index for number in numbers) else set()
+
+
+def _plans(raw: RawStep) -> bool:
+    return raw.instruction is not None and _PLANS.search(raw.instruction[:_LONGEST_READ]) is not None
+
+
+def _steps(indices: Sequence[int]) -> str:
+    """Returns ``step 1`` or ``steps 0, 2 and 3``."""
+    *first, last = map(str, indices)
+    return f"steps {', '.join(first)} and {last}" if first else f"step {last}"
+
+
+def _finding(code: str, message: str, step: int, field: Place, raw: RawStep) -> Fault:
+    at = raw.position(field)
+    line, column = (at.line, at.column) if at else (None, None)
+    return Fault(code=code, message=message, step=step, field=field, line=line, column=column)
+
+
+# Rules.
 
 UNTOLD = "task_untold"
 """The warning that one click can mend."""
@@ -75,33 +258,31 @@ def validate(
         images: those that come with the task; None: there are none.
     """
     stop_allowed = allow_recursion if allow_stop is None else allow_stop
-    parsed = subject if isinstance(subject, Parsed) else Parsed(steps=tuple(_raw(step) for step in subject.steps))
-    steps = parsed.steps or ()
+    if isinstance(subject, Workflow):
+        subject = Parsed(steps=tuple(RawStep(**dict(step)) for step in subject.steps))
+    steps = subject.steps or ()
     check = _Check(steps, agents, allow_recursion)
-    if parsed.is_stop and not stop_allowed:
-        check.fault("empty_workflow", "The workflow has no steps.", None, "workflow", parsed.at)
-    count = len(steps) + parsed.more_steps
-    if count > max_steps or parsed.more_steps:
+    if subject.is_stop and not stop_allowed:
+        check.fault("empty_workflow", "The workflow has no steps.", None, "workflow", subject.at)
+    count = len(steps) + subject.more_steps
+    if count > max_steps or subject.more_steps:
         first = min(max_steps, len(steps) - 1)
         message = f"The workflow has {count} steps; at most {min(max_steps, len(steps))} are allowed."
         check.fault("too_many_steps", message, first, "workflow", steps[first].position("workflow"))
     names = [check.step(index) for index in range(len(steps))]
-    if images is not None and not parsed.is_stop:
+    if images is not None and not subject.is_stop:
         check.images(names, images)
-    faults = (*parsed.faults, *check.faults)
-    fault_count = len(faults) + parsed.more_faults + check.more_faults
+    faults = (*subject.faults, *check.faults)
+    fault_count = len(faults) + subject.more_faults + check.more_faults
     if fault_count > MOST_NOTES:
-        faults = (*faults[:MOST_NOTES], _more(fault_count - MOST_NOTES))
-    if parsed.steps is None and not faults:
+        more = f"And {fault_count - MOST_NOTES:,} more."
+        faults = (*faults[:MOST_NOTES], Fault(code="more_faults", message=more))
+    if subject.steps is None and not faults:
         raise ValueError("nothing was read, and no fault says why")
     warnings = (*_warnings(steps, names), *(() if task is None else _untold(steps, names, task)))
     if faults:
         return Checked(workflow=None, faults=faults, fault_count=fault_count, warnings=warnings)
     return Checked(workflow=_workflow(steps, names), warnings=warnings)
-
-
-def _raw(step: Step) -> RawStep:
-    return RawStep(instruction=step.instruction, agent=step.agent, access_list=step.access_list)
 
 
 def _workflow(steps: Sequence[RawStep], names: Sequence[str | None]) -> Workflow:
@@ -203,12 +384,7 @@ class _Check:
         self.fault(code, f"Step {index} reads step {read}: {why}.", index, "access_list", place)
 
 
-def _more(count: int) -> Fault:
-    return _fault("more_faults", f"And {count:,} more.", None, "workflow", None)
-
-
 def _earlier(index: int) -> str:
-    """Which steps step ``index`` may read."""
     if index == 0:
         return ", and there is none before step 0"
     return ", that is step 0" if index == 1 else f", that is steps 0 to {index - 1}"
@@ -262,55 +438,42 @@ def _fault(code: str, message: str, step: int | None, field: Place, at: Position
     return Fault(code=code, message=message, step=step, field=field, line=line, column=column)
 
 
-# All codes: ``FAULTS`` keep a workflow from running; ``WARNINGS`` do not.
+# Plans that a person gave.
 
-FAULTS = {
-    # What was written in the place of a plan.
-    "plan_refused": "The Conductor refused to write a plan.",
-    "plan_filtered": "A filter of the Conductor's server took the plan away.",
-    "plan_in_reasoning": "The completion is all reasoning, without a plan.",
-    "tool_call_for_a_plan": "The Conductor called a tool; it was offered none.",
-    "plan_cut": "The completion reached its limit of tokens before there was a plan.",
-    "empty_completion": "The Conductor wrote nothing.",
-    # What could not be read.
-    "no_workflow": "The text holds neither the three lists nor a workflow in JSON.",
-    "missing_list": "One or two of the lists model_id, subtasks and access_list are not there.",
-    "cut_off": "The text ends in the middle of a list.",
-    "unclosed_string": "A string has no closing quote before the next list begins.",
-    "unclosed_list": "A list has no closing bracket and what follows it cannot belong to it.",
-    "not_an_agent": "An entry of model_id is neither a number nor a name.",
-    "not_text": "An entry of subtasks is not a string.",
-    "bad_access": 'An entry of access_list is neither [], "all" nor a list of step indices.',
-    "too_deep": "Brackets are nested deeper than a workflow ever needs.",
-    "too_large": "The text or a list is longer, or holds more, than this program reads.",
-    "bad_json": "A workflow file is not valid JSON.",
-    "not_a_workflow": "A workflow file's JSON has another shape than a workflow.",
-    "unknown_key": "A workflow file has a key that means nothing here.",
-    "missing_key": "A step of a workflow file lacks a key.",
-    "duplicate_key": "A workflow file gives the same key twice.",
-    "bad_task": "The task of a workflow file is not a string.",
-    # What breaks a rule.
-    "empty_workflow": "The plan has no steps, and no recursion is open that three empty lists could end.",
-    "too_many_steps": "The plan has more steps than the limit.",
-    "unequal_lengths": "The three lists have different lengths.",
-    "empty_instruction": "An instruction is empty or only white space.",
-    "unknown_agent": "The pool has no such agent.",
-    "self_reference": "A step reads its own output.",
-    "forward_reference": "A step reads the output of a later step.",
-    "out_of_range": "A step reads a step that does not exist.",
-    "negative_index": "A step reads a negative index.",
-    "image_not_accepted": "A step is given the task's image, and its worker accepts none.",
-    "image_not_given": "No step is given the task's image.",
-    # What there is too much of to be told.
-    "more_faults": "The plan has more faults than those listed; the last one says how many.",
-}
 
-WARNINGS = {
-    "unread_output": "No later step reads this step's output, and it is not the answer.",
-    "off_the_answers_path": "Only steps that do not lead to the answer read this step's output.",
-    "verifier_sees_nothing": "A step is to check an earlier result, and its access list does not grant it.",
-    "grants_more_than_named": "An access list grants more than the steps, or the plan, that the instruction names.",
-    "task_untold": "No step that leads to the answer receives the task.",
-    "answer_reads_nothing": "The last step, whose output is the answer, reads none of the others.",
-    "duplicate_step": "A step has the same agent, instruction and inputs as an earlier one, and none reads both.",
-}
+def check_given(
+    workflow: Workflow,
+    agents: tuple[str, ...],
+    *,
+    max_steps: int,
+    allow_recursion: bool,
+    task: str | None = None,
+    images: ImagesGiven | None = None,
+) -> Checked:
+    """Checks a workflow that a person gave, before it is carried out.
+
+    Args:
+        agents: names in the pool's order.
+        task: None: every step receives the task anyway.
+        images: those that come with the task.
+
+    Raises: WorkflowInvalid, with every fault.
+    """
+    checked = validate(
+        workflow,
+        agents,
+        max_steps=max_steps,
+        allow_recursion=allow_recursion,
+        allow_stop=False,
+        task=task,
+        images=images,
+    )
+    if checked.faults:
+        raise WorkflowInvalid(sentence("the workflow cannot be run", checked), checked.faults)
+    return checked
+
+
+def sentence(beginning: str, checked: Checked) -> str:
+    """Returns ``beginning`` with the first fault, and how many more there are."""
+    more = f" (and {checked.fault_count - 1:,} more)" if checked.fault_count > 1 else ""
+    return f"{beginning}: {checked.faults[0].message}{more}"

@@ -84,7 +84,7 @@ class Places:
 
 
 class Chosen(Frozen):
-    """What ``python -m storage anchor --to`` chose for a database. None: nothing.
+    """What ``conductor log anchor --to`` chose for a database. None: nothing.
 
     Attributes:
         publish: where checkpoints are published, as the setting would name it. witness: the file that a witness keeps.
@@ -131,7 +131,7 @@ def _choices(path: Path) -> _Choices:
         with path.open("rb") as file:
             return _Choices.model_validate_json(file.read())
     except ValidationError as error:
-        raise BadInput(f"{path} is damaged: remove it, and run `python -m storage anchor --to` again") from error
+        raise BadInput(f"{path} is damaged: remove it, and run `conductor log anchor --to` again") from error
     except OSError:  # none was ever made, or this is not the user who made it
         return _Choices({})
 

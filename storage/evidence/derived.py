@@ -301,7 +301,7 @@ _MISSING = "SELECT DISTINCT run_id FROM events WHERE run_id NOT IN (SELECT run_i
 IMAGE_TYPES = frozenset(get_args(ImageType))
 _INDEX = "the search index, from which ledger and hits are read, differs from the events of the run"
 _ANSWERS = "the search index does not answer as it must"
-_REBUILD = "`python -m storage search --rebuild` mends it"
+_REBUILD = "`conductor log search --rebuild` mends it"
 _TEXTS = (
     "SELECT run_id, status, ifnull(task, '') <> '' OR ifnull(error, '') <> '' OR ifnull(purpose, '') <> '' "
     "OR ifnull(owner_id, '') <> '' OR asked_for IS NOT NULL OR batch_row IS NOT NULL "

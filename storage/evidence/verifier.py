@@ -29,7 +29,7 @@ from storage.merkle.formats import Invalid, PublicKey, error_text, read_key, rot
 
 BAD_INPUT = 2
 FINGERPRINT = "fingerprint: "
-_KEY_FORM = "a key is the line NAME+ID+KEY that `python -m storage key` prints"
+_KEY_FORM = "a key is the line NAME+ID+KEY that `conductor log key` prints"
 _PROGRESS_S = 2.0
 
 
@@ -228,7 +228,7 @@ def given_keys(given: Sequence[str]) -> list[PublicKey]:
 
 
 def _given_key(given: str) -> PublicKey:
-    """Reads a key with or without the line of its fingerprint, as ``python -m storage key`` prints both."""
+    """Reads a key with or without the line of its fingerprint, as ``conductor log key`` prints both."""
     text, where = given, "what was given"
     if os.path.exists(given):
         if not os.path.isfile(given):

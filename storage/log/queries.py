@@ -15,8 +15,7 @@ from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any, get_args
 
-from conductor_core.analysis.changes import name_of
-from conductor_core.analysis.concluded import concluded
+from conductor_core.analysis.concluded import concluded, name_of
 from conductor_core.analysis.conclusion import key_of
 from conductor_core.chat.messages import Usage
 from conductor_core.errors import StoreDamaged

@@ -182,7 +182,7 @@ def _state(reader: sqlite3.Connection | sqlite3.Cursor) -> tuple[int, bool]:
     rows = reader.execute(_STATE).fetchall()
     if len(rows) != 1 or not isinstance(rows[0][0], int):
         raise StoreDamaged(
-            "the search index does not say how far it goes: build it again with `python -m storage search --rebuild`"
+            "the search index does not say how far it goes: build it again with `conductor log search --rebuild`"
         )
     return rows[0][0], bool(rows[0][1])
 

@@ -62,7 +62,7 @@ def test_verify_finds_nothing_and_says_what_that_rests_on(visit: Visit, session:
     assert "12 events compared with a signed checkpoint" in said
     assert "all events, 1 to 12" in said
     command, fingerprint, key = [each.value for each in app.code][:3]
-    assert command == f"python -m storage anchor --db {session.store.path} --to FOLDER"
+    assert command == f"conductor log anchor --db {session.store.path} --to FOLDER"
     assert key.startswith("conductor-inspector/")
     assert len(fingerprint) == 64
     session.store.log.append_and_wait(*whole_run("two"))

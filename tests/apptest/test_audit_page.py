@@ -7,8 +7,8 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from conductor_core.chat.messages import Message, WorkerSpec
+from conductor_core.engine.estimates import edit_step
 from conductor_core.engine.request import rerun_of
-from conductor_core.engine.rerun import edit_step
 from conductor_core.errors import StoreError
 from conductor_core.run import events as ev
 from conductor_core.run.trace import RunTrace

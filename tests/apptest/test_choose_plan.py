@@ -7,7 +7,7 @@ from streamlit.testing.v1 import AppTest
 
 from conductor_core.chat.messages import Usage
 from conductor_core.engine.pools import pool_info
-from conductor_core.engine.resampling import plans_requested
+from conductor_core.engine.repeats import plans_requested
 from conductor_core.run import events as ev
 from conductor_core.run.actor import local_caller
 from conductor_core.run.request import RunRequest

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from conductor_core.engine.estimates import edit_step
 from conductor_core.engine.request import rerun_of
-from conductor_core.engine.rerun import edit_step
 from conductor_core.run.trace import RunTrace
 from conductor_core.run.values import BatchRow
 from conductor_core.workflow.model import CONDUCTOR_AGENT, Workflow

@@ -7,8 +7,8 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from conductor_core.chat.messages import WorkerSpec
+from conductor_core.engine.estimates import edit_step
 from conductor_core.engine.request import rerun_of
-from conductor_core.engine.rerun import edit_step
 from conductor_core.run.actor import local_caller
 from conductor_core.run.events import Event
 from conductor_core.run.redaction import Redactor

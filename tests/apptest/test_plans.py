@@ -7,7 +7,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from conductor_core.run.trace import RunTrace
-from conductor_core.workflow.templates import TEMPLATES, Template
+from conductor_core.workflow.topology import TEMPLATES, Template
 from pages.components.app.session import Session
 from pages.components.run import new_plan
 from pages.components.run.draft import Draft

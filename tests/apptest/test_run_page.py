@@ -9,8 +9,8 @@ import streamlit as st
 from streamlit.testing.v1 import AppTest
 
 from conductor_core.chat.messages import Usage
+from conductor_core.engine.estimates import edit_step
 from conductor_core.engine.request import rerun_of
-from conductor_core.engine.rerun import edit_step
 from conductor_core.errors import StoreFull, StoreLocked
 from conductor_core.run import events as ev
 from conductor_core.run.request import RunRequest

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from conductor_core.lab.records.in_use import LOCK
+from conductor_core.lab.records import LOCK
 from conductor_core.lab.records.training import RECORD, Ended, append
 from pages.components.app.session import Session
 from pages.components.records import folders as record_folders

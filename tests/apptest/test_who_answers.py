@@ -7,7 +7,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from conductor_core.engine.models import FoundServer
-from conductor_core.privacy.typed_keys import TYPED_KEY, TypedKeys
+from conductor_core.privacy.masking import TYPED_KEY, TypedKeys
 from conductor_core.rehearsal import EXAMPLES
 from conductor_core.run.request import RunRequest
 from pages.components.app.session import Session

@@ -12,15 +12,15 @@ from pathlib import Path
 import pytest
 
 from conductor_core.cli.main import main as conductor
-from conductor_core.export.otel_live import LiveTraces, Watched, open_traces
+from conductor_core.export.otel import LiveTraces, Watched, open_traces
 from conductor_core.privacy import masking
 from conductor_core.run.actor import local_caller
 from conductor_core.run.commands import Edit
 from conductor_core.settings import Settings
 from conductor_core.workflow.model import Step, Workflow
 from storage import Privacy, Store, open_store
-from storage.__main__ import main as storage
 from tests.support.canaries import CANARIES, forms, found, variable
+from tests.support.command_line import log as storage
 from tests.support.filled_run import filled_run
 from tests.support.otlp_receiver import Receiver, receiving
 from tests.support.run_events import created, whole_run

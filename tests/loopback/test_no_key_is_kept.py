@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from conductor_core.chat.messages import PlanRequest
 from conductor_core.engine.budgets import CostCap
 from conductor_core.engine.models import check_worker
 from conductor_core.engine.pools import open_pool
 from conductor_core.grading.tasks import Task
-from conductor_core.lab.training.scale.worker_reward import Patience, WorkerReward, WorkerRollout
-from conductor_core.lab.training.scale.workers import AnswerCache
+from conductor_core.lab.training.config import WorkersConfig
+from conductor_core.lab.training.worker_reward import AnswerCache, PromptedTask, WorkerReward
 from conductor_core.run.trace import begin
 from conductor_core.settings import Settings
 from pages.components.live_workflow.messages import LiveView
@@ -167,18 +168,16 @@ def test_a_training_by_real_workers_and_its_answers(
     caplog.set_level(logging.DEBUG)
     settings = Settings()
     cache = AnswerCache(tmp_path / "answers.sqlite3")
-    patience = Patience(concurrency=16, pauses=0, pause_s=0.01)
-    reward = WorkerReward(
-        open_pool(str(pool), settings), cache, CostCap(cache.spent(), max_usd=10), settings, sink=store.log,
-        patience=patience,
-    )  # fmt: skip
+    config, workers = WorkersConfig(concurrency=16, pauses=0), open_pool(str(pool), settings)
+    reward = WorkerReward(workers, cache, CostCap(cache.spent(), max_usd=10), settings, config, sink=store.log)
     task = Task("t/1", "What is 6 times 7?", "arithmetic", "easy", "42", "numeric")
     plans = [
         f'model_id = [{number}, 0]\nsubtasks = ["answer {{question}}", "join"]\naccess_list = [[], [0]]'
         for number in range(50)
     ]
     try:
-        scored = reward.score([WorkerRollout(task, plan, NAMES) for plan in plans])
+        asked = PromptedTask(PlanRequest(task=task.question, agents=workers.specs, max_steps=5), task)
+        scored = reward.score([(asked, plan) for plan in plans])
         nothing_in(repr(scored))
         assert {"answers.sqlite3", "runs.sqlite3"} <= nothing_in_files(tmp_path)
     finally:

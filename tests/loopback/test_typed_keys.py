@@ -14,7 +14,7 @@ import pytest
 from conductor_core.engine.host import EngineHost
 from conductor_core.engine.models import check_worker, find_servers
 from conductor_core.errors import BadInput
-from conductor_core.privacy.typed_keys import TYPED_KEY, TypedKeys
+from conductor_core.privacy.masking import TYPED_KEY, TypedKeys
 from conductor_core.run.redaction import Redactor
 from conductor_core.run.request import RunRequest
 from conductor_core.run.trace import RunTrace, begin

@@ -30,7 +30,7 @@ from conductor_core.providers.openai import OpenAIDialect
 from conductor_core.settings import Settings
 from conductor_core.workers import health
 from conductor_core.workers.discovery import read_models
-from conductor_core.workers.http import HttpWorker
+from conductor_core.workers.pool import HttpWorker
 from tests.support import any_json
 from tests.support.any_json import Answering, answered, document, events, response
 

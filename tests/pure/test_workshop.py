@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from conductor_core.cli import main
+from conductor_core.cli import wiring
 from conductor_core.errors import BadInput
 from tests.settings_table import table
 from tests.support import completions
@@ -93,17 +93,17 @@ def test_everything_declared_is_pinned_in_the_constraints() -> None:
         assert constraints.get(_normal(name)) == version, f"{name}: run `make constraints`"
 
 
-@pytest.mark.parametrize("extra", main.EXTRAS)
+@pytest.mark.parametrize("extra", wiring.EXTRAS)
 def test_a_command_knows_what_its_extra_brings(extra: str) -> None:
-    brought = set[str]().union(*(_distributions(module) for module in main.EXTRAS[extra]))
+    brought = set[str]().union(*(_distributions(module) for module in wiring.EXTRAS[extra]))
     assert brought == _names(PYPROJECT["project"]["optional-dependencies"][extra])
-    main.needs_extra(extra)
+    wiring.needs_extra(extra)
 
 
 def test_without_its_extra_a_command_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(main, "find_spec", lambda module: None if module == "trl" else object())
+    monkeypatch.setattr(wiring, "find_spec", lambda module: None if module == "trl" else object())
     with pytest.raises(BadInput, match=r"extra \"train\" \(trl not installed\).*pip install '\.\[train\]'"):
-        main.needs_extra("train")
+        wiring.needs_extra("train")
 
 
 def _imported(file: Path) -> set[str]:

@@ -7,8 +7,7 @@ from conductor_core.errors import (
     WorkerError,
 )
 from conductor_core.settings import Settings
-from conductor_core.workers.http import HttpWorker
-from conductor_core.workers.pool import open_worker
+from conductor_core.workers.pool import HttpWorker, open_worker
 
 QUESTION = (Message(role="user", content="What is 6 times 7?"),)
 KEY = "sk-test-0123456789abcdef"

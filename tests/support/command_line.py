@@ -1,6 +1,7 @@
 """The command line called in this process, and what a scripted provider answers it."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +21,11 @@ access_list = [[], [], [0, 1]]
 def conductor_and_workers(call: Call) -> Answer | Reply:
     """The model ``planner`` writes the plan; all others answer."""
     return Answer(PLAN, pieces=8) if call.model == "planner" else deterministic_answer(call)
+
+
+def log(arguments: Sequence[str]) -> int:
+    """Runs ``conductor log``."""
+    return main(["log", *arguments])
 
 
 @dataclass(frozen=True)

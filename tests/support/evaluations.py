@@ -5,8 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from conductor_core.grading.tasks import Task
-from conductor_core.lab.evaluation.orchestrators.baselines import Planned, single
-from conductor_core.lab.evaluation.orchestrators.protocol import EngineRun, GivenTask, TaskAttempt
+from conductor_core.lab.evaluation.orchestrators import EngineRun, GivenTask, Planned, TaskAttempt, single
 from conductor_core.lab.evaluation.runner import Caps, Evaluation, Spending
 from conductor_core.lab.records.evaluation import EvaluationPlan, Outcome
 from conductor_core.run.values import Limits

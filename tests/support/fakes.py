@@ -313,7 +313,7 @@ def workflow_of(*steps: tuple[str, str, AccessList]) -> Workflow:
 
 def lists_of(workflow: Workflow, agents: Iterable[str]) -> str:
     """A Conductor's completion that says ``workflow``."""
-    from conductor_core.workflow.printer import to_lists
+    from conductor_core.workflow.parser import to_lists
 
     return f"Let me think.\n\n{to_lists(workflow, tuple(agents))}"
 

@@ -9,7 +9,7 @@ from pathlib import Path
 CHILD = """
 import sys, time
 from pathlib import Path
-from conductor_core.lab.records.in_use import hold
+from conductor_core.lab.records import hold
 hold(Path(sys.argv[1]))
 print("held", flush=True)
 time.sleep(600)

@@ -41,7 +41,10 @@ def created(run_id: str, task: str = "What is 6 times 7?", **fields: object) -> 
         "door": PAGE.door,
         "app_version": "0",
     }
-    return ev.RunCreated.model_validate(values | fields)
+    values |= fields
+    own = {name: value for name, value in values.items() if name in ev.RunCreated.model_fields}
+    asked = {name: value for name, value in values.items() if name not in own or name == "run_id"}
+    return ev.RunCreated.model_validate({"request": asked} | own)
 
 
 def created_otherwise(event: Event, **changed: object) -> ev.RunCreated:

@@ -16,8 +16,8 @@ from conductor_core.lab.training.config import (
     RecursionConfig,
     TrainingConfig,
 )
-from conductor_core.lab.training.corpus.corpus import examples
-from conductor_core.lab.training.corpus.tokenizer import train_tokenizer
+from conductor_core.lab.training.corpus.plans import examples
+from conductor_core.lab.training.tiny.cold_start import train_tokenizer
 
 SHAPE = ModelShape(
     vocab_size=600,

@@ -21,8 +21,7 @@ from conductor_core.inference.quantization.conversion import Layer, layers_to_pa
 from conductor_core.inference.quantization.linear import Reading
 from conductor_core.inference.quantization.packing import nibble_layout
 from conductor_core.inference.quantization.places import packed_path
-from conductor_core.inference.source import ModelFiles
-from conductor_core.inference.stamps import SETTLED_S, model_stamp
+from conductor_core.inference.source import SETTLED_S, ModelFiles, model_stamp
 from conductor_core.precision import Packed
 
 log = logging.getLogger(__name__)

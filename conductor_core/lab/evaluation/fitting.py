@@ -10,48 +10,52 @@ import contextlib
 import hashlib
 import json
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeVar, cast
 
-from conductor_core.engine.pools import Pool
+from conductor_core.chat.messages import WorkerSpec
+from conductor_core.chat.usage import estimate_tokens
+from conductor_core.engine.pools import Pool, open_worker
+from conductor_core.engine.recorder import NoLog
 from conductor_core.engine.request import ReadTrace
 from conductor_core.engine.runner import Engine
 from conductor_core.errors import BadInput, UnknownRun
-from conductor_core.grading.tasks import Suite
-from conductor_core.lab.evaluation.digests import grading_digest, pool_digest, simulated_digest, tasks_digest
-from conductor_core.lab.evaluation.orchestrators.baselines import Planned, single
-from conductor_core.lab.evaluation.orchestrators.protocol import EngineRun, Orchestrator
-from conductor_core.lab.evaluation.orchestrators.routed import Routed, Smoothed
-from conductor_core.lab.evaluation.rewards import TRIES, TeamReward, Tries, count
-from conductor_core.lab.evaluation.routers.workflows import TrainingRow
+from conductor_core.grading.tasks import Suite, Task
+from conductor_core.lab.evaluation.benchmarks import BENCHMARKS
+from conductor_core.lab.evaluation.orchestrators import EngineRun, GivenTask, Orchestrator, Planned, TaskAttempt, single
+from conductor_core.lab.evaluation.routers.workflows import ROUTER, Router, TrainingRow
 from conductor_core.lab.evaluation.runner import (
+    FAILURES_IN_A_ROW,
     Caps,
     Evaluation,
     Spending,
     Stopped,
     failed_at_a_worker,
+    graded,
+    grading_digest,
     open_record,
-    unfinished_costs,
+    pool_digest,
+    simulated_digest,
+    tasks_digest,
 )
 from conductor_core.lab.evaluation.suites import load_suite
-from conductor_core.lab.evaluation.suites.hub import BENCHMARKS
-from conductor_core.lab.records import now, write_whole
+from conductor_core.lab.records import append_lines, now, release, write_whole
 from conductor_core.lab.records.evaluation import (
     FIT_PREFIX,
-    PLAN,
     EvaluationPlan,
     LearnedFrom,
     Outcome,
+    drop_unfinished_line,
     read_lines,
-    read_record,
 )
-from conductor_core.lab.records.in_use import release
+from conductor_core.rehearsal import recognise
+from conductor_core.rehearsal.exact import success_chance
 from conductor_core.run.values import Limits
 from conductor_core.settings import Settings
-from conductor_core.workflow.model import Workflow
+from conductor_core.workflow.model import Frozen, Workflow
 
 T = TypeVar("T")
 
@@ -92,6 +96,185 @@ class Fit:
     count_failures: bool = False
 
 
+# The reward of a team on a training task, for routers that learn by trying teams.
+
+TRIES = "tries.jsonl"
+"""Name of the file in a fit's folder that has one line for each tried team."""
+
+_A_TRY = "try of a team"
+"""Name under which ``Spending`` counts tries, besides the orchestrators of an evaluation."""
+
+
+class Try(Frozen):
+    """A team carried out once on a training task.
+
+    Attributes:
+        score: between 0 and 1. tokens: tokens of all its calls. cost_usd: None if a price is unknown.
+        fault: error of a worker, which makes the try useless as a measure of the team; its cost still counts.
+    """
+
+    task_id: str
+    workflow: Workflow
+    score: float
+    tokens: int
+    cost_usd: float | None = None
+    fault: str | None = None
+
+
+class Tries:
+    """The tries of a fit. Each is kept when it is made, so that an interrupted fit does not pay for it again.
+
+    Raises: BadInput naming the file and a line that is no try, except the last line, which may be torn; OSError.
+    """
+
+    def __init__(self, file: Path) -> None:
+        drop_unfinished_line(file)
+        self._file = file
+        self._made = list(read_lines(file, Try, "try of a team"))
+        self._known = {(each.task_id, each.workflow): each for each in self._made if each.fault is None}
+
+    def __iter__(self) -> Iterator[Try]:
+        """Yields all tries that were paid for."""
+        return iter(self._made)
+
+    def get(self, task_id: str, workflow: Workflow) -> Try | None:
+        return self._known.get((task_id, workflow))
+
+    def add(self, tried: Try) -> None:
+        """Keeps a try. Raises: OSError."""
+        append_lines(self._file, tried)
+        self._made.append(tried)
+        if tried.fault is None:
+            self._known[tried.task_id, tried.workflow] = tried
+
+
+class TeamReward:
+    """The ``Reward`` of routers: the score of a workflow on a training task, and the tokens of all its calls.
+
+    For rehearsal tasks with rehearsal workers, the score is the exact chance, and tokens are estimated from those that
+    each worker took alone. Otherwise each workflow is carried out once and counts against the caps.
+
+    Args:
+        rows: the training rows by task id. tries: those that were paid for; ``fit.spending`` counts them already.
+
+    Attributes:
+        asked: how often it was called. exact: whether all its scores are exact chances.
+
+    Called from a thread of its own. Raises: Stopped if a cap allows no further try or a worker is down; OSError.
+    """
+
+    def __init__(self, fit: Fit, rows: Mapping[str, TrainingRow], tries: Tries) -> None:
+        self._fit, self._tries, self._rows = fit, tries, tuple(rows.values())
+        self._tasks = tasks = [task for task in fit.suite.tasks if task.task_id in rows]
+        self.asked = 0
+        self._rehearsal = [recognise(task.question) if task.grader == "rehearsal" else None for task in tasks]
+        self.exact = None not in self._rehearsal and all(map(_is_its_profile, fit.pool.specs))
+
+    def __call__(self, index: int, workflow: Workflow) -> tuple[float, int]:
+        self.asked += 1
+        found = self._rehearsal[index]
+        if self.exact and found is not None:
+            return success_chance(found, workflow), self._reckoned(index, workflow)
+        tried = self._tries.get(self._tasks[index].task_id, workflow) or self._try(self._tasks[index], workflow)
+        return tried.score, tried.tokens
+
+    def _reckoned(self, index: int, workflow: Workflow) -> int:
+        """Estimates tokens: a call reads the task and its granted outputs, and writes as much as its worker alone."""
+        row = self._rows[index]
+        asked = estimate_tokens(row.question)
+        written = [max(1, row.tokens[step.agent] - asked) for step in workflow.steps]
+        read = [asked + sum(written[earlier] for earlier in workflow.reads(index)) for index in range(len(written))]
+        return sum(read) + sum(written)
+
+    def _try(self, task: Task, workflow: Workflow) -> Try:
+        fault = None
+        for _ in range(FAILURES_IN_A_ROW):
+            why = self._fit.spending.reached(_A_TRY)
+            if why is not None:
+                raise Stopped(why)
+            tried = asyncio.run(self._run(task, workflow))
+            self._tries.add(tried)
+            count(self._fit.spending, tried)
+            if tried.fault is None:
+                return tried
+            fault = tried.fault
+        raise Stopped(
+            f"a team failed {FAILURES_IN_A_ROW} times in a row at a worker ({fault}). Fix the worker, or count such "
+            "teams as worth nothing with --count-failures"
+        )
+
+    async def _run(self, task: Task, workflow: Workflow) -> Try:
+        # Workers are opened for this loop alone, because connections belong to the loop in which they were made.
+        fit = self._fit
+        workers = {spec.name: open_worker(spec, fit.settings, fit.seed) for spec in fit.pool.specs}
+        pool = Pool(fit.pool.name, workers, fit.seed, fit.pool.excluded)
+        request = GivenTask(task, pool, fit.limits, fit.seed).request(workflow)
+        try:
+            trace = await Engine(NoLog(), fit.settings).run(request, None, pool)
+        finally:
+            await pool.aclose()
+        failed = failed_at_a_worker(trace) and not fit.count_failures
+        return Try(
+            task_id=task.task_id,
+            workflow=workflow,
+            score=0.0 if trace.answer is None else (await graded(task, trace.answer))[0],
+            tokens=trace.usage.total_tokens,
+            cost_usd=trace.cost_usd,
+            fault=trace.error if failed else None,
+        )
+
+
+def count(spending: Spending, tried: Try) -> None:
+    """Counts a try as a run of the evaluation."""
+    if tried.fault is None:
+        spending.spend(_A_TRY, tried.cost_usd, tried.tokens)
+    else:
+        spending.spend_unfinished(tried.cost_usd, tried.tokens)
+
+
+def _is_its_profile(spec: WorkerSpec) -> bool:
+    """Says whether the exact chance holds for a worker: its computation takes the names in a team for profiles.
+
+    A real model may be called "coder", and a simulated worker may have the name of another profile.
+    """
+    return spec.simulated and spec.model.removeprefix("rehearsal/") == spec.name
+
+
+# The learned routers as orchestrators.
+
+
+class Choosing(Router, Protocol):
+    """A router that asks several workers and keeps one answer."""
+
+    def choose(self, question: str, outputs: Mapping[str, str]) -> str:
+        """Returns the worker whose output is kept, among those that gave one."""
+        ...
+
+
+def routed(name: str, router: Router) -> Planned:
+    """Returns an orchestrator that carries out the workflow of a fitted router."""
+    return Planned(name, lambda asked: router.route(asked.task.question, asked.agents))
+
+
+class Smoothed:
+    """An orchestrator with a fitted Smoothie: one run asks all workers, and a second one reuses the chosen answer."""
+
+    whole_pool = False
+
+    def __init__(self, name: str, router: Choosing) -> None:
+        self.name, self._router = name, router
+
+    async def attempt(self, asked: GivenTask, run: EngineRun) -> TaskAttempt:
+        question = asked.task.question
+        every = await run(asked.request(self._router.route(question, asked.agents)), None, asked.pool)
+        outputs = {step.agent: step.output for step in every.steps if step.answered and step.output.strip()}
+        if not outputs:
+            return TaskAttempt(every)
+        chosen = await asyncio.to_thread(self._router.choose, question, outputs)
+        request = asked.request(single(chosen), reuse_from=every, purpose=f"evaluate: {self.name}")
+        return TaskAttempt(await run(request, None, asked.pool), also=(every,))
+
+
 def training_suite(suite: str, tasks: int, seed: int, tested: Suite) -> Suite:
     """Loads the training tasks: the suite's training split, or the part of a file that is set apart for training.
 
@@ -129,38 +312,29 @@ async def fitted(fit: Fit, engine: Engine, read_trace: ReadTrace, on_progress: O
 
     Raises: Stopped, which keeps finished work for the next start; StoreError, BadInput, OSError.
     """
-    from conductor_core.lab.evaluation.routers.saving import is_written  # it loads numpy
-
     plan = _plan(fit)
     kept = fit.folder / plan.name
     recorded, tries = open_record(kept, plan, resume=True), Tries(kept / TRIES)
-    for each in recorded:
-        fit.spending.add(each)
-    for usd, tokens in await asyncio.to_thread(unfinished_costs, kept, recorded, read_trace):
-        fit.spending.spend_unfinished(usd, tokens)
+    await fit.spending.add_earlier(kept, recorded, read_trace)
     if set(TRY_PLANS) & set(fit.names):
         for tried in tries:
             count(fit.spending, tried)
     rows: dict[str, TrainingRow] = {}
     # Kept routers need no runs. The runs may be gone by now, together with their database.
-    if not all(is_written(kept / name) for name in fit.names):
+    if not all((kept / name / ROUTER).is_file() for name in fit.names):
         # Read before any further run is paid for: without the earlier answers, further runs would be useless.
         answers = await asyncio.to_thread(_answers, recorded, read_trace, kept)
         outcomes = await _single_workers(fit, kept, recorded, engine.run, on_progress)
         answers |= await asyncio.to_thread(_answers, outcomes[len(recorded) :], read_trace, kept)
         rows = _rows(fit.suite, outcomes, answers)
-    learned_from = [task for task in fit.suite.tasks if task.task_id in rows]
-    reward = TeamReward(
-        learned_from, tuple(rows.values()), fit.pool, fit.limits, fit.settings, fit.seed, fit.spending, tries,
-        count_failures=fit.count_failures,
-    )  # fmt: skip
+    reward = TeamReward(fit, rows, tries)
     agents = tuple(fit.pool.workers)
     made = []
     for name in fit.names:
         folder, before = kept / name, reward.asked
-        is_new = not is_written(folder)
+        is_new = not (folder / ROUTER).is_file()
         made.append(await _apart(partial(_fit_one, name, folder, tuple(rows.values()), agents, fit.seed, reward)))
-        if is_new and is_written(folder):
+        if is_new and (folder / ROUTER).is_file():
             asked = reward.asked - before
             account = LearnedFrom(
                 tasks=len(rows), answers=len(rows) * len(agents), tried=asked, exact=reward.exact and asked > 0
@@ -213,12 +387,11 @@ def _plan(fit: Fit) -> EvaluationPlan:
         "pool_sha256": pool_digest(fit.pool.specs),
         "simulated_sha256": simulated_digest(fit.pool, suite.tasks),
         "limits": fit.limits.model_dump(mode="json"),
+        "grading_sha256": grading_digest(suite.tasks),
     }
-    earlier = _name(fit, made_with)
-    made_with["grading_sha256"] = grading_digest(suite.tasks)
-    name = earlier if _is_of(fit.folder / earlier, made_with) else _name(fit, made_with)
+    together = hashlib.sha256(json.dumps([made_with, fit.seed, fit.database]).encode()).hexdigest()
     return EvaluationPlan(
-        name=name,
+        name=f"{FIT_PREFIX}{suite.name}-{together[:12]}",
         at=now(),
         suite=suite.name,
         split=suite.split,
@@ -230,22 +403,6 @@ def _plan(fit: Fit) -> EvaluationPlan:
         database=fit.database,
         settings=made_with,
     )
-
-
-def _name(fit: Fit, made_with: Mapping[str, Any]) -> str:
-    together = hashlib.sha256(json.dumps([made_with, fit.seed, fit.database]).encode()).hexdigest()
-    return f"{FIT_PREFIX}{fit.suite.name}-{together[:12]}"
-
-
-def _is_of(folder: Path, made_with: Mapping[str, Any]) -> bool:
-    """Says whether a folder of an earlier version, whose name does not depend on the grading, holds this fit."""
-    if not (folder / PLAN).is_file():
-        return False
-    record = read_record(folder)
-    if "grading_sha256" not in record.plan.settings:
-        # An older record does not name its grading, and its routers took a worker's failure for a wrong answer.
-        return not any(map(failed_at_a_worker, record.outcomes))
-    return bool(record.plan.settings["grading_sha256"] == made_with["grading_sha256"])
 
 
 async def _single_workers(
@@ -323,13 +480,13 @@ def _fit_one(
 
     match name:
         case "router-dc":
-            return Routed(name, _kept(kept, RouterDC.load, partial(router_dc.fit, rows, agents, seed=seed)))
+            return routed(name, _kept(kept, RouterDC.load, partial(router_dc.fit, rows, agents, seed=seed)))
         case "mas-router":
             fit_teams = partial(mas_router.fit, rows, agents, reward=reward, seed=seed)
-            return Routed(name, _kept(kept, MasRouter.load, fit_teams))
+            return routed(name, _kept(kept, MasRouter.load, fit_teams))
         case "kind-table":
             fit_table = partial(kind_table.fit, rows, agents, reward=reward, seed=seed)
-            return Routed(name, _kept(kept, KindTable.load, fit_table))
+            return routed(name, _kept(kept, KindTable.load, fit_table))
         case _:
             variant: Literal["independent", "dependent"] = "independent" if name == "smoothie" else "dependent"
             return Smoothed(
@@ -346,9 +503,7 @@ R = TypeVar("R", bound=_Savable)
 
 def _kept(folder: Path, load: Callable[[Path], R], fit: Callable[[], R]) -> R:
     """Loads the router in ``folder``, or fits one and saves it. Raises: BadInput for a damaged folder; OSError."""
-    from conductor_core.lab.evaluation.routers.saving import is_written  # it loads numpy
-
-    if is_written(folder):
+    if (folder / ROUTER).is_file():
         return load(folder)
     router = fit()
     router.save(folder)

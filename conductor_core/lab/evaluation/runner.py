@@ -6,7 +6,9 @@ it. Runs that gave no outcome, because they were stopped, killed, or failed at a
 
 import asyncio
 import errno
+import hashlib
 import itertools
+import json
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
@@ -15,7 +17,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from conductor_core.chat.messages import INCOMPLETE, Conductor, ConductorInfo, sum_of_costs
+from conductor_core.chat.messages import INCOMPLETE, Conductor, ConductorInfo, Message, WorkerSpec, sum_of_costs
+from conductor_core.conductors.catalogue import TINY, TINY_FOLDER
 from conductor_core.engine.pools import Pool
 from conductor_core.engine.request import ReadTrace
 from conductor_core.errors import (
@@ -26,10 +29,11 @@ from conductor_core.errors import (
     WorkerOutputTooLarge,
     codes_of,
 )
-from conductor_core.grading import grade
+from conductor_core.grading.grade import grade
 from conductor_core.grading.tasks import Task
-from conductor_core.lab.evaluation.orchestrators.protocol import EngineRun, GivenTask, Orchestrator, TaskAttempt
-from conductor_core.lab.records import append_lines, write_whole
+from conductor_core.inference.source import own_folder
+from conductor_core.lab.evaluation.orchestrators import EngineRun, GivenTask, Orchestrator, TaskAttempt
+from conductor_core.lab.records import append_lines, hold, weights_sha256, write_whole
 from conductor_core.lab.records.evaluation import (
     BEGUN,
     OUTCOMES,
@@ -43,15 +47,71 @@ from conductor_core.lab.records.evaluation import (
     read_lines,
     read_record,
 )
-from conductor_core.lab.records.in_use import hold
+from conductor_core.rehearsal import RehearsalWorker
 from conductor_core.run.costs import with_calls_that_are_on
 from conductor_core.run.request import RunRequest
 from conductor_core.run.trace import RunTrace
 from conductor_core.run.values import Limits
 from conductor_core.workflow.model import CONDUCTOR_AGENT
 
+# Digests of what an evaluation is made with, so that it is not continued with anything else.
+
+_TASKS_PROBED = 20
+
+
+def tasks_digest(tasks: Iterable[Task]) -> str:
+    """Returns the digest of the questions and their answers, in order."""
+    digest = hashlib.sha256()
+    for task in tasks:
+        digest.update(json.dumps([task.task_id, task.question, task.reference]).encode())
+    return digest.hexdigest()
+
+
+def grading_digest(tasks: Iterable[Task]) -> str:
+    """Returns the digest of the graders and of what they grade by (choices, tests, tolerances), in order."""
+    digest = hashlib.sha256()
+    for task in tasks:
+        digest.update(json.dumps([task.grader, dict(task.extra)], sort_keys=True).encode())
+    return digest.hexdigest()
+
+
+def pool_digest(specs: Sequence[WorkerSpec]) -> str:
+    """Returns the digest of the pool file's content."""
+    return hashlib.sha256(json.dumps([spec.model_dump(mode="json") for spec in specs]).encode()).hexdigest()
+
+
+def simulated_digest(pool: Pool, tasks: Sequence[Task]) -> str | None:
+    """Returns the digest of simulated workers' answers to the first tasks: they change with the program.
+
+    None for a pool without any.
+    """
+    workers = [worker for worker in pool.workers.values() if isinstance(worker, RehearsalWorker)]
+    digest = hashlib.sha256()
+    for worker in workers:
+        for task in tasks[:_TASKS_PROBED]:
+            asked = Message(role="user", content=task.question)
+            answer = Message(role="assistant", content=worker.respond([asked]))
+            check = Message(role="user", content="Check the answer above for mistakes.")
+            digest.update(json.dumps([answer.content, worker.respond([asked, answer, check])]).encode())
+    return digest.hexdigest() if workers else None
+
+
+def model_digest(ref: str, models: Path) -> str | None:
+    """Returns the digest of a Conductor's weights; None if it is not in a folder (a server's, or the hub's).
+
+    Args:
+        models: the folder of models that their names find.
+
+    Raises: OSError.
+    """
+    folder = TINY_FOLDER if ref == TINY else own_folder(ref, models)
+    if "://" in ref or folder is None:
+        return None
+    return weights_sha256(folder)
+
+
 _ABSENT = "unknown_agent"
-"""Code of the fault of a plan that names an absent worker (``validation.FAULTS``)."""
+"""Code of the fault of a plan that names an absent worker (``validation``)."""
 
 
 _CALLED = frozenset({"completed", "failed"}) | INCOMPLETE
@@ -154,9 +214,6 @@ log = logging.getLogger(__name__)
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.EAGAIN)
 """Errors with which a grader fails on this machine, whatever the answer is."""
 
-LATER_SETTINGS = frozenset({"grading_sha256", "fit_grading_sha256"})
-"""Settings of a plan that plans of earlier versions lack."""
-
 Job = tuple[Task, Orchestrator]
 
 
@@ -211,6 +268,13 @@ class Spending:
     def add(self, done: Outcome) -> None:
         self.spend(done.orchestrator, done.cost_usd, done.tokens + done.conductor_tokens)
 
+    async def add_earlier(self, folder: Path, recorded: Iterable[Outcome], read_trace: ReadTrace) -> None:
+        """Counts the earlier parts of what ``folder`` records, runs without an outcome included. Raises: StoreError."""
+        for each in recorded:
+            self.add(each)
+        for usd, tokens in await asyncio.to_thread(unfinished_costs, folder, recorded, read_trace):
+            self.spend_unfinished(usd, tokens)
+
     def spend_unfinished(self, usd: float | None, tokens: int) -> None:
         """Counts a run without an outcome. It does not change the expected cost of other runs."""
         self.usd += usd or 0.0
@@ -255,17 +319,14 @@ def open_record(folder: Path, plan: EvaluationPlan, *, resume: bool) -> tuple[Ou
     folder.mkdir(parents=True, exist_ok=True)
     hold(folder)
     if not file.exists():
-        _write_plan(folder, plan)
+        write_whole(file, plan.model_dump_json(indent=2) + "\n")
         return ()
     if not resume:
         raise BadInput(f"there is an evaluation {plan.name} already ({folder}): add --resume, or give another --name")
     for lines in (OUTCOMES, BEGUN):
         drop_unfinished_line(folder / lines)
     recorded = read_record(folder)
-    # Plans of earlier versions lack these settings. They get today's values, which are then written to the plan.
-    unsaid = {key: plan.settings[key] for key in LATER_SETTINGS & plan.settings.keys() - recorded.plan.settings.keys()}
-    kept_plan = recorded.plan.model_copy(update={"settings": {**recorded.plan.settings, **unsaid}})
-    before, now = (each.model_dump(mode="json", exclude={"at"}) for each in (kept_plan, plan))
+    before, now = (each.model_dump(mode="json", exclude={"at"}) for each in (recorded.plan, plan))
     differing = [key for key in now if before[key] != now[key]]
     if differing == ["settings"]:
         keys = before["settings"].keys() | now["settings"].keys()
@@ -274,14 +335,8 @@ def open_record(folder: Path, plan: EvaluationPlan, *, resume: bool) -> tuple[Ou
     if differing:
         differences = ", ".join(f"{key} was {before.get(key)!r} and is {now.get(key)!r}" for key in differing[:3])
         raise BadInput(f"the evaluation {plan.name} cannot be resumed with another configuration: {differences}")
-    if unsaid:
-        _write_plan(folder, kept_plan)
     (folder / SUMMARY).unlink(missing_ok=True)
     return recorded.outcomes
-
-
-def _write_plan(folder: Path, plan: EvaluationPlan) -> None:
-    write_whole(folder / PLAN, plan.model_dump_json(indent=2) + "\n")
 
 
 def subsets(tasks: Sequence[Task], agents: Sequence[str], present: int, seed: int) -> Mapping[str, tuple[str, ...]]:
@@ -473,8 +528,7 @@ def unfinished_costs(
 def _cost(trace: RunTrace) -> tuple[float | None, int]:
     """Returns USD and tokens of a run. If its process was killed, the calls under way count by estimate."""
     usage, usd = trace.usage, trace.cost_usd
-    # Older records of an interrupted run do not mention the calls that were under way.
-    if not trace.ended or (trace.status == "interrupted" and not trace.broken_off.total_tokens):
+    if not trace.ended:
         usage, cost = with_calls_that_are_on(trace)
         usd = cost.usd
     return usd, usage.total_tokens

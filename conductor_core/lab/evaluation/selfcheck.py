@@ -19,7 +19,7 @@ from string import ascii_uppercase
 from conductor_core.errors import BadInput
 from conductor_core.grading.grade import grade
 from conductor_core.grading.numbers import parse_quantity
-from conductor_core.grading.sandbox import active_layers
+from conductor_core.grading.sandbox.run import active_layers
 from conductor_core.grading.tasks import Suite, Task
 from conductor_core.lab.evaluation.suites import load_suite
 

@@ -19,24 +19,20 @@ from conductor_core.engine.request import ReadTrace
 from conductor_core.engine.runner import Engine
 from conductor_core.errors import BadInput, ConductorUnavailable, StoreError
 from conductor_core.grading.tasks import Suite
-from conductor_core.lab.evaluation import fitting, report
-from conductor_core.lab.evaluation.digests import (
-    grading_digest,
-    model_digest,
-    pool_digest,
-    simulated_digest,
-    tasks_digest,
-)
-from conductor_core.lab.evaluation.orchestrators import catalogue
-from conductor_core.lab.evaluation.orchestrators.protocol import Orchestrator
+from conductor_core.lab.evaluation import fitting, orchestrators, report
+from conductor_core.lab.evaluation.orchestrators import Orchestrator
 from conductor_core.lab.evaluation.runner import (
     Caps,
     Evaluation,
     Spending,
     Stopped,
+    grading_digest,
+    model_digest,
     open_record,
+    pool_digest,
+    simulated_digest,
     subsets,
-    unfinished_costs,
+    tasks_digest,
 )
 from conductor_core.lab.evaluation.suites import load_suite
 from conductor_core.lab.records import now
@@ -56,7 +52,7 @@ class EvaluationChoices:
     """What to evaluate.
 
     Attributes:
-        orchestrators: names and groups, separated by commas, as in ``catalogue``.
+        orchestrators: names and groups, separated by commas, as in ``orchestrators``.
         name: name of the folder; None makes one from suite, split and time.
         conductor, untrained: refs of Conductors. excluded: workers left out of the pool for the whole evaluation.
         present: number of workers that are present for each task; None means all.
@@ -138,9 +134,9 @@ def prepare(choices: EvaluationChoices, settings: Settings) -> Prepared:
     settings = settings.model_copy(update={"rehearsal_tokens_per_s": 0.0})
     pool = open_pool(choices.pool, settings, seed=choices.seed).without(choices.excluded)
     agents = tuple(pool.workers)
-    names = catalogue.expand(choices.orchestrators, agents, untrained=choices.untrained is not None)
-    catalogue.budgets(names, pool.specs)
-    refs = catalogue.conductor_refs(names, choices.conductor, choices.untrained)
+    names = orchestrators.expand(choices.orchestrators, agents, untrained=choices.untrained is not None)
+    orchestrators.budgets(names, pool.specs)
+    refs = orchestrators.conductor_refs(names, choices.conductor, choices.untrained)
     # Opening is cheap, and reports a missing Conductor before anything runs.
     conductors = [open_conductor(ref, settings) for ref in dict.fromkeys(refs.values())]
     choices.caps.check(pool, [each.info for each in conductors])
@@ -148,7 +144,7 @@ def prepare(choices: EvaluationChoices, settings: Settings) -> Prepared:
     if choices.present is not None:
         subsets(suite.tasks, agents, choices.present, choices.seed)
     training: Suite | None = None
-    if learned := [name for name in names if name in catalogue.ROUTERS]:
+    if learned := [name for name in names if name in orchestrators.ROUTERS]:
         training = fitting.training_suite(choices.fit_suite or choices.suite, choices.fit_tasks, choices.seed, suite)
         fitting.check(learned, pool, choices.caps)
     plan = EvaluationPlan(
@@ -242,10 +238,13 @@ async def run_evaluation(
     Raises: BadInput; finished outcomes are kept.
     """
     engine = Engine(sink, prepared.settings, read_trace)
-    opened = catalogue.open_orchestrators(prepared.plan.orchestrators, prepared.refs, prepared.pool, prepared.settings)
+    opened = orchestrators.open_orchestrators(
+        prepared.plan.orchestrators, prepared.refs, prepared.pool, prepared.settings
+    )
     stopped, cancelled = None, False
     try:
-        spending = await _spent(prepared, read_trace)
+        spending = Spending(prepared.choices.caps)
+        await spending.add_earlier(prepared.folder, prepared.recorded, read_trace)
         routers = await _routers(prepared, spending, engine, read_trace, on_fitting)
         evaluation = _evaluation(prepared, [*opened.orchestrators, *routers], spending, on_outcome)
         _, stopped = await evaluation.run(engine.run, prepared.recorded)
@@ -267,16 +266,6 @@ async def run_evaluation(
     return EvaluationResult(prepared.plan, prepared.folder, outcomes, summary, stopped, cancelled)
 
 
-async def _spent(prepared: Prepared, read_trace: ReadTrace) -> Spending:
-    """Returns the spending of the earlier parts of the evaluation."""
-    spending = Spending(prepared.choices.caps)
-    for each in prepared.recorded:
-        spending.add(each)
-    for usd, tokens in await asyncio.to_thread(unfinished_costs, prepared.folder, prepared.recorded, read_trace):
-        spending.spend_unfinished(usd, tokens)
-    return spending
-
-
 async def _routers(
     prepared: Prepared, spending: Spending, engine: Engine, read_trace: ReadTrace, on_fitting: fitting.OnProgress
 ) -> tuple[Orchestrator, ...]:
@@ -292,7 +281,7 @@ def _fit(prepared: Prepared, spending: Spending) -> fitting.Fit | None:
     if prepared.training is None:
         return None
     return fitting.Fit(
-        names=tuple(name for name in prepared.plan.orchestrators if name in catalogue.ROUTERS),
+        names=tuple(name for name in prepared.plan.orchestrators if name in orchestrators.ROUTERS),
         suite=prepared.training,
         seed=choices.seed,
         concurrency=choices.concurrency,

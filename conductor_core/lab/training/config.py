@@ -256,7 +256,7 @@ class GrpoConfig(Frozen):
         scale_advantages: what the advantages are divided by: the spread within a group, within the batch, or nothing.
         loss: TRL's name. ``grpo``: mean over plans of the mean over a plan's tokens. ``dapo``: mean over tokens.
         rollout: ``fast`` is our own sampling, for Qwen2 models; ``trl`` is the library's generation.
-        constrained: whether the grammar of legal plans restricts rollouts (see ``legal``); only with ``fast``.
+        constrained: whether the grammar of legal plans restricts rollouts (see ``rollout``); only with ``fast``.
         save_every: iterations between checkpoints. sample_every: iterations between workflows kept for reading.
     """
 

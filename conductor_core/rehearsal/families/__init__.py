@@ -8,18 +8,7 @@ from functools import cache, lru_cache
 from random import Random
 
 from conductor_core.errors import BadInput
-from conductor_core.rehearsal.families import (
-    algebra,
-    arithmetic,
-    code,
-    comparison,
-    facts,
-    formats,
-    journey,
-    multi_hop,
-    planning,
-    table,
-)
+from conductor_core.rehearsal.families import calculations, knowledge, structures
 from conductor_core.rehearsal.families.family import (
     DIFFICULTIES,
     SPLITS,
@@ -46,8 +35,7 @@ __all__ = [
     "recognise",
 ]
 
-_MODULES = (arithmetic, journey, algebra, code, facts, multi_hop, table, comparison, planning, formats)
-FORMS: tuple[Form, ...] = tuple(form for module in _MODULES for form in module.FORMS)
+FORMS: tuple[Form, ...] = (*calculations.FORMS, *knowledge.FORMS, *structures.FORMS)
 FAMILIES: tuple[str, ...] = tuple(dict.fromkeys(form.family for form in FORMS))
 
 _LONGEST_TEXT = 50_000

@@ -248,10 +248,18 @@ def hours_and_minutes(minutes: int) -> str:
     return f"{hours} h {rest} min" if hours and rest else f"{hours} h" if hours else f"{rest} min"
 
 
-def differing(answer: str, *slips: Slip) -> tuple[Slip, ...]:
-    """Returns the slips that are really wrong, each wrong answer once."""
-    kept: dict[str, Slip] = {}
+def solved(
+    answer: str,
+    kind: AnswerKind,
+    *slips: Slip,
+    plan: tuple[str, ...],
+    working: tuple[str, ...],
+    check: str,
+    risk: str,
+) -> Solution:
+    """Makes a solution with those ``slips`` that are really wrong, each wrong answer once."""
+    wrong: dict[str, Slip] = {}
     for slip in slips:
         if slip.answer != answer:
-            kept.setdefault(slip.answer, slip)
-    return tuple(kept.values())
+            wrong.setdefault(slip.answer, slip)
+    return Solution(answer, kind, plan, working, check, risk, tuple(wrong.values()))

@@ -15,10 +15,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from conductor_core.engine.host import EngineHost
 from conductor_core.errors import BadInput, InspectorError, StoreError
-from conductor_core.export.otel_live import LiveTraces, open_traces, watched
+from conductor_core.export.otel import LiveTraces, open_traces, watched
 from conductor_core.files import keep_private, only_for_owner
 from conductor_core.privacy import masking
-from conductor_core.run.recorded import recorded_runs
+from conductor_core.run.share import recorded_runs
 from conductor_core.settings import Settings, setting_fault
 from storage import Privacy, Store, open_store
 

@@ -101,7 +101,7 @@ def _chosen(name: str) -> None:
 
 def _list(page: Page, *, of_one_run: bool) -> None:
     if page.unreadable:
-        said = f"{page.unreadable:,} records here are damaged: `python -m storage verify` says which."
+        said = f"{page.unreadable:,} records here are damaged: `conductor log verify` says which."
         st.warning(said, icon=":material/warning:")
     if not page.records:
         st.caption("No views of this run are logged." if of_one_run else "No such entries.")

@@ -115,7 +115,7 @@ def _alone(store: Store, name: str, find: Callable[[], Sequence[str]], work: Wor
         if done.size > MOST_BYTES:
             raise BadInput(
                 f"the bundle has {done.size / 1e6:,.0f} MB, and the page saves {MOST_BYTES // 1_000_000:,} MB at most: "
-                "narrow the search, or use python -m storage export"
+                "narrow the search, or use conductor log export"
             )
         return Bundle(name, done.path.read_bytes(), done, more)
 

@@ -156,7 +156,7 @@ def _protected() -> None:
             "a repository whose remote refuses forced pushes. The command says what to do there, and what an auditor "
             "notes down."
         )
-        st.code(f"python -m storage anchor --db {shlex.quote(str(store.path))} --to FOLDER", language=None)
+        st.code(f"conductor log anchor --db {shlex.quote(str(store.path))} --to FOLDER", language=None)
 
 
 def _reason(evidence: Evidence, state: State) -> dict[str, str]:
@@ -188,7 +188,7 @@ def _checked(last: CheckedLog) -> None:
         f"{findings(last.findings)}"
     )
     if many > min(len(last.findings), _MOST_SHOWN):
-        st.caption(f"The first {_MOST_SHOWN} of them. `python -m storage verify` prints all.")
+        st.caption(f"The first {_MOST_SHOWN} of them. `conductor log verify` prints all.")
     st.html(f'<div class="audit-rests"><b>It rests on</b>{items(rests_on(last))}</div>')
 
 
@@ -219,7 +219,7 @@ def _elsewhere() -> None:
             st.warning(f"The signing key is not at {inert(str(store.places.key))}: put its copy there.")
             return
         st.caption(
-            "The log has no key yet: it is made at the first event. Print it then with `python -m storage key`, and "
+            "The log has no key yet: it is made at the first event. Print it then with `conductor log key`, and "
             "keep it where the owner of this machine cannot change it."
         )
         return
@@ -243,7 +243,7 @@ def _elsewhere() -> None:
             shlex.quote(str(store.places.witness or store.places.anchor.file)),
         )
         commands = (
-            "python -m storage verifier verify.py\n"
+            "conductor log verifier verify.py\n"
             f"python verify.py {database} --public-key {shlex.quote(key.line)} --anchor {anchor}"
         )
         st.code(commands, language=None, wrap_lines=True)

@@ -100,7 +100,7 @@ def why(evidence: Evidence, state: State) -> str:
             "Choose a witness, as Integrity says."
         )
     if "witness" in state.words:
-        return "The process of the witness pulls every second or so while it runs: python -m storage witness."
+        return "The process of the witness pulls every second or so while it runs: conductor log witness."
     if state.kind == "waiting":
         return "They are published a second after the event, with a git repository after 30."
     if evidence.unanchored_events:

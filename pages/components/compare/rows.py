@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from conductor_core.analysis.compare import RunsCompared, compare_runs
-from conductor_core.analysis.compare_report import letter, plan_change_count
+from conductor_core.analysis.compare import RunsCompared, compare_runs, letter, plan_change_count
 from conductor_core.analysis.concluded import asked, concluded
 from conductor_core.analysis.conclusion import Likeness, likeness
 from conductor_core.run.costs import cost_so_far

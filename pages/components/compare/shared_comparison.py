@@ -8,8 +8,7 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
-from conductor_core.analysis.compare import compare_runs
-from conductor_core.analysis.compare_report import letter
+from conductor_core.analysis.compare import compare_runs, letter
 from conductor_core.errors import BadInput
 from conductor_core.run.events import Event
 from conductor_core.run.redaction import Redactor

@@ -19,14 +19,22 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
-from conductor_core.analysis.compare import RoundsCompared, RunsCompared, StepPair, outcome
-from conductor_core.analysis.compare_report import access, agents_of, headline, output_words, plan_word
+from conductor_core.analysis.compare import (
+    RoundsCompared,
+    RunsCompared,
+    StepPair,
+    access,
+    agents_of,
+    headline,
+    outcome,
+    output_words,
+    plan_word,
+)
 from conductor_core.analysis.concluded import concluded
 from conductor_core.analysis.conclusion import unsigned
 from conductor_core.analysis.text_diff import beginning, compare_texts, shortened
-from conductor_core.run.costs import cost_so_far
+from conductor_core.run.costs import cost_so_far, usage_of
 from conductor_core.run.graph_layout import RoundShape, lay_out
-from conductor_core.run.spent import usage_of
 from conductor_core.run.trace import RunTrace, StepTrace
 from conductor_core.run.values import Path, label
 from pages.components.live_workflow.layout import network_data

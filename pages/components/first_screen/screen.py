@@ -5,7 +5,7 @@ from collections.abc import Callable
 import streamlit as st
 
 from conductor_core.errors import StoreError
-from conductor_core.run.recorded import recorded_runs
+from conductor_core.run.share import recorded_runs
 from pages.components.app import address, places
 from pages.components.app.session import current
 

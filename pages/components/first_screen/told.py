@@ -10,7 +10,7 @@ from typing import Any
 
 from conductor_core.analysis.conclusion import conclude
 from conductor_core.engine.models import grade
-from conductor_core.run.recorded import recorded_runs
+from conductor_core.run.share import recorded_runs
 from conductor_core.run.trace import RunTrace, StepTrace, fold
 from pages.components.live_workflow.messages import LiveView
 from pages.components.live_workflow.shared_page import recording

@@ -12,14 +12,14 @@ from typing import Literal
 import streamlit as st
 
 from conductor_core.chat.messages import WorkerSpec
-from conductor_core.engine import real_workers as core
+from conductor_core.engine import offers as core
 from conductor_core.engine.models import (
     FoundServer,
     find_servers,
     pool_file_text,
     ready_workers,
 )
-from conductor_core.engine.real_workers import SmallModel, save_conductors, save_pool
+from conductor_core.engine.offers import SmallModel, save_conductors, save_pool
 from conductor_core.errors import InspectorError
 from pages.components.app.session import current
 from pages.components.run import settings

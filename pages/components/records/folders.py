@@ -9,9 +9,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
-from conductor_core.lab.records import SHIPPED, evaluation, training
+from conductor_core.lab.records import SHIPPED, evaluation, in_use, training
 from conductor_core.lab.records.evaluation import EvaluationRecord
-from conductor_core.lab.records.in_use import in_use
 from conductor_core.lab.records.training import TrainingRecord
 from pages.components.style.formats import is_text
 

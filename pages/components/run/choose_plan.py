@@ -10,9 +10,9 @@ from html import escape
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from conductor_core.engine import resampling
+from conductor_core.engine import repeats
 from conductor_core.engine.estimates import usual_answer_tokens
-from conductor_core.engine.resampling import PlanChoice, batch_of_plans, choices, run_of
+from conductor_core.engine.repeats import PlanChoice, batch_of_plans, choices, run_of
 from conductor_core.errors import InspectorError
 from conductor_core.run.actor import local_caller
 from conductor_core.run.costs import Cost
@@ -303,11 +303,11 @@ def _actions(plans: _Plans, choice: PlanChoice, plan: RunTrace, number: str, edi
 def _notes(plans: _Plans) -> None:
     if plans.unread:
         st.caption(f"{plural(plans.unread, 'plan')} cannot be read: History says why.")
-    if not resampling.all_equal(plans.found) or plans.moving:
+    if not repeats.all_equal(plans.found) or plans.moving:
         return
     plan = plans.traces[0]
     with st.container(horizontal=True, vertical_alignment="center", gap="small", key="choices-equal"):
-        said = f"All {len(plans.traces)} plans are equal. {resampling.how_to_vary(plan)}"
+        said = f"All {len(plans.traces)} plans are equal. {repeats.how_to_vary(plan)}"
         st.markdown(f":orange[:material/info: {inert(said)}]", width="stretch")
         warmer = min(MOST_TEMPERATURE, round((plan.plan_temperature or 0.0) + USUAL_TEMPERATURE, 1))
         if plan.plan_temperature != warmer:

@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from conductor_core.engine.rerun import RerunPreview
+from conductor_core.engine.estimates import RerunPreview
 from conductor_core.run.graph_layout import GraphLayout, RoundShape, lay_out
 from conductor_core.workflow.edits import PlanChanges, compare
 from conductor_core.workflow.model import Fault, Step

@@ -5,7 +5,7 @@ from urllib.parse import urlencode
 
 import streamlit as st
 
-from conductor_core.analysis.changes import changes_of
+from conductor_core.analysis.concluded import changes_of
 from conductor_core.blame.experiments import PURPOSE as OF_A_BLAME
 from conductor_core.engine.repeats import PURPOSE as OF_A_STEP
 from conductor_core.engine.request import may_run_here

@@ -9,15 +9,21 @@ from contextlib import suppress
 import streamlit as st
 
 from conductor_core.chat.messages import WorkerSpec, conversation_of, images_in
-from conductor_core.engine.estimates import ANSWER_TOKENS, forecast, usual_answer_tokens
+from conductor_core.engine.estimates import (
+    ANSWER_TOKENS,
+    RerunPreview,
+    Rounds,
+    forecast,
+    recorded_rounds,
+    usual_answer_tokens,
+)
 from conductor_core.engine.models import cast_of
 from conductor_core.engine.pools import pool_info
-from conductor_core.engine.rerun import RerunPreview, Rounds, recorded_rounds
 from conductor_core.errors import InspectorError
 from conductor_core.run.values import PoolInfo
 from conductor_core.workflow.edits import Origins, compare
 from conductor_core.workflow.model import CONDUCTOR_AGENT, Workflow
-from conductor_core.workflow.templates import Cast
+from conductor_core.workflow.topology import Cast
 from pages.components.app import address
 from pages.components.app.security import browser_id
 from pages.components.app.session import current

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from conductor_core.engine.reuse import pinned_output
+from conductor_core.engine.request import pinned_output
 from conductor_core.errors import InspectorError
 from conductor_core.run.actor import Caller
 from conductor_core.run.request import MOST_CHARACTERS, written_by

@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from conductor_core.engine.rerun import RerunPreview, StepForecast
-from conductor_core.engine.reuse import whole
+from conductor_core.engine.estimates import RerunPreview, StepForecast
+from conductor_core.engine.request import whole
 from conductor_core.run.request import Overrides
 from conductor_core.workflow.edits import PlanChanges, compare
 from conductor_core.workflow.model import Fault, Workflow

@@ -29,7 +29,7 @@ from conductor_core.engine.models import (
 from conductor_core.engine.pools import missing_keys
 from conductor_core.engine.preflight import Part, Preflight, preflight
 from conductor_core.errors import ConductorUnavailable, InspectorError, WorkerUnreachable, codes_of
-from conductor_core.privacy.typed_keys import TYPED_KEY
+from conductor_core.privacy.masking import TYPED_KEY
 from conductor_core.run.trace import RunTrace
 from conductor_core.settings import Settings
 from pages.components.app import places

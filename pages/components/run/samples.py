@@ -11,6 +11,7 @@ import streamlit as st
 
 from conductor_core.engine.batch import BatchSpent
 from conductor_core.engine.budgets import CostCap
+from conductor_core.engine.calls import takes_seed
 from conductor_core.engine.pools import pool_info, who_may_be_called
 from conductor_core.engine.repeats import (
     MOST_TIMES,
@@ -28,7 +29,6 @@ from conductor_core.engine.repeats import (
     tally,
 )
 from conductor_core.engine.request import may_run_here
-from conductor_core.engine.retries import takes_seed
 from conductor_core.errors import InspectorError
 from conductor_core.run.actor import local_caller
 from conductor_core.run.request import REPLAY_PURPOSE, RunRequest

@@ -146,7 +146,7 @@ def policies_of_pool(ref: str) -> Policies | None:
     """Returns what holds for a pool where nothing is chosen; None: the pool cannot be read."""
     settings = current().settings
     try:
-        said = read_pool(ref, settings).options
+        said = read_pool(ref, settings)
     except InspectorError:
         return None
     every_step = settings.give_question if said.give_question is None else said.give_question

@@ -15,8 +15,7 @@ from conductor_core.run.request import (
     USUAL_TEMPERATURE,
 )
 from conductor_core.workflow.model import Fault, Workflow
-from conductor_core.workflow.templates import BLANK, TEMPLATES, Template
-from conductor_core.workflow.topology import topology
+from conductor_core.workflow.topology import BLANK, TEMPLATES, Template, topology
 from pages.components.app.access_log import viewed
 from pages.components.app.session import current
 from pages.components.app.widgets import fault_box, worded

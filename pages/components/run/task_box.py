@@ -14,8 +14,8 @@ from conductor_core.chat.images import prepare
 from conductor_core.chat.messages import ImagePart, Message, WorkerSpec, content_of
 from conductor_core.engine.models import EXAMPLES
 from conductor_core.engine.pools import images_given
+from conductor_core.engine.repeats import plans_requested
 from conductor_core.engine.request import asks_conductor
-from conductor_core.engine.resampling import plans_requested
 from conductor_core.errors import BadInput, InspectorError
 from conductor_core.privacy.masking import one_line
 from conductor_core.run.request import MOST_IMAGES, RunRequest

@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from conductor_core.privacy.typed_keys import TypedKeys
+from conductor_core.privacy.masking import TypedKeys
 
 
 @st.cache_resource(scope="session", show_spinner=False, on_release=TypedKeys.forget)

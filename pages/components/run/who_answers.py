@@ -13,13 +13,11 @@ from html import escape
 import streamlit as st
 
 from conductor_core.engine import offers as core
-from conductor_core.engine import real_workers
 from conductor_core.engine.models import FoundServer, Health, check_worker, find_servers, ready_workers, room
-from conductor_core.engine.offers import Offer, Provider
+from conductor_core.engine.offers import Offer, Provider, SmallModel
 from conductor_core.engine.pools import read_specs
-from conductor_core.engine.real_workers import SmallModel
 from conductor_core.errors import BadInput, InspectorError
-from conductor_core.privacy.typed_keys import TypedKeys
+from conductor_core.privacy.masking import TypedKeys
 from conductor_core.settings import Settings
 from pages.components.app import places
 from pages.components.app.session import current
@@ -139,7 +137,7 @@ def _asking(task: str) -> Asking:
     looking = bool(wait_for([servers], timeout=AT_ONCE_S).not_done)
     found = () if looking else servers.result()
     program = current().settings
-    small = real_workers.small_models(program)
+    small = core.small_models(program)
     on_disk = core.from_disk(small, settings.conductor_options().values())
     offers = (
         *core.from_servers(found),
@@ -376,14 +374,14 @@ def _forget(base_url: str) -> None:
 
 
 def _download_row() -> None:
-    model = _to_download(real_workers.small_models(current().settings))
+    model = _to_download(core.small_models(current().settings))
     if model is None:
         return
     moving = model.download.state in ("waiting", "running")
 
     @st.fragment(run_every=EVERY_S if moving else None)
     def draw() -> None:
-        now = _to_download(real_workers.small_models(current().settings))
+        now = _to_download(core.small_models(current().settings))
         if now is None or (now.download.state in ("waiting", "running")) != moving:
             st.rerun()
         with st.container(key="offer-row-download", horizontal=True, vertical_alignment="center"):
@@ -401,9 +399,9 @@ def _download_row() -> None:
             st.html(_cells("stays on this machine", "$0", time, state), width="content")
             with st.container(key="offer-do-download", horizontal=True, width=110, horizontal_alignment="right"):
                 if moving:
-                    st.button("Pause", key="offer-pause", on_click=real_workers.pause, args=([now],))
+                    st.button("Pause", key="offer-pause", on_click=core.pause, args=([now],))
                 else:
-                    st.button("Download", key="offer-download", on_click=real_workers.begin, args=([now],))
+                    st.button("Download", key="offer-download", on_click=core.begin, args=([now],))
 
     draw()
 

@@ -10,7 +10,7 @@ from html import escape
 from typing import TypeVar
 
 from conductor_core.blame.experiments import blamed_run
-from conductor_core.engine.resampling import names_plans
+from conductor_core.engine.repeats import names_plans
 from pages.components.style.formats import RUN_STATUSES, ago, plural, run_status, seconds
 from storage import BatchSummary, RunSummary
 

@@ -180,7 +180,7 @@ def _a_run_is_hidden(app: App, open_page: OpenPage) -> None:
         )
         finding = page.locator(".st-key-audit-checked .audit-findings li")
         expect(finding).to_contain_text(f"a search does not find {hidden} of its texts")
-        expect(finding.locator("code")).to_have_text("python -m storage search --rebuild")
+        expect(finding.locator("code")).to_have_text("conductor log search --rebuild")
         expect(finding.get_by_role("link", name="run hidden")).to_be_visible()
         within(page)
         page.goto(f"{app.url}/audit?view=ledger&q={SECRET}")

@@ -7,9 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
+from conductor_core.engine.estimates import edit_step
 from conductor_core.engine.host import EngineHost
 from conductor_core.engine.request import rerun_of
-from conductor_core.engine.rerun import edit_step
 from conductor_core.run.trace import RunTrace
 from conductor_core.settings import Settings
 from tests.browser.conftest import SIDEWAYS, App, Make, Tell, becomes, choose, status

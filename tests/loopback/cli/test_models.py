@@ -16,10 +16,10 @@ from conductor_core.cli.models import lines
 from conductor_core.conductors.catalogue import listed_option, open_conductor
 from conductor_core.engine.models import machine_model, machine_models
 from conductor_core.inference import hardware, trial
-from conductor_core.inference.in_use import hold
 from conductor_core.inference.quantization.places import packed_path
+from conductor_core.inference.shared import hold
 from conductor_core.inference.source import cached_folder
-from conductor_core.lab.evaluation.digests import model_digest
+from conductor_core.lab.evaluation.runner import model_digest
 from conductor_core.settings import Settings
 from tests.support.command_line import CommandLine
 from tests.support.hub import LoopbackHub

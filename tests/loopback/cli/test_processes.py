@@ -6,13 +6,11 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping
-from importlib import import_module
 from pathlib import Path
 
 import pytest
-import typer
 
-from conductor_core.cli.main import COMMANDS
+from conductor_core.cli.main import COMMANDS, Group, main
 from storage import open_store
 from tests.support.command_line import conductor_and_workers
 from tests.support.provider import Answer, Call, Reply, ScriptedProvider, hang_after
@@ -218,13 +216,44 @@ def test_a_command_that_needs_no_model_loads_nothing_heavy(
     assert process.stdout
 
 
-def test_the_list_of_commands_says_what_each_of_them_says() -> None:
-    for name, (place, line) in COMMANDS.items():
-        module, function = place.split(":")
-        command = getattr(import_module(f"conductor_core.cli.{module}"), function)
-        said = command.info.help if isinstance(command, typer.Typer) else command.__doc__
-        assert said is not None
-        assert said.split("\n")[0] == line, name
+def test_each_command_of_the_list_is_there_and_says_what_it_does(capsys: pytest.CaptureFixture[str]) -> None:
+    said_of: dict[tuple[str, ...], str] = {
+        (name,): entry.line if isinstance(entry, Group) else entry[1] for name, entry in COMMANDS.items()
+    }
+    for name, entry in COMMANDS.items():
+        if isinstance(entry, Group):
+            said_of |= {(name, below): line for below, (_, line) in entry.commands.items()}
+    for words, line in said_of.items():
+        assert main([*words, "--help"]) == 0, words
+        said = capsys.readouterr().out
+        assert f"{' '.join(words)} [OPTIONS]" in said
+        assert line in " ".join(said.split()), words
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [("conductor lo", ["log"]), ("conductor log re", ["received", "record", "restore", "retain"]),
+     ("conductor log search --reb", ["--rebuild"]), ("conductor models pu", ["pull"])],
+)  # fmt: skip
+def test_a_shell_completes_commands_and_options(typed: str, offered: list[str]) -> None:
+    asked = {"_CONDUCTOR_COMPLETE": "complete_bash", "COMP_WORDS": typed, "COMP_CWORD": str(typed.count(" "))}
+    code = "import sys; sys.argv[:] = ['conductor']; from conductor_core.cli.main import main; sys.exit(main())"
+    ended = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, env={**os.environ, **asked}, capture_output=True, text=True, timeout=120
+    )
+    assert (ended.returncode, sorted(ended.stdout.split())) == (0, offered)
+
+
+def test_the_former_name_of_log_is_the_same_command(tmp_path: Path) -> None:
+    none = ["key", "--db", str(tmp_path / "none.sqlite3")]
+    said = [
+        subprocess.run(
+            [sys.executable, "-m", *name, *none], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False
+        )
+        for name in (["storage"], ["conductor_core", "log"])
+    ]
+    assert (said[0].returncode, said[0].stdout, said[0].stderr) == (said[1].returncode, said[1].stdout, said[1].stderr)
+    assert (said[0].returncode, said[0].stderr[:22]) == (2, "error: no database at ")
 
 
 def test_output_that_is_no_utf_8_terminal(where: list[str]) -> None:

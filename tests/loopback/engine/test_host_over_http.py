@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from conductor_core.engine.estimates import edit_step
 from conductor_core.engine.host import EngineHost
 from conductor_core.engine.request import rerun_of, resume_of
-from conductor_core.engine.rerun import edit_step
 from conductor_core.run.actor import local_caller
 from conductor_core.run.request import RunRequest
 from conductor_core.settings import Settings

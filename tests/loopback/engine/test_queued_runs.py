@@ -8,9 +8,9 @@ import time
 
 import pytest
 
+from conductor_core.engine.estimates import edit_step
 from conductor_core.engine.host import EngineHost
 from conductor_core.engine.request import rerun_of
-from conductor_core.engine.rerun import edit_step
 from conductor_core.errors import BadInput, EventOutOfOrder, InspectorError
 from conductor_core.run.request import RunRequest
 from conductor_core.run.values import Limits

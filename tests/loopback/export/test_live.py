@@ -8,9 +8,9 @@ from urllib.parse import urlsplit
 import pytest
 
 from conductor_core.analysis.documents import run_document
-from conductor_core.cli.report import run_lines
-from conductor_core.export import otel_live
-from conductor_core.export.otel_live import LiveTraces, Watched, exporter_to, open_traces
+from conductor_core.cli.show import run_lines
+from conductor_core.export import otel
+from conductor_core.export.otel import LiveTraces, Watched, exporter_to, open_traces
 from conductor_core.privacy.masking import known
 from conductor_core.run import events as ev
 from conductor_core.settings import Settings
@@ -88,7 +88,7 @@ def test_a_receiver_that_takes_nothing_costs_no_event(
 def test_news_that_find_no_room_are_counted_and_said(
     store: Store, receiver: Receiver, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(otel_live, "MOST_RUNS", 2)
+    monkeypatch.setattr(otel, "MOST_RUNS", 2)
     receiver.wait.clear()
     traces = _traces(store, receiver)
     sink = Watched(store.log, traces)

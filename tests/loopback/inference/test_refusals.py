@@ -13,9 +13,9 @@ from conductor_core.files import FileLock
 from conductor_core.inference import hub, removal
 from conductor_core.inference.downloads import Downloads
 from conductor_core.inference.generation import ModelUnavailable
-from conductor_core.inference.in_use import hold
 from conductor_core.inference.quantization.places import packed_weights
 from conductor_core.inference.removal import ModelInUse
+from conductor_core.inference.shared import hold
 from conductor_core.inference.source import cache_folder, cached_folder, model_files
 from tests.loopback.inference.conftest import CHUNK, REF, weights_of
 from tests.loopback.inference.test_downloads import until

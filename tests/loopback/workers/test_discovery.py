@@ -8,7 +8,7 @@ from contextlib import ExitStack
 import pytest
 
 from conductor_core.settings import Settings
-from conductor_core.workers.discovery import FoundServer, discover_local_servers, find_servers, ready_workers
+from conductor_core.workers.discovery import FoundServer, discover_local_servers, find_servers, in_words, ready_workers
 from conductor_core.workers.pool import open_worker
 from tests.support.model_files import parse_pool
 from tests.support.provider import Answer, Call, Hang, Part, Pause, Reply, ScriptedProvider
@@ -154,3 +154,15 @@ async def test_a_server_that_wants_a_key_is_found_and_tells_its_models_with_it(
     (opened,) = await find_servers({server.port: "LiteLLM"}, timeout_s=5, key_variables={server.url: "LOCAL_API_KEY"})
     (spec,) = ready_workers([opened])
     assert (spec.model, spec.api_key_env) == ("gpt-x", "LOCAL_API_KEY")
+
+
+@pytest.mark.parametrize(
+    ("parameters", "words"), [(7_615_616_512, "7.62 billion"), (10**9, "1 billion"), (494_000_000, "494 million")]
+)
+def test_a_size_is_told_in_words(parameters: int, words: str) -> None:
+    assert in_words(parameters) == words
+
+
+def test_a_found_model_is_asked_two_questions_at_once_and_given_time() -> None:
+    [worker] = ready_workers([FoundServer("http://127.0.0.1:11434/v1", "Ollama", ("qwen2.5:7b",))])
+    assert (worker.max_concurrency, worker.timeout_s) == (2, 300)

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from conductor_core.analysis.changes import name_of
-from conductor_core.engine.rerun import edit_step
+from conductor_core.analysis.concluded import name_of
+from conductor_core.engine.estimates import edit_step
 from conductor_core.run.request import TOUR_PURPOSE
 from conductor_core.run.trace import RunTrace
 from conductor_core.workflow.edits import add_step, remove_step

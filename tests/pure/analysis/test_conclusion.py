@@ -11,8 +11,7 @@ from conductor_core.chat.messages import Message, WorkerSpec
 from conductor_core.rehearsal import EXAMPLES, Example, rehearsal_specs
 from conductor_core.rehearsal.families.reading import read_answer
 from conductor_core.rehearsal.reading import read_messages
-from conductor_core.rehearsal.worker import open_rehearsal_worker
-from conductor_core.rehearsal.writing import receipt_text
+from conductor_core.rehearsal.worker import RehearsalWorker, receipt_text
 
 MERGE = "def merge(spans, gap=2):\n    spans.sort()\n    return spans"
 
@@ -178,7 +177,7 @@ def test_nothing_said_is_nothing_concluded(text: str) -> None:
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.title)
 @pytest.mark.parametrize("spec", rehearsal_specs(), ids=lambda spec: spec.name)
 def test_every_worker_of_the_rehearsal_pool_is_read_on_every_example(spec: WorkerSpec, example: Example) -> None:
-    worker = open_rehearsal_worker(spec, seed=0, tokens_per_s=0)
+    worker = RehearsalWorker(spec, seed=0, tokens_per_s=0)
     text = worker.respond([Message(role="user", content=f"Solve this: {example.task}")])
     found = conclude(text, example.task)
     if "merge_bookings" in example.task:

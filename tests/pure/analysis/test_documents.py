@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from conductor_core.analysis.compare_report import comparison_document
+from conductor_core.analysis.compare import comparison_document
 from conductor_core.analysis.documents import plan_document, run_document
 from conductor_core.run import events as ev
 from conductor_core.run.trace import fold

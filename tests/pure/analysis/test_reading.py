@@ -1,7 +1,7 @@
 """What a decision record says of a run, and that it says nothing that no event says."""
 
 from conductor_core.analysis.decision_page import _went_to
-from conductor_core.analysis.decision_reader import decision_record
+from conductor_core.analysis.decision_record import decision_record
 from conductor_core.chat.messages import ConductorInfo, Message, Usage, WorkerSpec
 from conductor_core.run import events as ev
 from conductor_core.run.actor import Actor, Caller
@@ -167,7 +167,9 @@ def test_a_replay_of_a_blame_is_no_change_by_a_person() -> None:
 
 def test_what_the_end_of_a_run_cut_off_is_a_part_of_its_cost() -> None:
     start, begun = created("r"), ev.PlanStarted(run_id="r", messages=(Message(role="user", content="Plan it."),))
-    cut = ev.RunCancelled(run_id="r", usage=Usage(input_tokens=30, output_tokens=4, estimated=True), cost_usd=0.0)
+    spent = Usage(input_tokens=30, output_tokens=4, estimated=True)
+    calls = (ev.BrokenOff(path=(), usage=spent, cost_usd=0.0),)
+    cut = ev.RunCancelled(run_id="r", usage=spent, cost_usd=0.0, broken_off=calls)
     record = decision_record([start, begun, cut])
     assert [(part.what, part.usage.total_tokens, part.cost) for part in record.cost_parts] == [("the plan", 34, "$0")]
     assert sum(part.usage.total_tokens for part in record.cost_parts) == record.usage.total_tokens

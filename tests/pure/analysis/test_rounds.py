@@ -2,8 +2,15 @@
 
 import pytest
 
-from conductor_core.analysis.compare import compare_rounds, kept_answer, opened_rounds, round_run
-from conductor_core.analysis.compare_report import headline, output_words, rounds_document
+from conductor_core.analysis.compare import (
+    compare_rounds,
+    headline,
+    kept_answer,
+    opened_rounds,
+    output_words,
+    round_run,
+    rounds_document,
+)
 from conductor_core.chat.messages import Usage
 from conductor_core.run.events import Event, PlanCompleted, PlanStarted, RecursionEntered, RecursionLeft
 from conductor_core.run.trace import RunTrace, fold

@@ -9,8 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from conductor_core.analysis.compare import RunsCompared, compare_runs
-from conductor_core.analysis.compare_report import comparison_document, headline, output_words, plan_sentences
+from conductor_core.analysis.compare import (
+    RunsCompared,
+    compare_runs,
+    comparison_document,
+    headline,
+    output_words,
+    plan_sentences,
+)
 from conductor_core.chat.messages import Message, Usage, WorkerSpec
 from conductor_core.errors import WorkerRefused
 from conductor_core.run import events as ev

@@ -16,7 +16,7 @@ from conductor_core.cli.main import main as conductor
 from conductor_core.errors import BadInput
 from conductor_core.settings import Settings
 from conductor_core.workflow.model import AccessList
-from storage.__main__ import main as storage
+from tests.support.command_line import log as storage
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,7 @@
 from pathlib import Path
 
 from conductor_core.chat.messages import Usage
-from conductor_core.cli.report import run_lines, runs_lines
-from conductor_core.cli.show import summary_document
+from conductor_core.cli.show import run_lines, runs_lines, summary_document
 from conductor_core.run import events as ev
 from conductor_core.run.trace import fold
 from conductor_core.run.values import SharedOutput

@@ -10,8 +10,8 @@ from conductor_core.chat.messages import WorkerSpec
 from conductor_core.run import events as ev
 from conductor_core.run.values import PoolInfo
 from storage import open_store
-from storage.__main__ import main as storage_main
 from tests.support.command_line import CommandLine
+from tests.support.command_line import log as storage_main
 from tests.support.run_events import created_otherwise, whole_run
 
 SAME = (

@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conductor_core.cli.text import indented, labels, one_line
+from conductor_core.cli.output import indented, labels, one_line
 from conductor_core.run.values import label
 from conductor_core.text import isolated, plain
 

@@ -44,7 +44,7 @@ def test_all_that_can_be_said_of_a_conductor() -> None:
         ),
         ('api_key_env = "EDITOR"', "conductor[0].api_key_env: EDITOR does not look like the variable of a key"),
         ("usd_per_mtok = 3", "conductor[0].usd_per_mtok: must be a table"),
-        ('prompt = "long"', 'conductor[0].prompt: must be "full", or "short"'),
+        ('prompt = "long"', 'conductor[0].prompt: "long" is not allowed; use "full" or "short"'),
         ('constrained = "no"', "conductor[0].constrained: must be true or false, not text"),
         ("max_tokens = 3", "conductor[0].max_tokens: must be a whole number of tokens, 16 to 1,000,000"),
         ("context = 1.5", "conductor[0].context: must be a whole number of tokens, 16 or more"),
@@ -69,10 +69,13 @@ def test_a_wrong_field_of_a_server_is_named_with_its_line(line: str, told: str) 
         ("params = { seed = 3 }", "conductor[0].params: seed is set by the program"),
         (
             "params = { mood = 3 }",
-            "conductor[0].params: mood: unknown; a Conductor that runs here knows temperature, top_p, top_k",
+            "conductor[0].params: mood: unknown key; known are temperature, top_p, top_k",
         ),
-        ("params = { temperature = 9 }", "conductor[0].params: temperature: must be a number from 0 to 4"),
-        ("params = { top_k = 1.5 }", "conductor[0].params: top_k: must be a number from 0 to 1e+06"),
+        ("params = { temperature = 9 }", "conductor[0].params: temperature: must be a number, 0 to 4"),
+        (
+            "params = { top_k = 1.5 }",
+            "params: top_k: must be a whole number, 0 to 1,000,000, not a fraction",
+        ),
     ],
 )
 def test_a_wrong_field_of_a_model_that_runs_here(line: str, told: str) -> None:

@@ -1,7 +1,9 @@
 """What else a Conductor considered: its tokens' probabilities, read as choices of agents and access lists."""
 
+import json
+
 from conductor_core.chat.messages import PlanFinished, PlanRequest, PlanText, TokenChoice
-from conductor_core.conductors.alternatives import read_alternatives
+from conductor_core.conductors.alternatives import TokenLog, read_alternatives
 from conductor_core.conductors.catalogue import open_conductor
 from conductor_core.conductors.roles import agents_by_ordinal
 from conductor_core.engine.models import EXAMPLES
@@ -95,3 +97,11 @@ async def test_the_shipped_conductor_tells_what_it_considered() -> None:
         assert isinstance(agent, int)
         # It decodes greedily: what it took is what it held likeliest.
         assert taken.options[0].value == names[agent]
+
+
+def test_whole_numbers_beyond_every_float_are_impossible_tokens() -> None:
+    told = f'{{"content": [{{"token": "a", "logprob": -1{"0" * 400}}}, {{"token": "b", "logprob": 1{"0" * 400}}}]}}'
+    log = TokenLog()
+    log.feed(json.loads(told))
+    (choice,) = log.choices("ab")
+    assert (choice.picked, choice.options) == ("a", (("a", 0.0),))

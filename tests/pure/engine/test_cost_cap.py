@@ -8,7 +8,7 @@ from conductor_core.chat.messages import Message, Price, Usage, WorkerSpec
 from conductor_core.engine.budgets import CostCap, CostCapReached, longest_answer, longest_question
 from conductor_core.engine.runner import Engine, check
 from conductor_core.errors import BadInput, LimitReached
-from conductor_core.lab.training.scale.workers import Spent
+from conductor_core.lab.training.worker_reward import Spent
 from conductor_core.run.request import RunRequest
 from tests.support.fakes import (
     MemorySink,

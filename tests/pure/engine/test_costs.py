@@ -6,7 +6,7 @@ from conductor_core.chat.messages import ConductorInfo, Price, WorkerSpec
 from conductor_core.chat.usage import estimate_input_tokens
 from conductor_core.errors import ConductorUnavailable
 from conductor_core.run.costs import basis, cost_of_part, cost_so_far, interruption
-from conductor_core.run.events import PlanRejected, RunFailed, RunInterrupted
+from conductor_core.run.events import PlanRejected, RunFailed
 from conductor_core.run.trace import fold
 from conductor_core.run.values import Limits
 from tests.support.fakes import MemorySink, Reply, ScriptedConductor, ScriptedWorker, lists_of, run, workflow_of
@@ -104,13 +104,6 @@ async def test_a_killed_run_costs_what_it_paid_and_by_estimate_what_was_on() -> 
     assert killed.broken_off_usd == pytest.approx(on_usd, abs=1e-12)
     assert basis(killed) == "estimated"
     assert killed.broken_off.total_tokens == read + 10
-
-
-async def test_a_killed_run_whose_record_is_older_folds_as_it_did() -> None:
-    _, sink = await run(ScriptedWorker("a"), conductor=ScriptedConductor(LISTS, usd_per_mtok=LIST_PRICE))
-    left = sink.events[: sink.kinds().index("step.completed")]
-    killed = fold([*left, RunInterrupted(run_id=sink.events[0].run_id)])
-    assert killed.known_usd == killed.cost_usd == pytest.approx(PLAN_USD, abs=1e-12)
 
 
 async def test_what_is_known_stays_beside_a_broken_off_call_without_a_price() -> None:

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from conductor_core.chat.messages import Price, Usage, WorkerSpec
-from conductor_core.engine.estimates import ANSWER_TOKENS, forecast, usual_answer_tokens
-from conductor_core.engine.rerun import Rounds
+from conductor_core.engine.estimates import ANSWER_TOKENS, Rounds, forecast, usual_answer_tokens
 from conductor_core.workflow.model import CONDUCTOR_AGENT, QUESTION, Step, Workflow
 
 PAID = WorkerSpec(name="paid", provider="openai", model="m", usd_per_mtok=Price(input=1, output=10))

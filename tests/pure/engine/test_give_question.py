@@ -2,7 +2,7 @@
 
 import pytest
 
-from conductor_core.engine.rerun import preview
+from conductor_core.engine.estimates import preview
 from conductor_core.settings import Settings
 from conductor_core.workflow.validation import UNTOLD
 from tests.support.fakes import ScriptedWorker, pool_of, quick_settings, run, workflow_of

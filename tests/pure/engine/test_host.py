@@ -108,7 +108,7 @@ def test_closing_cancels_what_runs_and_releases_the_workers(sink: MemorySink, mo
     worker = ScriptedWorker("a", lambda _: Reply(text="half", hang=True))
     use_pool(monkeypatch, worker)
     before = set(threading.enumerate())
-    host = EngineHost(sink, Settings())
+    host = EngineHost(sink, Settings(), sink)
     host.start(RunRequest(task=TASK, workflow=workflow_of(("a", "x", ()))))
     host.close()
     assert sink.kinds()[-1] == "run.cancelled"
@@ -122,7 +122,7 @@ def test_closing_cancels_what_runs_and_releases_the_workers(sink: MemorySink, mo
 def test_a_run_that_is_being_started_while_the_host_closes_gets_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
     sink = MemorySink(delay_s=0.1)
     use_pool(monkeypatch, ScriptedWorker("a", lambda _: Reply(hang=True)))
-    host = EngineHost(sink, Settings())
+    host = EngineHost(sink, Settings(), sink)
     request = RunRequest(task=TASK, workflow=workflow_of(("a", "x", ())))
     starting = threading.Thread(target=host.start, args=(request,))
     starting.start()
@@ -169,7 +169,7 @@ def test_a_run_that_is_cancelled_before_its_first_turn_gets_its_end(host: Engine
 
 
 def test_a_host_that_is_closed_before_a_run_has_its_first_turn_writes_its_end(sink: MemorySink) -> None:
-    host = EngineHost(sink, Settings())
+    host = EngineHost(sink, Settings(), sink)
     with BusyLoop(host):
         host.start(RunRequest(task=TASK, workflow=PLAN))
         closing = threading.Thread(target=host.close)
@@ -185,7 +185,7 @@ def test_a_caller_who_is_interrupted_while_its_run_is_written_leaves_no_run_with
             raise KeyboardInterrupt
 
     sink = Interrupted()
-    host = EngineHost(sink, Settings())
+    host = EngineHost(sink, Settings(), sink)
     with pytest.raises(KeyboardInterrupt):
         host.start(RunRequest(task=TASK, workflow=PLAN))
     host.close()
@@ -271,7 +271,7 @@ def test_a_conductor_that_broke_while_it_was_opened_does_not_keep_the_host_from_
         raise ZeroDivisionError
 
     monkeypatch.setattr(catalogue, "open_conductor", open_conductor)
-    host = EngineHost(sink, Settings())
+    host = EngineHost(sink, Settings(), sink)
     with pytest.raises(ZeroDivisionError):
         host.start(RunRequest(task=TASK, conductor="broken"))
     host.close()
@@ -308,7 +308,7 @@ def test_a_result_is_kept_until_it_has_been_waited_for(host: EngineHost, monkeyp
 
 def test_where_nobody_waits_only_the_last_results_are_kept(sink: MemorySink, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host_module, "REMEMBERED_RUNS", 2)
-    host = EngineHost(sink, Settings(), awaited=False)
+    host = EngineHost(sink, Settings(), sink, awaited=False)
     ids = [host.start(RunRequest(task=TASK, workflow=PLAN)) for _ in range(4)]
     eventually(lambda: not host.active())
     remembered = [run_id for run_id in ids if run_id in host._results]
@@ -330,7 +330,7 @@ def test_only_so_many_ended_runs_are_remembered(host: EngineHost, monkeypatch: p
 
 async def test_a_log_that_is_slow_holds_up_no_other_thread() -> None:
     sink = MemorySink(delay_s=0.02)
-    host = EngineHost(sink, Settings())
+    host = EngineHost(sink, Settings(), sink)
     run_id = await asyncio.to_thread(host.start, RunRequest(task=TASK, workflow=PLAN))
     assert (await asyncio.to_thread(host.wait, run_id, 10)).status == "completed"
     await asyncio.to_thread(host.close)
@@ -357,7 +357,7 @@ def test_warming_up_begins_one_plan_of_a_local_conductor_and_leaves_it(
 def test_closing_while_a_conductor_warms_up_releases_it(sink: MemorySink, monkeypatch: pytest.MonkeyPatch) -> None:
     conductor = LocalScriptedConductor("model_id = [0]", pause_s=600)
     monkeypatch.setattr(catalogue, "open_conductor", lambda *_: conductor)
-    host = EngineHost(sink, Settings(max_steps=3))
+    host = EngineHost(sink, Settings(max_steps=3), sink)
     host.warm_up("some", "rehearsal")
     eventually(lambda: len(conductor.requests) == 1)
     host.close()
@@ -384,7 +384,7 @@ def test_nothing_is_left_frozen_at_the_end_of_the_process() -> None:
         "import atexit, gc; from conductor_core.engine.host import EngineHost; "
         "from conductor_core.settings import Settings; from tests.support.fakes import MemorySink; "
         "atexit.register(lambda: print(gc.get_freeze_count())); "
-        "EngineHost(MemorySink(), Settings()).close(); print(gc.get_freeze_count() > 0)"
+        "EngineHost(sink := MemorySink(), Settings(), sink).close(); print(gc.get_freeze_count() > 0)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["True", "0"]
@@ -393,7 +393,8 @@ def test_nothing_is_left_frozen_at_the_end_of_the_process() -> None:
 def test_a_program_that_forgets_to_close_its_host_ends_all_the_same() -> None:
     code = (
         "from conductor_core.engine.host import EngineHost; from conductor_core.settings import Settings; "
-        "from tests.support.fakes import MemorySink; host = EngineHost(MemorySink(), Settings()); print('end')"
+        "from tests.support.fakes import MemorySink; "
+        "host = EngineHost(sink := MemorySink(), Settings(), sink); print('end')"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout == "end\n"

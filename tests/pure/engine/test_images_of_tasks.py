@@ -6,9 +6,9 @@ import pytest
 
 from conductor_core.chat.messages import ConductorInfo, ImagePart, LoadedImage, Message, content_of, images_in
 from conductor_core.engine.approvals import GateRules
+from conductor_core.engine.estimates import preview
 from conductor_core.engine.prompts import StepInputs
 from conductor_core.engine.request import rerun_of, resume_of
-from conductor_core.engine.rerun import preview
 from conductor_core.errors import BadInput
 from conductor_core.run.events import StepStarted
 from conductor_core.run.request import RunRequest

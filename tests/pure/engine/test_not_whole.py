@@ -2,7 +2,7 @@
 
 import pytest
 
-from conductor_core.engine.rerun import preview
+from conductor_core.engine.estimates import preview
 from conductor_core.errors import WorkerFailed, WorkerRateLimited, WorkerRefused
 from conductor_core.run.events import FINAL_KINDS, RunInterrupted
 from conductor_core.run.trace import fold

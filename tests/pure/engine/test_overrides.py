@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from conductor_core.engine.estimates import edit_step, preview
 from conductor_core.engine.request import carried, rerun_of, resume_of
-from conductor_core.engine.rerun import edit_step, preview
 from conductor_core.errors import BadInput
 from conductor_core.rehearsal import rehearsal_specs
 from conductor_core.run.actor import local_actor

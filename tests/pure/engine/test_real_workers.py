@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from huggingface_hub import constants
 
-from conductor_core.engine import real_workers
+from conductor_core.engine import offers
 from conductor_core.engine.pools import open_pool, read_specs
 from conductor_core.errors import BadInput
 from conductor_core.inference.hardware import place
@@ -21,17 +21,17 @@ def test_only_workers_whose_key_is_set_are_offered(monkeypatch: pytest.MonkeyPat
     variables = {str(spec.api_key_env) for spec in read_specs("paper")}
     for variable in variables:
         monkeypatch.delenv(variable, raising=False)
-    assert real_workers.keyed_workers() == ()
+    assert offers.keyed_workers() == ()
     monkeypatch.setenv("OPENROUTER_API_KEY", "a-key-of-nobody")
     monkeypatch.setenv("GEMINI_API_KEY", " ")
-    offered = real_workers.keyed_workers()
+    offered = offers.keyed_workers()
     assert len(offered) == 4
     assert {spec.api_key_env for spec in offered} == {"OPENROUTER_API_KEY"}
 
 
 def test_the_small_pool_says_what_each_model_takes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
-    models = real_workers.small_models(Settings(data_folder=tmp_path))
+    models = offers.small_models(Settings(data_folder=tmp_path))
     assert [model.spec for model in models] == list(read_specs("small"))
     assert [model.size_bytes for model in models] == [988_065_536, 988_065_536, 1_500_000_000]
     for model in models:
@@ -43,7 +43,7 @@ def test_the_small_pool_says_what_each_model_takes(monkeypatch: pytest.MonkeyPat
 
 def test_a_pool_that_is_saved_opens_with_the_same_workers(settings: Settings) -> None:
     specs = read_specs("small")
-    file = real_workers.save_pool("mine", specs, settings)
+    file = offers.save_pool("mine", specs, settings)
     assert file == settings.data_folder / "pools" / "mine.toml"
     pool = open_pool(str(file), settings)
     assert (pool.name, pool.specs) == ("mine", specs)
@@ -53,4 +53,4 @@ def test_a_pool_that_is_saved_opens_with_the_same_workers(settings: Settings) ->
 def test_a_pool_that_cannot_be_saved_says_where(settings: Settings) -> None:
     (settings.data_folder / "pools").write_text("a file where the folder should be")
     with pytest.raises(BadInput, match=r"^the pool file .*mine\.toml cannot be written: "):
-        real_workers.save_pool("mine", read_specs("small"), settings)
+        offers.save_pool("mine", read_specs("small"), settings)

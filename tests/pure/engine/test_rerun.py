@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from conductor_core.chat.messages import Message, Price
+from conductor_core.engine.estimates import edit_step, preview
 from conductor_core.engine.request import resume_of
-from conductor_core.engine.rerun import edit_step, preview
 from conductor_core.errors import WorkerRefused
 from conductor_core.run.events import StepReused
 from conductor_core.run.trace import RunTrace

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conductor_core.engine import resampling
-from conductor_core.engine.resampling import PURPOSE, PlanChoice, choices, plans_requested
+from conductor_core.engine import repeats
+from conductor_core.engine.repeats import PLANS_PURPOSE, PlanChoice, choices, plans_requested
 from conductor_core.run import events as ev
 from conductor_core.run.request import LEAST_PLANS, MOST_PLANS, RunRequest
 from conductor_core.run.trace import RunTrace, apply, begin
@@ -46,7 +46,7 @@ def test_each_plan_has_its_own_seed_and_all_have_one_mark(count: int) -> None:
     assert "\n" not in batches[0].name
     assert [batch.row for batch in batches] == [str(number) for number in range(count)]
     assert all(0 <= request.seed < 2**31 for request in requests), "short enough to be read and typed"
-    assert all(request.plan_only and request.purpose == PURPOSE for request in requests)
+    assert all(request.plan_only and request.purpose == PLANS_PURPOSE for request in requests)
 
 
 def test_a_given_seed_gives_the_same_seeds_again() -> None:
@@ -70,7 +70,7 @@ def test_equal_plans_are_one_and_a_faulty_one_says_its_fault() -> None:
     assert found[1].agents == ("reasoner", "verifier")
     assert (found[2].faults, found[2].error, found[0].error) == ((FAULT,), "no plan", None)
     assert found[2].cost is None
-    assert not resampling.all_equal(found)
+    assert not repeats.all_equal(found)
 
 
 def test_plans_that_are_still_being_written_are_not_taken_for_equal() -> None:
@@ -82,11 +82,11 @@ def test_plans_that_are_still_being_written_are_not_taken_for_equal() -> None:
 def test_all_equal_plans_of_a_greedy_conductor_say_what_to_do() -> None:
     def said(temperature: float | None) -> tuple[list[PlanChoice], str]:
         traces = written(plans_requested(RunRequest(task="t"), 3, temperature=temperature), ONE, ONE, ONE)
-        return choices(traces), resampling.how_to_vary(traces[0])
+        return choices(traces), repeats.how_to_vary(traces[0])
 
     for temperature in (None, 0.0):
         found, words = said(temperature)
-        assert resampling.all_equal(found)
+        assert repeats.all_equal(found)
         assert "Give a temperature" in words
     assert "higher temperature" in said(0.7)[1]
 
@@ -94,6 +94,6 @@ def test_all_equal_plans_of_a_greedy_conductor_say_what_to_do() -> None:
 def test_only_runs_with_the_mark_are_plans_to_choose_from() -> None:
     [first, *_] = plans_requested(RunRequest(task="t"), 2)
     assert first.batch is not None
-    assert resampling.batch_of_plans(begin(_created(first))) == first.batch.id
+    assert repeats.batch_of_plans(begin(_created(first))) == first.batch.id
     for other in ({"purpose": ""}, {"batch": None}):
-        assert resampling.batch_of_plans(begin(_created(first.model_copy(update=other)))) is None
+        assert repeats.batch_of_plans(begin(_created(first.model_copy(update=other)))) is None

@@ -1,6 +1,6 @@
 """Which recorded answer stands in for a question."""
 
-from conductor_core.engine.reuse import EarlierAnswers, origin
+from conductor_core.engine.request import EarlierAnswers, origin
 from conductor_core.run.events import now_utc
 from conductor_core.run.trace import ReusedFrom, RunTrace
 from conductor_core.run.values import Imported

@@ -15,8 +15,8 @@ from conductor_core.chat.messages import (
 from conductor_core.cli.live import ProgressView
 from conductor_core.cli.progress import BatchProgress, task_line
 from conductor_core.cli.rerun import preview_lines
+from conductor_core.engine.estimates import preview
 from conductor_core.engine.repeats import Again, forecast_repeats
-from conductor_core.engine.rerun import preview
 from conductor_core.errors import advice
 from conductor_core.run.costs import Cost
 from conductor_core.run.request import Overrides

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from conductor_core.chat.messages import Usage
-from conductor_core.engine.retries import wait_before_retry_s
+from conductor_core.engine.calls import wait_before_retry_s
 from conductor_core.errors import WorkerError, WorkerFailed, WorkerRateLimited, WorkerRefused, WorkerUnreachable
 from conductor_core.run.events import Event, StepCompleted, StepDelta, StepFailed, StepRetried, StepStarted
 from conductor_core.run.trace import RunTrace, StepTrace

@@ -3,8 +3,8 @@ from typing import Any
 import pytest
 
 from conductor_core.errors import BadInput
-from conductor_core.grading import grade
 from conductor_core.grading.code import same_output, same_value
+from conductor_core.grading.grade import grade
 from conductor_core.grading.tasks import Graded, Task
 
 

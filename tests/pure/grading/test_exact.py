@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 
 from conductor_core.errors import BadInput
-from conductor_core.grading import grade
+from conductor_core.grading.grade import grade
 from conductor_core.grading.tasks import Task
 
 

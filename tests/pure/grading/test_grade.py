@@ -3,8 +3,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from conductor_core.errors import BadInput
-from conductor_core.grading import grade, require_gradable
 from conductor_core.grading.code import extract_code
+from conductor_core.grading.grade import grade, require_gradable
 from conductor_core.grading.tasks import Task
 from conductor_core.lab.evaluation.suites import load_suite
 

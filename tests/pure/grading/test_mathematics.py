@@ -3,7 +3,8 @@ import threading
 
 import pytest
 
-from conductor_core.grading import grade, math
+from conductor_core.grading import math
+from conductor_core.grading.grade import grade
 from conductor_core.grading.tasks import Graded, Task
 
 

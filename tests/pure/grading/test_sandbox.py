@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from conductor_core.grading.sandbox import Layer, ProcessLimits, Ran, active_layers, run
+from conductor_core.grading.sandbox.run import Layer, ProcessLimits, Ran, active_layers, run
 
 SHORT = ProcessLimits(cpu_s=2, wall_s=10.0)
 LAYERS: tuple[Layer, ...] = ("namespaces", "Landlock", "seccomp", "audit hook")

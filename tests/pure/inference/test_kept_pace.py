@@ -4,37 +4,38 @@ from pathlib import Path
 import pytest
 
 from conductor_core.chat.progress import Progress
-from conductor_core.inference import pace_file as module
-from conductor_core.inference.generation import Meter, Pace, WritingMeter, mean_of_late
-from conductor_core.inference.pace_file import FILE, keep_pace, kept_pace
+from conductor_core.inference import pace as module
+from conductor_core.inference.generation import Meter, RecentPace, WritingMeter, mean_of_late
+from conductor_core.inference.pace import recent_paces
 
-PACE = Pace(read_per_s=26.5, written_per_s=1.5, written=57)
+PACE = RecentPace(read_per_s=26.5, written_per_s=1.5, written=57)
 
 
 def test_the_pace_of_each_model_is_kept_for_the_user_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "prefixes"
-    assert kept_pace(folder, "one") == Pace()
-    keep_pace(folder, "one", PACE)
-    keep_pace(folder, "other", Pace(read_per_s=1))
-    assert (kept_pace(folder, "one"), kept_pace(folder, "other")) == (PACE, Pace(read_per_s=1))
-    assert ((folder / FILE).stat().st_mode & 0o777, folder.stat().st_mode & 0o777) == (0o600, 0o700)
-    monkeypatch.setattr(module, "MOST_MODELS", 2)
-    keep_pace(folder, "one", PACE)
-    keep_pace(folder, "third", PACE)
-    assert kept_pace(folder, "other") == Pace(), "the one not used for longest is forgotten"
+    assert recent_paces(folder).get("one") is None
+    recent_paces(folder).keep("one", PACE)
+    recent_paces(folder).keep("other", RecentPace(read_per_s=1))
+    kept = recent_paces(folder)
+    assert (kept.get("one"), kept.get("other")) == (PACE, RecentPace(read_per_s=1))
+    assert ((folder / "paces.json").stat().st_mode & 0o777, folder.stat().st_mode & 0o777) == (0o600, 0o700)
+    monkeypatch.setattr(module, "MOST_KEPT", 2)
+    kept.keep("one", PACE)
+    kept.keep("third", PACE)
+    assert kept.get("other") is None, "the one not used for longest is forgotten"
 
 
 @pytest.mark.parametrize("text", [b"", b"{", b"[1]", b'{"one": {"read_per_s": -1}}', b'{"one": {"read_per_s": "NaN"}}'])
 def test_a_damaged_file_is_written_anew(tmp_path: Path, text: bytes) -> None:
-    (tmp_path / FILE).write_bytes(text)
-    assert kept_pace(tmp_path, "one") == Pace()
-    keep_pace(tmp_path, "one", PACE)
-    assert kept_pace(tmp_path, "one") == PACE
+    (tmp_path / "paces.json").write_bytes(text)
+    assert recent_paces(tmp_path).get("one") is None
+    recent_paces(tmp_path).keep("one", PACE)
+    assert recent_paces(tmp_path).get("one") == PACE
 
 
 def test_a_folder_that_cannot_be_written_costs_a_line(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "file").write_text("")
-    keep_pace(tmp_path / "file" / "prefixes", "one", PACE)
+    recent_paces(tmp_path / "file" / "prefixes").keep("one", PACE)
     assert [each.levelno for each in caplog.records] == [logging.WARNING]
 
 

@@ -6,12 +6,22 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from pydantic import TypeAdapter
 
-from conductor_core.inference import pace_file, trial
+from conductor_core.inference import pace, trial
 from conductor_core.inference.generation import InferenceError, Packing
 from conductor_core.inference.hardware import needs, place
-from conductor_core.inference.pace import READ_TOKENS, WRITTEN_TOKENS, Pace, Paces, Shape, shape_of
-from conductor_core.inference.pace_file import MOST_KEPT, PaceFile
+from conductor_core.inference.pace import (
+    MOST_KEPT,
+    READ_TOKENS,
+    WRITTEN_TOKENS,
+    Kept,
+    Pace,
+    Paces,
+    Shape,
+    key_of,
+    shape_of,
+)
 from conductor_core.inference.published import CONDUCTORS, SMALL_WORKERS
 from conductor_core.precision import PrecisionChoice
 
@@ -27,6 +37,7 @@ TOY = Shape(
         "vocab_size": 64,
     },
 )
+PACES = TypeAdapter(dict[str, Pace])
 Seconds = Callable[[int], tuple[float, float]]
 
 
@@ -129,38 +140,36 @@ def test_a_shape_is_of_the_text_part_and_of_numbers_alone() -> None:
 @pytest.mark.parametrize(
     "content",
     [
-        *("", "[]", "{", "[" * 10_000, "\x00", '{"a": [0.1, 0.2]}', '{"a": [0.1, -1.0, "int8"]}'),
-        *('{"a": [1e999, 1.0, "int8"]}', '{"a": [0.1, 0.1, "<b>"]}'),
+        *("", "[]", "{", "[" * 10_000, "\x00", '{"a": [0.1, 0.2]}', '{"a": {"read_token_s": 1, "write_token_s": -1}}'),
+        '{"a": {"read_token_s": 1e999, "write_token_s": 1}}',
+        '{"a": {"read_token_s": 1, "write_token_s": 1, "precision": "<b>"}}',
     ],
 )
-def test_a_damaged_file_is_as_if_it_were_not_there(
-    tmp_path: Path, content: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_damaged_file_is_as_if_it_were_not_there(tmp_path: Path, content: str) -> None:
     file = tmp_path / "paces"
     file.write_text(content)
-    assert PaceFile(file).kept("a") is None
-    PaceFile(file).keep("b", (0.5, 0.25, "int8"))
-    assert PaceFile(file).kept("b") == (0.5, 0.25, "int8")
-    assert len(caplog.records) <= 2
+    assert Kept(file, PACES).get("a") is None
+    Kept(file, PACES).keep("b", Pace(0.5, 0.25, "int8"))
+    assert Kept(file, PACES).get("b") == Pace(0.5, 0.25, "int8")
 
 
 def test_the_file_has_a_bound_and_a_disk_that_refuses_it_costs_nothing_else(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     file = tmp_path / "paces"
-    file.write_text(json.dumps({str(number): [1.0, 1.0, "bf16"] for number in range(MOST_KEPT)}))
-    PaceFile(file).keep("new", (1.0, 1.0, "bf16"))
+    file.write_bytes(PACES.dump_json({str(number): Pace(1.0, 1.0) for number in range(MOST_KEPT)}))
+    Kept(file, PACES).keep("new", Pace(1.0, 1.0))
     assert len(json.loads(file.read_text())) == MOST_KEPT
-    refused = PaceFile(file / "below a file")
-    refused.keep("a", (1.0, 2.0, "bf16"))
-    assert refused.kept("a") == (1.0, 2.0, "bf16")
+    refused = Kept(file / "below a file", PACES)
+    refused.keep("a", Pace(1.0, 2.0))
+    assert refused.get("a") == Pace(1.0, 2.0)
     assert "a measured pace is not kept" in caplog.text
 
 
 def test_another_processor_has_paces_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    here = pace_file.key_of(TOY.kind, TOY.parameters, TOY.config, "auto")
-    monkeypatch.setattr(pace_file, "_machine", lambda: ["another"])
-    assert pace_file.key_of(TOY.kind, TOY.parameters, TOY.config, "auto") != here
+    here = key_of(TOY, "auto")
+    monkeypatch.setattr(pace, "_machine", lambda: ["another"])
+    assert key_of(TOY, "auto") != here
 
 
 def test_the_published_shapes_have_the_parameters_that_are_told() -> None:

@@ -16,7 +16,8 @@ from transformers import DynamicCache
 
 from conductor_core.chat.messages import Message
 from conductor_core.chat.progress import Progress
-from conductor_core.inference import prefix_cache, private_files, stamps
+from conductor_core.files import write_whole
+from conductor_core.inference import prefix_cache, source
 from conductor_core.inference.generation import Generation, PrefixFolder
 from conductor_core.inference.model import LoadedModel
 from conductor_core.inference.prefix_cache import PrefixFiles
@@ -278,7 +279,7 @@ def test_a_kill_while_it_is_written_leaves_nothing_that_is_loaded(
 
     def killed_before_the_name() -> None:
         monkeypatch.setattr(os, "replace", lambda *_: os.kill(os.getpid(), signal.SIGKILL))
-        private_files.write_whole(path, data[: len(data) // 2])
+        write_whole(path, data[: len(data) // 2])
 
     assert in_children(1, killed_before_the_name) == [-signal.SIGKILL]
     assert files(kept) == []
@@ -306,21 +307,21 @@ def test_a_model_with_a_sliding_window_is_kept_in_memory_alone(tmp_path: Path, k
 
 
 def test_a_large_file_that_changes_in_place_has_another_stamp(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stamps, "WHOLE_BYTES", 1000)
-    monkeypatch.setattr(stamps, "SAMPLE_BYTES", 8)
-    assert stamps.model_stamp(folder) is None, "it was changed just now, and may change again unnoticed"
-    monkeypatch.setattr(stamps, "SETTLED_S", 0.0)
-    before = stamps.model_stamp(folder)
+    monkeypatch.setattr(source, "WHOLE_BYTES", 1000)
+    monkeypatch.setattr(source, "SAMPLE_BYTES", 8)
+    assert source.model_stamp(folder) is None, "it was changed just now, and may change again unnoticed"
+    monkeypatch.setattr(source, "SETTLED_S", 0.0)
+    before = source.model_stamp(folder)
     assert before is not None
-    assert stamps.model_stamp(folder) == before
+    assert source.model_stamp(folder) == before
     weights = folder / "model.safetensors"
     status = weights.stat()
     with weights.open("r+b") as file:
         file.seek(50_001)
         file.write(b"\x7f")
     os.utime(weights, ns=(status.st_atime_ns, status.st_mtime_ns))
-    assert stamps.model_stamp(folder) not in (None, before)
-    assert stamps.model_stamp(folder / "away") is None
+    assert source.model_stamp(folder) not in (None, before)
+    assert source.model_stamp(folder / "away") is None
 
 
 def test_another_precision_other_tokens_and_other_libraries_have_other_files(

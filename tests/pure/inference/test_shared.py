@@ -101,7 +101,7 @@ def test_naming_a_model_loads_no_torch(tmp_path: Path) -> None:
     code = (
         "import sys; from conductor_core.inference.shared import shared_model; "
         f"shared_model({str(tmp_path)!r}).placement; "
-        "import conductor_core.conductors.catalogue, conductor_core.workers.local; "
+        "import conductor_core.conductors.catalogue, conductor_core.workers.pool; "
         "assert 'torch' not in sys.modules and 'transformers' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parents[3])

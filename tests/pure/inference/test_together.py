@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from conductor_core.chat.messages import Sampling
 from conductor_core.conductors.grammar import PlanBudget, PlanShape, plan_grammar
 from conductor_core.inference import batching
 from conductor_core.inference.batching import Ending, Wanted, generate_together
-from conductor_core.inference.generation import Done, Generation, InferenceError, PromptTooLong, Sampling
+from conductor_core.inference.generation import Done, Generation, InferenceError, PromptTooLong
 from conductor_core.inference.model import LoadedModel
 from conductor_core.inference.shared import MOST_TOGETHER, shared_model
 from conductor_core.inference.source import inspect_folder
@@ -52,7 +53,7 @@ def write_alone(model: LoadedModel, generation: Generation) -> tuple[str, Ending
     [
         {"max_tokens": 24},
         {"max_tokens": 200, "grammar": plan_grammar(SHAPE), "forcing": PlanBudget(3)},
-        {"max_tokens": 30, "sampling": Sampling(temperature=1.0, top_p=0.9, seed=3)},
+        {"max_tokens": 30, "sampling": Sampling(temperature=1.0, top_p=0.9), "seed": 3},
         {"max_tokens": 40, "grammar": 'root ::= "[" [0-9]+ ", " [0-9] "]"\n'},
     ],
     ids=["free", "plan", "sampled", "digits"],

@@ -16,8 +16,7 @@ from uvicorn.logging import AccessFormatter
 from conductor_core.chat.messages import WorkerSpec
 from conductor_core.errors import BadInput
 from conductor_core.privacy import masking
-from conductor_core.privacy.keys import environment_keys, folded
-from conductor_core.privacy.masking import MARK, MOST_BETWEEN, Mask, MaskedText
+from conductor_core.privacy.masking import MARK, MOST_BETWEEN, Mask, MaskedText, environment_keys, folded
 from conductor_core.settings import Settings
 from conductor_core.workers.pool import open_worker
 

@@ -15,8 +15,9 @@ from conductor_core.providers.errors import (
     error_reply_of,
     fault_of_reply,
     read_error_reply,
+    retry_after_s,
 )
-from conductor_core.workers.http import error_of
+from conductor_core.workers.pool import error_of
 
 KEY = "k3Yw-9f8e7d6c5b4a39281706f5e4"
 
@@ -229,3 +230,32 @@ def test_what_a_server_says_decides_before_its_status(status: int, document: obj
     body = document if isinstance(document, str) else json.dumps(document)
     told = fault(status, read_error_reply(body.encode(), "text/html" if body.startswith("<") else "application/json"))
     assert (told.kind, "<" in str(told)) == (kind, False)
+
+
+DATE = "Wed, 21 Oct 2026 07:28:00 GMT"
+AT_S = 1792567680.0
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        ({}, None),
+        ({"retry-after": "7"}, 7.0),
+        ({"retry-after-ms": "250", "retry-after": "7"}, 0.25),
+        ({"retry-after": DATE}, 60.0),
+        ({"retry-after": "soon"}, None),
+    ],
+)
+def test_how_long_to_wait(headers: dict[str, str], seconds: float | None) -> None:
+    assert retry_after_s(headers, now_s=AT_S - 60) == seconds
+
+
+def test_a_moment_that_is_past_is_no_wait() -> None:
+    assert retry_after_s({"retry-after": DATE}, now_s=AT_S + 60) == 0.0
+
+
+def test_no_server_makes_anybody_wait_for_more_than_a_year() -> None:
+    for headers in ({"retry-after": "1e308"}, {"retry-after-ms": "1e308"}, {"retry-after": DATE}):
+        wait_s = retry_after_s(headers, now_s=0.0)
+        assert wait_s is not None
+        assert wait_s <= 366 * 86_400

@@ -9,7 +9,7 @@ from httpx2 import ByteStream, EventSource, Request, Response
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conductor_core.providers.sse import DOCUMENT, UNFINISHED, Body
+from conductor_core.providers.transport import DOCUMENT, UNFINISHED, Body
 
 
 class TooLarge(Exception):

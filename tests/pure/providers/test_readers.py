@@ -8,8 +8,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from conductor_core.chat.messages import ReasoningDelta, TextDelta, ToolCall, Usage, WorkerSpec
+from conductor_core.privacy.masking import Mask
+from conductor_core.providers import client
 from conductor_core.providers.anthropic import AnthropicDialect, MessageReader
-from conductor_core.providers.client import Reader
+from conductor_core.providers.client import MaskedChunks, Reader
 from conductor_core.providers.openai import ChatReader, OpenAIDialect
 from conductor_core.text import Pieces
 from tests.support.provider import delta
@@ -191,3 +193,13 @@ def test_what_the_program_sets_wins_over_params() -> None:
 def test_an_event_of_anthropics_that_lacks_its_part_says_which(event: dict[str, Any], told: str) -> None:
     with pytest.raises(ValueError, match=told):
         MessageReader().feed(event)
+
+
+def test_a_long_chunk_comes_out_once_and_in_its_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a server that does not stream sends one: it is looked through in parts."""
+    monkeypatch.setattr(client, "MOST_AT_ONCE", 10)
+    chunks = MaskedChunks(Mask())
+    text = "".join(map(str, range(100)))
+    parts = [*chunks.feed(TextDelta(text=text)), *chunks.end()]
+    assert "".join(part.text for part in parts if part is not None) == text
+    assert parts.count(None) == 19

@@ -16,7 +16,7 @@ from conductor_core.chat.messages import LongPrompts, Price, TextDelta, Usage
 from conductor_core.providers.anthropic import MessageReader
 from conductor_core.providers.openai import ChatReader
 from conductor_core.run.costs import basis
-from conductor_core.run.spent import Spent
+from conductor_core.run.trace import Paid
 
 Events = list[dict[str, Any]]
 ANSWER = "It is 42, which is 6 times 7."
@@ -332,7 +332,8 @@ def test_a_cost_is_at_most_so_much_wherever_a_cache_has_no_price(
     else:
         price = Price(**prices.written_down())
     cost = price.cost_usd(usage)
-    kind = basis(Spent(usage, cost, cost, at_list_price=True, cost_at_most=price.is_bound(usage)))
+    bound = price.is_bound(usage)
+    kind = basis(Paid(usage=usage, cost_usd=cost, known_usd=cost, at_list_price=True, cost_at_most=bound))
     truth = prices.cost_usd(stream.true, writes=WRITES in told)
     unpriced = {
         name

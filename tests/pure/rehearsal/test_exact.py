@@ -16,14 +16,13 @@ from conductor_core.rehearsal import (
     FAMILIES,
     PROFILES,
     RehearsalTask,
+    RehearsalWorker,
     generate,
     grade,
-    open_rehearsal_worker,
     rehearsal_specs,
 )
 from conductor_core.rehearsal.exact import Ending, endings, replayed_chance, second_round, success_chance
 from conductor_core.rehearsal.skills import Branch
-from conductor_core.rehearsal.worker import RehearsalWorker
 from conductor_core.workflow.model import CONDUCTOR_AGENT, QUESTION, Step, Workflow
 
 SPECS = {spec.name: spec for spec in rehearsal_specs()}
@@ -63,7 +62,7 @@ def carried_out(task: RehearsalTask, workflow: Workflow, seed: int) -> str:
             output = answers[workflow.reads(index)[-1]].output
         else:
             messages = prompts.build(task.question, workflow, index, answers).messages
-            output = open_rehearsal_worker(SPECS[step.agent], seed=seed, tokens_per_s=0).respond(messages)
+            output = RehearsalWorker(SPECS[step.agent], seed=seed, tokens_per_s=0).respond(messages)
         answers[index] = prompts.Answer.of((index,), step, task.question, output, "", Usage())
     return answers[len(workflow.steps) - 1].output
 

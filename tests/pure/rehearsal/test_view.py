@@ -1,7 +1,7 @@
 """What a worker makes of its messages."""
 
 from conductor_core.chat.messages import Message
-from conductor_core.rehearsal.examples import EXAMPLES
+from conductor_core.rehearsal import EXAMPLES
 from conductor_core.rehearsal.reading import PLAN_HEADING, read_messages
 
 TRAIN = EXAMPLES[3].task

@@ -14,13 +14,13 @@ from conductor_core.rehearsal import (
     DIFFICULTIES,
     EXAMPLES,
     FAMILIES,
+    RehearsalWorker,
     generate,
     grade,
-    open_rehearsal_worker,
     rehearsal_specs,
 )
 from conductor_core.rehearsal.families.reading import read_answer
-from conductor_core.rehearsal.writing import CANNOT_ANSWER, token_count, token_pieces
+from conductor_core.rehearsal.worker import CANNOT_ANSWER, token_count, token_pieces
 
 SPECS = {spec.name: spec for spec in rehearsal_specs()}
 TRAIN = EXAMPLES[3].task
@@ -29,7 +29,7 @@ Steps = Sequence[tuple[str, str, Sequence[int]]]
 
 
 def respond(agent: str, messages: Sequence[Message], seed: int = 0) -> str:
-    return open_rehearsal_worker(SPECS[agent], seed=seed, tokens_per_s=0).respond(messages)
+    return RehearsalWorker(SPECS[agent], seed=seed, tokens_per_s=0).respond(messages)
 
 
 def run(steps: Steps, seed: int = 0) -> list[str]:
@@ -189,7 +189,7 @@ def test_outside_its_world_it_says_in_one_line_that_it_cannot_answer() -> None:
 
 
 async def test_that_it_cannot_answer_it_says_at_once() -> None:
-    slow = open_rehearsal_worker(SPECS["reasoner"], seed=0, tokens_per_s=0.001)
+    slow = RehearsalWorker(SPECS["reasoner"], seed=0, tokens_per_s=0.001)
     asked = [Message(role="user", content="Why is the sky blue?")]
     async with asyncio.timeout(30):
         said = [chunk.text async for chunk in slow.answer(asked) if isinstance(chunk, TextDelta)]
@@ -218,7 +218,7 @@ def test_hostile_text_is_not_repeated() -> None:
 
 
 async def test_the_stream_is_the_text_with_its_usage_at_the_end() -> None:
-    worker = open_rehearsal_worker(SPECS["reasoner"], seed=0, tokens_per_s=0)
+    worker = RehearsalWorker(SPECS["reasoner"], seed=0, tokens_per_s=0)
     messages = [Message(role="user", content=TRAIN)]
     chunks = [chunk async for chunk in worker.answer(messages)]
     text = "".join(chunk.text for chunk in chunks if isinstance(chunk, TextDelta))
@@ -239,9 +239,7 @@ async def test_max_tokens_cuts_the_answer_and_says_so() -> None:
     spec = SPECS["reasoner"].model_copy(update={"params": {"max_tokens": 10}})
     chunks = [
         chunk
-        async for chunk in open_rehearsal_worker(spec, seed=0, tokens_per_s=0).answer(
-            [Message(role="user", content=TRAIN)]
-        )
+        async for chunk in RehearsalWorker(spec, seed=0, tokens_per_s=0).answer([Message(role="user", content=TRAIN)])
     ]
     last = chunks[-1]
     assert isinstance(last, Finished)
@@ -258,16 +256,16 @@ async def test_the_pace_is_kept_by_waiting_and_zero_never_waits(monkeypatch: pyt
 
     monkeypatch.setattr(asyncio, "sleep", instead_of_sleep)
     messages = [Message(role="user", content=TRAIN)]
-    at_once = [c async for c in open_rehearsal_worker(SPECS["planner"], seed=0, tokens_per_s=0).answer(messages)]
+    at_once = [c async for c in RehearsalWorker(SPECS["planner"], seed=0, tokens_per_s=0).answer(messages)]
     assert waited == []
-    paced = [c async for c in open_rehearsal_worker(SPECS["planner"], seed=0, tokens_per_s=5).answer(messages)]
+    paced = [c async for c in RehearsalWorker(SPECS["planner"], seed=0, tokens_per_s=5).answer(messages)]
     pieces = [c for c in paced if isinstance(c, TextDelta)]
     assert len(waited) == len(pieces) > 20
     assert "".join(c.text for c in pieces) == "".join(c.text for c in at_once if isinstance(c, TextDelta))
 
 
 async def test_a_paced_answer_can_be_cancelled() -> None:
-    worker = open_rehearsal_worker(SPECS["planner"], seed=0, tokens_per_s=1e-3)
+    worker = RehearsalWorker(SPECS["planner"], seed=0, tokens_per_s=1e-3)
 
     async def drain() -> None:
         async for _ in worker.answer([Message(role="user", content=TRAIN)]):
@@ -283,7 +281,7 @@ async def test_a_paced_answer_can_be_cancelled() -> None:
 def test_an_unknown_profile_is_a_fault_of_the_pool() -> None:
     spec = WorkerSpec(name="x", provider="rehearsal", model="rehearsal/oracle")
     with pytest.raises(PoolInvalid, match="oracle"):
-        open_rehearsal_worker(spec, seed=0, tokens_per_s=0)
+        RehearsalWorker(spec, seed=0, tokens_per_s=0)
 
 
 @given(st.text(max_size=300))

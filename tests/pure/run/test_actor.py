@@ -8,9 +8,7 @@ import sys
 import pytest
 
 from conductor_core.run import actor as who
-from conductor_core.run import events as ev
 from conductor_core.run.actor import THE_PROGRAM, Actor, Caller, Claim, local_actor
-from tests.support.run_events import TWO_STEPS, created
 
 _ACTS = "from conductor_core.run.actor import local_actor; print(local_actor().model_dump_json())"
 
@@ -71,7 +69,7 @@ def test_a_name_that_is_not_utf_8_can_be_kept(monkeypatch: pytest.MonkeyPatch) -
     assert Claim(source="SUDO_USER", says="???") in claimed
 
 
-def test_the_name_of_an_older_record_is_a_claim_and_is_written_as_it_was() -> None:
+def test_a_name_without_an_account_is_a_claim() -> None:
     """The environment named its user, so anybody could be anybody."""
     old = '{"kind":"local","id":"boss","name":"boss"}'
     actor = Actor.model_validate_json(old)
@@ -83,26 +81,3 @@ def test_the_name_of_an_older_record_is_a_claim_and_is_written_as_it_was() -> No
 def test_what_is_not_known_is_said_so() -> None:
     assert Caller().in_words == "somebody"
     assert Caller(actor=THE_PROGRAM).in_words == "the inspector"
-
-
-@pytest.mark.parametrize("door", ["page", "cli", "api"])
-def test_an_old_record_knows_the_door_and_no_actor(door: str) -> None:
-    assert ev.PlanEdited.model_validate(
-        {"run_id": "r", "by": door, "before": TWO_STEPS, "after": TWO_STEPS}
-    ).caller == Caller.model_validate({"door": door})
-
-
-def test_an_old_record_of_an_evaluation_says_what_the_run_was_for() -> None:
-    new = created("r").model_dump(mode="json")
-    request = new.pop("request")
-    old = new | {name: request[name] for name in ("task", "limits", "seed")} | {"by": "evaluate: moa"}
-    asked = ev.RunCreated.model_validate(old).request
-    assert (asked.run_id, asked.task) == ("r", request["task"])
-    assert (asked.caller, asked.purpose) == (Caller(door="cli"), "evaluate: moa")
-
-
-def test_an_old_record_of_the_programs_end_and_of_any_other_name() -> None:
-    ended = ev.RunCancelled.model_validate({"run_id": "r", "by": "the program's end"})
-    other = ev.RunCancelled.model_validate({"run_id": "r", "by": "<b>me</b>"})
-    assert (ended.actor, ended.door) == (THE_PROGRAM, None)
-    assert other.actor == Actor(kind="local", id="<b>me</b>", name="<b>me</b>")

@@ -8,7 +8,7 @@ import pytest
 
 from conductor_core.rehearsal import grade
 from conductor_core.run.actor import local_caller
-from conductor_core.run.recorded import FOLDER, recorded_runs
+from conductor_core.run.share import FOLDER, recorded_runs
 from conductor_core.run.trace import RunTrace, fold
 from conductor_core.settings import Settings
 from pages.components.app import session as runtime

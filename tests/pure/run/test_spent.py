@@ -2,10 +2,10 @@
 
 from conductor_core.analysis.documents import run_document
 from conductor_core.chat.messages import Usage
-from conductor_core.cli.report import run_lines
+from conductor_core.cli.show import run_lines
 from conductor_core.run import events as ev
+from conductor_core.run.costs import spent_on, usage_of, waits_for_a_slot
 from conductor_core.run.request import Overrides
-from conductor_core.run.spent import spent_on, usage_of, waits_for_a_slot
 from conductor_core.run.trace import RunTrace, fold
 from conductor_core.workflow.model import CONDUCTOR_AGENT, Step, Workflow
 from tests.support.run_events import TWO_STEPS, answered, created, planned, recursive_run, step_started

@@ -255,28 +255,6 @@ def test_a_step_knows_its_index() -> None:
     assert step.index == 4
 
 
-def test_an_old_record_folds_to_the_total_it_was_ended_with_though_its_conductor_was_not_counted() -> None:
-    remote = ConductorInfo(name="http://h/v1#m", kind="remote", model="m")
-    events = [created("r", conductor=remote), *planned("r"), *answered("r", 0), *answered("r", 1)]
-    trace = fold(events)
-    assert trace.cost_usd == trace.known_usd == 1.0, "as the run's own end says"
-    assert trace.root.cost_usd is None, "what the Conductor cost is not known, and not zero"
-    here = fold([created("r"), *planned("r")])
-    assert (here.root.cost_usd, here.cost_usd) == (0.0, 0.0)
-
-
-def test_an_answer_that_was_cut_before_that_had_a_word_stays_completed_with_its_mark() -> None:
-    """As in databases of before: the event has no ``ending``, and none is made up."""
-    old = step_completed("r", 0, "half", 40).model_copy(update={"incomplete": True, "finish_reason": "length"})
-    written = old.model_dump(mode="json", exclude={"ending", "refusal", "tool_calls", "answered_by", "passed_on"})
-    done = ev.EVENT.validate_python(written)
-    ended = ev.EVENT.validate_python(run_completed("r", "half").model_dump(mode="json", exclude={"ending"}))
-    trace = fold([created("r"), *planned("r"), step_started("r", 0, 30), done, ended])
-    step = trace.steps[0]
-    assert (step.status, step.incomplete, step.ending, trace.status) == ("completed", True, "completed", "completed")
-    assert trace.on_incomplete == "allow"
-
-
 def test_the_precision_of_a_plan_becomes_known_with_the_plan() -> None:
     here = ConductorInfo(name="big", kind="local", model="big", device="cpu", dtype="bfloat16")
     *before, plan = planned("r")

@@ -11,11 +11,11 @@ import pytest
 
 from conductor_core.chat.messages import ImagePart
 from storage import Privacy, open_store
-from storage.__main__ import main
 from storage.bundles import export_runs
 from storage.evidence.keys import load_key
 from storage.merkle.formats import read_key
 from tests.support.alone import python_alone
+from tests.support.command_line import log as main
 from tests.support.pictures import picture
 from tests.support.run_events import PAGE, created_otherwise, whole_run
 

@@ -13,13 +13,13 @@ from conductor_core.files import FileLock
 from conductor_core.run.actor import Actor, Caller
 from conductor_core.run.values import Imported
 from storage import Store, access_log, open_store
-from storage.__main__ import main
 from storage.access_log import AccessQuery, AccessRecord, digests
 from storage.evidence.anchoring import places_of
 from storage.evidence.history import Report
 from storage.evidence.keys import load_key
 from storage.evidence.verifier import verify
 from tests.support.command_line import CommandLine
+from tests.support.command_line import log as main
 from tests.support.privileges import without_privileges
 from tests.support.run_events import PAGE, created, whole_run
 
@@ -315,7 +315,7 @@ def test_a_damaged_record_hides_no_other(database: Path, capsys: pytest.CaptureF
     assert "1 record is damaged" in said.err
     doctor_leaves(database, "UPDATE leaves SET record = '{' WHERE record LIKE '%content.viewed%'")
     assert main(["access", "--db", str(database)]) == 0
-    assert "2 records are damaged: python -m storage verify says which" in capsys.readouterr().err
+    assert "2 records are damaged: conductor log verify says which" in capsys.readouterr().err
 
 
 def test_a_look_of_which_the_time_is_damaged_is_listed_without_one(

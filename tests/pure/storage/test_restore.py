@@ -14,11 +14,11 @@ import pytest
 from conductor_core.errors import StoreError
 from conductor_core.run.actor import local_caller
 from storage import Privacy, open_store
-from storage.__main__ import main
 from storage.evidence.anchoring import evidence_folder
 from storage.evidence.history import CLASSES
 from storage.lifecycle import backup as restoring
 from storage.privacy import keys_beside
+from tests.support.command_line import log as main
 from tests.support.damaging import doctor
 from tests.support.run_events import whole_run
 
@@ -293,13 +293,14 @@ def test_a_killed_restore_leaves_a_whole_database(database: Path, tmp_path: Path
     assert subprocess.run([sys.executable, "-c", late, f"sqlite:///{database}"], cwd=ROOT, check=False).returncode == 9
     kind, name, number = step
     killed = (
-        "import os, sys; from pathlib import Path; from storage.__main__ import main; left = [int(sys.argv.pop())]\n"
+        "import os, sys; from pathlib import Path; from conductor_core.cli.main import main\n"
+        "left = [int(sys.argv.pop())]\n"
         f"plain = {kind}.{name}\n"
         "def stop(*given):\n"
         "    left[0] -= 1\n"
         "    return os._exit(9) if not left[0] else plain(*given)\n"
         f"{kind}.{name} = stop\n"
-        "main(sys.argv[1:])\n"
+        "main(['log', *sys.argv[1:]])\n"
     )
     arguments = ["restore", str(tmp_path / "backup.sqlite3"), str(database), "--replace", str(number)]
     subprocess.run([sys.executable, "-c", killed, *arguments], cwd=ROOT, check=False)

@@ -9,8 +9,7 @@ from conductor_core.chat.messages import Chunk, Finished, Message, TextDelta, Us
 from conductor_core.errors import BadInput, PoolInvalid, WorkerModelUnknown, WorkerOutputTooLarge, WorkerRefused
 from conductor_core.inference.generation import Done, Generation
 from conductor_core.settings import Settings
-from conductor_core.workers.local import LocalWorker
-from conductor_core.workers.pool import open_worker
+from conductor_core.workers.pool import LocalWorker, open_worker
 from tests.support.tiny_models import random_model
 
 MESSAGES = (Message(role="user", content="What is 17 * 24?"),)
@@ -84,5 +83,5 @@ async def test_output_is_bounded(tmp_path: Path) -> None:
 
 
 def test_an_unknown_parameter_is_named(tmp_path: Path) -> None:
-    with pytest.raises(PoolInvalid, match=r"params: beams: a local model knows only temperature, top_p"):
+    with pytest.raises(PoolInvalid, match=r"params: beams: unknown key; known are temperature, top_p"):
         LocalWorker(spec(tmp_path, params={"beams": 4}))

@@ -27,7 +27,7 @@ def test_a_pool_file_says_how_its_runs_go(tmp_path: Path) -> None:
     file = tmp_path / "pool.toml"
     file.write_text(f'on_incomplete = "fallback"\ngive_question = true\n{TWO}')
     read = read_pool_file(file)
-    assert (read.options.on_incomplete, read.options.give_question) == ("fallback", True)
+    assert (read.on_incomplete, read.give_question) == ("fallback", True)
     assert [spec.fallback for spec in read.workers] == ["b", None]
     pool = open_pool(str(file), Settings(on_incomplete="stop"))
     assert (pool.on_incomplete, pool.give_question) == ("fallback", True)
@@ -43,9 +43,12 @@ def test_what_it_does_not_say_is_as_the_settings_have_it(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("text", "fault"),
     [
-        (f'on_incomplete = "retry"\n{TWO}', "line 1, on_incomplete: must be one of allow, stop, more_tokens, fallback"),
-        (f"on_incomplete = true\n{TWO}", "line 1, on_incomplete: must be one of"),
-        (f"on_incomplete = []\n{TWO}", "line 1, on_incomplete: must be one of"),
+        (
+            f'on_incomplete = "retry"\n{TWO}',
+            'line 1, on_incomplete: "retry" is not allowed; use "allow", "stop", "more_',
+        ),
+        (f"on_incomplete = true\n{TWO}", 'line 1, on_incomplete: true or false is not allowed; use "allow"'),
+        (f"on_incomplete = []\n{TWO}", 'line 1, on_incomplete: a list is not allowed; use "allow"'),
         (f"give_question = 1\n{TWO}", "line 1, give_question: must be true or false"),
         (
             TWO.replace('"b"\n\n', '"c"\n\n'),

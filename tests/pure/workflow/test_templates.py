@@ -9,8 +9,7 @@ from conductor_core.conductors.roles import cast_of
 from conductor_core.rehearsal.reading import read_role
 from conductor_core.rehearsal.skills import rehearsal_specs
 from conductor_core.workflow.model import QUESTION
-from conductor_core.workflow.templates import TEMPLATES, Cast, Template
-from conductor_core.workflow.topology import topology
+from conductor_core.workflow.topology import TEMPLATES, Cast, Template, topology
 from conductor_core.workflow.validation import validate
 
 TASK = "How long is a piece of string?"

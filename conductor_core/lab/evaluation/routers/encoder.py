@@ -1,22 +1,58 @@
-"""Encodes text as vectors for the routers. Imports scikit-learn; torch and transformers only for a local model.
+"""Encodes text as vectors for the routers. Imports scikit-learn.
 
-The papers use pretrained sentence encoders (mDeBERTaV3, SentenceBERT). This module downloads nothing. Its standard
-encoder is TF-IDF over words and characters, reduced by a truncated SVD that is fitted on the training questions. A
-folder with a transformers model can replace it; the model's weights do not change.
+The papers use pretrained sentence encoders (mDeBERTaV3, SentenceBERT). This module downloads nothing. Its encoder is
+TF-IDF over words and characters, reduced by a truncated SVD that is fitted on the training questions.
 """
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.numpy import load_file, save_file
 from scipy.sparse import csr_matrix, hstack
 from sklearn.decomposition import TruncatedSVD
 from sklearn.feature_extraction.text import TfidfVectorizer
 
 from conductor_core.errors import BadInput
+from conductor_core.lab.evaluation.routers.workflows import ROUTER
+from conductor_core.lab.records import write_whole
+
+# A fitted router is saved as ``router.json`` (its kind, settings and words) and ``router.safetensors`` (its numbers),
+# without pickle, so that reading a folder runs no code from it.
+
+Arrays = dict[str, NDArray[Any]]
+
+NUMBERS = "router.safetensors"
+FORMAT = 1
+
+
+def write(folder: Path, kind: str, document: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
+    """Makes the folder and writes both files. The JSON comes last, so that an incomplete folder is not taken for whole.
+
+    Raises: OSError.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    save_file({name: np.ascontiguousarray(array) for name, array in arrays.items()}, folder / NUMBERS)
+    text = json.dumps({"format": FORMAT, "kind": kind, **document}, ensure_ascii=False)
+    write_whole(folder / ROUTER, text)
+
+
+def read(folder: Path, kind: str) -> tuple[dict[str, Any], Arrays]:
+    """Reads both files. Raises: BadInput naming the folder and its fault."""
+    try:
+        document = json.loads((folder / ROUTER).read_text(encoding="utf-8"))
+        arrays = load_file(folder / NUMBERS)
+    except (OSError, ValueError, SafetensorError) as error:
+        raise BadInput(f"{folder} holds no fitted router that can be read: {error}") from error
+    if not isinstance(document, dict) or document.get("format") != FORMAT or document.get("kind") != kind:
+        raise BadInput(f"{folder} holds no fitted router of kind {kind}, format {FORMAT}")
+    return document, arrays
+
 
 Vectors = NDArray[np.float32]
 """One row of length 1 per text; a text without any known part has a row of length 0."""
@@ -24,23 +60,6 @@ Vectors = NDArray[np.float32]
 WORDS, CHARACTERS = 4096, 8192
 """Largest numbers of word and character n-grams; the most frequent ones are kept."""
 _DIGIT = re.compile(r"\d")
-
-
-class Encoder(Protocol):
-    """The interface of both encoders below."""
-
-    @property
-    def size(self) -> int:
-        """Returns the length of a vector."""
-
-    def encode(self, texts: Sequence[str]) -> Vectors:
-        """Returns vectors, shape (texts, size)."""
-
-    def document(self) -> dict[str, Any]:
-        """Returns the part of the encoder that is saved as JSON."""
-
-    def arrays(self) -> dict[str, NDArray[Any]]:
-        """Returns the part of the encoder that is saved as arrays."""
 
 
 class TfidfEncoder:
@@ -94,7 +113,6 @@ class TfidfEncoder:
 
     def document(self) -> dict[str, Any]:
         return {
-            "encoder": "tfidf",
             "digits": self._digits,
             "words": self._words.get_feature_names_out().tolist(),
             "characters": self._characters.get_feature_names_out().tolist(),
@@ -111,53 +129,8 @@ class TfidfEncoder:
         return csr_matrix(hstack([self._words.transform(prepared), self._characters.transform(prepared)]))
 
 
-class LocalEncoder:
-    """Encodes a text as the mean of the last hidden states of a frozen transformers model, from a folder, on the CPU.
-
-    It reads texts one by one, so that no padding is needed, and only their last ``tokens``: a question ends a prompt.
-    """
-
-    def __init__(self, folder: Path, *, tokens: int = 512) -> None:
-        import torch
-        from transformers import AutoModel, AutoTokenizer
-
-        self._folder = folder
-        self._tokens = tokens
-        self._torch = torch
-        try:
-            self._tokenizer: Any = AutoTokenizer.from_pretrained(
-                folder, trust_remote_code=False, local_files_only=True, truncation_side="left"
-            )
-            self._model: Any = AutoModel.from_pretrained(
-                folder, use_safetensors=True, trust_remote_code=False, local_files_only=True, dtype=torch.float32
-            ).eval()
-        except (OSError, ValueError) as error:
-            raise BadInput(f"{folder} holds no model that can encode text: {str(error).splitlines()[0]}") from error
-
-    @property
-    def size(self) -> int:
-        return int(self._model.config.hidden_size)
-
-    def encode(self, texts: Sequence[str]) -> Vectors:
-        vectors = np.zeros((len(texts), self.size), dtype=np.float32)
-        with self._torch.inference_mode():
-            for row, text in enumerate(texts):
-                ids = self._tokenizer(text, return_tensors="pt", truncation=True, max_length=self._tokens).input_ids
-                if ids.shape[1]:
-                    vectors[row] = self._model(input_ids=ids).last_hidden_state[0].mean(dim=0).numpy()
-        return unit_rows(vectors)
-
-    def document(self) -> dict[str, Any]:
-        return {"encoder": "local", "folder": str(self._folder), "tokens": self._tokens}
-
-    def arrays(self) -> dict[str, NDArray[Any]]:
-        return {}
-
-
-def read_encoder(document: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Encoder:
+def read_encoder(document: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> TfidfEncoder:
     """Returns the encoder that ``document()`` and ``arrays()`` describe. Raises: BadInput."""
-    if document.get("encoder") == "local":
-        return LocalEncoder(Path(document["folder"]), tokens=document["tokens"])
     try:
         words = _vectorizer(words=True, vocabulary=document["words"])
         characters = _vectorizer(words=False, vocabulary=document["characters"])

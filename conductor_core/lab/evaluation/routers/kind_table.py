@@ -22,8 +22,7 @@ from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
 
 from conductor_core.errors import BadInput
-from conductor_core.lab.evaluation.routers.encoder import TfidfEncoder, read_encoder
-from conductor_core.lab.evaluation.routers.saving import read, write
+from conductor_core.lab.evaluation.routers.encoder import TfidfEncoder, read, read_encoder, write
 from conductor_core.lab.evaluation.routers.workflows import ROLES, Reward, TrainingRow, check_rows, known_indices
 from conductor_core.workflow.model import Step, Workflow
 
@@ -117,12 +116,9 @@ class KindTable:
         """Raises: BadInput."""
         document, arrays = read(folder, KIND)
         try:
-            encoder = read_encoder(document, arrays)
-            if not isinstance(encoder, TfidfEncoder):
-                raise TypeError("its encoder is not TF-IDF")
             return cls(
                 document["agents"],
-                encoder,
+                read_encoder(document, arrays),
                 document["kinds"],
                 arrays["weights"],
                 arrays["bias"],

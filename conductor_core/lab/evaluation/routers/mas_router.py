@@ -31,7 +31,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from conductor_core.errors import BadInput
-from conductor_core.lab.evaluation.routers.encoder import Encoder, TfidfEncoder
+from conductor_core.lab.evaluation.routers.encoder import TfidfEncoder
 from conductor_core.lab.evaluation.routers.training import load_module, reproducible, save_module
 from conductor_core.lab.evaluation.routers.workflows import (
     MODES,
@@ -172,7 +172,7 @@ def policy_loss(log_prob: Tensor, utility: Tensor) -> Tensor:
     return -((utility - others).detach() * log_prob).mean()
 
 
-def _untrained(encoder: Encoder, agents: Sequence[str], config: MasRouterConfig) -> Controller:
+def _untrained(encoder: TfidfEncoder, agents: Sequence[str], config: MasRouterConfig) -> Controller:
     return Controller(encoder.size, len(agents), config)
 
 
@@ -180,7 +180,7 @@ class MasRouter:
     """A fitted router. See the module."""
 
     def __init__(
-        self, agents: Sequence[str], encoder: Encoder, controller: Controller, config: MasRouterConfig
+        self, agents: Sequence[str], encoder: TfidfEncoder, controller: Controller, config: MasRouterConfig
     ) -> None:
         self.agents = tuple(agents)
         self._encoder = encoder
@@ -214,7 +214,6 @@ def fit(
     reward: Reward,
     seed: int,
     config: MasRouterConfig | None = None,
-    encoder: Encoder | None = None,
 ) -> MasRouter:
     """Trains on each row's question and on the rewards of the teams tried for it.
 
@@ -227,7 +226,7 @@ def fit(
     if config.draws < 2:
         raise BadInput("MasRouter compares the teams drawn for a task: draws must be 2 or more")
     questions = [row.question for row in rows]
-    encoder = encoder or TfidfEncoder.fit(questions, size=config.features, digits=False, seed=seed)
+    encoder = TfidfEncoder.fit(questions, size=config.features, digits=False, seed=seed)
     with reproducible(seed):
         controller = _untrained(encoder, agents, config)
         _train(controller, torch.from_numpy(encoder.encode(questions)), agents, reward, config)

@@ -11,7 +11,7 @@ As in the paper: K+ = K- = H = 3, lambda = 1, 5 clusters, temperature 1, AdamW, 
 pulled to a worker that scored nothing, or pushed away from one that scored half or more.
 
 Departures:
-1. The encoder is frozen features (``encoder``: TF-IDF and SVD, or a local model) with a trained layer above, where the
+1. The encoder is frozen features (``encoder``: TF-IDF and SVD) with a trained layer above, where the
    paper fine-tunes mDeBERTaV3-base; hence a learning rate of 1e-3 and not 5e-5.
 2. Clusters: k-means on the SVD vectors, which have few dimensions. The paper first reduces the encoder's by t-SNE.
 3. Equal scores get a random order in each batch: right-or-wrong scores are equal most of the time, and any fixed order
@@ -31,7 +31,7 @@ from sklearn.cluster import KMeans
 from torch import Tensor, nn
 from torch.nn import functional
 
-from conductor_core.lab.evaluation.routers.encoder import Encoder, TfidfEncoder
+from conductor_core.lab.evaluation.routers.encoder import TfidfEncoder
 from conductor_core.lab.evaluation.routers.training import load_module, reproducible, save_module
 from conductor_core.lab.evaluation.routers.workflows import TrainingRow, ask, check_rows, known_indices
 from conductor_core.workflow.model import Workflow
@@ -118,14 +118,14 @@ class _Module(nn.Module):
         return encoded @ functional.normalize(self.agents, dim=1).T
 
 
-def _untrained(encoder: Encoder, agents: Sequence[str], config: RouterDCConfig) -> _Module:
+def _untrained(encoder: TfidfEncoder, agents: Sequence[str], config: RouterDCConfig) -> _Module:
     return _Module(encoder.size, config.hidden, len(agents))
 
 
 class RouterDC:
     """A fitted router. See the module."""
 
-    def __init__(self, agents: Sequence[str], encoder: Encoder, module: _Module, config: RouterDCConfig) -> None:
+    def __init__(self, agents: Sequence[str], encoder: TfidfEncoder, module: _Module, config: RouterDCConfig) -> None:
         self.agents = tuple(agents)
         self._encoder = encoder
         self._module = module
@@ -161,7 +161,6 @@ def fit(
     *,
     seed: int,
     config: RouterDCConfig | None = None,
-    encoder: Encoder | None = None,
 ) -> RouterDC:
     """Trains on each row's question and scores. 500 rows take some seconds.
 
@@ -170,7 +169,7 @@ def fit(
     check_rows(rows, agents, scores=True)
     config = config or RouterDCConfig()
     questions = [row.question for row in rows]
-    encoder = encoder or TfidfEncoder.fit(questions, size=config.features, digits=False, seed=seed)
+    encoder = TfidfEncoder.fit(questions, size=config.features, digits=False, seed=seed)
     vectors = encoder.encode(questions)
     clusters = KMeans(min(config.clusters, len(np.unique(vectors, axis=0))), random_state=seed, n_init=4)
     scores = torch.tensor([[row.scores[agent] for agent in agents] for row in rows], dtype=torch.float32)

@@ -14,7 +14,7 @@ The scores of a query are estimated from outputs for the same query, so all work
 
 Departures:
 1. Outputs are embedded by TF-IDF of words and characters, without an SVD, where the paper uses SentenceBERT
-   (all-mpnet-base-v2). A local model may be given for outputs and questions.
+   (all-mpnet-base-v2).
 2. The other queries are those of the training split, with their stored outputs. The paper takes the other queries of
    the test split, all at once. Here a query's choice depends on no other test query, so that an evaluation can be
    interrupted and resumed.
@@ -33,8 +33,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from conductor_core.errors import BadInput
-from conductor_core.lab.evaluation.routers.encoder import Encoder, TfidfEncoder, read_encoder, unit_rows
-from conductor_core.lab.evaluation.routers.saving import read, write
+from conductor_core.lab.evaluation.routers.encoder import TfidfEncoder, read, read_encoder, unit_rows, write
 from conductor_core.lab.evaluation.routers.workflows import TrainingRow, ask, check_rows, known_indices
 from conductor_core.workflow.model import Workflow
 
@@ -74,8 +73,8 @@ class Smoothie:
     def __init__(
         self,
         agents: Sequence[str],
-        questions: Encoder,
-        answers: Encoder,
+        questions: TfidfEncoder,
+        answers: TfidfEncoder,
         vectors: NDArray[np.float32],
         distances: NDArray[np.float64],
         *,
@@ -162,7 +161,6 @@ def fit(
     seed: int,
     variant: Variant = "dependent",
     neighbours: int = NEIGHBOURS,
-    encoder: Encoder | None = None,
 ) -> Smoothie:
     """Keeps the distances between the workers' answers to each row; it does not use scores.
 
@@ -172,9 +170,9 @@ def fit(
     if neighbours < 1:
         raise BadInput("Smoothie needs at least one query to estimate from: neighbours must be 1 or more")
     texts = [row.question for row in rows]
-    questions = encoder or TfidfEncoder.fit(texts, size=QUESTION_FEATURES, digits=False, seed=seed)
+    questions = TfidfEncoder.fit(texts, size=QUESTION_FEATURES, digits=False, seed=seed)
     outputs = [row.answers[agent] for row in rows for agent in agents]
-    answers = encoder or TfidfEncoder.fit(outputs, size=None, digits=True, seed=seed)
+    answers = TfidfEncoder.fit(outputs, size=None, digits=True, seed=seed)
     distances = np.stack([squared_distances(answers.encode([row.answers[agent] for agent in agents])) for row in rows])
     return Smoothie(
         agents, questions, answers, unit_rows(questions.encode(texts)), distances,

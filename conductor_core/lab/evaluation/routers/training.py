@@ -10,8 +10,7 @@ import torch
 from torch import nn
 
 from conductor_core.errors import BadInput
-from conductor_core.lab.evaluation.routers.encoder import Encoder, read_encoder
-from conductor_core.lab.evaluation.routers.saving import read, write
+from conductor_core.lab.evaluation.routers.encoder import TfidfEncoder, read, read_encoder, write
 
 _PREFIX = "module."
 
@@ -33,7 +32,7 @@ def reproducible(seed: int) -> Iterator[torch.Generator]:
 
 
 def save_module(
-    folder: Path, kind: str, *, agents: Sequence[str], config: Any, encoder: Encoder, module: nn.Module
+    folder: Path, kind: str, *, agents: Sequence[str], config: Any, encoder: TfidfEncoder, module: nn.Module
 ) -> None:
     """Saves a router of one torch module above an encoder to a folder; ``config`` is a dataclass. Raises: OSError."""
     numbers = {f"{_PREFIX}{name}": value.numpy() for name, value in module.state_dict().items()}
@@ -42,8 +41,11 @@ def save_module(
 
 
 def load_module(
-    folder: Path, kind: str, config_of: Callable[..., Config], build: Callable[[Encoder, Sequence[str], Config], Module]
-) -> tuple[list[str], Encoder, Module, Config]:
+    folder: Path,
+    kind: str,
+    config_of: Callable[..., Config],
+    build: Callable[[TfidfEncoder, Sequence[str], Config], Module],
+) -> tuple[list[str], TfidfEncoder, Module, Config]:
     """Loads agents, encoder, module (in evaluation mode) and config that ``save_module`` wrote. Raises: BadInput."""
     document, arrays = read(folder, kind)
     encoder = read_encoder(document, arrays)

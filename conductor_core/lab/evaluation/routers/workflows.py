@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Literal, Protocol, get_args
 
 from conductor_core.errors import BadInput
-from conductor_core.lab.evaluation.orchestrators.baselines import AGGREGATE, SOLVE
+from conductor_core.lab.evaluation.orchestrators import AGGREGATE, SOLVE
 from conductor_core.workflow.model import AccessList, Step, Workflow
 
 Mode = Literal["direct", "thought", "chain", "full", "debate", "reflection"]
@@ -93,6 +93,10 @@ class TrainingRow:
     answers: Mapping[str, str] = field(default_factory=dict)
     tokens: Mapping[str, int] = field(default_factory=dict)
     kind: str = ""
+
+
+ROUTER = "router.json"
+"""The last file that is written when a fitted router is saved (``encoder.write``)."""
 
 
 class Router(Protocol):

@@ -10,16 +10,17 @@ pools of the corpus are parts of the rehearsal pool, which fills all roles.
 
 import random
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from operator import itemgetter
 from typing import Any, Literal
 
-from conductor_core.chat.messages import WorkerSpec
+from conductor_core.chat.messages import ParentPlan, PlanRequest, WorkerSpec
+from conductor_core.conductors.prompts import short_prompt
 from conductor_core.conductors.roles import ROLES
 from conductor_core.lab.training.config import BEST_OF
-from conductor_core.lab.training.corpus.tasks import CorpusTask
+from conductor_core.lab.training.corpus.tasks import CorpusTask, draw_task
 from conductor_core.lab.training.corpus.wording import choose, table
 from conductor_core.rehearsal import DIFFICULTIES, PROFILES, RehearsalTask, rehearsal_specs
 from conductor_core.rehearsal.exact import success_chance
@@ -351,3 +352,71 @@ def _done_by(part: str, who: Sequence[int]) -> str:
     if len(who) == 1:
         return f"{done} by model {who[0]}"
     return f"{done} by models {', '.join(map(str, who[:-1]))} and {who[-1]}"
+
+
+# Examples. Each draws a task, the roles of a pool that are taken (k of n), a step limit, sometimes the offer of
+# recursion or a parent's plan, and a plan that fits them all. The same seed gives the same examples on every machine.
+
+PARENT_SHARE = 0.05
+RECURSION_SHARE = 0.15
+
+
+@dataclass(frozen=True)
+class TrainingExample:
+    """One training example: the prompt's request and the plan."""
+
+    task: CorpusTask
+    request: PlanRequest
+    plan: Plan
+
+    @property
+    def prompt(self) -> str:
+        return short_prompt(self.request)
+
+    @property
+    def completion(self) -> str:
+        return self.plan.completion()
+
+
+def examples(seed: int, best_of: int = BEST_OF) -> Iterator[TrainingExample]:
+    """Yields examples without end. ``best_of``: how many plans for a rehearsal question are compared by reward."""
+    rng = random.Random(seed)
+    while True:
+        # Each example has its own generator, so that a change to one kind of task leaves the other examples unchanged.
+        yield draw_example(random.Random(rng.getrandbits(64)), best_of)
+
+
+def draw_example(rng: random.Random, best_of: int = BEST_OF) -> TrainingExample:
+    """Draws one example; ``best_of`` as for ``examples``."""
+    task, present, max_steps = draw_task(rng), draw_present(rng), _draw_max_steps(rng)
+    if rng.random() < PARENT_SHARE:
+        return _inner_example(task, present, max_steps, rng, best_of)
+    recursion = rng.random() < RECURSION_SHARE
+    request = PlanRequest(task=task.text, agents=specs(present), max_steps=max_steps, allow_recursion=recursion)
+    return TrainingExample(
+        task, request, draw_plan(task, present, max_steps, rng, recursion=recursion, best_of=best_of)
+    )
+
+
+def _draw_max_steps(rng: random.Random) -> int:
+    return rng.choices((1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16), (7, 9, 13, 12, 45, 3, 2, 4, 2, 2, 1))[0]
+
+
+def _inner_example(
+    task: CorpusTask, present: tuple[int, ...], max_steps: int, rng: random.Random, best_of: int
+) -> TrainingExample:
+    """Draws a recursive call. It gives the parent's plan and the last response, and the Conductor stops or repairs."""
+    parent = draw_plan(task, present, max(2, max_steps), rng, recursion=True, best_of=best_of)
+    settled = rng.random() < 0.5
+    response = choose(rng.choice(table("hints")["settled" if settled else "doubtful"]), rng).replace(
+        "<n>", str(rng.randint(2, 999))
+    )
+    request = PlanRequest(
+        task=task.text,
+        agents=specs(present),
+        max_steps=max_steps,
+        allow_recursion=rng.random() < 0.6,
+        parent=ParentPlan(plan=parent.completion().partition("\n")[2], last_response=response),
+    )
+    plan = draw_stop(rng) if settled else draw_repair(task, present, max_steps, rng, best_of=best_of)
+    return TrainingExample(task, request, plan)

@@ -3,8 +3,8 @@ than their group.
 
     python -m conductor_core train tiny --out FOLDER
 
-Group-relative policy optimisation after arXiv 2402.03300, with the reward of arXiv 2512.04388 (``reward``), by TRL's
-trainer; rollouts are our own (``rollout``). Departures from the paper, each with its reason in the config: the exact
+Group-relative policy optimisation after arXiv 2402.03300, with the reward of arXiv 2512.04388, by TRL's trainer;
+rollouts are our own (``rollout``). Departures from the paper, each with its reason in the config: the exact
 chance of success instead of one draw, a cost of steps, an entropy bonus, a supervised term that keeps plans readable.
 """
 
@@ -26,19 +26,28 @@ from conductor_core.lab.records import by_group
 from conductor_core.lab.records.training import HeldOut, Sample
 from conductor_core.lab.training import config as training_config
 from conductor_core.lab.training.config import BEST_OF, GrpoConfig, RecursionConfig
-from conductor_core.lab.training.corpus.corpus import draw_example
-from conductor_core.lab.training.figures import Judged, figures, trainer_figures
-from conductor_core.lab.training.recorder import RecordCallback, StageRecord, without_console
+from conductor_core.lab.training.corpus.plans import draw_example
+from conductor_core.lab.training.recorder import (
+    Judged,
+    RecordCallback,
+    StageRecord,
+    figures,
+    trainer_figures,
+    without_console,
+)
 from conductor_core.lab.training.tiny.cold_start import LeftPadded, example_rows
-from conductor_core.lab.training.tiny.legal import LegalPlans
-from conductor_core.lab.training.tiny.logprobs import attend_in_fp32
-from conductor_core.lab.training.tiny.recursion import draw_inner_round, recursion_situations, worth
-from conductor_core.lab.training.tiny.reward import Judge, Scored, exact_worth, score
-from conductor_core.lab.training.tiny.rollout import sample
-from conductor_core.lab.training.tiny.simulated import simulate
-from conductor_core.lab.training.tiny.situations import Situation, draw_situations, held_out_situations
-from conductor_core.lab.training.tiny.teaching import teach
-from conductor_core.lab.training.tiny.trainer import ConductorTrainer
+from conductor_core.lab.training.tiny.recursion import draw_inner_round, recursion_situations, simulate, teach, worth
+from conductor_core.lab.training.tiny.rollout import LegalPlans, sample
+from conductor_core.lab.training.tiny.situations import (
+    Judge,
+    Scored,
+    Situation,
+    draw_situations,
+    exact_worth,
+    held_out_situations,
+    score,
+)
+from conductor_core.lab.training.tiny.trainer import ConductorTrainer, attend_in_fp32
 
 _READ = slice(0, 30, 3)
 """The held-out tasks whose plans are kept for reading: one of each of the ten families, with all difficulties."""
@@ -296,7 +305,7 @@ def supervised_batches(
     tasks. In the recursion stage some of them are inner rounds.
 
     Args:
-        best_of: as for ``corpus.examples``. The cold start's value leaves as much to reward as the cold start did.
+        best_of: as for ``plans.examples``. The cold start's value leaves as much to reward as the cold start did.
     """
     guard = config.guard
     collate = LeftPadded(int(tokenizer.pad_token_id))

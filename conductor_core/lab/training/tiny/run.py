@@ -16,12 +16,19 @@ from transformers.utils import logging as transformers_logging
 from conductor_core.conductors.roles import numbering
 from conductor_core.errors import BadInput
 from conductor_core.lab.records.training import Stage, Started
-from conductor_core.lab.training.checkpoint import latest_checkpoint, writing
 from conductor_core.lab.training.config import TrainingConfig
-from conductor_core.lab.training.folder import WEIGHTS, begun_with, held, load, save, weights_sha256
+from conductor_core.lab.training.folder import (
+    WEIGHTS,
+    begun_with,
+    held,
+    latest_checkpoint,
+    load,
+    save,
+    writing,
+)
 from conductor_core.lab.training.recorder import Show, StageRecord, Trained, begin, end, stages_until
 from conductor_core.lab.training.tiny import cold_start, grpo
-from conductor_core.lab.training.tiny.teaching import taught_rounds
+from conductor_core.lab.training.tiny.recursion import taught_rounds
 from conductor_core.rehearsal import rehearsal_specs
 
 
@@ -65,7 +72,7 @@ def _train(
         _run_stage(config, out, stages[:index], stage, start, show)
     model, tokenizer = load(out / "stages" / stages[-1])
     save(model.bfloat16(), tokenizer, out)
-    return end(out, stages, weights_sha256(out))
+    return end(out, stages)
 
 
 def _stages(config: TrainingConfig, stop_after: Stage | None, start_from: str | None) -> tuple[Stage, ...]:

@@ -32,7 +32,7 @@ export const notWhole = (status) => NOT_WHOLE.has(status)
 // Says whether a step has ended with an output that other steps may read.
 export const ended = (status) => ["completed", "reused", "written"].includes(status) || notWhole(status)
 
-// How a simulated worker begins where it does not know the task (`rehearsal/writing.py`).
+// How a simulated worker begins where it does not know the task (`rehearsal/worker.py`).
 export const CANNOT_ANSWER = "I am simulated and know the example tasks only"
 
 // Returns a step's status for the page. It also distinguishes retries, simulated workers that do not know the task, and

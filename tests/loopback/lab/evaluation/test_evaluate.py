@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from conductor_core.lab.evaluation.orchestrators.baselines import AGGREGATE
+from conductor_core.lab.evaluation.orchestrators import AGGREGATE
 from conductor_core.lab.evaluation.routers import mas_router
 from conductor_core.lab.evaluation.routers.mas_router import MasRouterConfig
 from conductor_core.lab.records.evaluation import read_record

@@ -1,12 +1,14 @@
 """What a team is worth where it must be tried."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from conductor_core.engine.pools import Pool, open_worker
 from conductor_core.errors import BadInput
-from conductor_core.lab.evaluation.rewards import TRIES, TeamReward, Tries, count
+from conductor_core.grading.tasks import Suite
+from conductor_core.lab.evaluation.fitting import TRIES, Fit, TeamReward, Tries, count
 from conductor_core.lab.evaluation.routers.workflows import TrainingRow
 from conductor_core.lab.evaluation.runner import Caps, Spending, Stopped
 from conductor_core.lab.evaluation.suites import load_suite
@@ -25,9 +27,23 @@ def reward(provider: ScriptedProvider, folder: Path, caps: Caps, *, count_failur
     for tried in tries:
         count(spending, tried)
     pool = Pool("one", {"alpha": open_worker(provider.spec("alpha"), SETTINGS, 0)})
-    rows = [TrainingRow("Say 6."), TrainingRow("Say 7.")]
-    return TeamReward(
-        [task(6), task(7)], rows, pool, Limits(), SETTINGS, 0, spending, tries, count_failures=count_failures
+    suite = Suite("two", "train", (task(6), task(7)), simulated=False)
+    rows = {each.task_id: TrainingRow(each.question) for each in suite.tasks}
+    return TeamReward(fit(suite, pool, folder, spending=spending, count_failures=count_failures), rows, tries)
+
+
+def fit(suite: Suite, pool: Pool, folder: Path, **more: Any) -> Fit:
+    return Fit(
+        names=(),
+        suite=suite,
+        seed=0,
+        concurrency=1,
+        pool=pool,
+        limits=Limits(),
+        database="",
+        folder=folder,
+        settings=SETTINGS,
+        **more,
     )
 
 
@@ -84,11 +100,11 @@ def test_a_line_that_is_no_try_is_told_by_its_place(tmp_path: Path) -> None:
 
 def test_a_real_worker_with_the_name_of_a_simulated_one_is_asked(tmp_path: Path) -> None:
     """In the rehearsal world, where teams of simulated workers are reckoned instead of tried."""
-    tasks = load_suite("rehearsal", "train", limit=1, seed=0).tasks
-    rows = [TrainingRow(tasks[0].question, tokens={"coder": 100})]
+    suite = load_suite("rehearsal", "train", limit=1, seed=0)
+    rows = {suite.tasks[0].task_id: TrainingRow(suite.tasks[0].question, tokens={"coder": 100})}
     with ScriptedProvider(("coder",)) as provider:
         provider.always(Answer("I do not know."))
         pool = Pool("one", {"coder": open_worker(provider.spec("coder"), SETTINGS, 0)})
-        tried = TeamReward(tasks, rows, pool, Limits(), SETTINGS, 0, Spending(), Tries(tmp_path / TRIES))
+        tried = TeamReward(fit(suite, pool, tmp_path), rows, Tries(tmp_path / TRIES))
         assert tried(0, workflow_of(("coder", "Solve it: {question}", ())))[0] == 0.0
         assert len(provider.completions) == 1

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from conductor_core.grading.sandbox import Layer, active_layers, run
+from conductor_core.grading.sandbox.run import Layer, active_layers, run
 
 LAYERS: tuple[Layer, ...] = ("namespaces", "Landlock", "seccomp", "audit hook")
 CONNECT = "import socket\nsocket.create_connection(('127.0.0.1', {port}), 2).sendall(b'hello')\nprint('sent')"

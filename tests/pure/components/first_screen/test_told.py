@@ -1,6 +1,6 @@
 """The first screen's story is what its two recorded runs show: nothing of it is typed in."""
 
-from conductor_core.run.recorded import recorded_runs
+from conductor_core.run.share import recorded_runs
 from conductor_core.run.trace import fold
 from pages.components.first_screen.told import story
 from pages.components.tour import story as tour

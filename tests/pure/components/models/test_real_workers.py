@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from conductor_core.engine.real_workers import SmallModel, small_models
+from conductor_core.engine.offers import SmallModel, small_models
 from conductor_core.inference.downloads import Download
 from conductor_core.settings import Settings
 from pages.components.models.workers import failures

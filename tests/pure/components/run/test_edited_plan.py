@@ -5,7 +5,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conductor_core.engine.rerun import RerunPreview, StepForecast
+from conductor_core.engine.estimates import RerunPreview, StepForecast
 from conductor_core.workflow.model import Fault, Step, Workflow
 from pages.components.run import draft as drafts
 from pages.components.run.draft import Draft

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from conductor_core.errors import BadInput
 from conductor_core.workflow.model import Step, Workflow
-from conductor_core.workflow.printer import to_json, to_lists
+from conductor_core.workflow.parser import to_json, to_lists
 from pages.components.run.pasted_plan import MOST_MIB, given_plan, text_of
 
 AGENTS = ["planner", "coder"]

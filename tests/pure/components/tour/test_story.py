@@ -4,10 +4,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from conductor_core.engine.estimates import preview
 from conductor_core.engine.host import EngineHost
 from conductor_core.engine.pools import pool_info
 from conductor_core.engine.request import rerun_of
-from conductor_core.engine.rerun import preview
 from conductor_core.rehearsal import grade
 from conductor_core.run.request import Overrides, RunRequest
 from conductor_core.run.trace import RunTrace

@@ -17,14 +17,13 @@ from conductor_core.inference import hardware
 from conductor_core.inference import model as model_module
 from conductor_core.inference.generation import Generation, InferenceError, Interrupted, ModelUnavailable, Packing
 from conductor_core.inference.hardware import Memory
-from conductor_core.inference.in_use import is_held
 from conductor_core.inference.model import LoadedModel
 from conductor_core.inference.quantization import choice as trial
 from conductor_core.inference.quantization import packed_model
 from conductor_core.inference.quantization.linear import Int4Linear, Int8Linear
 from conductor_core.inference.quantization.packed_model import load
 from conductor_core.inference.quantization.places import delete_packed, packed_path, packed_weights
-from conductor_core.inference.shared import release, shared_model
+from conductor_core.inference.shared import is_held, release, shared_model
 from conductor_core.inference.source import inspect_folder
 from conductor_core.precision import Packed, PrecisionChoice
 from tests.support.tiny_models import random_model

@@ -3,14 +3,14 @@
 import pytest
 
 from conductor_core.errors import BadInput
-from conductor_core.lab.evaluation.orchestrators import catalogue
+from conductor_core.lab.evaluation import orchestrators
 from tests.support.fakes import ScriptedWorker, pool_of, quick_settings
 
 AGENTS = ("alpha", "beta")
 
 
 def test_names_keep_their_order_and_stand_once() -> None:
-    assert catalogue.expand("moa, single ,conductor,single:beta", AGENTS) == (
+    assert orchestrators.expand("moa, single ,conductor,single:beta", AGENTS) == (
         "moa",
         "single:alpha",
         "single:beta",
@@ -19,18 +19,18 @@ def test_names_keep_their_order_and_stand_once() -> None:
 
 
 def test_the_group_all_holds_every_kind() -> None:
-    names = catalogue.expand("all", AGENTS)
+    names = orchestrators.expand("all", AGENTS)
     kinds = {name.partition(":")[0] for name in names}
     assert kinds == {
         "conductor", "recursion", "single", "reflection", "budget", "consensus", "moa", "random",
-        "uniform-subtask", "access-all", "access-none", *catalogue.ROUTERS,
+        "uniform-subtask", "access-all", "access-none", *orchestrators.ROUTERS,
     }  # fmt: skip
-    assert "untrained" in catalogue.expand("all", AGENTS, untrained=True)
+    assert "untrained" in orchestrators.expand("all", AGENTS, untrained=True)
 
 
 def test_a_conductor_by_its_own_name() -> None:
-    names = catalogue.expand("conductor,conductor:http://127.0.0.1:9/v1#m,recursion:tiny", AGENTS)
-    refs = catalogue.conductor_refs(names, "tiny", None)
+    names = orchestrators.expand("conductor,conductor:http://127.0.0.1:9/v1#m,recursion:tiny", AGENTS)
+    refs = orchestrators.conductor_refs(names, "tiny", None)
     assert refs == {
         "conductor": "tiny",
         "conductor:http://127.0.0.1:9/v1#m": "http://127.0.0.1:9/v1#m",
@@ -51,19 +51,19 @@ def test_a_conductor_by_its_own_name() -> None:
 )
 def test_what_is_not_there_is_named(given: str, told: str) -> None:
     with pytest.raises(BadInput, match=told):
-        catalogue.expand(given, AGENTS)
+        orchestrators.expand(given, AGENTS)
 
 
 def test_untrained_needs_a_conductor() -> None:
     with pytest.raises(BadInput, match="--untrained"):
-        catalogue.conductor_refs(("untrained",), "tiny", None)
+        orchestrators.conductor_refs(("untrained",), "tiny", None)
 
 
 async def test_a_conductor_is_opened_once_for_all_who_use_it() -> None:
     pool = pool_of(*(ScriptedWorker(name, params={"max_tokens": 9}) for name in AGENTS))
-    names = catalogue.expand("conductor,recursion,ablations,single,budget:alpha", AGENTS)
-    opened = catalogue.open_orchestrators(
-        names, catalogue.conductor_refs(names, "http://127.0.0.1:9/v1#m", None), pool, quick_settings()
+    names = orchestrators.expand("conductor,recursion,ablations,single,budget:alpha", AGENTS)
+    opened = orchestrators.open_orchestrators(
+        names, orchestrators.conductor_refs(names, "http://127.0.0.1:9/v1#m", None), pool, quick_settings()
     )
     assert tuple(each.name for each in opened.orchestrators) == names
     assert len(opened.conductors) == 1
@@ -71,5 +71,5 @@ async def test_a_conductor_is_opened_once_for_all_who_use_it() -> None:
 
 
 def test_every_name_that_is_listed_can_be_given() -> None:
-    listed = catalogue.every(AGENTS)
-    assert catalogue.expand(",".join(listed), AGENTS, untrained=True) == tuple(listed)
+    listed = orchestrators.group("all", AGENTS, untrained=True)
+    assert orchestrators.expand(",".join(listed), AGENTS, untrained=True) == tuple(listed)

@@ -6,15 +6,15 @@ import pytest
 
 from conductor_core.chat.messages import PlanRequest, PlanText
 from conductor_core.engine.runner import Engine
-from conductor_core.lab.evaluation.orchestrators.conducted import (
+from conductor_core.lab.evaluation.orchestrators import (
     ABLATIONS,
     UNIFORM,
     Ablated,
     Conducted,
+    GivenTask,
     Plans,
     Remembered,
 )
-from conductor_core.lab.evaluation.orchestrators.protocol import GivenTask
 from conductor_core.lab.evaluation.runner import outcome
 from conductor_core.run.values import Limits
 from conductor_core.workflow.model import CONDUCTOR_AGENT

@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from conductor_core.engine.pools import open_pool
-from conductor_core.lab.evaluation.digests import (
+from conductor_core.lab.evaluation.runner import (
     grading_digest,
     model_digest,
     pool_digest,

@@ -1,7 +1,6 @@
 """Learned routers from runs of the single workers."""
 
 import asyncio
-import json
 import threading
 from collections.abc import Sequence
 from dataclasses import replace
@@ -15,18 +14,16 @@ from conductor_core.engine.pools import Pool, open_pool, open_worker
 from conductor_core.engine.runner import Engine
 from conductor_core.errors import BadInput, UnknownRun, WorkerRefused
 from conductor_core.grading.tasks import Suite
-from conductor_core.lab.evaluation import fitting, rewards
-from conductor_core.lab.evaluation.orchestrators.baselines import single
-from conductor_core.lab.evaluation.orchestrators.protocol import GivenTask
-from conductor_core.lab.evaluation.orchestrators.routed import Routed
-from conductor_core.lab.evaluation.rewards import TRIES, TeamReward, Tries
+from conductor_core.lab.evaluation import fitting
+from conductor_core.lab.evaluation.benchmarks import BENCHMARKS
+from conductor_core.lab.evaluation.fitting import TRIES, TeamReward, Tries, routed
+from conductor_core.lab.evaluation.orchestrators import GivenTask, Planned, single
 from conductor_core.lab.evaluation.routers import mas_router, router_dc
 from conductor_core.lab.evaluation.routers.mas_router import MasRouterConfig
 from conductor_core.lab.evaluation.routers.workflows import TrainingRow
 from conductor_core.lab.evaluation.runner import Caps, Spending, Stopped, outcome
 from conductor_core.lab.evaluation.suites import load_suite
-from conductor_core.lab.evaluation.suites.hub import BENCHMARKS
-from conductor_core.lab.records.evaluation import OUTCOMES, PLAN, LearnedFrom
+from conductor_core.lab.records.evaluation import OUTCOMES, LearnedFrom
 from conductor_core.rehearsal import recognise
 from conductor_core.rehearsal.exact import success_chance
 from conductor_core.run.trace import RunTrace
@@ -133,7 +130,7 @@ async def test_one_cap_holds_for_a_fit_and_all_that_goes_on_with_it(
 ) -> None:
     """Runs of the single workers, then tries of teams: 15 tokens a call."""
     worker, sink = ScriptedWorker("alpha"), MemorySink()
-    monkeypatch.setattr(rewards, "open_worker", lambda spec, settings, seed: worker)
+    monkeypatch.setattr(fitting, "open_worker", lambda spec, settings, seed: worker)
     monkeypatch.setattr(mas_router, "MasRouterConfig", partial(MasRouterConfig, epochs=2))
     # In other words: questions that are all the same to the encoder are nothing to route by.
     questions = ("Name the number of a week's days.", "Count to three aloud.", "Which year came before this one?")
@@ -176,9 +173,9 @@ async def test_no_router_learns_from_a_task_at_which_a_worker_failed(
 ) -> None:
     learned: list[tuple[TrainingRow, ...]] = []
 
-    def fit_one(name: str, kept: Path, rows: tuple[TrainingRow, ...], *_: object) -> Routed:
+    def fit_one(name: str, kept: Path, rows: tuple[TrainingRow, ...], *_: object) -> Planned:
         learned.append(rows)
-        return Routed(name, _ToTheLast())
+        return routed(name, _ToTheLast())
 
     monkeypatch.setattr(fitting, "_fit_one", fit_one)
     worker, sink = ScriptedWorker("alpha").then(WorkerRefused("not that"), "1", WorkerRefused("not that")), MemorySink()
@@ -204,41 +201,6 @@ async def test_a_fit_is_of_one_way_of_marking(tmp_path: Path) -> None:
     assert sink.kinds().count("run.created") == 2 * 84
 
 
-@pytest.fixture
-async def earlier(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A fit as an earlier version left it: neither its name nor its plan goes by how answers are marked."""
-    sink = MemorySink()
-    monkeypatch.setattr(fitting, "_name", lambda fit, made_with: f"fit-{'grading_sha256' in made_with}")
-    await fitting.fitted(fit(tmp_path, "smoothie"), engine_of(sink), sink.read, lambda done, total: None)
-    folder = the_fit(tmp_path).rename(tmp_path / "fit-False")
-    plan = json.loads((folder / PLAN).read_text())
-    del plan["settings"]["grading_sha256"]
-    (folder / PLAN).write_text(json.dumps(plan | {"name": folder.name}))
-    return folder
-
-
-async def test_a_fit_of_an_earlier_version_is_used_and_then_says_its_marking(tmp_path: Path, earlier: Path) -> None:
-    sink, asked = MemorySink(), fit(tmp_path, "smoothie")
-    await fitting.fitted(asked, engine_of(sink), sink.read, lambda done, total: None)
-    assert the_fit(tmp_path) == earlier
-    assert not sink.events
-    loosely = tuple(replace(each, extra={**each.extra, "tolerance": 1}) for each in asked.suite.tasks)
-    other = replace(asked, suite=replace(asked.suite, tasks=loosely))
-    await fitting.fitted(other, engine_of(sink), sink.read, lambda done, total: None)
-    assert {each.name for each in fits(tmp_path)} == {"fit-False", "fit-True"}
-
-
-async def test_a_fit_of_an_earlier_version_that_learned_from_an_outage_is_made_anew(
-    tmp_path: Path, earlier: Path
-) -> None:
-    file = earlier / OUTCOMES
-    first, *rest = file.read_text().splitlines()
-    file.write_text("\n".join([json.dumps(json.loads(first) | {"fault": "WorkerUnreachable: away"}), *rest, ""]))
-    sink = MemorySink()
-    await fitting.fitted(fit(tmp_path, "smoothie"), engine_of(sink), sink.read, lambda done, total: None)
-    assert sink.kinds().count("run.created") == 84
-
-
 class _ToTheLast:
     """A router that always takes the last worker present."""
 
@@ -250,7 +212,7 @@ class _ToTheLast:
 
 async def test_a_router_sees_only_who_is_present() -> None:
     pool = pool_of(*map(ScriptedWorker, ("alpha", "beta")))
-    attempt = await Routed("last", _ToTheLast()).attempt(
+    attempt = await routed("last", _ToTheLast()).attempt(
         GivenTask(task(1), pool, Limits(), 0, ("beta",)), Engine(MemorySink(), SETTINGS).run
     )
     assert [step.agent for step in attempt.trace.steps] == ["alpha"]
@@ -320,27 +282,30 @@ def test_teams_are_not_tried_with_real_money_without_a_cap() -> None:
 
 
 def test_in_the_rehearsal_world_a_team_is_worth_its_exact_chance(tmp_path: Path) -> None:
-    tasks = load_suite("rehearsal", "train", limit=1, seed=0).tasks
-    pool = open_pool("rehearsal", SETTINGS)
+    suite = load_suite("rehearsal", "train", limit=1, seed=0)
+    tasks, pool = suite.tasks, open_pool("rehearsal", SETTINGS)
     row = TrainingRow(tasks[0].question, tokens=dict.fromkeys(pool.workers, 100))
-    reward = TeamReward(tasks, [row], pool, Limits(), SETTINGS, 0, Spending(), Tries(tmp_path / TRIES))
+    asked = replace(fit(tmp_path), suite=suite, pool=pool)
+    reward = TeamReward(asked, {tasks[0].task_id: row}, Tries(tmp_path / TRIES))
     workflow = workflow_of(("reasoner", "Solve it: {question}", ()), ("verifier", "Check it: {question}", (0,)))
     score, tokens = reward(0, workflow)
     known = recognise(tasks[0].question)
     assert known is not None
     assert score == success_chance(known, workflow)
-    asked = -(-len(tasks[0].question) // 4)
-    assert tokens == 2 * asked + 3 * (100 - asked), "both read the task, one reads the other's answer, both write"
+    read = -(-len(tasks[0].question) // 4)
+    assert tokens == 2 * read + 3 * (100 - read), "both read the task, one reads the other's answer, both write"
 
 
 def test_a_simulated_worker_with_the_name_of_another_profile_is_tried(tmp_path: Path) -> None:
-    tasks = load_suite("rehearsal", "train", limit=1, seed=0).tasks
+    suite = load_suite("rehearsal", "train", limit=1, seed=0)
+    tasks = suite.tasks
     spec = WorkerSpec(name="coder", provider="rehearsal", model="rehearsal/writer")
     pool = Pool("one", {"coder": open_worker(spec, SETTINGS, 0)})
-    rows = [TrainingRow(tasks[0].question, tokens={"coder": 100})]
+    rows = {tasks[0].task_id: TrainingRow(tasks[0].question, tokens={"coder": 100})}
+    asked = replace(fit(tmp_path), suite=suite, pool=pool)
     tries = Tries(tmp_path / TRIES)
     workflow = workflow_of(("coder", "Solve it: {question}", ()))
-    score, _ = TeamReward(tasks, rows, pool, Limits(), SETTINGS, 0, Spending(), tries)(0, workflow)
+    score, _ = TeamReward(asked, rows, tries)(0, workflow)
     assert [(each.workflow, each.score) for each in tries] == [(workflow, score)]
 
 

@@ -6,9 +6,8 @@ from hypothesis import strategies as st
 
 from conductor_core.chat.messages import WorkerSpec
 from conductor_core.errors import BadInput
-from conductor_core.lab.evaluation.orchestrators import baselines
-from conductor_core.lab.evaluation.orchestrators.catalogue import budgets
-from conductor_core.lab.evaluation.orchestrators.protocol import GivenTask
+from conductor_core.lab.evaluation import orchestrators
+from conductor_core.lab.evaluation.orchestrators import GivenTask, budgets
 from conductor_core.rehearsal import rehearsal_specs
 from conductor_core.run.values import Limits
 from conductor_core.workflow.validation import validate
@@ -22,13 +21,13 @@ def asked(number: int = 0, seed: int = 0, excluded: tuple[str, ...] = ()) -> Giv
 
 
 def test_five_rounds_over_its_own_answers() -> None:
-    workflow = baselines.reflection("alpha")
+    workflow = orchestrators.reflection("alpha")
     assert [step.agent for step in workflow.steps] == ["alpha"] * 5
     assert [workflow.reads(index) for index in range(5)] == [(), (0,), (0, 1), (0, 1, 2), (0, 1, 2, 3)]
 
 
 def test_attempts_see_nothing_of_each_other_and_differ() -> None:
-    workflow = baselines.consensus("alpha")
+    workflow = orchestrators.consensus("alpha")
     assert [workflow.reads(index) for index in range(6)] == [(), (), (), (), (), (0, 1, 2, 3, 4)]
     assert len({step.instruction for step in workflow.steps[:5]}) == 5
     assert {step.agent for step in workflow.steps} == {"alpha"}
@@ -36,28 +35,28 @@ def test_attempts_see_nothing_of_each_other_and_differ() -> None:
 
 def test_a_mixture_of_seven_takes_eight_calls() -> None:
     specs = rehearsal_specs()
-    workflow = baselines.mixture(specs)
+    workflow = orchestrators.mixture(specs)
     assert [step.agent for step in workflow.steps] == [*(spec.name for spec in specs), "verifier"]
     assert workflow.reads(7) == (0, 1, 2, 3, 4, 5, 6)
-    assert baselines.mixture(specs, "writer").steps[-1].agent == "writer"
+    assert orchestrators.mixture(specs, "writer").steps[-1].agent == "writer"
 
 
 def test_without_a_checker_somebody_aggregates() -> None:
     specs = [WorkerSpec(name=name, provider="openai", model=name) for name in ("one", "two")]
-    assert baselines.mixture(specs).steps[-1].agent in ("one", "two")
+    assert orchestrators.mixture(specs).steps[-1].agent in ("one", "two")
 
 
 @settings(max_examples=100, deadline=None)
 @given(st.integers(0, 10_000), st.integers(0, 3))
 def test_random_workflows_are_valid_and_repeat_by_seed_and_task(number: int, seed: int) -> None:
     asking = asked(number, seed, excluded=("beta",))
-    workflow = baselines.drawn(asking)
+    workflow = orchestrators.drawn(asking)
     assert validate(workflow, asking.agents, max_steps=5, allow_stop=False).faults == ()
-    assert workflow == baselines.drawn(asking)
+    assert workflow == orchestrators.drawn(asking)
 
 
 def test_random_workflows_are_drawn_evenly() -> None:
-    drawn = [baselines.drawn(asked(number)) for number in range(1000)]
+    drawn = [orchestrators.drawn(asked(number)) for number in range(1000)]
     lengths = [sum(len(each.steps) == length for each in drawn) for length in range(1, 6)]
     assert all(150 < count < 250 for count in lengths)
     first = [each.steps[0].agent for each in drawn]
@@ -72,7 +71,7 @@ def test_five_times_the_budget_of_each_worker() -> None:
         ScriptedWorker("newer", params={"max_completion_tokens": 30}),
         ScriptedWorker("claude", provider="anthropic"),
     )
-    larger = pool.with_params(baselines.with_budget(pool.specs, 5), quick_settings())
+    larger = pool.with_params(orchestrators.with_budget(pool.specs, 5), quick_settings())
     assert {spec.name: dict(spec.params) for spec in larger.specs} == {
         "named": {"max_tokens": 500, "temperature": 0.2},
         "newer": {"max_completion_tokens": 150},
@@ -82,7 +81,7 @@ def test_five_times_the_budget_of_each_worker() -> None:
 
 def test_five_times_what_a_local_worker_writes_by_default() -> None:
     here = WorkerSpec(name="here", provider="local", model="m")
-    assert baselines.with_budget([here], 5) == {"here": {"max_tokens": 5 * 1024}}
+    assert orchestrators.with_budget([here], 5) == {"here": {"max_tokens": 5 * 1024}}
 
 
 def test_a_budget_that_is_not_known_is_asked_for() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from conductor_core.errors import BadInput
-from conductor_core.lab.records.in_use import LOCK, hold, in_use, release
+from conductor_core.lab.records import LOCK, hold, in_use, release
 from tests.support.holding import another_process
 
 

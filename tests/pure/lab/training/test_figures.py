@@ -2,7 +2,7 @@
 
 import pytest
 
-from conductor_core.lab.training.figures import Judged, figures
+from conductor_core.lab.training.recorder import Judged, figures
 from tests.support.fakes import workflow_of
 
 

@@ -5,7 +5,7 @@ import itertools
 import pytest
 
 from benchmarks.readable import faults
-from conductor_core.lab.training.corpus.corpus import examples
+from conductor_core.lab.training.corpus.plans import examples
 from conductor_core.workflow.model import Step, Workflow
 
 

@@ -13,12 +13,12 @@ from sqlmodel import Session, create_engine, select
 
 from conductor_core.errors import StoreError
 from storage import Store, open_store
-from storage.__main__ import main
 from storage.database import schema
 from storage.database.tables import tables
 from storage.encoding import SnapshotRow
 from storage.evidence.derived import made
 from storage.log import queries
+from tests.support.command_line import log as main
 from tests.support.run_events import PAGE, whole_run
 
 WRITTEN = Path(__file__).with_name("database_0017.tar.xz")

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from storage import open_store
-from storage.__main__ import main
 from storage.evidence import verifier
 from storage.evidence.anchoring import kept_fault, places_of
 from storage.evidence.history import CLASSES
 from storage.evidence.keys import load_key
 from storage.merkle.formats import Checkpoint
+from tests.support.command_line import log as main
 from tests.support.damaging import doctor
 from tests.support.eventually import eventually
 from tests.support.run_events import whole_run
@@ -70,7 +70,7 @@ def test_each_command_and_the_next_start_say_that_nothing_is_published_and_why(p
     written(path, "r5")
     said = capsys.readouterr().err
     assert f"warning: checkpoints are not published to {anchor}: " in said
-    assert "python -m storage verify" in said
+    assert "conductor log verify" in said
     assert kept_fault(path) is not None
     assert main(["verify", "--db", str(path)]) == CLASSES["anchor"]
     assert "1 line not as published, the first is line 4" in capsys.readouterr().out

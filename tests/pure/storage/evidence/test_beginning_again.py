@@ -8,11 +8,11 @@ import pytest
 
 from conductor_core.errors import StoreError
 from storage import open_store
-from storage.__main__ import main
 from storage.evidence import verifier
 from storage.evidence.anchoring import places_of
 from storage.evidence.history import CLASSES
 from storage.evidence.keys import load_key
+from tests.support.command_line import log as main
 from tests.support.damaging import begun_again, doctor, without_evidence
 from tests.support.run_events import whole_run
 

@@ -18,7 +18,6 @@ from benchmarks import tampering
 from benchmarks.tampering import Laboratory
 from conductor_core.errors import StoreError
 from storage import Privacy, Store, open_store
-from storage.__main__ import main
 from storage.evidence import anchoring, verifier
 from storage.evidence.anchoring import places_of
 from storage.evidence.anchors import FileAnchor
@@ -27,6 +26,7 @@ from storage.evidence.database_audit import OwnEvidence, read_own_evidence
 from storage.evidence.history import CLASSES, Report
 from storage.evidence.keys import load_key
 from storage.evidence.verifier import verify
+from tests.support.command_line import log as main
 from tests.support.damaging import doctor
 from tests.support.run_events import PAGE, whole_run
 

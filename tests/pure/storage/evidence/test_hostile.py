@@ -21,7 +21,6 @@ from benchmarks import mutated_bundles, tampering
 from benchmarks.tampering import Laboratory
 from conductor_core.errors import BadInput
 from storage import Privacy
-from storage.__main__ import main as verify_command
 from storage.evidence import alignment, bundle, bundle_files, database_audit, history, verifier
 from storage.evidence.alignment import Aligner, Row
 from storage.evidence.bundle import verifier_source
@@ -30,6 +29,7 @@ from storage.evidence.checking import check_log
 from storage.evidence.history import CLASSES, Events, History, Report
 from storage.evidence.verifier import verify
 from storage.merkle.formats import NO_LEAF, event_leaf
+from tests.support.command_line import log as verify_command
 from tests.support.damaging import doctor
 
 

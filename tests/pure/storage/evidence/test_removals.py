@@ -10,7 +10,7 @@ import pytest
 
 from conductor_core.run.actor import local_caller
 from storage import open_store
-from storage.__main__ import main
+from tests.support.command_line import log as main
 from tests.support.damaging import doctor, past_triggers
 from tests.support.run_events import whole_run
 

@@ -10,8 +10,8 @@ import pytest
 
 from conductor_core.run import events as ev
 from storage import Privacy, open_store
-from storage.__main__ import main
 from storage.search.index import CALL_COLUMNS
+from tests.support.command_line import log as main
 from tests.support.run_events import PAGE, created, planned, step_started, whole_run
 
 
@@ -90,7 +90,7 @@ def test_an_index_that_was_changed_is_found_and_can_be_built_again(
         assert connection.execute(statement).rowcount > 0
     said = found(path, capsys)
     assert said.keys() - {None} == {"a"}
-    assert f"of the run: {says}; `python -m storage search --rebuild` mends it" in said["a"]
+    assert f"of the run: {says}; `conductor log search --rebuild` mends it" in said["a"]
     assert main(["search", "--rebuild", "--db", str(path)]) == 0
     assert found(path, capsys) == {}
 

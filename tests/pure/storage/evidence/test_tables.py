@@ -10,10 +10,10 @@ import pytest
 
 from benchmarks.changed_cells import Pristine, pristine, trial
 from storage import open_store
-from storage.__main__ import main
 from storage.database.schema import HEAD
 from storage.encoding import SnapshotRow, _sha256
 from storage.evidence.derived import made
+from tests.support.command_line import log as main
 from tests.support.damaging import doctor, past_triggers
 
 SIDE = sorted(made(HEAD)[1].keys() - {"events", "leaves", "evidence_log"})

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from storage import open_store
-from storage.__main__ import main
 from storage.evidence import verifier
 from storage.evidence.anchoring import places_of
 from storage.evidence.history import CLASSES
+from tests.support.command_line import log as main
 from tests.support.run_events import PAGE, whole_run
 
 Said = pytest.CaptureFixture[str]
@@ -30,7 +30,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def printed(path: Path, capsys: Said) -> str:
-    """What ``python -m storage key`` prints."""
+    """What ``conductor log key`` prints."""
     assert main(["key", "--db", str(path)]) == 0
     return capsys.readouterr().out
 

@@ -14,15 +14,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from conductor_core.cli.log_evidence import Doubt, pull
 from storage import open_store
-from storage.__main__ import main
-from storage.cli.anchor import Doubt, pull
 from storage.evidence import anchors
 from storage.evidence.anchoring import places_of
 from storage.evidence.anchors import FileAnchor
 from storage.evidence.history import CLASSES
 from storage.evidence.keys import load_key
 from storage.merkle.formats import PublicKey, read_key
+from tests.support.command_line import log as main
 from tests.support.privileges import without_privileges
 from tests.support.run_events import whole_run
 
@@ -168,7 +168,7 @@ def test_a_witness_by_another_user_is_told_from_a_file_of_ones_own(
         assert main(["anchor", "--db", str(own / "runs.sqlite3"), "--to", str(own / "stream.jsonl")]) == 0
         said = capsys.readouterr()
         assert "signed here, not witnessed: the user of this program can rewrite" in said.err
-        assert f"python -m storage witness {own / 'stream.jsonl'} --to FOLDER --public-key " in said.out
+        assert f"conductor log witness {own / 'stream.jsonl'} --to FOLDER --public-key " in said.out
         assert main(["anchor", "--db", str(own / "runs.sqlite3"), "--to", str(witness)]) == 0
         assert "cannot be read (No such file or directory)" in capsys.readouterr().err
     with without_privileges():

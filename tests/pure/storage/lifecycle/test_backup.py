@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from conductor_core.cli import log_lifecycle as backup
 from storage import open_store
-from storage.__main__ import main
-from storage.cli import backup
+from tests.support.command_line import log as main
 from tests.support.run_events import whole_run
 
 ROOT = Path(__file__).parents[4]

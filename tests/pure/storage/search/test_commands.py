@@ -1,14 +1,13 @@
-"""``python -m storage search`` and its neighbours, as a person and a program read them."""
+"""``conductor log search`` and its neighbours, as a person and a program read them."""
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from storage import Store, open_store
-from storage.__main__ import main
+from tests.support.command_line import log as main
 from tests.support.damaging import doctor
 from tests.support.run_events import created, whole_run
 
@@ -106,9 +105,12 @@ def test_each_answer_by_the_index_says_what_it_leaves_out(
         (["search", '""'], "the search is empty: type a word"),
         (["search", "--in", "task"], "--in needs WORDS to search for"),
         (["search", "--run", "nobody"], "nobody"),
-        (["search", "--before", "9999999999999999999"], "'9999999999999999999' is not a whole number from 1 to"),
-        (["ledger", "--calls", "--before", "9999999999999999999"], "'9999999999999999999' is not a whole number"),
-        (["search", "--limit", "x"], "'x' is not a whole number from 1 to 10000"),
+        (["search", "--before", "9999999999999999999"], "should be less than or equal to 9223372036854775807"),
+        (
+            ["ledger", "--calls", "--before", "9999999999999999999"],
+            "should be less than or equal to 9223372036854775807",
+        ),
+        (["search", "--limit", "x"], "Invalid value for '--limit'"),
         (["search", "--least-usd", "nan"], "'nan' is not an amount in USD"),
         (["search", "--since", "0001-01-01T00:00+05:00"], "'0001-01-01T00:00+05:00' is not a date (2026-01-31)"),
         (["spending", "--until", "yesterday"], "'yesterday' is not a date (2026-01-31) or an ISO 8601 time"),
@@ -124,15 +126,6 @@ def test_what_cannot_be_searched_is_one_line_and_exit_2(
     said = capsys.readouterr()
     assert (said.out, said.err.count("\n"), said.err[:7]) == ("", 1, "error: ")
     assert says in said.err
-
-
-def test_the_help_says_of_each_command_what_it_does(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit, match="0"):
-        main(["--help"])
-    said = capsys.readouterr().out
-    commands = said[said.index("{") + 1 : said.index("}")].replace("\n", "").replace(" ", "").split(",")
-    assert {"backup", "verify", "erase", "search", "access"} <= set(commands)
-    assert [name for name in commands if not re.search(rf"^ +{name} +[A-Z]", said, re.MULTILINE)] == []
 
 
 def test_a_database_that_is_not_there_is_not_made(tmp_path: Path) -> None:

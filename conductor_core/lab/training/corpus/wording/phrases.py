@@ -3,7 +3,7 @@
 A model of three million parameters that is trained by reward slips into "in order to do not compute yet". The phrase
 book makes its instructions sentences; the model still chooses what to say, to whom and when. The rules go into the
 model folder (``phrases.gbnf``) and are part of the grammar by which the local Conductor decodes. The rollouts of
-training need legal lists only (``legal``).
+training need legal lists only (``tiny.rollout``).
 """
 
 from collections import defaultdict

@@ -15,12 +15,12 @@ import pytest
 
 from conductor_core.cli.main import main
 from conductor_core.conductors.local import read_config as read_conductor
-from conductor_core.lab.records.in_use import LOCK
+from conductor_core.lab.records import LOCK
 from conductor_core.lab.records.training import RECORD, Iteration, read_record
-from conductor_core.lab.training.checkpoint import rewrite
 from conductor_core.lab.training.config import CONFIGS, read_config
-from conductor_core.lab.training.scale.dry_run import MODEL, rehearsed, write_model
-from conductor_core.lab.training.scale.workers import AnswerCache
+from conductor_core.lab.training.folder import rewrite
+from conductor_core.lab.training.scale import MODEL, rehearsed, write_model
+from conductor_core.lab.training.worker_reward import AnswerCache
 from conductor_core.workflow.model import CONDUCTOR_AGENT
 from tests.support.holding import another_process
 from tests.support.provider import Answer, Call, Reply, ScriptedProvider, deterministic_answer, error
@@ -94,17 +94,6 @@ def questions(provider: ScriptedProvider) -> list[str]:
     return [f"{call.model} {call.messages}" for call in provider.completions]
 
 
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CONDUCTOR_RETRY_INITIAL_S", "0")
-    monkeypatch.setattr("conductor_core.lab.training.scale.run.Patience", impatient)
-
-
-def impatient(concurrency: int, _pauses: int, _pause_s: float) -> object:
-    from conductor_core.lab.training.scale.worker_reward import Patience
-
-    return Patience(concurrency, pauses=0)
-
-
 @pytest.fixture(scope="module")
 def whole(model: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     """Folder of a dry run that came to its end, and what it said."""
@@ -150,7 +139,7 @@ def test_a_training_whose_workers_fail_goes_on_to_the_same_curve(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    quick(monkeypatch)
+    monkeypatch.setenv("CONDUCTOR_RETRY_INITIAL_S", "0")
     assert train(tmp_path / "whole") == 0
     asked = questions(provider)
     assert len(asked) == len(set(asked))

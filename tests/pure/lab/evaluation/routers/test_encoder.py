@@ -1,15 +1,13 @@
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from conductor_core.errors import BadInput
-from conductor_core.lab.evaluation.routers.encoder import LocalEncoder, TfidfEncoder, read_encoder
+from conductor_core.lab.evaluation.routers.encoder import TfidfEncoder, read_encoder
 
 TEXTS = ["Add 41 and 12.", "Add 97 and 30.", "Name the capital of Chile.", "Name the capital of Peru."]
-TINY = Path(__file__).resolve().parents[5] / "conductor_core" / "conductors" / "tiny"
 
 
 def test_texts_of_one_kind_are_nearer_than_of_two() -> None:
@@ -50,20 +48,9 @@ def test_texts_without_words_and_saved_pieces_are_bad_input() -> None:
         read_encoder(encoder.document(), {})
 
 
-def test_a_local_model_encodes_too(tmp_path: Path) -> None:
-    encoder = LocalEncoder(TINY)
-    vectors = encoder.encode(TEXTS[:2])
-    assert vectors.shape == (2, encoder.size)
-    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, rtol=1e-5)
-    again = read_encoder(encoder.document(), encoder.arrays())
-    np.testing.assert_allclose(again.encode(TEXTS[:1]), vectors[:1], atol=1e-6)
-    with pytest.raises(BadInput, match="no model that can encode"):
-        LocalEncoder(tmp_path)
-
-
 def test_nothing_heavy_is_loaded_before_a_router_is_used() -> None:
     code = (
-        "import sys, conductor_core.lab.evaluation.routers.workflows, conductor_core.lab.evaluation.routers.workflows;"
+        "import sys, conductor_core.lab.evaluation.fitting, conductor_core.lab.evaluation.routers.workflows;"
         "sys.exit(', '.join({'torch', 'sklearn', 'transformers'} & set(sys.modules)) or 0)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

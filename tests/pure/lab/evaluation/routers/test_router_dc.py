@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from conductor_core.errors import BadInput
-from conductor_core.lab.evaluation.orchestrators.baselines import SOLVE
+from conductor_core.lab.evaluation.orchestrators import SOLVE
 from conductor_core.lab.evaluation.routers.router_dc import (
     RouterDC,
     RouterDCConfig,

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from conductor_core.errors import BadInput
-from conductor_core.lab.evaluation.orchestrators.baselines import SOLVE
+from conductor_core.lab.evaluation.orchestrators import SOLVE
 from conductor_core.lab.evaluation.routers.smoothie import Smoothie, fit, squared_distances, triplet_errors
 from tests.support.routing import AGENTS, BEST, question, world
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from conductor_core.errors import BadInput
-from conductor_core.grading import grade
+from conductor_core.grading.grade import grade
 from conductor_core.grading.tasks import Task
 from conductor_core.lab.evaluation.suites import load_suite
 

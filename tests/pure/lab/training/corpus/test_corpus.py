@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 
 from conductor_core.conductors.roles import ROLES, numbering
 from conductor_core.lab.training.corpus import plans
-from conductor_core.lab.training.corpus.corpus import TrainingExample, draw_example, examples
-from conductor_core.lab.training.corpus.plans import draw_plan, draw_repair
+from conductor_core.lab.training.corpus.plans import TrainingExample, draw_example, draw_plan, draw_repair, examples
 from conductor_core.lab.training.corpus.tasks import (
     NAMED_BY_TOPIC,
     draw_task,

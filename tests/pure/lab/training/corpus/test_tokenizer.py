@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from transformers import Qwen2Tokenizer
 
 from conductor_core.conductors.prompts import MARKERS
-from conductor_core.lab.training.corpus.corpus import examples
-from conductor_core.lab.training.corpus.tokenizer import END, train_tokenizer
+from conductor_core.lab.training.corpus.plans import examples
+from conductor_core.lab.training.tiny.cold_start import END, train_tokenizer
 from conductor_core.workflow.model import QUESTION
 
 

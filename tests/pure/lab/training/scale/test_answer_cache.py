@@ -2,16 +2,17 @@ import os
 import sqlite3
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from conductor_core.chat.messages import Usage
+from conductor_core.chat.messages import Finished, Usage
 from conductor_core.errors import StoreDamaged, StoreLocked, StoreReadOnly, StoreTooNew
-from conductor_core.lab.training.scale.workers import AnswerCache, CachedAnswer, RolloutOutcome, Spent
+from conductor_core.lab.training.worker_reward import AnswerCache, CachedAnswer, RolloutOutcome, Spent
 
-ANSWER = CachedAnswer("zwölf", "length", Usage(input_tokens=3, output_tokens=4, estimated=True), 0.25, "m-1")
+USAGE = Usage(input_tokens=3, output_tokens=4, estimated=True)
+ANSWER = CachedAnswer("zwölf", Finished(finish_reason="length", usage=USAGE, cost_usd=0.25, model="m-\ud800"))
+OTHER = CachedAnswer("other", Finished(finish_reason="stop", usage=Usage()))
 MOST = Usage(input_tokens=10, output_tokens=100, estimated=True)
 OUTCOME = RolloutOutcome("t1", "run", "model_id = [0]\n", None, 0.0, "wrong")
 
@@ -19,15 +20,15 @@ OUTCOME = RolloutOutcome("t1", "run", "model_id = [0]\n", None, 0.0, "wrong")
 def test_what_is_kept_is_there_after_the_file_is_opened_again(tmp_path: Path) -> None:
     path = tmp_path / "new" / "answers.sqlite3"
     cache = AnswerCache(path)
-    cache.keep_answer("a", 0, cache.begin_call("alpha", MOST, 9.0), ANSWER, 0.25)
-    cache.keep_answer("a", 1, cache.begin_call("alpha", MOST, 9.0), CachedAnswer("other", "stop", Usage()), 0.0)
+    cache.keep_answer("a", 0, cache.begin_call("alpha", MOST, 9.0), ANSWER, USAGE, 0.25)
+    cache.keep_answer("a", 1, cache.begin_call("alpha", MOST, 9.0), OTHER, Usage(), 0.0)
     cache.begin_call("beta", Usage(input_tokens=5), 0.5)
     cache.drop_call(cache.begin_call("beta", MOST, 9.0))
     cache.keep_outcome("d", OUTCOME)
     cache.close()
     cache = AnswerCache(path)
     assert cache.answer("a", 0) == ANSWER
-    assert cache.answer("a", 1) == CachedAnswer("other", "stop", Usage())
+    assert cache.answer("a", 1) == OTHER
     assert cache.answer("a", 2) is None
     assert cache.answer("b", 0) is None
     assert cache.spent() == Spent(answered=2, broken_off=1, tokens=12, usd=0.75)
@@ -37,32 +38,12 @@ def test_what_is_kept_is_there_after_the_file_is_opened_again(tmp_path: Path) ->
     cache.close()
 
 
-def test_refusals_that_an_older_version_took_for_wrong_answers_are_forgotten_once(tmp_path: Path) -> None:
-    path = tmp_path / "answers.sqlite3"
-    refused = replace(OUTCOME, reason="worker alpha: api.example wants to be paid first; check the account's credit")
-    cache = AnswerCache(path)
-    cache.keep_outcome("wrong", OUTCOME)
-    cache.keep_outcome("answered", replace(refused, answer="41"))
-    cache.keep_outcome("refused", refused)
-    cache.close()
-    with sqlite3.connect(path) as db:
-        db.execute("PRAGMA user_version = 1")
-    db.close()
-    for expected in (None, refused):
-        cache = AnswerCache(path)
-        assert cache.outcome("wrong") == OUTCOME
-        assert cache.outcome("answered") is not None
-        assert cache.outcome("refused") == expected
-        cache.keep_outcome("refused", refused)
-        cache.close()
-
-
 def test_an_answer_and_its_price_are_kept_together_or_not_at_all(tmp_path: Path) -> None:
     cache = AnswerCache(tmp_path / "answers.sqlite3")
-    cache.keep_answer("a", 0, cache.begin_call("alpha", MOST, 9.0), ANSWER, 1.0)
+    cache.keep_answer("a", 0, cache.begin_call("alpha", MOST, 9.0), ANSWER, USAGE, 1.0)
     again = cache.begin_call("alpha", MOST, 9.0)
     with pytest.raises(Exception, match="UNIQUE"):
-        cache.keep_answer("a", 0, again, ANSWER, 1.0)
+        cache.keep_answer("a", 0, again, ANSWER, USAGE, 1.0)
     assert cache.spent().usd == 10.0
     cache.close()
 
@@ -71,11 +52,11 @@ def test_nothing_that_was_kept_is_lost_when_the_process_is_killed(tmp_path: Path
     path = tmp_path / "answers.sqlite3"
     script = (
         "import os, signal, sys; from pathlib import Path\n"
-        "from conductor_core.chat.messages import Usage\n"
-        "from conductor_core.lab.training.scale.workers import AnswerCache, CachedAnswer\n"
+        "from conductor_core.chat.messages import Finished, Usage\n"
+        "from conductor_core.lab.training.worker_reward import AnswerCache, CachedAnswer\n"
         "cache = AnswerCache(Path(sys.argv[1]))\n"
         "number = cache.begin_call('alpha', Usage(), 2.0)\n"
-        "cache.keep_answer('a', 0, number, CachedAnswer('kept', 'stop', Usage()), 0.5)\n"
+        "cache.keep_answer('a', 0, number, CachedAnswer('kept', Finished(finish_reason='stop')), Usage(), 0.5)\n"
         "cache.begin_call('alpha', Usage(input_tokens=5, output_tokens=7), 2.0)\n"
         "os.kill(os.getpid(), signal.SIGKILL)\n"
     )
@@ -109,7 +90,7 @@ def test_files_that_cannot_be_used_are_named(tmp_path: Path) -> None:
     with sqlite3.connect(newer) as db:
         db.execute("PRAGMA user_version = 99")
     db.close()
-    with pytest.raises(StoreTooNew, match="newer"):
+    with pytest.raises(StoreTooNew, match="another version"):
         AnswerCache(newer)
     with pytest.raises(StoreReadOnly, match="cannot be made"):
         AnswerCache(text / "below" / "answers.sqlite3")

@@ -11,10 +11,8 @@ import torch
 from transformers import TrainerState
 
 from benchmarks import real_size_grpo_step
-from conductor_core.engine.pools import Pool
 from conductor_core.errors import BadInput
 from conductor_core.lab.records.training import Ended, Stage, append, read_record
-from conductor_core.lab.training.checkpoint import show_disk_needs
 from conductor_core.lab.training.config import (
     CONFIGS,
     Guard,
@@ -26,9 +24,9 @@ from conductor_core.lab.training.config import (
     WorkersConfig,
     read_config,
 )
-from conductor_core.lab.training.scale.record import begin_record
-from conductor_core.lab.training.scale.run import StageEnded, train
-from conductor_core.lab.training.scale.trainer import ScaleTrainer, arguments
+from conductor_core.lab.training.folder import show_disk_needs
+from conductor_core.lab.training.recorder import begin as begin_record
+from conductor_core.lab.training.scale import ScaleTrainer, StageEnded, arguments, same_training, train
 from conductor_core.settings import Settings
 
 PAPER = read_config("qwen2.5-7b-grpo")
@@ -127,10 +125,10 @@ def test_a_process_holds_vllm_for_one_stage(
         (tmp_path / "stages" / stage).mkdir(parents=True)
         (tmp_path / "stages" / stage / "config.json").touch()
 
-    monkeypatch.setattr("conductor_core.lab.training.scale.run.is_vllm_available", lambda: True)
-    monkeypatch.setattr("conductor_core.lab.training.scale.run._run_stage", run_stage)
-    monkeypatch.setattr("conductor_core.lab.training.scale.run._prompts", lambda *_: [])
-    monkeypatch.setattr("conductor_core.lab.training.scale.run._publish", lambda *_: "digest")
+    monkeypatch.setattr("conductor_core.lab.training.scale.is_vllm_available", lambda: True)
+    monkeypatch.setattr("conductor_core.lab.training.scale._run_stage", run_stage)
+    monkeypatch.setattr("conductor_core.lab.training.scale._prompts", lambda *_: [])
+    monkeypatch.setattr("conductor_core.lab.training.scale._publish", lambda *_: "digest")
     for number, ends in enumerate(ended):
         if ends:
             with pytest.raises(StageEnded, match=r"grpo is finished; recursion needs processes of its own.*--resume"):
@@ -142,8 +140,7 @@ def test_a_process_holds_vllm_for_one_stage(
 
 
 def begin(out: Path, config: TrainingConfig, *, resume: bool, stages: tuple[Stage, ...] = ("grpo",)) -> None:
-    pool = Pool(name="none", workers={})
-    begin_record(config, out, stages, "model", pool, resume=resume)
+    begin_record(config, out, stages, "model", same_training, resume, simulated=False, machine="", agents=())
 
 
 def with_scale(config: TrainingConfig, **fields: object) -> TrainingConfig:

@@ -3,11 +3,10 @@
 import itertools
 from pathlib import Path
 
+from conductor_core.lab.records import weights_sha256
 from conductor_core.lab.records.training import read_record
-from conductor_core.lab.training.corpus.corpus import examples
-from conductor_core.lab.training.corpus.tokenizer import train_tokenizer
-from conductor_core.lab.training.folder import weights_sha256
-from conductor_core.lab.training.tiny.cold_start import IGNORED, Batched, LeftPadded, example_rows
+from conductor_core.lab.training.corpus.plans import examples
+from conductor_core.lab.training.tiny.cold_start import IGNORED, Batched, LeftPadded, example_rows, train_tokenizer
 from conductor_core.lab.training.tiny.run import train
 from tests.support.trainings import toy_config
 

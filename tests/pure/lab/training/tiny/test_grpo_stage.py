@@ -17,11 +17,16 @@ from conductor_core.lab.training.config import GrpoConfig, HeldOutConfig, Optimi
 from conductor_core.lab.training.recorder import StageRecord
 from conductor_core.lab.training.tiny import grpo
 from conductor_core.lab.training.tiny.grpo import Stage
-from conductor_core.lab.training.tiny.legal import LegalPlans
-from conductor_core.lab.training.tiny.recursion import recursion_situations, worth
-from conductor_core.lab.training.tiny.reward import Worth, exact_worth, read_plan
-from conductor_core.lab.training.tiny.simulated import simulate
-from conductor_core.lab.training.tiny.situations import Situation, draw_situations, held_out_situations
+from conductor_core.lab.training.tiny.recursion import recursion_situations, simulate, worth
+from conductor_core.lab.training.tiny.rollout import LegalPlans
+from conductor_core.lab.training.tiny.situations import (
+    Situation,
+    Worth,
+    draw_situations,
+    exact_worth,
+    held_out_situations,
+    read_plan,
+)
 from conductor_core.rehearsal import generate, rehearsal_specs
 from conductor_core.rehearsal.exact import success_chance
 from conductor_core.workflow.model import Workflow

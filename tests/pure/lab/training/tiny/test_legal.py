@@ -7,10 +7,8 @@ from torch import Tensor
 
 from conductor_core.chat.messages import ParentPlan
 from conductor_core.lab.training.config import PoolDraw
-from conductor_core.lab.training.tiny.legal import LegalPlans, shape_of
-from conductor_core.lab.training.tiny.reward import read_plan
-from conductor_core.lab.training.tiny.rollout import Mask, sample
-from conductor_core.lab.training.tiny.situations import Situation, draw_situation
+from conductor_core.lab.training.tiny.rollout import LegalPlans, Mask, sample, shape_of
+from conductor_core.lab.training.tiny.situations import Situation, draw_situation, read_plan
 from tests.support.trainings import toy_model, toy_tokenizer
 
 PARENT = ParentPlan(plan="model_id = [0]", last_response="**Answer: 4**")

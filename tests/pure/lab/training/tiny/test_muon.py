@@ -9,8 +9,7 @@ from torch import nn
 from torch.optim import AdamW, Muon, Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
-from conductor_core.lab.training.tiny.cold_start import optimiser_of
-from conductor_core.lab.training.tiny.muon import MuonWithAdamW
+from conductor_core.lab.training.tiny.cold_start import MuonWithAdamW, optimiser_of
 from tests.support.trainings import toy_config, toy_model
 
 

@@ -7,8 +7,7 @@ import pytest
 
 from conductor_core.chat.messages import PlanRequest
 from conductor_core.lab.training.config import Reward
-from conductor_core.lab.training.tiny.reward import Scored, Worth, exact_worth, read_plan, score
-from conductor_core.lab.training.tiny.situations import Situation
+from conductor_core.lab.training.tiny.situations import Scored, Situation, Worth, exact_worth, read_plan, score
 from conductor_core.rehearsal import generate, rehearsal_specs
 from conductor_core.rehearsal.exact import success_chance
 from conductor_core.workflow.model import CONDUCTOR_AGENT, Workflow

@@ -16,11 +16,10 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from conductor_core.cli.main import main
 from conductor_core.errors import BadInput
-from conductor_core.lab.records.in_use import in_use
+from conductor_core.lab.records import in_use, weights_sha256
 from conductor_core.lab.records.training import HeldOut, Iteration, Sample, read_record
 from conductor_core.lab.training.config import TrainingConfig
 from conductor_core.lab.training.corpus import plans
-from conductor_core.lab.training.folder import weights_sha256
 from conductor_core.lab.training.tiny.run import train
 from conductor_core.rehearsal.families import RehearsalTask
 from conductor_core.workflow.model import Workflow

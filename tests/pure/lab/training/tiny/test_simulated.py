@@ -2,7 +2,7 @@
 
 from conductor_core.engine.pools import open_pool
 from conductor_core.engine.runner import Engine
-from conductor_core.lab.training.tiny.simulated import simulate
+from conductor_core.lab.training.tiny.recursion import simulate
 from conductor_core.rehearsal import generate
 from conductor_core.run.request import RunRequest
 from conductor_core.settings import Settings

@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from conductor_core.lab.records.training import read_record
-from conductor_core.lab.training.checkpoint import drop_rows_after
+from conductor_core.lab.training.folder import drop_rows_after
 from conductor_core.lab.training.recorder import StageRecord
 from conductor_core.lab.training.tiny.grpo import prepare
-from conductor_core.lab.training.tiny.teaching import taught_rounds, teach
+from conductor_core.lab.training.tiny.recursion import taught_rounds, teach
 from tests.support.trainings import recursion_config, toy_model, toy_tokenizer
 
 

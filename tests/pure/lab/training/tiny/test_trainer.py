@@ -14,9 +14,8 @@ from conductor_core.lab.training.config import GrpoConfig, Guard, HeldOutConfig,
 from conductor_core.lab.training.recorder import StageRecord
 from conductor_core.lab.training.tiny.cold_start import LeftPadded
 from conductor_core.lab.training.tiny.grpo import Stage, build_trainer, supervised_batches
-from conductor_core.lab.training.tiny.reward import Worth
 from conductor_core.lab.training.tiny.rollout import sample
-from conductor_core.lab.training.tiny.situations import Situation
+from conductor_core.lab.training.tiny.situations import Situation, Worth
 from conductor_core.lab.training.tiny.trainer import ConductorTrainer, trimmed
 from conductor_core.rehearsal import generate, rehearsal_specs
 from conductor_core.workflow.model import Workflow

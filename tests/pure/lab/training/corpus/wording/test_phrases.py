@@ -5,7 +5,7 @@ import itertools
 import pytest
 
 from conductor_core.conductors.grammar import PlanShape
-from conductor_core.lab.training.corpus.corpus import examples
+from conductor_core.lab.training.corpus.plans import examples
 from conductor_core.lab.training.corpus.wording.phrases import phrase_rules
 from tests.support import grammars
 

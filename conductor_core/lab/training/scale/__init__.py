@@ -1,1 +1,0 @@
-"""Training of real size: real problems, real workers, perhaps many processes."""

@@ -1,1 +1,0 @@
-"""The commands of ``python -m storage``, a file for each group."""
