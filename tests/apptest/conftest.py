@@ -66,7 +66,7 @@ def visit(session: Session) -> Callable[..., AppTest]:
     """Opens a page by its address; ``state``: what the page has in mind from before."""
 
     def open_page(page: str = "run", state: dict[str, object] | None = None, **query: str) -> AppTest:
-        app = AppTest.from_file(str(FRAME), default_timeout=30)
+        app = AppTest.from_file(str(FRAME), default_timeout=300)
         for name, value in (state or {}).items():
             app.session_state[name] = value
         for name, value in query.items():
