@@ -271,7 +271,7 @@ def _store_error(path: Path, error: sqlite3.Error) -> StoreError:
 
 # Workers behind the cache and the cap.
 
-_NO_LIMIT_S = 30 * 24 * 3600.0
+_NO_LIMIT_S = 7 * 24 * 3600.0
 """The engine's time limit for a step. Calls keep the pool file's own limit, and a step may wait for the cap."""
 
 _Key = tuple[str, int]

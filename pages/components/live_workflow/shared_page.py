@@ -147,7 +147,7 @@ def sealed_page(title: str, data: Mapping[str, Any], module: str, scripts: Seque
         f"default-src 'none'; script-src {digests}; style-src 'unsafe-inline'; img-src data:; font-src data:; "
         "base-uri 'none'; form-action 'none'"
     )
-    return html(
+    page = html(
         "live_workflow/shared_page",
         "page",
         policy=policy,
@@ -157,6 +157,7 @@ def sealed_page(title: str, data: Mapping[str, Any], module: str, scripts: Seque
         scripts=scripts,
         module=module,
     )
+    return str(page)  # a plain text: what is added to ``Markup`` is escaped
 
 
 @cache

@@ -83,9 +83,7 @@ def test_ten_thousand_hostile_strings_do_nothing_on_any_page(
         if where == "a finished run":
             for tab in ("Output", "What it saw", "Messages", "Cost", "Edit"):
                 page.locator(".inspector").get_by_role("tab", name=tab, exact=True).click()
-            page.get_by_role("button", name="Change a step").click()
-            page.locator(".plan-rows li").first.click()
-            expect(page.get_by_role("textbox", name="Instruction of step 0")).to_be_visible()
+            expect(page.get_by_role("textbox", name="Instruction").first).to_be_visible()
         if where == "a run that waits":
             expect(page.get_by_text("Waits for your approval").first).to_be_attached()
         nothing_happened(page, foreign, where)

@@ -23,6 +23,7 @@ from pages.components.live_workflow import messages as live
 from storage import Store, open_store
 from tests.loopback.routes.conftest import Served
 from tests.support.damaging import doctor
+from tests.support.gated_runs import until
 from tests.support.pictures import picture
 from tests.support.provider import Answer, ScriptedProvider
 from tests.support.run_events import answered, created, planned, run_completed, step_started, whole_run
@@ -222,8 +223,8 @@ async def test_an_approval_is_of_our_own_pages_says_what_it_decides_and_holds_on
         assert served.store.read(run_id).status == "waiting"
         answers = await asyncio.gather(*(client.post(path, content='{"numbers": [1]}', headers=ours) for _ in "ab"))
     assert {answer.status_code for answer in answers} <= {202, 404}
-    await asyncio.to_thread(served.engine.wait, run_id, 60)
-    assert [approval.status for approval in served.store.read(run_id).approvals] == ["granted"]
+    trace = await asyncio.to_thread(until, served.store, run_id, lambda trace: trace.ended)
+    assert [approval.status for approval in trace.approvals] == ["granted"]
 
 
 async def test_plotly_is_kept_by_the_browser_and_sent_to_our_own_pages_only(served: Served) -> None:

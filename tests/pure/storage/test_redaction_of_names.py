@@ -104,7 +104,7 @@ def test_without_the_extra_or_the_model_the_error_says_what_to_install(
     url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("conductor_core.privacy.detectors.find_spec", lambda name: None)
-    with pytest.raises(BadInput, match=r"pip install '\.\[names\]'"):
+    with pytest.raises(BadInput, match=r"pip install 'conductor-inspector\[names\]'"):
         open_store(url, Privacy.of(Settings(redact=("names",))))
     monkeypatch.setattr("conductor_core.privacy.detectors.find_spec", lambda name: name != "no_model" or None)
     with pytest.raises(BadInput, match="needs a spaCy model, and there is none at no_model"):
