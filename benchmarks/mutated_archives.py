@@ -202,7 +202,7 @@ MUTATIONS: dict[str, Mutation] = {
     "dot at the end": _name(lambda name: name + b"."),
     "space at the end": _name(lambda name: name + b" "),
     "case": _name(bytes.swapcase, alone=False),
-    "full width": _name(lambda name: name.replace(b"e", "ｅ".encode())),
+    "full width": _name(lambda name: name[:-1] + chr(name[-1] + 0xFEE0).encode()),
     "device": _name(lambda name: b"nul.txt"),
     "folder": _name(lambda name: name + b"/x", alone=False),
     "duplicate": _duplicate,

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.conftest import App
+from tests.browser.conftest import App, at_rest
 
 OpenPage = Callable[..., Page]
 BADGE = """
@@ -48,6 +48,7 @@ def say_when(page: Page, text: str) -> None:
 
 def run_a_task(page: Page) -> None:
     page.get_by_role("textbox", name="Task", exact=True).fill("What is the chemical symbol of tungsten?")
+    at_rest(page)
     page.locator(".st-key-run button").click()
 
 

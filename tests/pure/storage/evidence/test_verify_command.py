@@ -54,7 +54,7 @@ def test_a_key_is_read_as_it_was_printed(path: Path, printed: str, tmp_path: Pat
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ("nonsense", "'nonsense' is neither a file nor a public key: a key is the line NAME+ID+KEY that `conductor log key`"),
+        ("nonsense", "'nonsense' is neither a file nor a public key: a key is the line NAME+ID+KEY that `conductor"),
         ("name+id+key", "what was given is not a public key (no Base64"),
         ("FILE", "holds 0 lines that could be a public key"),
         ("FOLDER", "folder is not a regular file"),
