@@ -31,9 +31,10 @@ def press(page: Page, button: Locator) -> None:
 
 
 def choose(page: Page, step: int) -> None:
-    """Selects a step in the graph's text twin, and the tab about changing it."""
+    """Selects a step in the graph's text twin, and the tab about changing it, and waits until its fields are there."""
     press(page, page.get_by_label(re.compile(f"^Step {step}, ")))
     press(page, page.get_by_role("tab", name="Edit"))
+    expect(page.get_by_role("textbox", name=f"Instruction of step {step}")).to_be_visible()
 
 
 def test_a_step_is_asked_three_times_and_an_answer_opened(app: App, ran: RunTrace, open_page: OpenPage) -> None:
