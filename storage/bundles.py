@@ -6,6 +6,7 @@ images of the tasks, the verifier, and a page of plain text that says how to che
 
 import os
 import re
+import shutil
 import sqlite3
 import sys
 import tempfile
@@ -27,7 +28,7 @@ from conductor_core.run.trace import ENDED_STATUSES, RunTrace, RunUnreadable, fo
 from storage import errors
 from storage.evidence.bundle import BundleWriter, verifier_digest, verifier_source
 from storage.evidence.bundle_audit import FORMAT, FORMAT_1
-from storage.evidence.bundle_files import MANIFEST, check_archive, is_plain_name
+from storage.evidence.bundle_files import FILES, check_archive, is_plain_name
 from storage.evidence.database_audit import NoEvidence, open_database
 from storage.evidence.event_record import printable
 from storage.evidence.keys import load_key
@@ -93,7 +94,9 @@ Notify = Callable[[int, int], None]
 _SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
 SEALED_WORDS = "the bundle proves their stored bytes, and nobody can read them without their keys"
 UNFINISHED_WORDS = "the bundle holds what was there when it was made, without a seal that says it is all"
-UNBOUND_WORDS = "the log could not record this export, so that no signature covers the files for reading"
+UNBOUND_WORDS = (
+    "the log could not record this export, so the bundle holds no files for reading, which nothing would cover"
+)
 _READ_ME = """Runs of Conductor Inspector, exported {when} UTC by version {version}.
 
 Do not trust the verify.py in here, nor this page: whoever made the bundle wrote both. Take along, from elsewhere:
@@ -194,9 +197,7 @@ def _written(
             manifest = writer.write_manifest()
             record(manifest)
             if not (bound := writer.is_recorded(manifest)):
-                (whole / MANIFEST).unlink()
-                with (whole / "README.txt").open("a", encoding="utf-8", newline="\n") as read_me:
-                    read_me.write(f"\nThis bundle has no manifest: {UNBOUND_WORDS}.\n")
+                _remove_for_reading(whole)
                 writer.write_head(FORMAT_1)
             if store.refusal is None:
                 store.publish()
@@ -242,6 +243,14 @@ def _write_for_reading(
         record = _record(store, run_id).encode(errors="replace")
         (folder / "records" / f"{file}.html").write_bytes(record)
     notify(len(readable), len(readable))
+
+
+def _remove_for_reading(folder: Path) -> None:
+    for each in folder.iterdir():
+        if each.is_dir():
+            shutil.rmtree(each)
+        elif each.name not in FILES:
+            each.unlink()
 
 
 def _pack(folder: Path, target: Path) -> None:

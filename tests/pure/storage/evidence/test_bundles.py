@@ -3,6 +3,7 @@
 import hashlib
 import json
 import random
+import zipfile
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
@@ -17,7 +18,7 @@ from benchmarks.tampering import Laboratory
 from conductor_core.run.values import Imported
 from storage import Privacy, open_store
 from storage.bundles import export_runs
-from storage.evidence.bundle_files import json_line
+from storage.evidence.bundle_files import FILES, json_line
 from storage.evidence.verifier import verify
 from tests.support.command_line import log as main
 from tests.support.run_events import PAGE, created, whole_run
@@ -113,13 +114,16 @@ def test_a_run_that_was_taken_out_of_a_bundle_is_missed(lab: Laboratory, tmp_pat
     ]
 
 
-def test_a_bundle_of_format_1_says_that_no_signature_covers_its_other_files(lab: Laboratory, tmp_path: Path) -> None:
-    bundle = mutated_bundles.export(lab, tmp_path / "bundle", ["run-1"])
-    (bundle / "README.txt").write_text("Trust me.")
-    report = verify(bundle, [lab.public], [lab.anchor], lambda what, count: None)
-    assert report.findings == []
-    said = "the bundle is of format 1, in which no signature covers the files for reading: README.txt"
-    assert said in report.notes
+def test_a_bundle_without_a_manifest_has_no_files_for_reading(lab: Laboratory, tmp_path: Path) -> None:
+    """Else whoever takes the manifest away could change the decision records of a good bundle."""
+    _, folder = mutated_bundles.export_whole(lab, tmp_path, ["run-1"])
+    assert found(lab, folder) == []
+    (folder / "manifest.sha256").unlink()
+    head = folder / "bundle.json"
+    head.write_text(head.read_text().replace("bundle 2", "bundle 1"))
+    said = [each[3] for each in found(lab, folder)]
+    assert "no signature covers README.txt: a bundle of format 1 has no such file" in said
+    assert any(each.startswith("no signature covers records/run-1") for each in said)
 
 
 def test_a_bundle_of_a_run_that_came_with_the_program_is_bound_too(tmp_path: Path) -> None:
@@ -141,9 +145,10 @@ def test_an_export_that_the_log_cannot_record_is_of_format_1_and_says_so(
         store.log.append_and_wait(*whole_run("r"))
     monkeypatch.setattr("storage.access_log._write", lambda cursor, accesses: 1 / 0)
     assert main(["export", "r", "--out", str(bundle), "--db", str(path)]) == 0
-    assert "no signature covers the files for reading" in capsys.readouterr().err
+    assert "the bundle holds no files for reading" in capsys.readouterr().err
     assert main(["verify", str(bundle), "--db", str(path)]) == 0
-    assert "note: the bundle is of format 1" in capsys.readouterr().out
+    with zipfile.ZipFile(bundle) as archive:
+        assert sorted(archive.namelist()) == sorted(FILES)
 
 
 def test_a_bundle_of_a_history_that_was_rewritten_with_the_key_is_located_by_the_anchor(
