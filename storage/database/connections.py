@@ -58,13 +58,17 @@ class ReadOnlyMedia:
     def connect(self) -> sqlite3.Connection:
         """Returns a connection that only reads. Raises: sqlite3.Error, OSError, StoreError."""
         connection = self._connect()
-        version = schema.read_version(connection, self._path)
-        if version != schema.HEAD:
-            raise StoreReadOnly(
-                f"the database {self._path} is of schema {version} and cannot be brought to {schema.HEAD} where it is: "
-                "copy it to a place that can be written"
-            )
-        connection.execute("PRAGMA query_only=ON")
+        try:
+            version = schema.read_version(connection, self._path)
+            if version != schema.HEAD:
+                raise StoreReadOnly(
+                    f"the database {self._path} is of schema {version} and cannot be brought to {schema.HEAD} where it "
+                    "is: copy it to a place that can be written"
+                )
+            connection.execute("PRAGMA query_only=ON")
+        except BaseException:
+            connection.close()
+            raise
         return connection
 
     def close(self) -> None:
