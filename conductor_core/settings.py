@@ -56,8 +56,8 @@ class Settings(BaseSettings):
     )
     allowed_hosts: Annotated[tuple[str, ...], NoDecode] = Field(
         (),
-        description="Host names, separated by commas, that the pages accept beside `localhost` and IP addresses. Behind "
-        "a reverse proxy, name its host here and let it pass `Host` on.",
+        description="Host names, separated by commas, that the pages accept beside `localhost` and IP addresses. "
+        "Behind a reverse proxy, name its host here and let it pass `Host` on.",
     )
     key_variables: Annotated[tuple[str, ...], NoDecode] = Field(
         (),
