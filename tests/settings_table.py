@@ -11,8 +11,8 @@ CONDUCTOR_MAX_STEPS=8 CONDUCTOR_SERVER_PORTS=11434,8000 conductor ui
 export CONDUCTOR_DATA_FOLDER=/srv/conductor        # for every later command of this shell
 ```
 
-There is no file of settings. The program stops with one line that names the variable if a value cannot be used, and
-ignores a variable that it does not know. The command line's options and the Run page's fields take precedence.
+A value that cannot be used stops the program, with a line that names the variable; a variable that it does not know is
+ignored. The command line's options and the Run page's fields take precedence.
 
 | variable | default | meaning |
 |---|---|---|
