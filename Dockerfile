@@ -16,6 +16,8 @@ COPY pages pages
 RUN /venv/bin/pip install --extra-index-url "$TORCH_INDEX" -c constraints.txt '.[privacy]'
 
 FROM python:3.11-slim
+# llama.cpp needs the system's OpenMP.
+RUN apt-get update && apt-get install -y --no-install-recommends libgomp1 && rm -rf /var/lib/apt/lists/*
 RUN useradd --create-home --uid 10001 inspector && mkdir /data && chown inspector /data
 COPY --from=build /venv /venv
 USER inspector

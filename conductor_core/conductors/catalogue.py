@@ -3,6 +3,7 @@
 tiny                            the shipped one
 NAME, FILE, FILE#NAME           of a conductors file (``conductors_file``)
 NAME                            a folder in ``models/`` of the data folder
+FILE.gguf, FILE.gguf#ADAPTER    a GGUF file, perhaps with a LoRA adapter in the same form
 FOLDER                          a folder with config.json, tokenizer and *.safetensors
 OWNER/NAME                      a model of the hub, which the Models page or ``models pull`` downloads
 URL#MODEL                       an OpenAI-compatible server
@@ -16,7 +17,7 @@ from conductor_core.chat.messages import FREE, Conductor, Price
 from conductor_core.conductors.conductors_file import API_KEY_VARIABLE, ConductorSpec, find, listed
 from conductor_core.conductors.local import LocalConductor, read_config
 from conductor_core.errors import UnknownConductor
-from conductor_core.files import expand_path, is_folder, is_there
+from conductor_core.files import expand_path, is_file, is_folder, is_there
 from conductor_core.inference.generation import ModelUnavailable
 from conductor_core.inference.hardware import Placement, place
 from conductor_core.inference.published import CONDUCTORS
@@ -26,6 +27,7 @@ from conductor_core.inference.source import (
     cached_hub_ids,
     context_of,
     inspect_folder,
+    is_gguf,
     licence_of,
     local_folder,
     not_here,
@@ -121,6 +123,9 @@ def on_a_server(ref: str, settings: Settings, keys: TypedKeys | None = None) -> 
 
 def _local(name: str, model: str, settings: Settings, spec: ConductorSpec | None) -> Conductor:
     """Opens a Conductor that runs here; ``model``: a folder or a hub id. Raises: UnknownConductor."""
+    file, _, lora = model.partition("#")
+    if is_gguf(file) or (spec is not None and spec.lora is not None):
+        return _gguf(name, file, lora, settings, spec)
     folder = own_folder(model, settings.models_folder)
     if folder is not None:
         try:
@@ -138,11 +143,30 @@ def _local(name: str, model: str, settings: Settings, spec: ConductorSpec | None
     raise unknown(name, settings)
 
 
+def _gguf(name: str, file: str, lora: str, settings: Settings, spec: ConductorSpec | None) -> Conductor:
+    """Opens a Conductor of a GGUF file. A ``conductor.json`` beside its adapter, or else beside it, says how to ask."""
+    # When used: see ``RemoteConductor``.
+    from conductor_core.conductors.gguf import GgufConductor
+
+    if spec is None:
+        spec = ConductorSpec(name=name, model=file, lora=lora or None)
+    files = {"model": str(expand_path(spec.model))}
+    if spec.lora is not None:
+        files["lora"] = str(expand_path(spec.lora))
+        if not is_file(files["lora"]):
+            raise UnknownConductor(f"Conductor {name}: no adapter {files['lora']}: name a LoRA adapter in GGUF form")
+    config = read_config(Path(files.get("lora", files["model"])).parent)
+    try:
+        return GgufConductor(name, spec.model_copy(update=files), settings, config)
+    except ModelUnavailable as error:
+        raise UnknownConductor(str(error)) from error
+
+
 def unknown(name: str, settings: Settings) -> UnknownConductor:
     """Returns the error for a Conductor of which nothing is known."""
     return UnknownConductor(
-        f"no Conductor {name[:80]!r}: name {TINY}, one of {_names(settings)}, a model folder, a hub id (owner/name) "
-        "or URL#MODEL of a server"
+        f"no Conductor {name[:80]!r}: name {TINY}, one of {_names(settings)}, a model folder, a GGUF file, a "
+        "hub id (owner/name) or URL#MODEL of a server"
     )
 
 
