@@ -129,7 +129,8 @@ def _tensor_shapes(path: Path) -> list[list[int]]:
         raise ModelUnavailable(f"{path} is not a whole safetensors file: {error}") from error
 
 
-def _hub_cache() -> Path:
+def hub_cache() -> Path:
+    """Returns the folder of huggingface_hub's cache."""
     from huggingface_hub import constants  # when used: most programs look for no model of the hub
 
     return Path(constants.HF_HUB_CACHE)
@@ -137,7 +138,7 @@ def _hub_cache() -> Path:
 
 def cache_folder(hub_id: str) -> Path:
     """Returns the folder in which the hub's cache has, or would have, a model."""
-    return _hub_cache() / f"models--{hub_id.replace('/', '--')}"
+    return hub_cache() / f"models--{hub_id.replace('/', '--')}"
 
 
 def cached_folder(hub_id: str) -> Path | None:
@@ -181,7 +182,7 @@ def _indexed(folder: Path) -> set[str] | None:
 
 def cached_hub_ids() -> list[str]:
     """Returns the hub ids of all models that were downloaded on this machine, whole or not."""
-    names = sorted(path.name for path in _hub_cache().glob("models--*--*"))
+    names = sorted(path.name for path in hub_cache().glob("models--*--*"))
     return [name.removeprefix("models--").replace("--", "/", 1) for name in names]
 
 
