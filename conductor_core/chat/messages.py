@@ -177,7 +177,9 @@ def identity_of(content: Content) -> object:
     return [["image", part.sha256] if isinstance(part, ImagePart) else part.model_dump(mode="json") for part in content]
 
 
-Provider = Literal["openai", "anthropic", "local", "rehearsal"]
+Provider = Literal["openai", "anthropic", "local", "gguf", "rehearsal"]
+HERE = frozenset({"local", "gguf"})
+"""Providers of models that this machine runs: of folders, and of GGUF files."""
 FinishReason = Literal["stop", "length", "content_filter", "tool_calls", "refusal", "other"]
 
 

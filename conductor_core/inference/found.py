@@ -9,7 +9,7 @@ import os
 import re
 import stat
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -18,6 +18,7 @@ from typing import Any, Final, Literal
 
 from conductor_core.files import expand_path, open_regular
 from conductor_core.inference.gguf_file import GgufFault, GgufHeader, read_header
+from conductor_core.inference.source import GGUF_REF
 from conductor_core.privacy.masking import one_line
 
 Owner = Literal["models", "ollama", "lm studio", "hub", "llama.cpp"]
@@ -287,6 +288,39 @@ def _hub_cache(folder: Path, search: _Search) -> Iterator[tuple[str, Path]]:
         hub_id = repository.name.removeprefix("models--").replace("--", "/", 1)
         for path in _files(repository / "snapshots", search):
             yield f"{hub_id}:{_tag(hub_id, path)}", path
+
+
+def cached_gguf(ref: str, hub_folder: Path) -> Path | None:
+    """Returns the file of ``owner/name:TAG`` in the hub's cache, of a split model the first part; None: not here."""
+    matched = GGUF_REF.fullmatch(ref)
+    if matched is None:
+        return None
+    hub_id, tag = matched[1], matched[2]
+    repository = hub_folder / f"models--{hub_id.replace('/', '--')}" / "snapshots"
+    for snapshot in _entries(repository):
+        here = {path.name: path for path in _entries(snapshot) if os.path.isfile(path)}
+        names = files_of_tag(hub_id, tag, here)
+        part = _PART.search(names[0]) if names else None
+        if names and len(names) == (1 if part is None else int(part[2])):
+            return here[names[0]]
+    return None
+
+
+def files_of_tag(hub_id: str, tag: str, names: Iterable[str]) -> list[str]:
+    """Returns the files that ``TAG`` means, all parts of one model in order; empty if none or several fit."""
+    of: dict[str, list[str]] = {}
+    for name in sorted(names):
+        if name.casefold().endswith(".gguf") and "mmproj" not in name.casefold():
+            of.setdefault(_tag(hub_id, Path(name)).casefold(), []).append(name)
+    wanted = tag.casefold()
+    fitting = [each for each in of if each == wanted] or [each for each in of if each.endswith(wanted)]
+    return of[fitting[0]] if len(fitting) == 1 else []
+
+
+def tags_of(hub_id: str, names: Iterable[str]) -> list[str]:
+    """Returns the tags of a repository's GGUF files."""
+    ours = (each for each in names if each.casefold().endswith(".gguf") and "mmproj" not in each.casefold())
+    return sorted({_tag(hub_id, Path(each)) for each in ours})
 
 
 def _tag(hub_id: str, path: Path) -> str:

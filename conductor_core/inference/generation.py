@@ -3,7 +3,8 @@
 InspectorError
 └── InferenceError
     ├── ModelUnavailable    cannot be found, downloaded, trusted or held in memory
-    │   └── ModelNotHere        is not on this machine
+    │   ├── ModelNotHere        is not on this machine
+    │   └── Unreachable         no hub or package index answers, or their use is forbidden
     └── PromptTooLong       more tokens than the model's context has room for
 
 The errors are those of a model as a Conductor and as a worker. ``Meter`` and ``WritingMeter`` turn counts of bytes and
@@ -113,6 +114,10 @@ class ModelUnavailable(InferenceError):
 
 
 class ModelNotHere(ModelUnavailable):
+    pass
+
+
+class Unreachable(ModelUnavailable):
     pass
 
 

@@ -19,6 +19,8 @@ from conductor_core.inference.generation import ModelNotHere, ModelUnavailable
 
 HUB_ID = re.compile(r"(?!.*(?:--|\.\.|\.git$))[A-Za-z0-9](?:[\w.-]{0,94}\w)?/\w(?:[\w.-]{0,94}\w)?", re.ASCII)
 """``owner/name`` as the hub takes it. It forbids ``--``, by which the cache's folders keep both names apart."""
+GGUF_REF = re.compile(rf"({HUB_ID.pattern}):([A-Za-z0-9_.-]{{1,100}})", re.ASCII)
+"""``owner/name:TAG``, one GGUF file of a repository, as llama.cpp and Ollama name it: ``TAG`` is such as ``Q4_K_M``."""
 _WHOLE = "model.safetensors"
 _INDEX = "model.safetensors.index.json"
 _WEIGHTS = re.compile(r"[^/\\\x00]{1,200}\.safetensors")
@@ -144,6 +146,11 @@ def cache_folder(hub_id: str) -> Path:
 def cached_folder(hub_id: str) -> Path | None:
     """Returns the newest downloaded snapshot of a hub model that has weights. It does not ask the hub."""
     return _newest_snapshot(cache_folder(hub_id))
+
+
+def holds_a_model(hub_id: str) -> bool:
+    """Tells whether the hub's cache has something whole of a repository: its safetensors, or a GGUF file of it."""
+    return cached_folder(hub_id) is not None or any(cache_folder(hub_id).glob("snapshots/*/*.gguf"))
 
 
 def _newest_snapshot(repository: Path) -> Path | None:
