@@ -18,13 +18,16 @@ from conductor_core.engine.budgets import longest_answer
 from conductor_core.engine.models import (
     LEAST_PARAMETERS,
     FoundServer,
+    MachineModel,
     conductors_file_text,
     parameters_by_name,
     pool_file_text,
     ready_workers,
+    require_file,
 )
 from conductor_core.engine.pools import read_specs
 from conductor_core.errors import BadInput
+from conductor_core.files import is_file
 from conductor_core.inference.downloads import Download, downloads
 from conductor_core.inference.hardware import Memory, place
 from conductor_core.inference.pace import paces
@@ -108,6 +111,23 @@ def pause(models: Sequence[SmallModel]) -> None:
 def save_pool(name: str, specs: Sequence[WorkerSpec], settings: Settings) -> Path:
     """Writes ``specs`` as the pool file ``name`` of the data folder, replacing its content. Raises: BadInput."""
     return _save(settings.pools_folder / f"{name}.toml", pool_file_text(specs), "pool file")
+
+
+FILES_POOL = "my-models"
+
+
+def add_worker(model: MachineModel, settings: Settings) -> Path:
+    """Adds the model of a GGUF file to the pool of such files, and returns the pool's file. Raises: BadInput."""
+    require_file(model)
+    pool = settings.pools_folder / f"{FILES_POOL}.toml"
+    before = read_specs(str(pool), settings) if is_file(pool) else ()
+    name = re.sub(r"[\\#]", "-", model.name.partition(": ")[2])[:60]
+    about = f"{model.quantisation}, {model.parameters / 1e9:.1f} billion parameters"
+    spec = WorkerSpec(
+        name=name, provider="gguf", model=model.model, description=about, max_concurrency=1, timeout_s=600
+    )
+    others = [each for each in before if each.model != model.model and each.name != name]
+    return save_pool(FILES_POOL, [*others, spec], settings)
 
 
 def save_conductors(name: str, specs: Iterable[WorkerSpec], settings: Settings) -> Path:
@@ -248,9 +268,10 @@ def from_disk(small: Iterable[SmallModel], options: Iterable[ConductorOption]) -
     for option in others[: max(0, _MOST_ON_DISK - len(specs))]:
         if option.ref not in taken:
             name = re.sub(r"[\\#]", "-", option.name.rsplit("/", 1)[-1])[:60]
+            provider: Literal["gguf", "local"] = "gguf" if option.quantisation else "local"
             specs.append(
                 WorkerSpec(
-                    name=name, provider="local", model=option.model or option.ref, max_concurrency=1, timeout_s=600
+                    name=name, provider=provider, model=option.model or option.ref, max_concurrency=1, timeout_s=600
                 )
             )
     if not specs:

@@ -3,7 +3,8 @@
 InspectorError
 └── InferenceError
     ├── ModelUnavailable    cannot be found, downloaded, trusted or held in memory
-    │   └── ModelNotHere        is not on this machine
+    │   ├── ModelNotHere        is not on this machine
+    │   └── Unreachable         no hub or package index answers, or their use is forbidden
     ├── PromptTooLong       more tokens than the model's context has room for
     └── ProcessEnded        the process that runs the model ended in the middle of an answer; another is started
 
@@ -114,6 +115,10 @@ class ModelUnavailable(InferenceError):
 
 
 class ModelNotHere(ModelUnavailable):
+    pass
+
+
+class Unreachable(ModelUnavailable):
     pass
 
 

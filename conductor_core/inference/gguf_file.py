@@ -51,6 +51,7 @@ class GgufHeader:
         kv_heads: key and value heads of each layer that has some.
         key_size, value_size: numbers in the key and in the value of one head.
         part, parts: which part of a split model this is, from 1; both 1 if it is whole.
+        embeds: whether it makes embeddings of texts and writes none.
         is_whole: whether the data of all its tensors lie within the file.
     """
 
@@ -68,7 +69,9 @@ class GgufHeader:
     embedding: int
     part: int
     parts: int
+    licence: str
     has_chat_template: bool
+    embeds: bool
     size_bytes: int
     is_whole: bool
 
@@ -167,6 +170,8 @@ class _Reader:
             embedding=embedding,
             part=(said.number("split.no") or 0) + 1,
             parts=said.number("split.count") or 1,
+            licence=said.text("general.license"),
+            embeds=bool(said.number(f"{architecture}.pooling_type")),
             has_chat_template=said.has("tokenizer.chat_template"),
             size_bytes=self._size,
             is_whole=all(begins + each.offset + each.size_bytes <= self._size for each in tensors),

@@ -8,7 +8,7 @@ from conductor_core.inference.generation import ModelUnavailable
 from conductor_core.inference.hub import is_downloaded_elsewhere
 from conductor_core.inference.quantization.places import delete_packed, packed_weights
 from conductor_core.inference.shared import is_held, release
-from conductor_core.inference.source import HUB_ID, cache_folder, cached_folder
+from conductor_core.inference.source import HUB_ID, cache_folder, holds_a_model
 
 
 class ModelInUse(ModelUnavailable):
@@ -34,7 +34,7 @@ def remove(hub_id: str, packed_folder: Path) -> int:
 def discard_part(hub_id: str) -> int:
     """Deletes what a stopped download has left. Returns the bytes freed. Raises: ModelInUse, ModelUnavailable."""
     folder = _folder(hub_id)
-    if cached_folder(hub_id) is None:
+    if not holds_a_model(hub_id):
         return _delete(hub_id, folder)
     _require_idle(hub_id)
     freed = 0

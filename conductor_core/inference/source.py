@@ -19,6 +19,8 @@ from conductor_core.inference.generation import ModelNotHere, ModelUnavailable
 
 HUB_ID = re.compile(r"(?!.*(?:--|\.\.|\.git$))[A-Za-z0-9](?:[\w.-]{0,94}\w)?/\w(?:[\w.-]{0,94}\w)?", re.ASCII)
 """``owner/name`` as the hub takes it. It forbids ``--``, by which the cache's folders keep both names apart."""
+GGUF_REF = re.compile(rf"({HUB_ID.pattern}):([A-Za-z0-9_.-]{{1,100}})", re.ASCII)
+"""``owner/name:TAG``, one GGUF file of a repository, as llama.cpp and Ollama name it: ``TAG`` is such as ``Q4_K_M``."""
 _WHOLE = "model.safetensors"
 _INDEX = "model.safetensors.index.json"
 _WEIGHTS = re.compile(r"[^/\\\x00]{1,200}\.safetensors")
@@ -129,7 +131,8 @@ def _tensor_shapes(path: Path) -> list[list[int]]:
         raise ModelUnavailable(f"{path} is not a whole safetensors file: {error}") from error
 
 
-def _hub_cache() -> Path:
+def hub_cache() -> Path:
+    """Returns the folder of huggingface_hub's cache."""
     from huggingface_hub import constants  # when used: most programs look for no model of the hub
 
     return Path(constants.HF_HUB_CACHE)
@@ -137,12 +140,17 @@ def _hub_cache() -> Path:
 
 def cache_folder(hub_id: str) -> Path:
     """Returns the folder in which the hub's cache has, or would have, a model."""
-    return _hub_cache() / f"models--{hub_id.replace('/', '--')}"
+    return hub_cache() / f"models--{hub_id.replace('/', '--')}"
 
 
 def cached_folder(hub_id: str) -> Path | None:
     """Returns the newest downloaded snapshot of a hub model that has weights. It does not ask the hub."""
     return _newest_snapshot(cache_folder(hub_id))
+
+
+def holds_a_model(hub_id: str) -> bool:
+    """Tells whether the hub's cache has something whole of a repository: its safetensors, or a GGUF file of it."""
+    return cached_folder(hub_id) is not None or any(cache_folder(hub_id).glob("snapshots/*/*.gguf"))
 
 
 def _newest_snapshot(repository: Path) -> Path | None:
@@ -181,7 +189,7 @@ def _indexed(folder: Path) -> set[str] | None:
 
 def cached_hub_ids() -> list[str]:
     """Returns the hub ids of all models that were downloaded on this machine, whole or not."""
-    names = sorted(path.name for path in _hub_cache().glob("models--*--*"))
+    names = sorted(path.name for path in hub_cache().glob("models--*--*"))
     return [name.removeprefix("models--").replace("--", "/", 1) for name in names]
 
 

@@ -6,39 +6,14 @@ from contextlib import suppress
 from pathlib import Path
 
 import gguf
-import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from conductor_core.inference.gguf_file import GgufFault, memory_bytes, read_header
+from tests.support.gguf_models import EMBEDDING, HEADS, KV_HEADS, LAYERS, write_model
 
-LAYERS, EMBEDDING, HEADS, KV_HEADS = 3, 64, 4, 2
 U64 = struct.Struct("<Q")
-
-
-def write_model(path: Path, *, kind: str = "model", architecture: str = "llama", name: str = "A model") -> Path:
-    """Writes a small but real file: metadata, tokens, a template, and tensors of two types."""
-    writer = gguf.GGUFWriter(path, architecture)
-    writer.add_type(kind)
-    writer.add_name(name)
-    writer.add_file_type(gguf.LlamaFileType.MOSTLY_Q8_0)
-    writer.add_block_count(LAYERS)
-    writer.add_context_length(8192)
-    writer.add_embedding_length(EMBEDDING)
-    writer.add_head_count(HEADS)
-    writer.add_head_count_kv(KV_HEADS)
-    writer.add_token_list([f"token{number}" for number in range(5000)])
-    writer.add_token_scores([0.5] * 5000)
-    writer.add_chat_template("{{ messages }}")
-    writer.add_tensor("a.weight", np.ones((8, EMBEDDING), dtype=np.float32))
-    packed = gguf.quants.quantize(np.ones((16, EMBEDDING), dtype=np.float32), gguf.GGMLQuantizationType.Q8_0)
-    writer.add_tensor("b.weight", packed, raw_dtype=gguf.GGMLQuantizationType.Q8_0)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    return path
 
 
 @pytest.fixture(scope="module")
