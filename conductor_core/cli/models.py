@@ -261,7 +261,7 @@ def remove(
         raise BadInput(f"the hub's cache has nothing of {hub_id}")
     if not yes and not _agreed(f"Delete {hub_id} ({size(on_disk(model))})?"):
         return 0
-    freed = core.remove(model, settings)
+    freed = core.remove(model)
     if as_json:
         print_json({"ref": ref, "freed_bytes": freed})
     else:

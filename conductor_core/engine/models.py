@@ -32,7 +32,7 @@ from conductor_core.files import expand_path, is_folder
 from conductor_core.inference import small_base
 from conductor_core.inference.downloads import Download, downloads
 from conductor_core.inference.found import OWNERS, Found, FoundFile, described
-from conductor_core.inference.generation import InferenceError, Packing
+from conductor_core.inference.generation import InferenceError
 from conductor_core.inference.hardware import (
     SHARE_FOR_A_MODEL,
     SMALL_PARAMETERS,
@@ -336,7 +336,7 @@ def estimated_pace(parameters: int, size_bytes: int) -> Pace:
 
 
 def _paces(settings: Settings) -> Paces:
-    return paces(settings.data_folder, Packing(settings.precision, settings.packed_folder))
+    return paces(settings.data_folder)
 
 
 def _place_of(model: str) -> tuple[Where, Path | None]:
@@ -391,15 +391,15 @@ def cancel(model: MachineModel) -> None:
     downloads().cancel(model.model)
 
 
-def remove(model: MachineModel, settings: Settings) -> int:
-    """Deletes a downloaded model from the hub's cache, and its packed weights. Returns the bytes freed.
+def remove(model: MachineModel) -> int:
+    """Deletes a downloaded model from the hub's cache. Returns the bytes freed.
 
     Raises: BadInput for what is not a model of that cache; ModelUnavailable if it is in use.
     """
     hub_id = downloadable(model, "can be deleted here")
     from conductor_core.inference.removal import remove as delete
 
-    freed = delete(hub_id, settings.packed_folder)
+    freed = delete(hub_id)
     downloads().forget(hub_id)
     return freed
 

@@ -50,10 +50,10 @@ from conductor_core.inference.generation import (
     mean_of_late,
     sparingly,
 )
+from conductor_core.inference.gguf_digest import file_stamp
 from conductor_core.inference.gguf_file import GgufHeader, memory_bytes
 from conductor_core.inference.hardware import SMALL_PARAMETERS, free_ram_bytes, idle_threads
 from conductor_core.inference.llama_prefix import KeptStatics
-from conductor_core.inference.source import file_stamp
 from conductor_core.privacy.masking import names_a_key, one_line
 from conductor_core.providers.transport import AiohttpTransport, Body, async_stream, tls
 

@@ -287,7 +287,7 @@ def _question(model: MachineModel) -> None:
 def _delete(model: MachineModel, *, chosen: bool) -> None:
     _close()
     try:
-        freed = core.remove(model, current().settings)
+        freed = core.remove(model)
     except InspectorError as error:
         st.session_state[_FAULT] = str(error)
     else:
