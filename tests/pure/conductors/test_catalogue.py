@@ -73,11 +73,11 @@ async def test_a_hub_model_is_fetched_only_when_it_writes() -> None:
 
 
 def test_lists_what_could_run_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hardware, "ram_bytes", lambda: 6 * GIB)
+    monkeypatch.setattr(hardware, "ram_bytes", lambda: 9 * GIB)
     options = {option.ref: option for option in list_conductors(Settings())}
     big, middle = options["Qwen/Qwen2.5-7B-Instruct"], options["di-zhang-fdu/openfugu-conductor-3b"]
     assert (big.runnable, big.downloaded) == (False, False)
-    assert "6.4 GB of RAM" in big.reason
+    assert "9.7 GB of RAM" in big.reason
     assert (middle.runnable, middle.downloaded) == (True, False)
     assert middle.reason == (
         "di-zhang-fdu/openfugu-conductor-3b is not on this machine: the Models page or `conductor models pull "
