@@ -58,8 +58,8 @@ class ConductorOption(Frozen):
         server: its address; None for one that runs here. model: its name on the server, or its folder or hub id.
         named: whether a conductors file gives it its name.
         context: the most tokens that it reads, if its file or its configuration tells; a server is not asked.
-        quantisation: of a GGUF file, whose path is ``model``; empty for others.
-        owner: the program that has that file, as people call it.
+        owner: of a GGUF file, whose path is ``model``: the program that has it, as people call it. Empty for others.
+        quantisation: of that file.
     """
 
     ref: str
@@ -303,7 +303,7 @@ def _of_file(ref: str, file: FoundFile) -> ConductorOption:
     said |= {"memory": memory.label, "memory_there_bytes": memory.total_bytes, "size_bytes": file.size_bytes}
     fault = file.fault or (f"{file.name} is an adapter of a model, not a model" if file.is_adapter else "")
     if header is None or fault:
-        return ConductorOption(downloaded=not fault, runnable=False, reason=fault, quantisation="unknown", **said)
+        return ConductorOption(downloaded=not fault, runnable=False, reason=fault, **said)
     contexts = sorted({min(each, header.context or each) for each in _CONTEXTS}, reverse=True)
     needs = [memory_bytes(header, each) for each in contexts]
     free = free_ram_bytes() or memory.total_bytes

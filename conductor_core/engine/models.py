@@ -194,8 +194,8 @@ class MachineModel:
 def machine_models(settings: Settings, served: Iterable[WorkerSpec] = ()) -> tuple[MachineModel, ...]:
     """Lists the shipped Conductor, those that files and folders name, the published ones, and those ``served``.
 
-    Those that are here come first. It reads files and asks no server: ``served`` are models that servers were found
-    to have.
+    Those that are here come first, those that cannot be used last. It reads files and asks no server: ``served`` are
+    models that servers were found to have.
     """
     options = {option.ref: option for option in list_conductors(settings)}
     found = [_of(option, settings) for option in options.values()]
@@ -209,7 +209,9 @@ def machine_models(settings: Settings, served: Iterable[WorkerSpec] = ()) -> tup
     for spec in served:
         if (ref := f"{spec.base_url}#{spec.model}") not in options:
             found.append(_on_server(ref, spec.model, spec.model, str(spec.base_url)))
-    return tuple(sorted(found, key=lambda each: (each.ref != TINY, not each.here, each.where != "server")))
+    last = {"server": 0, "index": 0}
+    found.sort(key=lambda each: (each.ref != TINY, not each.here, bool(each.fault), last.get(each.where, 1)))
+    return tuple(found)
 
 
 def model_folder(ref: str, settings: Settings) -> Path | None:
@@ -227,7 +229,7 @@ def _of(option: ConductorOption, settings: Settings) -> MachineModel:
     if option.server is not None:
         fault = "" if option.runnable else option.reason
         return _on_server(option.ref, option.name, option.model, option.server, fault)
-    if option.quantisation:
+    if option.owner:
         return _in_file(option)
     model = option.model or option.ref
     where, folder = _place_of(model)

@@ -268,7 +268,7 @@ def from_disk(small: Iterable[SmallModel], options: Iterable[ConductorOption]) -
     for option in others[: max(0, _MOST_ON_DISK - len(specs))]:
         if option.ref not in taken:
             name = re.sub(r"[\\#]", "-", option.name.rsplit("/", 1)[-1])[:60]
-            provider: Literal["gguf", "local"] = "gguf" if option.quantisation else "local"
+            provider: Literal["gguf", "local"] = "gguf" if option.owner else "local"
             specs.append(
                 WorkerSpec(
                     name=name, provider=provider, model=option.model or option.ref, max_concurrency=1, timeout_s=600

@@ -37,6 +37,8 @@ _MOST_MANIFEST_BYTES = 1_000_000
 _SHA256 = re.compile(r"sha256:([0-9a-f]{64})")
 _PART = re.compile(r"-(\d{5})-of-(\d{5})(?=\.gguf$)", re.IGNORECASE)
 _OLLAMA: Final = "application/vnd.ollama.image."
+OLLAMA_SERVICE = Path("/usr/share/ollama/.ollama/models")
+"""Of the user that Ollama's installer for Linux makes."""
 _OLLAMA_HOST, _OLLAMA_NAMESPACE = "registry.ollama.ai", "library"
 _WRITES_NO_TEXT = re.compile(r"bert|encoder|embed|^clip$|^flux$|^sd[13]")
 """Architectures that read text or images and write none."""
@@ -221,7 +223,7 @@ def _folders(environment: Mapping[str, str], home: Path) -> Iterator[tuple[Owner
     if given := environment.get("OLLAMA_MODELS"):
         yield "ollama", Path(given)
     yield "ollama", home / ".ollama" / "models"
-    yield "ollama", Path("/usr/share/ollama/.ollama/models")  # where its installer for Linux makes a user of its own
+    yield "ollama", OLLAMA_SERVICE
     yield from (("lm studio", folder) for folder in _lm_studio(home))
     if given := environment.get("LLAMA_CACHE"):
         yield "llama.cpp", Path(given)
