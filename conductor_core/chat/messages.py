@@ -356,6 +356,7 @@ class WorkerSpec(Frozen):
         fallback: the pool's worker that is asked instead when this one fails for good, and, if the run is set so, when
             its answer is incomplete.
         accepts: the kinds of parts that a message to it may have.
+        lora: the file of an adapter for the GGUF file that ``model`` names.
     """
 
     name: str = Field(min_length=1, max_length=80)
@@ -372,6 +373,7 @@ class WorkerSpec(Frozen):
     pass_reasoning: bool = False
     fallback: str | None = None
     accepts: tuple[Accepted, ...] = ("text",)
+    lora: str | None = None
 
     @property
     def simulated(self) -> bool:
@@ -380,7 +382,7 @@ class WorkerSpec(Frozen):
     @property
     def price(self) -> Price | None:
         """What its tokens cost. None: unknown; their cost is then recorded as None, never as zero."""
-        return FREE if self.usd_per_mtok is None and self.provider == "local" else self.usd_per_mtok
+        return FREE if self.usd_per_mtok is None and self.provider in HERE else self.usd_per_mtok
 
 
 class Sampling(Frozen):
@@ -527,6 +529,8 @@ class ConductorInfo(Frozen):
             it is what was asked for.
         base_url: of its server; None for a local one, or in older records, whose ``name`` may be the address.
         params: what each request to its server carries beside what the program sets; empty in older records.
+        file_sha256: of its GGUF file; None for another Conductor, and where it was not known in time.
+        lora, lora_sha256: the name and digest of the adapter's file; None: it has none.
     """
 
     name: str
@@ -541,6 +545,9 @@ class ConductorInfo(Frozen):
     precision: Packed | None = None
     base_url: str | None = None
     params: Mapping[str, Any] = Field(default_factory=dict)
+    file_sha256: str | None = None
+    lora: str | None = None
+    lora_sha256: str | None = None
 
     @property
     def runs_in(self) -> str:

@@ -3,6 +3,7 @@
 tiny                            the shipped one
 NAME, FILE, FILE#NAME           of a conductors file (``conductors_file``)
 NAME                            a folder in ``models/`` of the data folder
+FILE.gguf, FILE.gguf#ADAPTER    a GGUF file, perhaps with a LoRA adapter in the same form
 FOLDER                          a folder with config.json, tokenizer and *.safetensors
 PROGRAM: NAME                   a GGUF file that another program has here, such as ``ollama: llama3.2:3b``
 OWNER/NAME:TAG                  a GGUF file of the hub, such as ``Qwen/Qwen2.5-7B-Instruct-GGUF:Q4_K_M``
@@ -32,6 +33,7 @@ from conductor_core.inference.source import (
     context_of,
     hub_cache,
     inspect_folder,
+    is_gguf,
     licence_of,
     local_folder,
     not_here,
@@ -111,15 +113,21 @@ def open_conductor(ref: str, settings: Settings, keys: TypedKeys | None = None) 
 
         return RemoteConductor(ref, spec, settings, keys)
     named = find(ref, settings)
-    model = ref if named is None else named.model
-    if named is None and (found := found_by_title(ref, settings)) is not None:
-        model = str(found.path)
-    if GGUF_REF.fullmatch(model):
-        path = cached_gguf(model, hub_cache())
-        if path is None:
-            raise UnknownConductor(not_here(model))
-        model = str(path)
-    return _local(ref, model, settings, named)
+    if (spec := _by_title_or_tag(ref, named, settings)) is not None:
+        return _gguf(ref, spec.model, "", settings, spec)
+    return _local(ref, ref if named is None else named.model, settings, named)
+
+
+def _by_title_or_tag(ref: str, named: ConductorSpec | None, settings: Settings) -> ConductorSpec | None:
+    """Returns the Conductor of a GGUF file that is not named by its path. Raises: UnknownConductor if it is not here."""
+    if named is None and (file := found_by_title(ref, settings)) is not None:
+        return ConductorSpec(name=ref, model=str(file.path))
+    wanted = named or ConductorSpec(name=ref, model=ref)
+    if not GGUF_REF.fullmatch(wanted.model):
+        return None
+    if (path := cached_gguf(wanted.model, hub_cache())) is None:
+        raise UnknownConductor(not_here(wanted.model))
+    return wanted.model_copy(update={"model": str(path)})
 
 
 def on_a_server(ref: str, settings: Settings, keys: TypedKeys | None = None) -> ConductorSpec | None:
@@ -139,6 +147,9 @@ def on_a_server(ref: str, settings: Settings, keys: TypedKeys | None = None) -> 
 
 def _local(name: str, model: str, settings: Settings, spec: ConductorSpec | None) -> Conductor:
     """Opens a Conductor that runs here; ``model``: a folder or a hub id. Raises: UnknownConductor."""
+    file, _, lora = model.partition("#")
+    if is_gguf(file) or (spec is not None and spec.lora is not None):
+        return _gguf(name, file, lora, settings, spec)
     folder = own_folder(model, settings.models_folder)
     if folder is not None:
         try:
@@ -156,13 +167,32 @@ def _local(name: str, model: str, settings: Settings, spec: ConductorSpec | None
     raise unknown(name, settings)
 
 
+def _gguf(name: str, file: str, lora: str, settings: Settings, spec: ConductorSpec | None) -> Conductor:
+    """Opens a Conductor of a GGUF file. A ``conductor.json`` beside its adapter, or else beside it, says how to ask."""
+    # When used: see ``RemoteConductor``.
+    from conductor_core.conductors.gguf import GgufConductor
+
+    if spec is None:
+        spec = ConductorSpec(name=name, model=file, lora=lora or None)
+    files = {"model": str(expand_path(spec.model))}
+    if spec.lora is not None:
+        files["lora"] = str(expand_path(spec.lora))
+        if not is_file(files["lora"]):
+            raise UnknownConductor(f"Conductor {name}: no adapter {files['lora']}: name a LoRA adapter in GGUF form")
+    config = read_config(Path(files.get("lora", files["model"])).parent)
+    try:
+        return GgufConductor(name, spec.model_copy(update=files), settings, config)
+    except ModelUnavailable as error:
+        raise UnknownConductor(str(error)) from error
+
+
 def unknown(name: str, settings: Settings) -> UnknownConductor:
     """Returns the error for a Conductor of which nothing is known."""
     if name.partition(": ")[0] in OWNERS:
         return UnknownConductor(f"{one_line(name)} is no longer on this machine; `conductor models list` shows what is")
     return UnknownConductor(
-        f"no Conductor {name[:80]!r}: name {TINY}, one of {_names(settings)}, a model folder, a hub id (owner/name) "
-        "or URL#MODEL of a server"
+        f"no Conductor {name[:80]!r}: name {TINY}, one of {_names(settings)}, a model folder, a GGUF file, a "
+        "hub id (owner/name) or URL#MODEL of a server"
     )
 
 
@@ -280,7 +310,8 @@ def _named(name: str, spec: ConductorSpec, settings: Settings) -> ConductorOptio
 def _here(ref: str, model: str, settings: Settings) -> ConductorOption:
     """Returns the line of a Conductor that runs here; ``model``: a folder, a file or a hub id, downloaded or not."""
     if _is_file(model):
-        return _of_file(ref, described(expand_path(model)))
+        file = expand_path(model)
+        return _of_file(ref, described(file if is_file(file) else expand_path(model.partition("#")[0])))
     own = own_folder(model, settings.models_folder)
     model_folder = own or local_folder(model)
     if model_folder is None:
@@ -290,11 +321,12 @@ def _here(ref: str, model: str, settings: Settings) -> ConductorOption:
 
 
 def _is_file(model: str) -> bool:
-    return model.casefold().endswith(".gguf") or is_file(expand_path(model))
+    """Tells whether it names a GGUF file, there or not, perhaps with ``#`` and an adapter."""
+    return is_file(expand_path(model)) or model.partition("#")[0].casefold().endswith(".gguf")
 
 
 _CONTEXTS = (16_384, 8_192, 4_096)
-"""The contexts with which a file is run: the first for which memory is free."""
+"""The contexts with which ``inference.llama`` runs a file: the first for which memory is free."""
 
 
 def _of_file(ref: str, file: FoundFile) -> ConductorOption:

@@ -5,7 +5,8 @@ InspectorError
     ├── ModelUnavailable    cannot be found, downloaded, trusted or held in memory
     │   ├── ModelNotHere        is not on this machine
     │   └── Unreachable         no hub or package index answers, or their use is forbidden
-    └── PromptTooLong       more tokens than the model's context has room for
+    ├── PromptTooLong       more tokens than the model's context has room for
+    └── ProcessEnded        the process that runs the model ended in the middle of an answer; another is started
 
 The errors are those of a model as a Conductor and as a worker. ``Meter`` and ``WritingMeter`` turn counts of bytes and
 tokens into a pace and an estimate of the time left.
@@ -125,11 +126,34 @@ class PromptTooLong(InferenceError):
     pass
 
 
+class ProcessEnded(InferenceError):
+    pass
+
+
 class Interrupted(Exception):
     """Nobody waits for the model any more. No failure, so no InspectorError: whoever starts the work catches it."""
 
 
 # Progress.
+
+REPORT_EVERY_S = 0.25
+
+
+def sparingly(notify: Notify | None) -> Notify:
+    """Returns what tells ``notify`` at most every ``REPORT_EVERY_S``, but always the beginning and end of a phase."""
+    last: list[tuple[str, float]] = []
+
+    def tell(made: Progress) -> None:
+        now_s = time.monotonic()
+        ends = not made.writes and made.done >= made.total
+        lately = bool(last) and last[0][0] == made.phase and now_s - last[0][1] < REPORT_EVERY_S
+        if notify is None or (lately and not ends):
+            return
+        last[:] = [(made.phase, now_s)]
+        notify(made)
+
+    return tell
+
 
 _FIRST_TOKENS = 4
 """The first passes are slower than the later ones: they find nothing in the processor's caches."""

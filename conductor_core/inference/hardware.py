@@ -12,8 +12,11 @@ import os
 import platform
 import shutil
 import subprocess
+import timeit
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
+from hashlib import sha256
 from importlib import metadata
 from pathlib import Path
 from typing import Literal, get_args
@@ -133,6 +136,26 @@ def free_ram_bytes() -> int | None:
     meminfo = Path("/proc/meminfo")
     lines = meminfo.read_text().splitlines() if meminfo.is_file() else []
     return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")), None)
+
+
+def idle_threads() -> int:
+    """Returns how many threads work at once here and now, by a trial of some milliseconds.
+
+    On a busy machine more threads than idle cores are slower than fewer. OMP_NUM_THREADS is the most.
+    """
+    most = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if os.environ.get("OMP_NUM_THREADS", "").isdigit():
+        most = min(most, max(1, int(os.environ["OMP_NUM_THREADS"])))
+    alone_s = _seconds_together(1)
+    candidates = sorted({most, max(1, most // 2)}, reverse=True)
+    return next((threads for threads in candidates if _seconds_together(threads) < 1.5 * alone_s), 1)
+
+
+def _seconds_together(threads: int) -> float:
+    """Returns the best time of three in which so many threads hash a megabyte each."""
+    block = bytes(2**20)
+    with ThreadPoolExecutor(threads) as pool:
+        return min(timeit.repeat(lambda: list(pool.map(sha256, [block] * threads)), number=1, repeat=3))
 
 
 @cache

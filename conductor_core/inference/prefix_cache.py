@@ -12,7 +12,7 @@ import json
 import logging
 import os
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +22,9 @@ import transformers
 from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer
 
-from conductor_core.files import UNFINISHED, FileLock, write_whole
+from conductor_core.files import write_whole
 from conductor_core.inference.generation import PrefixFolder
+from conductor_core.inference.prefix_folder import make_room, writing_to
 from conductor_core.inference.source import model_stamp
 
 log = logging.getLogger(__name__)
@@ -32,25 +33,6 @@ FORM = 1
 """The version of these files. Raise it when a prefix is read in another way than before, such as in other chunks."""
 _SUFFIX = ".safetensors"
 _MAX_HEADER_BYTES = 2**20
-_LOCK_WAIT_S = 2.0
-
-
-@contextlib.contextmanager
-def _writing_to(folder: Path) -> Iterator[bool]:
-    """Makes ``folder`` if need be, and lets one process at a time write into it. What a killed one left there goes.
-
-    Yields whether this one may write; False if another writes for longer than ``_LOCK_WAIT_S``. Raises: OSError.
-    """
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    lock = FileLock(folder / ".lock")
-    try:
-        mine = lock.acquire(_LOCK_WAIT_S)
-        if mine:
-            for path in folder.glob(f"*{UNFINISHED}"):
-                path.unlink(missing_ok=True)
-        yield mine
-    finally:
-        lock.close()
 
 
 class PrefixFiles:
@@ -106,10 +88,10 @@ class PrefixFiles:
 
     def _write(self, path: Path, data: bytes) -> None:
         """Raises: OSError."""
-        with _writing_to(path.parent) as may_write:
+        with writing_to(path.parent) as may_write:
             if not may_write:
                 log.info("a prefix is not kept in %s: another process writes there", path.parent)
-            elif not path.exists() and _make_room(self._folder, len(data)):
+            elif not path.exists() and make_room(self._folder, len(data)):
                 write_whole(path, data)
 
     @property
@@ -179,23 +161,6 @@ def _digest(tensors: Mapping[str, torch.Tensor]) -> str:
     for name in sorted(tensors):
         digest.update(tensors[name].view(torch.uint8).numpy().data)
     return digest.hexdigest()
-
-
-def _make_room(folder: PrefixFolder, needed_bytes: int) -> bool:
-    """Deletes the files not used for longest. Returns whether there is room.
-
-    The caller has the lock. Raises: OSError.
-    """
-    found = [(path.lstat(), path) for path in folder.path.glob(f"*{_SUFFIX}")]
-    oldest_first = sorted(found, key=lambda each: each[0].st_mtime_ns)
-    total = sum(status.st_size for status, _ in found) + needed_bytes
-    if needed_bytes > folder.max_bytes:
-        return False
-    for status, path in oldest_first:
-        if total > folder.max_bytes:
-            path.unlink(missing_ok=True)
-            total -= status.st_size
-    return True
 
 
 def _first_line(error: Exception) -> str:

@@ -30,6 +30,7 @@ from conductor_core.inference.generation import (
     Packing,
     PrefixFolder,
     Written,
+    sparingly,
 )
 from conductor_core.inference.hardware import SMALL_PARAMETERS, Placement, free_ram_bytes, place
 from conductor_core.inference.source import inspect_folder, local_folder, model_files
@@ -45,7 +46,6 @@ KEPT_PARAMETERS = SMALL_PARAMETERS
 """Smaller models stay in memory: they take next to none, and the first plan after a pause should not wait."""
 OF_LATE_S = 60.0
 """A model that was not used for so long leaves when another is loaded: a run's own models follow each other sooner."""
-REPORT_EVERY_S = 0.25
 
 log = logging.getLogger(__name__)
 
@@ -150,18 +150,12 @@ class SharedModel:
         cancelled = threading.Event()
 
         watched = watcher()
-        last: list[tuple[str, float]] = []
 
-        def progress(made: Progress) -> None:
-            """Tells the watcher at most every ``REPORT_EVERY_S``, but always the beginning and the end of a phase."""
-            now_s = time.monotonic()
-            ends = not made.writes and made.done >= made.total
-            lately = bool(last) and last[0][0] == made.phase and now_s - last[0][1] < REPORT_EVERY_S
-            if watched is None or (lately and not ends):
-                return
-            last[:] = [(made.phase, now_s)]
+        def told(made: Progress) -> None:
             with suppress(RuntimeError):  # the loop was closed: nobody listens any more
-                loop.call_soon_threadsafe(watched, made)
+                loop.call_soon_threadsafe(sparing, made)
+
+        sparing = sparingly(watched)
 
         def notify(item: str | Done | Exception) -> None:
             try:
@@ -171,7 +165,7 @@ class SharedModel:
 
         with _models_lock:
             self._waiting += 1
-            self._calls.append(_Call(generation, notify, cancelled, progress))
+            self._calls.append(_Call(generation, notify, cancelled, told))
         self._thread.submit(self._serve)
         try:
             while True:

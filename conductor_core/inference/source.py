@@ -14,7 +14,7 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from conductor_core.files import expand_path, is_file, is_folder
+from conductor_core.files import expand_path, is_file, is_folder, open_regular
 from conductor_core.inference.generation import ModelNotHere, ModelUnavailable
 
 HUB_ID = re.compile(r"(?!.*(?:--|\.\.|\.git$))[A-Za-z0-9](?:[\w.-]{0,94}\w)?/\w(?:[\w.-]{0,94}\w)?", re.ASCII)
@@ -206,6 +206,18 @@ def own_folder(ref: str, models: Path) -> Path | None:
     return folder if is_file(folder / "config.json") else _newest_snapshot(folder) or folder
 
 
+def is_gguf(ref: str) -> bool:
+    """Tells whether ``ref`` names a GGUF file: by its name, or by its first bytes, as Ollama's have other names."""
+    path = expand_path(ref)
+    if path.suffix.casefold() == ".gguf":
+        return not is_folder(path)
+    try:
+        with open_regular(path) as file:
+            return file.read(4) == b"GGUF"
+    except (OSError, ValueError):
+        return False
+
+
 def local_folder(ref: str) -> Path | None:
     """Returns where a folder or hub id lies on this machine; None if it does not."""
     folder = expand_path(ref)
@@ -271,6 +283,12 @@ def model_stamp(folder: Path) -> str | None:
     except OSError:
         return None
     return digest.hexdigest()
+
+
+def file_stamp(path: Path) -> str:
+    """Returns a digest that changes with a file's content, by its times and samples of it. Raises: OSError."""
+    digest = _file_digest(path)
+    return f"changing {time.time_ns()}" if digest is None else digest.hex()
 
 
 def _file_digest(path: Path) -> bytes | None:

@@ -186,4 +186,9 @@ def open_worker(spec: WorkerSpec, settings: Settings, keys: TypedKeys | None = N
         return HttpWorker(spec, AnthropicDialect(), keys)
     if spec.provider == "local":
         return LocalWorker(spec, settings.model_idle_s, drafts=settings.drafts)
+    if spec.provider == "gguf":
+        # When used: a pool without such a file needs no llama.cpp.
+        from conductor_core.workers.gguf import GgufWorker
+
+        return GgufWorker(spec, settings.model_idle_s)
     raise BadInput(f"worker {spec.name}: a rehearsal worker is simulated and has no provider to open")
