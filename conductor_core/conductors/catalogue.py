@@ -119,12 +119,12 @@ def open_conductor(ref: str, settings: Settings, keys: TypedKeys | None = None) 
 
 
 def _by_title_or_tag(ref: str, named: ConductorSpec | None, settings: Settings) -> ConductorSpec | None:
-    """Returns the Conductor of a GGUF file that is not named by its path. Raises: UnknownConductor if it is not here."""
+    """Returns the Conductor of a GGUF file that is named by its title or tag. Raises: UnknownConductor: it is away."""
     if named is None and (file := found_by_title(ref, settings)) is not None:
         return ConductorSpec(name=ref, model=str(file.path))
-    wanted = named or ConductorSpec(name=ref, model=ref)
-    if not GGUF_REF.fullmatch(wanted.model):
+    if not GGUF_REF.fullmatch(ref if named is None else named.model):
         return None
+    wanted = named or ConductorSpec(name=ref, model=ref)
     if (path := cached_gguf(wanted.model, hub_cache())) is None:
         raise UnknownConductor(not_here(wanted.model))
     return wanted.model_copy(update={"model": str(path)})

@@ -298,6 +298,8 @@ def pullable(ref: str, settings: Settings) -> str:
 def _in_file(option: ConductorOption) -> MachineModel:
     need = Need(option.quantisation, option.memory_needed_bytes, option.memory_needed_bytes <= _most_bytes(option))
     usable = option.downloaded and option.parameters > 0
+    measured = _measured_pace(option) if option.runnable else None
+    estimate = estimated_pace(option.parameters, option.size_bytes) if option.runnable else None
     return MachineModel(
         ref=option.ref,
         name=option.name,
@@ -310,8 +312,8 @@ def _in_file(option: ConductorOption) -> MachineModel:
         memory=Memory("cpu", option.memory_there_bytes, option.memory),
         download=Download(option.ref, "here"),
         fault="" if option.runnable else option.reason,
-        pace=estimated_pace(option.parameters, option.size_bytes) if option.runnable else None,
-        is_estimate=True,
+        pace=measured or estimate,
+        is_estimate=measured is None,
         owner=option.owner,
         quantisation=option.quantisation,
     )
@@ -319,6 +321,16 @@ def _in_file(option: ConductorOption) -> MachineModel:
 
 def _most_bytes(option: ConductorOption) -> float:
     return option.memory_there_bytes * SHARE_FOR_A_MODEL
+
+
+def _measured_pace(option: ConductorOption) -> Pace | None:
+    # When used: most programs list no models.
+    from conductor_core.inference.llama import known_pace
+
+    seen = known_pace(Path(option.model))
+    if not seen.read_per_s or not seen.written_per_s:
+        return None
+    return Pace(1 / seen.read_per_s, 1 / seen.written_per_s, "int4")
 
 
 _READ_PER_CORE, _BYTES_PER_CORE, _MOST_BYTES_CORES, _TOKEN_S = 20e9, 5e9, 4, 0.02
@@ -413,7 +425,7 @@ def downloadable(model: MachineModel, what: str) -> str:
     why = {
         "shipped": f"{model.ref} comes with the program",
         "folder": f"{model.model} is a folder of yours",
-        "file": f"{model.model} is a file of {model.owner}",
+        "file": f"{model.model} is a file that lies here",
         "index": f"{model.name} comes from the package index",
         "server": f"{model.model} belongs to the server {model.server}",
     }[model.where]
@@ -486,7 +498,7 @@ def time_now(model: MachineModel, settings: Settings, notify: Notify) -> Pace:
     if model.where == "server":
         raise BadInput(f"{model.model} runs on the server {model.server}: its pace is the server's")
     if model.where == "file":
-        raise BadInput(f"{model.name} is a GGUF file: its pace is measured by its first run")
+        raise BadInput(f"{model.name} is a GGUF file: its pace is measured when it runs")
     shape = _shape(model.model, _place_of(model.model)[1])
     if shape is None:
         why = model.fault or f"its architecture is known once it is downloaded: conductor models pull {model.model}"

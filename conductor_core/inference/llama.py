@@ -86,6 +86,13 @@ def shared_llama(file: Path, lora: Path | None = None) -> "Llama":
         return _servers[key]
 
 
+def known_pace(file: Path) -> RecentPace:
+    """Returns how quick a file was of late in this process, with whatever adapter."""
+    with _servers_lock:
+        paces = [server.pace for (path, _), server in _servers.items() if path == file.resolve()]
+    return next((each for each in reversed(paces) if each.written_per_s), RecentPace())
+
+
 @atexit.register
 def _stop_all() -> None:
     with _servers_lock:

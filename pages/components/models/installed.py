@@ -17,6 +17,7 @@ from conductor_core.engine import offers
 from conductor_core.engine.models import MachineModel
 from conductor_core.errors import InspectorError
 from conductor_core.settings import Settings
+from conductor_core.text import plain
 from pages.components.app.session import current
 from pages.components.app.widgets import dialog_scheme, fault_box, rerun_when
 from pages.components.run import settings
@@ -75,7 +76,7 @@ def _who(model: MachineModel) -> tuple[str, str]:
     told = (whence, model.quantisation, licence) if model.where == "file" else (licence, whence)
     said = " · ".join(filter(None, told))
     name = model.name.partition(": ")[2] if model.owner else model.name
-    more = f"{model.ref} ({model.model})" if model.owner else model.ref
+    more = plain(f"{model.ref} ({model.model})" if model.owner else model.ref)
     return html(TEMPLATE, "who", name=name, title=more), html(TEMPLATE, "titled", words=said)
 
 
@@ -113,7 +114,8 @@ def _plan(model: MachineModel) -> tuple[str, str]:
         plan, first = (seconds(each).replace("about ", "≈ ") for each in (model.pace.plan_s, model.pace.first_plan_s))
         return html(TEMPLATE, "estimate", plan=plan), f"estimate · first {first}"
     if model.pace is not None:
-        took = html(TEMPLATE, "pace", plan=seconds(model.pace.plan_s), precision=model.pace.precision)
+        precision = model.quantisation or model.pace.precision
+        took = html(TEMPLATE, "pace", plan=seconds(model.pace.plan_s), precision=precision)
         return took, f"the first {seconds(model.pace.first_plan_s)}"
     if model.timing:
         return "measuring …", "some seconds"
@@ -195,6 +197,7 @@ def filtered(models: Sequence[MachineModel]) -> Sequence[MachineModel]:
 
 def rows(models: Sequence[MachineModel], asked: str) -> None:
     """Draws all rows. ``asked``: the Conductor that the address names, which is marked."""
+    st.session_state.pop(_WHOLE, None)  # the whole page is being drawn
     if message := st.session_state.pop(_FAULT, None):
         fault_box(message)
     if said := st.session_state.pop(_SAID, None):
@@ -431,7 +434,11 @@ def places(models: Sequence[MachineModel]) -> None:
     found = core.looked_through(current().settings)
     if adapters := [each for each in found.files if each.is_adapter]:
         st.html(
-            html(TEMPLATE, "adapters", adapters=[(each.title, each.path, gb(each.size_bytes)) for each in adapters])
+            html(
+                TEMPLATE,
+                "adapters",
+                adapters=[(each.title, plain(str(each.path)), gb(each.size_bytes)) for each in adapters],
+            )
         )
     if not found.is_complete:
         st.caption("There are more files than this page looks at in one go: load it again to see further ones.")
@@ -439,7 +446,13 @@ def places(models: Sequence[MachineModel]) -> None:
     if none:
         st.html(html(TEMPLATE, "nothing_found"))
     with st.expander("Where this page looks for models of other programs", expanded=none):
-        st.html(html(TEMPLATE, "places", places=[(core.OWNERS[each.owner], each) for each in found.places]))
+        st.html(
+            html(
+                TEMPLATE,
+                "places",
+                places=[(core.OWNERS[each.owner], plain(str(each.folder)), each) for each in found.places],
+            )
+        )
 
 
 def others(models: Sequence[MachineModel]) -> None:
