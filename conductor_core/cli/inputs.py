@@ -13,7 +13,6 @@ from conductor_core.chat.messages import Message
 from conductor_core.cli.output import one_line
 from conductor_core.errors import BadInput
 from conductor_core.files import expand_path, is_there, open_regular
-from conductor_core.inference.source import is_gguf
 from conductor_core.run.values import Limits
 from conductor_core.settings import Settings, setting_fault, sqlite_url
 from conductor_core.workflow.model import AccessList, Fault, Workflow
@@ -69,10 +68,10 @@ def named(option: typer.CallbackParam, given: str | None) -> str | None:
 
 
 def with_lora(conductor: str | None, lora: Path | None) -> str | None:
-    """Returns the name of the Conductor with its adapter. Refuses an adapter for any other than a GGUF file."""
+    """Returns the name of the Conductor with its adapter."""
     if lora is None:
         return conductor
-    if conductor is None or not is_gguf(conductor):
+    if conductor is None or "://" in conductor or conductor.casefold() == "tiny":
         raise BadInput("--lora is for a Conductor of a GGUF file: give --conductor FILE.gguf, too")
     return f"{conductor}#{lora}"
 

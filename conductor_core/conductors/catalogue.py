@@ -113,21 +113,10 @@ def open_conductor(ref: str, settings: Settings, keys: TypedKeys | None = None) 
 
         return RemoteConductor(ref, spec, settings, keys)
     named = find(ref, settings)
-    if (spec := _by_title_or_tag(ref, named, settings)) is not None:
-        return _gguf(ref, spec.model, "", settings, spec)
-    return _local(ref, ref if named is None else named.model, settings, named)
-
-
-def _by_title_or_tag(ref: str, named: ConductorSpec | None, settings: Settings) -> ConductorSpec | None:
-    """Returns the Conductor of a GGUF file that is named by its title or tag. Raises: UnknownConductor: it is away."""
-    if named is None and (file := found_by_title(ref, settings)) is not None:
-        return ConductorSpec(name=ref, model=str(file.path))
-    if not GGUF_REF.fullmatch(ref if named is None else named.model):
-        return None
-    wanted = named or ConductorSpec(name=ref, model=ref)
-    if (path := cached_gguf(wanted.model, hub_cache())) is None:
-        raise UnknownConductor(not_here(wanted.model))
-    return wanted.model_copy(update={"model": str(path)})
+    model = ref if named is None else named.model
+    if (file := _gguf_file(model, settings)) is not None:
+        return _gguf(ref, *file, settings, named)
+    return _local(ref, model, settings, named)
 
 
 def on_a_server(ref: str, settings: Settings, keys: TypedKeys | None = None) -> ConductorSpec | None:
@@ -147,9 +136,6 @@ def on_a_server(ref: str, settings: Settings, keys: TypedKeys | None = None) -> 
 
 def _local(name: str, model: str, settings: Settings, spec: ConductorSpec | None) -> Conductor:
     """Opens a Conductor that runs here; ``model``: a folder or a hub id. Raises: UnknownConductor."""
-    file, _, lora = model.partition("#")
-    if is_gguf(file) or (spec is not None and spec.lora is not None):
-        return _gguf(name, file, lora, settings, spec)
     folder = own_folder(model, settings.models_folder)
     if folder is not None:
         try:
@@ -167,19 +153,35 @@ def _local(name: str, model: str, settings: Settings, spec: ConductorSpec | None
     raise unknown(name, settings)
 
 
-def _gguf(name: str, file: str, lora: str, settings: Settings, spec: ConductorSpec | None) -> Conductor:
+def _gguf_file(model: str, settings: Settings) -> tuple[Path, str] | None:
+    """Returns the GGUF file that ``model`` names, and its adapter or ""; None if it names none.
+
+    Raises: UnknownConductor if it names one of the hub that is not here.
+    """
+    for name, lora in (model.rpartition("#")[::2], (model, "")):
+        if is_gguf(name):
+            return expand_path(name), lora
+        if (found := found_by_title(name, settings)) is not None:
+            return found.path, lora
+        if GGUF_REF.fullmatch(name):
+            path = cached_gguf(name, hub_cache())
+            if path is None:
+                raise UnknownConductor(not_here(name))
+            return path, lora
+    return None
+
+
+def _gguf(name: str, file: Path, lora: str, settings: Settings, spec: ConductorSpec | None) -> Conductor:
     """Opens a Conductor of a GGUF file. A ``conductor.json`` beside its adapter, or else beside it, says how to ask."""
     # When used: see ``RemoteConductor``.
     from conductor_core.conductors.gguf import GgufConductor
 
-    if spec is None:
-        spec = ConductorSpec(name=name, model=file, lora=lora or None)
-    files = {"model": str(expand_path(spec.model))}
-    if spec.lora is not None:
-        files["lora"] = str(expand_path(spec.lora))
-        if not is_file(files["lora"]):
-            raise UnknownConductor(f"Conductor {name}: no adapter {files['lora']}: name a LoRA adapter in GGUF form")
-    config = read_config(Path(files.get("lora", files["model"])).parent)
+    spec = spec or ConductorSpec(name=name, model=str(file), lora=lora or None)
+    adapter = None if spec.lora is None else expand_path(spec.lora)
+    if adapter is not None and not is_file(adapter):
+        raise UnknownConductor(f"Conductor {name}: no file {adapter}: name a LoRA adapter in GGUF form")
+    config = read_config((adapter or file).parent)
+    files = {"model": str(file), "lora": None if adapter is None else str(adapter)}
     try:
         return GgufConductor(name, spec.model_copy(update=files), settings, config)
     except ModelUnavailable as error:
@@ -270,6 +272,9 @@ def listed_option(ref: str, settings: Settings) -> ConductorOption:
         return _downloaded(TINY, TINY_FOLDER)
     if (spec := on_a_server(ref, settings) or find(ref, settings)) is not None:
         return _named(ref, spec, settings)
+    with_adapter, _, adapter = ref.rpartition("#")
+    if adapter and (is_gguf(with_adapter) or with_adapter.partition(": ")[0] in OWNERS):
+        return listed_option(with_adapter, settings).model_copy(update={"ref": ref})
     if (found := found_by_title(ref, settings)) is not None:
         return _of_file(ref, found)
     if GGUF_REF.fullmatch(ref):

@@ -28,8 +28,7 @@ from conductor_core.conductors.remote import RemoteConductor, Server
 from conductor_core.errors import ConductorStreamCut, ConductorUnavailable
 from conductor_core.inference.generation import InferenceError, PrefixFolder, ProcessEnded
 from conductor_core.inference.gguf_digest import known_digest
-from conductor_core.inference.gguf_file import read_header
-from conductor_core.inference.llama import REQUEST, URL, shared_llama
+from conductor_core.inference.llama import REQUEST, URL, checked, shared_llama
 from conductor_core.settings import Settings
 
 ANSWER_TIMEOUT_S = 86_400.0
@@ -44,7 +43,7 @@ class GgufConductor(RemoteConductor):
         """``spec`` names the file and perhaps an adapter. Raises: UnknownConductor, ModelUnavailable."""
         file, lora = Path(spec.model), None if spec.lora is None else Path(spec.lora)
         self._config = configured(config, spec, name)
-        self._header = read_header(file)
+        self._header = checked(file)
         self._llama = shared_llama(file, lora)
         self._llama.idle_s = settings.model_idle_s
         if settings.prefix_bytes:

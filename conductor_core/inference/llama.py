@@ -37,6 +37,7 @@ import httpx2
 
 from conductor_core.chat.messages import Message
 from conductor_core.chat.progress import Notify, Progress, watcher
+from conductor_core.inference.found import described
 from conductor_core.inference.generation import (
     InferenceError,
     Meter,
@@ -49,7 +50,7 @@ from conductor_core.inference.generation import (
     mean_of_late,
     sparingly,
 )
-from conductor_core.inference.gguf_file import GgufHeader, memory_bytes, read_header
+from conductor_core.inference.gguf_file import GgufHeader, memory_bytes
 from conductor_core.inference.hardware import SMALL_PARAMETERS, free_ram_bytes, idle_threads
 from conductor_core.inference.llama_prefix import KeptStatics
 from conductor_core.inference.source import file_stamp
@@ -259,8 +260,8 @@ class Llama:
             if child is not None and (child.process.poll() is not None or child.stamps != stamps):
                 self._end_child()
             if self._child is None:
-                header, size_bytes = _checked(self.file)
-                context = _context(self.file, header, size_bytes)
+                header = checked(self.file)
+                context = _context(self.file, header)
                 if gone.is_set():
                     raise ModelUnavailable(f"{self.file.name}: nobody waits for it now")
                 asked = {
@@ -274,7 +275,7 @@ class Llama:
                     "threads": 1 if header.parameters < SMALL_PARAMETERS else idle_threads(),
                 }
                 Path(self.socket).unlink(missing_ok=True)
-                self._child = _Child(asked, stamps, size_bytes)
+                self._child = _Child(asked, stamps, header.size_bytes)
             return self._child
 
     def _end_child(self) -> None:
@@ -425,31 +426,24 @@ def _stamp_of(path: Path) -> str:
         raise ModelNotHere(f"{path}: {error.strerror or error}") from error
 
 
-def _checked(file: Path) -> tuple[GgufHeader, int]:
-    """Returns the header of a model that may be loaded, and the bytes of all its parts. Raises: ModelUnavailable."""
-    header = read_header(file)
-    if header.kind != "model":
-        raise ModelUnavailable(f"{file.name} is not a model: it is of type {one_line(header.kind, limit=40)}")
-    if header.part != 1:
-        raise ModelUnavailable(f"{file.name} is part {header.part} of {header.parts}: name part 1")
-    size_bytes = header.size_bytes
-    for part in range(1, header.parts):
-        end = f"-{part + 1:05}-of-{header.parts:05}.gguf"
-        other = file.with_name(re.sub(r"-\d{5}-of-\d{5}\.gguf$", end, file.name))
-        if other == file or not other.is_file():
-            raise ModelUnavailable(f"{file.name}: its part {part + 1} of {header.parts} is missing ({other.name})")
-        size_bytes += other.stat().st_size
-    if not header.is_whole:
-        raise ModelUnavailable(f"{file.name} is cut: it has fewer bytes than it says; get it again")
-    return header, size_bytes
+def checked(file: Path) -> GgufHeader:
+    """Returns the header of a model that may be loaded, of all its parts. Raises: ModelUnavailable."""
+    found = described(file)
+    if found.header is None or found.fault:
+        raise ModelUnavailable(f"{file.name}: {found.fault}")
+    if found.header.part != 1:
+        raise ModelUnavailable(f"{file.name} is part {found.header.part} of {found.header.parts}: name part 1")
+    if found.header.kind != "model":
+        raise ModelUnavailable(f"{file.name} is not a model: it is of type {one_line(found.header.kind, limit=40)}")
+    return found.header
 
 
-def _context(file: Path, header: GgufHeader, size_bytes: int) -> int:
+def _context(file: Path, header: GgufHeader) -> int:
     """Returns how many tokens prompt and answer may have. Raises: ModelUnavailable if memory is short."""
     free = free_ram_bytes()
     context = min(header.context or LEAST_CONTEXT, MOST_CONTEXT)
     while True:
-        needed = memory_bytes(header, context) + size_bytes - header.size_bytes
+        needed = memory_bytes(header, context)
         if free is None or needed <= free:
             return context
         if context // 2 < LEAST_CONTEXT:

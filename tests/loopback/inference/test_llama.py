@@ -223,7 +223,7 @@ async def test_a_file_that_is_gone_cut_or_not_a_model_is_refused_in_one_line(fil
     whole = _bytes(file)
     cut = tmp_path / "cut.gguf"
     _write(cut, whole[: len(whole) // 2])
-    assert "cut.gguf is cut" in await refused(worker_of(cut))
+    assert "cut.gguf: the file is cut" in await refused(worker_of(cut))
     _write(cut, whole[:200])
     assert "cut" in await refused(worker_of(cut))
     assert "is not a model: it is of type adapter" in await refused(worker_of(tiny_adapter(tmp_path / "a.gguf")))
@@ -245,7 +245,7 @@ async def test_an_adapter_of_another_model_is_refused(file: Path, tmp_path: Path
 async def test_a_split_file_with_a_missing_part_names_it(file: Path, tmp_path: Path) -> None:
     first = tiny_gguf(tmp_path / "big-00001-of-00002.gguf", parts=2)
     assert GGUFReader(first).get_field("split.count") is not None
-    assert "its part 2 of 2 is missing (big-00002-of-00002.gguf)" in await refused(worker_of(first))
+    assert "big-00001-of-00002.gguf: part 2 of 2 cannot be used" in await refused(worker_of(first))
 
 
 async def test_too_little_memory_is_said_before_loading(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
