@@ -277,10 +277,8 @@ def listed_option(ref: str, settings: Settings) -> ConductorOption:
         return listed_option(with_adapter, settings).model_copy(update={"ref": ref})
     if (found := found_by_title(ref, settings)) is not None:
         return _of_file(ref, found)
-    if GGUF_REF.fullmatch(ref):
-        path = cached_gguf(ref, hub_cache())
-        return _to_download(ref) if path is None else _of_file(ref, described(path, "hub", ref))
-    if own_folder(ref, settings.models_folder) is None and not HUB_ID.fullmatch(ref) and not _is_file(ref):
+    of_the_hub = HUB_ID.fullmatch(ref) or GGUF_REF.fullmatch(ref)
+    if own_folder(ref, settings.models_folder) is None and not of_the_hub and not _is_file(ref):
         raise unknown(ref, settings)
     return _here(ref, ref, settings)
 
@@ -317,6 +315,8 @@ def _here(ref: str, model: str, settings: Settings) -> ConductorOption:
     if _is_file(model):
         file = expand_path(model)
         return _of_file(ref, described(file if is_file(file) else expand_path(model.partition("#")[0])))
+    if GGUF_REF.fullmatch(model) and (path := cached_gguf(model, hub_cache())) is not None:
+        return _of_file(ref, described(path, "hub", model))
     own = own_folder(model, settings.models_folder)
     model_folder = own or local_folder(model)
     if model_folder is None:

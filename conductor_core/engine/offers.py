@@ -121,7 +121,7 @@ def add_worker(model: MachineModel, settings: Settings) -> Path:
     require_file(model)
     pool = settings.pools_folder / f"{FILES_POOL}.toml"
     before = read_specs(str(pool), settings) if is_file(pool) else ()
-    name = re.sub(r"[\\#]", "-", model.name.partition(": ")[2])[:60]
+    name = re.sub(r"[\\#]", "-", model.name.partition(": ")[2].rsplit("/", 1)[-1])[:60]
     about = f"{model.quantisation}, {model.parameters / 1e9:.1f} billion parameters"
     spec = WorkerSpec(
         name=name, provider="gguf", model=model.model, description=about, max_concurrency=1, timeout_s=600
