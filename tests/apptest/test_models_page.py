@@ -195,7 +195,7 @@ def test_a_file_of_another_program_is_used_by_one_click(visit: Visit, cache: Pat
     assert app.session_state[settings.POOL] == str(pool)
     workers = read_specs(str(pool), Settings())
     assert [(each.name, each.provider) for each in workers] == [
-        ("Qwen/Some-GGUF:Q4_K_M", "gguf"),
+        ("Some-GGUF:Q4_K_M", "gguf"),
         ("llama3.2:3b", "gguf"),
     ]
     assert workers[1].model == str(blob)
