@@ -50,6 +50,8 @@ def params_of(asked: dict[str, Any]) -> Any:
     params.cache_ram_mib = 0
     params.slot_save_path = asked["folder"]
     params.warmup = False
+    # Flash attention rounds differently with each number of threads: the same plan would not come out again.
+    params.flash_attn_type = xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED
     params.verbosity = 2
     return params
 
