@@ -255,16 +255,16 @@ def remove(
 ) -> int:
     settings = inputs.read_settings()
     model = core.machine_model(ref, settings)
-    hub_id = core.downloadable(model, "can be deleted here")
+    name = model.ref if core.is_deletable(model, settings) else core.downloadable(model, "can be deleted here")
     if model.download.state == "absent":
-        raise BadInput(f"the hub's cache has nothing of {hub_id}")
-    if not yes and not _agreed(f"Delete {hub_id} ({size(on_disk(model))})?"):
+        raise BadInput(f"the hub's cache has nothing of {name}")
+    if not yes and not _agreed(f"Delete {name} ({size(on_disk(model))})?"):
         return 0
     freed = core.remove(model, settings)
     if as_json:
         print_json({"ref": ref, "freed_bytes": freed})
     else:
-        print(f"{hub_id} was deleted: {size(freed)} are free again")
+        print(f"{name} was deleted: {size(freed)} are free again")
     return 0
 
 

@@ -81,6 +81,7 @@ __all__ = [
     "hub_address",
     "hub_answers",
     "is_away",
+    "is_deletable",
     "is_offline",
     "key_state",
     "list_conductors",
@@ -406,16 +407,25 @@ def cancel(model: MachineModel) -> None:
 
 
 def remove(model: MachineModel, settings: Settings) -> int:
-    """Deletes a downloaded model from the hub's cache, and its packed weights. Returns the bytes freed.
+    """Deletes what was downloaded: a model of the hub's cache with its packed weights, or a GGUF file.
 
-    Raises: BadInput for what is not a model of that cache; ModelUnavailable if it is in use.
+    Returns the bytes freed. Raises: BadInput for what others keep; ModelUnavailable if it is in use.
     """
-    hub_id = downloadable(model, "can be deleted here")
-    from conductor_core.inference.removal import remove as delete
+    from conductor_core.inference import removal
 
-    freed = delete(hub_id, settings.packed_folder)
+    if is_deletable(model, settings) and model.where == "file":
+        return removal.remove_file(Path(model.model))
+    hub_id = downloadable(model, "can be deleted here")
+    freed = removal.remove(hub_id, settings.packed_folder)
     downloads().forget(hub_id)
     return freed
+
+
+def is_deletable(model: MachineModel, settings: Settings) -> bool:
+    """Tells whether ``remove`` may delete it: what this program downloads, and no file of a person or of Ollama."""
+    if model.where == "hub":
+        return model.here or bool(model.fault)
+    return model.where == "file" and (model.owner == OWNERS["hub"] or model.model == base_ref(settings))
 
 
 def downloadable(model: MachineModel, what: str) -> str:

@@ -265,7 +265,7 @@ def _actions(number: int, model: MachineModel, *, marked: bool) -> None:
         key, act = f"time-model-{number}", lambda: _time(model)
         glyph = ":material/timer:"
         st.button("Time it", key=key, icon=glyph, on_click=act, help=says, type="tertiary", disabled=model.timing)
-    if model.where == "hub" and (model.here or model.fault):
+    if core.is_deletable(model, current().settings):
         says = f"Delete {name}"
         with st.container(width="content", key=f"icon-only-delete-{number}"):
             key, act, glyph = f"delete-model-{number}", lambda: _ask(model.ref), ":material/delete:"
@@ -354,7 +354,7 @@ def _question(model: MachineModel) -> None:
     chosen = model.ref == settings.conductor()
     instead = f" It is the Conductor of the next run; *{settings.SHIPPED}* takes its place." if chosen else ""
     size = f" {gb(model.size_bytes)} become free." if model.size_bytes else ""
-    st.markdown(f"**{inert(model.name)}** is deleted from the hub's cache.{size}{instead} It can be downloaded again.")
+    st.markdown(f"**{inert(model.name)}** is deleted from this machine.{size}{instead} It can be downloaded again.")
     with st.container(horizontal=True):
         if st.button("Delete", key="delete-yes", type="primary", icon=":material/delete:"):
             _delete(model, chosen=chosen)

@@ -195,7 +195,7 @@ def test_the_list_names_a_servers_model_as_a_conductor_is_named() -> None:
 
 def test_a_gguf_file_of_the_hub_is_pulled_by_its_tag(cli: CommandLine, hub: LoopbackHub, tmp_path: Path) -> None:
     folder = tmp_path / "gguf"
-    q4, q8 = (write_model(folder / f"tiny-{tag}.gguf", name=tag) for tag in ("Q4_K_M", "Q8_0"))
+    q4, _ = (write_model(folder / f"tiny-{tag}.gguf", name=tag) for tag in ("Q4_K_M", "Q8_0"))
     write_model(folder / "mmproj-tiny-f16.gguf")
     (folder / "README.md").write_text("---\nlicense: mit\n---\n")
     hub.models["other/tiny-GGUF"] = folder
@@ -221,7 +221,14 @@ def test_a_gguf_file_of_the_hub_is_pulled_by_its_tag(cli: CommandLine, hub: Loop
     assert "which GGUF file" in cli("models", "pull", "other/tiny-GGUF:Q2_K").error
     cancel(other)
     assert Path(pulled["folder"]).read_bytes() == q4.read_bytes(), "what is here of the repository stays"
-    assert q8.exists()
+    assert cli("models", "pull", "other/tiny-GGUF:Q8_0", "-q").code == 0
+    removed = cli("models", "remove", ref, "--yes", "--json").document
+    assert removed["freed_bytes"] == q4.stat().st_size
+    assert not Path(pulled["folder"]).exists()
+    assert machine_model("other/tiny-GGUF:Q8_0", Settings()).here, "the other file of the repository stays"
+    own = write_model(Settings().models_folder / "own.gguf")
+    refused = cli("models", "remove", "models: own", "--yes")
+    assert (refused.code, own.exists()) == (2, True)
 
 
 def test_the_base_of_small_is_pulled_listed_and_fetched_in_the_background(

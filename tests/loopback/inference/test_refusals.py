@@ -19,6 +19,7 @@ from conductor_core.inference.shared import hold
 from conductor_core.inference.source import cache_folder, cached_folder, model_files
 from tests.loopback.inference.conftest import CHUNK, REF, weights_of
 from tests.loopback.inference.test_downloads import until
+from tests.support.gguf_models import into_hub_cache
 from tests.support.hub import LoopbackHub
 
 Ask = Callable[[LoopbackHub], None]
@@ -174,3 +175,20 @@ def test_a_link_in_the_cache_is_not_followed_by_a_removal(cache: Path, tmp_path:
     with pytest.raises(ModelUnavailable, match="is a link to"):
         removal.remove(REF, tmp_path / "packed")
     assert elsewhere.is_dir()
+
+
+def test_a_gguf_file_is_deleted_with_its_bytes_and_nothing_else(tmp_path: Path) -> None:
+    link = into_hub_cache(tmp_path, "a/b-GGUF", "Q4_K_M/b-Q4_K_M.gguf", b"x" * 100)
+    blob = link.resolve()
+    again = link.parents[1].with_name("d" * 40) / link.name
+    again.parent.mkdir()
+    again.symlink_to(blob)
+    assert removal.remove_file(link) == 0, "another revision has it, too"
+    assert blob.exists()
+    assert removal.remove_file(again) == 100
+    assert not blob.exists()
+    own = tmp_path / "own.gguf"
+    own.write_bytes(b"mine")
+    link.symlink_to(own)
+    assert removal.remove_file(link) == 0
+    assert own.exists(), "a link that a person made leads to a file of theirs"
