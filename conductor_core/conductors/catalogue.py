@@ -60,8 +60,8 @@ class ConductorOption(Frozen):
         server: its address; None for one that runs here. model: its name on the server, or its folder or hub id.
         named: whether a conductors file gives it its name.
         context: the most tokens that it reads, if its file or its configuration tells; a server is not asked.
-        quantisation: of a GGUF file, whose path is ``model``; empty for others.
-        owner: the program that has that file, as people call it.
+        owner: of a GGUF file, whose path is ``model``: the program that has it, as people call it. Empty for others.
+        quantisation: of that file.
     """
 
     ref: str
@@ -277,10 +277,8 @@ def listed_option(ref: str, settings: Settings) -> ConductorOption:
         return listed_option(with_adapter, settings).model_copy(update={"ref": ref})
     if (found := found_by_title(ref, settings)) is not None:
         return _of_file(ref, found)
-    if GGUF_REF.fullmatch(ref):
-        path = cached_gguf(ref, hub_cache())
-        return _to_download(ref) if path is None else _of_file(ref, described(path, "hub", ref))
-    if own_folder(ref, settings.models_folder) is None and not HUB_ID.fullmatch(ref) and not _is_file(ref):
+    of_the_hub = HUB_ID.fullmatch(ref) or GGUF_REF.fullmatch(ref)
+    if own_folder(ref, settings.models_folder) is None and not of_the_hub and not _is_file(ref):
         raise unknown(ref, settings)
     return _here(ref, ref, settings)
 
@@ -315,7 +313,10 @@ def _named(name: str, spec: ConductorSpec, settings: Settings) -> ConductorOptio
 def _here(ref: str, model: str, settings: Settings) -> ConductorOption:
     """Returns the line of a Conductor that runs here; ``model``: a folder, a file or a hub id, downloaded or not."""
     if _is_file(model):
-        return _of_file(ref, described(expand_path(model)))
+        file = expand_path(model)
+        return _of_file(ref, described(file if is_file(file) else expand_path(model.partition("#")[0])))
+    if GGUF_REF.fullmatch(model) and (path := cached_gguf(model, hub_cache())) is not None:
+        return _of_file(ref, described(path, "hub", model))
     own = own_folder(model, settings.models_folder)
     model_folder = own or local_folder(model)
     if model_folder is None:
@@ -325,11 +326,12 @@ def _here(ref: str, model: str, settings: Settings) -> ConductorOption:
 
 
 def _is_file(model: str) -> bool:
-    return model.casefold().endswith(".gguf") or is_file(expand_path(model))
+    """Tells whether it names a GGUF file, there or not, perhaps with ``#`` and an adapter."""
+    return is_file(expand_path(model)) or model.partition("#")[0].casefold().endswith(".gguf")
 
 
 _CONTEXTS = (16_384, 8_192, 4_096)
-"""The contexts with which a file is run: the first for which memory is free."""
+"""The contexts with which ``inference.llama`` runs a file: the first for which memory is free."""
 
 
 def _of_file(ref: str, file: FoundFile) -> ConductorOption:
@@ -338,7 +340,7 @@ def _of_file(ref: str, file: FoundFile) -> ConductorOption:
     said |= {"memory": memory.label, "memory_there_bytes": memory.total_bytes, "size_bytes": file.size_bytes}
     fault = file.fault or (f"{file.name} is an adapter of a model, not a model" if file.is_adapter else "")
     if header is None or fault:
-        return ConductorOption(downloaded=not fault, runnable=False, reason=fault, quantisation="unknown", **said)
+        return ConductorOption(downloaded=not fault, runnable=False, reason=fault, **said)
     contexts = sorted({min(each, header.context or each) for each in _CONTEXTS}, reverse=True)
     needs = [memory_bytes(header, each) for each in contexts]
     free = free_ram_bytes() or memory.total_bytes

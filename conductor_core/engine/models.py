@@ -81,6 +81,7 @@ __all__ = [
     "hub_address",
     "hub_answers",
     "is_away",
+    "is_deletable",
     "is_offline",
     "key_state",
     "list_conductors",
@@ -194,8 +195,8 @@ class MachineModel:
 def machine_models(settings: Settings, served: Iterable[WorkerSpec] = ()) -> tuple[MachineModel, ...]:
     """Lists the shipped Conductor, those that files and folders name, the published ones, and those ``served``.
 
-    Those that are here come first. It reads files and asks no server: ``served`` are models that servers were found
-    to have.
+    Those that are here come first, those that cannot be used last. It reads files and asks no server: ``served`` are
+    models that servers were found to have.
     """
     options = {option.ref: option for option in list_conductors(settings)}
     found = [_of(option, settings) for option in options.values()]
@@ -209,7 +210,9 @@ def machine_models(settings: Settings, served: Iterable[WorkerSpec] = ()) -> tup
     for spec in served:
         if (ref := f"{spec.base_url}#{spec.model}") not in options:
             found.append(_on_server(ref, spec.model, spec.model, str(spec.base_url)))
-    return tuple(sorted(found, key=lambda each: (each.ref != TINY, not each.here, each.where != "server")))
+    last = {"server": 0, "index": 0}
+    found.sort(key=lambda each: (each.ref != TINY, not each.here, bool(each.fault), last.get(each.where, 1)))
+    return tuple(found)
 
 
 def model_folder(ref: str, settings: Settings) -> Path | None:
@@ -227,7 +230,7 @@ def _of(option: ConductorOption, settings: Settings) -> MachineModel:
     if option.server is not None:
         fault = "" if option.runnable else option.reason
         return _on_server(option.ref, option.name, option.model, option.server, fault)
-    if option.quantisation:
+    if option.owner:
         return _in_file(option)
     model = option.model or option.ref
     where, folder = _place_of(model)
@@ -296,6 +299,8 @@ def pullable(ref: str, settings: Settings) -> str:
 def _in_file(option: ConductorOption) -> MachineModel:
     need = Need(option.quantisation, option.memory_needed_bytes, option.memory_needed_bytes <= _most_bytes(option))
     usable = option.downloaded and option.parameters > 0
+    measured = _measured_pace(option) if option.runnable else None
+    estimate = estimated_pace(option.parameters, option.size_bytes) if option.runnable else None
     return MachineModel(
         ref=option.ref,
         name=option.name,
@@ -308,8 +313,8 @@ def _in_file(option: ConductorOption) -> MachineModel:
         memory=Memory("cpu", option.memory_there_bytes, option.memory),
         download=Download(option.ref, "here"),
         fault="" if option.runnable else option.reason,
-        pace=estimated_pace(option.parameters, option.size_bytes) if option.runnable else None,
-        is_estimate=True,
+        pace=measured or estimate,
+        is_estimate=measured is None,
         owner=option.owner,
         quantisation=option.quantisation,
     )
@@ -317,6 +322,16 @@ def _in_file(option: ConductorOption) -> MachineModel:
 
 def _most_bytes(option: ConductorOption) -> float:
     return option.memory_there_bytes * SHARE_FOR_A_MODEL
+
+
+def _measured_pace(option: ConductorOption) -> Pace | None:
+    # When used: most programs list no models.
+    from conductor_core.inference.llama import known_pace
+
+    seen = known_pace(Path(option.model))
+    if not seen.read_per_s or not seen.written_per_s:
+        return None
+    return Pace(1 / seen.read_per_s, 1 / seen.written_per_s, "int4")
 
 
 _READ_PER_CORE, _BYTES_PER_CORE, _MOST_BYTES_CORES, _TOKEN_S = 20e9, 5e9, 4, 0.02
@@ -391,17 +406,26 @@ def cancel(model: MachineModel) -> None:
     downloads().cancel(model.model)
 
 
-def remove(model: MachineModel) -> int:
-    """Deletes a downloaded model from the hub's cache. Returns the bytes freed.
+def remove(model: MachineModel, settings: Settings) -> int:
+    """Deletes what was downloaded: a model of the hub's cache, or a GGUF file.
 
-    Raises: BadInput for what is not a model of that cache; ModelUnavailable if it is in use.
+    Returns the bytes freed. Raises: BadInput for what others keep; ModelUnavailable if it is in use.
     """
-    hub_id = downloadable(model, "can be deleted here")
-    from conductor_core.inference.removal import remove as delete
+    from conductor_core.inference import removal
 
-    freed = delete(hub_id)
+    if is_deletable(model, settings) and model.where == "file":
+        return removal.remove_file(Path(model.model))
+    hub_id = downloadable(model, "can be deleted here")
+    freed = removal.remove(hub_id)
     downloads().forget(hub_id)
     return freed
+
+
+def is_deletable(model: MachineModel, settings: Settings) -> bool:
+    """Tells whether ``remove`` may delete it: what this program downloads, and no file of a person or of Ollama."""
+    if model.where == "hub":
+        return model.here or bool(model.fault)
+    return model.where == "file" and (model.owner == OWNERS["hub"] or model.model == base_ref(settings))
 
 
 def downloadable(model: MachineModel, what: str) -> str:
@@ -411,7 +435,7 @@ def downloadable(model: MachineModel, what: str) -> str:
     why = {
         "shipped": f"{model.ref} comes with the program",
         "folder": f"{model.model} is a folder of yours",
-        "file": f"{model.model} is a file of {model.owner}",
+        "file": f"{model.model} is a file that lies here",
         "index": f"{model.name} comes from the package index",
         "server": f"{model.model} belongs to the server {model.server}",
     }[model.where]
@@ -484,7 +508,7 @@ def time_now(model: MachineModel, settings: Settings, notify: Notify) -> Pace:
     if model.where == "server":
         raise BadInput(f"{model.model} runs on the server {model.server}: its pace is the server's")
     if model.where == "file":
-        raise BadInput(f"{model.name} is a GGUF file: its pace is measured by its first run")
+        raise BadInput(f"{model.name} is a GGUF file: its pace is measured when it runs")
     shape = _shape(model.model, _place_of(model.model)[1])
     if shape is None:
         why = model.fault or f"its architecture is known once it is downloaded: conductor models pull {model.model}"

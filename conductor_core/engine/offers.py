@@ -121,13 +121,16 @@ def add_worker(model: MachineModel, settings: Settings) -> Path:
     require_file(model)
     pool = settings.pools_folder / f"{FILES_POOL}.toml"
     before = read_specs(str(pool), settings) if is_file(pool) else ()
-    name = re.sub(r"[\\#]", "-", model.name.partition(": ")[2])[:60]
-    about = f"{model.quantisation}, {model.parameters / 1e9:.1f} billion parameters"
-    spec = WorkerSpec(
-        name=name, provider="gguf", model=model.model, description=about, max_concurrency=1, timeout_s=600
-    )
-    others = [each for each in before if each.model != model.model and each.name != name]
+    spec = _of_file(model.name, model.model, model.quantisation, model.parameters)
+    others = [each for each in before if each.model != spec.model and each.name != spec.name]
     return save_pool(FILES_POOL, [*others, spec], settings)
+
+
+def _of_file(title: str, path: str, quantisation: str, parameters: int) -> WorkerSpec:
+    """Returns a worker of a GGUF file. ``title``: as it is listed, such as ``ollama: llama3.2:3b``."""
+    name = re.sub(r"[\\#]", "-", title.partition(": ")[2].rsplit("/", 1)[-1])[:60]
+    about = f"{quantisation}, {parameters / 1e9:.1f} billion parameters"
+    return WorkerSpec(name=name, provider="gguf", model=path, description=about, max_concurrency=1, timeout_s=600)
 
 
 def save_conductors(name: str, specs: Iterable[WorkerSpec], settings: Settings) -> Path:
@@ -266,14 +269,16 @@ def from_disk(small: Iterable[SmallModel], options: Iterable[ConductorOption]) -
     ]
     others.sort(key=lambda option: -option.parameters)
     for option in others[: max(0, _MOST_ON_DISK - len(specs))]:
-        if option.ref not in taken:
+        if option.ref in taken:
+            continue
+        model = option.model or option.ref
+        if option.owner:
+            spec = _of_file(option.name, model, option.quantisation, option.parameters)
+        else:
             name = re.sub(r"[\\#]", "-", option.name.rsplit("/", 1)[-1])[:60]
-            provider: Literal["gguf", "local"] = "gguf" if option.quantisation else "local"
-            specs.append(
-                WorkerSpec(
-                    name=name, provider=provider, model=option.model or option.ref, max_concurrency=1, timeout_s=600
-                )
-            )
+            spec = WorkerSpec(name=name, provider="local", model=model, max_concurrency=1, timeout_s=600)
+        if all(each.name != spec.name for each in specs):
+            specs.append(spec)
     if not specs:
         return None
     large = next((option for option in others if option.parameters >= LEAST_PARAMETERS), None)

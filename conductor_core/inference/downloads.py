@@ -17,7 +17,7 @@ from typing import Literal
 
 from conductor_core.inference import small_base
 from conductor_core.inference.found import cached_gguf
-from conductor_core.inference.generation import InferenceError, Unreachable
+from conductor_core.inference.generation import InferenceError
 from conductor_core.inference.source import GGUF_REF, HUB_ID, cached_folder, hub_cache
 
 State = Literal["absent", "waiting", "running", "paused", "here", "failed"]
@@ -31,7 +31,7 @@ class Download:
     Attributes:
         here_bytes, all_bytes: bytes of its weights; ``all_bytes`` is 0 if only the hub knows and was not asked yet.
         bytes_per_s: the rate of the last seconds; 0 while nothing comes.
-        reason: a sentence that says why it failed and what to do. unreachable: whether it failed for want of a hub.
+        reason: a sentence that says why it failed and what to do.
         elsewhere: whether another program on this machine downloads it, which cannot be paused here.
     """
 
@@ -41,7 +41,6 @@ class Download:
     all_bytes: int = 0
     bytes_per_s: float = 0.0
     reason: str = ""
-    unreachable: bool = False
     elsewhere: bool = False
 
     @property
@@ -59,7 +58,7 @@ class _Job:
         self.ref = ref
         self.state: State = "waiting"
         self.reason = ""
-        self.unreachable = self.discarded = False
+        self.discarded = False
         self.here_bytes: int = 0 if before is None else before.here_bytes
         self.all_bytes: int = 0 if before is None else before.all_bytes
         self.stop = threading.Event()
@@ -83,7 +82,7 @@ class _Job:
         if self.discarded or state == "absent":
             return Download(self.ref, "absent", 0, self.all_bytes)
         rate = (seen[-1][1] - seen[0][1]) / took_s if took_s and state == "running" else 0.0
-        return Download(self.ref, state, self.here_bytes, self.all_bytes, rate, self.reason, self.unreachable)
+        return Download(self.ref, state, self.here_bytes, self.all_bytes, rate, self.reason)
 
 
 class Downloads:
@@ -196,7 +195,6 @@ class Downloads:
         except _Stopped:
             return "paused", ""
         except InferenceError as error:
-            job.unreachable = isinstance(error, Unreachable)
             return "failed", str(error)
         except Exception as error:  # noqa: BLE001 the thread has nobody above it: the page must say it
             return "failed", f"{job.ref} could not be downloaded: {type(error).__name__}: {error}"

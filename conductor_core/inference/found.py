@@ -37,6 +37,8 @@ _MOST_MANIFEST_BYTES = 1_000_000
 _SHA256 = re.compile(r"sha256:([0-9a-f]{64})")
 _PART = re.compile(r"-(\d{5})-of-(\d{5})(?=\.gguf$)", re.IGNORECASE)
 _OLLAMA: Final = "application/vnd.ollama.image."
+OLLAMA_SERVICE = Path("/usr/share/ollama/.ollama/models")
+"""Of the user that Ollama's installer for Linux makes."""
 _OLLAMA_HOST, _OLLAMA_NAMESPACE = "registry.ollama.ai", "library"
 _WRITES_NO_TEXT = re.compile(r"bert|encoder|embed|^clip$|^flux$|^sd[13]")
 """Architectures that read text or images and write none."""
@@ -159,8 +161,7 @@ def _with_parts(path: Path, header: GgufHeader) -> GgufHeader:
     if header.parts > _MOST_PARTS or not _PART.search(path.name):
         raise GgufFault(path, f"part {header.part} of {header.parts}, and its name does not say where the others are")
     others = []
-    for number in range(2, header.parts + 1):
-        other = path.with_name(_PART.sub(f"-{number:05}-of-{header.parts:05}", path.name))
+    for number, other in enumerate(_parts(path, header.parts)[1:], 2):
         try:
             others.append(read_header(other))
         except GgufFault as error:
@@ -171,6 +172,17 @@ def _with_parts(path: Path, header: GgufHeader) -> GgufHeader:
         size_bytes=header.size_bytes + sum(each.size_bytes for each in others),
         is_whole=header.is_whole and all(each.is_whole for each in others),
     )
+
+
+def _parts(path: Path, count: int) -> list[Path]:
+    return [path.with_name(_PART.sub(f"-{each:05}-of-{count:05}", path.name)) for each in range(1, count + 1)]
+
+
+def parts_of(path: Path) -> list[Path]:
+    """Returns the files of a model whose first part is ``path``, as far as they are here."""
+    found = _PART.search(path.name)
+    parts = [path] if found is None else _parts(path, min(int(found[2]), _MOST_PARTS))
+    return [each for each in parts if os.path.lexists(each)]
 
 
 def _fault(header: GgufHeader) -> str:
@@ -221,7 +233,7 @@ def _folders(environment: Mapping[str, str], home: Path) -> Iterator[tuple[Owner
     if given := environment.get("OLLAMA_MODELS"):
         yield "ollama", Path(given)
     yield "ollama", home / ".ollama" / "models"
-    yield "ollama", Path("/usr/share/ollama/.ollama/models")  # where its installer for Linux makes a user of its own
+    yield "ollama", OLLAMA_SERVICE
     yield from (("lm studio", folder) for folder in _lm_studio(home))
     if given := environment.get("LLAMA_CACHE"):
         yield "llama.cpp", Path(given)

@@ -80,11 +80,19 @@ _servers_lock = threading.Lock()
 
 def shared_llama(file: Path, lora: Path | None = None) -> "Llama":
     """Returns the process's one server for a file and an adapter. It starts nothing yet."""
-    key = (file.resolve(), lora.resolve() if lora is not None else None)
+    # Links stay: the hub's cache links each part of a split model to a file whose name does not say which part it is.
+    key = (file.absolute(), lora.absolute() if lora is not None else None)
     with _servers_lock:
         if key not in _servers:
             _servers[key] = Llama(*key)
         return _servers[key]
+
+
+def known_pace(file: Path) -> RecentPace:
+    """Returns how quick a file was of late in this process, with whatever adapter."""
+    with _servers_lock:
+        paces = [server.pace for (path, _), server in _servers.items() if path == file.absolute()]
+    return next((each for each in reversed(paces) if each.written_per_s), RecentPace())
 
 
 @atexit.register

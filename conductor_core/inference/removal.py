@@ -1,9 +1,11 @@
 """Deletes what the hub's cache has of a model, whole or in part. It touches nothing else."""
 
+import glob
 import os
 import shutil
 from pathlib import Path
 
+from conductor_core.inference.found import parts_of
 from conductor_core.inference.generation import ModelUnavailable
 from conductor_core.inference.hub import is_downloaded_elsewhere
 from conductor_core.inference.shared import is_held, release
@@ -25,6 +27,30 @@ def remove(hub_id: str) -> int:
     if any(map(is_held, (folder / "snapshots").glob("*"))):
         raise ModelInUse(f"another program on this machine has {hub_id} in memory: end it, or wait until it is idle")
     return _delete(hub_id, folder)
+
+
+def remove_file(path: Path) -> int:
+    """Deletes a GGUF file, all its parts, and of the hub's cache what they link to. Returns the bytes freed.
+
+    Raises: ModelUnavailable if the system refuses. A program that has it in memory keeps it until it ends.
+    """
+    freed = 0
+    try:
+        for part in parts_of(path):
+            snapshots = next((each for each in part.parents if each.name == "snapshots"), part.parent)
+            blob, is_link = part.resolve(), part.is_symlink()
+            size = blob.stat().st_size
+            part.unlink()
+            if is_link:
+                # Another revision may link to the same bytes. What lies elsewhere is a person's own.
+                shared = any(each.resolve() == blob for each in snapshots.rglob(glob.escape(part.name)))
+                if shared or blob.parent != snapshots.with_name("blobs").resolve():
+                    continue
+                blob.unlink()
+            freed += size
+    except OSError as error:
+        raise ModelUnavailable(f"{path} cannot be deleted: {error.strerror or error}") from error
+    return freed
 
 
 def discard_part(hub_id: str) -> int:

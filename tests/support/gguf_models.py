@@ -39,6 +39,20 @@ def write_model(
     return path
 
 
+def write_part(path: Path, number: int, of: int) -> Path:
+    """Writes a part of a split model, from 1."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    writer = gguf.GGUFWriter(path, "llama")
+    writer.add_uint16("split.no", number - 1)
+    writer.add_uint16("split.count", of)
+    writer.add_tensor(f"{number}.weight", np.ones((4, 8), dtype=np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
 def into_ollama(models: Path, name: str, content: bytes, *, digest: str | None = None) -> Path:
     """Puts a model into a folder of Ollama's. ``name``: as ``HOST/NAMESPACE/MODEL/TAG``. ``digest``: a hostile one."""
     sha256 = hashlib.sha256(content).hexdigest()

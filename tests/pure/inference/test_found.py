@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from conductor_core.inference import found as finding
-from conductor_core.inference.found import Found, described, find_files
-from tests.support.gguf_models import into_hub_cache, into_ollama, write_model
+from conductor_core.inference import llama
+from conductor_core.inference.found import Found, cached_gguf, described, find_files
+from tests.support.gguf_models import into_hub_cache, into_ollama, write_model, write_part
 
 
 class Machine:
@@ -83,8 +84,7 @@ def test_a_file_of_two_names_is_listed_once(machine: Machine, tmp_path: Path) ->
     assert machine.titles() == ["ollama: m:1b"]
 
 
-def test_a_split_model_is_one_and_a_missing_part_is_named(machine: Machine, tmp_path: Path) -> None:
-    parts = content(tmp_path, "a")
+def test_a_split_model_is_one_and_a_missing_part_is_named(machine: Machine) -> None:
     for model, numbers in (("whole", (1, 2)), ("half", (1,))):
         for number in numbers:
             write_part(machine.models / f"{model}-{number:05}-of-00002.gguf", number, 2)
@@ -93,22 +93,16 @@ def test_a_split_model_is_one_and_a_missing_part_is_named(machine: Machine, tmp_
     assert whole.fault == ""
     assert whole.size_bytes == sum(each.stat().st_size for each in machine.models.glob("whole-*"))
     assert half.fault == "part 2 of 2 cannot be used: No such file or directory"
-    assert parts
 
 
-def write_part(path: Path, number: int, of: int) -> None:
-    import gguf
-    import numpy as np
-
-    path.parent.mkdir(parents=True, exist_ok=True)
-    writer = gguf.GGUFWriter(path, "llama")
-    writer.add_uint16("split.no", number - 1)
-    writer.add_uint16("split.count", of)
-    writer.add_tensor(f"{number}.weight", np.ones((4, 8), dtype=np.float32))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+def test_the_parts_of_a_split_model_are_found_by_their_links(machine: Machine, tmp_path: Path) -> None:
+    for number in (1, 2):
+        name = f"big-Q4_K_M-{number:05}-of-00002.gguf"
+        into_hub_cache(machine.hub, "a/big-GGUF", name, write_part(tmp_path / name, number, 2).read_bytes())
+    [found] = machine.look().files
+    assert (found.title, found.fault) == ("hub: a/big-GGUF:Q4_K_M", "")
+    assert cached_gguf("a/big-GGUF:q4_k_m", machine.hub) == found.path
+    assert llama.checked(llama.shared_llama(found.path).file).size_bytes == found.size_bytes
 
 
 def test_projectors_are_left_out_adapters_are_known_and_embedders_say_so(machine: Machine) -> None:
