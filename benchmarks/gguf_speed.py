@@ -31,7 +31,8 @@ REQUEST = PlanRequest(task="What is the sum of the first 40 odd numbers?", agent
 async def plan_until(file: Path, settings: Settings, stop: str) -> dict[str, Any]:
     """Asks for a plan, and gives it up at the phase ``stop``; ``end``: never."""
     conductor, llama = open_conductor(str(file), settings), shared_llama(file)
-    began, told, found = time.perf_counter(), asyncio.Event(), {}
+    began, told = time.perf_counter(), asyncio.Event()
+    found: dict[str, Any] = {}
 
     def notify(made: Progress) -> None:
         if made.phase == stop or (stop == "writing" and made.writes):

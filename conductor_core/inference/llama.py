@@ -95,6 +95,13 @@ def known_pace(file: Path) -> RecentPace:
     return next((each for each in reversed(paces) if each.written_per_s), RecentPace())
 
 
+def end_all_of(file: Path) -> bool:
+    """Ends the processes that run ``file``. Returns False if somebody uses one or waits for it."""
+    with _servers_lock:
+        own = [server for (each, _), server in _servers.items() if each == file.resolve()]
+        return not any(server.waits for server in own) and all(server.stop() for server in own)
+
+
 @atexit.register
 def _stop_all() -> None:
     with _servers_lock:

@@ -8,6 +8,7 @@ from pathlib import Path
 from conductor_core.inference.found import parts_of
 from conductor_core.inference.generation import ModelUnavailable
 from conductor_core.inference.hub import is_downloaded_elsewhere
+from conductor_core.inference.llama import end_all_of
 from conductor_core.inference.shared import is_held, release
 from conductor_core.inference.source import HUB_ID, cache_folder, holds_a_model
 
@@ -32,8 +33,10 @@ def remove(hub_id: str) -> int:
 def remove_file(path: Path) -> int:
     """Deletes a GGUF file, all its parts, and of the hub's cache what they link to. Returns the bytes freed.
 
-    Raises: ModelUnavailable if the system refuses. A program that has it in memory keeps it until it ends.
+    Raises: ModelInUse; ModelUnavailable if the system refuses. Another program that has it in memory keeps it.
     """
+    if not end_all_of(path):
+        raise ModelInUse(f"{path.name} is writing at this moment: wait until it is done, or cancel the run")
     freed = 0
     try:
         for part in parts_of(path):
