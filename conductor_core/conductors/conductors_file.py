@@ -16,7 +16,7 @@ from pydantic import Field, ValidationInfo, field_validator
 
 from conductor_core.chat.messages import Params, Prices, Sampling, Seconds
 from conductor_core.errors import ConductorsInvalid, UnknownConductor
-from conductor_core.files import NotRegular, expand_path, is_file, is_folder, is_there, open_regular
+from conductor_core.files import NotRegular, expand_path, is_file, is_there, open_regular
 from conductor_core.inference.source import HUB_ID
 from conductor_core.privacy.masking import environment_keys, holds_a_key, one_line
 from conductor_core.providers.model_files import (
@@ -24,6 +24,7 @@ from conductor_core.providers.model_files import (
     ModelFile,
     ModelTable,
     Reading,
+    check_line,
     read_model_file,
     sampling_fault,
     without_fault,
@@ -41,7 +42,8 @@ class ConductorSpec(Frozen):
     """One Conductor, as written in a conductors file. It never holds a key, only the name of the variable that does.
 
     Attributes:
-        model: its name on the server at ``base_url``; without ``base_url`` a model folder or a hub id.
+        model: its name on the server at ``base_url``; without ``base_url`` a model folder, a hub id or a GGUF file.
+        lora: the file of an adapter for that GGUF file.
         params: what each request carries; for a model that runs here ``temperature``, ``top_p`` and ``top_k``.
         prompt: ``short`` for models that were trained on the short prompt. None: as the model folder says, else full.
         prompt_text: the user's own in place of the full prompt's, see ``prompts.full_prompt``. A file names its file.
@@ -53,6 +55,7 @@ class ConductorSpec(Frozen):
     name: str = Field(min_length=1)
     model: str = Field(min_length=1)
     base_url: str | None = None
+    lora: str | None = None
     api_key_env: str | None = None
     usd_per_mtok: Prices = None
     params: Params = Field(default_factory=dict)
@@ -92,6 +95,14 @@ class ConductorTable(ModelTable, ConductorSpec):
             raise ValueError("a Conductor that runs here has none; give its server as base_url, or remove this")
         return value
 
+    @field_validator("lora")
+    @classmethod
+    def _of_a_file(cls, value: str, info: ValidationInfo[Reading]) -> str:
+        without_fault(value, check_line(value))
+        if info.data.get("base_url") is not None:
+            raise ValueError("an adapter is for a GGUF file of this machine; remove it, or base_url")
+        return value
+
     @field_validator("params")
     @classmethod
     def _params_here_or_there(cls, value: dict[str, Any], info: ValidationInfo[Reading]) -> dict[str, Any]:
@@ -120,8 +131,10 @@ class ConductorTable(ModelTable, ConductorSpec):
             fields["base_url"] = self.base_url.rstrip("/")
         else:
             folder = beside / expand_path(self.model)
-            if is_folder(folder) or not HUB_ID.fullmatch(self.model):
+            if is_there(folder) or not HUB_ID.fullmatch(self.model):
                 fields["model"] = str(folder)
+            if self.lora is not None:
+                fields["lora"] = str(beside / expand_path(self.lora))
         return ConductorSpec(**fields)
 
 

@@ -31,7 +31,7 @@ def test_the_shipped_one_is_first_then_what_is_here_and_of_that_the_servers_mode
     found = machine_models(Settings(conductor=own), [served])
     assert [each.ref for each in found[:3]] == ["tiny", f"{SERVER}#qwen2.5:7b", own]
     assert [each.here for each in found[:4]] == [True, True, True, False]
-    assert {each.where for each in found[3:]} == {"hub"}
+    assert [each.where for each in found[3:]] == ["index", "hub", "hub", "hub", "hub", "hub"]
     on_server = found[1]
     assert (on_server.where, on_server.model, on_server.server) == ("server", "qwen2.5:7b", SERVER)
     assert (on_server.parameters, on_server.memory, on_server.fits) == (7_000_000_000, None, True)
