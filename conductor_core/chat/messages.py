@@ -525,8 +525,7 @@ class ConductorInfo(Frozen):
         seated: whether its ordinals are roles (``conductors.roles``) instead of the pool's order.
         usd_per_mtok: None if none was given, or in older records; see ``price``.
         prompt_sha256: of the prompt that a conductors file gave; None if it was our prompt.
-        precision: how its weights were packed; None: they were in ``dtype``, or in older records. Before its first plan
-            it is what was asked for.
+        precision: how its weights were packed, in records of versions that did so; None: they were in ``dtype``.
         base_url: of its server; None for a local one, or in older records, whose ``name`` may be the address.
         params: what each request to its server carries beside what the program sets; empty in older records.
         file_sha256: of its GGUF file; None for another Conductor, and where it was not known in time.
@@ -594,7 +593,6 @@ class PlanFinished(Frozen):
     ``cost_usd``, ``refusal`` and ``tool_calls`` are as in ``Finished``. ``reasoning`` came apart from the text.
     ``choices`` is empty if the model does not tell its probabilities. ``told_by_server``: their options are the
     likeliest that a server named, of all its vocabulary; for ``TokenChoice`` that of our own model holds.
-    ``precision`` is how the weights of a model of this process were packed, as in ``ConductorInfo``.
     """
 
     finish_reason: FinishReason
@@ -605,7 +603,6 @@ class PlanFinished(Frozen):
     reasoning: str = ""
     choices: tuple[TokenChoice, ...] = ()
     told_by_server: bool = False
-    precision: Packed | None = None
     departures: tuple[Departure, ...] = ()
 
 

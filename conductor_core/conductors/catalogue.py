@@ -376,7 +376,7 @@ def _downloaded(ref: str, folder: Path, **said: Any) -> ConductorOption:
         files = inspect_folder(folder)
     except ModelUnavailable as error:
         return _option(ref, place(0), downloaded=False, runnable=False, reason=str(error), **said)
-    placement = place(files.parameters, "auto")
+    placement = place(files.parameters)
     known = CONDUCTORS.get(ref)
     return _option(
         ref,
@@ -385,7 +385,7 @@ def _downloaded(ref: str, folder: Path, **said: Any) -> ConductorOption:
         size_bytes=files.size_bytes,
         licence=licence_of(folder) or (known.licence if known else "MIT" if folder == TINY_FOLDER else ""),
         downloaded=True,
-        reason=f"Runs on {placement.memory.label} in {placement.precision or placement.dtype}.",
+        reason=f"Runs on {placement.memory.label} in {placement.dtype}.",
         **said,
     )
 
@@ -397,7 +397,7 @@ def _to_download(hub_id: str) -> ConductorOption:
     absent = absent.replace(" downloads it", f" downloads it ({known.size_bytes / 1e9:.1f} GB)")
     return _option(
         hub_id,
-        place(known.shape.parameters, "auto"),
+        place(known.shape.parameters),
         parameters=known.shape.parameters,
         size_bytes=known.size_bytes,
         licence=known.licence,

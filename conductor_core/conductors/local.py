@@ -19,8 +19,6 @@ from conductor_core.inference.generation import (
     Done,
     Generation,
     InferenceError,
-    Packing,
-    PrefixFolder,
     PromptTooLong,
 )
 from conductor_core.inference.shared import shared_model
@@ -96,10 +94,7 @@ class LocalConductor:
         self._max_tokens = min(settings.plan_max_tokens, config.max_tokens or settings.plan_max_tokens)
         self._model = shared_model(ref)
         self._model.idle_s = settings.model_idle_s
-        self._model.packing = Packing(settings.precision, settings.packed_folder)
-        self._drafts = settings.drafts
-        if settings.prefix_bytes:
-            self._model.kept = PrefixFolder(settings.prefixes_folder, settings.prefix_bytes)
+        self._model.paces_folder = settings.prefixes_folder
 
     @property
     def info(self) -> ConductorInfo:
@@ -114,7 +109,6 @@ class LocalConductor:
             seated=self._config.prompt == "short",
             usd_per_mtok=self._price,
             prompt_sha256=self._prompt_sha256,
-            precision=placement.precision if placement else None,
         )
 
     def messages(self, request: PlanRequest) -> tuple[Message, ...]:
@@ -132,7 +126,6 @@ class LocalConductor:
                             finish_reason=piece.finish_reason,
                             usage=piece.usage,
                             choices=piece.choices,
-                            precision=self.info.precision,
                         )
                     else:
                         yield PlanText(text=piece)
@@ -156,7 +149,6 @@ class LocalConductor:
             grammar=plan_grammar(shape) if shape else None,
             forcing=_budget(shape) if shape else None,
             keep_choices=True,
-            drafts=self._drafts,
             answer_begins=ANSWER_BEGINS,
             usual_tokens=USUAL_TOKENS,
         )

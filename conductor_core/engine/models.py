@@ -32,7 +32,7 @@ from conductor_core.files import expand_path, is_folder
 from conductor_core.inference import small_base
 from conductor_core.inference.downloads import Download, downloads
 from conductor_core.inference.found import OWNERS, Found, FoundFile, described
-from conductor_core.inference.generation import InferenceError, Packing
+from conductor_core.inference.generation import InferenceError
 from conductor_core.inference.hardware import (
     SHARE_FOR_A_MODEL,
     SMALL_PARAMETERS,
@@ -351,7 +351,7 @@ def estimated_pace(parameters: int, size_bytes: int) -> Pace:
 
 
 def _paces(settings: Settings) -> Paces:
-    return paces(settings.data_folder, Packing(settings.precision, settings.packed_folder))
+    return paces(settings.data_folder)
 
 
 def _place_of(model: str) -> tuple[Where, Path | None]:
@@ -407,7 +407,7 @@ def cancel(model: MachineModel) -> None:
 
 
 def remove(model: MachineModel, settings: Settings) -> int:
-    """Deletes what was downloaded: a model of the hub's cache with its packed weights, or a GGUF file.
+    """Deletes what was downloaded: a model of the hub's cache, or a GGUF file.
 
     Returns the bytes freed. Raises: BadInput for what others keep; ModelUnavailable if it is in use.
     """
@@ -416,7 +416,7 @@ def remove(model: MachineModel, settings: Settings) -> int:
     if is_deletable(model, settings) and model.where == "file":
         return removal.remove_file(Path(model.model))
     hub_id = downloadable(model, "can be deleted here")
-    freed = removal.remove(hub_id, settings.packed_folder)
+    freed = removal.remove(hub_id)
     downloads().forget(hub_id)
     return freed
 

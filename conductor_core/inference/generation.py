@@ -23,7 +23,6 @@ from pydantic import Field
 from conductor_core.chat.messages import FinishReason, Message, Sampling, TokenChoice, Usage
 from conductor_core.chat.progress import Notify, Phase, Progress
 from conductor_core.errors import InspectorError
-from conductor_core.precision import PrecisionChoice
 from conductor_core.workflow.model import Frozen
 
 
@@ -52,7 +51,6 @@ class Generation:
         keep_choices: whether to note which other tokens were likely.
         answer_begins: a text with which what is asked for begins: before it the model thinks. None: it begins at once.
         usual_tokens: how long such completions are until some were written; None: they are not alike.
-        drafts: whether the next tokens may be guessed and read in one pass; it changes the time and no token.
     """
 
     prompt: str | tuple[Message, ...]
@@ -64,17 +62,8 @@ class Generation:
     forcing: Forcing | None = None
     thinking: bool = False
     keep_choices: bool = False
-    drafts: bool = True
     answer_begins: str | None = None
     usual_tokens: int | None = None
-
-
-@dataclass(frozen=True)
-class Packing:
-    """How a model keeps its weights on a processor, and the folder of packed weights."""
-
-    choice: PrecisionChoice
-    folder: Path
 
 
 @dataclass(frozen=True)

@@ -50,10 +50,10 @@ from conductor_core.inference.generation import (
     mean_of_late,
     sparingly,
 )
+from conductor_core.inference.gguf_digest import file_stamp
 from conductor_core.inference.gguf_file import GgufHeader, memory_bytes
 from conductor_core.inference.hardware import SMALL_PARAMETERS, free_ram_bytes, idle_threads
 from conductor_core.inference.llama_prefix import KeptStatics
-from conductor_core.inference.source import file_stamp
 from conductor_core.privacy.masking import names_a_key, one_line
 from conductor_core.providers.transport import AiohttpTransport, Body, async_stream, tls
 
@@ -93,6 +93,13 @@ def known_pace(file: Path) -> RecentPace:
     with _servers_lock:
         paces = [server.pace for (path, _), server in _servers.items() if path == file.absolute()]
     return next((each for each in reversed(paces) if each.written_per_s), RecentPace())
+
+
+def end_all_of(file: Path) -> bool:
+    """Ends the processes that run ``file``. Returns False if somebody uses one or waits for it."""
+    with _servers_lock:
+        own = [server for (each, _), server in _servers.items() if each == file.resolve()]
+        return not any(server.waits for server in own) and all(server.stop() for server in own)
 
 
 @atexit.register

@@ -5,22 +5,26 @@ A file is named by a digest of all that decides it, and by the SHA-256 of its co
 llama.cpp gets it: a cut file would end its process.
 """
 
+import contextlib
 import hashlib
 import json
 import logging
 import os
 import platform
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from importlib import metadata
 from pathlib import Path
 
+from conductor_core.files import UNFINISHED, FileLock
 from conductor_core.inference.generation import PrefixFolder
-from conductor_core.inference.prefix_folder import make_room, writing_to
 
 FORM = 1
 """The version of these files. Raise it when a beginning is read in another way than before."""
 SUFFIX = ".llama"
+_OLD_SUFFIX = ".safetensors"
+"""Files of versions that kept what torch had read. They count, and leave as the oldest."""
+_LOCK_WAIT_S = 2.0
 
 log = logging.getLogger(__name__)
 
@@ -69,11 +73,11 @@ class KeptStatics:
             self._checked[key] = digest, _state(path)
             if kept is None:
                 return
-            with writing_to(kept.path) as may_write:
-                if not may_write or not make_room(kept, path.stat().st_size):
+            with _writing_to(kept.path) as may_write:
+                if not may_write or not _make_room(kept, path.stat().st_size):
                     return
                 whole = kept.path / f"{key}-{digest}{SUFFIX}"
-                unfinished = whole.with_name(f"{whole.name}.unfinished")
+                unfinished = whole.with_name(f"{whole.name}{UNFINISHED}")
                 shutil.copyfile(path, unfinished)
                 unfinished.chmod(0o600)
                 os.replace(unfinished, whole)
@@ -95,3 +99,38 @@ def _state(path: Path) -> tuple[int, int]:
     except OSError:
         return (-1, -1)
     return status.st_size, status.st_ctime_ns
+
+
+@contextlib.contextmanager
+def _writing_to(folder: Path) -> Iterator[bool]:
+    """Makes ``folder`` if need be, and lets one process at a time write into it. What a killed one left there goes.
+
+    Yields whether this one may write; False if another writes for longer than ``_LOCK_WAIT_S``. Raises: OSError.
+    """
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    lock = FileLock(folder / ".lock")
+    try:
+        mine = lock.acquire(_LOCK_WAIT_S)
+        if mine:
+            for path in folder.glob(f"*{UNFINISHED}"):
+                path.unlink(missing_ok=True)
+        yield mine
+    finally:
+        lock.close()
+
+
+def _make_room(folder: PrefixFolder, needed_bytes: int) -> bool:
+    """Deletes the files not used for longest. Returns whether there is room.
+
+    The caller has the lock. Raises: OSError.
+    """
+    found = [(path.lstat(), path) for path in folder.path.iterdir() if path.suffix in (SUFFIX, _OLD_SUFFIX)]
+    oldest_first = sorted(found, key=lambda each: each[0].st_mtime_ns)
+    total = sum(status.st_size for status, _ in found) + needed_bytes
+    if needed_bytes > folder.max_bytes:
+        return False
+    for status, path in oldest_first:
+        if total > folder.max_bytes:
+            path.unlink(missing_ok=True)
+            total -= status.st_size
+    return True

@@ -17,7 +17,6 @@ from conductor_core.conductors.catalogue import listed_option, open_conductor
 from conductor_core.engine.models import cancel, machine_model, machine_models
 from conductor_core.inference import hardware, small_base, trial
 from conductor_core.inference.downloads import Downloads
-from conductor_core.inference.quantization.places import packed_path
 from conductor_core.inference.shared import hold
 from conductor_core.inference.source import cached_folder
 from conductor_core.lab.evaluation.runner import model_digest
@@ -76,7 +75,7 @@ def test_a_model_is_pulled_listed_timed_and_removed(
     assert rows[REF]["pace"]["plan_s"] == 75.6
     assert not rows["Qwen/Qwen2.5-7B-Instruct"]["here"]
     needed = rows["Qwen/Qwen2.5-7B-Instruct"]["memory"]["needed"]
-    assert [each["precision"] for each in needed][-3:] == ["bf16", "int8", "int4"]
+    assert len(needed) == 1
     assert "about 76 s (first about 89 s)" in cli("models", "list").out
     assert "give --yes" in cli("models", "remove", REF).error
     folder = cached_folder(REF)
@@ -86,11 +85,7 @@ def test_a_model_is_pulled_listed_timed_and_removed(
     refused = cli("models", "remove", REF, "--yes")
     assert (refused.code, "has someone/small in memory" in refused.error) == (1, True)
     mark.close()
-    packed = packed_path(Settings().packed_folder, folder, "int8")
-    packed.parent.mkdir(parents=True)
-    packed.write_bytes(bytes(1000))
     removed = cli("models", "remove", REF, "--yes", "--json").document
-    assert not packed.exists(), "what was packed of the model goes with it"
     assert removed["freed_bytes"] > 0
     assert cached_folder(REF) is None
     assert cli("models", "remove", REF, "--yes").code == 2

@@ -19,6 +19,7 @@ from conductor_core.chat.messages import Finished, Message, TextDelta, Worker, W
 from conductor_core.errors import WorkerModelUnknown, WorkerRefused, WorkerStreamCut
 from conductor_core.inference import llama
 from conductor_core.inference.llama import Llama, shared_llama
+from conductor_core.inference.removal import ModelInUse, remove_file
 from conductor_core.settings import Settings
 from conductor_core.workers.health import check_health
 from conductor_core.workers.pool import open_worker
@@ -177,6 +178,15 @@ async def test_an_unused_model_leaves_memory(file: Path) -> None:
     await answer_of(worker)
     eventually(lambda: server.process is None)
     assert (await answer_of(worker_of(file, max_tokens=1)))[0] is not None
+
+
+async def test_a_file_in_use_is_not_deleted(file: Path) -> None:
+    await answer_of(worker_of(file, max_tokens=1))
+    async with shared_llama(file).turn():
+        with pytest.raises(ModelInUse, match=r"tiny\.gguf is writing"):
+            remove_file(file)
+    assert remove_file(file) > 0
+    assert shared_llama(file).process is None
 
 
 def test_the_process_ends_with_an_app_that_is_killed(file: Path) -> None:

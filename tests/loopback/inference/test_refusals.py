@@ -13,7 +13,6 @@ from conductor_core.files import FileLock
 from conductor_core.inference import hub, removal
 from conductor_core.inference.downloads import Downloads
 from conductor_core.inference.generation import ModelUnavailable, Unreachable
-from conductor_core.inference.quantization.places import packed_weights
 from conductor_core.inference.removal import ModelInUse
 from conductor_core.inference.shared import hold
 from conductor_core.inference.source import cache_folder, cached_folder, model_files
@@ -126,29 +125,22 @@ def test_a_cancelled_download_leaves_nothing_and_can_begin_anew(model: Path, cac
     assert not list(cache.glob(".deleted-*"))
 
 
-def test_a_model_in_use_is_not_deleted_and_one_that_is_not_is_gone_whole(
-    model: Path, cache: Path, asked: Ask, tmp_path: Path
-) -> None:
+def test_a_model_in_use_is_not_deleted_and_one_that_is_not_is_gone_whole(model: Path, cache: Path, asked: Ask) -> None:
     with LoopbackHub({REF: model}) as server:
         asked(server)
         folder = hub.download(REF)
-    weights, other = (packed_weights(tmp_path / "packed", each) for each in (folder, tmp_path))
-    for each in (weights, other):
-        each.mkdir(parents=True)
-        (each / "int8.safetensors").write_bytes(bytes(1000))
-    before = 1000 + sum(each.stat().st_size for each in cache_folder(REF).rglob("*") if not each.is_symlink())
+    before = sum(each.stat().st_size for each in cache_folder(REF).rglob("*") if not each.is_symlink())
     mark = hold(folder)
     assert mark is not None
     with pytest.raises(ModelInUse, match="another program on this machine has someone/small in memory"):
-        removal.remove(REF, tmp_path / "packed")
+        removal.remove(REF)
     mark.close()
-    assert weights_of(model) + 1000 < removal.remove(REF, tmp_path / "packed") <= before
-    assert (weights.exists(), other.exists()) == (False, True), "its own packed weights go with it"
+    assert weights_of(model) < removal.remove(REF) <= before
     assert cached_folder(REF) is None
     assert not list(cache.glob("*small*"))
     for gone in (REF, "../../outside", "no id"):
         with pytest.raises(ModelUnavailable, match="the hub's cache has nothing of"):
-            removal.remove(gone, tmp_path)
+            removal.remove(gone)
 
 
 def test_a_part_that_another_program_writes_is_shown_as_moving_and_stays(model: Path, cache: Path) -> None:
@@ -173,7 +165,7 @@ def test_a_link_in_the_cache_is_not_followed_by_a_removal(cache: Path, tmp_path:
     elsewhere.mkdir()
     cache_folder(REF).symlink_to(elsewhere)
     with pytest.raises(ModelUnavailable, match="is a link to"):
-        removal.remove(REF, tmp_path / "packed")
+        removal.remove(REF)
     assert elsewhere.is_dir()
 
 
