@@ -4,8 +4,8 @@ import streamlit as st
 
 from conductor_core.errors import InspectorError, StoreError
 from conductor_core.run.trace import RunTrace
-from pages.components.app import places
 from pages.components.app.session import current
+from pages.components.app.widgets import start_link
 from pages.components.audit import query
 from pages.components.audit.integrity import integrity, integrity_line
 from pages.components.audit.query import (
@@ -81,7 +81,6 @@ def _record(asked: AuditQuery, run_id: str) -> None:
 
 
 def _toured(run_id: str) -> RunTrace | None:
-    """Returns the run of a tour that stops here."""
     if TOUR not in st.query_params:
         return None
     try:
@@ -131,11 +130,10 @@ def _questions() -> None:
 
 
 def _empty(asked: AuditQuery) -> bool:
-    """Says so if no run is in the index at all."""
     if not asked.blank or current().store.search.count("").runs:
         return False
     st.info("No run has ended yet. Every run can be searched here once it has.", icon=":material/manage_search:")
-    st.page_link(places.RUN, label="Start one", icon=":material/play_circle:")
+    start_link()
     return True
 
 

@@ -10,7 +10,7 @@ from conductor_core.errors import InspectorError
 from conductor_core.run.trace import RunTrace
 from pages.components.app import places
 from pages.components.app.session import current, viewed
-from pages.components.app.widgets import fault_box
+from pages.components.app.widgets import across, button, fault_box
 from pages.components.blame.drawing import MOST_FULL, graph_html
 from pages.components.blame.table import CHOSEN, Work, begin, offer_runs, ranking_rows, read_blame, replays_of, work_of
 from pages.components.style.figures import title
@@ -35,7 +35,7 @@ def show() -> None:
         trace = current().store.trace(run_id)[0] if run_id else None
     except InspectorError as error:
         fault = error
-    with st.container(horizontal=True, vertical_alignment="center", key="blame-choice"):
+    with across("blame-choice"):
         st.title("Blame", anchor=False, width="content")
         if trace is None:
             placeholder = "Words in tasks and answers, or a run's id"
@@ -62,7 +62,7 @@ def show() -> None:
 
 
 def _head(trace: RunTrace) -> None:
-    with st.container(horizontal=True, vertical_alignment="center", key="blame-head"):
+    with across("blame-head"):
         if trace.simulated:
             st.html(html("style/parts", "simulated"), width="content")
         st.caption(inert(" ".join(trace.task.split())[:300]), width="stretch")
@@ -104,18 +104,11 @@ def _estimate(trace: RunTrace, experiments: Experiments, verdicts: Verdicts, cou
         st.caption(inert(note))
     work = work_of(trace.run_id)
     begun = len(blame.left) < len(blame.replays)
-    with st.container(horizontal=True, vertical_alignment="center", gap="small", key="blame-start"):
+    with across("blame-start", gap="small"):
         if work is not None and work.running:
-            st.button("Stop", key="blame-stop", icon=":material/stop:", on_click=_stop, args=(work,))
+            button("Stop", "blame-stop", _stop, work, icon="stop")
         elif blame.left:
-            st.button(
-                "Go on" if begun else "Start",
-                key="blame-begin",
-                icon=":material/play_arrow:",
-                type="primary",
-                on_click=_begin,
-                args=(trace,),
-            )
+            button("Go on" if begun else "Start", "blame-begin", _begin, trace, icon="play_arrow", type="primary")
         said = estimate_words(blame.estimate)
         if begun:
             said += f" · left: {estimate_words(blame.estimate_left)}" if blame.left else " · all of it is recorded"
@@ -178,7 +171,6 @@ def _results(trace: RunTrace, experiments: Experiments, verdicts: Verdicts, coun
 
 
 def _coming(work: Work) -> str:
-    """Says what the wait for the first replay is for."""
     at = work.carrying_out
     if at.ended:
         return ""

@@ -14,7 +14,7 @@ from conductor_core.run.share import MOST_RUNS
 from conductor_core.run.trace import RunTrace, RunUnreadable
 from pages.components.app import places
 from pages.components.app.session import current, exported, this_browser, viewed
-from pages.components.app.widgets import fault_box
+from pages.components.app.widgets import across, button, download, fault_box, start_link
 from pages.components.compare.page import (
     NAMES,
     PARAMETER,
@@ -44,11 +44,11 @@ def show() -> None:
     faults: list[InspectorError | str] = []
     traces = {name: _read(run_id, faults) if run_id else None for name, run_id in runs.items()}
     stop, second = arrive_elsewhere(traces["b"], "compare"), traces["b"]
-    with st.container(horizontal=True, vertical_alignment="center", key="compare-head"):
+    with across("compare-head"):
         st.title("Compare", anchor=False, width="content")
         try:
             if more:
-                st.button("Only A and B", key="only-two", on_click=places.write, args=("more", None))
+                button("Only A and B", "only-two", places.write, "more", None)
             else:
                 pickers(runs, traces)
         except StoreError as error:
@@ -80,7 +80,7 @@ def show() -> None:
 def _rounds(run_id: str, named: str | None) -> None:
     faults: list[InspectorError | str] = []
     trace = _read(run_id, faults)
-    with st.container(horizontal=True, vertical_alignment="center", key="compare-head"):
+    with across("compare-head"):
         st.title("Rounds of one run", anchor=False, width="content")
         if trace is not None:
             rounds_head(trace, named)
@@ -112,10 +112,10 @@ def _read(run_id: str, faults: list[InspectorError | str]) -> RunTrace | None:
 def _pair(a: RunTrace, b: RunTrace) -> None:
     going = [name for name, trace in (("A", a), ("B", b)) if not trace.ended]
     if going:
-        with st.container(horizontal=True, vertical_alignment="center", key="still-on"):
+        with across("still-on"):
             have = "have" if len(going) > 1 else "has"
             st.caption(f"{' and '.join(going)} {have} not ended: this is how far it was when the page was drawn.")
-            st.button("Look again", key="look-again", icon=":material/refresh:")
+            button("Look again", "look-again", icon="refresh")
     compared_runs(compared_view(compare_runs(a, b)), key="compared")
 
 
@@ -127,15 +127,13 @@ def _export(traces: list[RunTrace]) -> None:
         return json.dumps(comparison_document(traces), indent=2)
 
     with st.container(key="icon-only-export", width="content"):
-        st.download_button(
+        download(
             "Export",
-            data=document,
-            file_name="comparison.json",
-            mime="application/json",
-            icon=":material/download:",
+            document,
+            "comparison.json",
+            "application/json",
+            "export-comparison",
             help="The comparison as JSON, as `compare A B --json` prints it",
-            on_click="ignore",
-            key="export-comparison",
         )
 
 
@@ -164,7 +162,7 @@ def _empty() -> None:
             st.markdown(
                 "**Nothing to compare yet.** Start a run, change a step and re-run it: the pair is offered here."
             )
-            st.page_link(places.RUN, label="Start a run", icon=":material/play_circle:")
+            start_link("Start a run")
 
 
 show()

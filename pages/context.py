@@ -10,7 +10,7 @@ from conductor_core.run.context_flow import Cell, ContextFlow, RoundContext, con
 from conductor_core.run.trace import RunTrace, RunUnreadable
 from conductor_core.run.values import label, round_name
 from pages.components.app.session import current, viewed
-from pages.components.app.widgets import damage, fault_box, rerun_when
+from pages.components.app.widgets import across, damage, fault_box, rerun_when, segments
 from pages.components.context.matrix import (
     TEMPLATE,
     choose_run,
@@ -54,7 +54,7 @@ def show() -> None:
 def _body(trace: RunTrace) -> None:
     viewed([trace.run_id], "context page")
     flow, agents = context_flow(trace), [spec.name for spec in trace.pool.workers]
-    with st.container(horizontal=True, vertical_alignment="center", key="context-head"):
+    with across("context-head"):
         st.html(html(TEMPLATE, "facts", trace=trace), width="content")
         st.caption(inert(" ".join(trace.task.split())[:300]), width="stretch")
     if not flow.rounds:
@@ -81,13 +81,10 @@ def _body(trace: RunTrace) -> None:
 
 
 def _choose_round(flow: ContextFlow) -> RoundContext:
-    """Draws the choice of the plan, where the Conductor wrote more than one."""
     if len(flow.rounds) == 1:
         return flow.rounds[0]
     by_name = {_round_name(round_): round_ for round_ in flow.rounds}
-    chosen = st.segmented_control(
-        "Plan", list(by_name), default=next(iter(by_name)), key="context-round", label_visibility="collapsed"
-    )
+    chosen = segments("Plan", by_name, "context-round", default=next(iter(by_name)))
     return by_name.get(chosen or "", flow.rounds[0])
 
 
@@ -100,18 +97,11 @@ def _matrix(
     trace: RunTrace, flow: ContextFlow, round_: RoundContext, agents: Sequence[str]
 ) -> tuple[Cell | None, bool]:
     """Draws who saw what. Returns the chosen cell, and whether the servers are shown instead of the steps."""
-    with st.container(horizontal=True, vertical_alignment="center", key="context-matrix-head"):
+    with across("context-matrix-head"):
         title("Who saw what")
         view: str | None = BY_STEP
         if flow.servers:
-            view = st.segmented_control(
-                "View",
-                [BY_STEP, BY_SERVER],
-                default=BY_STEP,
-                key="context-view",
-                label_visibility="collapsed",
-                width="content",
-            )
+            view = segments("View", [BY_STEP, BY_SERVER], "context-view", default=BY_STEP, width="content")
     if view == BY_SERVER:
         st.html(server_table_html(flow.servers, agents, of_file=flow.of_file))
         return None, True

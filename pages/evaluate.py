@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import streamlit as st
 
 from conductor_core.lab.records.evaluation import EvaluationRecord
+from pages.components.app.widgets import across, download, segments, text_button
 from pages.components.evaluation.details import head_html, rounds, rounds_html, runs_view, spreads_html, subsets_html
 from pages.components.evaluation.standings import (
     TEMPLATE,
@@ -81,7 +82,7 @@ def _body(record: EvaluationRecord, folder: RecordFolder, state: State) -> None:
 
 def _controls(record: EvaluationRecord, rows: Sequence[Standing]) -> list[Standing]:
     """Draws the choice of orchestrators, their order, and the table to download. Returns the rows to show."""
-    with st.container(horizontal=True, vertical_alignment="center", key="evaluation-controls"):
+    with across("evaluation-controls"):
         names = st.multiselect(
             "Orchestrators",
             [row.orchestrator for row in rows],
@@ -89,14 +90,8 @@ def _controls(record: EvaluationRecord, rows: Sequence[Standing]) -> list[Standi
             key="evaluation-names",
             label_visibility="collapsed",
         )
-        order = st.segmented_control(
-            "Order",
-            list(ORDERS),
-            default="plan",
-            required=True,
-            format_func=ORDERS.__getitem__,
-            key="evaluation-order",
-            label_visibility="collapsed",
+        order = segments(
+            "Order", ORDERS, "evaluation-order", default="plan", required=True, format_func=ORDERS.__getitem__
         )
         shown = [row for row in rows if not names or row.orchestrator in names]
         if order == "score":
@@ -106,16 +101,7 @@ def _controls(record: EvaluationRecord, rows: Sequence[Standing]) -> list[Standi
         csv = ("csv", "CSV", to_csv(shown, record.plan), "text/csv")
         markdown = ("md", "Markdown", to_markdown(shown, record.plan), "text/markdown")
         for kind, label, text, mime in (csv, markdown):
-            st.download_button(
-                label,
-                text,
-                file_name=f"{record.folder.name}.{kind}",
-                mime=mime,
-                key=f"table-{kind}",
-                icon=":material/download:",
-                type="tertiary",
-                on_click="ignore",
-            )
+            download(label, text, f"{record.folder.name}.{kind}", mime, f"table-{kind}", type="tertiary")
     return shown
 
 
@@ -151,14 +137,13 @@ def _name(row: Standing, chosen: bool) -> None:
     if row.computed:
         st.html(html(TEMPLATE, "computed", name=row.orchestrator))
         return
-    st.button(
+    text_button(
         inert(row.orchestrator),
-        key=f"open-{row.orchestrator}",
-        type="tertiary",
-        icon=":material/expand_less:" if chosen else ":material/expand_more:",
+        f"open-{row.orchestrator}",
+        _open,
+        None if chosen else row.orchestrator,
+        icon="expand_less" if chosen else "expand_more",
         help=f"{'Closes' if chosen else 'Opens'} the runs of {inert(row.orchestrator)}",
-        on_click=_open,
-        args=(None if chosen else row.orchestrator,),
     )
 
 

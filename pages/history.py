@@ -9,7 +9,18 @@ from conductor_core.errors import StoreError
 from conductor_core.run.request import REPLAY_PURPOSE
 from pages.components.app import places
 from pages.components.app.session import current
-from pages.components.app.widgets import chosen, fault_box, notes, rerun_when, worded
+from pages.components.app.widgets import (
+    across,
+    button,
+    chosen,
+    fault_box,
+    notes,
+    rerun_when,
+    segments,
+    select,
+    start_link,
+    worded,
+)
 from pages.components.compare.page import tree
 from pages.components.run_list import selection as history_selection
 from pages.components.run_list.table import (
@@ -42,7 +53,7 @@ _ANY = ""  # no status of a run; None would look as if nothing were chosen
 def _filters(totals: Totals | None) -> tuple[str | None, str | None]:
     options = [_ANY, *RUN_STATUSES]
     st.session_state[STATUS] = st.session_state.get(STATUS) or _ANY
-    with st.container(horizontal=True, vertical_alignment="center", key="history-filters"):
+    with across("history-filters"):
         st.title("History", anchor=False, width="content")
         search = st.text_input(
             "Search runs",
@@ -52,13 +63,12 @@ def _filters(totals: Totals | None) -> tuple[str | None, str | None]:
             label_visibility="collapsed",
             on_change=_first_page,
         )
-        status = st.selectbox(
+        status = select(
             "Status",
             options,
+            STATUS,
             format_func=worded(STATUS, {each: _status_label(each, totals) for each in options}),
-            key=STATUS,
             width=190,
-            label_visibility="collapsed",
             on_change=_first_page,
         )
         st.date_input(
@@ -71,9 +81,7 @@ def _filters(totals: Totals | None) -> tuple[str | None, str | None]:
             help="Jump to a day (UTC): its runs and those before it.",
             on_change=_jump,
         )
-        st.segmented_control(
-            "Order", [BY_TASK, BY_TIME], default=BY_TASK, required=True, key=ORDER, label_visibility="collapsed"
-        )
+        segments("Order", [BY_TASK, BY_TIME], ORDER, default=BY_TASK, required=True)
         st.toggle("Select", key="history-select")
     return (search or "").strip() or None, status or None
 
@@ -91,7 +99,7 @@ def _asking(totals: Totals | None, status: str | None) -> None:
     count = 0 if totals is None or status is not None else totals.statuses.get("waiting", 0)
     if count:
         label = f"‖ {plural(count, 'run')} wait{'s' if count == 1 else ''} for an approval"
-        st.button(label, key="show-waiting", on_click=_only_waiting)
+        button(label, "show-waiting", _only_waiting)
 
 
 def _only_waiting() -> None:
@@ -131,11 +139,11 @@ def _paging(more: bool) -> None:
     cursors: list[int] = st.session_state[CURSORS]
     if not cursors and not more:
         return
-    with st.container(horizontal=True, vertical_alignment="center"):
-        st.button("Newer", key="newer", icon=":material/chevron_left:", disabled=not cursors, on_click=_newer)
+    with across():
+        button("Newer", "newer", _newer, icon="chevron_left", disabled=not cursors)
         day: date | None = st.session_state.get(DAY)
         st.caption(f"page {len(cursors) + 1}" if day is None else f"up to {day:%Y-%m-%d}", width="content")
-        st.button("Older", key="older", icon=":material/chevron_right:", disabled=not more, on_click=_older)
+        button("Older", "older", _older, icon="chevron_right", disabled=not more)
 
 
 def _newer() -> None:
@@ -179,20 +187,17 @@ def _list(shown: list[Entry], *, filtered: bool) -> None:
 
 
 def _batch_head(batch_id: str) -> None:
-    """Says which batch's runs these are, and offers the way back."""
     found = current().store.batches(limit=1, batch=batch_id)
-    with st.container(horizontal=True, vertical_alignment="center", key="batch-head"):
+    with across("batch-head"):
         back = go_to_batch
-        st.button("All runs", key="all-runs", icon=":material/arrow_back:", on_click=back, args=(None,))
+        button("All runs", "all-runs", back, None, icon="arrow_back")
         known = [f"**▤ {inert(batch_name(Row(batch), batch))}** · {inert(counts(batch))}" for batch in found]
         st.markdown(known[0] if known else f"Unknown batch {inert(batch_id)}.")
 
 
 def _tree(run_id: str) -> None:
-    """Shows the runs that came from each other in place of the list."""
-    with st.container(horizontal=True, vertical_alignment="center", key="tree-head"):
-        back = ":material/arrow_back:"
-        st.button("All runs", key="all-runs", icon=back, on_click=places.write, args=("tree", None))
+    with across("tree-head"):
+        button("All runs", "all-runs", places.write, "tree", None, icon="arrow_back")
     try:
         tree(run_id)
     except StoreError as error:
@@ -259,10 +264,10 @@ def _empty(filtered: bool) -> None:
             st.markdown("**No run matches.** Take a word out of the search, or choose another status or day.")
         elif deleted := _deleted():
             st.markdown(f"**All runs were deleted.** Open “{deleted}” below to see which, when and from where.")
-            st.page_link(places.RUN, label="Start a new one", icon=":material/play_circle:")
+            start_link("Start a new one")
         else:
             st.markdown("**No runs yet.** Every run is kept here, with all that its steps received and answered.")
-            st.page_link(places.RUN, label="Start one", icon=":material/play_circle:")
+            start_link()
 
 
 show()

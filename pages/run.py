@@ -183,7 +183,6 @@ def _editable(trace: RunTrace) -> bool:
 
 
 def _read(run_id: str) -> tuple[RunTrace | None, RunUnreadable | None]:
-    """Returns the run, and why it is not whole; None: it is."""
     try:
         return current().store.trace(run_id)[0], None
     except RunUnreadable as fault:
@@ -312,7 +311,6 @@ def _close_editor() -> None:
 
 
 def _edit(trace: RunTrace, workflow: Workflow, origins: Origins) -> None:
-    """Changes the plan of a run that waits. It then waits for an approval of the changed plan."""
     before = trace.root.workflow
     begun = [step.index for step in trace.steps if step.status != "waiting"]
     kept = () if before is None else before.steps

@@ -8,6 +8,7 @@ import streamlit as st
 from conductor_core.lab.records import in_use
 from conductor_core.lab.records.training import Stage, TrainingRecord
 from pages.components.app.session import current
+from pages.components.app.widgets import across, download
 from pages.components.records.folders import RecordFolder, State, choose_record, follow, no_record, read_training
 from pages.components.style.figures import figure, title
 from pages.components.style.formats import ago
@@ -81,7 +82,7 @@ def _how_on(record: TrainingRecord, folder: RecordFolder) -> str:
 
 def _controls(record: TrainingRecord, begun: Sequence[Stage]) -> tuple[Sequence[Stage], bool]:
     rewarded: list[Stage] = [stage for stage in begun if stage != "cold_start"] or list(begun)
-    with st.container(horizontal=True, vertical_alignment="center", key="training-controls"):
+    with across("training-controls"):
         chosen = rewarded
         if len(begun) > 1:
             chosen = st.segmented_control(
@@ -112,19 +113,17 @@ def _charts(record: TrainingRecord, drawn: Sequence[Panel], stages: Sequence[Sta
 
 
 def _chart(panel: Panel, table: str) -> None:
-    with st.container(horizontal=True, vertical_alignment="center", key=f"chart-head-{panel.key}"):
+    with across(f"chart-head-{panel.key}"):
         title(panel.title, panel.note)
         with st.container(width="content", key=f"icon-only-{panel.key}"):
-            st.download_button(
+            download(
                 f"{panel.title} as CSV",
                 table,
-                icon=":material/download:",
-                file_name=f"{panel.key}.csv",
-                mime="text/csv",
-                key=f"csv-{panel.key}",
+                f"{panel.key}.csv",
+                "text/csv",
+                f"csv-{panel.key}",
                 help=f"{panel.title} as CSV",
                 type="tertiary",
-                on_click="ignore",
             )
     figure(panel.figure, key=f"figure-{panel.key}", alt=panel.alt, group="training")
 

@@ -26,7 +26,6 @@ def home() -> None:
 
 
 def first() -> None:
-    """Leads from the rail's name to the first screen."""
     st.session_state[places.FIRST] = True  # it was pressed just now: see ``task_box.arrive_first``
     st.switch_page(run, query_params={places.FIRST: "yes"})
 

@@ -43,8 +43,6 @@ from storage import Store
 
 
 class Hidden(BaseModel):
-    """What a page hides in the file: words, as they are."""
-
     words: tuple[str, ...] = Field(default=(), max_length=1000)
 
     @property
@@ -80,7 +78,6 @@ def answered(handler: Handler) -> Handler:
 
 
 async def saved(write: Callable[[], str]) -> Response:
-    """Returns the page that ``write`` makes, in a thread, to be saved."""
     # It is for saving. Should a browser open it here all the same, it can do nothing.
     headers = {"content-disposition": "attachment", "content-security-policy": "sandbox", "cache-control": "no-store"}
     return Response(await asyncio.to_thread(write), media_type="text/html", headers=headers)
@@ -136,7 +133,6 @@ _CACHED = "max-age=86400"
 
 
 async def follow_run(websocket: WebSocket) -> None:
-    """Sends a run's messages until the run has ended or the page is gone."""
     run_id = websocket.path_params["run_id"]
     await websocket.accept()
     shown: asyncio.Future[LiveView] = asyncio.get_running_loop().create_future()
@@ -263,8 +259,6 @@ async def cancel_run(request: Request) -> Response:
 
 
 class _Decision(BaseModel):
-    """What the page sends with a decision: the requests that it showed, and why."""
-
     numbers: tuple[PositiveInt, ...] = Field(min_length=1, max_length=1000)
     rest: bool = False
     note: str = Field(default="", max_length=MOST_NOTE)

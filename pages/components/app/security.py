@@ -43,7 +43,6 @@ _YEAR_S = 365 * 24 * 3600
 
 
 def browser_id() -> str | None:
-    """Returns the id of the browser whose page is being drawn; None if it has none."""
     return valid_id(st.context.cookies)
 
 
@@ -54,7 +53,6 @@ def give_id(cookies: Mapping[str, str], response: Response) -> None:
 
 
 def valid_id(cookies: Mapping[str, str]) -> str | None:
-    """Returns the id in a browser's cookies; None: there is none."""
     # Anybody can send a cookie, and this one becomes part of a file's name.
     found = cookies.get(COOKIE)
     return found if isinstance(found, str) and _ID.fullmatch(found) else None
@@ -147,8 +145,6 @@ _HOST = re.compile(r"(?:\[(?P<ipv6>[0-9A-Fa-f:.]+)\]|(?P<name>[0-9A-Za-z._-]+))(
 
 
 class ContentSecurityPolicy:
-    """Adds the policy to every HTTP response."""
-
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 

@@ -173,7 +173,6 @@ def searched(typed: str, filters: Iterable[str], what: str) -> None:
 
 
 def fault_note() -> None:
-    """Says that looks are not on record, if that is so."""
     if (fault := current().store.access_log.fault) is not None:
         said = f"Views cannot be logged: {fault}. Everything is shown all the same."
         st.warning(inert(said), icon=":material/visibility_off:")

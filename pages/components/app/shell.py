@@ -31,7 +31,6 @@ _HEADINGS = ("", "Conductor", "System")
 
 
 def style(up: str = "") -> Markup:
-    """Returns the style sheet, with Streamlit's own font."""
     font, icons = None if _FONT is None else _FONT[0], None if _ICONS is None else _ICONS.name
     return html(TEMPLATE, "style", up=up, font=font, icons=icons, sheet=_STYLE)
 
@@ -60,7 +59,6 @@ _NOT_PAGES = ("/_stcore/", "/static/", "/media/", "/api/", "/app/", "/component/
 
 
 def is_page(path: str) -> bool:
-    """Tells whether a page is served at this path."""
     return path[1:] in NAMES or path[1:] in ("", places.FIRST)
 
 

@@ -1,4 +1,4 @@
-"""Widgets of several pages: select boxes whose words change while they are shown, and the box that reports a fault.
+"""Widgets of several pages: buttons, choices, select boxes whose words change while they are shown, faults.
 
 The words are a count, or how long ago a run began. The browser names an option by the words that it last drew. When the
 script has run again meanwhile, for the first of two quick clicks, those words may be none of the options'. Streamlit
@@ -6,13 +6,16 @@ then takes the words themselves for the choice: a page would look for a run call
 drawings are kept.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from typing import Any, TypeVar
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from conductor_core.errors import InspectorError, RunGone, StoreError
 from conductor_core.run.trace import RunUnreadable
+from pages.components.app import places
 from pages.components.app.session import current
 from pages.components.style.formats import inert
 from pages.components.style.templates import html
@@ -20,6 +23,55 @@ from storage import RunSummary
 from storage.records import ERASED
 
 _KEPT, _LONGEST = 1_000, 500  # texts, and characters of one: a browser may send anything, and the session keeps it
+
+
+T = TypeVar("T")
+
+
+def button(
+    label: str, key: str, do: Callable[..., object] | None = None, *args: Any, icon: str = "", **how: Any
+) -> bool:
+    """Draws a button that calls ``do`` with ``args``. ``icon``: the name of one of Material's symbols."""
+    return st.button(label, key=key, on_click=do, args=args, icon=_icon(icon), **how)
+
+
+def text_button(label: str, key: str, do: Callable[..., object], *args: Any, icon: str = "", **how: Any) -> bool:
+    return button(label, key, do, *args, icon=icon, type="tertiary", **how)
+
+
+def download(label: str, data: Any, file_name: str, mime: str, key: str, *, icon: str = "download", **how: Any) -> None:
+    """Draws a button that saves ``data``, or what it returns when it is pressed; the page stays as it is."""
+    st.download_button(label, data, file_name=file_name, mime=mime, key=key, icon=_icon(icon), on_click="ignore", **how)
+
+
+def _icon(name: str) -> str | None:
+    return f":material/{name}:" if name else None
+
+
+def remember(key: str, value: object) -> None:
+    st.session_state[key] = value
+
+
+def across(key: str | None = None, **how: Any) -> DeltaGenerator:
+    return st.container(key=key, horizontal=True, vertical_alignment="center", **how)
+
+
+def select(label: str, options: Iterable[T], key: str, **how: Any) -> T | None:
+    found: T | None = st.selectbox(label, list(options), key=key, label_visibility="collapsed", **how)
+    return found
+
+
+def segments(label: str, options: Iterable[T], key: str, **how: Any) -> Any:
+    """Draws a segmented control without its label. Returns the chosen option, or the chosen ones."""
+    return st.segmented_control(label, list(options), key=key, label_visibility="collapsed", **how)
+
+
+def open_link(run_id: str, label: str = "Open the run") -> None:
+    st.page_link(places.RUN, label=label, icon=":material/play_circle:", query_params={"run": run_id})
+
+
+def start_link(label: str = "Start one") -> None:
+    st.page_link(places.RUN, label=label, icon=":material/play_circle:")
 
 
 def worded(key: str, words: Mapping[str, str]) -> Callable[[str], str]:

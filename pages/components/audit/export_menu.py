@@ -22,6 +22,7 @@ from conductor_core.run.actor import local_caller
 from conductor_core.run.redaction import Redactor
 from conductor_core.run.trace import ENDED_STATUSES
 from pages.components.app.session import current, exported, this_browser
+from pages.components.app.widgets import button, download
 from pages.components.audit.query import AuditQuery
 from pages.components.audit.work import Work
 from pages.components.style.formats import inert, plural
@@ -69,8 +70,6 @@ def bundle_of_run(store: Store, run_id: str, browser: str) -> Work[Bundle]:
 
 
 def bundle_of_found(store: Store, asked: AuditQuery, browser: str) -> Work[Bundle]:
-    """Begins to make the bundle of the newest runs that the page finds."""
-
     def find(work: Work[Bundle]) -> Callable[[], Sequence[str]]:
         def report(found: int) -> None:
             work.report("runs found", found, MOST_RUNS, _FIND * found / MOST_RUNS)
@@ -155,26 +154,24 @@ def export_run(record: DecisionRecord, *, encrypted: bool) -> None:
         if record.status not in ENDED_STATUSES:
             notes.append(f"This run has not ended: {UNFINISHED_WORDS}.")
         _bundle(f"{run_id} {record.last}", notes, partial(bundle_of_run, store, run_id, browser))
-        st.download_button(
+        download(
             "Decision record (HTML)",
             partial(kept, "record", partial(record_page_of, store, run_id, Redactor())),
-            file_name=f"record-{run_id[:12]}.html",
-            mime="text/html",
-            on_click="ignore",
-            key="audit-export-record",
-            icon=":material/description:",
+            f"record-{run_id[:12]}.html",
+            "text/html",
+            "audit-export-record",
+            icon="description",
             type="tertiary",
             help="One page without a script, to read and to print. Keys are hidden in it.",
         )
         ready = _has_otlp()
-        st.download_button(
+        download(
             "Trace (OTLP JSON)",
             partial(kept, "otlp", partial(_trace, store, run_id)),
-            file_name=f"trace-{run_id[:12]}.json",
-            mime="application/json",
-            on_click="ignore",
-            key="audit-export-otlp",
-            icon=":material/timeline:",
+            f"trace-{run_id[:12]}.json",
+            "application/json",
+            "audit-export-otlp",
+            icon="timeline",
             type="tertiary",
             disabled=not ready,
             help="For collectors and viewers of OpenTelemetry. Without texts, unless CONDUCTOR_OTLP_CONTENTS asks."
@@ -198,7 +195,6 @@ def _trace(store: Store, run_id: str) -> str:
 
 
 def export_found(asked: AuditQuery, count: Count) -> None:
-    """Draws the export of all runs that were found."""
     store = current().store
     with _menu("Save these runs as one file"):
         bounded = count.more or count.runs > MOST_RUNS
@@ -248,14 +244,14 @@ def _progress(of: str, begin: Callable[[], Work[Bundle]]) -> None:
         work.keep_alive()
         counted = f"{work.done:,} of {work.total:,} " if work.total else ""
         st.progress(work.share, text=f"{counted}{work.stage}" if counted else work.stage.capitalize())
-        st.button("Stop", key="audit-bundle-stop", icon=":material/stop:", on_click=work.stop)
+        button("Stop", "audit-bundle-stop", work.stop, icon="stop")
         return
     if work is not None and work.result is not None:
         _made(work.result, int(of.partition(" ")[0]))
         return
     if work is not None and work.error is not None:
         st.error(inert(work.error), icon=":material/error:")
-    if st.button("Make the bundle", key="audit-bundle", icon=":material/inventory_2:"):
+    if button("Make the bundle", "audit-bundle", icon="inventory_2"):
         work = begin()
         work.wait(_AT_ONCE_S)
         st.session_state[_WORK] = (of, work)
@@ -264,14 +260,12 @@ def _progress(of: str, begin: Callable[[], Work[Bundle]]) -> None:
 
 def _made(bundle: Bundle, removed: int) -> None:
     what = bundle.what
-    st.download_button(
+    download(
         f"Save {bundle.name} ({_size(what.size)})",
         partial(_data, bundle, removed),
-        file_name=bundle.name,
-        mime="application/zip",
-        on_click="ignore",
-        key="audit-bundle-save",
-        icon=":material/download:",
+        bundle.name,
+        "application/zip",
+        "audit-bundle-save",
         type="primary",
     )
     said = [plural(what.runs, "run")]

@@ -15,6 +15,7 @@ from markupsafe import Markup
 
 from conductor_core.errors import BadInput, StoreError, UnknownRun
 from pages.components.app.session import current
+from pages.components.app.widgets import across, button
 from pages.components.audit.query import INTEGRITY, TEMPLATE, AuditQuery, go
 from pages.components.audit.work import Work
 from pages.components.style.figures import title
@@ -35,12 +36,10 @@ _lock = threading.Lock()
 
 
 def check_of(store: Store) -> Work[CheckedLog] | None:
-    """Returns the check that was begun last in this app; None: none was."""
     return _works.get(store.path)
 
 
 def begin_check(store: Store) -> Work[CheckedLog]:
-    """Begins to check the log, unless a check is going on. Returns it."""
     with _lock:
         now = _works.get(store.path)
         if now is None or not now.running:
@@ -154,7 +153,6 @@ def _passed_s(since_utc: datetime, now_utc: datetime) -> float:
 
 
 def why(evidence: Evidence, state: State) -> str:
-    """Returns why events are not anchored, and what to do; empty if all are."""
     if evidence.begun_again is not None:
         return f"{_begun(evidence.begun_again)}. Nothing is published until then."
     if evidence.fault is not None:
@@ -207,7 +205,6 @@ def knows(last: CheckedLog, first: int | None) -> bool:
 
 
 def rests_on(last: CheckedLog) -> list[str]:
-    """Returns what a check compared, and what its answer rests on."""
     said = [
         f"{plural(last.verified_events, 'event')} compared with a signed checkpoint, and the lists with the events."
     ]
@@ -243,14 +240,14 @@ def integrity_line(asked: AuditQuery) -> None:
     store = current().store
     work = check_of(store)
     running = work is not None and work.running
-    with st.container(horizontal=True, vertical_alignment="center", key="audit-integrity", gap="small"):
+    with across("audit-integrity", gap="small"):
         st.fragment(_line, run_every=_WORKING_S if running else _IDLE_S)(asked.run_id, running=running)
         if work is not None and running:
-            st.button("Stop", key="audit-verify-stop", icon=":material/stop:", on_click=work.stop)
+            button("Stop", "audit-verify-stop", work.stop, icon="stop")
             return
         if work is not None and work.error is not None:
             st.html(html(TEMPLATE, "state_words", kind="failing", words=f"▲ {work.error}"), width="content")
-        st.button("Verify", key="audit-verify", icon=":material/verified_user:", on_click=_verify)
+        button("Verify", "audit-verify", _verify, icon="verified_user")
 
 
 def _first(run_id: str | None) -> int | None:
@@ -279,9 +276,9 @@ def _line(run_id: str | None, *, running: bool) -> None:
         return
     last, now_utc = last_result(current().store), datetime.now(UTC)
     said = inert(last_words(last, run_id, now_utc, _first(run_id)))
-    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+    with across(gap="small"):
         st.html(_in_line(_state_now(evidence, last), evidence))
-        pressed = st.button(said, key="audit-last", type="tertiary", help="What was checked, and what it rests on")
+        pressed = button(said, "audit-last", type="tertiary", help="What was checked, and what it rests on")
     if pressed:
         go(view=INTEGRITY)
         st.rerun()  # the whole page, not this line alone
@@ -313,7 +310,6 @@ def _in_line(state: State, evidence: Evidence) -> Markup:
 
 
 def integrity(_asked: AuditQuery) -> None:
-    """Draws all that is known of the log's integrity. Raises: StoreError."""
     last = last_result(current().store)
     left, right = st.columns(2, gap="small")
     with left, st.container(border=True, key="audit-protected", gap="xsmall"):

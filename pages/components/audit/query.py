@@ -9,7 +9,7 @@ from markupsafe import Markup
 
 from pages.components.app import places
 from pages.components.app.session import current
-from pages.components.app.widgets import chosen, worded
+from pages.components.app.widgets import across, button, chosen, segments, text_button, worded
 from pages.components.style.formats import inert
 from pages.components.style.templates import html
 from storage.access_log import KINDS as ACCESS_KINDS
@@ -50,7 +50,6 @@ class AuditQuery:
 
     @property
     def blank(self) -> bool:
-        """Whether nothing is asked."""
         return not self.typed and not self.filters and self.field is None
 
 
@@ -126,7 +125,6 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]], kind: str = "") -
 
 
 def run_link(run_id: str, words: str) -> Markup:
-    """Returns ``words`` as the way to the record of a run."""
     return html(TEMPLATE, "run_link", run_id=run_id, words=words)
 
 
@@ -134,11 +132,10 @@ def paging(asked: AuditQuery, before: int | None, key: str) -> None:
     """Draws the ways to the newest page and to the next older one, which begins at ``before``; None: there is none."""
     if asked.before is None and before is None:
         return
-    with st.container(horizontal=True, vertical_alignment="center"):
-        newest, older = ":material/first_page:", ":material/chevron_right:"
-        st.button("Newest", key=f"{key}-newest", icon=newest, disabled=asked.before is None, on_click=go)
+    with across():
+        button("Newest", f"{key}-newest", go, icon="first_page", disabled=asked.before is None)
         turned = {"before": str(before)}
-        st.button("Older", key=f"{key}-older", icon=older, disabled=before is None, on_click=go, kwargs=turned)
+        button("Older", f"{key}-older", go, icon="chevron_right", disabled=before is None, kwargs=turned)
 
 
 SHOWN = "audit-q-shown"
@@ -147,8 +144,7 @@ _ANYWHERE = "anywhere"
 
 
 def head(asked: AuditQuery) -> None:
-    """Draws the title, the field, the chips and the choice of the view."""
-    with st.container(horizontal=True, vertical_alignment="center", key="audit-head"):
+    with across("audit-head"):
         st.title("Audit", anchor=False, width="content")
         if st.session_state.get(SHOWN) != asked.typed:  # a link, or the browser's Back
             st.session_state["audit-q"] = st.session_state[SHOWN] = asked.typed
@@ -162,17 +158,9 @@ def head(asked: AuditQuery) -> None:
         )
         with st.popover("Filter", icon=":material/filter_list:", width="content", key="audit-filter"):
             _choices(asked)
-    with st.container(horizontal=True, vertical_alignment="center", key="audit-bar"):
+    with across("audit-bar"):
         st.session_state["audit-view"] = asked.view
-        st.segmented_control(
-            "View",
-            list(VIEWS),
-            format_func=VIEWS.__getitem__,
-            key="audit-view",
-            label_visibility="collapsed",
-            on_change=_view,
-            width="content",
-        )
+        segments("View", VIEWS, "audit-view", format_func=VIEWS.__getitem__, on_change=_view, width="content")
         _chips(asked)
 
 
@@ -195,16 +183,12 @@ def _chips(asked: AuditQuery) -> None:
     if asked.filters.least_usd is not None:
         chips["over"] = f"cost from ${asked.filters.least_usd:g}"
     for name, words in chips.items():
-        st.button(
-            inert(words[:60]), key=f"chip-{name}", icon=":material/close:", help="Take this filter out", on_click=go,
-            kwargs={name: None},
-        )  # fmt: skip
+        button(inert(words[:60]), f"chip-{name}", go, icon="close", help="Take this filter out", kwargs={name: None})
     if chips:
-        st.button("Clear all", key="audit-clear", type="tertiary", on_click=change_address)
+        text_button("Clear all", "audit-clear", change_address)
 
 
 def _choices(asked: AuditQuery) -> None:
-    """Draws a choice for each kind of filter that any run has, with the number of its runs."""
     by_kind: dict[str, list[Facet]] = {}
     for facet in current().store.search.facets():
         by_kind.setdefault(facet.kind, []).append(facet)

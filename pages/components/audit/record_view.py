@@ -18,7 +18,7 @@ from conductor_core.run.trace import RunUnreadable, unreadable_status
 from conductor_core.workflow.model import Step
 from pages.components.app import places
 from pages.components.app.session import current, fault_note, viewed
-from pages.components.app.widgets import damage, fault_box
+from pages.components.app.widgets import across, button, damage, fault_box, select, text_button
 from pages.components.audit.export_menu import export_run
 from pages.components.audit.integrity import findings, knows, last_result, last_words
 from pages.components.audit.query import ACCESS, TEMPLATE, AuditQuery, go, paging, run_link, table
@@ -63,7 +63,6 @@ def show_access_log(asked: AuditQuery) -> None:
 
 
 def show_access_of_run(run_id: str) -> None:
-    """Draws the access log of one run. Raises: StoreError."""
     with st.container(border=True, key="audit-part-looks", gap="xsmall"):
         title("Access log")
         page = current().store.access_log.read(AccessQuery(run_id=run_id), limit=_OF_ONE_RUN)
@@ -71,10 +70,7 @@ def show_access_of_run(run_id: str) -> None:
         if current().store.refusal is not None:
             st.caption(_READ_ONLY)
         if page.before is not None:
-            st.button(
-                "All of them", key="audit-all-looks", type="tertiary", on_click=go,
-                kwargs={"view": ACCESS, "looked-at": run_id},
-            )  # fmt: skip
+            text_button("All of them", "audit-all-looks", go, kwargs={"view": ACCESS, "looked-at": run_id})  # fmt: skip
 
 
 def _access_state() -> None:
@@ -84,7 +80,6 @@ def _access_state() -> None:
 
 
 def _access_choices(asked: AuditQuery) -> None:
-    """Draws the filters by person, run and kind. Those by day are in the head."""
     newest = current().store.access_log.read(AccessQuery(), limit=_NEWEST).records
     people = {view.caller.actor.id: view.caller.actor.in_words for view in newest if view.caller.actor is not None}
     who, what, of = st.columns([2, 2, 3], gap="small")
@@ -104,10 +99,16 @@ def _access_choice(name: str, label: str, none: str, chosen: str | None, names: 
     """Draws one filter. An id that is not offered can be typed."""
     options = [*([chosen] if chosen is not None and chosen not in names else []), *names]
     st.session_state[f"audit-{name}"] = chosen
-    st.selectbox(
-        label, options, format_func=lambda each: names.get(each, each), key=f"audit-{name}", placeholder=none,
-        label_visibility="collapsed", accept_new_options=names is not KINDS, on_change=_access_chosen, args=(name,),
-    )  # fmt: skip
+    select(
+        label,
+        options,
+        f"audit-{name}",
+        format_func=lambda each: names.get(each, each),
+        placeholder=none,
+        accept_new_options=names is not KINDS,
+        on_change=_access_chosen,
+        args=(name,),
+    )
 
 
 def _access_chosen(name: str) -> None:
@@ -134,10 +135,9 @@ def _access_row(view: AccessRecord, *, of_one_run: bool) -> Sequence[str]:
 
 
 def record_page(run_id: str) -> None:
-    """Draws the record of the run, as far as it can be read."""
-    head = st.container(horizontal=True, vertical_alignment="center", key="audit-record-head")
+    head = across("audit-record-head")
     with head:
-        st.button("Back to what was found", key="audit-back", icon=":material/arrow_back:", on_click=_back)
+        button("Back to what was found", "audit-back", _back, icon="arrow_back")
         for place, label, icon in (
             (places.RUN, "Open the run", "play_circle"),
             (places.CONTEXT, "Who saw what", "account_tree"),
@@ -193,7 +193,6 @@ def _top(record: DecisionRecord, status: str) -> None:
 
 
 def _integrity(record: DecisionRecord) -> Markup:
-    """Returns, as HTML, what the last verification found about this run."""
     last, kind, said, found = last_result(current().store), "never", "", None
     if last is not None:
         said = last_words(last, record.run_id, datetime.now(UTC), record.first)

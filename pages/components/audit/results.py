@@ -16,6 +16,7 @@ from conductor_core.errors import InspectorError
 from conductor_core.run.costs import Cost
 from conductor_core.run.request import REPLAY_PURPOSE
 from pages.components.app.session import current, fault_note, searched, viewed
+from pages.components.app.widgets import across, segments, text_button
 from pages.components.audit.export_menu import export_found
 from pages.components.audit.query import FOUND, TEMPLATE, AuditQuery, go, paging, run_link, table
 from pages.components.run_list.table import WITH_PEOPLE, Entry, by_task, known
@@ -35,7 +36,6 @@ TOKENS, USD = "Tokens", "Cost"
 
 
 def spending(asked: AuditQuery) -> None:
-    """Draws the sums over the calls of the runs that are asked for. Raises: StoreError."""
     rows = current().store.search.spending(asked.filters)
     if not rows:
         st.info(
@@ -45,11 +45,9 @@ def spending(asked: AuditQuery) -> None:
         return
     agents = _agents(rows)
     with st.container(border=True, key="audit-days", gap="xsmall"):
-        with st.container(horizontal=True, vertical_alignment="center", key="audit-days-head"):
+        with across("audit-days-head"):
             title("By day and agent")
-            what = st.segmented_control(
-                "What", [TOKENS, USD], default=TOKENS, key="audit-what", label_visibility="collapsed", width="content"
-            )
+            what = segments("What", [TOKENS, USD], "audit-what", default=TOKENS, width="content")
         figure(days_figure(rows, agents, usd=what == USD), key="audit-days-figure", alt=_days_in_words(rows))
         if any(row.simulated for row in rows):
             simulated = (
@@ -82,7 +80,6 @@ def _agents(rows: Sequence[Spending]) -> list[str]:
 
 
 def days_figure(rows: Sequence[Spending], agents: Sequence[str], *, usd: bool) -> Figure:
-    """Returns bars by day, one colour an agent, the Conductor's in grey."""
     days = sorted({row.day for row in rows})
     bars: list[dict[str, Any]] = []
     for agent in sorted({row.agent for row in rows}):
@@ -158,13 +155,12 @@ def failures(asked: AuditQuery) -> None:
 
 def _failure(failure: Failure) -> None:
     with st.container(key=f"audit-failure-{failure.code}", gap=None):
-        with st.container(horizontal=True, vertical_alignment="center"):
-            st.button(
+        with across():
+            text_button(
                 inert(failure.code),
-                key=f"audit-failed-{failure.code}",
-                type="tertiary",
+                f"audit-failed-{failure.code}",
+                go,
                 help="Open its runs",
-                on_click=go,
                 kwargs={"failure": failure.code, "view": FOUND},
             )
             counts = f"{plural(failure.times, 'time')} in {plural(failure.runs, 'run')}"
@@ -185,7 +181,7 @@ def found(asked: AuditQuery) -> None:
     count = search.count(asked.typed, asked.filters, asked.field if asked.typed else None)
     least = "at least " if count.more else ""
     texts = f"{plural(count.texts, 'text')} in " if asked.typed else ""
-    with st.container(horizontal=True, vertical_alignment="center", key="audit-count"):
+    with across("audit-count"):
         st.caption(f"{least}{texts}{plural(count.runs, 'run')}, newest first", width="content")
         if count.runs:
             export_found(asked, count)
@@ -235,10 +231,9 @@ def _nothing(*, more: bool) -> None:
 
 
 def open_button(run_id: str, task: str, key: str) -> None:
-    """Draws a task as the way to the record of its run."""
     # A page link to this page would leave the browser's address as it is.
     label = inert(" ".join(task.split())[:160]) or "no task"
-    st.button(label, key=key, type="tertiary", on_click=_open, args=(run_id,))
+    text_button(label, key, _open, run_id)
 
 
 def _open(run_id: str) -> None:
@@ -248,7 +243,7 @@ def _open(run_id: str) -> None:
 
 def _hit(hit: Hit) -> None:
     with st.container(key=f"audit-hit-{hit.text_id}", gap=None):
-        with st.container(horizontal=True, vertical_alignment="center", key=f"audit-hit-head-{hit.text_id}"):
+        with across(f"audit-hit-head-{hit.text_id}"):
             open_button(hit.run_id, hit.task, f"audit-open-{hit.text_id}")
             status = run_status(hit.status) if hit.status in RUN_STATUSES else hit.status
             st.html(html(TEMPLATE, "hit_facts", hit=hit, status=status), width="content")
@@ -328,15 +323,12 @@ def _name(provider: str, host: str) -> str:
 def _server(receiver: Receiver, asked: AuditQuery) -> None:
     key = f"{receiver.provider}@{receiver.host}"
     chosen = asked.receiver == (receiver.provider, receiver.host)
-    with st.container(
-        key=f"audit-server-{receiver.provider}-{receiver.host}", horizontal=True, vertical_alignment="center"
-    ):
-        st.button(
+    with across(f"audit-server-{receiver.provider}-{receiver.host}"):
+        text_button(
             f"{'● ' if chosen else ''}{inert(_name(receiver.provider, receiver.host))}",
-            key=f"audit-to-{key}",
-            type="tertiary",
+            f"audit-to-{key}",
+            go,
             help="Only its calls" if not chosen else "All calls again",
-            on_click=go,
             kwargs={"provider_of_calls": None if chosen else key},
         )
         st.html(html(TEMPLATE, "server_facts", receiver=receiver))

@@ -98,7 +98,6 @@ def graph_html(
 
 
 def _nearer(layout: GraphLayout, rows: float) -> GraphLayout:
-    """Returns the layout with its rows so near to each other."""
     edges = [
         replace(
             edge,
@@ -113,7 +112,6 @@ def _nearer(layout: GraphLayout, rows: float) -> GraphLayout:
 
 
 def _drawn(drawing: _Drawing, effect: Effect) -> bool:
-    """Whether a withheld access has a line: among many steps, only if it matters."""
     return drawing.cards.full or effect.change == drawing.chosen or effect.finding in ("decides", "steadies")
 
 

@@ -32,6 +32,7 @@ from conductor_core.run.trace import RunTrace
 from conductor_core.workflow.model import Workflow
 from pages.components.app import places
 from pages.components.app.session import Session, current
+from pages.components.app.widgets import across, start_link, text_button
 from pages.components.run_list.table import by_task, known, table
 from pages.components.style.formats import inert, plural
 from pages.components.style.templates import html
@@ -73,7 +74,6 @@ _lock, _reading_lock = threading.Lock(), threading.Lock()
 
 
 def work_of(run_id: str) -> Work | None:
-    """Returns the blame of this run that was begun last in this app; None: none was."""
     return _works.get(run_id)
 
 
@@ -146,24 +146,17 @@ def ranking_rows(ranking: Sequence[Effect], plan: Workflow, chosen: Change | Non
         st.html(html(TEMPLATE, "ranking_head"))
         for effect in shown:
             mark = "-chosen" if effect.change == chosen else ""
-            with st.container(
-                key=f"blame-row-{effect.rank}{mark}",
-                horizontal=True,
-                vertical_alignment="center",
-                gap="small",
-                wrap=False,
-            ):
-                st.button(
+            with across(f"blame-row-{effect.rank}{mark}", gap="small", wrap=False):
+                text_button(
                     inert(f"{effect.rank} · {change_words(effect.change, plan)}"),
-                    key=f"blame-{effect.change.key}",
-                    type="tertiary",
-                    on_click=_choose,
-                    args=(effect.change.key,),
+                    f"blame-{effect.change.key}",
+                    _choose,
+                    effect.change.key,
                 )
                 st.html(_cells(effect))
         if len(shown) < len(ranking):
             label = f"Show all {len(ranking):,} changes"
-            st.button(label, key="blame-show-all", type="tertiary", on_click=_show_all)
+            text_button(label, "blame-show-all", _show_all)
 
 
 def _choose(key: str) -> None:
@@ -181,7 +174,6 @@ def _cells(effect: Effect) -> Markup:
 
 
 def replays_of(effect: Effect, experiment: Experiment, blame: Blame) -> None:
-    """Draws the sentence of a change, and its replays in pairs, each of which opens."""
     plan = blame.experiments.plan
     st.markdown(f"**{inert(change_words(effect.change, plan).capitalize())}**")
     st.markdown(inert(f"{sentence(effect, plan, seeds_sent=blame.experiments.seeds_sent)} {finding_words(effect)}"))
@@ -246,7 +238,7 @@ def offer_runs() -> None:
             "granted, and counts how often the answer flips."
         )
         st.markdown("No run has completed yet. Every completed run can be blamed here.")
-        st.page_link(places.RUN, label="Start one", icon=":material/play_circle:")
+        start_link()
 
 
 def _decided(run_id: str) -> str:

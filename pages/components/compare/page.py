@@ -15,7 +15,7 @@ from conductor_core.run.trace import RunTrace
 from conductor_core.run.values import Path, label, round_name
 from pages.components.app import places
 from pages.components.app.session import current, viewed
-from pages.components.app.widgets import chosen, worded
+from pages.components.app.widgets import across, button, chosen, segments, select, worded
 from pages.components.compare.view import HEADS, RunRow, compared_view, run_rows
 from pages.components.run_list.table import branches, guide_html
 from pages.components.style.formats import ago, inert, instruction_markdown, plural, run_status, seconds
@@ -72,17 +72,16 @@ def pickers(runs: dict[str, str | None], traces: dict[str, RunTrace | None]) -> 
         key = f"compare-{name}"
         # The address is the truth: whoever comes here by a link sees its runs in the choices.
         st.session_state[key] = None if shown is None else shown.run_id
-        with st.container(key=f"compare-pick-{name}", horizontal=True, vertical_alignment="center", gap="xsmall"):
+        with across(f"compare-pick-{name}", gap="xsmall"):
             side = SIDES[name]
             st.html(html(TEMPLATE, "side", name=name, words=side), width="content")
-            st.selectbox(
+            select(
                 f"Run {side}",
-                list(offered),
+                offered,
+                key,
                 index=None,
                 format_func=worded(key, offered),
                 placeholder="Choose a run, or type words of its task",
-                key=key,
-                label_visibility="collapsed",
                 on_change=_picked,
                 args=(name,),
             )
@@ -90,8 +89,7 @@ def pickers(runs: dict[str, str | None], traces: dict[str, RunTrace | None]) -> 
             ready = all(runs.values())
             help_ = "Exchange A and B"
             with st.container(key="icon-only-swap", width="content"):
-                swap = ":material/swap_horiz:"
-                st.button("Swap", key="swap", icon=swap, help=help_, disabled=not ready, on_click=_swap, args=(runs,))
+                button("Swap", "swap", _swap, runs, icon="swap_horiz", help=help_, disabled=not ready)
 
 
 def _picked(name: str) -> None:
@@ -135,19 +133,17 @@ def rounds_head(trace: RunTrace, named: str | None) -> None:
         return
     # The address is the truth, as for two runs.
     st.session_state[_CHOICE] = label(_chosen_round(trace, named))
-    st.segmented_control(
+    segments(
         "Rounds",
         [label(path) for path in found],
+        _CHOICE,
         format_func=lambda name: _choice_label(trace, name),
-        key=_CHOICE,
-        label_visibility="collapsed",
         required=True,
         on_change=lambda: places.write(PARAMETER, st.session_state[_CHOICE]),
     )
 
 
 def rounds(trace: RunTrace, named: str | None) -> None:
-    """Draws the two rounds, or says why there are no two."""
     if not opened_rounds(trace):
         st.info(
             "This run has one round. It gets more where a step's agent is the Conductor itself, which then writes a "
@@ -167,7 +163,6 @@ def rounds(trace: RunTrace, named: str | None) -> None:
 
 
 def _chosen_round(trace: RunTrace, named: str | None) -> Path:
-    """Returns the round of the address, else the first that a step opened."""
     found = opened_rounds(trace)
     return next((path for path in found if label(path) == named), found[0])
 
@@ -178,14 +173,13 @@ def _choice_label(trace: RunTrace, name: str) -> str:
 
 
 def table(traces: Sequence[RunTrace]) -> None:
-    """Draws a row per run; beside each after the first a button that compares the two in detail."""
     with st.container(key="compared-many"):
         with st.container(key="compared-line-head", horizontal=True):
             st.html(html(TEMPLATE, "name_head"))
             st.html(html(TEMPLATE, "head", names=HEADS), width="content")
             st.html(html(TEMPLATE, "link", words=""), width="content")
         for place, row in enumerate(run_rows(traces)):
-            with st.container(key=f"compared-line-{place}", horizontal=True, vertical_alignment="center"):
+            with across(f"compared-line-{place}"):
                 _table_answer(place, row)
                 st.html(html(TEMPLATE, "cells", row=row), width="content")
                 with st.container(key=f"compared-link-{place}", width="content"):
@@ -193,7 +187,7 @@ def table(traces: Sequence[RunTrace]) -> None:
                         st.html(html(TEMPLATE, "link", words="the others are compared with it"))
                     else:
                         pair = (traces[0].run_id, row.run_id)
-                        st.button(f"A with {row.name}", key=f"with-{row.run_id}", on_click=compare, args=pair)
+                        button(f"A with {row.name}", f"with-{row.run_id}", compare, *pair)
 
 
 def _table_answer(place: int, row: RunRow) -> None:
@@ -246,7 +240,7 @@ def tree(run_id: str, opened: Callable[[str], None] | None = None) -> None:
     with st.container(key="tree"):
         for number, (run, guide) in enumerate(branches(found)):
             key = "tree-row-here" if run.run_id == run_id else f"tree-row-{number}"
-            with st.container(key=key, horizontal=True, vertical_alignment="center", gap="small"):
+            with across(key, gap="small"):
                 if guide:
                     st.html(guide_html(guide), width="content")
                 _tree_row(run, here, opened)
@@ -259,7 +253,7 @@ def _tree_row(run: RunSummary, here: RunSummary | None, opened: Callable[[str], 
         st.html(html(TEMPLATE, "here", run=run), width="content")
     elif opened is None:
         st.page_link(places.RUN, label=label, query_params={"run": run.run_id}, help=help_text)
-    elif st.button(label, key=f"tree-{run.run_id}", type="tertiary", help=help_text):
+    elif button(label, f"tree-{run.run_id}", type="tertiary", help=help_text):
         opened(run.run_id)
     answer = "" if run.conclusion is None else run.conclusion.text
     st.html(html(TEMPLATE, "said", texts=(run.named or run.damage or "", answer)), width="stretch")

@@ -11,8 +11,6 @@ from pages.components.app.session import asked_by_browser, current, exported
 
 
 class _Comparison(Hidden):
-    """The runs, in order, and what is hidden."""
-
     run_ids: tuple[str, ...] = Field(min_length=2, max_length=MOST_RUNS)
 
 

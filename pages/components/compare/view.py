@@ -215,7 +215,6 @@ def _text(name: str, before: str, after: str, *, only: bool = False) -> Json:
 
 
 def _timelines(compared: RunsCompared, places: dict[str, StepPair]) -> list[Json | None]:
-    """Returns both timelines on the scale of the longer one."""
     found = [timeline(run) for run in (compared.a, compared.b)]
     end_ms = max((each["end_ms"] for each in found if each is not None), default=0.0)
     for side, each in zip("ab", found, strict=True):

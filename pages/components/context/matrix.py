@@ -30,7 +30,7 @@ from conductor_core.text import isolated
 from conductor_core.workflow.model import CONDUCTOR_AGENT
 from pages.components.app import places
 from pages.components.app.session import current
-from pages.components.app.widgets import chosen, worded
+from pages.components.app.widgets import across, chosen, download, select, start_link, worded
 from pages.components.run_list.table import OFFERED, by_task, known, table
 from pages.components.style.figures import Figure, agent_dot, both_colours, layout, plain
 from pages.components.style.formats import RUN_STATUSES, ago, inert, listed, plural, step_status
@@ -59,7 +59,6 @@ LISTS: dict[Lists, str] = {"none": "no access", "planned": "as planned", "all": 
 
 
 def part_name(part: Part) -> str:
-    """Returns ``output of step 0`` or ``the task``."""
     return PARTS[part.kind] if part.source is None else f"{PARTS[part.kind]} of step {label(part.source)}"
 
 
@@ -121,7 +120,6 @@ def _cell(cell: Cell, names: dict[Path, str]) -> dict[str, Any]:
 
 
 def legend_html(states: set[CellState]) -> Markup:
-    """Returns what the signs of the cells mean, those that occur."""
     return html(TEMPLATE, "legend", states=[each for each in STATES.items() if each[0] in states])
 
 
@@ -193,19 +191,16 @@ def message_view(trace: RunTrace, cell: Cell | None, *, by_server: bool) -> None
     for number, (title, text) in enumerate(texts):
         st.html(text_html(title, text))
         if len(text) > MOST_SHOWN:
-            st.download_button(
+            download(
                 f"All {len(text):,} characters",
                 text,
-                file_name=f"{source_name(cell.source).replace(' ', '-')}.txt",
-                mime="text/plain",
-                key=f"whole-{number}",
-                icon=":material/download:",
-                on_click="ignore",
+                f"{source_name(cell.source).replace(' ', '-')}.txt",
+                "text/plain",
+                f"whole-{number}",
             )
 
 
 def said_and_texts(trace: RunTrace, cell: Cell) -> tuple[str, list[tuple[str, str]]]:
-    """Returns a sentence about a cell, and the texts that belong to it, each with a title."""
     step = trace.step_at(cell.reader)
     reader, source, content = f"Step {label(cell.reader)} ({isolated(step.agent)})", "the task", trace.task
     if cell.source is not None:
@@ -288,7 +283,6 @@ MOST_NAMED = 16
 
 
 def sankey(round_: RoundContext, trace: RunTrace, agents: Sequence[str]) -> Figure | None:
-    """Returns the figure; None: nothing has flowed yet."""
     begun = [step for step in round_.steps if step.begun]
     if not begun:
         return None
@@ -343,7 +337,6 @@ def sankey(round_: RoundContext, trace: RunTrace, agents: Sequence[str]) -> Figu
 
 
 def sankey_in_words(round_: RoundContext) -> str:
-    """Returns what the figure shows, for who cannot see it."""
     flows = [
         f"{source_name(cell.source)} to step {label(cell.reader)} {cell.tokens or 0:,}"
         for cell in round_.cells
@@ -375,7 +368,7 @@ PICKED = "context-run"
 def choose_run() -> str | None:
     """Draws the title with the picker. Returns the id of the run in the address; None: there is none."""
     run_id = places.read("run")
-    with st.container(horizontal=True, vertical_alignment="center", key="context-choice"):
+    with across("context-choice"):
         st.title("Context", anchor=False, width="content")
         try:
             runs = current().store.runs(limit=MOST_RUNS, without=REPLAY_PURPOSE, answers=run_id is None)
@@ -386,13 +379,12 @@ def choose_run() -> str | None:
         ids = [*([run_id] if run_id and run_id not in recent else []), *recent]
         if ids:
             st.session_state[PICKED] = run_id
-            st.selectbox(
+            select(
                 "Run",
                 ids,
+                PICKED,
                 format_func=worded(PICKED, {each: _run_label(each, recent.get(each)) for each in ids}),
-                key=PICKED,
                 placeholder="Choose a run",
-                label_visibility="collapsed",
                 on_change=_go,
             )
         if run_id:
@@ -416,7 +408,6 @@ def _run_label(run_id: str, run: RunSummary | None) -> str:
 
 
 def _offer(recent: list[RunSummary]) -> None:
-    """Draws the page without a run: what it is for, and the newest runs."""
     if recent:
         st.caption("Choose a run. You see who saw the task and each output, and what each prompt was made of.")
         opened = ("context-of-", lambda run_id: places.write("run", run_id))
@@ -425,4 +416,4 @@ def _offer(recent: list[RunSummary]) -> None:
     with st.container(border=True, key="context-empty"):
         st.markdown("**Where does the context go?** This page shows for one run who saw the task and each output.")
         st.markdown("No runs yet. Every run can be opened here.")
-        st.page_link(places.RUN, label="Start one", icon=":material/play_circle:")
+        start_link()

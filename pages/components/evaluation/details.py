@@ -29,6 +29,7 @@ from conductor_core.run.values import Limits
 from conductor_core.settings import Settings
 from pages.components.app import places
 from pages.components.app.session import current
+from pages.components.app.widgets import across, button, segments, select
 from pages.components.evaluation.standings import (
     ALL_SIMULATED,
     SIMULATED_WORDS,
@@ -111,7 +112,6 @@ SHORT = 12  # hex digits of a digest that tell models apart
 
 
 def command(plan: EvaluationPlan) -> str:
-    """Returns the command as typed into a shell."""
     conductors = conductor_refs(plan)
     options: dict[str, Any] = {
         "suite": plan.suite,
@@ -155,12 +155,10 @@ def missing_settings(plan: EvaluationPlan) -> list[str]:
 
 
 def conductor_refs(plan: EvaluationPlan) -> dict[str, str]:
-    """Returns the Conductor behind each orchestrator that has one; nothing for a plan that does not say."""
     return _texts(plan.settings.get("conductors"))
 
 
 def model_digests(plan: EvaluationPlan) -> dict[str, str]:
-    """Returns the sha256 of each Conductor that is in a folder, by its ref."""
     return _texts(plan.settings.get("models_sha256"))
 
 
@@ -170,7 +168,6 @@ def _texts(given: object) -> dict[str, str]:
 
 
 def _other_limits(plan: EvaluationPlan) -> dict[str, Any]:
-    """Returns the limits of its runs that differ from the defaults, by name."""
     limits, usual = plan.settings.get("limits"), Limits().model_dump(mode="json")
     if not isinstance(limits, Mapping):
         return {}
@@ -256,7 +253,6 @@ def pairs(record: EvaluationRecord, orchestrator: str, other: str | None) -> lis
 
 
 def runs_view(record: EvaluationRecord, orchestrator: str) -> None:
-    """Draws what an opened row shows below itself."""
     other = _compare_with(record, orchestrator)
     difficulty, family = kept = [st.session_state.get(f"runs-{field}") for field in FILTERS]
     found = [
@@ -277,12 +273,11 @@ def runs_view(record: EvaluationRecord, orchestrator: str) -> None:
 def _compare_with(record: EvaluationRecord, orchestrator: str) -> str | None:
     with st.container(horizontal=True, vertical_alignment="bottom", key="runs-filters"):
         others = [name for name in record.plan.orchestrators if name != orchestrator]
-        other: str | None = st.selectbox(
+        other: str | None = select(
             "Compare with",
             [None, *others],
+            "runs-other",
             format_func=lambda name: "compare with none" if name is None else f"beside {name}",
-            key="runs-other",
-            label_visibility="collapsed",
         )
         done = [outcome for outcome in record.outcomes if outcome.orchestrator == orchestrator]
         for field in FILTERS:
@@ -291,12 +286,11 @@ def _compare_with(record: EvaluationRecord, orchestrator: str) -> str | None:
 
 
 def _choose_among(field: str, names: Iterable[str]) -> None:
-    st.selectbox(
+    select(
         field.capitalize(),
         [None, *names],
+        f"runs-{field}",
         format_func=lambda name: f"any {field}" if name is None else name.replace("_", " "),
-        key=f"runs-{field}",
-        label_visibility="collapsed",
     )
 
 
@@ -308,20 +302,18 @@ def _which(found: Sequence[Pair], orchestrator: str, other: str | None) -> Which
         words |= {"mine": f"only {orchestrator}", "theirs": f"only {other}"}
         words |= {"both": "both right", "neither": "both wrong"}
     counts = {which: sum(pair.falls_under(which) for pair in found) for which in words}
-    chosen = st.segmented_control(
+    chosen = segments(
         "Which",
-        list(words),
+        words,
+        f"runs-which-{'one' if other is None else 'two'}",
         default="all",
         required=True,
         format_func=lambda which: f"{inert(words[which])} · {counts[which]}",
-        key=f"runs-which-{'one' if other is None else 'two'}",
-        label_visibility="collapsed",
     )
     return chosen if chosen in words else "all"
 
 
 def _page(count: int, subject: str) -> int:
-    """Returns the page to show: the first one of a new subject."""
     if st.session_state.get("runs-subject") != subject:
         st.session_state["runs-subject"], st.session_state["runs-page"] = subject, 0
     # Runs are added and replaced while an evaluation goes on, so the page that was shown may be gone.
@@ -333,12 +325,11 @@ def _page(count: int, subject: str) -> int:
 def _paging(page: int, count: int) -> None:
     if count <= ROWS:
         return
-    with st.container(horizontal=True, vertical_alignment="center", key="icon-only-paging"):
-        back, on = ":material/chevron_left:", ":material/chevron_right:"
-        st.button("Earlier tasks", key="runs-back", icon=back, disabled=not page, on_click=_turn, args=(-1,))
+    with across("icon-only-paging"):
+        button("Earlier tasks", "runs-back", _turn, -1, icon="chevron_left", disabled=not page)
         st.caption(f"{page * ROWS + 1} to {min((page + 1) * ROWS, count)} of {count}", width="content")
         last = (page + 1) * ROWS >= count
-        st.button("Later tasks", key="runs-on", icon=on, disabled=last, on_click=_turn, args=(1,))
+        button("Later tasks", "runs-on", _turn, 1, icon="chevron_right", disabled=last)
 
 
 def _turn(by: int) -> None:
@@ -388,7 +379,6 @@ def _task(run_id: str) -> str | None:
 
 
 def _row(pair: Pair, tasks: Mapping[str, str | None], *, say_absent: bool) -> None:
-    """Draws a pair. ``tasks`` has what was asked in each run; None: the run is not in this database."""
     own, other = pair.own, pair.other
     task = tasks[own.run_id]
     if task is None:

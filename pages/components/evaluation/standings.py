@@ -53,12 +53,10 @@ def simulated_parts(plan: EvaluationPlan) -> tuple[str, ...]:
 
 
 def workers_simulated(plan: EvaluationPlan) -> bool:
-    """Tells whether all workers are known to be simulated."""
     return "workers" in simulated_parts(plan)
 
 
 def meaning(plan: EvaluationPlan) -> str:
-    """Says in one sentence what the figures show and do not show; empty if nothing is simulated."""
     parts = simulated_parts(plan)
     return SIMULATED_WORDS[parts[0]][1] if parts else ""
 
@@ -287,12 +285,10 @@ NO_INTERVAL = "No interval: not done yet, or too few or identical outcomes"
 
 
 def head_html(first: str) -> Markup:
-    """Draws the head of the columns. The others are compared with the orchestrator ``first``."""
     return html(TEMPLATE, "table_head", names=HEADS, first=first, titles=HEAD_TITLES)
 
 
 def row_html(row: Standing, *, chosen: bool, simulated: bool) -> Markup:
-    """Draws the cells of a row. ``simulated`` says whether all workers are simulated."""
     usd = usd_words(row, simulated=simulated)
     titles = {"latency_title": LATENCY, "no_interval": NO_INTERVAL}
     return html(TEMPLATE, "row", row=row, usd=usd, simulated=simulated, chosen=chosen, **titles)
@@ -383,7 +379,6 @@ def _height(rows: Sequence[Standing]) -> int:
 
 
 def _ends(row: Standing) -> tuple[float, float]:
-    """Returns the ends of the score's interval; the score itself where there is none."""
     low, high = row.score_low, row.score_high
     return (row.score if low is None else low, row.score if high is None else high)
 

@@ -121,7 +121,6 @@ def live_workflow(
 
 
 def intent_of(key: str) -> Intent | None:
-    """Returns the intent for which the component ``key`` called ``on_intent``."""
     state = st.session_state.get(key)
     return None if state is None else _intent(state.intent)
 

@@ -77,15 +77,12 @@ def network_data(layout: GraphLayout) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class TwoPlans:
-    """Plans ``before`` and ``after``, and what ``changes`` says of them."""
-
     before: Workflow
     after: Workflow
     changes: PlanChanges
 
     @cached_property
     def place_of(self) -> Mapping[int, int]:
-        """The place of each step of the earlier plan."""
         kept = {step.before: step.after for step in self.changes.steps if step.before is not None}
         return kept | {index: len(self.changes.steps) + number for number, index in enumerate(self.changes.removed)}
 
@@ -123,7 +120,6 @@ class TwoPlans:
 
 
 def change_of(step: StepChange) -> str | None:
-    """Returns ``new``, ``changed``, ``moved`` or None."""
     if step.new:
         return "new"
     return "changed" if step.changed else "moved" if step.moved else None
@@ -191,7 +187,6 @@ def _text(mark: str, took: str, critical: bool) -> str:
 
 
 def critical_steps(round_: RoundTrace, trace: RunTrace) -> tuple[int, ...]:
-    """Returns the indices of a round's steps on its critical path, first to last. Reused steps take no time."""
     if round_.workflow is None or not round_.steps:
         return ()
     durations_ms = [_duration_ms(step, trace) for step in round_.steps]

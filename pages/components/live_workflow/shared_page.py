@@ -168,7 +168,6 @@ def bundle_of(entry: str) -> str:
 
 @cache
 def styles_of(*names: str) -> str:
-    """Returns stylesheets of the component as one."""
     return _STYLE_COMMENT.sub("", "\n".join(read_text(ASSETS / name) for name in names))
 
 
@@ -291,8 +290,6 @@ def _katex(name: str) -> str:
 
 @cache
 def _katex_styles() -> str:
-    """Returns KaTeX's stylesheet with its fonts inside."""
-
     def inside(found: re.Match[str]) -> str:
         font = base64.b64encode((KATEX / found[1]).read_bytes()).decode()
         return f"src:url(data:font/woff2;base64,{font})"

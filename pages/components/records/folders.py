@@ -16,6 +16,7 @@ from conductor_core.lab.records import SHIPPED, evaluation, in_use, training
 from conductor_core.lab.records.evaluation import EvaluationRecord
 from conductor_core.lab.records.training import TrainingRecord
 from pages.components.app.session import current
+from pages.components.app.widgets import across
 from pages.components.style.formats import inert, is_text
 
 Kind = Literal["training", "evaluations"]
@@ -145,7 +146,7 @@ R = TypeVar("R", EvaluationRecord, TrainingRecord)
 def choose_record(kind: Kind, title: str) -> RecordFolder | None:
     """Draws the page's title with the choice beside it. Returns the chosen record, at first the one begun last."""
     found = record_folders(kind, current().settings.data_folder)
-    with st.container(horizontal=True, vertical_alignment="center", key="record-choice"):
+    with across("record-choice"):
         st.title(title, anchor=False)
         if not found:
             return None
@@ -164,8 +165,6 @@ def choose_record(kind: Kind, title: str) -> RecordFolder | None:
 
 
 def no_record(kind: Kind, what: str, command: str) -> None:
-    """Draws the empty state, which ends by itself when a record begins."""
-
     @st.fragment(run_every=WAITING_S)
     def wait() -> None:
         root = current().settings.data_folder

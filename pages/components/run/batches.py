@@ -44,7 +44,7 @@ from conductor_core.run.trace import RunTrace
 from conductor_core.workflow.model import CONDUCTOR_AGENT
 from pages.components.app import places
 from pages.components.app.session import current, viewed
-from pages.components.app.widgets import dialog_scheme, rerun_when
+from pages.components.app.widgets import across, button, dialog_scheme, rerun_when, text_button
 from pages.components.run import settings, task_box
 from pages.components.style.figures import agent_dot
 from pages.components.style.formats import inert, instruction_markdown, numbers, plural, run_status, seconds
@@ -92,7 +92,6 @@ class _Plans:
 
     @property
     def runnable(self) -> list[PlanChoice]:
-        """The plans that nobody has run."""
         return [each for each in self.found if each.workflow is not None and self.run_of(each) is None]
 
 
@@ -163,7 +162,7 @@ def _read(batch: str) -> _Plans:
 
 def _head(plans: _Plans, plan: RunTrace) -> None:
     count = plan.batch.size if plan.batch is not None else len(plans.traces)
-    with st.container(horizontal=True, vertical_alignment="center", gap="small", key="choices-head"):
+    with across("choices-head", gap="small"):
         st.markdown("**Plans to choose from**", width="content")
         going = plans.written < len(plans.traces)
         different = len([each for each in plans.found if each.workflow is not None])
@@ -171,15 +170,17 @@ def _head(plans: _Plans, plan: RunTrace) -> None:
         warm = "" if plan.plan_temperature is None else f" · temperature {plan.plan_temperature:g}"
         st.markdown(f":small[:gray[{said}{warm} · tokens and cost are estimates of a run]]", width="stretch")
         if going:
-            st.button("Cancel", key="choices-cancel", icon=":material/stop:", on_click=_cancel, args=(plans.traces,))
+            button("Cancel", "choices-cancel", _cancel, plans.traces, icon="stop")
             return
-        st.button(
+        button(
             "Resample",
-            key="resample",
-            icon=":material/refresh:",
+            "resample",
+            _again,
+            plan,
+            count,
+            plan.plan_temperature,
+            icon="refresh",
             help=f"Has {plural(count, 'plan')} written again, with fresh seeds",
-            on_click=_again,
-            args=(plan, count, plan.plan_temperature),
         )
         _run_all(plans)
     if message := st.session_state.pop(ERROR, None):
@@ -192,12 +193,13 @@ def _run_all(plans: _Plans) -> None:
         return
     tokens = sum(each.forecast.estimated_tokens for each in left if each.forecast is not None)
     cost = sum((each.cost for each in left if each.cost is not None), Cost())
-    st.button(
+    button(
         f"Run all {len(left)} · about {tokens:,} tokens, {inert(cost.in_line)}",
-        key="run-all",
-        icon=":material/play_arrow:",
-        on_click=_run,
-        args=(tuple(plans.traces), tuple(each.run_ids[0] for each in left)),
+        "run-all",
+        _run,
+        tuple(plans.traces),
+        tuple(each.run_ids[0] for each in left),
+        icon="play_arrow",
     )
 
 
@@ -245,13 +247,7 @@ def _row(plans: _Plans, choice: PlanChoice, plan: RunTrace, edit: Callable[[str]
         _latest(plans.run_of(choice))
     with (
         act_at,
-        st.container(
-            horizontal=True,
-            horizontal_alignment="right",
-            vertical_alignment="center",
-            gap=None,
-            key=f"icon-only-choice-{first}",
-        ),
+        across(f"icon-only-choice-{first}", horizontal_alignment="right", gap=None),
     ):
         _actions(plans, choice, plan, number, edit)
 
@@ -267,13 +263,13 @@ def _latest(run: RunSummary | None) -> None:
     if run is None:
         st.markdown(":small[:gray[not run]]")
         return
-    st.button(
+    text_button(
         inert(run_status(run.status)),
-        key=f"choice-run-{run.run_id}",
-        type="tertiary",
+        f"choice-run-{run.run_id}",
+        places.write,
+        "run",
+        run.run_id,
         help=inert(f"Open run {run.run_id}"),
-        on_click=places.write,
-        args=("run", run.run_id),
     )
 
 
@@ -293,23 +289,15 @@ def _actions(plans: _Plans, choice: PlanChoice, plan: RunTrace, number: str, edi
             help=f"The open plan and plan {number}, with their runs if there are any",
             width="content",
         )
-    st.button(
-        f"Edit plan {number}",
-        key=f"choice-edit-{first}",
-        icon=":material/edit:",
-        type="tertiary",
-        help=f"Edit plan {number}",
-        on_click=edit,
-        args=(first,),
-    )
-    st.button(
+    text_button(f"Edit plan {number}", f"choice-edit-{first}", edit, first, icon="edit", help=f"Edit plan {number}")
+    text_button(
         f"Run plan {number}",
-        key=f"choice-start-{first}",
-        icon=":material/play_arrow:",
-        type="tertiary",
+        f"choice-start-{first}",
+        _run,
+        tuple(plans.traces),
+        (first,),
+        icon="play_arrow",
         help=f"Run plan {number}",
-        on_click=_run,
-        args=(tuple(plans.traces), (first,)),
     )
 
 
@@ -319,13 +307,13 @@ def _notes(plans: _Plans) -> None:
     if not repeats.all_equal(plans.found) or plans.moving:
         return
     plan = plans.traces[0]
-    with st.container(horizontal=True, vertical_alignment="center", gap="small", key="choices-equal"):
+    with across("choices-equal", gap="small"):
         said = f"All {len(plans.traces)} plans are equal. {repeats.how_to_vary(plan)}"
         st.markdown(f":orange[:material/info: {inert(said)}]", width="stretch")
         warmer = min(MOST_TEMPERATURE, round((plan.plan_temperature or 0.0) + USUAL_TEMPERATURE, 1))
         if plan.plan_temperature != warmer:
             label, args = f"Resample at {warmer:g}", (plan, len(plans.traces), warmer)
-            st.button(label, key="resample-warmer", on_click=_again, args=args)
+            button(label, "resample-warmer", _again, *args)
 
 
 def _again(plan: RunTrace, count: int, temperature: float | None) -> None:
@@ -410,22 +398,16 @@ def _source(run: RunTrace) -> RunTrace | None:
 def _answers_head(found: Repeats, runs: Sequence[RunTrace], source: RunTrace | None, shown: RunTrace) -> None:
     count = len(runs)
     what = f"Step {found.step} alone" if found.extent == "only" else f"From step {found.step} on"
-    with st.container(horizontal=True, vertical_alignment="center", gap="small", key="again-head"):
+    with across("again-head", gap="small"):
         st.markdown(f"**{what}, {plural(count, 'time')}**", width="content")
         ended = f"{count - found.running} of {count} ended…" if found.running else ""
         simulated = "simulated workers" if found.simulated else ""
         said = " · ".join(filter(None, (ended, simulated, "agreement with its 95 % interval (Wilson)")))
         st.markdown(f":small[:gray[{said}]]", width="stretch")
         if found.running:
-            st.button("Cancel", key="again-cancel", icon=":material/stop:", on_click=_cancel, args=(runs,))
+            button("Cancel", "again-cancel", _cancel, runs, icon="stop")
         if source is not None and source.run_id != shown.run_id:
-            st.button(
-                "The run they were made from",
-                key="again-source",
-                type="tertiary",
-                on_click=places.write,
-                args=("run", source.run_id),
-            )
+            text_button("The run they were made from", "again-source", places.write, "run", source.run_id)
 
 
 def _tally(found: Tally, of: Repeats, shown: RunTrace) -> None:
@@ -433,7 +415,7 @@ def _tally(found: Tally, of: Repeats, shown: RunTrace) -> None:
     agree = f" · **{_share(found.groups[0].share)}** agree by {found.compared_by}" if found.groups else ""
     took = f" · {seconds(found.mean_ms)} on average" if found.mean_ms is not None else ""
     spent = f" · {found.usage.total_tokens:,} tokens · {inert(found.cost.in_line)}{took}"
-    with st.container(horizontal=True, vertical_alignment="center", gap="small", key=f"again-agent-{found.agent}"):
+    with across(f"again-agent-{found.agent}", gap="small"):
         st.html(agent_dot(found.agent, pool), width="content")
         answered = f"{found.answered} of {len(found.run_ids)} answered"
         st.markdown(f"**{inert(found.agent)}** :small[{answered}{agree}{spent}]", width="stretch")
@@ -446,7 +428,7 @@ def _tally(found: Tally, of: Repeats, shown: RunTrace) -> None:
             f":small[:gray[and {plural(others, 'answer')} in {plural(len(left), 'smaller group')}, in History]]"
         )
     if found.unanswered:
-        with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        with across(gap="small"):
             first = next((each.error for each in found.unanswered if each.error), None)
             why = f": {inert(first[:200])}" if first else ""
             st.markdown(f":small[:orange[△ {len(found.unanswered)} without an answer{why}]]", width="content")
@@ -475,13 +457,13 @@ def _group(found: Tally, group: AnswerGroup, shown: RunTrace) -> None:
 def _open(found: Tally, run_id: str, shown: RunTrace, label: str | None) -> None:
     number = found.run_ids.index(run_id)
     text = label or f"{number}"
-    st.button(
+    text_button(
         f"**{text}**" if run_id == shown.run_id else text,
-        key=f"again-open-{run_id}",
-        type="tertiary",
+        f"again-open-{run_id}",
+        places.write,
+        "run",
+        run_id,
         help=inert(f"Open answer {number}: run {run_id}"),
-        on_click=places.write,
-        args=("run", run_id),
     )
 
 
@@ -508,13 +490,11 @@ class _Left:
 
 
 def ask_again(trace: RunTrace, step: int) -> None:
-    """Opens the dialog over that run at the next ``again_dialog``."""
     if trace.ended and step < len(trace.steps) and may_run_here(trace):
         st.session_state[_OPEN] = (trace.run_id, step)
 
 
 def again_dialog(trace: RunTrace) -> None:
-    """Draws the dialog while it is open over that run."""
     opened = st.session_state.get(_OPEN)
     if opened is not None and opened[0] == trace.run_id:
         _dialog(trace, opened[1])
@@ -584,7 +564,7 @@ def _dialog(trace: RunTrace, step: int) -> None:
         label = f"Run the {missing} that {'is' if missing == 1 else 'are'} missing"
         said = f"{started} of {plural(again.runs, 'run')} started. Another choice starts over."
         st.markdown(f":small[:gray[{said}]]")
-    if st.button(label, type="primary", icon=":material/play_arrow:", key="again-run"):
+    if button(label, "again-run", type="primary", icon="play_arrow"):
         _begin(trace, again, forecast, budget)
 
 
@@ -604,7 +584,6 @@ def _expect(forecast: RepeatsForecast, trace: RunTrace) -> None:
 
 
 def _left(trace: RunTrace, again: Again, max_usd: float | None) -> _Left | None:
-    """Returns what is left of the last start, if it broke off and the same is asked for."""
     left: _Left | None = st.session_state.get(_LEFT)
     same = left is not None and (left.source, left.again, left.max_usd) == (trace.run_id, again, max_usd)
     return left if same else None

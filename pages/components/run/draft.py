@@ -56,7 +56,6 @@ class Draft:
 
     @property
     def outputs(self) -> tuple[GivenOutput, ...]:
-        """Returns the given outputs, by the numbers of the steps."""
         numbers = {step_id: number for number, step_id in enumerate(self.now.ids)}
         placed = [(numbers[step_id], text, given) for step_id, text, given in self.now.given if step_id in numbers]
         return tuple(
@@ -66,12 +65,10 @@ class Draft:
         )
 
     def given_to(self, step_id: int) -> tuple[str, Given] | None:
-        """Returns the output that a person gave to a step, by its id; None: its worker is asked."""
         return next(((text, given) for each, text, given in self.now.given if each == step_id), None)
 
     @property
     def origins(self) -> Origins:
-        """Returns each step's index in the original; None: it is new."""
         count = len(self.original.steps)
         return tuple(each if each < count else None for each in self.now.ids)
 
@@ -88,7 +85,6 @@ def _step_on(draft: Draft, now: Version, note: str = "") -> Draft:
 
 
 def change_step(draft: Draft, index: int, step: Step) -> Draft:
-    """Puts ``step`` in the place of step ``index``."""
     return _step_on(draft, replace(draft.now, workflow=replace_step(draft.workflow, index, step)))
 
 
@@ -99,12 +95,10 @@ def give(draft: Draft, step_id: int, text: str, given: Given) -> Draft:
 
 
 def release(draft: Draft, step_id: int) -> Draft:
-    """Lets the worker of a step answer."""
     return _step_on(draft, replace(draft.now, given=tuple(each for each in draft.now.given if each[0] != step_id)))
 
 
 def add_task(draft: Draft, index: int) -> Draft:
-    """Adds the task to what step ``index`` is told."""
     step = draft.workflow.steps[index]
     instruction = step.instruction.rstrip()
     with_task = step.model_copy(update={"instruction": f"{instruction}\n\n{QUESTION}" if instruction else QUESTION})
@@ -136,7 +130,6 @@ def _with_access(draft: Draft, index: int, access_list: AccessList, note: str) -
 
 
 def insert(draft: Draft, index: int, step: Step) -> Draft:
-    """Inserts a new step ``index``."""
     ids = (*draft.now.ids[:index], draft.next_id, *draft.now.ids[index:])
     now = replace(draft.now, workflow=add_step(draft.workflow, index, step), ids=ids)
     return replace(_step_on(draft, now), next_id=draft.next_id + 1)
@@ -271,8 +264,6 @@ class Assign(_OfStep):
 
 
 class MoveStep(_OfStep):
-    """``to`` is the step's new index."""
-
     kind: Literal["move"]
     to: int
 
@@ -299,8 +290,6 @@ class OfStep(_OfStep):
 
 
 class AddFirst(_Change):
-    """Adds the first step to a plan that has none, or one in front of all."""
-
     kind: Literal["first"]
 
 
@@ -309,8 +298,6 @@ class GoBack(_Change):
 
 
 class Leave(_Change):
-    """Runs the plan as it is by then, or leaves the editor."""
-
     kind: Literal["start", "close"]
 
 
@@ -347,8 +334,6 @@ class Sent(BaseModel):
 
 @dataclass(frozen=True)
 class AppliedChanges:
-    """The last change that was taken of each page."""
-
     numbers: Mapping[str, int]
     page: str = ""
 
@@ -357,7 +342,6 @@ class AppliedChanges:
         return {"page": self.page, "number": self.numbers.get(self.page, 0)}
 
     def brings_more(self, sent: Sent) -> bool:
-        """Tells whether ``sent`` has a change of the plan that was not taken yet."""
         last = self.numbers.get(sent.page, 0)
         return any(change.number > last and not isinstance(change, Leave) for change in sent.changes)
 
@@ -450,7 +434,6 @@ def _given(draft: Draft, index: int, change: WriteOutput | OfStep, author: Autho
 
 
 def _pinned(draft: Draft, step_id: int, author: Author) -> Draft:
-    """Pins the recorded output; the note says why, where that is not possible."""
     if author.run is None or not 0 <= step_id < len(author.run.steps):
         return draft
     try:

@@ -135,7 +135,6 @@ def bounded(draft: Draft, most_bytes: int = MOST_BYTES) -> Draft:
 
 
 def write_whole(file: Path, content: bytes) -> None:
-    """Replaces the file. Raises: OSError."""
     file.parent.mkdir(parents=True, exist_ok=True)
     new = file.with_name(f"{file.stem}.{secrets.token_hex(4)}.new")  # its own, of several pages that write at once
     try:
@@ -193,7 +192,6 @@ def _file(folder: Path, browser: str, run_id: str | None, name: str) -> Path:
 
 
 def _files(folder: Path, browser: str, run_id: str | None) -> list[Path]:
-    """Lists the drafts of a plan, the newest first."""
     pattern = _file(folder, browser, run_id, "*")
     return [file for _, file, _ in sorted(_facts(pattern.parent.glob(pattern.name)), reverse=True)]
 
@@ -216,7 +214,6 @@ class PageDraft:
 
     @property
     def parameter(self) -> str:
-        """The parameter of the address that names it."""
         return "plan" if self.run_id is None else "edit"
 
     @property
@@ -234,11 +231,9 @@ class PageDraft:
         return found
 
     def put(self, draft: Draft) -> None:
-        """Has the draft in the page's state alone."""
         st.session_state[self._key] = draft
 
     def drop(self) -> None:
-        """Takes the draft out of the page's state."""
         st.session_state.pop(self._key, None)
 
     def keep(self, draft: Draft, task: str = "", *, shown: bool = True) -> None:

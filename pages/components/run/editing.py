@@ -98,7 +98,6 @@ class Editing:
 
     @property
     def offered_agents(self) -> list[str]:
-        """Lists the agents that a step may name: the workers, and the Conductor where recursion is allowed."""
         return [*self.agents, CONDUCTOR_AGENT] if self.recursive else self.agents
 
     @property
@@ -387,7 +386,6 @@ def _placed(draft: Draft, fault: Fault) -> dict[str, Any]:
 
 
 def _changes(draft: Draft) -> list[str]:
-    """Says what is changed, a sentence for each."""
     said = list(_compared(draft).sentences(draft.original, draft.workflow))
     if draft.now.given != draft.original_given:
         said += Overrides(outputs=draft.outputs).sentences or ["no output is given by a person any more"]
@@ -411,7 +409,6 @@ def _compared(draft: Draft) -> PlanChanges:
 
 
 def _says(editing: Editing, forecast: RerunPreview | None) -> list[tuple[str, str]]:
-    """Says what will run, what is reused and the likely cost. The kind says its colour."""
     if forecast is None:
         return []
     if editing.missing:
@@ -498,7 +495,6 @@ def export_dialog(editing: Editing, valid: Workflow | None) -> None:
 
 
 def _fault(plan: Plan, valid: Workflow | None) -> str | None:
-    """Returns why there can be no script; None: there can."""
     if valid is None:
         return "the plan has faults"
     try:

@@ -107,7 +107,6 @@ _FAULT = "way-out-fault"
 
 
 def ways_out(trace: RunTrace) -> dict[str, str]:
-    """Returns what a run that failed offers beside another try, by the kind of the intent."""
     if trace.status != "failed" or not may_run_here(trace):
         return {}
     offers = {}
@@ -142,12 +141,10 @@ def way_out_fault() -> str | None:
 
 
 def try_again(trace: RunTrace) -> RunRequest:
-    """Returns the request of another try of a run that has no plan."""
     return _request(trace, None, None)
 
 
 def _other_pool(trace: RunTrace) -> str | None:
-    """Returns the first pool file of this machine that is not the run's; None: there is none."""
     files = [ref for ref in settings.offered_pools() if ref not in BUILT_IN_POOLS]
     return next((ref for ref in files if Path(ref).stem != Path(trace.pool.name).stem), None)
 

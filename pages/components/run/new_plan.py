@@ -38,7 +38,7 @@ from conductor_core.workflow.source import MAX_CHARACTERS, RawStep
 from conductor_core.workflow.topology import BLANK, TEMPLATES, Cast, Template, topology
 from pages.components.app import places
 from pages.components.app.session import current, viewed
-from pages.components.app.widgets import dialog_scheme, fault_box, worded
+from pages.components.app.widgets import button, dialog_scheme, fault_box, segments, worded
 from pages.components.run import draft as drafts
 from pages.components.run import settings, task_box
 from pages.components.run.draft import Draft
@@ -123,14 +123,12 @@ def take(workflow: Workflow, task: str | None = None) -> None:
 
 
 def show() -> None:
-    """Shows the kept plan in place of a run."""
     st.session_state[_SHOWN] = True
     places.write("run", None)
     keep()
 
 
 def kept_steps() -> int | None:
-    """Returns how many steps the kept plan has; None: there is none."""
     found = _draft()
     return None if found is None else len(found.workflow.steps)
 
@@ -181,7 +179,6 @@ def plan_state(edited: Editing, specs: Sequence[WorkerSpec], pool: str) -> PlanS
 
 
 def _with_changes(expected: RerunPreview, planned: Workflow, workflow: Workflow, origins: Origins) -> RerunPreview:
-    """Says of each step first what became of it in the plan of a run."""
     changes = compare(planned, workflow, origins)
     will_run = tuple(
         step.model_copy(update={"reason": ", ".join(filter(None, (changes.in_words(step.index), step.reason)))})
@@ -197,20 +194,17 @@ def keep() -> None:
 
 
 def run(workflow: Workflow) -> None:
-    """Starts the run of the plan. The card of the task shows a refusal, and the plan stays."""
     if task_box.begin(_task(), workflow=workflow):
         STORE.forget()
         STORE.drop()
 
 
 def close() -> None:
-    """Leaves the editor. The plan is kept."""
     st.session_state[_SHOWN] = False
     keep()
 
 
 def chosen_pool() -> PoolInfo | None:
-    """Returns the pool of the next run; None if it cannot be used, which the settings say."""
     try:
         info = pool_info(settings.pool(), current().settings)
         names = [spec.name for spec in info.workers]
@@ -263,7 +257,6 @@ def _asks_again(workflow: Workflow) -> bool:
 
 @st.cache_data(ttl=60, max_entries=1, show_spinner=False)
 def _rounds() -> Rounds:
-    """Returns what the rounds of the latest runs spent, as far as they can be read."""
     store, traces = current().store, []
     try:
         for run in store.runs(_ROUNDS_READ):
@@ -312,13 +305,12 @@ def _dialog() -> None:
     dialog_scheme()
     _go_on()
     with st.container(key="plans-dialog", gap="small"):
-        kind = st.segmented_control(
+        kind = segments(
             "Begin with",
             [TEMPLATE, TEXT, EARLIER, SEVERAL],
+            KIND,
             default=TEMPLATE,
             required=True,
-            key=KIND,
-            label_visibility="collapsed",
             persist_state="session",
         )
         {TEMPLATE: _template, TEXT: _text, EARLIER: _earlier, SEVERAL: _several}[kind or TEMPLATE]()
@@ -329,7 +321,7 @@ def _go_on() -> None:
     if steps is None or editing() is not None:
         return
     label = f"Go on with your plan of {plural(steps, 'step')}"
-    st.button(label, key="plans-go-on", icon=":material/edit:", on_click=_act, args=(show,))
+    button(label, "plans-go-on", _act, show, icon="edit")
 
 
 def _template() -> None:
@@ -376,7 +368,6 @@ def _branches(template: Template, max_steps: int) -> int | None:
 
 
 def _preview(workflow: Workflow) -> None:
-    """Shows who does what after whom, a line for each step."""
     if not workflow.steps:
         st.caption("A plan without steps: add them in the editor.")
         return
@@ -393,13 +384,7 @@ def _preview(workflow: Workflow) -> None:
 
 
 def _open_button(workflow: Workflow, task: str | None = None) -> None:
-    st.button(
-        "Open in the editor",
-        key="plans-open",
-        type="primary",
-        on_click=_act,
-        args=(lambda: take(workflow, task),),
-    )
+    button("Open in the editor", "plans-open", _act, lambda: take(workflow, task), type="primary")
 
 
 def _act(act: Callable[[], None]) -> None:
@@ -528,11 +513,11 @@ def _several() -> None:
     task = str(st.session_state.get(TASK) or "").strip()
     if not task:
         st.warning("There is no task yet: close this, and type one or take an example.", icon=":material/warning:")
-    st.button(
+    button(
         f"Write {count} plans",
-        key="plans-write",
+        "plans-write",
+        _act,
+        lambda: task_box.begin_plans(task, int(count), float(temperature)),
         type="primary",
         disabled=not task,
-        on_click=_act,
-        args=(lambda: task_box.begin_plans(task, int(count), float(temperature)),),
     )

@@ -34,7 +34,7 @@ from conductor_core.run.trace import RunTrace
 from conductor_core.settings import Settings
 from pages.components.app import places
 from pages.components.app.session import current
-from pages.components.app.widgets import rerun_when
+from pages.components.app.widgets import across, button, rerun_when, text_button
 from pages.components.run import settings as run_settings
 from pages.components.run.settings import Policies
 from pages.components.style.formats import inert, plural
@@ -174,7 +174,6 @@ def preflight_notice(specs: Sequence[WorkerSpec], task: str) -> None:
 
 
 def forget() -> None:
-    """Forgets all answers, so that everyone is asked anew."""
     with _lock:
         _preflights.clear()
 
@@ -205,13 +204,13 @@ def _line(used: Sequence[WorkerSpec], checks: Future[Preflight], unasked: str | 
         except InspectorError as error:
             fault = str(error)
     missing = missing_keys(used, run_settings.typed_keys())
-    with st.container(key="key-notice", horizontal=True, vertical_alignment="center", gap="small"):
+    with across("key-notice", gap="small"):
         st.markdown(_words(used, missing, found, fault, unasked), width="stretch")
         if found is not None:
             with st.popover(_answering(found), width="content", key="preflight-all"):
                 _list(found)
         if unasked is not None:
-            st.button("Ask the Conductor", key="ask-conductor", on_click=may_be_asked, args=(unasked,))
+            button("Ask the Conductor", "ask-conductor", may_be_asked, unasked)
         _help(used, missing, found)
 
 
@@ -276,7 +275,6 @@ def _row(part: Part) -> str:
 
 
 def _help(used: Sequence[WorkerSpec], missing: Missing, found: Preflight | None) -> None:
-    """Draws the button that makes the pool usable."""
     away = next((part for part in found.failing if part.role == "conductor" and part.hopeless), None) if found else None
     if away is not None and is_away(away.name, current().settings):
         st.page_link(places.MODELS, label="Get it", icon=":material/download:", query_params={"model": away.name})
@@ -284,14 +282,14 @@ def _help(used: Sequence[WorkerSpec], missing: Missing, found: Preflight | None)
     dead = found is not None and any(part.role == "conductor" for part in found.failing)
     out = [name for names in missing.values() for name in names] if found is None else found.failing_workers
     if out and len(out) < len(used):
-        st.button("Use only what answers", key="use-answering", on_click=_leave_out, args=(out,))
+        button("Use only what answers", "use-answering", _leave_out, out)
     elif out:
-        st.button("Use the simulated pool", key="use-simulated", on_click=_use_simulated, args=(dead,))
+        button("Use the simulated pool", "use-simulated", _use_simulated, dead)
     elif found is not None and found.failing:
         if dead:
             shipped = (run_settings.SHIPPED,)
-            st.button("Plan with tiny", key="use-shipped", on_click=run_settings.use_conductor, args=shipped)
-        st.button("Ask again", key="ask-again", on_click=forget)
+            button("Plan with tiny", "use-shipped", run_settings.use_conductor, *shipped)
+        button("Ask again", "ask-again", forget)
 
 
 def _use_simulated(dead: bool) -> None:
@@ -322,14 +320,14 @@ def propose_larger_conductor() -> None:
     if not found:
         return
     best = found[0]
-    with st.container(horizontal=True, vertical_alignment="center", key="larger-conductor"):
+    with across("larger-conductor"):
         st.markdown(
             f":material/lightbulb: **{inert(best.name)}** ({inert(best.where)}) could plan this. "
             ":gray[The shipped Conductor only chooses among kinds of plan.]",
             width="stretch",
         )
-        st.button("Plan with it", key="larger-use", on_click=_use, args=(best,))
-        st.button("Not now", key="larger-no", type="tertiary", on_click=run_settings.put_proposal_away)
+        button("Plan with it", "larger-use", _use, best)
+        text_button("Not now", "larger-no", run_settings.put_proposal_away)
 
 
 def _use(larger: LargerConductor) -> None:

@@ -141,7 +141,6 @@ def _put_aside_if_damaged(file: Path) -> None:
 
 
 def _forget_oldest(folder: Path) -> None:
-    """Forgets the browsers that chose longest ago, because browsers come and go."""
     changed_s: dict[Path, float] = {}
     for file in folder.glob("*.json"):
         with suppress(OSError):  # another page has just forgotten it
@@ -180,14 +179,12 @@ class Policies:
 
     @property
     def in_words(self) -> list[str]:
-        """Returns the choices that are not None."""
         whole = [] if self.on_incomplete is None else [f"An incomplete answer {_POLICIES[self.on_incomplete]}"]
         recipients = [] if self.give_question is None else [f"The question goes to {_TASK_CHOICES[self.give_question]}"]
         return whole + recipients
 
 
 def policies_now(before: Policies) -> Policies:
-    """Returns what the fields say, and ``before`` where they are not drawn yet."""
     state = st.session_state
     whole, recipients = state.get(ON_INCOMPLETE, before.on_incomplete), state.get(GIVE_QUESTION, before.give_question)
     return Policies(_or_none(whole, _POLICIES), _or_none(recipients, _TASK_CHOICES))
@@ -198,7 +195,6 @@ def _or_none(value: T, known: Collection[T | str]) -> T | None:
 
 
 def put_policies(policies: Policies) -> None:
-    """Sets both for this session."""
     st.session_state[ON_INCOMPLETE] = policies.on_incomplete or _OF_POOL
     st.session_state[GIVE_QUESTION] = _OF_POOL if policies.give_question is None else policies.give_question
 
@@ -384,7 +380,6 @@ def use_conductor(ref: str) -> None:
 
 
 def was_proposed() -> bool:
-    """Tells whether a larger Conductor was proposed before, and accepted or declined."""
     return _kept().proposed
 
 
@@ -399,7 +394,6 @@ def use_pool(ref: str) -> None:
 
 
 def excluded_key() -> str:
-    """Returns the key of the pool's own list of workers that are left out."""
     return f"excluded:{pool()}"
 
 
@@ -426,7 +420,6 @@ def _policies_before() -> Policies:
 
 
 def policies_of_pool(ref: str) -> Policies | None:
-    """Returns what holds for a pool where nothing is chosen; None: the pool cannot be read."""
     settings = current().settings
     try:
         said = read_pool(ref, settings)
@@ -493,7 +486,6 @@ def conductor_available(ref: str) -> bool:
 
 
 def pool_available(ref: str) -> bool:
-    """Tells whether there is a pool of that name, whole or not."""
     try:
         return ref in BUILT_IN_POOLS or is_file(pool_file(ref, current().settings))
     except InspectorError:
@@ -509,18 +501,15 @@ def pool_called(name: str) -> str | None:
 
 
 def put(conductor_ref: str, pool_ref: str) -> None:
-    """Sets both for this session without keeping them, because nobody chose them."""
     st.session_state[CONDUCTOR], st.session_state[POOL] = conductor_ref, pool_ref
 
 
 def also_exclude(names: Sequence[str]) -> None:
-    """Leaves these workers of the pool out too, for this session."""
     if more := [name for name in names if name not in excluded()]:
         st.session_state[excluded_key()] = [*excluded(), *more]
 
 
 def _keep(name: str, key: str, setting: object) -> None:
-    """Keeps what the field ``key`` says now as the choice ``name``."""
     chosen = st.session_state[key]
     chosen = tuple(chosen) if isinstance(chosen, list) else chosen
     kept_so = chosen != setting and chosen != ""
@@ -575,7 +564,6 @@ def keys_set(specs: Sequence[WorkerSpec]) -> str:
 
 
 def open_() -> None:
-    """Opens the settings."""
     st.session_state[_OPENED] = True
     close()
 
@@ -671,7 +659,6 @@ def _choose_conductor() -> None:
 
 
 def _take_conductor(before: str) -> None:
-    """Keeps the choice; one that is not on this machine leads to the Models page and chooses nothing."""
     if leads(str(st.session_state[CONDUCTOR])):
         st.session_state[CONDUCTOR] = before
     else:

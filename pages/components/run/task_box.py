@@ -23,7 +23,7 @@ from conductor_core.run.trace import RunTrace
 from conductor_core.workflow.model import Workflow
 from pages.components.app import places
 from pages.components.app.session import current
-from pages.components.app.widgets import fault_box
+from pages.components.app.widgets import across, button, fault_box, text_button
 from pages.components.run import settings, who_answers
 from pages.components.run.preflight import (
     apply_choices_of,
@@ -70,7 +70,6 @@ _UPLOADS = "task-image-uploads"
 
 
 def chosen() -> tuple[ImagePart, ...]:
-    """Returns the images of the next task."""
     found: tuple[ImagePart, ...] = st.session_state.get(IMAGES, ())
     return found
 
@@ -96,10 +95,9 @@ def image_field() -> None:
 
 
 def images_row(specs: Sequence[WorkerSpec]) -> None:
-    """Draws the images of the next task. ``specs``: the workers of the next run."""
     images = chosen()
     if images:
-        with st.container(key="task-images", horizontal=True, vertical_alignment="center", gap="small"):
+        with across("task-images", gap="small"):
             for number, image in enumerate(images):
                 _thumbnail(number, image)
     # It stays until the next image: a drawing of the page that another one breaks off must not take it along.
@@ -117,12 +115,10 @@ def _thumbnail(number: int, image: ImagePart) -> None:
     with st.container(key=f"task-image-shown-{number}", horizontal=True, gap=None, width="content"):
         st.html(html("run/run", "thumbnail", image=image, number=number + 1))
         label = f"Remove image {number + 1}"
-        icon = ":material/close:"
-        st.button(label, key=f"task-image-out-{number}", icon=icon, on_click=_remove, args=(number,), type="tertiary")
+        text_button(label, f"task-image-out-{number}", _remove, number, icon="close")
 
 
 def _note(specs: Sequence[WorkerSpec]) -> str | None:
-    """Returns why no worker of the next run can see the images; None: one can."""
     conversation = (Message(role="user", content=content_of("", chosen())),)
     given = images_given(conversation, {spec.name: spec for spec in specs}, every_step=False)
     if given is None or given.agents:
@@ -193,7 +189,7 @@ def task_box(
     if not own_plan:
         asking = who_answers.asking(st.session_state.get(TASK, ""), None if trace is None else trace.task)
     with st.container(border=True, key="task-box"):
-        with st.container(horizontal=True, vertical_alignment="center", key="task-row", wrap=False, gap="xsmall"):
+        with across("task-row", wrap=False, gap="xsmall"):
             st.text_area(
                 "Task",
                 key=TASK,
@@ -227,11 +223,11 @@ def task_box(
     if asking is not None:
         who_answers.panel(asking, lambda: _start(True))
     elif trace is None:
-        with st.container(key="examples", horizontal=True, gap="xsmall", vertical_alignment="center", wrap=False):
+        with across("examples", gap="xsmall", wrap=False):
             st.caption("or try", width="content")
             for number, example in enumerate(_OFFERED):
                 take = (example.task,)
-                st.button(example.title, key=f"example-{number}", type="tertiary", on_click=_fill_example, args=take)
+                text_button(example.title, f"example-{number}", _fill_example, *take)
             if beside is not None:
                 beside(trace)
     if trace is not None and st.session_state.get(TASK, "").strip() != trace.task.strip():
@@ -263,12 +259,12 @@ def _run_buttons(asking: Asking | None, *, is_new: bool) -> None:
     with st.container(horizontal=True, width="content", key="run-buttons", wrap=False, gap=None):
         kind: Literal["primary", "secondary"] = "primary" if is_new else "secondary"
         label = "Run" if asking is None else inert(asking.run_label)
-        st.button(label, key="run", type=kind, on_click=_start, args=(False,), shortcut="Mod+Enter")
+        button(label, "run", _start, False, type=kind, shortcut="Mod+Enter")
         # Another key is another menu, which is closed.
         menu = f"run-menu-{st.session_state.get(_CHOSEN, 0)}"
         with st.popover("More ways to begin", icon=":material/arrow_drop_down:", key=menu, type=kind):
-            st.button("Plan only", key="plan-only", type="tertiary", on_click=_start, args=(True,))
-            st.button("Plans…", key="plans", type="tertiary", help=PLANS_HELP, on_click=_ask_for_plans)
+            text_button("Plan only", "plan-only", _start, True)
+            text_button("Plans…", "plans", _ask_for_plans, help=PLANS_HELP)
 
 
 def _fill_task_of(trace: RunTrace | None) -> None:
@@ -366,7 +362,6 @@ def begin_plans(task: str, count: int, temperature: float | None) -> None:
 
 
 def open_run(run_id: str, task: str) -> None:
-    """Opens a run that was begun here. The box keeps its text."""
     st.session_state[_FROM_RUN] = (run_id, st.session_state.get(TASK, task))
     settings.close()
     places.write("run", run_id)

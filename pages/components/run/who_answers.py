@@ -22,7 +22,7 @@ from conductor_core.privacy.masking import TypedKeys
 from conductor_core.settings import Settings
 from pages.components.app import places
 from pages.components.app.session import current
-from pages.components.app.widgets import rerun_when
+from pages.components.app.widgets import across, button, rerun_when, select, text_button
 from pages.components.run import preflight, settings
 from pages.components.style.formats import inert, plural
 from pages.components.style.templates import html
@@ -62,7 +62,6 @@ class Asking:
 
     @property
     def in_words(self) -> str:
-        """Says in short who will plan and who will answer."""
         workers = plural(len(self.chosen.specs), "worker")
         return f"{_planner_name(self)} · {self.chosen.short}, {workers}"
 
@@ -87,7 +86,6 @@ def only_simulated() -> bool:
 
 
 def ask_for(task: str) -> None:
-    """Has the page ask, although its run of that task stands below."""
     st.session_state[_ASKED_FOR] = task.strip()
     st.session_state.pop(_PUT_OFF, None)
 
@@ -159,7 +157,6 @@ def _asking(task: str) -> Asking:
 
 
 def panel(now: Asking, plan_only: Callable[[], None]) -> None:
-    """Draws the question below the task. ``plan_only`` starts a run that ends with its plan."""
     with st.container(key="who-answers", border=True):
         _head(now)
         with st.container(key="offer-row-head", horizontal=True):
@@ -173,7 +170,7 @@ def panel(now: Asking, plan_only: Callable[[], None]) -> None:
                     _key_field(now)
                 _download_row()
     _who_plans(now, plan_only)
-    with st.container(key="who-answers-foot", horizontal=True, vertical_alignment="center"):
+    with across("who-answers-foot"):
         st.checkbox("Use these workers for later tasks, too", key=KEEP, persist_state="session")
         st.html(_html("muted", words="Servers elsewhere, pool files and more keys:"), width="content")
         st.page_link(places.WORKERS, label="Workers", width="content")
@@ -181,12 +178,12 @@ def panel(now: Asking, plan_only: Callable[[], None]) -> None:
 
 
 def _head(now: Asking) -> None:
-    with st.container(key="offer-head", horizontal=True, vertical_alignment="center"):
+    with across("offer-head"):
         st.html(_html("question"))
         served = any(offer.kind == "server" for offer in now.offers)
         said = "Looking for model servers …" if now.looking else "" if served else "No model server answered"
         st.html(_html("muted", words=said or "Found on this machine just now"), width="content")
-        st.button("Look again", key="look-again", type="tertiary", on_click=_look_again, disabled=now.looking)
+        text_button("Look again", "look-again", _look_again, disabled=now.looking)
 
 
 def _look_again() -> None:
@@ -196,7 +193,7 @@ def _look_again() -> None:
 
 def _row(now: Asking, offer: Offer) -> None:
     chosen = offer is now.chosen
-    with st.container(key=f"offer-row-{offer.id}", horizontal=True, vertical_alignment="center"):
+    with across(f"offer-row-{offer.id}"):
         with st.container(key=f"offer-who-{offer.id}", gap=None):
             icon = ":material/radio_button_checked:" if chosen else ":material/radio_button_unchecked:"
             say = {"key": f"offer-{offer.id}", "icon": icon, "type": "tertiary"}
@@ -206,7 +203,7 @@ def _row(now: Asking, offer: Offer) -> None:
         st.html(_html("cells", where=_html("where", offer=offer), **cells), width="content")
         with st.container(key=f"offer-do-{offer.id}", horizontal=True, width=110, horizontal_alignment="right"):
             if offer.kind == "key" or (offer.kind == "typed" and _has_key(offer)):
-                st.button("Ask it", key=f"ask-{offer.id}", on_click=_ask, args=(offer,), help="Costs nothing.")
+                button("Ask it", f"ask-{offer.id}", _ask, offer, help="Costs nothing.")
             else:
                 st.html("<i></i>")  # Streamlit leaves an empty container out
 
@@ -294,14 +291,13 @@ def _has_key(offer: Offer) -> bool:
 def _key_field(now: Asking) -> None:
     provider = _provider(now.servers)
     offered = {each.base_url: each.title for each in core.providers(now.servers)}
-    with st.container(key="typed-key-row", horizontal=True, vertical_alignment="center"):
-        st.selectbox(
+    with across("typed-key-row"):
+        select(
             "Provider",
-            list(offered),
+            offered,
+            PROVIDER,
             index=list(offered).index(provider.base_url),
             format_func=lambda url: offered[url],
-            key=PROVIDER,
-            label_visibility="collapsed",
             width=230,
             persist_state="session",
         )
@@ -320,7 +316,7 @@ def _key_field(now: Asking) -> None:
         else:
             models = ", ".join(spec.name for spec in provider.specs) or "no models named"
             st.html(_html("key_here", models=models), width="content")
-            st.button("Forget it", key="forget-key", type="tertiary", on_click=_forget, args=(provider.base_url,))
+            text_button("Forget it", "forget-key", _forget, provider.base_url)
     if message := st.session_state.get(KEY_FAULT):
         st.error(inert(message), icon=":material/error:")
 
@@ -372,7 +368,7 @@ def _download_row() -> None:
         now = _to_download(core.small_models(current().settings))
         if now is None or (now.download.state in ("waiting", "running")) != moving:
             st.rerun()
-        with st.container(key="offer-row-download", horizontal=True, vertical_alignment="center"):
+        with across("offer-row-download"):
             with st.container(key="offer-who-download", gap=None):
                 st.html(_html("download_name"))
                 second = f"{now.spec.name}, apache-2.0: answers quickly, not always rightly"
@@ -385,15 +381,14 @@ def _download_row() -> None:
             st.html(_html("cells", **cells), width="content")
             with st.container(key="offer-do-download", horizontal=True, width=110, horizontal_alignment="right"):
                 if moving:
-                    st.button("Pause", key="offer-pause", on_click=core.pause, args=([now],))
+                    button("Pause", "offer-pause", core.pause, [now])
                 else:
-                    st.button("Download", key="offer-download", on_click=core.begin, args=([now],))
+                    button("Download", "offer-download", core.begin, [now])
 
     draw()
 
 
 def _to_download(models: Sequence[SmallModel]) -> SmallModel | None:
-    """Returns the small model that is offered; None: one is here, or none fits."""
     if any(model.download.state == "here" for model in models):
         return None
     return next((model for model in models if model.fits), None)
@@ -415,7 +410,6 @@ def _download_state(model: SmallModel) -> str:
 
 
 def _planners(now: Asking) -> dict[str, str]:
-    """Returns the Conductors to choose from, the proposed one first, each with what it does."""
     offer = now.chosen
     own = {} if offer.planner is None else {offer.planner: f"{inert(offer.planner_name)} writes the plan"}
     others = {}
@@ -438,7 +432,7 @@ def _planner_name(now: Asking) -> str:
 
 def _who_plans(now: Asking, plan_only: Callable[[], None]) -> None:
     offered = _planners(now)
-    with st.container(key="who-plans-row", border=True, horizontal=True, vertical_alignment="center"):
+    with across("who-plans-row", border=True):
         st.html(_html("who_plans"), width="content")
         with st.container(key="who-plans-choice"):
             st.radio(
@@ -449,11 +443,10 @@ def _who_plans(now: Asking, plan_only: Callable[[], None]) -> None:
                 horizontal=True,
                 label_visibility="collapsed",
             )
-        st.button("See the plan first", key="see-plan", on_click=plan_only)
+        button("See the plan first", "see-plan", plan_only)
 
 
 def _wait(now: Asking) -> None:
-    """Draws the page anew when the servers, or a worker that is asked, have answered."""
     waiting: list[Future[object]] = [each for each in st.session_state.get(_CHECKS, {}).values() if not each.done()]
     if now.looking:
         waiting.append(preflight.asked_servers())  # type: ignore[arg-type]  # what it gives is not looked at

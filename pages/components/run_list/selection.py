@@ -14,6 +14,7 @@ from conductor_core.run.actor import local_caller
 from conductor_core.run.trace import RunUnreadable
 from pages.components.app import places
 from pages.components.app.session import current, exported, this_browser
+from pages.components.app.widgets import across, button, download
 from pages.components.run_list.table import Entry, pick_key
 from pages.components.style.formats import inert, moment, plural
 from storage import BatchSummary, Deleted
@@ -27,7 +28,6 @@ _MOST_REASONS = 3
 
 
 def picked(rows: Sequence[Entry]) -> list[str]:
-    """Returns the ids of the runs whose rows are ticked; for a batch, those of all its runs."""
     found: list[str] = []
     for row in rows:
         if not st.session_state.get(pick_key(row)):
@@ -40,48 +40,45 @@ def picked(rows: Sequence[Entry]) -> list[str]:
 
 
 def bar(rows: Sequence[Entry]) -> None:
-    """Draws the line above the table while the person picks rows."""
     ids = picked(rows)
-    with st.container(key="picked", horizontal=True, vertical_alignment="center"):
+    with across("picked"):
         st.markdown(f"**{plural(len(ids), 'run')} selected**", width="content")
         everything = all(st.session_state.get(pick_key(row)) for row in rows)
         name = "None" if everything else "All of this page"
-        st.button(name, key="pick-all", on_click=_pick_all, args=(rows, not everything))
-        st.button(
+        button(name, "pick-all", _pick_all, rows, not everything)
+        button(
             "Compare",
-            key="compare-picked",
-            icon=":material/compare_arrows:",
+            "compare-picked",
+            _compare,
+            ids,
+            icon="compare_arrows",
             help=f"Two runs in detail, up to {MOST_COMPARED} as a table against the first.",
             disabled=not 2 <= len(ids) <= MOST_COMPARED,
-            on_click=_compare,
-            args=(ids,),
         )
-        st.button(
+        button(
             "Tree",
-            key="tree-picked",
-            icon=":material/account_tree:",
+            "tree-picked",
+            places.write,
+            "tree",
+            ids[0] if ids else None,
+            icon="account_tree",
             help="Which run was made from which, and what was edited between them. Select one run.",
             disabled=len(ids) != 1,
-            on_click=places.write,
-            args=("tree", ids[0] if ids else None),
         )
-        st.download_button(
+        download(
             "Export",
-            data=partial(documents_of, ids, this_browser()),
-            file_name="runs.jsonl",
-            mime="application/x-ndjson",
-            icon=":material/download:",
-            key="export-picked",
+            partial(documents_of, ids, this_browser()),
+            "runs.jsonl",
+            "application/x-ndjson",
+            "export-picked",
             help="One JSON document a line, as `show RUN_ID --json` prints it.",
             disabled=not ids,
-            on_click="ignore",
         )
         off = not ids or current().store.refusal is not None
         help_text = "A held run (⚑) cannot be deleted. Who placed or released a hold, and when, is on record."
-        st.button("Hold", key="hold-picked", help=help_text, disabled=off, on_click=_hold, args=(ids, True))
-        st.button("Release", key="release-picked", disabled=off, on_click=_hold, args=(ids, False))
-        bin_ = ":material/delete:"
-        st.button("Delete…", key="delete-picked", icon=bin_, disabled=off, on_click=_ask, args=(ids,))
+        button("Hold", "hold-picked", _hold, ids, True, help=help_text, disabled=off)
+        button("Release", "release-picked", _hold, ids, False, disabled=off)
+        button("Delete…", "delete-picked", _ask, ids, icon="delete", disabled=off)
     _confirm(ids)
     if (query := st.session_state.pop(_COMPARED, None)) is not None:
         st.switch_page(places.COMPARE, query_params=query)
@@ -94,7 +91,6 @@ def _compare(run_ids: Sequence[str]) -> None:
 
 
 def show_outcome() -> None:
-    """Says once what the last action came to."""
     if (said := st.session_state.pop(_NOTICE, None)) is not None:
         good, text = said
         (st.success if good else st.warning)(inert(text), icon=":material/check:" if good else ":material/warning:")
@@ -157,8 +153,8 @@ def _confirm(ids: Sequence[str]) -> None:
         )
         with st.container(horizontal=True):
             name = f"Delete {plural(len(asked), 'run')}"
-            st.button(name, key="delete-yes", type="primary", on_click=_delete, args=(asked,))
-            st.button("Keep them", key="delete-no", on_click=_ask, args=((),))
+            button(name, "delete-yes", _delete, asked, type="primary")
+            button("Keep them", "delete-no", _ask, ())
 
 
 def _delete(run_ids: Sequence[str]) -> None:
@@ -187,7 +183,6 @@ def name_of_record(count: int) -> str:
 
 
 def record() -> None:
-    """Draws the folded list of deleted runs."""
     found, count = current().store.deletions()
     if not count:
         return

@@ -14,6 +14,7 @@ from conductor_core.engine.repeats import names_plans
 from conductor_core.run.request import REPLAY_PURPOSE
 from pages.components.app import places
 from pages.components.app.session import current, viewed
+from pages.components.app.widgets import text_button
 from pages.components.style.formats import RUN_STATUSES, ago, inert, moment, plural, right_to_left, run_status, seconds
 from pages.components.style.templates import html
 from storage import BatchSummary, RunSummary
@@ -65,12 +66,10 @@ class Group:
 
 
 def task_of(run: RunSummary) -> str:
-    """Returns the task in one line, or words for why there is none."""
     return " ".join(run.task[:_LONGEST].split()) or _WITHOUT_TASK.get(run.status, "no task")
 
 
 def parent_of(entry: Entry) -> str | None:
-    """Returns the run that a run, or the replays of a blame, came from."""
     return blamed_run(entry.name) if isinstance(entry, BatchSummary) else entry.parent_run_id
 
 
@@ -151,7 +150,6 @@ def kind(column: str) -> str:
 
 
 def _answer(row: Row, run: RunSummary) -> Markup:
-    """Says what the answer is, and what it was in the run before; how far it is, or why there is none."""
     if run.asked_for is not None:
         return html(TEMPLATE, "waiting", asked_for=run.asked_for)
     if run.status in _MARKED:
@@ -219,7 +217,6 @@ _DRAWN: Mapping[str, Callable[[Row, RunSummary], str]] = {
 
 
 def of_plans(batch: BatchSummary) -> bool:
-    """Tells whether these are plans for one task to choose from."""
     return names_plans(batch.name, batch.size)
 
 
@@ -319,13 +316,11 @@ def with_ancestors(entries: Sequence[Entry]) -> list[Entry]:
 
 
 def columns_for(entries: Sequence[Entry]) -> tuple[str, ...]:
-    """Returns the columns of History: who started a run is told where more than one person did."""
     people = {by_whom(entry) for entry in entries if isinstance(entry, RunSummary)}
     return WITH_PEOPLE if len(people) > 1 else HISTORY
 
 
 def pick_key(entry: Entry) -> str:
-    """Returns the key of the row's checkbox, which says what the row stands for."""
     return f"pick-batch-{entry.batch_id}" if isinstance(entry, BatchSummary) else f"pick-run-{entry.run_id}"
 
 
@@ -378,7 +373,7 @@ def _head(group: Group) -> bool:
     note = f" :gray[{inert(group.note)}]" if group.note else ""
     label = f"{'▸' if folded else '▾'} **{inert(group.title)}** :gray[{plural(len(group.rows), group.of)}]{note}"
     way = "-rtl" if right_to_left(group.title) else ""
-    st.button(label, key=f"run-group-{name}{way}", type="tertiary", width="stretch", on_click=_fold, args=(name,))
+    text_button(label, f"run-group-{name}{way}", _fold, name, width="stretch")
     return folded
 
 
@@ -403,7 +398,7 @@ def _name(row: Row, opened: Opened | None, *, lone: bool, held: bool) -> None:
             return
         # This is not a page link: one to its own page would leave the browser's address as it was.
         key, batch = f"open-batch-{run.batch_id}", (run.batch_id,)
-        st.button(label, key=key, type="tertiary", width="stretch", help=words, on_click=go_to_batch, args=batch)
+        text_button(label, key, go_to_batch, *batch, width="stretch", help=words)
         return
     label = f"{'⚑ ' if held else ''}{_label(row, run, lone=lone)}"
     if opened is None:
@@ -412,7 +407,7 @@ def _name(row: Row, opened: Opened | None, *, lone: bool, held: bool) -> None:
     start, do = opened
     # A page link to this page would leave the browser's address as it is.
     key, args = f"{start}{run.run_id}", (run.run_id,)
-    st.button(label, key=key, type="tertiary", width="stretch", help=_more(run), on_click=do, args=args)
+    text_button(label, key, do, *args, width="stretch", help=_more(run))
 
 
 def _label(row: Row, run: RunSummary, *, lone: bool) -> str:
@@ -429,12 +424,10 @@ def _label(row: Row, run: RunSummary, *, lone: bool) -> str:
 
 
 def guide_html(guide: str) -> Markup:
-    """Draws the line that leads to a run from the one above it; nothing without a guide."""
     return html(TEMPLATE, "guide", parts=guide)
 
 
 def go_to_batch(batch_id: str | None) -> None:
-    """Shows only the runs of this batch; None: all runs again."""
     st.session_state["history-cursors"], st.session_state["history-day"] = [], None
     places.write("batch", batch_id)
 

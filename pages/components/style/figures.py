@@ -26,12 +26,10 @@ def agent_colour(agent: str, agents: Sequence[str], *, dark: bool) -> str:
 
 
 def agent_dot(agent: str, agents: Sequence[str]) -> Markup:
-    """Returns HTML of a dot in the agent's colour, in either theme."""
     return html("style/parts", "agent_dot", colour=both_colours(agent, agents))
 
 
 def both_colours(agent: str, agents: Sequence[str]) -> str:
-    """Returns the colour of ``agent`` in either theme, as CSS."""
     light, dark = (agent_colour(agent, agents, dark=dark) for dark in (False, True))
     return f"light-dark({light}, {dark})"
 
@@ -151,8 +149,6 @@ def plain(text: str) -> str:
 
 
 class Mark(NamedTuple):
-    """Plotly's name of a mark, and the sign for it in a legend."""
-
     symbol: str
     sign: str
 
@@ -206,5 +202,4 @@ def figure(content: Figure, *, key: str, alt: str, group: str | None = None) -> 
 
 
 def title(name: str, note: str = "") -> None:
-    """Draws the title of a figure or a table, with a ``note`` beside it."""
     st.html(html("style/parts", "title", name=name, note=note))

@@ -85,7 +85,6 @@ def instruction_markdown(instruction: str, most: int) -> str:
 
 
 def instruction_html(instruction: str) -> Markup:
-    """Returns an instruction as HTML; a chip names the task."""
     return Markup('<span class="task-chip">the task</span>').join(instruction.split(QUESTION))
 
 
@@ -105,10 +104,8 @@ def right_to_left(text: str) -> bool:
 
 
 def run_status(status: str) -> str:
-    """Returns ``✓ completed``."""
     return " ".join(RUN_STATUSES[status])
 
 
 def step_status(status: str) -> str:
-    """Returns ``↺ reused``."""
     return " ".join(STEP_STATUSES[status])

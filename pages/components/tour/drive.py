@@ -15,6 +15,7 @@ from conductor_core.run.request import RunRequest
 from conductor_core.run.trace import RunTrace
 from pages.components.app import places
 from pages.components.app.session import current
+from pages.components.app.widgets import button, text_button
 from pages.components.run import draft as drafts
 from pages.components.run import task_box
 from pages.components.run.editing import EDITING, Editing
@@ -29,8 +30,6 @@ _To = Literal["next", "back", "leave"]
 
 @dataclass(frozen=True)
 class Move:
-    """What the person asked for on the strip at the stop ``stop``."""
-
     stop: str
     to: _To
 
@@ -90,21 +89,18 @@ def tour_button(trace: RunTrace | None) -> None:
         return
     label = "Take the 60-second tour" if left is None else "Resume tour"
     help_ = "One minute with simulated workers: a wrong answer, why it is wrong, and how it becomes right"
-    icon = ":material/tour:"
-    st.button(label, key="take-tour", icon=icon, type="tertiary", help=help_, on_click=_begin, args=(left,))
+    text_button(label, "take-tour", _begin, left, icon="tour", help=help_)
 
 
 def first_tour_button(*, filled: bool) -> None:
     """Draws what begins the tour on the first screen. ``filled``: whether it is the page's one filled button."""
-    icon = ":material/play_arrow:"
     kind: Literal["primary", "secondary"] = "primary" if filled else "secondary"
     left = st.session_state.get(_LEFT)
     label = "Take the 60-second tour" if left is None else "Resume tour"
-    st.button(label, key="take-tour", icon=icon, type=kind, on_click=_begin, args=(left,))
+    button(label, "take-tour", _begin, left, icon="play_arrow", type=kind)
 
 
 def _place_of(trace: RunTrace | None) -> tuple[str, str] | None:
-    """Returns where the tour can be taken up at ``trace``; None: it is no run of a tour."""
     kind = None if trace is None else story.kind_of(trace)
     return None if trace is None or kind is None else (trace.run_id, story.stop_at("", kind).name)
 
@@ -164,7 +160,6 @@ def arrive_elsewhere(second: RunTrace | None, page: Where) -> Stop | None:
 
 
 def _lead(stop: Stop, trace: RunTrace, page: Where) -> None:
-    """Leads to the page of the stop, from ``page``, unless it is there."""
     if stop.page == page:
         return
     if stop.page == "compare":
@@ -184,12 +179,10 @@ def tour_strip(stop: Stop, trace: RunTrace) -> None:
 
 
 def on_tour() -> bool:
-    """Tells whether there is a stop on the page."""
     return st.session_state.get(_AT) is not None
 
 
 def waits_for_end() -> bool:
-    """Tells whether the page must be drawn anew once its run has ended."""
     return bool(st.session_state.get(_WAITS))
 
 
@@ -204,7 +197,6 @@ def _note(trace: RunTrace, stop: Stop) -> None:
 
 
 def _leave() -> None:
-    """Keeps where the tour was, if it was on."""
     if (at := st.session_state.pop(_AT, None)) is not None:
         st.session_state[_LEFT] = at
     st.session_state.pop(_ARRANGED, None)

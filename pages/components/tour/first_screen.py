@@ -22,6 +22,7 @@ from conductor_core.run.share import recorded_runs
 from conductor_core.run.trace import RunTrace, StepTrace, fold
 from pages.components.app import places
 from pages.components.app.session import current
+from pages.components.app.widgets import across
 from pages.components.live_workflow.messages import LiveView
 from pages.components.live_workflow.shared_page import recording
 from pages.components.style.formats import plural
@@ -67,7 +68,6 @@ def story_json() -> str:
 
 
 def _value(trace: RunTrace, text: str) -> str | None:
-    """Returns the value that an output comes to; None: it comes to none."""
     found = conclude(text, trace.task)
     return found.text if found is not None and found.kind == "value" else None
 
@@ -77,7 +77,6 @@ def _right(trace: RunTrace) -> bool:
 
 
 def _why(trace: RunTrace, step: StepTrace) -> str:
-    """Says what the step had read when it let a wrong answer pass."""
     wrong = all(not grade(trace.task, trace.steps[index].output) for index in step.reads)
     read = " and ".join(f"step {index}" for index in step.reads)
     return f"Step {step.index} read only {read}{', which was wrong' if wrong else ''}."
@@ -111,7 +110,7 @@ def is_due() -> bool:
 def introduction(tour: Callable[[], None]) -> None:
     """Draws what stands above the task box; ``tour`` draws the button that begins the tour."""
     with st.container(key="first-screen", gap=None):
-        with st.container(key="first-screen-head", horizontal=True, vertical_alignment="center", wrap=False):
+        with across("first-screen-head", wrap=False):
             st.html(html("tour/first_screen", "sentence", words=SENTENCE))
             tour()
         st.html(html("tour/first_screen", "steps", found=STEPS))

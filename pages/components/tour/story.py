@@ -163,7 +163,6 @@ _BY_NAME = {stop.name: stop for stop in STOPS}
 
 
 def kind_of(trace: RunTrace) -> Kind | None:
-    """Returns which run of the tour this is; None: it is none, or it did not end well."""
     if trace.purpose != PURPOSE or (trace.ended and trace.status not in ("planned", "completed")):
         return None
     plan = trace.root.workflow or trace.workflow
@@ -182,7 +181,6 @@ def stop_at(name: str, kind: Kind) -> Stop:
 
 
 def beside(stop: Stop, steps: int) -> Stop | None:
-    """Returns the stop so many steps after ``stop``, or before it; None: the tour ends there."""
     place = STOPS.index(stop) + steps
     return STOPS[place] if 0 <= place < len(STOPS) else None
 
@@ -195,7 +193,6 @@ def first_request() -> RunRequest:
 
 
 def request_after(trace: RunTrace) -> RunRequest:
-    """Returns the request of the tour's run after ``trace``, which is the first or the second."""
     if trace.plan_only:
         return of_tour(rerun_of(trace, PLAN, door="page"))
     return of_tour(rerun_of(trace, CHANGED, door="page", origins=tuple(range(len(PLAN.steps)))))

@@ -56,7 +56,6 @@ class Curve:
 
 
 def stages_of(record: TrainingRecord) -> tuple[Stage, ...]:
-    """Returns the stages that have begun, in the order of training."""
     begun = {row.stage for row in record.iterations()} | {row.stage for row in record.taught()}
     return tuple(stage for stage in STAGES if stage in begun)
 
@@ -80,7 +79,6 @@ def _planned(record: TrainingRecord, stage: Stage) -> int:
 def curve(
     name: str, rows: Iterable[Iteration | HeldOut], spans: Sequence[Span], value: Callable[..., float | None]
 ) -> Curve:
-    """Returns the points of those ``rows`` that have a ``value``."""
     parts: dict[Stage, list[tuple[int, float]]] = {span.stage: [] for span in spans}
     offsets = {span.stage: span.offset for span in spans}
     for row in rows:
@@ -174,7 +172,6 @@ def grammar_in_words(record: TrainingRecord, stages: Iterable[Stage]) -> str:
 
 
 def most_steps(record: TrainingRecord, stage: Stage) -> int | None:
-    """Returns the most steps that any prompt of ``stage`` allows; None: unknown."""
     pool = _of(record, stage).get("pool")
     most = pool.get("most_steps") if isinstance(pool, Mapping) else None
     return most if isinstance(most, int) else None
@@ -255,7 +252,6 @@ class _Axis:
         }
 
     def marks(self) -> dict[str, Any]:
-        """Returns the lines where stages begin, and the stages' names."""
         dotted = {"color": "@soft", "width": 1, "dash": "dot"}
         edges = [
             {"type": "line", "x0": span.offset, "x1": span.offset, "y0": 0, "y1": 1, "yref": "paper", "line": dotted}

@@ -17,6 +17,7 @@ from conductor_core.workflow.model import CONDUCTOR_AGENT, Workflow
 from conductor_core.workflow.parser import parse_completion
 from conductor_core.workflow.topology import layers, topology
 from conductor_core.workflow.validation import Checked, validate
+from pages.components.app.widgets import select
 from pages.components.records.folders import State
 from pages.components.style.figures import agent_colour, agent_dot
 from pages.components.style.formats import seconds
@@ -104,17 +105,12 @@ def read_sample(sample: Sample, agents: Sequence[str], *, most: int | None = Non
 
 
 def samples_view(record: TrainingRecord) -> None:
-    """Draws the section of the page: a task, its earliest workflow on the left, its latest on the right."""
     found = groups(record)
     if not found:
         return
     st.subheader("What it wrote, early and late", anchor=False)
-    chosen = st.selectbox(
-        "Task",
-        list(range(len(found))),
-        format_func=lambda number: found[number].label,
-        key=f"sample-group-{len(found)}",
-        label_visibility="collapsed",
+    chosen = select(
+        "Task", range(len(found)), f"sample-group-{len(found)}", format_func=lambda number: found[number].label
     )
     group = found[chosen if chosen in range(len(found)) else 0]
     if group.same_task:
@@ -152,7 +148,6 @@ def _moment(sample: Sample) -> str:
 
 
 def sample_html(sample: Sample, checked: Checked, agents: Sequence[str], *, dark: bool) -> Markup:
-    """Draws reward, shape, graph and steps, or what is wrong."""
     wrong, workflow = None, checked.workflow or Workflow(steps=())
     if checked.workflow is None or rejected(sample):
         wrong = [fault.message for fault in checked.faults] or [NOT_ALLOWED]
@@ -220,7 +215,6 @@ _SPLITS = "train: wordings of the training, other numbers; test: other wordings 
 
 
 def head_html(record: TrainingRecord, state: State, quiet: str) -> Markup:
-    """Returns the whole head. ``quiet`` says in words how long ago the record was last written."""
     started, begun = record.started, stages_of(record)
     planned = started.planned if started else {}
     return html(
@@ -272,7 +266,6 @@ def _stage(record: TrainingRecord, stage: Stage, state: State) -> dict[str, Any]
 
 
 def _tiles(record: TrainingRecord) -> Iterator[dict[str, str]]:
-    """Yields the latest figures beside the first ones."""
     if held := record.held_out():
         first = f"{held[0].accuracy:.3f} at first" if len(held) > 1 else f"measured once, on {held[0].n} tasks"
         note, value = f"{first} · {splits(held)}", f"{held[-1].accuracy:.3f}"
