@@ -94,17 +94,6 @@ def give(draft: Draft, step_id: int, text: str, given: Given) -> Draft:
     return _step_on(draft, replace(draft.now, given=(*others, (step_id, text, given))))
 
 
-def release(draft: Draft, step_id: int) -> Draft:
-    return _step_on(draft, replace(draft.now, given=tuple(each for each in draft.now.given if each[0] != step_id)))
-
-
-def add_task(draft: Draft, index: int) -> Draft:
-    step = draft.workflow.steps[index]
-    instruction = step.instruction.rstrip()
-    with_task = step.model_copy(update={"instruction": f"{instruction}\n\n{QUESTION}" if instruction else QUESTION})
-    return change_step(draft, index, with_task)
-
-
 def give_access(draft: Draft, index: int, read: int) -> Draft:
     """Lets step ``index`` see step ``read``. Nothing changes if it does already, or if ``read`` is no earlier step."""
     if not 0 <= read < index or read in draft.workflow.reads(index):
@@ -155,17 +144,13 @@ def move(draft: Draft, index: int, to_index: int) -> Draft:
 def undo(draft: Draft) -> Draft:
     if not draft.past:
         return draft
-    return _shown(draft, draft.past[-1], draft.past[:-1], (draft.now, *draft.future))
+    return replace(draft, now=draft.past[-1], past=draft.past[:-1], future=(draft.now, *draft.future), note="")
 
 
 def redo(draft: Draft) -> Draft:
     if not draft.future:
         return draft
-    return _shown(draft, draft.future[0], (*draft.past, draft.now), draft.future[1:])
-
-
-def _shown(draft: Draft, now: Version, past: tuple[Version, ...], future: tuple[Version, ...]) -> Draft:
-    return replace(draft, now=now, past=past, future=future, note="")
+    return replace(draft, now=draft.future[0], past=(*draft.past, draft.now), future=draft.future[1:], note="")
 
 
 def reset(draft: Draft) -> Draft:
@@ -225,8 +210,6 @@ _MOST = 200
 """Changes in one value, and pages that are remembered: far more than a person makes while a server is busy."""
 NEW_INSTRUCTION = "Answer this task, using what the earlier steps found: {question}"
 
-Text = Annotated[str, Field(max_length=MOST_CHARACTERS)]
-
 
 class _Change(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
@@ -237,25 +220,26 @@ class _OfStep(_Change):
     step: int
 
 
-class GiveAccess(_OfStep):
-    kind: Literal["give"]
+class OnStep(_OfStep):
+    """``pin`` keeps the recorded output, ``release`` lets the worker answer, ``tell`` adds the task to what it is told.
+
+    ``add`` adds a new step after it, ``copy`` another one like it. With ``all`` it reads all earlier ones, with
+    ``only`` those that it reads now, each by itself, and nothing else.
+    """
+
+    kind: Literal["remove", "copy", "add", "pin", "release", "tell", "all", "only"]
+
+
+class OnAccess(_OfStep):
+    kind: Literal["give", "cut"]
     read: int
 
 
-class CutAccess(_OfStep):
-    kind: Literal["cut"]
-    read: int
+class WithText(_OfStep):
+    """``write``: the step's output."""
 
-
-class ReadAll(_OfStep):
-    """The step reads all earlier ones; ``only``: those that it reads now, each by itself, and nothing else."""
-
-    kind: Literal["all", "only"]
-
-
-class Instruct(_OfStep):
-    kind: Literal["instruct"]
-    text: Text
+    kind: Literal["instruct", "write"]
+    text: str = Field(max_length=MOST_CHARACTERS)
 
 
 class Assign(_OfStep):
@@ -275,46 +259,17 @@ class ShiftStep(_OfStep):
     by: int
 
 
-class WriteOutput(_OfStep):
-    kind: Literal["write"]
-    text: Text
+class OnPlan(_Change):
+    """``first`` adds a step in front of all."""
 
-
-class OfStep(_OfStep):
-    """``pin`` keeps the recorded output, ``release`` lets the worker answer, ``tell`` adds the task to what it is told.
-
-    ``add`` adds a new step after it, ``copy`` another one like it.
-    """
-
-    kind: Literal["remove", "copy", "add", "pin", "release", "tell"]
-
-
-class AddFirst(_Change):
-    kind: Literal["first"]
-
-
-class GoBack(_Change):
-    kind: Literal["undo", "redo", "reset"]
+    kind: Literal["first", "undo", "redo", "reset"]
 
 
 class Leave(_Change):
     kind: Literal["start", "close"]
 
 
-AnyChange = (
-    GiveAccess
-    | CutAccess
-    | ReadAll
-    | Instruct
-    | Assign
-    | MoveStep
-    | ShiftStep
-    | WriteOutput
-    | OfStep
-    | AddFirst
-    | GoBack
-    | Leave
-)
+AnyChange = OnStep | OnAccess | WithText | Assign | MoveStep | ShiftStep | OnPlan | Leave
 Change = Annotated[AnyChange, Field(discriminator="kind")]
 
 
@@ -387,50 +342,54 @@ def apply_changes(
 
 
 def _made(draft: Draft, change: AnyChange, author: Author) -> Draft:
-    if isinstance(change, GoBack):
-        return {"undo": undo, "redo": redo, "reset": reset}[change.kind](draft)
-    if isinstance(change, AddFirst):
-        return insert(draft, 0, Step(instruction=NEW_INSTRUCTION, agent=author.agent))
+    if isinstance(change, OnPlan):
+        first = Step(instruction=NEW_INSTRUCTION, agent=author.agent)
+        acts = {"first": lambda draft: insert(draft, 0, first), "undo": undo, "redo": redo, "reset": reset}
+        return acts[change.kind](draft)
     ids = draft.now.ids
     if not isinstance(change, _OfStep) or change.step not in ids:
         return draft
     index = ids.index(change.step)
-    if isinstance(change, GiveAccess | CutAccess):
-        act = give_access if isinstance(change, GiveAccess) else cut_access
+    if isinstance(change, OnAccess):
+        act = give_access if change.kind == "give" else cut_access
         return act(draft, index, ids.index(change.read)) if change.read in ids else draft
     if isinstance(change, MoveStep | ShiftStep):
         to = change.to if isinstance(change, MoveStep) else index + change.by
         return move(draft, index, to) if 0 <= to < len(ids) else draft
-    if isinstance(change, WriteOutput | OfStep):
-        return _given(draft, index, change, author)
-    return change_step(draft, index, _otherwise(draft, index, change))
+    return _with_step(draft, index, change, author)
 
 
-def _otherwise(draft: Draft, index: int, change: AnyChange) -> Step:
-    step = draft.workflow.steps[index]
-    if isinstance(change, Instruct):
-        return step.model_copy(update={"instruction": change.text})
-    if isinstance(change, Assign):
-        return step.model_copy(update={"agent": change.agent})
-    access = "all" if change.kind == "all" else tuple(draft.workflow.reads(index))
-    return step.model_copy(update={"access_list": access})
+def _with_step(draft: Draft, index: int, change: AnyChange, author: Author) -> Draft:
+    step, step_id = draft.workflow.steps[index], draft.now.ids[index]
 
+    def otherwise(**parts: Any) -> Draft:
+        return change_step(draft, index, step.model_copy(update=parts))
 
-def _given(draft: Draft, index: int, change: WriteOutput | OfStep, author: Author) -> Draft:
-    step, step_id = draft.workflow.steps[index], change.step
-    if isinstance(change, WriteOutput):
-        return draft if author.run is None else give(draft, step_id, change.text, written_by(author.caller))
-    if change.kind == "remove":
-        return remove(draft, index)
-    if change.kind == "add":
-        return insert(draft, index + 1, Step(instruction=NEW_INSTRUCTION, agent=step.agent, access_list=(index,)))
-    if change.kind == "copy":
-        return insert(draft, index + 1, step)
-    if change.kind == "release":
-        return release(draft, step_id)
-    if change.kind == "tell":
-        return add_task(draft, index)
-    return _pinned(draft, step_id, author)
+    match change:
+        case WithText(kind="write"):
+            return draft if author.run is None else give(draft, step_id, change.text, written_by(author.caller))
+        case WithText():
+            return otherwise(instruction=change.text)
+        case Assign():
+            return otherwise(agent=change.agent)
+        case OnStep(kind="all"):
+            return otherwise(access_list="all")
+        case OnStep(kind="only"):
+            return otherwise(access_list=tuple(draft.workflow.reads(index)))
+        case OnStep(kind="tell"):
+            told = step.instruction.rstrip()
+            return otherwise(instruction=f"{told}\n\n{QUESTION}" if told else QUESTION)
+        case OnStep(kind="remove"):
+            return remove(draft, index)
+        case OnStep(kind="add"):
+            return insert(draft, index + 1, Step(instruction=NEW_INSTRUCTION, agent=step.agent, access_list=(index,)))
+        case OnStep(kind="copy"):
+            return insert(draft, index + 1, step)
+        case OnStep(kind="release"):
+            given = tuple(each for each in draft.now.given if each[0] != step_id)
+            return _step_on(draft, replace(draft.now, given=given))
+        case _:
+            return _pinned(draft, step_id, author)
 
 
 def _pinned(draft: Draft, step_id: int, author: Author) -> Draft:
