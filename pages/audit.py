@@ -3,22 +3,10 @@
 import streamlit as st
 
 from conductor_core.errors import InspectorError, StoreError
-from conductor_core.run.trace import RunTrace
-from pages.components.app.session import current
+from pages.components.app.session import current, readable
 from pages.components.app.widgets import start_link
 from pages.components.audit import query
 from pages.components.audit.integrity import integrity, integrity_line
-from pages.components.audit.query import (
-    ACCESS,
-    COST,
-    FAILURES,
-    FOUND,
-    INTEGRITY,
-    LEDGER,
-    AuditQuery,
-    change_address,
-    head,
-)
 from pages.components.audit.record_view import record_page, show_access_log
 from pages.components.audit.results import failures, found, ledger, spending
 from pages.components.style.formats import inert
@@ -30,19 +18,19 @@ AT_ONCE = 60
 FOLLOWED_S = 1.0
 QUESTIONS = (
     ("edited", "✎ Who changed a plan or an output, and what?", {"edited": ANY}),
-    ("received", "⇢ Which provider received a text?", {"view": LEDGER}),
+    ("received", "⇢ Which provider received a text?", {"view": query.LEDGER}),
     ("approved", "‖ Who approved or denied what?", {"approval": ANY}),
-    ("failed", "✕ What failed, how often, in which tasks?", {"view": FAILURES}),
-    ("spent", "$ What was spent, by which agent and person?", {"view": COST}),
+    ("failed", "✕ What failed, how often, in which tasks?", {"view": query.FAILURES}),
+    ("spent", "$ What was spent, by which agent and person?", {"view": query.COST}),
     ("real", "● Which runs asked real workers?", {"workers": "real"}),
 )
 DRAWN = {
-    FOUND: found,
-    LEDGER: ledger,
-    COST: spending,
-    FAILURES: failures,
-    ACCESS: show_access_log,
-    INTEGRITY: integrity,
+    query.FOUND: found,
+    query.LEDGER: ledger,
+    query.COST: spending,
+    query.FAILURES: failures,
+    query.ACCESS: show_access_log,
+    query.INTEGRITY: integrity,
 }
 
 
@@ -53,40 +41,31 @@ def show() -> None:
             _record(asked, asked.run_id)
             return
         _catch_up()
-        head(asked)
+        query.head(asked)
         integrity_line(asked)
         _lag()
         if asked.fault:
             st.warning(inert(asked.fault), icon=":material/link_off:")
-        if asked.blank and asked.view == FOUND and asked.before is None:
+        if asked.blank and asked.view == query.FOUND and asked.before is None:
             _questions()
-        if asked.view in (ACCESS, INTEGRITY) or not _empty(asked):
+        if asked.view in (query.ACCESS, query.INTEGRITY) or not _empty(asked):
             DRAWN[asked.view](asked)
     except InspectorError as error:
         st.error(inert(str(error)), icon=":material/error:")
 
 
-def _record(asked: AuditQuery, run_id: str) -> None:
-    trace = _toured(run_id)
+def _record(asked: query.AuditQuery, run_id: str) -> None:
+    trace = readable(run_id) if TOUR in st.query_params else None
     stop = arrive_elsewhere(trace, "record")
     # The head is at the same place as above a search: otherwise its field is made anew, and loses what is typed.
     try:
-        head(asked)
+        query.head(asked)
     except StoreError as error:
         st.warning(inert(str(error)), icon=":material/warning:")
     if stop is not None and trace is not None:
         tour_strip(stop, trace)
     integrity_line(asked)
     record_page(run_id)
-
-
-def _toured(run_id: str) -> RunTrace | None:
-    if TOUR not in st.query_params:
-        return None
-    try:
-        return current().store.trace(run_id)[0]
-    except InspectorError:
-        return None  # the record says what is wrong
 
 
 def _catch_up() -> None:
@@ -125,11 +104,11 @@ def _questions() -> None:
         columns = st.columns(2, gap="small")
         for number, (key, words, changes) in enumerate(QUESTIONS):
             columns[number % 2].button(
-                inert(words), key=f"audit-ask-{key}", type="tertiary", on_click=change_address, kwargs=changes
+                inert(words), key=f"audit-ask-{key}", type="tertiary", on_click=query.change_address, kwargs=changes
             )
 
 
-def _empty(asked: AuditQuery) -> bool:
+def _empty(asked: query.AuditQuery) -> bool:
     if not asked.blank or current().store.search.count("").runs:
         return False
     st.info("No run has ended yet. Every run can be searched here once it has.", icon=":material/manage_search:")

@@ -10,7 +10,7 @@ from conductor_core.errors import InspectorError
 from conductor_core.run.trace import RunTrace
 from pages.components.app import places
 from pages.components.app.session import current, viewed
-from pages.components.app.widgets import across, button, fault_box
+from pages.components.app.widgets import across, button, fault_box, open_link
 from pages.components.blame.drawing import MOST_FULL, graph_html
 from pages.components.blame.table import CHOSEN, Work, begin, offer_runs, ranking_rows, read_blame, replays_of, work_of
 from pages.components.style.figures import title
@@ -44,8 +44,7 @@ def show() -> None:
                 label_visibility="collapsed",
             )  # fmt: skip
         else:
-            label, where = "Open the run", {"run": trace.run_id}
-            st.page_link(places.RUN, label=label, icon=":material/play_circle:", query_params=where)
+            open_link(trace.run_id)
     if fault is not None:
         fault_box(fault)
     if trace is None:
@@ -106,7 +105,7 @@ def _estimate(trace: RunTrace, experiments: Experiments, verdicts: Verdicts, cou
     begun = len(blame.left) < len(blame.replays)
     with across("blame-start", gap="small"):
         if work is not None and work.running:
-            button("Stop", "blame-stop", _stop, work, icon="stop")
+            button("Stop", "blame-stop", work.carrying_out.stop, icon="stop")
         elif blame.left:
             button("Go on" if begun else "Start", "blame-begin", _begin, trace, icon="play_arrow", type="primary")
         said = estimate_words(blame.estimate)
@@ -125,10 +124,6 @@ def _begin(trace: RunTrace) -> None:
         begin(current(), experiments, verdicts, int(count or USUAL_REPLAYS), max_usd)
     except InspectorError as error:
         st.session_state[ERROR] = str(error)
-
-
-def _stop(work: Work) -> None:
-    work.carrying_out.stop()
 
 
 def _results(trace: RunTrace, experiments: Experiments, verdicts: Verdicts, count: int, *, running: bool) -> None:

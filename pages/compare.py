@@ -15,17 +15,7 @@ from conductor_core.run.trace import RunTrace, RunUnreadable
 from pages.components.app import places
 from pages.components.app.session import current, exported, this_browser, viewed
 from pages.components.app.widgets import across, button, download, fault_box, start_link
-from pages.components.compare.page import (
-    NAMES,
-    PARAMETER,
-    compare,
-    compared_runs,
-    pickers,
-    rounds,
-    rounds_head,
-    share,
-    table,
-)
+from pages.components.compare import page
 from pages.components.compare.view import compared_view
 from pages.components.run_list.table import OFFERED, known, pairs
 from pages.components.run_list.table import table as run_table
@@ -37,9 +27,9 @@ MOST_READ = 100
 def show() -> None:
     of_rounds = places.read("rounds")
     if of_rounds:
-        _rounds(of_rounds, places.read(PARAMETER))
+        _rounds(of_rounds, places.read(page.PARAMETER))
         return
-    runs = {name: places.read(name) for name in NAMES}
+    runs = {name: places.read(name) for name in page.NAMES}
     more = [run_id for run_id in (places.read("more") or "").split(",") if run_id]
     faults: list[InspectorError | str] = []
     traces = {name: _read(run_id, faults) if run_id else None for name, run_id in runs.items()}
@@ -50,7 +40,7 @@ def show() -> None:
             if more:
                 button("Only A and B", "only-two", places.write, "more", None)
             else:
-                pickers(runs, traces)
+                page.pickers(runs, traces)
         except StoreError as error:
             faults.append(str(error))
         shown = [trace for trace in traces.values() if trace is not None]
@@ -59,7 +49,7 @@ def show() -> None:
             viewed([trace.run_id for trace in seen], "compare page")
         if len(shown) == 2 and not _one(shown):
             compared = [*shown, *others]
-            share([trace.run_id for trace in compared], ended=all(trace.ended for trace in compared))
+            page.share([trace.run_id for trace in compared], ended=all(trace.ended for trace in compared))
             _export(compared)
     if stop is not None and second is not None:
         tour_strip(stop, second)
@@ -68,7 +58,7 @@ def show() -> None:
     if len(more) > MOST_RUNS - 2:
         st.warning(f"Only the first {MOST_RUNS} runs are shown.", icon=":material/warning:")
     if others:
-        table([*shown, *others])
+        page.table([*shown, *others])
     elif len(shown) < 2:
         _empty()
     elif _one(shown):
@@ -83,14 +73,14 @@ def _rounds(run_id: str, named: str | None) -> None:
     with across("compare-head"):
         st.title("Rounds of one run", anchor=False, width="content")
         if trace is not None:
-            rounds_head(trace, named)
+            page.rounds_head(trace, named)
     for fault in faults:
         fault_box(fault)
     if trace is None:
         st.page_link(places.HISTORY, label="Choose a run in History", icon=":material/history:")
     else:
         viewed([trace.run_id], "compare page")
-        rounds(trace, named)
+        page.rounds(trace, named)
 
 
 def _one(traces: list[RunTrace]) -> bool:
@@ -116,7 +106,7 @@ def _pair(a: RunTrace, b: RunTrace) -> None:
             have = "have" if len(going) > 1 else "has"
             st.caption(f"{' and '.join(going)} {have} not ended: this is how far it was when the page was drawn.")
             button("Look again", "look-again", icon="refresh")
-    compared_runs(compared_view(compare_runs(a, b)), key="compared")
+    page.compared_runs(compared_view(compare_runs(a, b)), key="compared")
 
 
 def _export(traces: list[RunTrace]) -> None:
@@ -152,7 +142,10 @@ def _empty() -> None:
     if groups:
         first = {row.id: row.before.run_id for group in groups for row in group.rows if row.before is not None}
         run_table(
-            groups, OFFERED, name="What was changed", opened=("offer-", lambda run_id: compare(first[run_id], run_id))
+            groups,
+            OFFERED,
+            name="What was changed",
+            opened=("offer-", lambda run_id: page.compare(first[run_id], run_id)),
         )
         return
     with st.container(border=True, key="compare-empty"):

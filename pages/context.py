@@ -11,18 +11,7 @@ from conductor_core.run.trace import RunTrace, RunUnreadable
 from conductor_core.run.values import label, round_name
 from pages.components.app.session import current, viewed
 from pages.components.app.widgets import across, damage, fault_box, rerun_when, segments
-from pages.components.context.matrix import (
-    TEMPLATE,
-    choose_run,
-    legend_html,
-    matrix,
-    message_view,
-    prompts_html,
-    sankey,
-    sankey_in_words,
-    server_table_html,
-    what_ifs_html,
-)
+from pages.components.context import matrix
 from pages.components.style.figures import figure, title
 from pages.components.style.formats import inert
 from pages.components.style.templates import html
@@ -33,7 +22,7 @@ BY_STEP, BY_SERVER = "By step", "By provider"
 
 
 def show() -> None:
-    run_id = choose_run()
+    run_id = matrix.chosen_run()
     if run_id is None:
         return
     try:
@@ -55,7 +44,7 @@ def _body(trace: RunTrace) -> None:
     viewed([trace.run_id], "context page")
     flow, agents = context_flow(trace), [spec.name for spec in trace.pool.workers]
     with across("context-head"):
-        st.html(html(TEMPLATE, "facts", trace=trace), width="content")
+        st.html(html(matrix.TEMPLATE, "facts", trace=trace), width="content")
         st.caption(inert(" ".join(trace.task.split())[:300]), width="stretch")
     if not flow.rounds:
         st.info("This run has no plan yet, so no step has seen anything.", icon=":material/hourglass_empty:")
@@ -71,13 +60,13 @@ def _body(trace: RunTrace) -> None:
     with right:
         with st.container(border=True, key="context-message", gap="xsmall"):
             title("The exact message")
-            message_view(trace, cell, by_server=by_server)
+            matrix.message_view(trace, cell, by_server=by_server)
         with st.container(border=True, key="context-costs", gap="xsmall"):
             title("The same plan with other access lists")
-            st.html(what_ifs_html(trace, what_if(trace)))
+            st.html(matrix.what_ifs_html(trace, what_if(trace)))
     with st.container(border=True, key="context-prompts", gap="xsmall"):
         title("What each prompt consists of", "tokens by estimate; the longest bar is the longest prompt")
-        st.html(prompts_html(round_, agents))
+        st.html(matrix.prompts_html(round_, agents))
 
 
 def _choose_round(flow: ContextFlow) -> RoundContext:
@@ -103,22 +92,22 @@ def _matrix(
         if flow.servers:
             view = segments("View", [BY_STEP, BY_SERVER], "context-view", default=BY_STEP, width="content")
     if view == BY_SERVER:
-        st.html(server_table_html(flow.servers, agents, of_file=flow.of_file))
+        st.html(matrix.server_table_html(flow.servers, agents, of_file=flow.of_file))
         return None, True
     # The style sheet keeps the place of so many rows until the matrix is there.
     with st.container(key=f"context-rows-{min(len(round_.steps), MOST_ROWS)}"):
-        cell = matrix(round_, agents, key=f"matrix-{trace.run_id}-{label(round_.path)}")
-    st.html(legend_html({each.state for each in round_.cells}))
+        cell = matrix.matrix(round_, agents, key=f"matrix-{trace.run_id}-{label(round_.path)}")
+    st.html(matrix.legend_html({each.state for each in round_.cells}))
     return cell, False
 
 
 def _flow(trace: RunTrace, round_: RoundContext, agents: Sequence[str]) -> None:
     title("Tokens from step to step", "a band is what a step read; its colour is that of the agent who wrote it")
-    drawn = sankey(round_, trace, agents)
+    drawn = matrix.sankey(round_, trace, agents)
     if drawn is None:
         st.caption("Nothing has been passed on yet.")
     else:
-        figure(drawn, key=f"context-sankey-{label(round_.path)}", alt=sankey_in_words(round_))
+        figure(drawn, key=f"context-sankey-{label(round_.path)}", alt=matrix.sankey_in_words(round_))
 
 
 show()

@@ -5,27 +5,9 @@ from collections.abc import Sequence
 import streamlit as st
 
 from conductor_core.lab.records.evaluation import EvaluationRecord
-from pages.components.app.widgets import across, download, segments, text_button
+from pages.components.app.widgets import across, download, remember, segments, text_button
+from pages.components.evaluation import standings
 from pages.components.evaluation.details import head_html, rounds, rounds_html, runs_view, spreads_html, subsets_html
-from pages.components.evaluation.standings import (
-    TEMPLATE,
-    Standing,
-    compared_with,
-    difficulties,
-    families,
-    heat_html,
-    meaning,
-    pareto,
-    pareto_in_words,
-    row_html,
-    standings,
-    steps_by_difficulty,
-    steps_in_words,
-    to_csv,
-    to_markdown,
-    workers_simulated,
-)
-from pages.components.evaluation.standings import head_html as table_head_html
 from pages.components.records.folders import RecordFolder, State, choose_record, follow, no_record, read_evaluation
 from pages.components.style.figures import figure, legend, title
 from pages.components.style.formats import ago, inert, plural
@@ -48,9 +30,9 @@ def show() -> None:
 def _body(record: EvaluationRecord, folder: RecordFolder, state: State) -> None:
     with st.container(border=True, key="evaluation-head"):
         st.html(head_html(record, state, ago(folder.changed_utc)))
-        if said := meaning(record.plan):
+        if said := standings.meaning(record.plan):
             st.caption(f":material/theater_comedy: {said}")
-    rows = standings(record)
+    rows = standings.standings(record)
     if not rows:
         if state == "running":
             st.progress(0.0, text="The first task is under way. Standings and charts appear here as soon as it ends.")
@@ -70,17 +52,23 @@ def _body(record: EvaluationRecord, folder: RecordFolder, state: State) -> None:
     _figures(shown)
     if again := rounds(record, shown):
         with st.container(border=True, key="rounds"):
-            name, of = ("Second rounds by difficulty", " of each") if difficulties(shown) else ("Second rounds", "")
+            name, of = (
+                ("Second rounds by difficulty", " of each") if standings.difficulties(shown) else ("Second rounds", "")
+            )
             title(name, f"Of 100 tasks{of}; only Conductors that named themselves.")
             st.html(rounds_html(again, shown))
-    groups = [name for name, found in (("difficulty", difficulties(shown)), ("family", families(shown))) if found]
+    groups = [
+        name
+        for name, found in (("difficulty", standings.difficulties(shown)), ("family", standings.families(shown)))
+        if found
+    ]
     if groups:
         with st.container(border=True, key="heat"):
             title(f"Score by {' and '.join(groups)}", "Percent; the further from the background, the more.")
-            st.html(heat_html(shown))
+            st.html(standings.heat_html(shown))
 
 
-def _controls(record: EvaluationRecord, rows: Sequence[Standing]) -> list[Standing]:
+def _controls(record: EvaluationRecord, rows: Sequence[standings.Standing]) -> list[standings.Standing]:
     """Draws the choice of orchestrators, their order, and the table to download. Returns the rows to show."""
     with across("evaluation-controls"):
         names = st.multiselect(
@@ -98,32 +86,35 @@ def _controls(record: EvaluationRecord, rows: Sequence[Standing]) -> list[Standi
             shown.sort(key=lambda row: -row.score)
         elif order == "tokens":
             shown.sort(key=lambda row: row.tokens_per_task)
-        csv = ("csv", "CSV", to_csv(shown, record.plan), "text/csv")
-        markdown = ("md", "Markdown", to_markdown(shown, record.plan), "text/markdown")
+        csv = ("csv", "CSV", standings.to_csv(shown, record.plan), "text/csv")
+        markdown = ("md", "Markdown", standings.to_markdown(shown, record.plan), "text/markdown")
         for kind, label, text, mime in (csv, markdown):
             download(label, text, f"{record.folder.name}.{kind}", mime, f"table-{kind}", type="tertiary")
     return shown
 
 
-def _table(record: EvaluationRecord, shown: Sequence[Standing]) -> None:
+def _table(record: EvaluationRecord, shown: Sequence[standings.Standing]) -> None:
     """Draws a row per orchestrator. Its name opens its runs, right below it."""
     opened = st.session_state.get(OPENED)
     with st.container(key="standings"):
         with st.container(key="standing-row-head", horizontal=True):
             st.html(html("run_list/run_list", "name_head", name="Orchestrator"))
-            st.html(table_head_html(compared_with(record.plan)), width="content")
+            st.html(standings.head_html(standings.compared_with(record.plan)), width="content")
         for number, row in enumerate(shown):
             with st.container(key=f"standing-row-{number}", horizontal=True):
                 chosen = row.orchestrator == opened
                 _name(row, chosen)
-                st.html(row_html(row, chosen=chosen, simulated=workers_simulated(record.plan)), width="content")
+                st.html(
+                    standings.row_html(row, chosen=chosen, simulated=standings.workers_simulated(record.plan)),
+                    width="content",
+                )
             if chosen:
                 with st.container(key="runs-of"):
                     title(f"Runs of {row.orchestrator}")
                     runs_view(record, row.orchestrator)
 
 
-def _parts_of_the_pool(record: EvaluationRecord, shown: Sequence[Standing]) -> None:
+def _parts_of_the_pool(record: EvaluationRecord, shown: Sequence[standings.Standing]) -> None:
     present = None if record.summary is None else record.summary.present
     if present is None or not present.subsets:
         return
@@ -133,37 +124,36 @@ def _parts_of_the_pool(record: EvaluationRecord, shown: Sequence[Standing]) -> N
         st.html(subsets_html(present, [row.orchestrator for row in shown]))
 
 
-def _name(row: Standing, chosen: bool) -> None:
+def _name(row: standings.Standing, chosen: bool) -> None:
     if row.computed:
-        st.html(html(TEMPLATE, "computed", name=row.orchestrator))
+        st.html(html(standings.TEMPLATE, "computed", name=row.orchestrator))
         return
     text_button(
         inert(row.orchestrator),
         f"open-{row.orchestrator}",
-        _open,
+        remember,
+        OPENED,
         None if chosen else row.orchestrator,
         icon="expand_less" if chosen else "expand_more",
         help=f"{'Closes' if chosen else 'Opens'} the runs of {inert(row.orchestrator)}",
     )
 
 
-def _open(orchestrator: str | None) -> None:
-    st.session_state[OPENED] = orchestrator
-
-
-def _figures(shown: Sequence[Standing]) -> None:
+def _figures(shown: Sequence[standings.Standing]) -> None:
     # Without difficulties the second figure has no marks, so the first one has the whole width.
-    names = difficulties(shown)
+    names = standings.difficulties(shown)
     left, right = st.columns([3, 2], gap="small") if names else (st.container(), None)
     with left, st.container(border=True, key="chart-pareto"):
         note = "Filled: nobody scores more with as few tokens. Whiskers: 95 % interval."
         title("Score against worker tokens", note)
-        figure(pareto(shown), key="figure-pareto", alt=pareto_in_words(shown))
+        figure(standings.pareto(shown), key="figure-pareto", alt=standings.pareto_in_words(shown))
     if right is None:
         return
     with right, st.container(border=True, key="chart-steps-by-difficulty"):
         title("Steps by difficulty", f"{legend(names)}.")
-        figure(steps_by_difficulty(shown), key="figure-steps-by-difficulty", alt=steps_in_words(shown))
+        figure(
+            standings.steps_by_difficulty(shown), key="figure-steps-by-difficulty", alt=standings.steps_in_words(shown)
+        )
 
 
 show()

@@ -23,19 +23,7 @@ from pages.components.app.widgets import (
 )
 from pages.components.compare.page import tree
 from pages.components.run_list import selection as history_selection
-from pages.components.run_list.table import (
-    Entry,
-    Row,
-    batch_name,
-    by_task,
-    by_time,
-    columns_for,
-    counts,
-    go_to_batch,
-    known,
-    table,
-    with_ancestors,
-)
+from pages.components.run_list import table
 from pages.components.style.formats import RUN_STATUSES, inert, plural, run_status
 from storage import RunSummary, Totals
 
@@ -156,7 +144,7 @@ def _older() -> None:
     st.session_state[CURSORS].append(st.session_state["history-last"])
 
 
-def _rows(search: str | None, status: str | None, batch: str | None) -> list[Entry]:
+def _rows(search: str | None, status: str | None, batch: str | None) -> list[table.Entry]:
     """Returns the rows of the page and the first of the next. Runs of batches stand alone if anything is chosen.
 
     Replays never do, unless their blame was opened: a hundred of them would hide all else.
@@ -169,30 +157,32 @@ def _rows(search: str | None, status: str | None, batch: str | None) -> list[Ent
             limit=limit, before=before, search=search, status=status, batch=batch, without=without, answers=True
         )
         return [*asked]
-    found: list[Entry] = [*store.runs(limit=limit, before=before, alone=True, answers=True)]
+    found: list[table.Entry] = [*store.runs(limit=limit, before=before, alone=True, answers=True)]
     if store.fault is None:  # a damaged file lists only what can be read of its runs
         found += store.batches(limit=limit, before=before)
     return sorted(found, key=lambda each: each.sequence, reverse=True)[:limit]
 
 
-def _list(shown: list[Entry], *, filtered: bool) -> None:
+def _list(shown: list[table.Entry], *, filtered: bool) -> None:
     """Draws the rows of the page. By task, a re-run hangs below the run that it came from, however old that is."""
     picking, tasks = bool(st.session_state.get("history-select")), st.session_state.get(ORDER) != BY_TIME
-    rows = with_ancestors(shown) if tasks and not filtered else shown
+    rows = table.with_ancestors(shown) if tasks and not filtered else shown
     if picking:
         history_selection.bar(rows)
     store, ids = current().store, [row.run_id for row in rows if isinstance(row, RunSummary)]
-    groups = (by_task if tasks else by_time)(rows, known(rows))
-    table(groups, columns_for(rows), held=store.held(ids) if store.fault is None else (), picking=picking)
+    groups = (table.by_task if tasks else table.by_time)(rows, table.known(rows))
+    table.table(groups, table.columns_for(rows), held=store.held(ids) if store.fault is None else (), picking=picking)
 
 
 def _batch_head(batch_id: str) -> None:
     found = current().store.batches(limit=1, batch=batch_id)
     with across("batch-head"):
-        back = go_to_batch
-        button("All runs", "all-runs", back, None, icon="arrow_back")
-        known = [f"**▤ {inert(batch_name(Row(batch), batch))}** · {inert(counts(batch))}" for batch in found]
-        st.markdown(known[0] if known else f"Unknown batch {inert(batch_id)}.")
+        button("All runs", "all-runs", table.go_to_batch, None, icon="arrow_back")
+        shown = [
+            f"**▤ {inert(table.batch_name(table.Row(batch), batch))}** · {inert(table.counts(batch))}"
+            for batch in found
+        ]
+        st.markdown(shown[0] if shown else f"Unknown batch {inert(batch_id)}.")
 
 
 def _tree(run_id: str) -> None:

@@ -26,16 +26,7 @@ from pages.components.run.editing import EDITING, Editing, PlanState, applied, a
 from pages.components.run.lineage import kin, origin_notes
 from pages.components.run.new_plan import plans_dialog
 from pages.components.run.task_box import TASK, arrive_first, start, task_box
-from pages.components.tour import first_screen
-from pages.components.tour.drive import (
-    adopted,
-    arrive,
-    first_tour_button,
-    on_tour,
-    tour_button,
-    tour_strip,
-    waits_for_end,
-)
+from pages.components.tour import drive, first_screen
 
 # The page that an intent leads to, and the name of the run in its address.
 LIVE = "live"
@@ -47,7 +38,7 @@ def show() -> None:
     arrive_first()
     run_id = places.read("run")
     trace, fault = _read(run_id) if run_id else (None, None)
-    stop = arrive(trace if fault is None else None)
+    stop = drive.arrive(trace if fault is None else None)
     if trace is not None:
         viewed([trace.run_id], "run page")
     if trace is not None and PageDraft(trace.run_id).restore():
@@ -59,19 +50,20 @@ def show() -> None:
     with st.container(gap="xsmall"):
         notes()
         if first:
-            first_screen.introduction(lambda: first_tour_button(filled=not st.session_state.get(TASK, "").strip()))
-        asks = stop is None and task_box(trace, None if first else tour_button, own_plan=own_plan)
+            first_screen.introduction(
+                lambda: drive.first_tour_button(filled=not st.session_state.get(TASK, "").strip())
+            )
+        asks = stop is None and task_box(trace, None if first else drive.tour_button, own_plan=own_plan)
         if trace is not None and fault is None:
-            if message := st.session_state.pop(RERUN_ERROR, None):
-                fault_box(message)
-            if message := lineage.way_out_fault():
-                fault_box(message)
+            for key in (RERUN_ERROR, lineage.FAULT):
+                if message := st.session_state.pop(key, None):
+                    fault_box(message)
             if stop is None:
                 origin_notes(trace)
                 plan_choices(trace, _edit_plan)
                 again_results(trace)
             else:
-                tour_strip(stop, trace)  # in the task box's place
+                drive.tour_strip(stop, trace)  # in the task box's place
         if trace is None and fault is not None:
             damage(fault)
     if run_id is not None or not asks:
@@ -118,9 +110,9 @@ def _workspace(
         trace.run_id,
         key=LIVE,
         editable=may_run_here(trace),
-        go_on=None if on_tour() else _go_on_label(trace),
+        go_on=None if drive.on_tour() else _go_on_label(trace),
         ways=lineage.ways_out(trace),
-        kept=offered(trace.run_id) if editing is None and _editable(trace) and not on_tour() else (),
+        kept=offered(trace.run_id) if editing is None and _editable(trace) and not drive.on_tour() else (),
         kin=related,
         editor=None if editing is None or plan_state is None else as_data(editing, plan_state),
         edited=None if plan_state is None else plan_state.drawn,
@@ -136,7 +128,7 @@ def _workspace(
         export_dialog(editing, plan_state.checked.workflow)
         return
     _apply_intent(trace, intent)
-    if trace.ended and waits_for_end():
+    if trace.ended and drive.waits_for_end():
         st.rerun()
     again_dialog(trace)
 
@@ -198,7 +190,7 @@ def _before_drawing() -> None:
         return
     store = PageDraft(intent.run_id)
     if intent.kind == "edit" or (intent.kind == "kept-edit" and store.take_up(intent.name) is not None):
-        _begin_to_edit(intent.run_id)
+        st.session_state[EDITING] = intent.run_id
     elif intent.kind == "open-run" and intent.name:
         places.write("run", intent.name)
     elif intent.kind == "throw-edit":
@@ -210,12 +202,8 @@ def _before_drawing() -> None:
         lineage.take_way_out(trace, intent.kind)
 
 
-def _begin_to_edit(run_id: str) -> None:
-    st.session_state[EDITING] = run_id
-
-
 def _edit_plan(run_id: str) -> None:
-    _begin_to_edit(run_id)
+    st.session_state[EDITING] = run_id
     places.write("run", run_id)
 
 
@@ -227,7 +215,7 @@ def _editing(trace: RunTrace, sent: Sent | None) -> Editing | None:
     if not _editable(trace):
         return None
     if sent is not None and sent.run_id == trace.run_id and applied().brings_more(sent):
-        _begin_to_edit(trace.run_id)
+        st.session_state[EDITING] = trace.run_id
     if st.session_state.get(EDITING) != trace.run_id:
         return None
     return Editing.of_run(trace)
@@ -250,7 +238,7 @@ def _apply_intent(trace: RunTrace, intent: Intent | None) -> None:
         st.rerun()  # reads the run anew: it may have ended meanwhile
     elif intent.kind == "go-on" and _go_on_label(trace) is not None:
         if trace.root.workflow is None:
-            _begin(trace, lineage.try_again(trace))
+            _begin(trace, lineage.request_again(trace))
         elif trace.status in ("planned", "completed") or trace.status in INCOMPLETE:
             _begin(trace, rerun_of(trace, door="page"))
         else:
@@ -342,7 +330,7 @@ def _edit(trace: RunTrace, workflow: Workflow, origins: Origins) -> None:
 def _begin(trace: RunTrace, request: RunRequest, *, edited: bool = False) -> None:
     """Starts ``request``, which takes up ``trace``; ``edited``: with the plan of the editor."""
     try:
-        run_id = start(adopted(trace, request))
+        run_id = start(drive.adopted(trace, request))
     except InspectorError as error:
         st.session_state[RERUN_ERROR] = str(error)
     else:

@@ -15,9 +15,8 @@ def _page(place: Path) -> StreamlitPage:
     return st.Page(place, title=place.stem.capitalize(), icon=f":material/{places.ICONS[place]}:", url_path=place.stem)
 
 
-run, history, compare, context = map(_page, (places.RUN, places.HISTORY, places.COMPARE, places.CONTEXT))
-blame, audit = map(_page, (places.BLAME, places.AUDIT))
-workers, models, evaluate, training = map(_page, (places.WORKERS, places.MODELS, places.EVALUATE, places.TRAINING))
+rail = {heading: [_page(place) for place in group] for heading, group in places.RAIL.items()}
+run = rail[""][0]
 
 
 def home() -> None:
@@ -32,13 +31,7 @@ def first() -> None:
 
 name = st.Page(first, title="Conductor Inspector", url_path=places.FIRST)
 start = st.Page(home, title="Conductor Inspector", default=True, visibility="hidden", url_path="home")
-st.navigation(
-    {
-        "": [start, name, run, history, compare, context, blame, audit],
-        "Conductor": [evaluate, training],
-        "System": [workers, models],
-    }
-).run()
+st.navigation({**rail, "": [start, name, *rail[""]]}).run()
 
 # This comes after the page is drawn, because loading a model takes the processor.
 current().warm_up()

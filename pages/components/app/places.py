@@ -7,16 +7,18 @@ import streamlit as st
 PAGES = Path(__file__).resolve().parents[2]
 FRAME = Path(__file__).with_name("frame.py")  # the script around every page
 
-RUN = PAGES / "run.py"
-HISTORY = PAGES / "history.py"
-COMPARE = PAGES / "compare.py"
-WORKERS = PAGES / "workers.py"
-MODELS = PAGES / "models.py"
-TRAINING = PAGES / "training.py"
-EVALUATE = PAGES / "evaluate.py"
-CONTEXT = PAGES / "context.py"
-BLAME = PAGES / "blame.py"
-AUDIT = PAGES / "audit.py"
+RUN, HISTORY, COMPARE, CONTEXT, BLAME, AUDIT, EVALUATE, TRAINING, WORKERS, MODELS = ALL = tuple(
+    PAGES / f"{name}.py"
+    for name in (
+        "run", "history", "compare", "context", "blame", "audit", "evaluate", "training", "workers", "models",
+    )
+)  # fmt: skip
+RAIL = {
+    "": (RUN, HISTORY, COMPARE, CONTEXT, BLAME, AUDIT),
+    "Conductor": (EVALUATE, TRAINING),
+    "System": (WORKERS, MODELS),
+}
+"""The pages in the rail, below their headings."""
 
 FIRST = "first"
 """In the address of the Run page: its first screen, also after the first run. And the address that leads there."""
@@ -34,9 +36,6 @@ ICONS = {
     TRAINING: "school",
 }
 """By page, the name of its icon among Material's symbols."""
-
-ALL = (RUN, HISTORY, COMPARE, CONTEXT, BLAME, AUDIT, WORKERS, MODELS, TRAINING, EVALUATE)
-
 
 OF_RUN = ("at", "edit")
 """What the address says about the run that it names: the moment of a replay, the edit of the plan."""

@@ -23,6 +23,7 @@ from conductor_core.files import keep_private, only_for_owner
 from conductor_core.privacy import masking
 from conductor_core.run.actor import local_caller
 from conductor_core.run.share import recorded_runs
+from conductor_core.run.trace import RunTrace
 from conductor_core.settings import Settings, setting_fault
 from pages.components.app.security import valid_id
 from pages.components.style.formats import inert
@@ -148,6 +149,14 @@ class OneLineStartFault:
             await send(message)
 
         await self._app(scope, receive, send_line if scope["type"] == "lifespan" else send)
+
+
+def readable(run_id: str | None) -> RunTrace | None:
+    """Returns the run; None: there is none, or it cannot be read whole, as its own page and History say."""
+    try:
+        return None if run_id is None else current().store.trace(run_id)[0]
+    except InspectorError:
+        return None
 
 
 # Who looks: what a page shows of runs is on record, with the browser (docs/audit.md).

@@ -22,12 +22,6 @@ STREAMLITS_OWN = Path(st.__file__).parent / "static" / "index.html"
 _STYLE = Path(__file__).with_name("shell.css").read_text(encoding="utf-8")
 _FONT = re.search(r'static/media/SourceSansVF-Upright[^"]*', STREAMLITS_OWN.read_text(encoding="utf-8"))
 _ICONS = next((STREAMLITS_OWN.parent / "static" / "media").glob("MaterialSymbols-Rounded*.woff2"), None)
-_GROUPS = (
-    (places.RUN, places.HISTORY, places.COMPARE, places.CONTEXT, places.BLAME, places.AUDIT),
-    (places.EVALUATE, places.TRAINING),
-    (places.WORKERS, places.MODELS),
-)
-_HEADINGS = ("", "Conductor", "System")
 
 
 def style(up: str = "") -> Markup:
@@ -42,7 +36,7 @@ def frame(up: str, *, links: bool) -> Markup:
             heading,
             [(page.stem, None if _ICONS is None else places.ICONS[page], page.stem.capitalize()) for page in group],
         )
-        for heading, group in zip(_HEADINGS, _GROUPS, strict=True)
+        for heading, group in places.RAIL.items()
     ]
     return html(TEMPLATE, "rail", up=up, links=links, groups=groups, name=NAME)
 
@@ -56,10 +50,6 @@ _MOST_SHOWN = 200
 NAMES = frozenset(page.stem for page in places.ALL)
 _ALSO = {"index": "", "home": "", "runs": "history", "evaluation": "evaluate"}
 _NOT_PAGES = ("/_stcore/", "/static/", "/media/", "/api/", "/app/", "/component/")
-
-
-def is_page(path: str) -> bool:
-    return path[1:] in NAMES or path[1:] in ("", places.FIRST)
 
 
 def meant(path: str, query: str) -> str | None:
@@ -86,7 +76,8 @@ class Addresses:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = scope.get("path", "")
-        if scope["type"] != "http" or scope["method"] not in ("GET", "HEAD") or is_page(path):
+        is_page = path[1:] in (*NAMES, "", places.FIRST)
+        if is_page or scope["type"] != "http" or scope["method"] not in ("GET", "HEAD"):
             await self._app(scope, receive, send)
             return
         asked = scope.get("raw_path", b"").split(b"?")[0]

@@ -28,14 +28,12 @@ _KEPT, _LONGEST = 1_000, 500  # texts, and characters of one: a browser may send
 T = TypeVar("T")
 
 
-def button(
-    label: str, key: str, do: Callable[..., object] | None = None, *args: Any, icon: str = "", **how: Any
-) -> bool:
+def button(label: str, key: str, do: Callable[..., None] | None = None, *args: Any, icon: str = "", **how: Any) -> bool:
     """Draws a button that calls ``do`` with ``args``. ``icon``: the name of one of Material's symbols."""
     return st.button(label, key=key, on_click=do, args=args, icon=_icon(icon), **how)
 
 
-def text_button(label: str, key: str, do: Callable[..., object], *args: Any, icon: str = "", **how: Any) -> bool:
+def text_button(label: str, key: str, do: Callable[..., None], *args: Any, icon: str = "", **how: Any) -> bool:
     return button(label, key, do, *args, icon=icon, type="tertiary", **how)
 
 
@@ -103,6 +101,19 @@ def _drawn(key: str) -> dict[str, str]:
 
 def _drawn_key(key: str) -> str:
     return f"{key}-words"
+
+
+def choose_run(
+    label: str, words: Mapping[str, str], key: str, parameter: str, shown: str | None, placeholder: str
+) -> None:
+    """Draws a choice of runs, by id, that goes into the address: that is the truth, so it says also what is chosen."""
+    st.session_state[key] = shown
+
+    def go() -> None:
+        places.write(parameter, chosen(key))
+
+    box = worded(key, words)
+    select(label, words, key, index=None, format_func=box, placeholder=placeholder, on_change=go)
 
 
 def fault_box(error: InspectorError | str) -> None:

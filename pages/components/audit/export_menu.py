@@ -26,16 +26,7 @@ from pages.components.app.widgets import button, download
 from pages.components.audit.query import AuditQuery
 from pages.components.audit.work import Work
 from pages.components.style.formats import inert, plural
-from storage import Store
-from storage.bundles import (
-    SEALED_WORDS,
-    UNBOUND_WORDS,
-    UNFINISHED_WORDS,
-    Exported,
-    export_runs,
-    record_page_of,
-    safe_name,
-)
+from storage import Store, bundles
 from storage.search.hits import Count
 
 # Bundles.
@@ -55,7 +46,7 @@ class Bundle:
 
     name: str
     data: bytes
-    what: Exported
+    what: bundles.Exported
     more: bool
 
 
@@ -64,7 +55,7 @@ def bundle_of_run(store: Store, run_id: str, browser: str) -> Work[Bundle]:
     return Work(
         "export",
         lambda work: _made_bundle(
-            store, f"run-{safe_name(run_id[:12], 'export')}.zip", lambda: [run_id], work, browser
+            store, f"run-{bundles.safe_name(run_id[:12], 'export')}.zip", lambda: [run_id], work, browser
         ),
     )
 
@@ -109,7 +100,7 @@ def _alone(store: Store, name: str, find: Callable[[], Sequence[str]], work: Wor
             work.report("records written", done, total, _FIND + _WRITE * (done / total))
 
     with tempfile.TemporaryDirectory(prefix="conductor-inspector-") as folder:
-        done = export_runs(store, run_ids, Path(folder) / name, report, local_caller("page"), browser)
+        done = bundles.export_runs(store, run_ids, Path(folder) / name, report, local_caller("page"), browser)
         if done.size > MOST_BYTES:
             raise BadInput(
                 f"the bundle has {done.size / 1e6:,.0f} MB, and the page saves {MOST_BYTES // 1_000_000:,} MB at most: "
@@ -150,13 +141,13 @@ def export_run(record: DecisionRecord, *, encrypted: bool) -> None:
     with _menu("Save this run as a file"):
         notes = [_HOLDS]
         if encrypted:
-            notes.append(f"This run is encrypted: {SEALED_WORDS}. It comes without record and images.")
+            notes.append(f"This run is encrypted: {bundles.SEALED_WORDS}. It comes without record and images.")
         if record.status not in ENDED_STATUSES:
-            notes.append(f"This run has not ended: {UNFINISHED_WORDS}.")
+            notes.append(f"This run has not ended: {bundles.UNFINISHED_WORDS}.")
         _bundle(f"{run_id} {record.last}", notes, partial(bundle_of_run, store, run_id, browser))
         download(
             "Decision record (HTML)",
-            partial(kept, "record", partial(record_page_of, store, run_id, Redactor())),
+            partial(kept, "record", partial(bundles.record_page_of, store, run_id, Redactor())),
             f"record-{run_id[:12]}.html",
             "text/html",
             "audit-export-record",
@@ -277,7 +268,7 @@ def _made(bundle: Bundle, removed: int) -> None:
         said.append("there are more: narrow the search, or use the command line")
     st.caption(f"{inert('; '.join(said))}. Key fingerprint {what.key.fingerprint[:16]}…  \n{_HAND_OVER}")
     if not what.bound:
-        st.warning(inert(f"{UNBOUND_WORDS[:1].upper()}{UNBOUND_WORDS[1:]}."), icon=":material/warning:")
+        st.warning(inert(f"{bundles.UNBOUND_WORDS[:1].upper()}{bundles.UNBOUND_WORDS[1:]}."), icon=":material/warning:")
 
 
 def _size(size: int) -> str:

@@ -114,11 +114,6 @@ def change_address(**changes: str | None) -> None:
         places.write(name, changes.get(name))
 
 
-def value_words(kind: str, value: str) -> str:
-    """Returns ``edited by: anybody`` or ``agent: solver``."""
-    return f"{KINDS[kind]}: {'any' if value == ANY else value}"
-
-
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]], kind: str = "") -> Markup:
     """Returns a table. ``kind``: ``numbers`` has all columns but the first to the right, ``wide`` keeps line breaks."""
     return html(TEMPLATE, "table", heads=heads, rows=rows, kind=kind)
@@ -154,7 +149,8 @@ def head(asked: AuditQuery) -> None:
             icon=":material/search:",
             key="audit-q",
             label_visibility="collapsed",
-            on_change=_typed,
+            on_change=take,
+            args=("q",),
         )
         with st.popover("Filter", icon=":material/filter_list:", width="content", key="audit-filter"):
             _choices(asked)
@@ -164,8 +160,11 @@ def head(asked: AuditQuery) -> None:
         _chips(asked)
 
 
-def _typed() -> None:
-    go(q=str(st.session_state["audit-q"] or "").strip() or None)
+def take(name: str) -> None:
+    """Puts what the field ``audit-NAME`` says into the address."""
+    value = st.session_state[f"audit-{name}"]
+    text = f"{value:g}" if isinstance(value, float) else str(value or "").strip()
+    go(**{name: None if text == _ANYWHERE else text or None})
 
 
 def _view() -> None:
@@ -174,7 +173,7 @@ def _view() -> None:
 
 def _chips(asked: AuditQuery) -> None:
     """Draws what is asked as buttons, each of which takes it out again."""
-    chips = {kind: value_words(kind, value) for kind, value in asked.filters.values.items()}
+    chips = {kind: f"{KINDS[kind]}: {'any' if value == ANY else value}" for kind, value in asked.filters.values.items()}
     if asked.field is not None:
         chips["in"] = f"in: {asked.field}"
     for name, moment in (("since", asked.filters.since_utc), ("until", asked.filters.until_utc)):
@@ -208,9 +207,11 @@ def _choices(asked: AuditQuery) -> None:
             args=(kind,),
         )
     st.session_state["audit-in"] = asked.field or _ANYWHERE
-    left.selectbox("Place of the words", [_ANYWHERE, *FIELDS], key="audit-in", on_change=_choose_field)
+    left.selectbox("Place of the words", [_ANYWHERE, *FIELDS], key="audit-in", on_change=take, args=("in",))
     st.session_state["audit-over"] = asked.filters.least_usd
-    right.number_input("Cost from, in USD", min_value=0.0, key="audit-over", placeholder="any", on_change=_choose_cost)
+    right.number_input(
+        "Cost from, in USD", min_value=0.0, key="audit-over", placeholder="any", on_change=take, args=("over",)
+    )
     for name, column in (("since", left), ("until", right)):
         _day_field(column, name)
     st.caption("The address of this page holds the whole view: bookmark it to keep it, or send it as a link.")
@@ -229,16 +230,6 @@ def _choose(kind: str) -> None:
     go(**{kind: chosen(f"audit-of-{kind}")})
 
 
-def _choose_field() -> None:
-    place = st.session_state["audit-in"]
-    go(**{"in": None if place == _ANYWHERE else place})
-
-
-def _choose_cost() -> None:
-    usd: float | None = st.session_state["audit-over"]
-    go(over=None if usd is None else f"{usd:g}")
-
-
 def _day_field(column: "st.delta_generator.DeltaGenerator", name: str) -> None:
     given = st.query_params.get(name)
     try:
@@ -247,10 +238,5 @@ def _day_field(column: "st.delta_generator.DeltaGenerator", name: str) -> None:
         st.session_state[f"audit-{name}"] = None
     column.date_input(
         "From this day (UTC)" if name == "since" else "Up to this day (UTC)", key=f"audit-{name}", format="YYYY-MM-DD",
-        on_change=_choose_day, args=(name,), value=None,
+        on_change=take, args=(name,), value=None,
     )  # fmt: skip
-
-
-def _choose_day(name: str) -> None:
-    day: date | None = st.session_state[f"audit-{name}"]
-    go(**{name: None if day is None else day.isoformat()})

@@ -21,7 +21,7 @@ from pages.components.app.session import current, fault_note, viewed
 from pages.components.app.widgets import across, button, damage, fault_box, select, text_button
 from pages.components.audit.export_menu import export_run
 from pages.components.audit.integrity import findings, knows, last_result, last_words
-from pages.components.audit.query import ACCESS, TEMPLATE, AuditQuery, go, paging, run_link, table
+from pages.components.audit.query import ACCESS, TEMPLATE, AuditQuery, go, paging, run_link, table, take
 from pages.components.style.figures import title
 from pages.components.style.formats import inert, moment
 from pages.components.style.templates import html
@@ -41,7 +41,9 @@ def show_access_log(asked: AuditQuery) -> None:
     Raises: StoreError; UnknownRun or BadInput about the run that is asked for.
     """
     kept = current().store.access_log
-    _access_state()
+    if current().store.refusal is not None:
+        st.info(_READ_ONLY, icon=":material/lock:")
+    fault_note()
     with st.container(border=True, key="audit-looks", gap="xsmall"):
         title("Access log", "newest first; words typed above find searches for them; viewing this list is not logged")
         _access_choices(asked)
@@ -73,12 +75,6 @@ def show_access_of_run(run_id: str) -> None:
             text_button("All of them", "audit-all-looks", go, kwargs={"view": ACCESS, "looked-at": run_id})  # fmt: skip
 
 
-def _access_state() -> None:
-    if current().store.refusal is not None:
-        st.info(_READ_ONLY, icon=":material/lock:")
-    fault_note()
-
-
 def _access_choices(asked: AuditQuery) -> None:
     newest = current().store.access_log.read(AccessQuery(), limit=_NEWEST).records
     people = {view.caller.actor.id: view.caller.actor.in_words for view in newest if view.caller.actor is not None}
@@ -91,7 +87,7 @@ def _access_choices(asked: AuditQuery) -> None:
         st.session_state["audit-looked-at"] = asked.viewed_run or ""
         st.text_input(
             "Run", key="audit-looked-at", placeholder="any run: type an id, or its beginning",
-            label_visibility="collapsed", on_change=_access_chosen, args=("looked-at",),
+            label_visibility="collapsed", on_change=take, args=("looked-at",),
         )  # fmt: skip
 
 
@@ -106,13 +102,9 @@ def _access_choice(name: str, label: str, none: str, chosen: str | None, names: 
         format_func=lambda each: names.get(each, each),
         placeholder=none,
         accept_new_options=names is not KINDS,
-        on_change=_access_chosen,
+        on_change=take,
         args=(name,),
     )
-
-
-def _access_chosen(name: str) -> None:
-    go(**{name: (st.session_state[f"audit-{name}"] or "").strip() or None})
 
 
 def _access_list(page: Page, *, of_one_run: bool) -> None:
@@ -129,9 +121,6 @@ def _access_list(page: Page, *, of_one_run: bool) -> None:
 def _access_row(view: AccessRecord, *, of_one_run: bool) -> Sequence[str]:
     cells = [moment(view.at_utc), html(TEMPLATE, "who", view=view), view.in_words]
     return cells if of_one_run else [*cells, "" if view.run_id is None else run_link(view.run_id, view.run_id)]
-
-
-"""Characters of a text that are shown at once; the Run page has the whole."""
 
 
 def record_page(run_id: str) -> None:

@@ -22,7 +22,7 @@ from pages.components.audit.query import FOUND, TEMPLATE, AuditQuery, go, paging
 from pages.components.run_list.table import WITH_PEOPLE, Entry, by_task, known
 from pages.components.run_list.table import table as run_table
 from pages.components.style.figures import Figure, agent_dot, figure, layout, plain, title
-from pages.components.style.formats import RUN_STATUSES, inert, moment, plural, run_status
+from pages.components.style.formats import RUN_STATUSES, inert, moment, plural, run_status, server_name
 from pages.components.style.templates import html
 from storage import RunSummary
 from storage.search.hits import Hit
@@ -230,21 +230,16 @@ def _nothing(*, more: bool) -> None:
         st.info("By the search index, nothing matches. Take a word or a filter out.", icon=":material/search_off:")
 
 
-def open_button(run_id: str, task: str, key: str) -> None:
-    # A page link to this page would leave the browser's address as it is.
-    label = inert(" ".join(task.split())[:160]) or "no task"
-    text_button(label, key, _open, run_id)
-
-
 def _open(run_id: str) -> None:
-    before = st.query_params.get("before")
-    go(run=run_id, before=before)
+    go(run=run_id, before=st.query_params.get("before"))
 
 
 def _hit(hit: Hit) -> None:
     with st.container(key=f"audit-hit-{hit.text_id}", gap=None):
         with across(f"audit-hit-head-{hit.text_id}"):
-            open_button(hit.run_id, hit.task, f"audit-open-{hit.text_id}")
+            # A page link to this page would leave the browser's address as it is.
+            label = inert(" ".join(hit.task.split())[:160]) or "no task"
+            text_button(label, f"audit-open-{hit.text_id}", _open, hit.run_id)
             status = run_status(hit.status) if hit.status in RUN_STATUSES else hit.status
             st.html(html(TEMPLATE, "hit_facts", hit=hit, status=status), width="content")
         st.html(html(TEMPLATE, "hit", snippet=hit.snippet, places=places(hit.places)))
@@ -293,7 +288,7 @@ def ledger(asked: AuditQuery) -> None:
             st.caption("Only the newest texts with these words were searched: add a word or a filter.")
     left, right = st.columns([3, 2], gap="small")
     with left, st.container(border=True, key="audit-calls", gap="xsmall"):
-        of = "" if asked.receiver is None else f"to {_name(*asked.receiver)}"
+        of = "" if asked.receiver is None else f"to {server_name(*asked.receiver)}"
         title("Calls", of)
         calls = search.calls(asked.typed, asked.filters, asked.receiver, asked.before, PAGE + 1)
         _calls(list(calls[:PAGE]))
@@ -316,16 +311,12 @@ def _receivers(asked: AuditQuery) -> Receivers:
         bar.empty()
 
 
-def _name(provider: str, host: str) -> str:
-    return f"{provider} at {host}" if host else f"{provider}, in this process"
-
-
 def _server(receiver: Receiver, asked: AuditQuery) -> None:
     key = f"{receiver.provider}@{receiver.host}"
     chosen = asked.receiver == (receiver.provider, receiver.host)
     with across(f"audit-server-{receiver.provider}-{receiver.host}"):
         text_button(
-            f"{'● ' if chosen else ''}{inert(_name(receiver.provider, receiver.host))}",
+            f"{'● ' if chosen else ''}{inert(server_name(receiver.provider, receiver.host))}",
             f"audit-to-{key}",
             go,
             help="Only its calls" if not chosen else "All calls again",
@@ -347,7 +338,7 @@ def _call(call: LedgerCall) -> list[str]:
         moment(call.at_utc),
         run_link(call.run_id, _what(call)),
         call.agent,
-        html(TEMPLATE, "server_name", name=_name(call.provider, call.host), simulated=call.simulated),
+        html(TEMPLATE, "server_name", name=server_name(call.provider, call.host), simulated=call.simulated),
         f"{f'{_HOW.get(call.how, call.how)}, ' if call.purpose != 'traces' else ''}{call.ended}{word}",
     ]
 

@@ -32,7 +32,7 @@ from conductor_core.run.trace import RunTrace
 from conductor_core.workflow.model import Workflow
 from pages.components.app import places
 from pages.components.app.session import Session, current
-from pages.components.app.widgets import across, start_link, text_button
+from pages.components.app.widgets import across, remember, start_link, text_button
 from pages.components.run_list.table import by_task, known, table
 from pages.components.style.formats import inert, plural
 from pages.components.style.templates import html
@@ -150,21 +150,14 @@ def ranking_rows(ranking: Sequence[Effect], plan: Workflow, chosen: Change | Non
                 text_button(
                     inert(f"{effect.rank} · {change_words(effect.change, plan)}"),
                     f"blame-{effect.change.key}",
-                    _choose,
+                    remember,
+                    CHOSEN,
                     effect.change.key,
                 )
                 st.html(_cells(effect))
         if len(shown) < len(ranking):
             label = f"Show all {len(ranking):,} changes"
-            text_button(label, "blame-show-all", _show_all)
-
-
-def _choose(key: str) -> None:
-    st.session_state[CHOSEN] = key
-
-
-def _show_all() -> None:
-    st.session_state[ALL] = True
+            text_button(label, "blame-show-all", remember, ALL, True)
 
 
 def _cells(effect: Effect) -> Markup:

@@ -15,8 +15,8 @@ from conductor_core.run.trace import RunTrace
 from conductor_core.run.values import Path, label, round_name
 from pages.components.app import places
 from pages.components.app.session import current, viewed
-from pages.components.app.widgets import across, button, chosen, segments, select, worded
-from pages.components.compare.view import HEADS, RunRow, compared_view, run_rows
+from pages.components.app.widgets import across, button, choose_run, open_link, segments
+from pages.components.compare.view import HEADS, compared_view, run_rows
 from pages.components.run_list.table import branches, guide_html
 from pages.components.style.formats import ago, inert, instruction_markdown, plural, run_status, seconds
 from pages.components.style.templates import html
@@ -61,43 +61,22 @@ def pickers(runs: dict[str, str | None], traces: dict[str, RunTrace | None]) -> 
     Args:
         runs: the run's id by ``a`` and ``b``, as the address has it. traces: the run itself, where it can be read.
     """
-    offered = {
-        run.run_id: _summary_label(run) for run in current().store.runs(limit=_MOST_OFFERED, without=REPLAY_PURPOSE)
-    }
+    offered = {run.run_id: _label(run) for run in current().store.runs(limit=_MOST_OFFERED, without=REPLAY_PURPOSE)}
     for trace in traces.values():
-        if trace is not None and trace.run_id not in offered:
-            offered[trace.run_id] = _pick_label(trace.task, trace.status, ago(trace.created_at_utc), trace.run_id)
+        if trace is not None:
+            offered.setdefault(trace.run_id, _label(trace))
     for name in NAMES:
-        shown = traces[name]
-        key = f"compare-{name}"
-        # The address is the truth: whoever comes here by a link sees its runs in the choices.
-        st.session_state[key] = None if shown is None else shown.run_id
+        shown, side = traces[name], SIDES[name]
         with across(f"compare-pick-{name}", gap="xsmall"):
-            side = SIDES[name]
             st.html(html(TEMPLATE, "side", name=name, words=side), width="content")
-            select(
-                f"Run {side}",
-                offered,
-                key,
-                index=None,
-                format_func=worded(key, offered),
-                placeholder="Choose a run, or type words of its task",
-                on_change=_picked,
-                args=(name,),
+            run_id = None if shown is None else shown.run_id
+            choose_run(
+                f"Run {side}", offered, f"compare-{name}", name, run_id, "Choose a run, or type words of its task"
             )
         if name == "a":
-            ready = all(runs.values())
-            help_ = "Exchange A and B"
             with st.container(key="icon-only-swap", width="content"):
-                button("Swap", "swap", _swap, runs, icon="swap_horiz", help=help_, disabled=not ready)
-
-
-def _picked(name: str) -> None:
-    places.write(name, chosen(f"compare-{name}"))
-
-
-def _swap(runs: dict[str, str | None]) -> None:
-    compare(runs["b"] or "", runs["a"] or "")
+                pair, how = (runs["b"] or "", runs["a"] or ""), {"help": "Exchange A and B", "icon": "swap_horiz"}
+                button("Swap", "swap", compare, *pair, disabled=not all(runs.values()), **how)
 
 
 def compare(a: str, b: str) -> None:
@@ -106,15 +85,13 @@ def compare(a: str, b: str) -> None:
         places.write(name, run_id)
 
 
-def _summary_label(run: RunSummary) -> str:
-    return _pick_label(run.task, run.status, ago(run.created_at_utc), run.run_id, rerun=run.parent_run_id is not None)
-
-
-def _pick_label(task: str, status: str, when: str, run_id: str, *, rerun: bool = False) -> str:
-    short = " ".join(task.split())
+def _label(run: RunSummary | RunTrace) -> str:
+    short = " ".join(run.task.split())
     short = short if len(short) <= _LONGEST_TASK else f"{short[: _LONGEST_TASK - 1]}…"
+    again = "" if run.parent_run_id is None else "↻ "
     # First what tells two runs of one task apart: the field cuts the rest.
-    return f"{'↻ ' if rerun else ''}{when} · {run_status(status)} · {run_id[-6:]} · {short or 'no task'}"
+    when, status = ago(run.created_at_utc), run_status(run.status)
+    return f"{again}{when} · {status} · {run.run_id[-6:]} · {short or 'no task'}"
 
 
 PARAMETER = "round"
@@ -126,8 +103,7 @@ def rounds_head(trace: RunTrace, named: str | None) -> None:
 
     ``named``: the round that the address names, by the step that opened it.
     """
-    where = {"run": trace.run_id}
-    st.page_link(places.RUN, label=f"Run {inert(trace.run_id)}", icon=":material/play_circle:", query_params=where)
+    open_link(trace.run_id, f"Run {inert(trace.run_id)}")
     found = opened_rounds(trace)
     if len(found) < 2:
         return
@@ -180,7 +156,10 @@ def table(traces: Sequence[RunTrace]) -> None:
             st.html(html(TEMPLATE, "link", words=""), width="content")
         for place, row in enumerate(run_rows(traces)):
             with across(f"compared-line-{place}"):
-                _table_answer(place, row)
+                with st.container(key=f"compared-answer-{place}", gap=None):
+                    label, where = f"**{row.name}** · {inert(row.said[:160])}", {"run": row.run_id}
+                    st.page_link(places.RUN, label=label, query_params=where, help=inert(f"Run {row.run_id}"))
+                    st.caption(" · ".join(filter(None, (row.mark, inert(row.task[:160])))))
                 st.html(html(TEMPLATE, "cells", row=row), width="content")
                 with st.container(key=f"compared-link-{place}", width="content"):
                     if place == 0:
@@ -188,13 +167,6 @@ def table(traces: Sequence[RunTrace]) -> None:
                     else:
                         pair = (traces[0].run_id, row.run_id)
                         button(f"A with {row.name}", f"with-{row.run_id}", compare, *pair)
-
-
-def _table_answer(place: int, row: RunRow) -> None:
-    with st.container(key=f"compared-answer-{place}", gap=None):
-        label = f"**{row.name}** · {inert(row.said[:160])}"
-        st.page_link(places.RUN, label=label, query_params={"run": row.run_id}, help=inert(f"Run {row.run_id}"))
-        st.caption(" · ".join(filter(None, (row.mark, inert(row.task[:160])))))
 
 
 MOST = 60

@@ -15,15 +15,7 @@ from conductor_core.run.redaction import Redactor
 from conductor_core.run.share import MOST_RUNS, packed
 from conductor_core.run.trace import RunTrace
 from pages.components.compare.view import HEADS, compared_view, run_rows
-from pages.components.live_workflow.shared_page import (
-    WRITTEN_BY,
-    bundle_of,
-    ended_run,
-    run_of,
-    sealed_page,
-    shared_run,
-    styles_of,
-)
+from pages.components.live_workflow import shared_page
 from pages.components.style.formats import listed
 from storage import Store
 
@@ -37,7 +29,7 @@ def page_of_runs(store: Store, run_ids: Sequence[str], redactor: Redactor) -> st
 
     Raises: UnknownRun, RunUnreadable, StoreError; BadInput as ``shared_comparison`` does.
     """
-    return shared_comparison([run_of(store, run_id) for run_id in run_ids], redactor)
+    return shared_comparison([shared_page.run_of(store, run_id) for run_id in run_ids], redactor)
 
 
 def shared_comparison(
@@ -60,11 +52,11 @@ def shared_comparison(
         before = redactor.count
         hidden.append(redactor.events(events))
         passages.append(redactor.count - before)
-    traces = [ended_run(events) for events in hidden]
+    traces = [shared_page.ended_run(events) for events in hidden]
     compared = [compare_runs(traces[0], trace) for trace in traces[1:]]
     at = now_utc or datetime.now(UTC)
     comparison = {
-        "written_by": WRITTEN_BY,
+        "written_by": shared_page.WRITTEN_BY,
         "written_at_utc": at.isoformat(),
         "redactions": redactor.count,
         "title": _title(traces),
@@ -79,14 +71,14 @@ def shared_comparison(
     }
     data: dict[str, Any] = {
         "shared-comparison": comparison,
-        "shared-parts": {"style": styles_of(*STYLES), "images": {}},
+        "shared-parts": {"style": shared_page.styles_of(*STYLES), "images": {}},
     }
     there: set[str] = set()
     for place, (trace, events) in enumerate(zip(traces, hidden, strict=True)):
         images = {sha256: image for sha256, image in runs[place][1].items() if sha256 not in there}
         there.update(images)
-        data[f"shared-run-{place}"] = shared_run(trace, events, images, passages[place], at)
-    return sealed_page("A comparison", data, bundle_of("shared_comparison.js"))
+        data[f"shared-run-{place}"] = shared_page.shared_run(trace, events, images, passages[place], at)
+    return shared_page.sealed_page("A comparison", data, shared_page.bundle_of("shared_comparison.js"))
 
 
 def _title(traces: Sequence[RunTrace]) -> str:

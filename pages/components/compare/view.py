@@ -19,20 +19,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from conductor_core.analysis.compare import (
-    RoundsCompared,
-    RunsCompared,
-    StepPair,
-    access,
-    agents_of,
-    compare_runs,
-    headline,
-    letter,
-    outcome,
-    output_words,
-    plan_change_count,
-    plan_word,
-)
+from conductor_core.analysis import compare
 from conductor_core.analysis.conclusion import Likeness, asked, concluded, likeness, unsigned
 from conductor_core.analysis.text_diff import beginning, compare_texts, shortened
 from conductor_core.run.costs import cost_so_far, usage_of
@@ -48,7 +35,7 @@ _BEGINNING_WORDS = 40
 """Of an output that only one run has: the run's own page shows all of it."""
 
 
-def compared_view(compared: RunsCompared) -> Json:
+def compared_view(compared: compare.RunsCompared) -> Json:
     """Returns the message. Its size is bounded by the changes, not by the length of the outputs."""
     found = list(_places(compared.root))
     places = {key: pair for key, pair, _ in found}
@@ -56,7 +43,7 @@ def compared_view(compared: RunsCompared) -> Json:
     runs = (compared.a, compared.b)
     return {
         "runs": [_run(name, run) for name, run in zip(compared.names, runs, strict=True)],
-        "headline": headline(compared),
+        "headline": compare.headline(compared),
         "first": next((key for key, pair in places.items() if pair is first), None),
         "agents": list(dict.fromkeys(spec.name for run in runs for spec in run.pool.workers)),
         "plan": {"steps": [_card(*each) for each in found], "layout": _layout(compared)},
@@ -65,20 +52,17 @@ def compared_view(compared: RunsCompared) -> Json:
     }
 
 
-def _places(rounds: RoundsCompared, above: Path = ()) -> Iterator[tuple[str, StepPair, RoundsCompared]]:
+def _places(
+    rounds: compare.RoundsCompared, above: Path = ()
+) -> Iterator[tuple[str, compare.StepPair, compare.RoundsCompared]]:
     """Yields the pairs by key, with their rounds, in the order of the rows: an inner one follows its opener."""
     plans = TwoPlans(rounds.plans.a, rounds.plans.b, rounds.plans.changes)
     for pair in rounds.pairs:
-        path = (*above, _place(pair, plans))
+        place = pair.b.index if pair.b is not None else plans.place_of[pair.shown.index]
+        path = (*above, place)
         yield label(path), pair, rounds
         if pair.inner is not None:
             yield from _places(pair.inner, path)
-
-
-def _place(pair: StepPair, plans: TwoPlans) -> int:
-    if pair.b is not None:
-        return pair.b.index
-    return plans.place_of[pair.shown.index]
 
 
 def _run(name: str, run: RunTrace) -> Json:
@@ -93,12 +77,13 @@ def _run(name: str, run: RunTrace) -> Json:
     }
 
 
-def _card(key: str, pair: StepPair, rounds: RoundsCompared) -> Json:
+def _card(key: str, pair: compare.StepPair, rounds: compare.RoundsCompared) -> Json:
     step = pair.shown
     gone = pair.b is None
     change = "removed" if gone else change_of(rounds.plans.changes.steps[step.index])
     if change is None and pair.output_changed:
         change = pair.because if pair.because in ("inputs", "chance") else "changed"
+    what = "" if pair.a is None or gone else "≠ other output" if pair.output_changed else "= same output"
     return {
         "key": key,
         "number": None if gone else label(step.path),
@@ -109,14 +94,8 @@ def _card(key: str, pair: StepPair, rounds: RoundsCompared) -> Json:
         "change": change,
         "fate": None,
         "status": step.status,
-        "words": _figures(pair),
+        "words": " · ".join(filter(None, (what, *_spent(step)))),
     }
-
-
-def _figures(pair: StepPair) -> str:
-    step = pair.shown
-    what = "" if pair.a is None or pair.b is None else "≠ other output" if pair.output_changed else "= same output"
-    return " · ".join(filter(None, (what, *_spent(step))))
 
 
 def _spent(step: StepTrace) -> list[str]:
@@ -125,17 +104,17 @@ def _spent(step: StepTrace) -> list[str]:
     if step.reused_from is not None:
         return ["reused"]
     if step.started_ms is None:
-        return [outcome(step)]
+        return [compare.outcome(step)]
     return [seconds(step.duration_ms), f"{usage_of(step).output_tokens:,} tok"]
 
 
-def _layout(compared: RunsCompared) -> Json:
+def _layout(compared: compare.RunsCompared) -> Json:
     """Draws both plans in one picture, inner rounds below the steps that opened them. The words of the table tell of
     rounds of removed steps."""
     shapes: list[RoundShape] = []
     changes: dict[tuple[str, str], str | None] = {}
 
-    def add(rounds: RoundsCompared, path: Path) -> None:
+    def add(rounds: compare.RoundsCompared, path: Path) -> None:
         plans = TwoPlans(rounds.plans.a, rounds.plans.b, rounds.plans.changes)
         shapes.append(RoundShape(path, plans.reads))
         for target, reads in enumerate(plans.reads):
@@ -153,17 +132,17 @@ def _layout(compared: RunsCompared) -> Json:
     return data
 
 
-def _row(key: str, pair: StepPair, rounds: RoundsCompared, compared: RunsCompared) -> Json:
+def _row(key: str, pair: compare.StepPair, rounds: compare.RoundsCompared, compared: compare.RunsCompared) -> Json:
     both = pair.a is not None and pair.b is not None
     words = rounds.plans.changes.sight_in_words(pair.shown.index) if both and pair.plan else ""
     return {
         "key": key,
         "depth": key.count("."),
         "label": pair.label,
-        "agents": agents_of(pair),
+        "agents": compare.agents_of(pair),
         "agent": pair.shown.agent,
-        "plan": plan_word(pair),
-        "said": output_words(pair, compared.names),
+        "plan": compare.plan_word(pair),
+        "said": compare.output_words(pair, compared.names),
         "changed": pair.output_changed,
         "words": words,
         "parts": [_text(name, *texts, only=not both) for name, texts in _parts(pair)],
@@ -171,7 +150,7 @@ def _row(key: str, pair: StepPair, rounds: RoundsCompared, compared: RunsCompare
     }
 
 
-def _parts(pair: StepPair) -> Iterator[tuple[str, tuple[str, str]]]:
+def _parts(pair: compare.StepPair) -> Iterator[tuple[str, tuple[str, str]]]:
     for difference in pair.plan:
         before, after = difference.before, difference.after
         if before is None or after is None:
@@ -181,12 +160,12 @@ def _parts(pair: StepPair) -> Iterator[tuple[str, tuple[str, str]]]:
             continue
         for part in difference.fields:
             if part == "access_list":
-                yield "access list", (access(before.access_list), access(after.access_list))
+                yield "access list", (compare.access(before.access_list), compare.access(after.access_list))
             else:
                 yield part, (getattr(before, part), getattr(after, part))
 
 
-def _outputs(pair: StepPair, compared: RunsCompared) -> Json | None:
+def _outputs(pair: compare.StepPair, compared: compare.RunsCompared) -> Json | None:
     """Returns both outputs in one text; None: they are the same. What one run alone has is no comparison."""
     if pair.a is None or pair.b is None:
         return _text("output", _output(pair.shown), _output(pair.shown), only=True)
@@ -214,7 +193,7 @@ def _text(name: str, before: str, after: str, *, only: bool = False) -> Json:
     return {"name": name, "by": difference.by, "pieces": [piece for piece in pieces if piece[1] or piece[2]]}
 
 
-def _timelines(compared: RunsCompared, places: dict[str, StepPair]) -> list[Json | None]:
+def _timelines(compared: compare.RunsCompared, places: dict[str, compare.StepPair]) -> list[Json | None]:
     found = [timeline(run) for run in (compared.a, compared.b)]
     end_ms = max((each["end_ms"] for each in found if each is not None), default=0.0)
     for side, each in zip("ab", found, strict=True):
@@ -253,17 +232,17 @@ class RunRow:
     time: str
 
 
-def run_rows(traces: Sequence[RunTrace], compared: Sequence[RunsCompared] | None = None) -> list[RunRow]:
+def run_rows(traces: Sequence[RunTrace], compared: Sequence[compare.RunsCompared] | None = None) -> list[RunRow]:
     """Returns a row for each run. ``compared``: each after the first with the first; None: compares them."""
-    against = [compare_runs(traces[0], trace) for trace in traces[1:]] if compared is None else compared
+    against = [compare.compare_runs(traces[0], trace) for trace in traces[1:]] if compared is None else compared
     return [_run_row(place, trace, against[place - 1] if place else None) for place, trace in enumerate(traces)]
 
 
-def _run_row(place: int, trace: RunTrace, compared: RunsCompared | None) -> RunRow:
+def _run_row(place: int, trace: RunTrace, compared: compare.RunsCompared | None) -> RunRow:
     first = None if compared is None else compared.first_difference
     said = concluded(trace)
     return RunRow(
-        name=letter(place),
+        name=compare.letter(place),
         run_id=trace.run_id,
         task=trace.task,
         said="no answer" if said is None else said.text or "empty",
@@ -272,7 +251,7 @@ def _run_row(place: int, trace: RunTrace, compared: RunsCompared | None) -> RunR
         status_words=run_status(trace.status),
         simulated=trace.simulated,
         steps=str(len(trace.steps)),
-        plan="" if compared is None else plural(plan_change_count(compared), "change"),
+        plan="" if compared is None else plural(compare.plan_change_count(compared), "change"),
         parts="" if compared is None else "nowhere" if first is None else f"step {first.label}",
         tokens=f"{trace.usage.total_tokens:,}",
         cost=str(cost_so_far(trace)),
@@ -288,7 +267,7 @@ _MARKS: dict[Likeness, str] = {
 }
 
 
-def _likeness(compared: RunsCompared) -> Likeness:
+def _likeness(compared: compare.RunsCompared) -> Likeness:
     a, b = compared.a.answer, compared.b.answer
     if a is None or b is None:
         return "same" if a == b else "differ"

@@ -30,10 +30,10 @@ from conductor_core.text import isolated
 from conductor_core.workflow.model import CONDUCTOR_AGENT
 from pages.components.app import places
 from pages.components.app.session import current
-from pages.components.app.widgets import across, chosen, download, select, start_link, worded
+from pages.components.app.widgets import across, choose_run, download, open_link, start_link
 from pages.components.run_list.table import OFFERED, by_task, known, table
 from pages.components.style.figures import Figure, agent_dot, both_colours, layout, plain
-from pages.components.style.formats import RUN_STATUSES, ago, inert, listed, plural, step_status
+from pages.components.style.formats import RUN_STATUSES, ago, inert, listed, plural, server_name, step_status
 from pages.components.style.templates import html
 from storage import RunSummary
 
@@ -60,11 +60,6 @@ LISTS: dict[Lists, str] = {"none": "no access", "planned": "as planned", "all": 
 
 def part_name(part: Part) -> str:
     return PARTS[part.kind] if part.source is None else f"{PARTS[part.kind]} of step {label(part.source)}"
-
-
-def server_name(server: ServerContext) -> str:
-    """Returns ``openai at api.example.com`` or ``rehearsal, in this process``."""
-    return f"{server.provider} at {server.host}" if server.host else f"{server.provider}, in this process"
 
 
 def cell_key(source: Path | None, reader: Path) -> str:
@@ -132,7 +127,7 @@ def server_table_html(servers: Sequence[ServerContext], agents: Sequence[str], *
         TEMPLATE,
         "servers",
         servers=servers,
-        names=list(map(server_name, servers)),
+        names=[server_name(server.provider, server.host) for server in servers],
         sources=[source_name(received.source) for received in servers[0].received],
         dot=lambda agent: agent_dot(agent, agents),
         of_file=of_file,
@@ -362,10 +357,9 @@ def _soft(agent: str | None, agents: Sequence[str]) -> str:
 
 
 MOST_RUNS = 30
-PICKED = "context-run"
 
 
-def choose_run() -> str | None:
+def chosen_run() -> str | None:
     """Draws the title with the picker. Returns the id of the run in the address; None: there is none."""
     run_id = places.read("run")
     with across("context-choice"):
@@ -378,25 +372,13 @@ def choose_run() -> str | None:
             return run_id
         ids = [*([run_id] if run_id and run_id not in recent else []), *recent]
         if ids:
-            st.session_state[PICKED] = run_id
-            select(
-                "Run",
-                ids,
-                PICKED,
-                format_func=worded(PICKED, {each: _run_label(each, recent.get(each)) for each in ids}),
-                placeholder="Choose a run",
-                on_change=_go,
-            )
+            words = {each: _run_label(each, recent.get(each)) for each in ids}
+            choose_run("Run", words, "context-run", "run", run_id, "Choose a run")
         if run_id:
-            label = "Open the run"
-            st.page_link(places.RUN, label=label, icon=":material/play_circle:", query_params={"run": run_id})
+            open_link(run_id)
     if run_id is None:
         _offer(runs)
     return run_id
-
-
-def _go() -> None:
-    places.write("run", chosen(PICKED))
 
 
 def _run_label(run_id: str, run: RunSummary | None) -> str:

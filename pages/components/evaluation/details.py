@@ -30,15 +30,7 @@ from conductor_core.settings import Settings
 from pages.components.app import places
 from pages.components.app.session import current
 from pages.components.app.widgets import across, button, segments, select
-from pages.components.evaluation.standings import (
-    ALL_SIMULATED,
-    SIMULATED_WORDS,
-    TEMPLATE,
-    Standing,
-    difficulties,
-    simulated_parts,
-    workers_simulated,
-)
+from pages.components.evaluation import standings
 from pages.components.records.folders import State
 from pages.components.style.formats import inert, plural, seconds
 from pages.components.style.templates import html
@@ -59,7 +51,7 @@ class Rounds:
     stopped: dict[str, float]
 
 
-def rounds(record: EvaluationRecord, rows: Sequence[Standing]) -> list[Rounds]:
+def rounds(record: EvaluationRecord, rows: Sequence[standings.Standing]) -> list[Rounds]:
     """Returns the shares of those ``rows`` that ever asked again.
 
     It counts outcomes. A task without a plan has no round: in a mean of rounds it would hide another's second one.
@@ -81,20 +73,20 @@ def _shares(held: Iterable[tuple[str, bool]]) -> dict[str, float]:
     return {name: fmean(each) for name, each in by_difficulty.items()}
 
 
-def rounds_html(found: Sequence[Rounds], rows: Sequence[Standing]) -> str:
+def rounds_html(found: Sequence[Rounds], rows: Sequence[standings.Standing]) -> str:
     """Draws a line for each of ``found``, per 100 tasks of each difficulty, or of all where there is none."""
     if not found:
         return ""
     # Where the suite knows no difficulties, all tasks are one group without a name.
-    names = difficulties(rows) or [""]
+    names = standings.difficulties(rows) or [""]
     groups = [(head, [name or "all" for name in names]) for head in ROUND_HEADS]
     lines = [(each.orchestrator, [list(map(of.get, names)) for of in (each.opened, each.stopped)]) for each in found]
-    return html(TEMPLATE, "heat", kind="heat rounds", groups=groups, lines=lines)
+    return html(standings.TEMPLATE, "heat", kind="heat rounds", groups=groups, lines=lines)
 
 
 def spreads_html(spreads: Sequence[Spread]) -> Markup:
     """Draws a line for each kind of orchestrator that stands for several Conductors."""
-    return html(TEMPLATE, "spreads", found=spreads)
+    return html(standings.TEMPLATE, "spreads", found=spreads)
 
 
 def subsets_html(present: Present, names: Sequence[str]) -> Markup:
@@ -103,7 +95,7 @@ def subsets_html(present: Present, names: Sequence[str]) -> Markup:
     It shows those orchestrators of ``names`` that were asked with a part of the pool.
     """
     shown = [name for name in names if any(name in each.scores for each in present.subsets)]
-    return html(TEMPLATE, "subsets", parts=present.subsets, names=shown)
+    return html(standings.TEMPLATE, "subsets", parts=present.subsets, names=shown)
 
 
 # The command that repeats an evaluation.
@@ -147,9 +139,9 @@ def missing_settings(plan: EvaluationPlan) -> list[str]:
         found.append(f"Its runs had other limits, which are settings: {said}.")
     if plan.suite != "rehearsal":
         found.append(f"If the suite {plan.suite} is a file, give its path.")
-    if plan.pool not in (ALL_SIMULATED, "paper"):
+    if plan.pool not in (standings.ALL_SIMULATED, "paper"):
         found.append(f"The pool {plan.pool} is a file: give its path.")
-    if not workers_simulated(plan):
+    if not standings.workers_simulated(plan):
         found.append("It asks the workers again, at their price.")
     return found
 
@@ -179,7 +171,7 @@ def _other_limits(plan: EvaluationPlan) -> dict[str, Any]:
 
 def head_html(record: EvaluationRecord, state: State, quiet: str) -> Markup:
     """Returns the whole head. ``quiet`` says in words how long ago the record was last written."""
-    plan, simulated, progress, missing, how_on = record.plan, simulated_parts(record.plan), None, None, None
+    plan, simulated, progress, missing, how_on = record.plan, standings.simulated_parts(record.plan), None, None, None
     if state != "ended":  # how many of all runs are done, each task through each orchestrator
         done = len({(outcome.orchestrator, outcome.task_id) for outcome in record.outcomes})
         progress = (done, plan.tasks * len(plan.orchestrators))
@@ -190,12 +182,12 @@ def head_html(record: EvaluationRecord, state: State, quiet: str) -> Markup:
         first = "Remove each line that cannot be read; then it" if record.broken_lines else "It"
         how_on = (first, f"{command(plan)} --name {shlex.quote(record.folder.name)} --resume")
     return html(
-        TEMPLATE,
+        standings.TEMPLATE,
         "head",
         plan=plan,
         state=state,
         quiet=quiet,
-        simulated=SIMULATED_WORDS[simulated[0]][0] if simulated else None,
+        simulated=standings.SIMULATED_WORDS[simulated[0]][0] if simulated else None,
         progress=progress,
         missing=missing,
         how_on=how_on,
@@ -350,7 +342,7 @@ def _rows(record: EvaluationRecord, shown: Sequence[Pair], other: str | None) ->
             st.html(html("run_list/run_list", "name_head", name="Task"))
             marks = ("Outcome", "Theirs") if other else ("Outcome",)
             heads = (*marks, "Difficulty", "Family", Markup("Worker<br>tokens"), "Steps", "Time")
-            st.html(html(TEMPLATE, "cells", cells=heads, head=True, wide=other is not None), width="content")
+            st.html(html(standings.TEMPLATE, "cells", cells=heads, head=True, wide=other is not None), width="content")
         for number, pair in enumerate(shown):
             with st.container(key=f"outcome-row-{number}", horizontal=True):
                 _row(pair, tasks, say_absent=absent < len(shown))
@@ -367,7 +359,7 @@ def _say_absent(plan: EvaluationPlan, absent: int, shown: int) -> None:
     )
     if none_here:
         # st.code would block the browser with its highlighter for half a second.
-        st.html(html(TEMPLATE, "command", text=command(plan)))
+        st.html(html(standings.TEMPLATE, "command", text=command(plan)))
         if missing := missing_settings(plan):
             st.caption(inert(" ".join(missing)))
 
@@ -382,7 +374,7 @@ def _row(pair: Pair, tasks: Mapping[str, str | None], *, say_absent: bool) -> No
     own, other = pair.own, pair.other
     task = tasks[own.run_id]
     if task is None:
-        st.html(html(TEMPLATE, "absent", outcome=own, said=say_absent))
+        st.html(html(standings.TEMPLATE, "absent", outcome=own, said=say_absent))
     else:
         st.page_link(
             places.RUN,
@@ -393,7 +385,9 @@ def _row(pair: Pair, tasks: Mapping[str, str | None], *, say_absent: bool) -> No
         )
     if other is not None and tasks[other.run_id] is not None:
         st.page_link(places.RUN, label="theirs", query_params={"run": other.run_id}, icon=":material/open_in_new:")
-    cells: list[str] = [html(TEMPLATE, "mark", outcome=each, right=right(each)) for each in (own, other) if each]
+    cells: list[str] = [
+        html(standings.TEMPLATE, "mark", outcome=each, right=right(each)) for each in (own, other) if each
+    ]
     cells += [own.difficulty, own.family.replace("_", " "), f"{own.tokens:,}", str(own.steps)]
     cells.append(seconds(own.duration_ms))
-    st.html(html(TEMPLATE, "cells", cells=cells, head=False, wide=other is not None), width="content")
+    st.html(html(standings.TEMPLATE, "cells", cells=cells, head=False, wide=other is not None), width="content")

@@ -461,13 +461,10 @@ def _scalars(trace: RunTrace) -> MessageJson:
 
 
 def _of_steps(trace: RunTrace) -> MessageJson:
-    return {"approvals": _approvals(trace), "last_step": trace.overrides.last_step}
-
-
-def _approvals(trace: RunTrace) -> list[MessageJson]:
-    """Returns all requests. Only open ones have what would be sent: later, that is in the step."""
-    return [
+    """Returns all requests for an approval. Only open ones have what would be sent: later, that is in the step."""
+    approvals = [
         approval.model_dump(mode="json", exclude=set() if approval.status == "open" else {"messages"})
         | {"what": approval.what}
         for approval in trace.approvals
     ]
+    return {"approvals": approvals, "last_step": trace.overrides.last_step}

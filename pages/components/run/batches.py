@@ -4,7 +4,6 @@ The rows stand on the page of each of these plans, and of each run of one. The g
 """
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import streamlit as st
@@ -16,25 +15,6 @@ from conductor_core.engine.budgets import CostCap
 from conductor_core.engine.calls import takes_seed
 from conductor_core.engine.estimates import usual_answer_tokens
 from conductor_core.engine.pools import pool_info, who_may_be_called
-from conductor_core.engine.repeats import (
-    MOST_TIMES,
-    PURPOSE,
-    Again,
-    AnswerGroup,
-    Extent,
-    PlanChoice,
-    Repeats,
-    RepeatsForecast,
-    Share,
-    Tally,
-    again_of,
-    batch_of_plans,
-    choices,
-    forecast_repeats,
-    repeat_requests,
-    run_of,
-    tally,
-)
 from conductor_core.engine.request import may_run_here
 from conductor_core.errors import InspectorError
 from conductor_core.run.actor import local_caller
@@ -43,7 +23,7 @@ from conductor_core.run.request import MOST_TEMPERATURE, REPLAY_PURPOSE, USUAL_T
 from conductor_core.run.trace import RunTrace
 from conductor_core.workflow.model import CONDUCTOR_AGENT
 from pages.components.app import places
-from pages.components.app.session import current, viewed
+from pages.components.app.session import current, readable, viewed
 from pages.components.app.widgets import across, button, dialog_scheme, rerun_when, text_button
 from pages.components.run import settings, task_box
 from pages.components.style.figures import agent_dot
@@ -74,7 +54,7 @@ class _Plans:
 
     traces: tuple[RunTrace, ...]
     unread: int
-    found: tuple[PlanChoice, ...]
+    found: tuple[repeats.PlanChoice, ...]
     runs: dict[str, RunSummary]
     statuses: Sequence[str]
 
@@ -87,11 +67,11 @@ class _Plans:
         running = any(run.status in ("queued", "running") for run in self.runs.values())
         return running or self.written < len(self.traces)
 
-    def run_of(self, choice: PlanChoice) -> RunSummary | None:
+    def run_of(self, choice: repeats.PlanChoice) -> RunSummary | None:
         return next((self.runs[each] for each in choice.run_ids if each in self.runs), None)
 
     @property
-    def runnable(self) -> list[PlanChoice]:
+    def runnable(self) -> list[repeats.PlanChoice]:
         return [each for each in self.found if each.workflow is not None and self.run_of(each) is None]
 
 
@@ -101,7 +81,7 @@ def plan_choices(trace: RunTrace, edit: Callable[[str], None]) -> None:
     ``edit`` opens the editor of a plan, by its run's id.
     """
     plan = _plan_of(trace)
-    batch = None if plan is None else batch_of_plans(plan)
+    batch = None if plan is None else repeats.batch_of_plans(plan)
     if plan is None or batch is None:
         return
     plans = _read(batch)
@@ -120,10 +100,7 @@ def _statuses(batch: str) -> list[str]:
 
 def _read_traces(listed: Sequence[RunSummary]) -> list[RunTrace]:
     """Returns those that can be read; of damaged ones their own pages and History say why."""
-    traces: list[RunTrace] = []
-    for run in listed:
-        with suppress(InspectorError):
-            traces.append(current().store.trace(run.run_id)[0])
+    traces = [trace for run in listed if (trace := readable(run.run_id)) is not None]
     viewed([trace.run_id for trace in traces], "run page")
     return traces
 
@@ -135,15 +112,10 @@ def _latest_runs(plans: Sequence[RunSummary]) -> dict[str, RunSummary]:
 
 def _plan_of(trace: RunTrace) -> RunTrace | None:
     """Returns the plan to choose from that ``trace`` is, or that it is a run of; None: neither."""
-    if batch_of_plans(trace) is not None:
+    if repeats.batch_of_plans(trace) is not None:
         return trace
-    if trace.parent_run_id is None:
-        return None
-    try:
-        parent = current().store.trace(trace.parent_run_id)[0]
-    except InspectorError:  # deleted, or damaged: its own page says so
-        return None
-    return parent if batch_of_plans(parent) is not None else None
+    parent = readable(trace.parent_run_id)
+    return parent if parent is not None and repeats.batch_of_plans(parent) is not None else None
 
 
 def _read(batch: str) -> _Plans:
@@ -157,7 +129,7 @@ def _read(batch: str) -> _Plans:
         return _Plans((), 0, (), {}, [])
     statuses = [*(plan.status for plan in listed), *(run.status for run in runs.values())]
     unread = len(listed) - len(traces)
-    return _Plans(tuple(traces), unread, tuple(choices(traces, answer_tokens)), runs, statuses)
+    return _Plans(tuple(traces), unread, tuple(repeats.choices(traces, answer_tokens)), runs, statuses)
 
 
 def _head(plans: _Plans, plan: RunTrace) -> None:
@@ -175,9 +147,9 @@ def _head(plans: _Plans, plan: RunTrace) -> None:
         button(
             "Resample",
             "resample",
-            _again,
-            plan,
-            count,
+            task_box.begin_plans,
+            plan.task,
+            max(count, 2),
             plan.plan_temperature,
             icon="refresh",
             help=f"Has {plural(count, 'plan')} written again, with fresh seeds",
@@ -217,7 +189,7 @@ def _columns() -> Sequence[DeltaGenerator]:
     return st.columns(_COLUMNS, vertical_alignment="center", gap="small", wrap=False)
 
 
-def _row(plans: _Plans, choice: PlanChoice, plan: RunTrace, edit: Callable[[str], None]) -> None:
+def _row(plans: _Plans, choice: repeats.PlanChoice, plan: RunTrace, edit: Callable[[str], None]) -> None:
     open_at, shape_at, path_at, agents_at, tokens_at, cost_at, run_at, act_at = _columns()
     first = choice.run_ids[0]
     shown, number = plan.run_id in choice.run_ids, ", ".join(map(str, choice.numbers))
@@ -252,7 +224,7 @@ def _row(plans: _Plans, choice: PlanChoice, plan: RunTrace, edit: Callable[[str]
         _actions(plans, choice, plan, number, edit)
 
 
-def _without_a_plan(choice: PlanChoice) -> str:
+def _without_a_plan(choice: repeats.PlanChoice) -> str:
     if choice.status in ("running", "queued"):
         return ":small[:gray[◔ being written…]]"
     said = choice.faults[0].message if choice.faults else choice.error or run_status(choice.status)
@@ -273,7 +245,9 @@ def _latest(run: RunSummary | None) -> None:
     )
 
 
-def _actions(plans: _Plans, choice: PlanChoice, plan: RunTrace, number: str, edit: Callable[[str], None]) -> None:
+def _actions(
+    plans: _Plans, choice: repeats.PlanChoice, plan: RunTrace, number: str, edit: Callable[[str], None]
+) -> None:
     first = choice.run_ids[0]
     if plan.run_id not in choice.run_ids:
         shown = next((each for each in plans.found if plan.run_id in each.run_ids), None)
@@ -312,12 +286,8 @@ def _notes(plans: _Plans) -> None:
         st.markdown(f":orange[:material/info: {inert(said)}]", width="stretch")
         warmer = min(MOST_TEMPERATURE, round((plan.plan_temperature or 0.0) + USUAL_TEMPERATURE, 1))
         if plan.plan_temperature != warmer:
-            label, args = f"Resample at {warmer:g}", (plan, len(plans.traces), warmer)
-            button(label, "resample-warmer", _again, *args)
-
-
-def _again(plan: RunTrace, count: int, temperature: float | None) -> None:
-    task_box.begin_plans(plan.task, max(count, 2), temperature)
+            count = max(len(plans.traces), 2)
+            button(f"Resample at {warmer:g}", "resample-warmer", task_box.begin_plans, plan.task, count, warmer)
 
 
 def _cancel(traces: Sequence[RunTrace]) -> None:
@@ -332,7 +302,7 @@ def _run(traces: Sequence[RunTrace], run_ids: Sequence[str]) -> None:
     begun = []
     try:
         for run_id in run_ids:
-            request = run_of(plans[run_id], door="page", seed=current().settings.seed)
+            request = repeats.run_of(plans[run_id], door="page", seed=current().settings.seed)
             begun.append(current().host.start(request, keys=settings.typed_keys()))
     except InspectorError as error:
         st.session_state[ERROR] = str(error)
@@ -356,8 +326,8 @@ def again_results(trace: RunTrace) -> None:
     runs = _read_answers(batch)
     if not runs:
         return
-    source = trace if runs[0].parent_run_id == trace.run_id else _source(runs[0])
-    found = tally(source or runs[0], runs)
+    source = trace if runs[0].parent_run_id == trace.run_id else readable(runs[0].parent_run_id)
+    found = repeats.tally(source or runs[0], runs)
     with st.container(border=True, key="again-results", gap="xsmall"):
         _answers_head(found, runs, source, trace)
         for each in found.tallies:
@@ -368,13 +338,13 @@ def again_results(trace: RunTrace) -> None:
 
 
 def _batch(trace: RunTrace) -> str | None:
-    if trace.purpose == PURPOSE and trace.batch is not None:
+    if trace.purpose == repeats.PURPOSE and trace.batch is not None:
         return trace.batch.id
     try:
         made = current().store.runs(limit=_MOST_ANSWERS_READ, parent=trace.run_id, without=REPLAY_PURPOSE)
     except InspectorError:
         return None  # the page says what is wrong with the database
-    return next((run.batch_id for run in made if run.purpose == PURPOSE and run.batch_id is not None), None)
+    return next((run.batch_id for run in made if run.purpose == repeats.PURPOSE and run.batch_id is not None), None)
 
 
 def _listed(batch: str) -> list[RunSummary]:
@@ -383,19 +353,12 @@ def _listed(batch: str) -> list[RunSummary]:
 
 def _read_answers(batch: str) -> list[RunTrace]:
     try:
-        return [trace for trace in _read_traces(_listed(batch)) if again_of(trace) is not None]
+        return [trace for trace in _read_traces(_listed(batch)) if repeats.again_of(trace) is not None]
     except InspectorError:
         return []
 
 
-def _source(run: RunTrace) -> RunTrace | None:
-    try:
-        return None if run.parent_run_id is None else current().store.trace(run.parent_run_id)[0]
-    except InspectorError:
-        return None  # deleted, or damaged
-
-
-def _answers_head(found: Repeats, runs: Sequence[RunTrace], source: RunTrace | None, shown: RunTrace) -> None:
+def _answers_head(found: repeats.Repeats, runs: Sequence[RunTrace], source: RunTrace | None, shown: RunTrace) -> None:
     count = len(runs)
     what = f"Step {found.step} alone" if found.extent == "only" else f"From step {found.step} on"
     with across("again-head", gap="small"):
@@ -410,9 +373,12 @@ def _answers_head(found: Repeats, runs: Sequence[RunTrace], source: RunTrace | N
             text_button("The run they were made from", "again-source", places.write, "run", source.run_id)
 
 
-def _tally(found: Tally, of: Repeats, shown: RunTrace) -> None:
+def _tally(found: repeats.Tally, of: repeats.Repeats, shown: RunTrace) -> None:
     pool = [spec.name for spec in shown.pool.workers]
-    agree = f" · **{_share(found.groups[0].share)}** agree by {found.compared_by}" if found.groups else ""
+    agree = ""
+    if found.groups:
+        share = found.groups[0].share
+        agree = f" · **{share.share:.0%} ({share.low:.0%} to {share.high:.0%})** agree by {found.compared_by}"
     took = f" · {seconds(found.mean_ms)} on average" if found.mean_ms is not None else ""
     spent = f" · {found.usage.total_tokens:,} tokens · {inert(found.cost.in_line)}{took}"
     with across(f"again-agent-{found.agent}", gap="small"):
@@ -436,7 +402,7 @@ def _tally(found: Tally, of: Repeats, shown: RunTrace) -> None:
                 _open(found, each.run_id, shown, inert(run_status(each.status)))
 
 
-def _group(found: Tally, group: AnswerGroup, shown: RunTrace) -> None:
+def _group(found: repeats.Tally, group: repeats.AnswerGroup, shown: RunTrace) -> None:
     count_at, said_at, share_at, runs_at = st.columns(
         _ANSWER_COLUMNS, vertical_alignment="center", gap="small", wrap=False
     )
@@ -454,7 +420,7 @@ def _group(found: Tally, group: AnswerGroup, shown: RunTrace) -> None:
             st.markdown(f":small[:gray[and {len(group.run_ids) - _MOST_BUTTONS} more, in History]]", width="content")
 
 
-def _open(found: Tally, run_id: str, shown: RunTrace, label: str | None) -> None:
+def _open(found: repeats.Tally, run_id: str, shown: RunTrace, label: str | None) -> None:
     number = found.run_ids.index(run_id)
     text = label or f"{number}"
     text_button(
@@ -467,15 +433,11 @@ def _open(found: Tally, run_id: str, shown: RunTrace, label: str | None) -> None
     )
 
 
-def _share(share: Share) -> str:
-    return f"{share.share:.0%} ({share.low:.0%} to {share.high:.0%})"
-
-
 # The dialog.
 
 USUAL_TIMES = 5
 _OPEN, _ERROR, _LEFT = "step-again", "step-again-error", "step-again-left"
-_EXTENTS: dict[Extent, str] = {"only": "This step alone", "from": "From here on"}
+_EXTENTS: dict[repeats.Extent, str] = {"only": "This step alone", "from": "From here on"}
 
 
 @dataclass(frozen=True)
@@ -483,7 +445,7 @@ class _Left:
     """Runs that were asked for and could not be started, and what they may spend together with those that were."""
 
     source: str
-    again: Again
+    again: repeats.Again
     max_usd: float | None
     requests: tuple[RunRequest, ...]
     cap: CostCap | None
@@ -526,7 +488,9 @@ def _dialog(trace: RunTrace, step: int) -> None:
         key="again-extent",
     )
     left, right = st.columns([1, 2])
-    times = left.number_input("Times", 1, MOST_TIMES, USUAL_TIMES, key="again-times", help="Each is asked afresh")
+    times = left.number_input(
+        "Times", 1, repeats.MOST_TIMES, USUAL_TIMES, key="again-times", help="Each is asked afresh"
+    )
     offered = list(dict.fromkeys([own, *(spec.name for spec in specs)]))
     seeds = ", with the same seeds" if all(map(takes_seed, specs)) else ""
     agents = right.multiselect(
@@ -547,9 +511,9 @@ def _dialog(trace: RunTrace, step: int) -> None:
         placeholder="no limit",
         help="For all of these runs together",
     )
-    again = Again(step=step, extent=extent, times=int(times), agents=tuple(agents))
+    again = repeats.Again(step=step, extent=extent, times=int(times), agents=tuple(agents))
     try:
-        forecast = forecast_repeats(trace, again, specs)
+        forecast = repeats.forecast_repeats(trace, again, specs)
     except InspectorError as error:
         st.error(inert(str(error)), icon=":material/error:")
         return
@@ -568,7 +532,7 @@ def _dialog(trace: RunTrace, step: int) -> None:
         _begin(trace, again, forecast, budget)
 
 
-def _expect(forecast: RepeatsForecast, trace: RunTrace) -> None:
+def _expect(forecast: repeats.RepeatsForecast, trace: RunTrace) -> None:
     first = forecast.each[0]
     runs = numbers([step.index for step in first.will_run])
     reused = numbers([step.index for step in first.will_reuse])
@@ -583,13 +547,13 @@ def _expect(forecast: RepeatsForecast, trace: RunTrace) -> None:
         st.markdown(":small[:gray[A Conductor step also replans.]]")
 
 
-def _left(trace: RunTrace, again: Again, max_usd: float | None) -> _Left | None:
+def _left(trace: RunTrace, again: repeats.Again, max_usd: float | None) -> _Left | None:
     left: _Left | None = st.session_state.get(_LEFT)
     same = left is not None and (left.source, left.again, left.max_usd) == (trace.run_id, again, max_usd)
     return left if same else None
 
 
-def _begin(trace: RunTrace, again: Again, forecast: RepeatsForecast, max_usd: float | None) -> None:
+def _begin(trace: RunTrace, again: repeats.Again, forecast: repeats.RepeatsForecast, max_usd: float | None) -> None:
     """Starts all runs, or those that are left. A single one is opened; the answers of several appear on this page."""
     started: list[str] = []
     try:
@@ -608,7 +572,9 @@ def _begin(trace: RunTrace, again: Again, forecast: RepeatsForecast, max_usd: fl
     st.rerun()
 
 
-def _asked_for(trace: RunTrace, again: Again, forecast: RepeatsForecast, max_usd: float | None) -> _Left:
+def _asked_for(
+    trace: RunTrace, again: repeats.Again, forecast: repeats.RepeatsForecast, max_usd: float | None
+) -> _Left:
     """Returns all runs as what is left. Raises: BadInput if the budget cannot be kept."""
     called = {step.agent for each in forecast.each for step in each.will_run}
     specs = pool_info(trace.pool, current().settings).workers
@@ -616,5 +582,5 @@ def _asked_for(trace: RunTrace, again: Again, forecast: RepeatsForecast, max_usd
     if max_usd is not None:
         cap = CostCap(BatchSpent(), max_usd=max_usd, then="run the step again")
         cap.check_workers(who_may_be_called(called, specs))
-    requests = repeat_requests(trace, again, [spec.name for spec in specs], door="page")
+    requests = repeats.repeat_requests(trace, again, [spec.name for spec in specs], door="page")
     return _Left(trace.run_id, again, max_usd, requests, cap)

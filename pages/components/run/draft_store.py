@@ -5,7 +5,7 @@ A draft belongs to one page (a tab), whose address names it from its first chang
 that neither overwrites the other's work. A browser without cookies keeps nothing in files.
 """
 
-import os
+import math
 import re
 import secrets
 from collections.abc import Iterable, Iterator
@@ -19,6 +19,7 @@ import streamlit as st
 from pydantic import TypeAdapter, ValidationError
 
 from conductor_core.errors import BadInput, InspectorError
+from conductor_core.files import write_whole
 from conductor_core.run.request import file_part
 from conductor_core.workflow.edits import compare
 from pages.components.app.security import browser_id
@@ -95,12 +96,13 @@ def write(folder: Path, browser: str, run_id: str | None, kept: Kept, before: Pl
         own = before is not None and _is_own(_file(folder, browser, run_id, before.name), before)
         file = _file(folder, browser, run_id, before.name if before is not None and own else secrets.token_hex(6))
         try:
+            file.parent.mkdir(parents=True, exist_ok=True)
             write_whole(file, _FORM.dump_json(replace(kept, draft=bounded(kept.draft))))
             place = _place_of(file)
         except (OSError, BadInput) as error:
             why, what = getattr(error, "strerror", None) or error, "plan" if run_id is None else "edit"
             raise BadInput(f"your {what} is kept only until the page is loaded again: {file}: {why}") from error
-        _forget_oldest(file.parent)
+        forget_oldest(file.parent, MOST_FILES, MOST_BYTES_OF_ALL)
         return place
 
 
@@ -134,24 +136,12 @@ def bounded(draft: Draft, most_bytes: int = MOST_BYTES) -> Draft:
     return replace(draft, past=tuple(reversed(kept[0])), future=tuple(kept[1]))
 
 
-def write_whole(file: Path, content: bytes) -> None:
-    file.parent.mkdir(parents=True, exist_ok=True)
-    new = file.with_name(f"{file.stem}.{secrets.token_hex(4)}.new")  # its own, of several pages that write at once
-    try:
-        new.write_bytes(content)
-        os.replace(new, file)
-    except OSError:
-        with suppress(OSError):  # why it could not be written is what matters
-            new.unlink()
-        raise
-
-
-def _forget_oldest(folder: Path) -> None:
+def forget_oldest(folder: Path, most_files: int, most_bytes: float = math.inf) -> None:
     """Removes the oldest files if there are too many, or too much together. The newest stays in any case."""
     total = 0
     for number, (_, old, size) in enumerate(sorted(_facts(folder.glob("*.json")), reverse=True)):
         total += size
-        if number and (number >= MOST_FILES or total > MOST_BYTES_OF_ALL):
+        if number and (number >= most_files or total > most_bytes):
             with suppress(OSError):  # another page has just removed it
                 old.unlink()
 

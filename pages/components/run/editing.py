@@ -183,20 +183,11 @@ def drawn_new_plan(
 
     ``agents`` are the names of the pool's workers, which say the colours of the agents.
     """
-    faulty = _faulty(draft, faults)
-    workflow, ids = shown.workflow, shown.now.ids
-    runs = {} if forecast is None else {step.index: step.reason for step in forecast.will_run}
-    steps: list[dict[str, Any]] = []
-    for index, step in enumerate(workflow.steps):
-        fault = faulty.get(ids[index])
-        fate = "fault" if fault is not None else "runs" if index in runs else None
-        words = fault if fault is not None else runs.get(index, "")
-        own = {"key": str(ids[index]), "number": index, "was": None, "reads": list(workflow.reads(index))}
-        steps.append({**own, **_said_of(step), "change": None, "fate": fate, "words": words})
-    data = network_data(_named(lay_out([RoundShape((), workflow.all_reads)]), ids))
-    for edge in data["edges"]:
-        edge["change"] = None
-    return {"steps": steps, "layout": data, "stale": shown != draft, "agents": list(agents)}
+    draft, shown = (replace(each, original=Workflow(steps=())) for each in (draft, shown))
+    drawn = edited_plan(draft, shown, forecast, faults)
+    for part in (*drawn["steps"], *drawn["layout"]["edges"]):
+        part["change"] = None
+    return {**drawn, "agents": list(agents)}
 
 
 def _faulty(draft: Draft, faults: Sequence[Fault]) -> dict[int, str]:

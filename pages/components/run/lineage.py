@@ -103,7 +103,7 @@ def _newest(trace: RunTrace) -> dict[str, str] | None:
 
 # What a failed run offers, in one press each.
 
-_FAULT = "way-out-fault"
+FAULT = "way-out-fault"
 
 
 def ways_out(trace: RunTrace) -> dict[str, str]:
@@ -134,16 +134,6 @@ def take_way_out(trace: RunTrace, way: str) -> None:
         _begin(trace, settings.SHIPPED if trace.root.workflow is None else None, SIMULATED)
 
 
-def way_out_fault() -> str | None:
-    """Returns why the last way out led nowhere, once."""
-    message: str | None = st.session_state.pop(_FAULT, None)
-    return message
-
-
-def try_again(trace: RunTrace) -> RunRequest:
-    return _request(trace, None, None)
-
-
 def _other_pool(trace: RunTrace) -> str | None:
     files = [ref for ref in settings.offered_pools() if ref not in BUILT_IN_POOLS]
     return next((ref for ref in files if Path(ref).stem != Path(trace.pool.name).stem), None)
@@ -156,9 +146,9 @@ def _conductor(trace: RunTrace) -> str | None:
 def _begin(trace: RunTrace, conductor: str | None, pool: str | None) -> None:
     """Starts the task of ``trace`` again; with another Conductor or pool, which are then chosen."""
     try:
-        run_id = start(_request(trace, conductor, pool))
+        run_id = start(request_again(trace, conductor, pool))
     except InspectorError as error:
-        st.session_state[_FAULT] = str(error)
+        st.session_state[FAULT] = str(error)
         return
     if conductor is not None:
         settings.use_conductor(conductor)
@@ -168,7 +158,7 @@ def _begin(trace: RunTrace, conductor: str | None, pool: str | None) -> None:
     places.write("run", run_id)
 
 
-def _request(trace: RunTrace, conductor: str | None, pool: str | None) -> RunRequest:
+def request_again(trace: RunTrace, conductor: str | None = None, pool: str | None = None) -> RunRequest:
     if pool is None:
         request = resume_of(trace, *current().store.resumed_from(trace), door="page")
         asked = conductor or request.conductor or settings.conductor()

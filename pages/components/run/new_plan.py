@@ -4,32 +4,17 @@ The Run page shows it while no run is open. Nothing is sent before the person ru
 """
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 
 import streamlit as st
 
 from conductor_core.chat.messages import WorkerSpec, conversation_of, images_in
-from conductor_core.engine.estimates import (
-    ANSWER_TOKENS,
-    RerunPreview,
-    Rounds,
-    forecast,
-    recorded_rounds,
-    usual_answer_tokens,
-)
+from conductor_core.engine import estimates
 from conductor_core.engine.models import cast_of
 from conductor_core.engine.pools import pool_info
 from conductor_core.errors import BadInput, InspectorError
 from conductor_core.privacy.masking import one_line
-from conductor_core.run.request import (
-    LEAST_PLANS,
-    MOST_PLANS,
-    MOST_TEMPERATURE,
-    REPLAY_PURPOSE,
-    USUAL_PLANS,
-    USUAL_TEMPERATURE,
-)
+from conductor_core.run import request
 from conductor_core.run.values import PoolInfo
 from conductor_core.workflow.edits import Origins, compare
 from conductor_core.workflow.model import CONDUCTOR_AGENT, Fault, Step, Workflow
@@ -37,7 +22,7 @@ from conductor_core.workflow.parser import parse_workflow_file
 from conductor_core.workflow.source import MAX_CHARACTERS, RawStep
 from conductor_core.workflow.topology import BLANK, TEMPLATES, Cast, Template, topology
 from pages.components.app import places
-from pages.components.app.session import current, viewed
+from pages.components.app.session import current, readable, viewed
 from pages.components.app.widgets import button, dialog_scheme, fault_box, segments, worded
 from pages.components.run import draft as drafts
 from pages.components.run import settings, task_box
@@ -75,7 +60,9 @@ def given_plan(text: str, agents: Sequence[str]) -> GivenPlan:
     """
     parsed = parse_workflow_file(text)
     if parsed.steps is None or parsed.faults or parsed.more_steps:
-        return GivenPlan(None, parsed.task, parsed.faults or (_too_many(len(parsed.steps or ())),), parsed.repairs)
+        said = f"The plan has more than {len(parsed.steps or ())} steps, which no run takes."
+        too_many = Fault(code="too_many_steps", message=said)
+        return GivenPlan(None, parsed.task, parsed.faults or (too_many,), parsed.repairs)
     steps = tuple(_step(raw, agents) for raw in parsed.steps)
     return GivenPlan(Workflow(steps=steps), parsed.task, (), parsed.repairs)
 
@@ -85,10 +72,6 @@ def _step(raw: RawStep, agents: Sequence[str]) -> Step:
     if isinstance(agent, int):
         agent = agents[agent] if 0 <= agent < len(agents) else str(agent)
     return Step(instruction=raw.instruction or "", agent=agent or "", access_list=raw.access_list or ())
-
-
-def _too_many(read: int) -> Fault:
-    return Fault(code="too_many_steps", message=f"The plan has more than {read} steps, which no run takes.")
 
 
 def text_of(raw: bytes, name: str) -> str:
@@ -128,11 +111,6 @@ def show() -> None:
     keep()
 
 
-def kept_steps() -> int | None:
-    found = _draft()
-    return None if found is None else len(found.workflow.steps)
-
-
 def editing() -> Editing | None:
     """Returns the editor of the plan; None: there is none, or it is closed. Call it before the task box is drawn."""
     found = _draft()
@@ -162,8 +140,8 @@ def plan_state(edited: Editing, specs: Sequence[WorkerSpec], pool: str) -> PlanS
     answer_tokens = _answer_tokens(pool)
     *before, asked = edited.conversation
 
-    def preview(workflow: Workflow, draft: Draft) -> RerunPreview:
-        expected = forecast(
+    def preview(workflow: Workflow, draft: Draft) -> estimates.RerunPreview:
+        expected = estimates.forecast(
             workflow,
             specs,
             edited.task,
@@ -171,14 +149,16 @@ def plan_state(edited: Editing, specs: Sequence[WorkerSpec], pool: str) -> PlanS
             give_question=edited.give_question,
             images=tuple(images_in(asked.content)),
             turns_before=tuple(before),
-            rounds=_rounds() if _asks_again(workflow) else Rounds(),
+            rounds=_rounds() if any(step.agent == CONDUCTOR_AGENT for step in workflow.steps) else estimates.Rounds(),
         )
         return expected if edited.of == "new" else _with_changes(expected, edited.original, workflow, draft.origins)
 
     return read_plan(edited, preview)
 
 
-def _with_changes(expected: RerunPreview, planned: Workflow, workflow: Workflow, origins: Origins) -> RerunPreview:
+def _with_changes(
+    expected: estimates.RerunPreview, planned: Workflow, workflow: Workflow, origins: Origins
+) -> estimates.RerunPreview:
     changes = compare(planned, workflow, origins)
     will_run = tuple(
         step.model_copy(update={"reason": ", ".join(filter(None, (changes.in_words(step.index), step.reason)))})
@@ -218,13 +198,8 @@ def cast() -> Cast | None:
     pool = chosen_pool()
     if pool is None:
         return None
-    return cast_of(_accepting(pool.workers) or pool.workers)
-
-
-def _accepting(specs: tuple[WorkerSpec, ...]) -> tuple[WorkerSpec, ...]:
-    if not task_box.chosen():
-        return specs
-    return tuple(spec for spec in specs if "image" in spec.accepts)
+    seeing = tuple(spec for spec in pool.workers if "image" in spec.accepts) if task_box.chosen() else ()
+    return cast_of(seeing or pool.workers)
 
 
 def _task() -> str:
@@ -246,25 +221,18 @@ def pool_name() -> str:
 
 def _answer_tokens(pool: str) -> int:
     try:
-        return usual_answer_tokens(pool, current().store.runs(_RUNS_READ))
+        return estimates.usual_answer_tokens(pool, current().store.runs(_RUNS_READ))
     except InspectorError:  # the database is damaged, which the page says
-        return ANSWER_TOKENS
-
-
-def _asks_again(workflow: Workflow) -> bool:
-    return any(step.agent == CONDUCTOR_AGENT for step in workflow.steps)
+        return estimates.ANSWER_TOKENS
 
 
 @st.cache_data(ttl=60, max_entries=1, show_spinner=False)
-def _rounds() -> Rounds:
-    store, traces = current().store, []
+def _rounds() -> estimates.Rounds:
     try:
-        for run in store.runs(_ROUNDS_READ):
-            with suppress(InspectorError):
-                traces.append(store.trace(run.run_id)[0])
+        runs = current().store.runs(_ROUNDS_READ)
     except InspectorError:  # the database is damaged, which the page says
-        return Rounds()
-    return recorded_rounds(traces)
+        return estimates.Rounds()
+    return estimates.recorded_rounds([trace for run in runs if (trace := readable(run.run_id)) is not None])
 
 
 def _draft() -> Draft | None:
@@ -317,10 +285,10 @@ def _dialog() -> None:
 
 
 def _go_on() -> None:
-    steps = kept_steps()
-    if steps is None or editing() is not None:
+    found = _draft()
+    if found is None or editing() is not None:
         return
-    label = f"Go on with your plan of {plural(steps, 'step')}"
+    label = f"Go on with your plan of {plural(len(found.workflow.steps), 'step')}"
     button(label, "plans-go-on", _act, show, icon="edit")
 
 
@@ -439,20 +407,17 @@ def _read_file() -> None:
 
 def _say(given: GivenPlan) -> None:
     for fault in given.faults[:_FAULTS_SHOWN]:
-        st.markdown(f":red[:material/error: {inert(_place(fault) + fault.message)}]")
+        place = "" if fault.line is None else f"line {fault.line}, column {fault.column}: "
+        st.markdown(f":red[:material/error: {inert(place + fault.message)}]")
     if (more := len(given.faults) - _FAULTS_SHOWN) > 0:
         st.caption(f"And {plural(more, 'more fault')}.")
     for repair in given.repairs[:_FAULTS_SHOWN]:
         st.markdown(f":orange[:material/build: {inert(repair)}]")
 
 
-def _place(fault: Fault) -> str:
-    return "" if fault.line is None else f"line {fault.line}, column {fault.column}: "
-
-
 def _earlier() -> None:
     try:
-        listed = current().store.runs(limit=4 * _EARLIER_LISTED, without=REPLAY_PURPOSE)
+        listed = current().store.runs(limit=4 * _EARLIER_LISTED, without=request.REPLAY_PURPOSE)
         listed = [run for run in listed if run.topology and run.damage is None]
     except InspectorError as error:
         fault_box(error)
@@ -496,13 +461,18 @@ def _several() -> None:
     )
     count_at, temperature_at = st.columns(2)
     count = count_at.number_input(
-        "Plans", LEAST_PLANS, MOST_PLANS, USUAL_PLANS, key="plans-count", persist_state="session"
+        "Plans",
+        request.LEAST_PLANS,
+        request.MOST_PLANS,
+        request.USUAL_PLANS,
+        key="plans-count",
+        persist_state="session",
     )
     temperature = temperature_at.number_input(
         "Temperature",
         0.0,
-        MOST_TEMPERATURE,
-        USUAL_TEMPERATURE,
+        request.MOST_TEMPERATURE,
+        request.USUAL_TEMPERATURE,
         step=0.1,
         format="%.1f",
         key="plans-temperature",

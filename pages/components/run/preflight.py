@@ -18,14 +18,7 @@ import streamlit as st
 
 from conductor_core.chat.messages import WorkerSpec
 from conductor_core.chat.usage import estimate_tokens
-from conductor_core.engine.models import (
-    FoundServer,
-    LargerConductor,
-    find_servers,
-    is_away,
-    larger_conductors,
-    ready_workers,
-)
+from conductor_core.engine import models
 from conductor_core.engine.pools import missing_keys
 from conductor_core.engine.preflight import Part, Preflight, preflight
 from conductor_core.errors import ConductorUnavailable, InspectorError, WorkerUnreachable, codes_of
@@ -208,7 +201,10 @@ def _line(used: Sequence[WorkerSpec], checks: Future[Preflight], unasked: str | 
         st.markdown(_words(used, missing, found, fault, unasked), width="stretch")
         if found is not None:
             with st.popover(_answering(found), width="content", key="preflight-all"):
-                _list(found)
+                for part in found.parts:
+                    st.markdown(_row(part))
+                if found.budget_warning:
+                    st.markdown(f":orange[:material/money_off:] {inert(_sentence(found.budget_warning))}")
         if unasked is not None:
             button("Ask the Conductor", "ask-conductor", may_be_asked, unasked)
         _help(used, missing, found)
@@ -257,13 +253,6 @@ def _sentence(text: str) -> str:
     return text if text.endswith("?") else f"{text}."
 
 
-def _list(found: Preflight) -> None:
-    for part in found.parts:
-        st.markdown(_row(part))
-    if found.budget_warning:
-        st.markdown(f":orange[:material/money_off:] {inert(_sentence(found.budget_warning))}")
-
-
 def _row(part: Part) -> str:
     colour, glyph = ("green", "check_circle") if part.ok else ("red", "error")
     who = "Conductor " if part.role == "conductor" else ""
@@ -276,7 +265,7 @@ def _row(part: Part) -> str:
 
 def _help(used: Sequence[WorkerSpec], missing: Missing, found: Preflight | None) -> None:
     away = next((part for part in found.failing if part.role == "conductor" and part.hopeless), None) if found else None
-    if away is not None and is_away(away.name, current().settings):
+    if away is not None and models.is_away(away.name, current().settings):
         st.page_link(places.MODELS, label="Get it", icon=":material/download:", query_params={"model": away.name})
         return
     dead = found is not None and any(part.role == "conductor" for part in found.failing)
@@ -316,7 +305,7 @@ def propose_larger_conductor() -> None:
     """Draws a line with a button where *tiny* is chosen, until the person accepts or declines."""
     if run_settings.conductor() != run_settings.SHIPPED or run_settings.was_proposed():
         return
-    found = larger_conductors(run_settings.conductor_options().values(), served())
+    found = models.larger_conductors(run_settings.conductor_options().values(), served())
     if not found:
         return
     best = found[0]
@@ -330,7 +319,7 @@ def propose_larger_conductor() -> None:
         text_button("Not now", "larger-no", run_settings.put_proposal_away)
 
 
-def _use(larger: LargerConductor) -> None:
+def _use(larger: models.LargerConductor) -> None:
     run_settings.put_proposal_away()
     run_settings.use_conductor(larger.ref)
 
@@ -338,10 +327,10 @@ def _use(larger: LargerConductor) -> None:
 def served() -> tuple[WorkerSpec, ...]:
     """Returns the known models on this machine's servers, which are asked in the background once a minute."""
     asked = asked_servers()
-    return ready_workers(asked.result()) if asked.done() else ()
+    return models.ready_workers(asked.result()) if asked.done() else ()
 
 
-def asked_servers() -> "Future[tuple[FoundServer, ...]]":
+def asked_servers() -> "Future[tuple[models.FoundServer, ...]]":
     """Returns the question to this machine's servers, which goes on in the background. It never fails."""
     return _asked(current().settings)
 
@@ -351,13 +340,13 @@ def ask_servers_again() -> None:
 
 
 @st.cache_resource(ttl=RECHECK_S, show_spinner=False)
-def _asked(_settings: Settings) -> "Future[tuple[FoundServer, ...]]":
+def _asked(_settings: Settings) -> "Future[tuple[models.FoundServer, ...]]":
     return _thread.submit(_found, _settings)
 
 
-def _found(settings: Settings) -> tuple[FoundServer, ...]:
+def _found(settings: Settings) -> tuple[models.FoundServer, ...]:
     try:
-        return find_servers({}, settings)
+        return models.find_servers({}, settings)
     except Exception:
         log.exception("the search for model servers on this machine failed")
         return ()

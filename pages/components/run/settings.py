@@ -6,7 +6,6 @@ Conductor would have to be downloaded first, a link leads to the Models page.
 
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Generic, Literal, TypeVar
@@ -20,7 +19,7 @@ from conductor_core.engine.models import ConductorOption, conductor_faults, is_a
 from conductor_core.engine.pools import missing_keys, pool_file, read_pool, read_specs
 from conductor_core.engine.request import limits_from
 from conductor_core.errors import BadInput, InspectorError
-from conductor_core.files import is_file
+from conductor_core.files import is_file, write_whole
 from conductor_core.privacy.masking import TypedKeys
 from conductor_core.providers.servers import servers
 from conductor_core.run.request import RunRequest, read_gate
@@ -30,7 +29,7 @@ from pages.components.app import places
 from pages.components.app.security import browser_id
 from pages.components.app.session import current
 from pages.components.app.widgets import fault_box
-from pages.components.run.draft_store import write_whole
+from pages.components.run.draft_store import forget_oldest
 from pages.components.style.formats import inert, is_text, listed, plural
 
 
@@ -117,37 +116,24 @@ def _read_kept_file(file: Path) -> Kept:
 def write_kept(folder: Path, kept: Kept, browser: str | None = None) -> None:
     """Replaces both files whole: the browser's own, and that of the last choices of any.
 
-    It puts a file aside that cannot be read. Raises: BadInput if one cannot be written.
+    It puts a file aside that cannot be read. Of the browsers' files it forgets those that chose longest ago, because
+    browsers come and go. Raises: BadInput if one cannot be written.
     """
     own = _own_file(folder, browser)
     for file in filter(None, (folder / FILE, own)):
         try:
             file.parent.mkdir(parents=True, exist_ok=True)
-            _put_aside_if_damaged(file)
+            try:
+                _read_kept_file(file)
+            except BadInput:
+                file.replace(file.with_name(f"{file.name}.unreadable"))
             write_whole(file, kept.model_dump_json(indent=1).encode())
         except OSError as error:
             raise BadInput(
                 f"the choice holds until the page is loaded again: {file} cannot be written: {error}"
             ) from error
     if own is not None:
-        _forget_oldest(own.parent)
-
-
-def _put_aside_if_damaged(file: Path) -> None:
-    try:
-        _read_kept_file(file)
-    except BadInput:
-        file.replace(file.with_name(f"{file.name}.unreadable"))
-
-
-def _forget_oldest(folder: Path) -> None:
-    changed_s: dict[Path, float] = {}
-    for file in folder.glob("*.json"):
-        with suppress(OSError):  # another page has just forgotten it
-            changed_s[file] = file.stat().st_mtime
-    for file in sorted(changed_s, key=changed_s.__getitem__)[:-MOST_BROWSERS]:
-        with suppress(OSError):
-            file.unlink()
+        forget_oldest(own.parent, MOST_BROWSERS)
 
 
 # What happens to an incomplete answer, and who is told the task.
@@ -464,19 +450,16 @@ def _kept() -> Kept:
 
 def _without_gone(found: Kept) -> Kept:
     """Returns ``found`` without a Conductor or a pool that is not there any more, and has the page say so once."""
-    settings = current().settings
     gone: dict[str, str] = {}
-    if found.conductor is not None and not conductor_available(ref := found.conductor.chosen):
-        gone["conductor"] = f"The Conductor {_short(ref)} is no longer available; {settings.conductor} is selected."
-    if found.pool is not None and not pool_available(ref := found.pool.chosen):
-        gone["pool"] = f"The pool {_short(ref)} is no longer available; {settings.pool} is selected."
+    for name, word, is_there in (("conductor", "Conductor", conductor_available), ("pool", "pool", pool_available)):
+        choice: Choice[str] | None = getattr(found, name)
+        if choice is not None and not is_there(ref := choice.chosen):
+            short = ref if len(ref) <= _LONGEST_SAID else f"{ref[:_LONGEST_SAID]}…"
+            now = getattr(current().settings, name)
+            gone[name] = f"The {word} {short} is no longer available; {now} is selected."
     if gone:
         st.session_state[KEPT_ERROR] = " ".join(gone.values())
     return found.model_copy(update=dict.fromkeys(gone))
-
-
-def _short(ref: str) -> str:
-    return ref if len(ref) <= _LONGEST_SAID else f"{ref[:_LONGEST_SAID]}…"
 
 
 def conductor_available(ref: str) -> bool:

@@ -24,14 +24,7 @@ from conductor_core.workflow.model import Workflow
 from pages.components.app import places
 from pages.components.app.session import current
 from pages.components.app.widgets import across, button, fault_box, text_button
-from pages.components.run import settings, who_answers
-from pages.components.run.preflight import (
-    apply_choices_of,
-    may_be_asked,
-    missing_note,
-    preflight_notice,
-    propose_larger_conductor,
-)
+from pages.components.run import preflight, settings, who_answers
 from pages.components.run.settings import leads
 from pages.components.run.who_answers import Asking
 from pages.components.style.formats import inert, plural
@@ -183,7 +176,7 @@ def task_box(
     The box takes over the task of the run on the page, unless someone has typed another one.
     """
     _fill_task_of(trace)
-    apply_choices_of(trace)
+    preflight.apply_choices_of(trace)
     st.session_state[_OWN_PLAN] = own_plan
     asking = None
     if not own_plan:
@@ -212,11 +205,11 @@ def task_box(
         if message := st.session_state.get(settings.KEPT_ERROR):
             st.warning(inert(message), icon=":material/warning:")
         images_row([spec for spec in specs if spec.name not in settings.excluded()])
-        if note := missing_note():
+        if note := preflight.missing_note():
             st.warning(note, icon=":material/warning:")
         if asking is None:
-            preflight_notice(specs, st.session_state.get(TASK, ""))
-            propose_larger_conductor()
+            preflight.preflight_notice(specs, st.session_state.get(TASK, ""))
+            preflight.propose_larger_conductor()
     if not own_plan and who_answers.only_simulated():
         with st.container(key="asks-while-typing"):
             st.html("<i></i>")  # typing.js finds it: a task is looked at as it is typed
@@ -232,7 +225,8 @@ def task_box(
                 beside(trace)
     if trace is not None and st.session_state.get(TASK, "").strip() != trace.task.strip():
         with st.container(key="task-below"):
-            st.caption(_task_below(trace.task))
+            long = f", {len(trace.task):,} characters, begins" if len(trace.task) > MOST_CHARACTERS else ""
+            st.caption(f"The task of the run below{long}: {inert(trace.task[:_SHOWN])}{'…' if long else ''}")
     if trace is not None and trace.turns_before:
         turns = plural(len(trace.turns_before), "turn")
         st.caption(f"The run below came after {turns} of a conversation. A new run of this task is without them.")
@@ -277,12 +271,6 @@ def _fill_task_of(trace: RunTrace | None) -> None:
         st.session_state[TASK] = shown
         put(trace.images)
         st.session_state[_FROM_RUN] = (trace.run_id, shown)
-
-
-def _task_below(task: str) -> str:
-    if len(task) <= MOST_CHARACTERS:
-        return f"The task of the run below: {inert(task[:_SHOWN])}"
-    return f"The task of the run below, {len(task):,} characters, begins: {inert(task[:_SHOWN])}…"
 
 
 def _fill_example(task: str) -> None:
@@ -337,7 +325,7 @@ def begin(
         if leads(request.conductor):
             return False
         run_id = start(request)
-        may_be_asked(request.conductor)
+        preflight.may_be_asked(request.conductor)
     except InspectorError as error:
         st.session_state[ERROR] = str(error)
         return False
@@ -354,7 +342,7 @@ def begin_plans(task: str, count: int, temperature: float | None) -> None:
             return
         for request in plans_requested(each, count, temperature=temperature):
             begun.append(current().host.start(request, keys=settings.typed_keys()))
-        may_be_asked(each.conductor)
+        preflight.may_be_asked(each.conductor)
     except InspectorError as error:
         st.session_state[ERROR] = str(error)
     if begun:

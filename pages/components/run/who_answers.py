@@ -22,7 +22,7 @@ from conductor_core.privacy.masking import TypedKeys
 from conductor_core.settings import Settings
 from pages.components.app import places
 from pages.components.app.session import current
-from pages.components.app.widgets import across, button, rerun_when, select, text_button
+from pages.components.app.widgets import across, button, remember, rerun_when, select, text_button
 from pages.components.run import preflight, settings
 from pages.components.style.formats import inert, plural
 from pages.components.style.templates import html
@@ -63,7 +63,9 @@ class Asking:
     @property
     def in_words(self) -> str:
         workers = plural(len(self.chosen.specs), "worker")
-        return f"{_planner_name(self)} · {self.chosen.short}, {workers}"
+        ref = _planner(self)
+        name = self.chosen.planner_name if ref == self.chosen.planner else ref
+        return f"{name} · {self.chosen.short}, {workers}"
 
     @property
     def run_label(self) -> str:
@@ -195,9 +197,8 @@ def _row(now: Asking, offer: Offer) -> None:
     chosen = offer is now.chosen
     with across(f"offer-row-{offer.id}"):
         with st.container(key=f"offer-who-{offer.id}", gap=None):
-            icon = ":material/radio_button_checked:" if chosen else ":material/radio_button_unchecked:"
-            say = {"key": f"offer-{offer.id}", "icon": icon, "type": "tertiary"}
-            st.button(inert(offer.title), on_click=_choose, args=(offer.id,), **say)  # type: ignore[arg-type]
+            icon = "radio_button_checked" if chosen else "radio_button_unchecked"
+            text_button(inert(offer.title), f"offer-{offer.id}", remember, CHOSEN, offer.id, icon=icon)
             st.html(_html("second", words=_second(offer)))
         cells = {"cost": _at_most(now, offer), "time": _time(offer), "state": _state(offer), "chosen": chosen}
         st.html(_html("cells", where=_html("where", offer=offer), **cells), width="content")
@@ -206,10 +207,6 @@ def _row(now: Asking, offer: Offer) -> None:
                 button("Ask it", f"ask-{offer.id}", _ask, offer, help="Costs nothing.")
             else:
                 st.html("<i></i>")  # Streamlit leaves an empty container out
-
-
-def _choose(offer_id: str) -> None:
-    st.session_state[CHOSEN] = offer_id
 
 
 def _second(offer: Offer) -> str:
@@ -423,11 +420,6 @@ def _planner(now: Asking) -> str:
     offered = _planners(now)
     wanted = st.session_state.get(f"{PLANNER}-{now.chosen.id}")
     return wanted if wanted in offered else next(iter(offered))
-
-
-def _planner_name(now: Asking) -> str:
-    ref = _planner(now)
-    return now.chosen.planner_name if ref == now.chosen.planner else ref
 
 
 def _who_plans(now: Asking, plan_only: Callable[[], None]) -> None:

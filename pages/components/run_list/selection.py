@@ -14,7 +14,7 @@ from conductor_core.run.actor import local_caller
 from conductor_core.run.trace import RunUnreadable
 from pages.components.app import places
 from pages.components.app.session import current, exported, this_browser
-from pages.components.app.widgets import across, button, download
+from pages.components.app.widgets import across, button, download, remember
 from pages.components.run_list.table import Entry, pick_key
 from pages.components.style.formats import inert, moment, plural
 from storage import BatchSummary, Deleted
@@ -78,7 +78,7 @@ def bar(rows: Sequence[Entry]) -> None:
         help_text = "A held run (⚑) cannot be deleted. Who placed or released a hold, and when, is on record."
         button("Hold", "hold-picked", _hold, ids, True, help=help_text, disabled=off)
         button("Release", "release-picked", _hold, ids, False, disabled=off)
-        button("Delete…", "delete-picked", _ask, ids, icon="delete", disabled=off)
+        button("Delete…", "delete-picked", remember, _ASKED, ids, icon="delete", disabled=off)
     _confirm(ids)
     if (query := st.session_state.pop(_COMPARED, None)) is not None:
         st.switch_page(places.COMPARE, query_params=query)
@@ -129,10 +129,6 @@ def _hold(run_ids: Sequence[str], held: bool) -> None:
     st.session_state[_NOTICE] = (True, f"{plural(len(run_ids), 'run')} {what}.")
 
 
-def _ask(run_ids: Sequence[str]) -> None:
-    st.session_state[_ASKED] = list(run_ids)
-
-
 def _confirm(ids: Sequence[str]) -> None:
     asked: list[str] | None = st.session_state.get(_ASKED)
     # Only the runs ticked on this page are deleted, so a question about other runs lapses.
@@ -154,7 +150,7 @@ def _confirm(ids: Sequence[str]) -> None:
         with st.container(horizontal=True):
             name = f"Delete {plural(len(asked), 'run')}"
             button(name, "delete-yes", _delete, asked, type="primary")
-            button("Keep them", "delete-no", _ask, ())
+            button("Keep them", "delete-no", remember, _ASKED, ())
 
 
 def _delete(run_ids: Sequence[str]) -> None:

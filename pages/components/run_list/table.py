@@ -173,19 +173,15 @@ def _so_far(run: RunSummary) -> str:
     return f", {done} of {run.steps}" if run.steps else ", planning" if run.status == "running" else ""
 
 
-def steps_words(run: RunSummary) -> str:
-    """Says how many steps ran and were reused: ``5``, ``2 ran, 3 reused``, ``2 of 5``."""
-    ran = run.steps_completed + run.steps_failed
-    if run.steps_reused:
-        return f"{ran} ran, {run.steps_reused} reused"
-    if run.steps_completed < run.steps and run.status != "planned":
-        return f"{run.steps_completed} of {run.steps}"
-    return str(run.steps) if run.steps else "—"
-
-
 def _steps(_: Row, run: RunSummary) -> Markup:
-    said = f"{run.steps_completed} called, {run.steps_reused} reused, {run.steps_failed} failed, of {run.steps}"
-    return html(TEMPLATE, "titled", title=said, said=steps_words(run))
+    """Says how many steps ran and were reused: ``5``, ``2 ran, 3 reused``, ``2 of 5``."""
+    said = str(run.steps) if run.steps else "—"
+    if run.steps_reused:
+        said = f"{run.steps_completed + run.steps_failed} ran, {run.steps_reused} reused"
+    elif run.steps_completed < run.steps and run.status != "planned":
+        said = f"{run.steps_completed} of {run.steps}"
+    title = f"{run.steps_completed} called, {run.steps_reused} reused, {run.steps_failed} failed, of {run.steps}"
+    return html(TEMPLATE, "titled", title=title, said=said)
 
 
 def _cost(entry: Entry) -> Markup:

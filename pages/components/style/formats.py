@@ -23,6 +23,7 @@ __all__ = [
     "right_to_left",
     "run_status",
     "seconds",
+    "server_name",
     "step_status",
 ]
 
@@ -101,6 +102,11 @@ def right_to_left(text: str) -> bool:
     """Tells, as ``dir="auto"`` does, whether the first letter with a direction is written from the right."""
     directions = (unicodedata.bidirectional(character) for character in text)
     return next((each for each in directions if each in ("L", "R", "AL")), "L") != "L"
+
+
+def server_name(provider: str, host: str) -> str:
+    """Returns ``openai at api.example.com`` or ``rehearsal, in this process``."""
+    return f"{provider} at {host}" if host else f"{provider}, in this process"
 
 
 def run_status(status: str) -> str:

@@ -4,9 +4,7 @@ The address says the stop (``?run=ID&tour=STOP``), so a reload keeps it. The bro
 ring around what it is about.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import streamlit as st
 
@@ -24,50 +22,6 @@ from pages.components.tour.story import STOPS, Kind, Stop, Where
 
 KEY = "tour-strip"
 _component = st.components.v2.component("conductor-inspector.tour", js="index.js", isolate_styles=True)
-
-_To = Literal["next", "back", "leave"]
-
-
-@dataclass(frozen=True)
-class Move:
-    stop: str
-    to: _To
-
-
-def _strip(stop: Stop, *, ready: bool, fault: str | None, begun: str | None, on_move: Callable[[], None]) -> None:
-    """Draws the strip of a stop.
-
-    Args:
-        ready: whether the story can go on.
-        fault: why it could not go on.
-        begun: the run with which a tour was begun on this page, which plays by itself; None: it was opened at a stop.
-        on_move: called before the rerun in which ``move`` returns what was asked for.
-    """
-    data = {
-        "stop": stop.name,
-        "n": STOPS.index(stop) + 1,
-        "of": len(STOPS),
-        "title": stop.title,
-        "text": stop.text,
-        "fault": fault,
-        "onward": stop.onward,
-        "at": stop.at,
-        "press": stop.press,
-        "seconds": stop.seconds,
-        "ready": ready,
-        "begun": begun,
-    }
-    _component(key=KEY, data=data, on_move_change=on_move, width="stretch", height="content")
-
-
-def move() -> Move | None:
-    """Returns what was asked for; None for any other value, which a browser might send."""
-    state = st.session_state.get(KEY)
-    value: Any = None if state is None else state.move
-    if not isinstance(value, dict) or value.get("to") not in get_args(_To) or not isinstance(value.get("stop"), str):
-        return None
-    return Move(value["stop"], value["to"])
-
 
 TOUR = "tour"
 _AT = "tour-at"  # the run and the stop on the page, until a move is made
@@ -172,10 +126,23 @@ def _lead(stop: Stop, trace: RunTrace, page: Where) -> None:
 
 def tour_strip(stop: Stop, trace: RunTrace) -> None:
     """Draws the strip of the stop; ``trace``: the run as it is now."""
-    ready = trace.ended or not stop.until_end
-    st.session_state[_WAITS] = not ready
-    state = st.session_state
-    _strip(stop, ready=ready, fault=state.pop(_FAULT, None), begun=state.get(_BEGUN), on_move=_move)
+    state, ready = st.session_state, trace.ended or not stop.until_end
+    state[_WAITS] = not ready
+    data = {
+        "stop": stop.name,
+        "n": STOPS.index(stop) + 1,
+        "of": len(STOPS),
+        "title": stop.title,
+        "text": stop.text,
+        "fault": state.pop(_FAULT, None),
+        "onward": stop.onward,
+        "at": stop.at,
+        "press": stop.press,
+        "seconds": stop.seconds,
+        "ready": ready,
+        "begun": state.get(_BEGUN),
+    }
+    _component(key=KEY, data=data, on_move_change=_move, width="stretch", height="content")
 
 
 def on_tour() -> bool:
@@ -216,16 +183,19 @@ def _arrange(trace: RunTrace, stop: Stop) -> None:
 
 
 def _move() -> None:
-    """Does what the strip was asked for, before the page is drawn."""
-    asked, at = move(), st.session_state.get(_AT)
-    if asked is None or at is None or at[1] != asked.stop:  # a second press of the same button
+    """Does what the strip was asked for, before the page is drawn. A browser might send anything."""
+    component, at = st.session_state.get(KEY), st.session_state.get(_AT)
+    asked: Any = None if component is None else component.move
+    by = {"next": 1, "back": -1, "leave": len(STOPS)}
+    if not isinstance(asked, dict) or not isinstance(to := asked.get("to"), str) or to not in by:
+        return
+    if at is None or at[1] != asked.get("stop"):  # a second press of the same button
         return
     run_id, name = at
-    steps = {"next": 1, "back": -1, "leave": len(story.STOPS)}[asked.to]
-    target = story.beside(next(stop for stop in story.STOPS if stop.name == name), steps)
+    target = story.beside(next(stop for stop in STOPS if stop.name == name), by[to])
     if target is None:
         places.write(TOUR, None)
-        if asked.to == "next":  # the tour is over: the next one begins anew
+        if to == "next":  # the tour is over: the next one begins anew
             st.session_state.pop(_AT, None)
             st.session_state[_OVER] = True
         return

@@ -55,7 +55,10 @@ def story_data() -> dict[str, Any]:
         "gained": [index for index in after.reads if index not in before.reads],
         "layout": LiveView(second, 0).snapshot()["layout"],
         "values": [[_value(trace, step.output) for step in trace.steps] for trace in (first, second)],
-        "answers": [{"text": _value(trace, trace.answer or ""), "right": _right(trace)} for trace in (first, second)],
+        "answers": [
+            {"text": _value(trace, trace.answer or ""), "right": grade(trace.task, trace.answer or "")}
+            for trace in (first, second)
+        ],
         "why": _why(first, before),
         "rerun": f"{plural(ran, 'step')} ran again, {len(second.steps) - ran} were reused.",
         "recordings": [recording([StoredEvent(at, event) for at, event in enumerate(run, 1)]) for run in recorded],
@@ -70,10 +73,6 @@ def story_json() -> str:
 def _value(trace: RunTrace, text: str) -> str | None:
     found = conclude(text, trace.task)
     return found.text if found is not None and found.kind == "value" else None
-
-
-def _right(trace: RunTrace) -> bool:
-    return grade(trace.task, trace.answer or "")
 
 
 def _why(trace: RunTrace, step: StepTrace) -> str:

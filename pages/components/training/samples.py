@@ -22,15 +22,7 @@ from pages.components.records.folders import State
 from pages.components.style.figures import agent_colour, agent_dot
 from pages.components.style.formats import seconds
 from pages.components.style.templates import html
-from pages.components.training.charts import (
-    STAGE_WORDS,
-    STAGES,
-    grammar_in_words,
-    most_steps,
-    splits,
-    stages_of,
-    time_left_s,
-)
+from pages.components.training import charts
 
 TEMPLATE = "training/training"
 MOST_STEPS = 32
@@ -76,7 +68,7 @@ def _kind(sample: Sample) -> str:
 
 
 def _when(sample: Sample) -> tuple[int, int]:
-    return STAGES.index(sample.stage), sample.iteration
+    return charts.STAGES.index(sample.stage), sample.iteration
 
 
 def rejected(sample: Sample) -> bool:
@@ -112,7 +104,7 @@ def samples_view(record: TrainingRecord) -> None:
     chosen = select(
         "Task", range(len(found)), f"sample-group-{len(found)}", format_func=lambda number: found[number].label
     )
-    group = found[chosen if chosen in range(len(found)) else 0]
+    group = found[chosen if chosen is not None and chosen in range(len(found)) else 0]
     if group.same_task:
         st.html(html(TEMPLATE, "sample_task", task=group.samples[0].task))
     sides = st.columns(2, gap="small")
@@ -133,7 +125,7 @@ def _sample(record: TrainingRecord, group: Group, side: str, at: int) -> None:
     )
     sample = group.samples[chosen if chosen in numbers else at]
     agents = record.started.agents if record.started else ()
-    checked = read_sample(sample, agents, most=most_steps(record, sample.stage))
+    checked = read_sample(sample, agents, most=charts.most_steps(record, sample.stage))
     if not group.same_task:
         st.html(html(TEMPLATE, "sample_task", task=sample.task))
     st.html(sample_html(sample, checked, agents, dark=st.context.theme.type == "dark"))
@@ -144,7 +136,7 @@ def _sample(record: TrainingRecord, group: Group, side: str, at: int) -> None:
 
 def _moment(sample: Sample) -> str:
     when = f"iteration {sample.iteration}" if sample.iteration else "before its first iteration"
-    return f"{STAGE_WORDS[sample.stage]} · {when}"
+    return f"{charts.STAGE_WORDS[sample.stage]} · {when}"
 
 
 def sample_html(sample: Sample, checked: Checked, agents: Sequence[str], *, dark: bool) -> Markup:
@@ -215,7 +207,7 @@ _SPLITS = "train: wordings of the training, other numbers; test: other wordings 
 
 
 def head_html(record: TrainingRecord, state: State, quiet: str) -> Markup:
-    started, begun = record.started, stages_of(record)
+    started, begun = record.started, charts.stages_of(record)
     planned = started.planned if started else {}
     return html(
         TEMPLATE,
@@ -225,7 +217,7 @@ def head_html(record: TrainingRecord, state: State, quiet: str) -> Markup:
         started=started,
         quiet=quiet,
         began=_minute(started.at) if started else "",
-        stages=[_stage(record, stage, state) for stage in STAGES if stage in begun or planned.get(stage)],
+        stages=[_stage(record, stage, state) for stage in charts.STAGES if stage in begun or planned.get(stage)],
         tiles=list(_tiles(record)),
     )
 
@@ -249,8 +241,8 @@ def _stage(record: TrainingRecord, stage: Stage, state: State) -> dict[str, Any]
             words = [f"{of:,} rounds" if shown == of else f"{shown:,} of {of:,} rounds"]
     if rows or lessons:
         words.append(seconds((rows or lessons)[-1].seconds * 1000))
-    left_s = time_left_s(record, stage)
-    current = (rows or lessons) and stages_of(record)[-1] == stage and record.ended is None
+    left_s = charts.time_left_s(record, stage)
+    current = (rows or lessons) and charts.stages_of(record)[-1] == stage and record.ended is None
     if state == "running" and current and left_s is not None:
         words.append("less than a minute left" if left_s < 60 else f"about {round(left_s / 60)} min left")
     # Without a plan on record, only a later stage or the end shows that it is done; until then there is no bar.
@@ -261,14 +253,14 @@ def _stage(record: TrainingRecord, stage: Stage, state: State) -> dict[str, Any]
     kind = "done" if done else "running" if state == "running" else "stopped"
     glyph = {"done": "✓", "running": "◔", "stopped": "⚡"}[kind] if rows or lessons else "○"
     grow = max(planned or reached, 1) ** 0.5
-    said, name = " · ".join(words), STAGE_WORDS[stage]
+    said, name = " · ".join(words), charts.STAGE_WORDS[stage]
     return {"grow": grow, "said": said, "glyph": glyph, "name": name, "share": share, "kind": kind}
 
 
 def _tiles(record: TrainingRecord) -> Iterator[dict[str, str]]:
     if held := record.held_out():
         first = f"{held[0].accuracy:.3f} at first" if len(held) > 1 else f"measured once, on {held[0].n} tasks"
-        note, value = f"{first} · {splits(held)}", f"{held[-1].accuracy:.3f}"
+        note, value = f"{first} · {charts.splits(held)}", f"{held[-1].accuracy:.3f}"
         yield {"name": "held-out accuracy", "value": value, "note": note, "title": _SPLITS}
         by = held[-1].accuracy_by_difficulty
         if names := in_order(by):
@@ -276,7 +268,7 @@ def _tiles(record: TrainingRecord) -> Iterator[dict[str, str]]:
             yield {"name": " / ".join(names), "value": parts, "note": f"{held[-1].n} held-out tasks", "title": ""}
     rows = [row for row in record.iterations() if row.reward is not None]
     if rows:
-        grammar = grammar_in_words(record, [row.stage for row in rows])
+        grammar = charts.grammar_in_words(record, [row.stage for row in rows])
         yield from _first_and_last("reward", [row.reward for row in rows], "{:.3f}")
         yield from _first_and_last("valid plans", [row.format_rate for row in rows], "{:.1%}", grammar)
         yield from _first_and_last("steps per workflow", [row.steps for row in rows], "{:.2f}")
