@@ -51,20 +51,16 @@ def show() -> None:
         offer_runs()
         return
     viewed([trace.run_id], "blame page")
-    _head(trace)
+    with across("blame-head"):
+        if trace.simulated:
+            st.html(html("style/parts", "simulated"), width="content")
+        st.caption(inert(" ".join(trace.task.split())[:300]), width="stretch")
     try:
         Experiments(trace)
     except InspectorError as error:
         st.info(inert(str(error)), icon=":material/info:")
         return
     _asked(trace)
-
-
-def _head(trace: RunTrace) -> None:
-    with across("blame-head"):
-        if trace.simulated:
-            st.html(html("style/parts", "simulated"), width="content")
-        st.caption(inert(" ".join(trace.task.split())[:300]), width="stretch")
 
 
 def _asked(trace: RunTrace) -> None:

@@ -72,14 +72,12 @@ def _body(trace: RunTrace) -> None:
 def _choose_round(flow: ContextFlow) -> RoundContext:
     if len(flow.rounds) == 1:
         return flow.rounds[0]
-    by_name = {_round_name(round_): round_ for round_ in flow.rounds}
+    by_name = {}
+    for round_ in flow.rounds:
+        of_step = f" · step {label(round_.path)}" if round_.path else ""
+        by_name[f"{round_name(round_.path).capitalize()}{of_step}"] = round_
     chosen = segments("Plan", by_name, "context-round", default=next(iter(by_name)))
     return by_name.get(chosen or "", flow.rounds[0])
-
-
-def _round_name(round_: RoundContext) -> str:
-    name = round_name(round_.path).capitalize()
-    return f"{name} · step {label(round_.path)}" if round_.path else name
 
 
 def _matrix(

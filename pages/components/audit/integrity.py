@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Literal
 
 import streamlit as st
-from markupsafe import Markup
 
 from conductor_core.errors import BadInput, StoreError, UnknownRun
 from pages.components.app.session import current
@@ -277,7 +276,11 @@ def _line(run_id: str | None, *, running: bool) -> None:
     last, now_utc = last_result(current().store), datetime.now(UTC)
     said = inert(last_words(last, run_id, now_utc, _first(run_id)))
     with across(gap="small"):
-        st.html(_in_line(_state_now(evidence, last), evidence))
+        state, at = _state_now(evidence, last), ""
+        if evidence.anchored:
+            at = f"last checkpoint {moment(evidence.anchored_at_utc)}, {evidence.anchored:,} entries"
+        line = {"kind": state.kind, "words": f"{state.sign} {state.words}", "beside": at, "title": why(evidence, state)}
+        st.html(html(TEMPLATE, "line", **line))
         pressed = button(said, "audit-last", type="tertiary", help="What was checked, and what it rests on")
     if pressed:
         go(view=INTEGRITY)
@@ -297,16 +300,6 @@ def _bar(work: Work[CheckedLog]) -> None:
     counted = f"{work.done:,} of {work.total:,} " if work.total else ""
     speed = f", {work.per_s:,.0f} a second" if work.total and work.done else ""
     st.progress(work.share, text=f"Verifying: {counted}{work.stage}{speed}")
-
-
-def _in_line(state: State, evidence: Evidence) -> Markup:
-    at = (
-        f"last checkpoint {moment(evidence.anchored_at_utc)}, {evidence.anchored:,} entries"
-        if evidence.anchored
-        else ""
-    )
-    said = {"kind": state.kind, "words": f"{state.sign} {state.words}"}
-    return html(TEMPLATE, "line", **said, beside=at, title=why(evidence, state))
 
 
 def integrity(_asked: AuditQuery) -> None:

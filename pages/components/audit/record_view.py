@@ -1,6 +1,5 @@
 """A run as a decision record: who asked and planned, who changed and approved what, what left, what it cost."""
 
-from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -25,7 +24,7 @@ from pages.components.audit.query import ACCESS, TEMPLATE, AuditQuery, go, pagin
 from pages.components.style.figures import title
 from pages.components.style.formats import inert, moment
 from pages.components.style.templates import html
-from storage.access_log import KINDS, AccessQuery, AccessRecord, Page
+from storage.access_log import KINDS, AccessQuery, Page
 from storage.bundles import record_of
 
 _PAGE = 30
@@ -115,12 +114,16 @@ def _access_list(page: Page, *, of_one_run: bool) -> None:
         st.caption("No views of this run are logged." if of_one_run else "No such entries.")
         return
     heads = ("When", "Who", "What") if of_one_run else ("When", "Who", "What", "Run")
-    st.html(table(heads, [_access_row(view, of_one_run=of_one_run) for view in page.records]))
-
-
-def _access_row(view: AccessRecord, *, of_one_run: bool) -> Sequence[str]:
-    cells = [moment(view.at_utc), html(TEMPLATE, "who", view=view), view.in_words]
-    return cells if of_one_run else [*cells, "" if view.run_id is None else run_link(view.run_id, view.run_id)]
+    rows = [
+        [
+            moment(view.at_utc),
+            html(TEMPLATE, "who", view=view),
+            view.in_words,
+            "" if view.run_id is None else run_link(view.run_id, view.run_id),
+        ]
+        for view in page.records
+    ]
+    st.html(table(heads, [row[: len(heads)] for row in rows]))
 
 
 def record_page(run_id: str) -> None:

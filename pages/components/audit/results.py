@@ -334,21 +334,15 @@ def _calls(calls: list[LedgerCall]) -> None:
 
 def _call(call: LedgerCall) -> list[str]:
     word = ", says the imported file" if call.imported else ""
+    step = f"the plan of step {call.path}" if call.path else "the plan"
+    what = {"traces": "traces", "plan": step}.get(call.purpose, f"step {call.path}")
     return [
         moment(call.at_utc),
-        run_link(call.run_id, _what(call)),
+        run_link(call.run_id, what),
         call.agent,
         html(TEMPLATE, "server_name", name=server_name(call.provider, call.host), simulated=call.simulated),
         f"{f'{_HOW.get(call.how, call.how)}, ' if call.purpose != 'traces' else ''}{call.ended}{word}",
     ]
-
-
-def _what(call: LedgerCall) -> str:
-    if call.purpose == "traces":
-        return "traces"
-    if call.purpose == "plan":
-        return f"the plan of step {call.path}" if call.path else "the plan"
-    return f"step {call.path}"
 
 
 def _ask_record(asked: AuditQuery) -> None:

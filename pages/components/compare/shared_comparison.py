@@ -25,10 +25,7 @@ Images = Mapping[str, tuple[str, bytes]]
 
 
 def page_of_runs(store: Store, run_ids: Sequence[str], redactor: Redactor) -> str:
-    """Returns the page that compares runs of the store, two in detail, of more each with the first.
-
-    Raises: UnknownRun, RunUnreadable, StoreError; BadInput as ``shared_comparison`` does.
-    """
+    """Raises: UnknownRun, RunUnreadable, StoreError; BadInput as ``shared_comparison`` does."""
     return shared_comparison([shared_page.run_of(store, run_id) for run_id in run_ids], redactor)
 
 

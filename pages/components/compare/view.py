@@ -240,13 +240,17 @@ def run_rows(traces: Sequence[RunTrace], compared: Sequence[compare.RunsCompared
 
 def _run_row(place: int, trace: RunTrace, compared: compare.RunsCompared | None) -> RunRow:
     first = None if compared is None else compared.first_difference
-    said = concluded(trace)
+    said, mark = concluded(trace), ""
+    if compared is not None:
+        a, b = compared.a.answer, compared.b.answer
+        alike: Likeness = "same" if a == b else "differ"
+        mark = _MARKS[alike if a is None or b is None else likeness(a, b, asked(compared.b))]
     return RunRow(
         name=compare.letter(place),
         run_id=trace.run_id,
         task=trace.task,
         said="no answer" if said is None else said.text or "empty",
-        mark="" if compared is None else _MARKS[_likeness(compared)],
+        mark=mark,
         status=trace.status,
         status_words=run_status(trace.status),
         simulated=trace.simulated,
@@ -265,10 +269,3 @@ _MARKS: dict[Likeness, str] = {
     "differ in wording": "≈ differ in wording",
     "differ": "≠ other answer",
 }
-
-
-def _likeness(compared: compare.RunsCompared) -> Likeness:
-    a, b = compared.a.answer, compared.b.answer
-    if a is None or b is None:
-        return "same" if a == b else "differ"
-    return likeness(a, b, asked(compared.b))

@@ -273,17 +273,10 @@ def _compare_with(record: EvaluationRecord, orchestrator: str) -> str | None:
         )
         done = [outcome for outcome in record.outcomes if outcome.orchestrator == orchestrator]
         for field in FILTERS:
-            _choose_among(field, dict.fromkeys(str(getattr(outcome, field)) for outcome in done))
+            names: dict[str | None, str] = {None: f"any {field}"}
+            names |= {name: name.replace("_", " ") for name in (str(getattr(outcome, field)) for outcome in done)}
+            select(field.capitalize(), names, f"runs-{field}", format_func=names.__getitem__)
     return other if other in others else None
-
-
-def _choose_among(field: str, names: Iterable[str]) -> None:
-    select(
-        field.capitalize(),
-        [None, *names],
-        f"runs-{field}",
-        format_func=lambda name: f"any {field}" if name is None else name.replace("_", " "),
-    )
 
 
 def _which(found: Sequence[Pair], orchestrator: str, other: str | None) -> Which:

@@ -294,11 +294,6 @@ def row_html(row: Standing, *, chosen: bool, simulated: bool) -> Markup:
     return html(TEMPLATE, "row", row=row, usd=usd, simulated=simulated, chosen=chosen, **titles)
 
 
-def difference_html(row: Standing) -> Markup:
-    """Writes the difference in points of a hundred. An interval that holds 0 shows no difference."""
-    return html(TEMPLATE, "difference", row=row, no_interval=NO_INTERVAL)
-
-
 def heat_html(rows: Sequence[Standing]) -> Markup:
     """Draws scores in percent, darker for higher, by difficulty and then by family where the suite has them."""
     hard, kinds = difficulties(rows), families(rows)

@@ -42,9 +42,9 @@ class Intent:
 
     ``edit``: open the plan's editor. ``kept-edit``, ``throw-edit``: go on with the edit called ``name``, or forget it.
     ``export``: save the edited plan as a file. ``again``: ask the step at ``path`` afresh. ``go-on``: do what ``go_on``
-    offered. ``workers``: choose other workers. ``blame``, ``context``, ``rounds``: show the page about that.
-    ``open-run``: show the run ``name``. ``compare``: compare it with this one. ``tree``: show all relatives.
-    ``way-...``: take that way out of a failure. ``run_id`` is None for a plan that no run has.
+    offered. ``workers``: choose other workers. ``blame``: show the page about that. ``open-run``: show the run
+    ``name``. ``tree``: show all relatives. ``way-...``: take that way out of a failure. ``run_id`` is None for a plan
+    that no run has.
     """
 
     kind: _Kind

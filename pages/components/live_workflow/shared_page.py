@@ -135,12 +135,9 @@ _STYLE_COMMENT = re.compile(r"/\*.*?\*/\n?", re.DOTALL)
 
 
 def sealed_page(title: str, data: Mapping[str, Any], module: str, scripts: Sequence[str] = ()) -> str:
-    """Returns the page.
+    """Returns the page, in which ``scripts`` run before ``module`` draws it.
 
-    Args:
-        title: of our own words alone.
-        data: what becomes JSON, by the id of its element.
-        module: the script that draws the page. scripts: what runs before it.
+    ``title``: of our own words alone. ``data``: what becomes JSON, by the id of its element.
     """
     digests = " ".join(f"'sha256-{_digest(script)}'" for script in (*scripts, module))
     policy = (
@@ -187,10 +184,7 @@ _CHEMISTRY = re.compile(r"\\(?:ce|pu)\{")
 
 
 def page_of_run(store: Store, run_id: str, redactor: Redactor) -> str:
-    """Returns the page of a run of the store.
-
-    Raises: UnknownRun, RunUnreadable, StoreError; BadInput as ``shared_page`` does.
-    """
+    """Raises: UnknownRun, RunUnreadable, StoreError; BadInput as ``shared_page`` does."""
     return shared_page(*run_of(store, run_id), redactor)
 
 

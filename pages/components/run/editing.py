@@ -350,7 +350,9 @@ def _step(editing: Editing, index: int) -> dict[str, Any]:
     draft = editing.draft
     step, ids = draft.workflow.steps[index], draft.now.ids
     reads, origin = draft.workflow.reads(index), draft.origins[index]
-    given = draft.given_to(ids[index])
+    given, step_id = draft.given_to(ids[index]), ids[index]
+    run = editing.run if editing.of == "ended" else None
+    recorded = run.steps[step_id] if run is not None and 0 <= step_id < len(run.steps) else None
     return {
         "key": str(ids[index]),
         "number": index,
@@ -360,15 +362,8 @@ def _step(editing: Editing, index: int) -> dict[str, Any]:
         "beyond": step.access_list != "all" and set(step.access_list) != set(reads),
         "before": None if origin is None else [str(read) for read in draft.original.reads(origin)],
         "given": None if given is None else {"how": given[1].how, "text": given[0], "says": given[1].in_words},
-        "pins": editing.of == "ended" and _pins(editing, ids[index]),
+        "pins": recorded is not None and whole(recorded) and recorded.status != "written",
     }
-
-
-def _pins(editing: Editing, step_id: int) -> bool:
-    if editing.run is None or not 0 <= step_id < len(editing.run.steps):
-        return False
-    recorded = editing.run.steps[step_id]
-    return whole(recorded) and recorded.status != "written"
 
 
 def _placed(draft: Draft, fault: Fault) -> dict[str, Any]:
@@ -464,7 +459,12 @@ def export_dialog(editing: Editing, valid: Workflow | None) -> None:
         imported=editing.imported,
         inner=() if draft.changed else editing.inner,
     )
-    fault = _fault(plan, valid)
+    fault = "the plan has faults" if valid is None else None  # why there can be no script; None: there can
+    if valid is not None:
+        try:
+            check(plan)
+        except BadInput as error:
+            fault = str(error)
     run_ids, browser = [] if editing.run is None else [editing.run.run_id], this_browser()
 
     def written(name: str, form: PlanFormat[str] | PlanFormat[bytes]) -> str | bytes:
@@ -483,16 +483,6 @@ def export_dialog(editing: Editing, valid: Workflow | None) -> None:
             why, _, other_workers = fault.partition("; export with ")
             more = " On the command line, `export --pool FILE` takes other workers." if other_workers else ""
             st.caption(f"No script: {inert(why)}.{more}")
-
-
-def _fault(plan: Plan, valid: Workflow | None) -> str | None:
-    if valid is None:
-        return "the plan has faults"
-    try:
-        check(plan)
-    except BadInput as error:
-        return str(error)
-    return None
 
 
 def _button(

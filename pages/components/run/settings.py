@@ -186,12 +186,7 @@ def put_policies(policies: Policies) -> None:
 
 
 def choose_policies(before: Policies, keep: Callable[[str, str], None]) -> None:
-    """Draws the two fields.
-
-    Args:
-        before: what they say until the person chooses something here.
-        keep: keeps what the field of a key says now, under a name.
-    """
+    """Draws the two fields. ``keep`` keeps what the field of a key says now, under a name."""
     whole_at, asked_at = st.columns(2, gap="small")
     whole_at.selectbox(
         "An incomplete answer",

@@ -17,7 +17,7 @@ const STOPPED = "story-stopped" // kept while the browser's tab is open
 const LESS_MOTION = "(prefers-reduced-motion: reduce)"
 
 export class StoryView {
-  // `told` brings the story; see first_screen/told.py.
+  // `told` brings the story; see first_screen.py.
   constructor(parent, { told }) {
     this.clock = el("span", { class: "number muted small", "aria-hidden": "true" })
     this.task = el("span", { class: "story-task muted" })

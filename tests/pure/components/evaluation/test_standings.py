@@ -10,7 +10,6 @@ from conductor_core.lab.records.evaluation import EvaluationRecord, Outcome, Pre
 from pages.components.evaluation.details import Pair, Which, pairs
 from pages.components.evaluation.standings import (
     NO_INTERVAL,
-    difference_html,
     difficulties,
     frontier,
     head_html,
@@ -146,9 +145,9 @@ def test_a_row_says_its_score_with_interval_and_that_nothing_was_paid() -> None:
 def test_a_difference_that_was_not_shown_says_so() -> None:
     clear = replace(ROWS[1], difference=-0.3, difference_low=-0.4, difference_high=-0.2)
     unclear = replace(ROWS[1], difference=0.01, difference_low=-0.02, difference_high=0.04)
-    assert "−30.0" in difference_html(clear)
-    assert "≈" not in difference_html(clear)
-    assert "≈ +1.0" in difference_html(unclear)
+    assert "−30.0" in row_html(clear, chosen=False, simulated=False)
+    assert "≈" not in row_html(clear, chosen=False, simulated=False)
+    assert "≈ +1.0" in row_html(unclear, chosen=False, simulated=False)
 
 
 def test_the_head_names_what_the_differences_are_to() -> None:
