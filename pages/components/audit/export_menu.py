@@ -52,31 +52,29 @@ class Bundle:
 
 def bundle_of_run(store: Store, run_id: str, browser: str) -> Work[Bundle]:
     """Begins to make the bundle of one run. ``browser``: who asks for it, as on record."""
-    return Work(
-        "export",
-        lambda work: _made_bundle(
-            store, f"run-{bundles.safe_name(run_id[:12], 'export')}.zip", lambda: [run_id], work, browser
-        ),
-    )
+    name = f"run-{bundles.safe_name(run_id[:12], 'export')}.zip"
+    return Work("export", lambda work: _one_at_a_time(store, name, lambda: [run_id], work, browser))
 
 
 def bundle_of_found(store: Store, asked: AuditQuery, browser: str) -> Work[Bundle]:
-    def find(work: Work[Bundle]) -> Callable[[], Sequence[str]]:
+    name, field = f"runs-{datetime.now(UTC):%Y%m%d-%H%M%S}.zip", asked.field if asked.typed else None
+
+    def make(work: Work[Bundle]) -> Bundle:
         def report(found: int) -> None:
             work.report("runs found", found, MOST_RUNS, _FIND * found / MOST_RUNS)
 
-        return lambda: store.search.run_ids(
-            asked.typed, asked.filters, asked.field if asked.typed else None, MOST_RUNS + 1, report
-        )
+        def find() -> Sequence[str]:
+            return store.search.run_ids(asked.typed, asked.filters, field, MOST_RUNS + 1, report)
 
-    name = f"runs-{datetime.now(UTC):%Y%m%d-%H%M%S}.zip"
-    return Work("export", lambda work: _made_bundle(store, name, find(work), work, browser))
+        return _one_at_a_time(store, name, find, work, browser)
+
+    return Work("export", make)
 
 
-def _made_bundle(
+def _one_at_a_time(
     store: Store, name: str, find: Callable[[], Sequence[str]], work: Work[Bundle], browser: str
 ) -> Bundle:
-    """Makes one bundle at a time, whoever asks: each takes a processor, and its size on the disk and in memory."""
+    """Makes a bundle, whoever asks: each takes a processor, and its size on the disk and in memory."""
     while not _one.acquire(timeout=_WAIT_S):
         work.report("another export is running", 0, 0, 0.0)
     try:

@@ -17,7 +17,6 @@ from streamlit.delta_generator import DeltaGenerator
 from conductor_core.chat.messages import OnIncomplete, WorkerSpec
 from conductor_core.engine.models import ConductorOption, conductor_faults, is_away, list_conductors, model_folder
 from conductor_core.engine.pools import missing_keys, pool_file, read_pool, read_specs
-from conductor_core.engine.request import limits_from
 from conductor_core.errors import BadInput, InspectorError
 from conductor_core.files import is_file, write_whole
 from conductor_core.privacy.masking import TypedKeys
@@ -185,31 +184,34 @@ def put_policies(policies: Policies) -> None:
     st.session_state[GIVE_QUESTION] = _OF_POOL if policies.give_question is None else policies.give_question
 
 
-def choose_policies(before: Policies, keep: Callable[[str, str], None]) -> None:
-    """Draws the two fields. ``keep`` keeps what the field of a key says now, under a name."""
+def _key(name: str) -> str:
+    return {"conductor": CONDUCTOR, "pool": POOL}.get(name, name.replace("_", "-"))
+
+
+def _field(name: str, keep: Callable[[str], None]) -> dict[str, Any]:
+    """Returns what the field of a choice has in common with all others: ``keep`` keeps what it says now."""
+    return {"key": _key(name), "on_change": keep, "args": (name,), "persist_state": "session"}
+
+
+def choose_policies(before: Policies, keep: Callable[[str], None]) -> None:
+    """Draws the two fields."""
     whole_at, asked_at = st.columns(2, gap="small")
     whole_at.selectbox(
         "An incomplete answer",
         list(_POLICIES),
         index=list(_POLICIES).index(before.on_incomplete or _OF_POOL),
         format_func=_POLICIES.__getitem__,
-        key=ON_INCOMPLETE,
-        on_change=keep,
-        args=("on_incomplete", ON_INCOMPLETE),
+        **_field("on_incomplete", keep),
         help="An answer that is refused, filtered, cut off or empty. Later steps read what there is of it only if "
         "it goes on. The pool file names a worker's fallback.",
-        persist_state="session",
     )
     asked_at.selectbox(
         "The question goes to",
         list(_TASK_CHOICES),
         index=list(_TASK_CHOICES).index(_OF_POOL if before.give_question is None else before.give_question),
         format_func=_TASK_CHOICES.__getitem__,
-        key=GIVE_QUESTION,
-        on_change=keep,
-        args=("give_question", GIVE_QUESTION),
+        **_field("give_question", keep),
         help="A step is told the task where its instruction names it, or every step is.",
-        persist_state="session",
     )
 
 
@@ -231,7 +233,7 @@ def choose_gates(
     specs: Sequence[WorkerSpec],
     rules: Sequence[str],
     above_usd: float | None,
-    keep: Callable[[str, str], None],
+    keep: Callable[[str], None],
 ) -> None:
     """Draws the fields. ``rules`` and ``above_usd``: what is chosen before anyone changes them on this page."""
     providers = sorted({f"provider:{name}" for spec in specs if not spec.simulated for name in servers(spec)})
@@ -240,27 +242,21 @@ def choose_gates(
         "Wait for approval",
         offered,
         list(rules),
-        key=GATES,
+        **_field("gates", keep),
         format_func=gate_words,
         placeholder="never",
         accept_new_options=True,
-        on_change=keep,
-        args=("gates", GATES),
         help="The run waits until somebody approves, on this page or in a terminal. You may also type step:2 or "
         "provider:NAME.",
-        persist_state="session",
     )
     st.number_input(
         "Wait above USD",
         0.0,
         None,
         above_usd,
-        key=ABOVE_USD,
+        **_field("gate_above_usd", keep),
         placeholder="never",
-        on_change=keep,
-        args=("gate_above_usd", ABOVE_USD),
         help="Waits if the run may cost more than this, or if a price is unknown.",
-        persist_state="session",
     )
     for text in st.session_state.get(GATES, ()):
         try:
@@ -311,6 +307,8 @@ CONDUCTOR, POOL = "conductor-choice", "pool-choice"
 MAX_STEPS, MAX_SECONDS, MAX_DEPTH = "max-steps", "max-seconds", "max-depth"
 MAX_TOKENS, MAX_USD = "max-tokens", "max-usd"
 SHIPPED = "tiny"
+_NOTHING = {"gates": (), "gate_above_usd": None, "on_incomplete": None, "give_question": None}
+"""What the settings of the program do not say; or the pool says it first."""
 KEPT, KEPT_ERROR = "kept-choices", "kept-choices-error"
 BUILT_IN_POOLS = {
     "rehearsal": "rehearsal · simulated, no key needed",
@@ -348,16 +346,16 @@ def request(task: str, *, plan_only: bool, answering: tuple[str, str] | None = N
 
 
 def conductor() -> str:
-    return str(st.session_state.get(CONDUCTOR) or _before("conductor", current().settings.conductor))
+    return str(st.session_state.get(CONDUCTOR) or _before("conductor"))
 
 
 def pool() -> str:
-    return str(st.session_state.get(POOL) or _before("pool", current().settings.pool))
+    return str(st.session_state.get(POOL) or _before("pool"))
 
 
 def use_conductor(ref: str) -> None:
     st.session_state[CONDUCTOR] = ref
-    _keep("conductor", CONDUCTOR, current().settings.conductor)
+    _keep("conductor")
 
 
 def was_proposed() -> bool:
@@ -371,7 +369,7 @@ def put_proposal_away() -> None:
 
 def use_pool(ref: str) -> None:
     st.session_state[POOL] = ref
-    _keep("pool", POOL, current().settings.pool)
+    _keep("pool")
 
 
 def excluded_key() -> str:
@@ -389,7 +387,7 @@ def exclude(name: str, out: bool) -> None:
 
 def gates() -> tuple[str, ...]:
     """Returns when the next run waits for an approval, as written: it may hold what is no gate."""
-    return gates_now(_before("gates", ()), _before("gate_above_usd", None))
+    return gates_now(_before("gates"), _before("gate_above_usd"))
 
 
 def chosen_policies() -> Policies:
@@ -397,7 +395,7 @@ def chosen_policies() -> Policies:
 
 
 def _policies_before() -> Policies:
-    return Policies(_before("on_incomplete", None), _before("give_question", None))
+    return Policies(_before("on_incomplete"), _before("give_question"))
 
 
 def policies_of_pool(ref: str) -> Policies | None:
@@ -411,24 +409,19 @@ def policies_of_pool(ref: str) -> Policies | None:
 
 
 def limits() -> Limits:
-    base, state = _limits_before(), st.session_state
-    return Limits(
-        max_steps=state.get(MAX_STEPS) or base.max_steps,
-        max_tokens=state.get(MAX_TOKENS, base.max_tokens),
-        max_usd=state.get(MAX_USD, base.max_usd),
-        max_seconds=state.get(MAX_SECONDS, base.max_seconds),
-        max_depth=state.get(MAX_DEPTH, base.max_depth),
-    )
+    now = {name: st.session_state.get(_key(name), _before(name)) for name in Limits.model_fields}
+    return Limits(**{**now, "max_steps": now["max_steps"] or _before("max_steps")})
 
 
-def _limits_before() -> Limits:
-    base = limits_from(current().settings)
-    return base.model_copy(update={name: _before(name, setting) for name, setting in base})
+def _setting(name: str) -> Any:
+    """Returns what holds where nothing is chosen."""
+    return _NOTHING[name] if name in _NOTHING else getattr(current().settings, name)
 
 
-def _before(name: str, setting: T) -> T:
-    choice: Choice[T] | None = getattr(_kept(), name)
-    return choice.chosen if choice is not None and choice.instead_of == setting else setting
+def _before(name: str) -> Any:
+    """Returns what is chosen and kept of a name, else what the settings say."""
+    choice: Choice[Any] | None = getattr(_kept(), name)
+    return choice.chosen if choice is not None and choice.instead_of == _setting(name) else _setting(name)
 
 
 def _kept() -> Kept:
@@ -487,8 +480,8 @@ def also_exclude(names: Sequence[str]) -> None:
         st.session_state[excluded_key()] = [*excluded(), *more]
 
 
-def _keep(name: str, key: str, setting: object) -> None:
-    chosen = st.session_state[key]
+def _keep(name: str) -> None:
+    chosen, setting = st.session_state[_key(name)], _setting(name)
     chosen = tuple(chosen) if isinstance(chosen, list) else chosen
     kept_so = chosen != setting and chosen != ""
     _write(**{name: Choice(chosen=chosen, instead_of=setting) if kept_so else None})
@@ -579,11 +572,10 @@ def expander(shown: PoolInfo | None = None, answering: str | None = None) -> Seq
             _choose_conductor()
         with middle:
             _choose_pool(names, fault)
-            rules, above_usd = _before("gates", ()), _before("gate_above_usd", None)
-            choose_gates(specs, rules, above_usd, lambda name, key: _keep(name, key, () if name == "gates" else None))
+            choose_gates(specs, _before("gates"), _before("gate_above_usd"), _keep)
         with right:
             _choose_limits()
-            choose_policies(_policies_before(), lambda name, key: _keep(name, key, None))
+            choose_policies(_policies_before(), _keep)
     return specs
 
 
@@ -640,7 +632,7 @@ def _take_conductor(before: str) -> None:
     if leads(str(st.session_state[CONDUCTOR])):
         st.session_state[CONDUCTOR] = before
     else:
-        _keep("conductor", CONDUCTOR, current().settings.conductor)
+        _keep("conductor")
 
 
 def _what_running_does(ref: str, option: ConductorOption | None) -> str:
@@ -663,13 +655,10 @@ def _choose_pool(names: list[str], fault: str) -> None:
         "Pool",
         offered,
         index=offered.index(pool()),
-        key=POOL,
         accept_new_options=True,
         format_func=pool_label,
-        on_change=_keep,
-        args=("pool", POOL, current().settings.pool),
         help="A built-in pool, or the path of a pool file (TOML). The Workers page shows who is in it.",
-        persist_state="session",
+        **_field("pool", _keep),
     )
     if fault:
         fault_box(fault)
@@ -686,28 +675,15 @@ def _choose_pool(names: list[str], fault: str) -> None:
 
 
 def _choose_limits() -> None:
-    settings, base = limits_from(current().settings), _limits_before()
 
-    def field(
-        at: DeltaGenerator, label: str, name: str, key: str, least: float, most: float | None = None, **how: Any
-    ) -> None:
-        at.number_input(
-            label,
-            least,
-            most,
-            getattr(base, name),
-            key=key,
-            on_change=_keep,
-            args=(name, key, getattr(settings, name)),
-            persist_state="session",
-            **how,
-        )
+    def field(at: DeltaGenerator, label: str, name: str, least: float, most: float | None = None, **how: Any) -> None:
+        at.number_input(label, least, most, _before(name), **_field(name, _keep), **how)
 
     deep, none = "How many rounds deep a step may ask the Conductor itself; 0: never.", "no limit"
     first, second, third = st.columns(3, gap="small")
-    field(first, "Steps", "max_steps", MAX_STEPS, 1, MOST_STEPS)
-    field(second, "Depth", "max_depth", MAX_DEPTH, 0, MOST_DEPTH, help=deep)
-    field(third, "Seconds", "max_seconds", MAX_SECONDS, 1.0, step=60.0, format="%.0f", placeholder=none)
+    field(first, "Steps", "max_steps", 1, MOST_STEPS)
+    field(second, "Depth", "max_depth", 0, MOST_DEPTH, help=deep)
+    field(third, "Seconds", "max_seconds", 1.0, step=60.0, format="%.0f", placeholder=none)
     first, second = st.columns(2, gap="small")
-    field(first, "Tokens", "max_tokens", MAX_TOKENS, 1, placeholder=none)
-    field(second, "USD", "max_usd", MAX_USD, 0.0, placeholder=none)
+    field(first, "Tokens", "max_tokens", 1, placeholder=none)
+    field(second, "USD", "max_usd", 0.0, placeholder=none)

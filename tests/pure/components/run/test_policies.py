@@ -13,7 +13,7 @@ def page(put: object, before: object) -> None:
     if put is not None and "put" not in st.session_state:
         st.session_state["put"] = True
         settings.put_policies(put)  # type: ignore[arg-type]
-    settings.choose_policies(before, lambda name, key: None)  # type: ignore[arg-type]
+    settings.choose_policies(before, lambda name: None)  # type: ignore[arg-type]
     st.session_state["said"] = settings.policies_now(before)  # type: ignore[arg-type]
 
 

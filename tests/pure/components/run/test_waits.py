@@ -14,7 +14,7 @@ def page(rules: tuple[str, ...], above_usd: float | None) -> None:
 
     far = WorkerSpec(name="far", provider="openai", model="m", base_url="https://far.example/v1")
     simulated = WorkerSpec(name="s", provider="rehearsal", model="m")
-    settings.choose_gates((far, simulated), rules, above_usd, lambda name, key: None)
+    settings.choose_gates((far, simulated), rules, above_usd, lambda name: None)
     st.session_state["said"] = settings.gates_now(rules, above_usd)
 
 
