@@ -25,7 +25,7 @@ from conductor_core.inference.generation import ModelUnavailable
 from conductor_core.inference.gguf_file import memory_bytes
 from conductor_core.inference.hardware import Memory, Placement, free_ram_bytes, place, ram_bytes
 from conductor_core.inference.published import CONDUCTORS
-from conductor_core.inference.small_base import small_base
+from conductor_core.inference.small_base import TITLE, small_base
 from conductor_core.inference.source import (
     GGUF_REF,
     HUB_ID,
@@ -47,6 +47,7 @@ from conductor_core.workflow.model import Frozen
 TINY = "tiny"
 TINY_FOLDER = Path(__file__).parent / "tiny"
 SMALL = "small"
+SHIPPED = (TINY, SMALL)
 ADAPTER = Path(__file__).parent / "small" / "adapter.gguf"
 
 
@@ -140,7 +141,7 @@ def on_a_server(ref: str, settings: Settings, keys: TypedKeys | None = None) -> 
         if keys is not None and keys.of(base_url) is not None:
             variable = TYPED_KEY
         return ConductorSpec(name=ref, model=model, base_url=base_url, api_key_env=variable)
-    named = None if ref in (TINY, SMALL) else find(ref, settings)
+    named = None if ref in SHIPPED else find(ref, settings)
     return None if named is None or named.base_url is None else named
 
 
@@ -285,7 +286,8 @@ def listed_option(ref: str, settings: Settings) -> ConductorOption:
     if ref == SMALL:
         if (base := small_base(settings.models_folder)) is None:
             raise UnknownConductor(NO_BASE)
-        return _of_file(SMALL, described(base)).model_copy(update={"name": SMALL})
+        made_of = f"{TITLE} with our adapter"
+        return _of_file(SMALL, described(base)).model_copy(update={"name": SMALL, "owner": made_of})
     if (spec := on_a_server(ref, settings) or find(ref, settings)) is not None:
         return _named(ref, spec, settings)
     with_adapter, _, adapter = ref.rpartition("#")

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from conductor_core.chat.messages import Usage, WorkerSpec
 from conductor_core.chat.usage import estimate_tokens
-from conductor_core.conductors.catalogue import TINY, ConductorOption
+from conductor_core.conductors.catalogue import SHIPPED, ConductorOption
 from conductor_core.engine.budgets import longest_answer
 from conductor_core.engine.models import (
     LEAST_PARAMETERS,
@@ -129,7 +129,10 @@ def add_worker(model: MachineModel, settings: Settings) -> Path:
 def _of_file(title: str, path: str, quantisation: str, parameters: int) -> WorkerSpec:
     """Returns a worker of a GGUF file. ``title``: as it is listed, such as ``ollama: llama3.2:3b``."""
     name = re.sub(r"[\\#]", "-", title.partition(": ")[2].rsplit("/", 1)[-1])[:60]
-    about = f"{quantisation}, {parameters / 1e9:.1f} billion parameters"
+    size = f"{parameters / 1e9:.1f} billion parameters"
+    if parameters < 10**9:
+        size = f"{parameters / 1e6:.0f} million parameters: real, often wrong"
+    about = f"{quantisation}, {size}"
     return WorkerSpec(name=name, provider="gguf", model=path, description=about, max_concurrency=1, timeout_s=600)
 
 
@@ -265,7 +268,11 @@ def from_disk(small: Iterable[SmallModel], options: Iterable[ConductorOption]) -
     others = [
         option
         for option in options
-        if option.ref != TINY and option.downloaded and option.runnable and option.server is None and not option.named
+        if option.ref not in SHIPPED
+        and option.downloaded
+        and option.runnable
+        and option.server is None
+        and not option.named
     ]
     others.sort(key=lambda option: -option.parameters)
     for option in others[: max(0, _MOST_ON_DISK - len(specs))]:

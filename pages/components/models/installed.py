@@ -40,9 +40,9 @@ def left(seconds_left: float) -> str:
 
 
 def parameters(count: int) -> str:
-    if count >= 1e8:
+    if count >= 1e9:
         return f"{count / 1e9:.1f} billion"
-    return f"{count / 1e6:.1f} million" if count >= 1e5 else f"{count:,}"
+    return f"{count / 1e6:.3g} million" if count >= 1e5 else f"{count:,}"
 
 
 def seconds(value: float) -> str:
@@ -75,7 +75,7 @@ def _who(model: MachineModel) -> tuple[str, str]:
     licence = model.licence or ("" if model.where == "server" else "licence unknown")
     told = (whence, model.quantisation, licence) if model.where == "file" else (licence, whence)
     said = " · ".join(filter(None, told))
-    name = model.name.partition(": ")[2] if model.owner else model.name
+    name = model.name.partition(": ")[2] or model.name
     more = plain(f"{model.ref} ({model.model})" if model.owner else model.ref)
     return html(TEMPLATE, "who", name=name, title=more), html(TEMPLATE, "titled", words=said)
 
