@@ -16,7 +16,7 @@ setup: $(VENV)/.run
 $(VENV)/.run: requirements.txt constraints.txt pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python $(PIP) -r requirements.txt
-	@$(BIN)/conductor models pull small --quiet || echo "Without the base of small; later: $(BIN)/conductor models pull small"
+	@$(BIN)/conductor models pull small --quiet 2>/dev/null || echo "Without the base of small; later: $(BIN)/conductor models pull small"
 	touch $@
 
 # What tests and checks also need.

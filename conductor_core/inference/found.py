@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from conductor_core.files import expand_path, open_regular
+from conductor_core.inference import small_base
 from conductor_core.inference.gguf_file import GgufFault, GgufHeader, read_header
 from conductor_core.inference.source import GGUF_REF
 from conductor_core.privacy.masking import one_line
@@ -104,11 +105,11 @@ def find_files(
     """
     search = _Search()
     places: list[Place] = []
-    for owner, folder in [
-        ("models", models_folder),
-        *_folders(environment, home or home_folder()),
-        ("hub", hub_folder),
-    ]:
+    folders: list[tuple[Owner, Path]] = [("models", models_folder)]
+    if small_base.PROGRAM_FOLDER.is_dir():
+        folders.append(("models", small_base.PROGRAM_FOLDER))
+    folders += [*_folders(environment, home or home_folder()), ("hub", hub_folder)]
+    for owner, folder in folders:
         before = len(search.found)
         state = _state(folder)
         if state == "there":

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from conductor_core.inference import small_base
+from conductor_core.inference.found import find_files
 from conductor_core.inference.generation import ModelUnavailable, Unreachable
 from tests.support.package_index import WHEEL, Index, wheel_of
 
@@ -42,6 +43,8 @@ def test_the_base_of_an_image_is_found(package_index: Index, tmp_path: Path, bas
     (tmp_path / "image").mkdir()
     (tmp_path / "image" / small_base.NAME).write_bytes(base_content)
     assert small_base.small_base(tmp_path / "models") == tmp_path / "image" / small_base.NAME
+    [found] = find_files(tmp_path / "models", tmp_path / "hub").files
+    assert found.title == "models: SmolLM2-135M-Instruct.Q4_1"
 
 
 @pytest.mark.parametrize(
