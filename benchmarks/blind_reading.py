@@ -140,8 +140,8 @@ def score(out: Path, marks: Sequence[Path]) -> None:
     if len(readers) == 2:
         pairs = [(readers[0][each]["sensible"], readers[1][each]["sensible"]) for each in key]
         same = sum(a == b for a, b in pairs) / len(pairs)
-        shares = [sum(pair[at] for pair in pairs) / len(pairs) for at in (0, 1)]
-        chance = shares[0] * shares[1] + (1 - shares[0]) * (1 - shares[1])
+        happens = [sum(pair[at] for pair in pairs) / len(pairs) for at in (0, 1)]
+        chance = happens[0] * happens[1] + (1 - happens[0]) * (1 - happens[1])
         kappa = (same - chance) / (1 - chance) if chance < 1 else 1.0
         print(f"\nreaders agree on sensible for {same:.3f} of {len(pairs)} plans, kappa {kappa:.2f}")
 

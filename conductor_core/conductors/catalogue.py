@@ -1,6 +1,6 @@
 """Opens a Conductor by its name, and lists the Conductors that this machine can run.
 
-tiny                            the shipped one
+tiny, small                     the shipped ones; small once ``models pull small`` has fetched its model
 NAME, FILE, FILE#NAME           of a conductors file (``conductors_file``)
 NAME                            a folder in ``models/`` of the data folder
 FILE.gguf, FILE.gguf#ADAPTER    a GGUF file, perhaps with a LoRA adapter in the same form
@@ -25,6 +25,7 @@ from conductor_core.inference.generation import ModelUnavailable
 from conductor_core.inference.gguf_file import memory_bytes
 from conductor_core.inference.hardware import Memory, Placement, free_ram_bytes, place, ram_bytes
 from conductor_core.inference.published import CONDUCTORS
+from conductor_core.inference.small_base import small_base
 from conductor_core.inference.source import (
     GGUF_REF,
     HUB_ID,
@@ -45,6 +46,11 @@ from conductor_core.workflow.model import Frozen
 
 TINY = "tiny"
 TINY_FOLDER = Path(__file__).parent / "tiny"
+SMALL = "small"
+ADAPTER = Path(__file__).parent / "small" / "adapter.gguf"
+
+
+NO_BASE = "the model of the Conductor small is not here: `conductor models pull small` gets it (98 MB)"
 
 
 class ConductorOption(Frozen):
@@ -107,6 +113,10 @@ def open_conductor(ref: str, settings: Settings, keys: TypedKeys | None = None) 
     ref = ref.strip()
     if ref == TINY:
         return LocalConductor(TINY, str(TINY_FOLDER), settings, read_config(TINY_FOLDER))
+    if ref == SMALL:
+        if (base := small_base(settings.models_folder)) is None:
+            raise UnknownConductor(NO_BASE)
+        return _gguf(SMALL, base, str(ADAPTER), settings, None)
     if (spec := on_a_server(ref, settings, keys)) is not None:
         # When used: a run with a Conductor that runs here needs no client of servers.
         from conductor_core.conductors.remote import RemoteConductor
@@ -130,7 +140,7 @@ def on_a_server(ref: str, settings: Settings, keys: TypedKeys | None = None) -> 
         if keys is not None and keys.of(base_url) is not None:
             variable = TYPED_KEY
         return ConductorSpec(name=ref, model=model, base_url=base_url, api_key_env=variable)
-    named = None if ref == TINY else find(ref, settings)
+    named = None if ref in (TINY, SMALL) else find(ref, settings)
     return None if named is None or named.base_url is None else named
 
 
@@ -193,7 +203,7 @@ def unknown(name: str, settings: Settings) -> UnknownConductor:
     if name.partition(": ")[0] in OWNERS:
         return UnknownConductor(f"{one_line(name)} is no longer on this machine; `conductor models list` shows what is")
     return UnknownConductor(
-        f"no Conductor {name[:80]!r}: name {TINY}, one of {_names(settings)}, a model folder, a GGUF file, a "
+        f"no Conductor {name[:80]!r}: name {TINY}, {SMALL}, one of {_names(settings)}, a model folder, a GGUF file, a "
         "hub id (owner/name) or URL#MODEL of a server"
     )
 
@@ -232,6 +242,8 @@ def list_conductors(settings: Settings) -> list[ConductorOption]:
     Conductors of the data folder's files (``conductor_faults`` tells which files cannot be read).
     """
     options = [_downloaded(TINY, TINY_FOLDER)]
+    if small_base(settings.models_folder) is not None:
+        options.insert(0, listed_option(SMALL, settings))
     options += [_named(name, spec, settings) for name, spec in listed(settings)[0].items()]
     folder = expand_path(settings.conductor)
     if settings.conductor != TINY and is_folder(folder):
@@ -270,6 +282,10 @@ def listed_option(ref: str, settings: Settings) -> ConductorOption:
     """Returns the line of one Conductor. Raises: UnknownConductor, ConductorsInvalid."""
     if ref == TINY:
         return _downloaded(TINY, TINY_FOLDER)
+    if ref == SMALL:
+        if (base := small_base(settings.models_folder)) is None:
+            raise UnknownConductor(NO_BASE)
+        return _of_file(SMALL, described(base)).model_copy(update={"name": SMALL})
     if (spec := on_a_server(ref, settings) or find(ref, settings)) is not None:
         return _named(ref, spec, settings)
     with_adapter, _, adapter = ref.rpartition("#")

@@ -32,7 +32,7 @@ from conductor_core.providers.model_files import (
 from conductor_core.settings import Settings
 from conductor_core.workflow.model import Frozen
 
-BUILT_IN = frozenset({"tiny"})
+BUILT_IN = frozenset({"small", "tiny"})
 API_KEY_VARIABLE = "CONDUCTOR_API_KEY"
 """Holds the key of a Conductor that is named by its address alone."""
 _MOST_PROMPT_BYTES = 65_536
@@ -59,7 +59,7 @@ class ConductorSpec(Frozen):
     api_key_env: str | None = None
     usd_per_mtok: Prices = None
     params: Params = Field(default_factory=dict)
-    prompt: Literal["full", "short"] | None = None
+    prompt: Literal["full", "short", "roles"] | None = None
     prompt_text: str | None = None
     constrained: bool | None = None
     max_tokens: int | None = Field(None, ge=16, le=1_000_000, description="a whole number of tokens, 16 to 1,000,000")
@@ -117,8 +117,8 @@ class ConductorTable(ModelTable, ConductorSpec):
     @field_validator("prompt_text")
     @classmethod
     def _read_prompt(cls, value: str, info: ValidationInfo[Reading]) -> str:
-        if info.data.get("prompt") == "short":
-            raise ValueError('goes with the full prompt; a model that was trained on "short" knows only that one')
+        if (prompt := info.data.get("prompt")) not in (None, "full"):
+            raise ValueError(f'goes with the full prompt; a model that was trained on "{prompt}" knows only that one')
         try:
             return _own_prompt(info.context.beside / Path(value).expanduser())
         except ValueError as fault:

@@ -74,7 +74,7 @@ class GgufConductor(RemoteConductor):
             device="cpu",
             dtype=self._header.quantisation,
             constrained=self._constrained,
-            seated=self._short_prompt,
+            seated=self._prompt != "full",
             usd_per_mtok=self._spec.usd_per_mtok,
             prompt_sha256=self._spec.prompt_sha256,
             file_sha256=self._digests[0],
@@ -88,7 +88,7 @@ class GgufConductor(RemoteConductor):
         try:
             async with self._llama.turn() as turn:
                 messages = await turn.inert(self.messages(request))
-                static = 0 if self._short_prompt else STATIC_MESSAGES
+                static = 0 if self._prompt == "short" else STATIC_MESSAGES
                 self._reuses = await turn.read_static(messages, static, self._template)
                 watch = turn.progress(self._max_tokens, USUAL_TOKENS, ANSWER_BEGINS)
                 async with aclosing(self._written(request, messages, watch)) as pieces:

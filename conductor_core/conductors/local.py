@@ -4,14 +4,13 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from pathlib import Path
-from typing import Literal
 
 from pydantic import Field, ValidationError
 
 from conductor_core.chat.messages import ConductorInfo, Message, PlanFinished, PlanRequest, PlanText, Sampling
 from conductor_core.conductors.conductors_file import ConductorSpec
 from conductor_core.conductors.grammar import PlanBudget, PlanShape, choices_of, least_tokens, plan_grammar
-from conductor_core.conductors.prompts import STATIC_MESSAGES, full_prompt, require_room, short_prompt
+from conductor_core.conductors.prompts import STATIC_MESSAGES, PromptKind, asked, require_room
 from conductor_core.conductors.roles import agents_by_ordinal
 from conductor_core.errors import ConductorUnavailable, PromptOverflows, UnknownConductor
 from conductor_core.files import is_folder
@@ -39,13 +38,13 @@ class LocalConfig(Sampling):
     """The ``conductor.json`` of a model folder says how to ask this model for plans. All keys may be left out.
 
     Attributes:
-        prompt: ``short`` for models that were trained on ``prompts.short_prompt``, else ``full``.
+        prompt: ``short`` or ``roles`` for models that were trained on that prompt (``prompts``), else ``full``.
         phrases: grammar rules of what the model was taught to say (see ``grammar.PlanShape``), from ``phrases.gbnf``
             beside; empty where no such file.
         max_tokens: the longest completion of this model, within the setting ``plan_max_tokens``.
     """
 
-    prompt: Literal["full", "short"] = "full"
+    prompt: PromptKind = "full"
     phrases: str = ""
     max_tokens: int | None = Field(None, ge=16, le=10**6)
 
@@ -106,15 +105,13 @@ class LocalConductor:
             device=placement.device if placement else None,
             dtype=placement.dtype if placement else None,
             constrained=self._constrained,
-            seated=self._config.prompt == "short",
+            seated=self._config.prompt != "full",
             usd_per_mtok=self._price,
             prompt_sha256=self._prompt_sha256,
         )
 
     def messages(self, request: PlanRequest) -> tuple[Message, ...]:
-        if self._config.prompt == "short":
-            return (Message(role="user", content=short_prompt(request)),)
-        return full_prompt(request, self._own_prompt)
+        return asked(request, self._config.prompt, self._own_prompt)
 
     async def write(self, request: PlanRequest) -> AsyncIterator[PlanText | PlanFinished]:
         require_room(self._name, self.messages(request), self._context)
@@ -141,7 +138,7 @@ class LocalConductor:
         if request.rejected and temperature == 0:
             temperature = RETRY_TEMPERATURE
         return Generation(
-            prompt=short_prompt(request) if short else full_prompt(request, self._own_prompt),
+            prompt=self.messages(request)[0].text if short else self.messages(request),
             max_tokens=self._max_tokens,
             sampling=self._config.model_copy(update={"temperature": temperature}),
             seed=request.seed,
@@ -168,7 +165,7 @@ def plan_shape(
         choices=choices_of(agents_by_ordinal(info, request.agents), recursion=request.allow_recursion),
         max_steps=steps,
         may_stop=request.parent is not None,
-        task_first=config.prompt == "short",
+        task_first=config.prompt != "full",
         phrases=config.phrases,
         recursion=request.allow_recursion,
         bounded=bounded,
@@ -179,9 +176,9 @@ def configured(config: LocalConfig, spec: ConductorSpec, name: str) -> LocalConf
     """Returns ``config`` with what a conductors file says. Raises: UnknownConductor if both do not go together."""
     chosen = {"prompt": spec.prompt, "max_tokens": spec.max_tokens, **spec.params}
     config = config.model_copy(update={key: value for key, value in chosen.items() if value is not None})
-    if spec.prompt_text is not None and config.prompt == "short":
+    if spec.prompt_text is not None and config.prompt != "full":
         raise UnknownConductor(
-            f"Conductor {name}: {spec.model} was trained on the short prompt only: remove prompt_file, "
+            f"Conductor {name}: {spec.model} was trained on the {config.prompt} prompt only: remove prompt_file, "
             'or give prompt = "full" to try it'
         )
     return config

@@ -31,6 +31,7 @@ each. The markers are plain text that the tiny tokenizer maps to one token each.
 
 import re
 from collections.abc import Sequence
+from typing import Literal
 
 from conductor_core.chat.messages import Message, PlanRequest, WorkerSpec
 from conductor_core.conductors.roles import ROLES, numbering
@@ -39,6 +40,9 @@ from conductor_core.workflow.model import CONDUCTOR_AGENT
 
 STATIC_MESSAGES = 1
 """The number of leading messages of a prompt that do not depend on the task."""
+
+PromptKind = Literal["full", "short", "roles"]
+"""Which text asks a Conductor for a plan: the one that it was trained on, or the full one."""
 
 _ROLE = """\
 You are a conductor: you do not answer a task yourself, you plan how a pool of workers answers it. The \
@@ -134,6 +138,13 @@ def full_prompt(request: PlanRequest, own: str | None = None) -> tuple[Message, 
         needed = [ours[part] for part in ("format", "workers") if f"{{{part}}}" not in own]
         system = "\n\n".join([system, *needed])
     return Message(role="system", content=system), Message(role="user", content=_task(request))
+
+
+def asked(request: PlanRequest, kind: PromptKind, own: str | None = None) -> tuple[Message, ...]:
+    """Returns the messages that ask for a plan. ``own``: see ``full_prompt``."""
+    if kind == "short":
+        return (Message(role="user", content=short_prompt(request)),)
+    return roles_prompt(request) if kind == "roles" else full_prompt(request, own)
 
 
 def require_room(name: str, messages: Sequence[Message], context: int | None) -> None:

@@ -36,7 +36,7 @@ from conductor_core.chat.usage import tokens_of
 from conductor_core.conductors.alternatives import ASKED, BYTES_PER_TOKEN, TokenLog
 from conductor_core.conductors.conductors_file import API_KEY_VARIABLE, ConductorSpec
 from conductor_core.conductors.grammar import PlanShape, choices_of, plan_grammar, plan_schema
-from conductor_core.conductors.prompts import full_prompt, require_room, short_prompt
+from conductor_core.conductors.prompts import PromptKind, asked, require_room
 from conductor_core.conductors.roles import agents_by_ordinal
 from conductor_core.errors import (
     ConductorCertificate,
@@ -196,7 +196,7 @@ class RemoteConductor:
         self._spec = spec
         self._base_url = spec.base_url or ""
         self._max_tokens = min(settings.plan_max_tokens, spec.max_tokens or settings.plan_max_tokens)
-        self._short_prompt = spec.prompt == "short"
+        self._prompt: PromptKind = spec.prompt or "full"
         self._wants_form = settings.constrained if spec.constrained is None else spec.constrained
         self._server = server
         self._client = ModelClient(
@@ -238,7 +238,7 @@ class RemoteConductor:
             kind="remote",
             model=self._spec.model,
             constrained=self._constrained,
-            seated=self._short_prompt,
+            seated=self._prompt != "full",
             usd_per_mtok=self._spec.usd_per_mtok,
             prompt_sha256=self._spec.prompt_sha256,
             base_url=self._base_url,
@@ -250,9 +250,7 @@ class RemoteConductor:
         return self._wants_form and set(_FORMS).isdisjoint(self._client.refusals.left_out)
 
     def messages(self, request: PlanRequest) -> tuple[Message, ...]:
-        if self._short_prompt:
-            return (Message(role="user", content=short_prompt(request)),)
-        return full_prompt(request, self._spec.prompt_text)
+        return asked(request, self._prompt, self._spec.prompt_text)
 
     async def write(self, request: PlanRequest) -> AsyncIterator[PlanText | PlanThought | PlanFinished]:
         """Writes a plan, see ``Conductor.write``. All that it gives or raises has the keys hidden that we know."""

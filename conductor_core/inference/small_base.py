@@ -25,9 +25,10 @@ import httpx2
 
 from conductor_core.files import FileLock
 from conductor_core.inference.generation import ModelUnavailable, Unreachable
+from conductor_core.settings import PROGRAM_MODELS, SMALL_BASE
 
 TITLE: Final = "SmolLM2-135M-Instruct"
-NAME: Final = f"{TITLE}.Q4_1.gguf"
+NAME: Final = SMALL_BASE
 SIZE_BYTES: Final = 98_362_432
 SHA256: Final = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 PARAMETERS: Final = 134_515_008
@@ -45,8 +46,7 @@ _UNREACHABLE = re.compile(
     rb"NewConnectionError|ConnectTimeout|ReadTimeout|NameResolution|ProxyError|Connection (?:refused|broken)"
 )
 
-PROGRAM_FOLDER: Final = Path(sys.prefix) / "share" / "conductor-inspector" / "models"
-"""Models that came with the installation, such as with the image."""
+PROGRAM_FOLDER: Final = PROGRAM_MODELS
 
 Notify = Callable[[int, int], None]
 """Takes the bytes that are here, and all. What it raises ends the download."""

@@ -38,9 +38,11 @@ from transformers import (
 from transformers.utils import logging as transformers_logging
 
 from conductor_core.chat.messages import Message, ParentPlan, PlanRequest
+from conductor_core.conductors.catalogue import NO_BASE
 from conductor_core.conductors.prompts import roles_prompt
 from conductor_core.conductors.roles import ROLES
 from conductor_core.errors import BadInput
+from conductor_core.inference.small_base import small_base
 from conductor_core.lab.records.training import Stage, Started
 from conductor_core.lab.training.config import AdapterConfig, PoolDraw, TrainingConfig, common
 from conductor_core.lab.training.corpus.plans import TrainingExample, draw_present, draw_stop, examples, specs
@@ -58,6 +60,7 @@ from conductor_core.lab.training.recorder import (
     without_console,
 )
 from conductor_core.lab.training.supervised import IGNORED, Batched, Row, rounded, token_ids
+from conductor_core.settings import Settings
 from conductor_core.workflow.model import QUESTION
 
 # What it learns from.
@@ -173,7 +176,7 @@ def _taught(drawn: TrainingExample) -> Example:
 # The model.
 
 
-def load_base(path: Path, dtype: torch.dtype) -> tuple[LlamaForCausalLM, PreTrainedTokenizerBase]:
+def load_base(path: Path, *, bf16: bool) -> tuple[LlamaForCausalLM, PreTrainedTokenizerBase]:
     """Reads weights and tokenizer of a GGUF file of the Llama architecture. Raises: BadInput naming it."""
     try:
         read = AutoModelForCausalLM.from_pretrained(path.parent, gguf_file=path.name, dtype=torch.float32)
@@ -188,7 +191,7 @@ def load_base(path: Path, dtype: torch.dtype) -> tuple[LlamaForCausalLM, PreTrai
     model = LlamaForCausalLM(LlamaConfig(**kept))
     model.load_state_dict(read.state_dict(), strict=False)
     model.tie_weights()
-    return model.to(dtype=dtype), tokenizer
+    return model.bfloat16() if bf16 else model, tokenizer
 
 
 END = "<|im_end|>"
@@ -335,7 +338,7 @@ def run(
     Raises: BadInput if ``base`` cannot be used, or a file cannot be written.
     """
     bf16, steps = config.optimiser.bf16, config.steps
-    model, tokenizer = load_base(base, torch.bfloat16 if bf16 else torch.float32)
+    model, tokenizer = load_base(base, bf16=bf16)
     set_seed(seed)
     adapted = with_adapter(model, config)
     unseen = sorted(rows_of(held_out_examples(config, seed), tokenizer), key=lambda row: len(row[0]) + len(row[1]))
@@ -393,9 +396,9 @@ def train(
     stages = stages_until(config, config.stages, stop_after)
     if config.adapter is None or config.stages != ("adapter",):
         raise BadInput(f"config {config.name}: [adapter] is a whole training: leave out the other stages")
-    base = Path(start_from) if start_from else None
+    base = Path(start_from) if start_from else small_base(Settings().models_folder)
     if base is None:
-        raise BadInput("the model that small is made of is not here: conductor models pull small, or give --from FILE")
+        raise BadInput(f"{NO_BASE}, or --from names another")
     torch.set_num_threads(config.threads)
     transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     cpu = config.device == "cpu" or not torch.cuda.is_available()
