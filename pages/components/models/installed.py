@@ -137,7 +137,7 @@ def _state(model: MachineModel) -> tuple[str, str]:
         }
         return "✓ ready", said.get(model.where, "downloaded")
     if not model.fits and not download.here_bytes:
-        return "✕ too large", "for any precision"
+        return "✕ too large", "for this memory"
     if download.moving or download.here_bytes:
         return _progress(model)
     if download.state == "failed":
