@@ -102,7 +102,12 @@ $(VENV)/.mutants: $(VENV)/.dev requirements-mutants.txt
 mutants: $(VENV)/.mutants
 	$(BIN)/python -m tests.mutants --n $(N) --seed $(SEED)
 
-check: $(VENV)/.dev
+# A DOM for the tests of the page's JavaScript, which run in Node.
+tests/js/node_modules/.installed: tests/js/package-lock.json $(VENV)/.dev
+	$(BIN)/npm ci --silent --no-audit --no-fund --prefix tests/js
+	touch $@
+
+check: $(VENV)/.dev tests/js/node_modules/.installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/oxlint --deny-warnings pages tests
@@ -142,4 +147,4 @@ format: $(VENV)/.dev
 	$(BIN)/oxfmt pages tests
 
 clean:
-	rm -rf $(VENV) $(INTEROP) $(EXPORT) $(EXPORT)-crewai .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+	rm -rf tests/js/node_modules $(VENV) $(INTEROP) $(EXPORT) $(EXPORT)-crewai .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

@@ -99,7 +99,9 @@ test("reasoning is folded where the writing shows", async () => {
 test("what else the Conductor considered is words with a bar beside them, and never HTML", async () => {
   const page = await show(runs.considered)
   await page.click(".plan-button")
-  const options = page.all(".considered dd").map((row) => [...row.querySelectorAll(".option")].map((o) => o.textContent))
+  const options = page
+    .all(".considered dd")
+    .map((row) => [...row.querySelectorAll(".option")].map((o) => o.textContent))
   const hostile = "<img src=x onerror=alert(1)> 0.50"
   assert.deepEqual(options, [
     ["solver 0.50", hostile],

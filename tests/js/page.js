@@ -1,13 +1,14 @@
 // A page without a browser: the view of a run in happy-dom, and what a person does there. It has no layout and no
 // picture; a test that needs these is in tests/browser.
 //
-// The page is that of a file of a run: base.js gives way to packed.js, and nothing is fetched.
+// Its runs are those of runs.py, and nothing is fetched: base.js beside this file stands for the component's own.
 
 import { execFileSync } from "node:child_process"
 import { readFileSync } from "node:fs"
 import { registerHooks } from "node:module"
 import path from "node:path"
 import { after } from "node:test"
+import { setImmediate } from "node:timers"
 import vm from "node:vm"
 
 import { Window } from "happy-dom"
@@ -15,7 +16,7 @@ import { Window } from "happy-dom"
 const ROOT = path.resolve(import.meta.dirname, "../..")
 const LIVE = path.join(ROOT, "pages/components/live_workflow")
 const NAMES =
-  "document history innerHeight innerWidth location matchMedia CSSStyleSheet Element Event FontFace HTMLElement KeyboardEvent MutationObserver Node NodeFilter PopStateEvent Range ResizeObserver"
+  "document history innerHeight innerWidth location matchMedia CSSStyleSheet Element Event FontFace HTMLElement KeyboardEvent MutationObserver Node NodeFilter PopStateEvent Range ResizeObserver sessionStorage"
 const BOUND = "addEventListener dispatchEvent getComputedStyle getSelection removeEventListener"
 
 const MOST_TURNS = 20_000
@@ -53,12 +54,8 @@ const pen = new Proxy(
 )
 window.HTMLCanvasElement.prototype.getContext = () => pen
 
-// What the file brings along.
-const parts = { style: "", formulas: ".katex { }", images: {} }
-const carried = document.createElement("script")
-Object.assign(carried, { id: "shared-parts", type: "application/json", textContent: JSON.stringify(parts) })
-document.head.append(carried)
-registerHooks({ resolve: (name, of, next) => next(name === "./base.js" ? "./packed.js" : name, of) })
+const base = import.meta.resolve("./base.js")
+registerHooks({ resolve: (name, of, next) => next(name === "./base.js" ? base : name, of) })
 for (const library of ["katex.min.js", "mhchem.min.js"]) {
   const source = readFileSync(path.join(LIVE, "vendor/katex", library), "utf8")
   vm.compileFunction(source, ["self", "document"]).call(window, window, document)
@@ -67,7 +64,6 @@ for (const library of ["katex.min.js", "mhchem.min.js"]) {
 const { LiveWorkflow } = await import(path.join(LIVE, "assets/view.js"))
 const { enter } = await import(path.join(LIVE, "assets/draw_formulas.js"))
 
-// The runs of runs.py.
 export const told = JSON.parse(
   execFileSync(path.join(ROOT, ".venv/bin/python"), ["-m", "tests.js.runs"], {
     cwd: ROOT,
@@ -80,9 +76,9 @@ export const told = JSON.parse(
 export async function becomes(state) {
   for (let turn = 0; turn < MOST_TURNS; turn += 1) {
     await new Promise(setImmediate)
-    const drawn = frames
+    const due = frames
     frames = new Map()
-    for (const draw of drawn.values()) draw(performance.now())
+    for (const draw of due.values()) draw(performance.now())
     if (fault) throw fault
     const found = state()
     if (found) return found

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from tempfile import TemporaryDirectory
 
-from conductor_core.chat.messages import ToolCall
+from conductor_core.chat.messages import ConductorInfo, Message, Price, ToolCall, Usage
 from conductor_core.chat.progress import Progress
 from conductor_core.engine.host import EngineHost
 from conductor_core.errors import StoreFull
@@ -17,11 +17,12 @@ from conductor_core.run.events import Event
 from conductor_core.run.graph_layout import RoundShape, lay_out
 from conductor_core.run.request import RunRequest
 from conductor_core.run.trace import fold
-from conductor_core.run.values import Alternative, Alternatives
+from conductor_core.run.values import Alternative, Alternatives, SharedOutput
 from conductor_core.settings import Settings
 from conductor_core.workflow.model import Step, Workflow
 from pages.components.live_workflow.messages import LiveView, network_data
 from pages.components.live_workflow.shared_page import recording
+from pages.components.tour.first_screen import story_json
 from storage import StoredEvent, open_store
 from tests.support.run_events import (
     answered,
@@ -30,6 +31,7 @@ from tests.support.run_events import (
     planned,
     run_completed,
     run_of_seven_seconds,
+    sha256,
     step_completed,
     step_started,
 )
@@ -112,6 +114,85 @@ def end_not_written(events: list[Event]) -> list[object]:
     half = next(at for at, event in enumerate(events) if event.kind == "step.completed") + 1
     view = LiveView(fold(events[:half]), half)
     return [view.snapshot(), view.stopped(StoreFull("no space left for the database"))]
+
+
+# Hostile text in each part of a run.
+
+HOSTILE_OUTPUT = """# Title <script>window.pwned = 1</script>
+
+<img src="https://evil.example/a.png" onerror="window.pwned = 1">
+</script><script>window.pwned = 1</script>
+<iframe src="https://evil.example/"></iframe><style>* { display: none }</style>
+
+![pixel](https://evil.example/pixel.png?secret=1)
+[click](javascript:window.pwned=1) [data](data:text/html,<script>window.pwned=1</script>) [plain](https://example.org/x)
+
+\x1b[31mred\x1b[0m \x07bell \u202egnp.exe\u202c hidden\U000e0041tag
+
+| a | b |
+|:--|--:|
+| 1 | <b onclick="window.pwned=1">2</b> |
+
+```html
+</code></pre><script>window.pwned = 1</script>
+```
+"""
+HOSTILE_INSTRUCTION = '<img src=x onerror="window.pwned=1"> \u202eevil\u202c "href" </script>'
+
+
+def hostile() -> list[Event]:
+    workflow = Workflow(
+        steps=(
+            Step(instruction=HOSTILE_INSTRUCTION, agent="solver"),
+            Step(instruction="Check it.", agent="<b>checker</b>", access_list=(0,)),
+        )
+    )
+    shared = SharedOutput(
+        path=(0,), agent="solver", sha256=sha256(HOSTILE_OUTPUT), characters=len(HOSTILE_OUTPUT), tokens=200
+    )
+    plan = [event for event in planned(RUN, workflow) if not isinstance(event, ev.PlanDelta)]
+    pieces = [HOSTILE_OUTPUT[start : start + 7] for start in range(0, len(HOSTILE_OUTPUT), 7)]
+    raw = "<script>window.pwned=1</script>\nmodel_id = [0]\nsubtasks = ['<img src=x>"
+    return [
+        created(RUN, task=HOSTILE_INSTRUCTION),
+        plan[0],
+        ev.PlanDelta(run_id=RUN, text=raw),
+        plan[-1],
+        step_started(RUN, 0, 30),
+        *(ev.StepDelta(run_id=RUN, path=(0,), text=piece) for piece in pieces),
+        step_completed(RUN, 0, HOSTILE_OUTPUT, 50),
+        step_started(RUN, 1, 60).model_copy(
+            update={"granted": (shared,), "messages": (Message(role="user", content=HOSTILE_OUTPUT),)}
+        ),
+        step_completed(RUN, 1, HOSTILE_OUTPUT, 70),
+        run_completed(RUN, HOSTILE_OUTPUT),
+    ]
+
+
+# What a run costs while it goes on.
+
+
+def costs() -> dict[str, list[object]]:
+    """The states of two runs one after the other: of one whose prices are unknown in part, and of a priced one."""
+
+    def after(events: list[Event]) -> object:
+        return LiveView(fold(events), len(events)).snapshot()
+
+    remote = ConductorInfo(name="http://127.0.0.1:9/v1#m", kind="remote", model="m")
+    priced = remote.model_copy(update={"usd_per_mtok": Price(input=1000.0, output=10_000.0)})
+    begun, writes, *deltas, whole = planned(RUN)
+    first = [created(RUN, conductor=remote, simulated=False), begun, writes]
+    planned_free = [*first, *deltas, whole.model_copy(update={"cost_usd": None, "at_list_price": False})]
+    one = [step_started(RUN, 0, 30), step_completed(RUN, 0, "42", 40, cost_usd=0.0123)]
+    two = [step_started(RUN, 1, 50), step_completed(RUN, 1, "42", 60, cost_usd=0.0)]
+    end = run_completed(RUN, "42", 100).model_copy(update={"cost_usd": None})
+    paid: list[Event] = [created(RUN, conductor=priced, simulated=False), begun, writes]
+    usage = Usage(input_tokens=10, output_tokens=5)
+    told = {"usage": usage, "cost_usd": 0.06, "at_list_price": True}
+    return {
+        "unknown": [after(first), after(planned_free + one), after([*planned_free, *one, *two, end])],
+        "priced": [after(paid), after([*paid, *deltas, whole.model_copy(update=told)])],
+    }
 
 
 # What a model thinks, and what else it weighed.
@@ -223,6 +304,7 @@ def named_runs() -> dict[str, list[Event]]:
         "reasoning": reasoning(),
         "considered": considered(),
         "progress": progress(),
+        "hostile": hostile(),
         "seven seconds": run_of_seven_seconds(RUN),
         "waited": run_of_seven_seconds(RUN, waited_s=3600),
         "what is a formula": one_step("\n\n".join(text for text, _ in PARTS)),
@@ -235,8 +317,10 @@ if __name__ == "__main__":
     five = five_steps()
     told = {name: seen(events) for name, events in (named_runs() | {"five steps": five}).items()}
     more = {
+        "costs": costs(),
         "stopped": end_not_written(five),
         "parts": [formula for _, found in PARTS for formula in found],
+        "story": json.loads(story_json()),
         "written": [network_data(lay_out(rounds)) for rounds in WRITTEN],
     }
     print(json.dumps({"runs": told, **more}))

@@ -115,20 +115,3 @@ def test_what_is_pasted_applies_by_itself_and_a_dropped_file_shows_its_fault_at_
     expect(page.locator(".edit-title:visible")).to_contain_text("did you mean coder?")
     expect(start(page)).to_be_disabled()
     expect(page.get_by_label(re.compile("^Step 1, codr, fault, "))).to_be_visible()
-
-
-def test_several_plans_are_written_and_one_is_chosen_by_keyboard(app: App, page: Page) -> None:
-    ask_for_plans(page, "Several to choose from")
-    press(page, page.get_by_role("button", name="Write 4 plans"))
-    choices = page.locator(".st-key-plan-choices")
-    expect(choices.get_by_role("button", name="Resample", exact=True)).to_be_visible()
-    expect(choices.get_by_text("4 written")).to_be_visible()
-    opened = run_of(page, app)
-    assert opened.batch is not None
-    assert {run.status for run in app.store.runs(batch=opened.batch.id)} == {"planned"}
-    start = choices.get_by_role("button", name=re.compile("^Run plan")).last
-    press(page, start)
-    page.wait_for_url(lambda url: opened.run_id not in url)
-    expect(status(page)).to_contain_text("Completed")
-    assert run_of(page, app).parent_run_id in {run.run_id for run in app.store.runs(batch=opened.batch.id)}
-    expect(choices.get_by_role("button", name="✓ completed")).to_be_visible()

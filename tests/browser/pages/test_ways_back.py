@@ -36,7 +36,9 @@ IS_DONE = f"""
 """
 
 
-def test_the_graph_has_its_colours_on_every_way_back(app: App, open_page: OpenPage, make_run: Make) -> None:
+def test_the_graph_has_its_colours_on_every_way_back_and_follows_a_change_of_theme(
+    app: App, open_page: OpenPage, make_run: Make
+) -> None:
     dark = False
     run_id = make_run().run_id
     other = make_run().run_id
@@ -56,19 +58,13 @@ def test_the_graph_has_its_colours_on_every_way_back(app: App, open_page: OpenPa
     _is_painted(page, dark)
     page.reload()
     _is_painted(page, dark)
-
-
-def test_the_graph_follows_a_change_of_theme(app: App, open_page: OpenPage, make_run: Make) -> None:
-    dark = True
-    page = open_page(app.run_url(make_run().run_id), dark=dark)
-    _is_painted(page, dark)
-    for now_dark in (not dark, dark):
-        page.emulate_media(color_scheme="dark" if now_dark else "light")
-        _is_painted(page, now_dark)
+    for dark in (True, False):
+        page.emulate_media(color_scheme="dark" if dark else "light")
+        _is_painted(page, dark)
     _to_history(page)
-    page.emulate_media(color_scheme="light" if dark else "dark")
+    page.emulate_media(color_scheme="dark")
     page.go_back()
-    _is_painted(page, not dark)
+    _is_painted(page, dark=True)
 
 
 def test_what_changes_while_the_script_loads_leaves_the_graph_there(
