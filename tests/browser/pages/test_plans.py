@@ -49,7 +49,9 @@ def runs(app: App) -> int:
     return len(app.store.runs(limit=1000))
 
 
-def test_a_template_is_chosen_edited_undone_and_run_by_keyboard(app: App, page: Page) -> None:
+def test_a_template_is_edited_undone_and_run_by_keyboard_and_a_text_and_a_file_are_plans_too(
+    app: App, page: Page
+) -> None:
     before = runs(app)
     ask_for_plans(page, "A template")
     dialog(page).get_by_role("radio", name="Planner, executor, verifier").focus()
@@ -89,9 +91,11 @@ def test_a_template_is_chosen_edited_undone_and_run_by_keyboard(app: App, page: 
     trace = run_of(page, app)
     assert (trace.task, trace.root.source, trace.root.topology) == (TASK, "file", "fan-out")
     expect(of_edit(page, "Close")).to_be_hidden()
+    page.goto(f"{app.url}/run")
+    _what_is_pasted_applies_by_itself_and_a_dropped_file_shows_its_fault_at_the_step(app, page)
 
 
-def test_what_is_pasted_applies_by_itself_and_a_dropped_file_shows_its_fault_at_the_step(app: App, page: Page) -> None:
+def _what_is_pasted_applies_by_itself_and_a_dropped_file_shows_its_fault_at_the_step(app: App, page: Page) -> None:
     before = runs(app)
     steps = [
         {"instruction": "Plan <b>it</b>: {question}", "assigned_agent": "planner", "access_list": []},
