@@ -181,16 +181,16 @@ def costs() -> dict[str, list[object]]:
     remote = ConductorInfo(name="http://127.0.0.1:9/v1#m", kind="remote", model="m")
     priced = remote.model_copy(update={"usd_per_mtok": Price(input=1000.0, output=10_000.0)})
     begun, writes, *deltas, whole = planned(RUN)
-    first = [created(RUN, conductor=remote, simulated=False), begun, writes]
-    planned_free = [*first, *deltas, whole.model_copy(update={"cost_usd": None, "at_list_price": False})]
-    one = [step_started(RUN, 0, 30), step_completed(RUN, 0, "42", 40, cost_usd=0.0123)]
-    two = [step_started(RUN, 1, 50), step_completed(RUN, 1, "42", 60, cost_usd=0.0)]
+    first: list[Event] = [created(RUN, conductor=remote, simulated=False), begun, writes]
+    planned_free: list[Event] = [*first, *deltas, whole.model_copy(update={"cost_usd": None, "at_list_price": False})]
+    one: list[Event] = [step_started(RUN, 0, 30), step_completed(RUN, 0, "42", 40, cost_usd=0.0123)]
+    two: list[Event] = [step_started(RUN, 1, 50), step_completed(RUN, 1, "42", 60, cost_usd=0.0)]
     end = run_completed(RUN, "42", 100).model_copy(update={"cost_usd": None})
     paid: list[Event] = [created(RUN, conductor=priced, simulated=False), begun, writes]
     usage = Usage(input_tokens=10, output_tokens=5)
     told = {"usage": usage, "cost_usd": 0.06, "at_list_price": True}
     return {
-        "unknown": [after(first), after(planned_free + one), after([*planned_free, *one, *two, end])],
+        "unknown": [after(first), after([*planned_free, *one]), after([*planned_free, *one, *two, end])],
         "priced": [after(paid), after([*paid, *deltas, whole.model_copy(update=told)])],
     }
 

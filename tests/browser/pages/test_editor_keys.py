@@ -135,11 +135,11 @@ def test_typing_applies_by_itself_undo_takes_it_back_and_a_key_of_its_own_runs_t
     assert [step.status for step in trace.steps] == ["reused", "completed"]
 
     # In the task, Ctrl and Enter run the task.
-    before = trace
+    rerun = trace
     page.get_by_label("Task", exact=True).fill("What is the chemical symbol of tungsten?")
     expect(page.get_by_text("Press Ctrl+Enter to apply")).not_to_be_visible()
     expect(page.locator(".st-key-run").get_by_text("Ctrl + Enter").last).to_be_visible()
     page.keyboard.press("Control+Enter")
-    page.wait_for_url(lambda url: before.run_id not in url)
+    page.wait_for_url(lambda url: rerun.run_id not in url)
     trace = run_of(page, app)
     assert (trace.task, trace.parent_run_id) == ("What is the chemical symbol of tungsten?", None)
