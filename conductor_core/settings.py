@@ -39,9 +39,8 @@ class Settings(BaseSettings):
     anchor: str | None = Field(
         None,
         description="Where signed checkpoints of the log are published: a file or folder that another user or host "
-        "owns, or `git:FOLDER`, a git repository. Unset: what `conductor log anchor --to` chose, else a folder "
-        "beside the database, which whoever can write the database can write, too. "
-        "[Audit](audit.md#a-witness) says what that is worth.",
+        "owns, or `git:FOLDER`. Unset: what `conductor log anchor --to` chose, else a folder beside the database, "
+        "[which proves less](audit.md#a-witness).",
     )
     signing_key: Path | None = Field(
         None,
@@ -58,36 +57,31 @@ class Settings(BaseSettings):
     allowed_hosts: Annotated[tuple[str, ...], NoDecode] = Field(
         (),
         description="Host names, separated by commas, that the pages accept beside `localhost` and IP addresses. "
-        "Behind a reverse proxy, name its host here and let it pass `Host` on. Any other name is refused, because a "
-        "foreign page could use it.",
+        "Behind a reverse proxy, name its host here and let it pass `Host` on.",
     )
     key_variables: Annotated[tuple[str, ...], NoDecode] = Field(
         (),
         description="Variables, separated by commas, whose values may be sent as keys although their names lack KEY, "
-        "TOKEN and SECRET. Only this setting allows them: a pool file decides which servers receive the values "
-        "it names.",
+        "TOKEN and SECRET. Only this setting allows them.",
     )
     server_ports: Annotated[tuple[_Port, ...], NoDecode] = Field(
         (11434, 1234, 8000, 8080, 30000, 4000),
-        description="Ports of this machine, separated by commas, on which the program looks for model servers. "
-        "Default: the usual ports of Ollama, LM Studio, vLLM, llama.cpp, SGLang and LiteLLM. Empty: it does not look.",
+        description="Ports of this machine, separated by commas, on which the program looks for model servers (Ollama, "
+        "LM Studio, vLLM, llama.cpp, SGLang, LiteLLM). Empty: it does not look.",
     )
     recorded_runs: bool = Field(
         True,
-        description="Put three recorded runs of the simulated workers into a database that is new when the inspector "
-        "starts. The command line never does, and neither does the inspector once the database has held a run.",
+        description="Put three recorded runs of the simulated workers into a new database when the inspector starts.",
     )
     otlp_endpoint: str | None = Field(
         None,
-        description="Send each run as an OpenTelemetry trace to this address, such as "
-        "`http://127.0.0.1:6006`; without a path, `/v1/traces` is added. Unset: nothing is sent. It needs the extra "
-        "`otlp`. Headers, for instance "
-        "with a key, come from OpenTelemetry's own variable `OTEL_EXPORTER_OTLP_HEADERS`.",
+        description="Send each run as an OpenTelemetry trace to this address, such as `http://127.0.0.1:6006`; without "
+        "a path, `/v1/traces` is added. It needs the extra `otlp`. Headers, such as a key, come from "
+        "`OTEL_EXPORTER_OTLP_HEADERS`.",
     )
     otlp_contents: bool = Field(
         False,
-        description="Put what people and models wrote into OpenTelemetry traces, sent or exported: task, messages, "
-        "outputs. Keys are hidden.",
+        description="Put what people and models wrote into OpenTelemetry traces, sent or exported. Keys are hidden.",
     )
     warm_up: bool = Field(True, description="Load a local default Conductor when the first page is opened.")
     seed: int = Field(
@@ -96,9 +90,8 @@ class Settings(BaseSettings):
 
     redact: Annotated[tuple[Sensitive, ...], NoDecode] = Field(
         (),
-        description="What is hidden before a run is stored, separated by commas: `keys`, `cards`, `mail`, `phones`, "
-        "`names`; the last two need the extras `privacy` and `names`. The keys that the program knows are always "
-        "hidden. [What it means](privacy.md).",
+        description="[What is hidden](privacy.md) before a run is stored, separated by commas: `keys`, `cards`, "
+        "`mail`, `phones`, `names`; the last two need the extras `privacy` and `names`.",
     )
     redact_region: Annotated[str, Field(pattern="^[A-Z]{2}$")] | None = Field(
         None,
@@ -107,24 +100,22 @@ class Settings(BaseSettings):
     )
     redact_names_model: str = Field(
         "en_core_web_sm",
-        description="spaCy model that finds the names of people: an installed one, or a folder. It needs the extra "
-        "`names`. [How well it works](privacy.md#names-of-people).",
+        description="spaCy model that [finds the names of people](privacy.md#names-of-people): an installed one, or a "
+        "folder.",
     )
     redact_digests: bool = Field(
         False,
-        description="Note with each hidden passage a digest by a key of this machine, so that the same passage can be "
-        "recognised.",
+        description="Note with each hidden passage a keyed digest, so that the same passage can be recognised.",
     )
 
     encrypt: bool = Field(
         False,
-        description="Encrypt the text of new runs, each with a key of its own in a file beside the database, `.keys`. "
-        "Whoever loses that file or the master key loses these runs. [What stays in plain sight](privacy.md).",
+        description="[Encrypt](privacy.md#encrypted) the text of new runs. Whoever loses the file `.keys` beside the "
+        "database or the master key loses these runs.",
     )
     master_key: Path | None = Field(
         None,
-        description="File of the master key, from which the keys of digests and of encryption come. It is made when it "
-        "is first needed. Unset: beside the database, `.master-key`.",
+        description="File of the master key, made when it is first needed. Unset: beside the database, `.master-key`.",
     )
 
     max_steps: int = Field(5, ge=1, le=32, description="Steps a workflow may have; 5 in the paper's training.")
@@ -141,8 +132,7 @@ class Settings(BaseSettings):
         600,
         gt=0,
         le=1e9,
-        description="Wall time budget of a run in seconds, so that an unwatched run ends. "
-        "The time in which a run waits for an approval does not count.",
+        description="Wall time budget of a run in seconds, without the time in which it waits for an approval.",
     )
     max_depth: int = Field(1, ge=0, le=8, description="Recursive rounds below the first; the paper uses one.")
     plan_attempts: int = Field(
@@ -155,7 +145,7 @@ class Settings(BaseSettings):
         65_536,
         ge=1024,
         le=500_000,  # what the parser reads of a text of lists
-        description="Longest answer of a Conductor in bytes of UTF-8; many times the size of a plan of 32 steps.",
+        description="Longest answer of a Conductor in bytes of UTF-8.",
     )
     constrained: bool = Field(True, description="Grammar-constrained decoding: every plan parses.")
 
@@ -165,21 +155,18 @@ class Settings(BaseSettings):
         20.0,
         ge=0,
         le=86_400,
-        description="Longest wait before a retry, in seconds. A wait that the provider asks for (Retry-After) may be "
-        "longer; it is kept while the run has time.",
+        description="Longest wait before a retry, in seconds, unless the provider asks for a longer one (Retry-After).",
     )
     on_incomplete: OnIncomplete = Field(
         "allow",
-        description="What happens to a step whose answer is refused, filtered, cut or empty. `allow`: later steps read "
-        "the partial output as it is; page and `show` mark it. `stop`: the steps that would read it are skipped. "
-        "`more_tokens`: a cut answer is requested again with four times the tokens. `fallback`: the worker's "
-        "`fallback` is asked. If the answer is still incomplete, `more_tokens` and `fallback` act as `stop`. A pool "
-        "file and a run take precedence over this.",
+        description="What happens to a step whose answer is refused, filtered, cut or empty: `allow`, `stop`, "
+        "`more_tokens`, `fallback` ([what each does](your-own-models.md#answers-that-are-not-whole)). A pool "
+        "file and a run take precedence.",
     )
     give_question: bool = Field(
         False,
         description="Tell every step the task, even if its instruction lacks `{question}`. A pool file and a run take "
-        "precedence over this.",
+        "precedence.",
     )
     delta_interval_ms: float = Field(
         100.0, ge=0, le=60_000, description="Streamed text is collected this long before it is logged, in milliseconds."

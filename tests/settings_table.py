@@ -11,9 +11,8 @@ CONDUCTOR_MAX_STEPS=8 CONDUCTOR_SERVER_PORTS=11434,8000 conductor ui
 export CONDUCTOR_DATA_FOLDER=/srv/conductor        # for every later command of this shell
 ```
 
-The program reads no file of settings. It stops with one line that names the variable if a value cannot be used. It
-ignores a variable that it does not know, so check the spelling. The command line's options and the Run page's fields
-take precedence.
+A value that cannot be used stops the program, with a line that names the variable; a variable that it does not know is
+ignored. The command line's options and the Run page's fields take precedence.
 
 | variable | default | meaning |
 |---|---|---|
@@ -24,9 +23,6 @@ The user's data folder is `~/.local/share/conductor-inspector` on Linux, and
 
 Keys have variables of their own. A pool file names the variable of each worker's key. `CONDUCTOR_API_KEY` is the key of
 a Conductor on a server (`URL#MODEL`). `HF_TOKEN` is for models and data on the hub that need it.
-
-`python -m tests.settings_table > docs/settings.md` makes this page from `conductor_core/settings.py`, and a test
-compares the two.
 """
 
 
