@@ -5,6 +5,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+import streamlit as st
 from streamlit.components.v2 import manifest_scanner
 from streamlit.testing.v1 import AppTest
 
@@ -40,7 +41,9 @@ def _components_are_found_once() -> Iterator[None]:
 
 @pytest.fixture
 def session(monkeypatch: pytest.MonkeyPatch) -> Iterator[Session]:
-    """The app as its lifespan would start it."""
+    """The app as its lifespan would start it, with nothing in mind of another test's."""
+    st.cache_data.clear()
+    st.cache_resource.clear()
     opened = runtime.open_session(Settings(server_ports=()))
     monkeypatch.setattr(runtime, "_session", opened)
     yield opened
