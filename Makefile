@@ -79,8 +79,8 @@ test-names: $(VENV)/.names
 
 # A quick check during work: no browser, no server, no second environment. It leaves out tests that train, fit or run a
 # model, kill processes, or damage hundreds of databases.
-SLOW := lab/training tiny rehearsal grading lab/evaluation/test_selfcheck.py lab/evaluation/routers \
-	lab/evaluation/test_fitting.py conductors/test_local.py inference/quantization inference/test_drafted_writing.py \
+SLOW := lab/training rehearsal grading lab/evaluation/test_selfcheck.py lab/evaluation/routers \
+	lab/evaluation/test_fitting.py conductors/test_local.py conductors/test_tiny.py inference/quantization inference/test_drafted_writing.py \
 	inference/test_model.py inference/test_prefixes.py inference/test_shared.py inference/test_together.py \
 	storage/evidence/test_kills.py storage/evidence/test_tampering.py storage/test_damaged_databases.py \
 	storage/test_restore.py workflow/test_parser_bounds.py
