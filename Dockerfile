@@ -14,8 +14,13 @@ COPY storage storage
 COPY pages pages
 # This image neither trains nor evaluates.
 RUN /venv/bin/pip install --extra-index-url "$TORCH_INDEX" -c constraints.txt '.[privacy]'
+# The base of the Conductor small, where the network has it; the Models page can fetch it later.
+RUN CONDUCTOR_DATA_FOLDER=/venv/share/conductor-inspector /venv/bin/conductor models pull small --quiet 2>/dev/null \
+    && chmod -R a+rX /venv/share/conductor-inspector || true
 
 FROM python:3.11-slim
+# llama.cpp needs the system's OpenMP.
+RUN apt-get update && apt-get install -y --no-install-recommends libgomp1 && rm -rf /var/lib/apt/lists/*
 RUN useradd --create-home --uid 10001 inspector && mkdir /data && chown inspector /data
 COPY --from=build /venv /venv
 USER inspector

@@ -16,6 +16,7 @@ setup: $(VENV)/.run
 $(VENV)/.run: requirements.txt constraints.txt pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python $(PIP) -r requirements.txt
+	@$(BIN)/conductor models pull small --quiet 2>/dev/null || echo "Without the base of small; later: $(BIN)/conductor models pull small"
 	touch $@
 
 # What tests and checks also need.
@@ -80,8 +81,8 @@ test-names: $(VENV)/.names
 # A quick check during work: no browser, no server, no second environment. It leaves out tests that train, fit or run a
 # model, kill processes, or damage hundreds of databases.
 SLOW := lab/training rehearsal grading lab/evaluation/test_selfcheck.py lab/evaluation/routers \
-	lab/evaluation/test_fitting.py conductors/test_local.py conductors/test_tiny.py inference/quantization inference/test_drafted_writing.py \
-	inference/test_model.py inference/test_prefixes.py inference/test_shared.py inference/test_together.py \
+	lab/evaluation/test_fitting.py conductors/test_local.py conductors/test_tiny.py \
+	inference/test_model.py inference/test_shared.py inference/test_together.py \
 	storage/evidence/test_kills.py storage/evidence/test_tampering.py storage/test_damaged_databases.py \
 	storage/test_restore.py workflow/test_parser_bounds.py
 test-fast: $(VENV)/.dev

@@ -18,13 +18,12 @@ import shutil
 import tempfile
 import time
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 from benchmarks.random_checkpoint import POOL, MemoryWatch, write_checkpoint
 from conductor_core.chat.messages import PlanFinished, PlanRequest, PlanText
 from conductor_core.conductors.catalogue import open_conductor
 from conductor_core.inference.shared import shared_model
-from conductor_core.precision import PrecisionChoice
 from conductor_core.settings import Settings
 from conductor_core.workflow.parser import parse_completion
 from conductor_core.workflow.validation import validate
@@ -66,11 +65,11 @@ async def write_plan(folder: Path, settings: Settings, *, again: bool) -> dict[s
     }
 
 
-def measure(folder: Path, size: str, precision: PrecisionChoice, data_folder: Path) -> dict[str, Any]:
+def measure(folder: Path, size: str, data_folder: Path) -> dict[str, Any]:
     start = time.perf_counter()
     parameters = write_checkpoint(folder, size)
     write_s = time.perf_counter() - start
-    settings = Settings(plan_max_tokens=MAX_TOKENS, precision=precision, data_folder=data_folder)
+    settings = Settings(plan_max_tokens=MAX_TOKENS, data_folder=data_folder)
     with MemoryWatch() as memory:
         plans = [asyncio.run(write_plan(folder, settings, again=again)) for again in (False, True)]
     model = shared_model(str(folder))
@@ -78,7 +77,7 @@ def measure(folder: Path, size: str, precision: PrecisionChoice, data_folder: Pa
     return {
         "parameters": parameters,
         "device": placement.device if placement else None,
-        "dtype": (placement.precision or placement.dtype) if placement else None,
+        "dtype": placement.dtype if placement else None,
         "checkpoint_write_s": write_s,
         "load_s": model.load_s,
         "peak_memory_gib": memory.peak_anonymous / GIB,
@@ -109,7 +108,6 @@ def table(result: dict[str, Any]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--size", choices=["7b", "0.5b"], default="7b")
-    parser.add_argument("--precision", choices=get_args(PrecisionChoice), default="auto")
     parser.add_argument("--folder", type=Path, help="where the checkpoint is written; default: a temporary folder")
     parser.add_argument("--keep", action="store_true", help="do not delete the checkpoint")
     parser.add_argument("--json", action="store_true")
@@ -121,7 +119,7 @@ def main() -> None:
         raise SystemExit(f"{parent} has {free / GIB:.0f} GiB free, 18 are needed")
     try:
         with tempfile.TemporaryDirectory(dir=parent) as data_folder:
-            result = measure(folder, options.size, options.precision, Path(data_folder))
+            result = measure(folder, options.size, Path(data_folder))
     finally:
         if not options.keep:
             shutil.rmtree(folder, ignore_errors=True)

@@ -5,8 +5,9 @@ An environment variable sets each field: ``CONDUCTOR_`` and the field's name in 
 """
 
 import re
+import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 from urllib.parse import urlsplit
 
 import platformdirs
@@ -14,11 +15,22 @@ from pydantic import AliasChoices, Field, ValidationError, ValidationInfo, field
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from conductor_core.chat.messages import OnIncomplete
-from conductor_core.precision import PrecisionChoice
 from conductor_core.privacy.detectors import SENSITIVE, Sensitive
 
 _Port = Annotated[int, Field(ge=1, le=65535)]
 _HOST_NAME = re.compile(r"(?!-)[0-9a-z_-]+(?:\.[0-9a-z_-]+)*")
+
+
+SMALL_BASE = "SmolLM2-135M-Instruct.Q4_1.gguf"
+"""The model that the Conductor ``small`` is made of."""
+PROGRAM_MODELS = Path(sys.prefix) / "share" / "conductor-inspector" / "models"
+"""Models that came with the installation, such as with the image."""
+
+
+def _usual_conductor(read: dict[str, Any]) -> str:
+    """Returns ``small`` where its model is on this machine, else ``tiny``."""
+    folders = (read.get("data_folder", PROGRAM_MODELS) / "models", PROGRAM_MODELS)
+    return "small" if any((folder / SMALL_BASE).is_file() for folder in folders) else "tiny"
 
 
 class Settings(BaseSettings):
@@ -28,8 +40,8 @@ class Settings(BaseSettings):
 
     data_folder: Path = Field(
         default_factory=lambda: Path(platformdirs.user_data_dir("conductor-inspector")),
-        description="Where the database, `training/`, `evaluations/`, `pools/`, `conductors/`, `models/`, `prefixes/`, "
-        "`packed/` and `edits/` are.",
+        description="Where the database, `training/`, `evaluations/`, `pools/`, `conductors/`, `models/`, "
+        "`prefixes/` and `edits/` are.",
     )
     database_url: str | None = Field(
         None,
@@ -47,8 +59,9 @@ class Settings(BaseSettings):
         description="The file of the key that signs them; made if it is missing. Unset: a folder beside the database.",
     )
     conductor: str = Field(
-        "tiny",
-        description="Conductor used when none is named: tiny, one of a conductors file, folder, hub id or URL#MODEL.",
+        default_factory=_usual_conductor,
+        description="Conductor used when none is named: small, tiny, one of a conductors file, folder, GGUF file, hub "
+        "id or URL#MODEL. Unset: small if `models pull small` fetched its model, else tiny.",
     )
     pool: str = Field(
         "rehearsal",
@@ -175,25 +188,15 @@ class Settings(BaseSettings):
         900.0,
         gt=0,
         le=1e9,
-        description="A model in this process leaves memory after so many seconds without a request. Models below a "
-        "hundred million parameters stay.",
-    )
-    precision: PrecisionChoice = Field(
-        "auto",
-        description="How a local Conductor keeps its weights on a processor: `auto`, `bf16`, `int8`, `int4`. "
-        "[What it means](your-own-models.md#precision).",
+        description="A model of this machine leaves memory after so many seconds without a request. A model folder "
+        "below a hundred million parameters stays.",
     )
     prefix_bytes: int = Field(
         2**30,
         ge=0,
         le=2**50,
-        description="Bytes that `prefixes/` may have. There a local Conductor keeps what it has read of its prompt, so "
-        "that a restart need not read it again: about 80 MB for a 7B and each pool. 0: nothing is kept.",
-    )
-    drafts: bool = Field(
-        True,
-        description="Let a model in this process guess its next tokens from the prompt and from what it wrote before, "
-        "and check several in one pass, where that is quicker. It writes the same tokens either way.",
+        description="Bytes that `prefixes/` may have. There a Conductor of a GGUF file keeps what it has read of its "
+        "prompt, so that a restart need not read it again: about 80 MB for a 7B and each pool. 0: nothing is kept.",
     )
     rehearsal_tokens_per_s: float = Field(
         40.0, ge=0, le=1e6, description="Pace of the simulated workers in tokens per second; 0: at once."
@@ -245,12 +248,8 @@ class Settings(BaseSettings):
         return self.data_folder / "conductors"
 
     @property
-    def packed_folder(self) -> Path:
-        return self.data_folder / "packed"
-
-    @property
     def prefixes_folder(self) -> Path:
-        """The folder in which local Conductors keep what they have read of their prompts."""
+        """The folder in which Conductors of GGUF files keep what they have read of their prompts."""
         return self.data_folder / "prefixes"
 
     @property

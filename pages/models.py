@@ -7,7 +7,7 @@ from conductor_core.errors import InspectorError
 from pages.components.app.session import current
 from pages.components.app.widgets import fault_box
 from pages.components.models import installed
-from pages.components.models.installed import gb, header, others, settled
+from pages.components.models.installed import gb, header, others, places, settled
 from pages.components.run import settings
 from pages.components.run.preflight import served
 from pages.components.style.formats import inert
@@ -36,7 +36,8 @@ def show() -> None:
             "then press *Use this one*. The task that you typed stays.",
             icon=":material/download:",
         )
-    installed.rows(found, asked)
+    installed.rows(installed.filtered(found), asked)
+    places(found)
     others(found)
     installed.question(found)
 

@@ -1,6 +1,7 @@
 """Workers: who answers the steps, their prices, whether they would answer now, and who is left out."""
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import streamlit as st
 from markupsafe import Markup
@@ -9,6 +10,7 @@ from conductor_core.chat.messages import WorkerSpec
 from conductor_core.engine.models import Health, check_all, check_worker, key_state
 from conductor_core.engine.pools import read_specs
 from conductor_core.errors import InspectorError
+from conductor_core.text import plain
 from pages.components.app.session import current
 from pages.components.app.widgets import fault_box
 from pages.components.models import workers
@@ -115,11 +117,12 @@ def _who(spec: WorkerSpec, names: list[str]) -> Markup:
     priced = "per million tokens" if spec.usd_per_mtok and not spec.simulated else ""
     cells = (
         (agent_dot(spec.name, names), True, spec.name, spec.description or "no description"),
-        ("", False, spec.model, mark),
+        ("", False, Path(spec.model).name if spec.provider == "gguf" else spec.model, mark),
         ("", False, workers.price_words(spec.price), priced),
     )
     sees = "; accepts images" if "image" in spec.accepts else ""
-    more = f"{spec.description} ({where}{sees}; {spec.max_concurrency} at once, {spec.timeout_s:g} s each)"
+    limits = f"{spec.max_concurrency} at once, {spec.timeout_s:g} s each"
+    more = f"{spec.description} ({plain(spec.model)}; {where}{sees}; {limits})"
     return html(TEMPLATE, "worker", cells=cells, title=more)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from conductor_core.inference import found
 from conductor_core.privacy import masking
 from conductor_core.providers import client
 
@@ -63,6 +64,15 @@ def _own_keys(monkeypatch: pytest.MonkeyPatch) -> None:
 def _own_servers(monkeypatch: pytest.MonkeyPatch) -> None:
     """What one test's server refuses is not remembered of the next server on its port."""
     monkeypatch.setattr(client, "_refusals", OrderedDict())
+
+
+@pytest.fixture(autouse=True)
+def _no_models_of_other_programs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Whoever runs the tests may have Ollama or LM Studio."""
+    monkeypatch.setattr(found, "home_folder", lambda: tmp_path / "home")
+    monkeypatch.setattr(found, "OLLAMA_SERVICE", tmp_path / "ollama")
+    for name in ("OLLAMA_MODELS", "LLAMA_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
 
 
 @pytest.fixture(autouse=True)

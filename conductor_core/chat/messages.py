@@ -177,7 +177,9 @@ def identity_of(content: Content) -> object:
     return [["image", part.sha256] if isinstance(part, ImagePart) else part.model_dump(mode="json") for part in content]
 
 
-Provider = Literal["openai", "anthropic", "local", "rehearsal"]
+Provider = Literal["openai", "anthropic", "local", "gguf", "rehearsal"]
+HERE = frozenset({"local", "gguf"})
+"""Providers of models that this machine runs: of folders, and of GGUF files."""
 FinishReason = Literal["stop", "length", "content_filter", "tool_calls", "refusal", "other"]
 
 
@@ -354,6 +356,7 @@ class WorkerSpec(Frozen):
         fallback: the pool's worker that is asked instead when this one fails for good, and, if the run is set so, when
             its answer is incomplete.
         accepts: the kinds of parts that a message to it may have.
+        lora: the file of an adapter for the GGUF file that ``model`` names.
     """
 
     name: str = Field(min_length=1, max_length=80)
@@ -370,6 +373,7 @@ class WorkerSpec(Frozen):
     pass_reasoning: bool = False
     fallback: str | None = None
     accepts: tuple[Accepted, ...] = ("text",)
+    lora: str | None = None
 
     @property
     def simulated(self) -> bool:
@@ -378,7 +382,7 @@ class WorkerSpec(Frozen):
     @property
     def price(self) -> Price | None:
         """What its tokens cost. None: unknown; their cost is then recorded as None, never as zero."""
-        return FREE if self.usd_per_mtok is None and self.provider == "local" else self.usd_per_mtok
+        return FREE if self.usd_per_mtok is None and self.provider in HERE else self.usd_per_mtok
 
 
 class Sampling(Frozen):
@@ -521,10 +525,11 @@ class ConductorInfo(Frozen):
         seated: whether its ordinals are roles (``conductors.roles``) instead of the pool's order.
         usd_per_mtok: None if none was given, or in older records; see ``price``.
         prompt_sha256: of the prompt that a conductors file gave; None if it was our prompt.
-        precision: how its weights were packed; None: they were in ``dtype``, or in older records. Before its first plan
-            it is what was asked for.
+        precision: how its weights were packed, in records of versions that did so; None: they were in ``dtype``.
         base_url: of its server; None for a local one, or in older records, whose ``name`` may be the address.
         params: what each request to its server carries beside what the program sets; empty in older records.
+        file_sha256: of its GGUF file; None for another Conductor, and where it was not known in time.
+        lora, lora_sha256: the name and digest of the adapter's file; None: it has none.
     """
 
     name: str
@@ -539,6 +544,9 @@ class ConductorInfo(Frozen):
     precision: Packed | None = None
     base_url: str | None = None
     params: Mapping[str, Any] = Field(default_factory=dict)
+    file_sha256: str | None = None
+    lora: str | None = None
+    lora_sha256: str | None = None
 
     @property
     def runs_in(self) -> str:
@@ -585,7 +593,6 @@ class PlanFinished(Frozen):
     ``cost_usd``, ``refusal`` and ``tool_calls`` are as in ``Finished``. ``reasoning`` came apart from the text.
     ``choices`` is empty if the model does not tell its probabilities. ``told_by_server``: their options are the
     likeliest that a server named, of all its vocabulary; for ``TokenChoice`` that of our own model holds.
-    ``precision`` is how the weights of a model of this process were packed, as in ``ConductorInfo``.
     """
 
     finish_reason: FinishReason
@@ -596,7 +603,6 @@ class PlanFinished(Frozen):
     reasoning: str = ""
     choices: tuple[TokenChoice, ...] = ()
     told_by_server: bool = False
-    precision: Packed | None = None
     departures: tuple[Departure, ...] = ()
 
 

@@ -197,7 +197,7 @@ class _Batch:
     ) -> None:
         self._given, self._tasks, self._earlier, self._store, self._host = given, tasks, earlier, store, host
         self._done = {task.id: run for task in tasks if (run := earlier.done(task.id)) is not None}
-        self._plan_tokens, self._precision = settings.plan_max_tokens, settings.precision
+        self._plan_tokens = settings.plan_max_tokens
         spent = spent_at_most(earlier.traces, self._plan_tokens)
         self._cap = None if given.max_usd is None else CostCap(spent, max_usd=given.max_usd)
         costs = [run.cost_usd or 0.0 for run in self._done.values()]
@@ -286,7 +286,6 @@ class _Batch:
             size=len(self._tasks),
             max_usd=given.max_usd,
             concurrency=given.concurrency,
-            precision=self._precision,
         )
         earlier = self._earlier.runs.get(task.id, [])
         request = request_of(task, place, given.of_one, earlier)

@@ -71,7 +71,7 @@ def evaluate_command(
     count_failures: CountFailures = False,
     present: Present = None,
     conductor: options.Conductor = None,
-    precision: options.Precision = None,
+    lora: options.Lora = None,
     untrained: Untrained = None,
     pool: options.Pool = None,
     exclude: options.Exclude = None,
@@ -83,7 +83,7 @@ def evaluate_command(
     as_json: options.AsJson = False,
     quiet: options.Quiet = False,
 ) -> int:
-    settings = inputs.read_settings(precision)
+    settings, conductor = inputs.read_settings(), inputs.with_lora(conductor, lora)
     if list_them:
         return _list(pool or settings.pool, as_json=as_json)
     if suite is None or orchestrators is None:

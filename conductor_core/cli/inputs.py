@@ -13,7 +13,6 @@ from conductor_core.chat.messages import Message
 from conductor_core.cli.output import one_line
 from conductor_core.errors import BadInput
 from conductor_core.files import expand_path, is_there, open_regular
-from conductor_core.precision import PrecisionChoice
 from conductor_core.run.values import Limits
 from conductor_core.settings import Settings, setting_fault, sqlite_url
 from conductor_core.workflow.model import AccessList, Fault, Workflow
@@ -33,10 +32,9 @@ _MOST_BYTES = 32 << 20
 _TURNS = TypeAdapter(tuple[_Turn, ...])
 
 
-def read_settings(precision: PrecisionChoice | None = None) -> Settings:
-    """Returns the settings; ``precision`` goes before that of the environment."""
+def read_settings() -> Settings:
     try:
-        return Settings() if precision is None else Settings(precision=precision)
+        return Settings()
     except ValidationError as error:
         raise BadInput(setting_fault(error)) from error
 
@@ -67,6 +65,15 @@ def named(option: typer.CallbackParam, given: str | None) -> str | None:
     if given is not None and not given.strip():
         raise BadInput(f"{option.opts[0]} is empty: name one, or leave it out")
     return given
+
+
+def with_lora(conductor: str | None, lora: Path | None) -> str | None:
+    """Returns the name of the Conductor with its adapter."""
+    if lora is None:
+        return conductor
+    if conductor is None or "://" in conductor or conductor.casefold() == "tiny":
+        raise BadInput("--lora is for a Conductor of a GGUF file: give --conductor FILE.gguf, too")
+    return f"{conductor}#{lora}"
 
 
 def database_url(given: str | None) -> str | None:

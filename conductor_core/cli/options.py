@@ -8,7 +8,6 @@ import typer
 from conductor_core.chat.messages import OnIncomplete
 from conductor_core.cli.inputs import database_url, named
 from conductor_core.engine.request import limits_from
-from conductor_core.precision import PrecisionChoice
 from conductor_core.run.request import LEAST_PLANS, MOST_PLANS, MOST_TEMPERATURE, USUAL_TEMPERATURE
 from conductor_core.run.values import Limits
 from conductor_core.settings import Settings
@@ -25,8 +24,8 @@ Conductor = Annotated[
         "--conductor",
         metavar="NAME",
         callback=named,
-        help="tiny (default), a name or FILE#NAME of a conductors file, a model folder, a hub id, or URL#MODEL. "
-        "CONDUCTOR_CONDUCTOR sets another default.",
+        help="tiny (default), a name or FILE#NAME of a conductors file, a model folder, a GGUF file, a hub id, or "
+        "URL#MODEL. CONDUCTOR_CONDUCTOR sets another default.",
     ),
 ]
 Pool = Annotated[
@@ -54,14 +53,9 @@ UnusedPool = Annotated[str | None, typer.Option("--pool", hidden=True)]
 UnusedDb = Annotated[str | None, typer.Option("--db", hidden=True)]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document to stdout, everything else to stderr.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Do not show progress on stderr.")]
-Precision = Annotated[
-    PrecisionChoice | None,
-    typer.Option(
-        "--precision",
-        help="How a local Conductor keeps its weights on a processor. int8 and int4 take less memory; "
-        "auto (default) takes int8 where that is quicker here, and int4 only where nothing else fits. "
-        "CONDUCTOR_PRECISION sets another default.",
-    ),
+Lora = Annotated[
+    Path | None,
+    typer.Option("--lora", metavar="FILE", help="A LoRA adapter in GGUF form for --conductor FILE.gguf."),
 ]
 Exclude = Annotated[
     list[str] | None, typer.Option("--exclude", metavar="AGENT", help="A worker to leave out; may be repeated.")

@@ -120,7 +120,7 @@ def plan(
         Path | None, typer.Option("--tasks", metavar="FILE.jsonl", help="Plan the task of each line instead.")
     ] = None,
     conductor: options.Conductor = None,
-    precision: options.Precision = None,
+    lora: options.Lora = None,
     pool: options.Pool = None,
     db: options.Db = None,
     exclude: options.Exclude = None,
@@ -132,7 +132,7 @@ def plan(
     as_json: options.AsJson = False,
     quiet: options.Quiet = False,
 ) -> int:
-    settings = inputs.read_settings(precision)
+    settings, conductor = inputs.read_settings(), inputs.with_lora(conductor, lora)
     if (task is None) == (tasks is None):
         raise BadInput("give a TASK, or --tasks FILE.jsonl" if task is None else "give a TASK or --tasks, not both")
     if count is not None and task is None:

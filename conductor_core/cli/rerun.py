@@ -150,7 +150,7 @@ def rerun(
     release: Releases = None,
     dry_run: DryRun = False,
     conductor: options.Conductor = None,
-    precision: options.Precision = None,
+    lora: options.Lora = None,
     pool: options.Pool = None,
     db: options.Db = None,
     exclude: options.Exclude = None,
@@ -169,7 +169,7 @@ def rerun(
 
     With --only or --from, a step is asked afresh although its answer is recorded; then --seed is the step's.
     """
-    settings = inputs.read_settings(precision)
+    settings, conductor = inputs.read_settings(), inputs.with_lora(conductor, lora)
     asked = read_again(only, from_step, times, agent, seed)
     edit = Edit(step, instruction, None if asked else _one(agent), access, workflow)
     if asked is not None and edit.any:

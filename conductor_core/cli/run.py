@@ -82,7 +82,7 @@ def run(
     concurrency: options.Concurrency = None,
     resume: options.Resume = False,
     conductor: options.Conductor = None,
-    precision: options.Precision = None,
+    lora: options.Lora = None,
     pool: options.Pool = None,
     db: options.Db = None,
     exclude: options.Exclude = None,
@@ -102,13 +102,11 @@ def run(
     as_json: options.AsJson = False,
     quiet: options.Quiet = False,
 ) -> int:
-    settings = inputs.read_settings(precision)
+    settings, conductor = inputs.read_settings(), inputs.with_lora(conductor, lora)
     if tasks is not None or resume:
         _refuse_for_a_file(gate, image, conversation)
     before = last_run_of_batch(tasks, db, settings) if resume else None
     row = None if before is None else before.batch
-    if row is not None:
-        settings = inputs.read_settings(precision or row.precision)
     budget = options.limits(
         settings if before is None else limits_of_batch(before, settings),
         max_steps=max_steps,

@@ -184,7 +184,11 @@ def train_command(
         for option, value in (("--pool", pool), ("--db", db), ("--max-usd", max_usd)):
             if value is not None:
                 raise BadInput(f"{option}: {asked.name} is trained on simulated workers, which need none")
-        from conductor_core.lab.training.tiny.run import train  # only now: torch takes seconds to load
+        # Only now: torch takes seconds to load.
+        if asked.adapter is not None:
+            from conductor_core.lab.training.small import train
+        else:
+            from conductor_core.lab.training.tiny.run import train
 
         if out is None:
             out = _own_folder(asked, written.seed)

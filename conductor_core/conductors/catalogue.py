@@ -1,9 +1,12 @@
 """Opens a Conductor by its name, and lists the Conductors that this machine can run.
 
-tiny                            the shipped one
+tiny, small                     the shipped ones; small once ``models pull small`` has fetched its model
 NAME, FILE, FILE#NAME           of a conductors file (``conductors_file``)
 NAME                            a folder in ``models/`` of the data folder
+FILE.gguf, FILE.gguf#ADAPTER    a GGUF file, perhaps with a LoRA adapter in the same form
 FOLDER                          a folder with config.json, tokenizer and *.safetensors
+PROGRAM: NAME                   a GGUF file that another program has here, such as ``ollama: llama3.2:3b``
+OWNER/NAME:TAG                  a GGUF file of the hub, such as ``Qwen/Qwen2.5-7B-Instruct-GGUF:Q4_K_M``
 OWNER/NAME                      a model of the hub, which the Models page or ``models pull`` downloads
 URL#MODEL                       an OpenAI-compatible server
 """
@@ -16,27 +19,38 @@ from conductor_core.chat.messages import FREE, Conductor, Price
 from conductor_core.conductors.conductors_file import API_KEY_VARIABLE, ConductorSpec, find, listed
 from conductor_core.conductors.local import LocalConductor, read_config
 from conductor_core.errors import UnknownConductor
-from conductor_core.files import expand_path, is_folder, is_there
+from conductor_core.files import expand_path, is_file, is_folder, is_there
+from conductor_core.inference.found import OWNERS, Found, FoundFile, cached_gguf, described, find_files
 from conductor_core.inference.generation import ModelUnavailable
-from conductor_core.inference.hardware import Placement, place
+from conductor_core.inference.gguf_file import memory_bytes
+from conductor_core.inference.hardware import Memory, Placement, free_ram_bytes, place, ram_bytes
 from conductor_core.inference.published import CONDUCTORS
+from conductor_core.inference.small_base import small_base
 from conductor_core.inference.source import (
+    GGUF_REF,
     HUB_ID,
     cached_folder,
     cached_hub_ids,
     context_of,
+    hub_cache,
     inspect_folder,
+    is_gguf,
     licence_of,
     local_folder,
     not_here,
     own_folder,
 )
-from conductor_core.privacy.masking import TYPED_KEY, TypedKeys, environment_keys, holds_a_key, is_set
+from conductor_core.privacy.masking import TYPED_KEY, TypedKeys, environment_keys, holds_a_key, is_set, one_line
 from conductor_core.settings import Settings
 from conductor_core.workflow.model import Frozen
 
 TINY = "tiny"
 TINY_FOLDER = Path(__file__).parent / "tiny"
+SMALL = "small"
+ADAPTER = Path(__file__).parent / "small" / "adapter.gguf"
+
+
+NO_BASE = "the model of the Conductor small is not here: `conductor models pull small` gets it (98 MB)"
 
 
 class ConductorOption(Frozen):
@@ -52,6 +66,8 @@ class ConductorOption(Frozen):
         server: its address; None for one that runs here. model: its name on the server, or its folder or hub id.
         named: whether a conductors file gives it its name.
         context: the most tokens that it reads, if its file or its configuration tells; a server is not asked.
+        owner: of a GGUF file, whose path is ``model``: the program that has it, as people call it. Empty for others.
+        quantisation: of that file.
     """
 
     ref: str
@@ -71,6 +87,8 @@ class ConductorOption(Frozen):
     api_key_env: str | None = None
     named: bool = False
     context: int | None = None
+    quantisation: str = ""
+    owner: str = ""
 
     @property
     def price(self) -> Price | None:
@@ -95,13 +113,20 @@ def open_conductor(ref: str, settings: Settings, keys: TypedKeys | None = None) 
     ref = ref.strip()
     if ref == TINY:
         return LocalConductor(TINY, str(TINY_FOLDER), settings, read_config(TINY_FOLDER))
+    if ref == SMALL:
+        if (base := small_base(settings.models_folder)) is None:
+            raise UnknownConductor(NO_BASE)
+        return _gguf(SMALL, base, str(ADAPTER), settings, None)
     if (spec := on_a_server(ref, settings, keys)) is not None:
         # When used: a run with a Conductor that runs here needs no client of servers.
         from conductor_core.conductors.remote import RemoteConductor
 
         return RemoteConductor(ref, spec, settings, keys)
     named = find(ref, settings)
-    return _local(ref, ref if named is None else named.model, settings, named)
+    model = ref if named is None else named.model
+    if (file := _gguf_file(model, settings)) is not None:
+        return _gguf(ref, *file, settings, named)
+    return _local(ref, model, settings, named)
 
 
 def on_a_server(ref: str, settings: Settings, keys: TypedKeys | None = None) -> ConductorSpec | None:
@@ -115,7 +140,7 @@ def on_a_server(ref: str, settings: Settings, keys: TypedKeys | None = None) -> 
         if keys is not None and keys.of(base_url) is not None:
             variable = TYPED_KEY
         return ConductorSpec(name=ref, model=model, base_url=base_url, api_key_env=variable)
-    named = None if ref == TINY else find(ref, settings)
+    named = None if ref in (TINY, SMALL) else find(ref, settings)
     return None if named is None or named.base_url is None else named
 
 
@@ -138,11 +163,48 @@ def _local(name: str, model: str, settings: Settings, spec: ConductorSpec | None
     raise unknown(name, settings)
 
 
+def _gguf_file(model: str, settings: Settings) -> tuple[Path, str] | None:
+    """Returns the GGUF file that ``model`` names, and its adapter or ""; None if it names none.
+
+    Raises: UnknownConductor if it names one of the hub that is not here.
+    """
+    for name, lora in (model.rpartition("#")[::2], (model, "")):
+        if is_gguf(name):
+            return expand_path(name), lora
+        if (found := found_by_title(name, settings)) is not None:
+            return found.path, lora
+        if GGUF_REF.fullmatch(name):
+            path = cached_gguf(name, hub_cache())
+            if path is None:
+                raise UnknownConductor(not_here(name))
+            return path, lora
+    return None
+
+
+def _gguf(name: str, file: Path, lora: str, settings: Settings, spec: ConductorSpec | None) -> Conductor:
+    """Opens a Conductor of a GGUF file. A ``conductor.json`` beside its adapter, or else beside it, says how to ask."""
+    # When used: see ``RemoteConductor``.
+    from conductor_core.conductors.gguf import GgufConductor
+
+    spec = spec or ConductorSpec(name=name, model=str(file), lora=lora or None)
+    adapter = None if spec.lora is None else expand_path(spec.lora)
+    if adapter is not None and not is_file(adapter):
+        raise UnknownConductor(f"Conductor {name}: no file {adapter}: name a LoRA adapter in GGUF form")
+    config = read_config((adapter or file).parent)
+    files = {"model": str(file), "lora": None if adapter is None else str(adapter)}
+    try:
+        return GgufConductor(name, spec.model_copy(update=files), settings, config)
+    except ModelUnavailable as error:
+        raise UnknownConductor(str(error)) from error
+
+
 def unknown(name: str, settings: Settings) -> UnknownConductor:
     """Returns the error for a Conductor of which nothing is known."""
+    if name.partition(": ")[0] in OWNERS:
+        return UnknownConductor(f"{one_line(name)} is no longer on this machine; `conductor models list` shows what is")
     return UnknownConductor(
-        f"no Conductor {name[:80]!r}: name {TINY}, one of {_names(settings)}, a model folder, a hub id (owner/name) "
-        "or URL#MODEL of a server"
+        f"no Conductor {name[:80]!r}: name {TINY}, {SMALL}, one of {_names(settings)}, a model folder, a GGUF file, a "
+        "hub id (owner/name) or URL#MODEL of a server"
     )
 
 
@@ -180,12 +242,15 @@ def list_conductors(settings: Settings) -> list[ConductorOption]:
     Conductors of the data folder's files (``conductor_faults`` tells which files cannot be read).
     """
     options = [_downloaded(TINY, TINY_FOLDER)]
+    if small_base(settings.models_folder) is not None:
+        options.insert(0, listed_option(SMALL, settings))
     options += [_named(name, spec, settings) for name, spec in listed(settings)[0].items()]
     folder = expand_path(settings.conductor)
     if settings.conductor != TINY and is_folder(folder):
         options.append(_downloaded(settings.conductor, folder))
     for folder in models_folders(settings):
         options.append(_downloaded(str(folder), folder))
+    options += [_of_file(each.title, each) for each in found_files(settings).files if not each.is_adapter]
     for hub_id in CONDUCTORS:
         model_folder = local_folder(hub_id)
         options.append(_downloaded(hub_id, model_folder) if model_folder else _to_download(hub_id))
@@ -194,6 +259,18 @@ def list_conductors(settings: Settings) -> list[ConductorOption]:
         if hub_id not in CONDUCTORS and model_folder is not None and _writes_text(model_folder):
             options.append(_downloaded(hub_id, model_folder))
     return options
+
+
+def found_files(settings: Settings) -> Found:
+    """Looks for the GGUF files of this machine."""
+    return find_files(settings.models_folder, hub_cache())
+
+
+def found_by_title(ref: str, settings: Settings) -> FoundFile | None:
+    """Returns the GGUF file that is listed as ``ref``, such as ``ollama: llama3.2:3b``; None: there is none."""
+    if ref.partition(": ")[0] not in OWNERS:
+        return None
+    return next((each for each in found_files(settings).files if each.title == ref), None)
 
 
 def models_folders(settings: Settings) -> list[Path]:
@@ -205,9 +282,19 @@ def listed_option(ref: str, settings: Settings) -> ConductorOption:
     """Returns the line of one Conductor. Raises: UnknownConductor, ConductorsInvalid."""
     if ref == TINY:
         return _downloaded(TINY, TINY_FOLDER)
+    if ref == SMALL:
+        if (base := small_base(settings.models_folder)) is None:
+            raise UnknownConductor(NO_BASE)
+        return _of_file(SMALL, described(base)).model_copy(update={"name": SMALL})
     if (spec := on_a_server(ref, settings) or find(ref, settings)) is not None:
         return _named(ref, spec, settings)
-    if own_folder(ref, settings.models_folder) is None and not HUB_ID.fullmatch(ref):
+    with_adapter, _, adapter = ref.rpartition("#")
+    if adapter and (is_gguf(with_adapter) or with_adapter.partition(": ")[0] in OWNERS):
+        return listed_option(with_adapter, settings).model_copy(update={"ref": ref})
+    if (found := found_by_title(ref, settings)) is not None:
+        return _of_file(ref, found)
+    of_the_hub = HUB_ID.fullmatch(ref) or GGUF_REF.fullmatch(ref)
+    if own_folder(ref, settings.models_folder) is None and not of_the_hub and not _is_file(ref):
         raise unknown(ref, settings)
     return _here(ref, ref, settings)
 
@@ -240,13 +327,55 @@ def _named(name: str, spec: ConductorSpec, settings: Settings) -> ConductorOptio
 
 
 def _here(ref: str, model: str, settings: Settings) -> ConductorOption:
-    """Returns the line of a Conductor that runs here; ``model``: a folder or a hub id, downloaded or not."""
+    """Returns the line of a Conductor that runs here; ``model``: a folder, a file or a hub id, downloaded or not."""
+    if _is_file(model):
+        file = expand_path(model)
+        return _of_file(ref, described(file if is_file(file) else expand_path(model.partition("#")[0])))
+    if GGUF_REF.fullmatch(model) and (path := cached_gguf(model, hub_cache())) is not None:
+        return _of_file(ref, described(path, "hub", model))
     own = own_folder(model, settings.models_folder)
     model_folder = own or local_folder(model)
     if model_folder is None:
         return _to_download(model).model_copy(update={"ref": ref, "name": _name(ref)})
     named = "" if own is None or str(own) == ref else str(own)
     return _downloaded(ref, model_folder, context=context_of(str(model_folder)), model=named)
+
+
+def _is_file(model: str) -> bool:
+    """Tells whether it names a GGUF file, there or not, perhaps with ``#`` and an adapter."""
+    return is_file(expand_path(model)) or model.partition("#")[0].casefold().endswith(".gguf")
+
+
+_CONTEXTS = (16_384, 8_192, 4_096)
+"""The contexts with which ``inference.llama`` runs a file: the first for which memory is free."""
+
+
+def _of_file(ref: str, file: FoundFile) -> ConductorOption:
+    header, memory = file.header, Memory("cpu", ram_bytes(), "RAM")
+    said: dict[str, Any] = {"ref": ref, "name": file.title, "model": str(file.path), "owner": OWNERS[file.owner]}
+    said |= {"memory": memory.label, "memory_there_bytes": memory.total_bytes, "size_bytes": file.size_bytes}
+    fault = file.fault or (f"{file.name} is an adapter of a model, not a model" if file.is_adapter else "")
+    if header is None or fault:
+        return ConductorOption(downloaded=not fault, runnable=False, reason=fault, **said)
+    contexts = sorted({min(each, header.context or each) for each in _CONTEXTS}, reverse=True)
+    needs = [memory_bytes(header, each) for each in contexts]
+    free = free_ram_bytes() or memory.total_bytes
+    needed = next((each for each in needs if each <= free), needs[-1])
+    fits = memory.holds(needed)
+    reason = f"Runs on {memory.label} in {header.quantisation}."
+    if not fits:
+        reason = f"Needs {needed / 1e9:.1f} GB, this machine has {memory.total_bytes / 1e9:.1f} GB of {memory.label}."
+    return ConductorOption(
+        parameters=header.parameters,
+        licence=header.licence,
+        memory_needed_bytes=needed,
+        downloaded=True,
+        runnable=fits,
+        reason=reason,
+        quantisation=header.quantisation,
+        context=header.context,
+        **said,
+    )
 
 
 def _writes_text(folder: Path) -> bool:
@@ -263,7 +392,7 @@ def _downloaded(ref: str, folder: Path, **said: Any) -> ConductorOption:
         files = inspect_folder(folder)
     except ModelUnavailable as error:
         return _option(ref, place(0), downloaded=False, runnable=False, reason=str(error), **said)
-    placement = place(files.parameters, "auto")
+    placement = place(files.parameters)
     known = CONDUCTORS.get(ref)
     return _option(
         ref,
@@ -272,7 +401,7 @@ def _downloaded(ref: str, folder: Path, **said: Any) -> ConductorOption:
         size_bytes=files.size_bytes,
         licence=licence_of(folder) or (known.licence if known else "MIT" if folder == TINY_FOLDER else ""),
         downloaded=True,
-        reason=f"Runs on {placement.memory.label} in {placement.precision or placement.dtype}.",
+        reason=f"Runs on {placement.memory.label} in {placement.dtype}.",
         **said,
     )
 
@@ -284,7 +413,7 @@ def _to_download(hub_id: str) -> ConductorOption:
     absent = absent.replace(" downloads it", f" downloads it ({known.size_bytes / 1e9:.1f} GB)")
     return _option(
         hub_id,
-        place(known.shape.parameters, "auto"),
+        place(known.shape.parameters),
         parameters=known.shape.parameters,
         size_bytes=known.size_bytes,
         licence=known.licence,

@@ -16,7 +16,7 @@ from pydantic import Field, ValidationInfo, field_validator
 
 from conductor_core.chat.messages import Params, Prices, Sampling, Seconds
 from conductor_core.errors import ConductorsInvalid, UnknownConductor
-from conductor_core.files import NotRegular, expand_path, is_file, is_folder, is_there, open_regular
+from conductor_core.files import NotRegular, expand_path, is_file, is_there, open_regular
 from conductor_core.inference.source import HUB_ID
 from conductor_core.privacy.masking import environment_keys, holds_a_key, one_line
 from conductor_core.providers.model_files import (
@@ -24,6 +24,7 @@ from conductor_core.providers.model_files import (
     ModelFile,
     ModelTable,
     Reading,
+    check_line,
     read_model_file,
     sampling_fault,
     without_fault,
@@ -31,7 +32,7 @@ from conductor_core.providers.model_files import (
 from conductor_core.settings import Settings
 from conductor_core.workflow.model import Frozen
 
-BUILT_IN = frozenset({"tiny"})
+BUILT_IN = frozenset({"small", "tiny"})
 API_KEY_VARIABLE = "CONDUCTOR_API_KEY"
 """Holds the key of a Conductor that is named by its address alone."""
 _MOST_PROMPT_BYTES = 65_536
@@ -41,7 +42,8 @@ class ConductorSpec(Frozen):
     """One Conductor, as written in a conductors file. It never holds a key, only the name of the variable that does.
 
     Attributes:
-        model: its name on the server at ``base_url``; without ``base_url`` a model folder or a hub id.
+        model: its name on the server at ``base_url``; without ``base_url`` a model folder, a hub id or a GGUF file.
+        lora: the file of an adapter for that GGUF file.
         params: what each request carries; for a model that runs here ``temperature``, ``top_p`` and ``top_k``.
         prompt: ``short`` for models that were trained on the short prompt. None: as the model folder says, else full.
         prompt_text: the user's own in place of the full prompt's, see ``prompts.full_prompt``. A file names its file.
@@ -53,10 +55,11 @@ class ConductorSpec(Frozen):
     name: str = Field(min_length=1)
     model: str = Field(min_length=1)
     base_url: str | None = None
+    lora: str | None = None
     api_key_env: str | None = None
     usd_per_mtok: Prices = None
     params: Params = Field(default_factory=dict)
-    prompt: Literal["full", "short"] | None = None
+    prompt: Literal["full", "short", "roles"] | None = None
     prompt_text: str | None = None
     constrained: bool | None = None
     max_tokens: int | None = Field(None, ge=16, le=1_000_000, description="a whole number of tokens, 16 to 1,000,000")
@@ -92,6 +95,14 @@ class ConductorTable(ModelTable, ConductorSpec):
             raise ValueError("a Conductor that runs here has none; give its server as base_url, or remove this")
         return value
 
+    @field_validator("lora")
+    @classmethod
+    def _of_a_file(cls, value: str, info: ValidationInfo[Reading]) -> str:
+        without_fault(value, check_line(value))
+        if info.data.get("base_url") is not None:
+            raise ValueError("an adapter is for a GGUF file of this machine; remove it, or base_url")
+        return value
+
     @field_validator("params")
     @classmethod
     def _params_here_or_there(cls, value: dict[str, Any], info: ValidationInfo[Reading]) -> dict[str, Any]:
@@ -106,8 +117,8 @@ class ConductorTable(ModelTable, ConductorSpec):
     @field_validator("prompt_text")
     @classmethod
     def _read_prompt(cls, value: str, info: ValidationInfo[Reading]) -> str:
-        if info.data.get("prompt") == "short":
-            raise ValueError('goes with the full prompt; a model that was trained on "short" knows only that one')
+        if (prompt := info.data.get("prompt")) not in (None, "full"):
+            raise ValueError(f'goes with the full prompt; a model that was trained on "{prompt}" knows only that one')
         try:
             return _own_prompt(info.context.beside / Path(value).expanduser())
         except ValueError as fault:
@@ -120,8 +131,10 @@ class ConductorTable(ModelTable, ConductorSpec):
             fields["base_url"] = self.base_url.rstrip("/")
         else:
             folder = beside / expand_path(self.model)
-            if is_folder(folder) or not HUB_ID.fullmatch(self.model):
+            if is_there(folder) or not HUB_ID.fullmatch(self.model):
                 fields["model"] = str(folder)
+            if self.lora is not None:
+                fields["lora"] = str(beside / expand_path(self.lora))
         return ConductorSpec(**fields)
 
 

@@ -4,14 +4,13 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from pathlib import Path
-from typing import Literal
 
 from pydantic import Field, ValidationError
 
 from conductor_core.chat.messages import ConductorInfo, Message, PlanFinished, PlanRequest, PlanText, Sampling
 from conductor_core.conductors.conductors_file import ConductorSpec
 from conductor_core.conductors.grammar import PlanBudget, PlanShape, choices_of, least_tokens, plan_grammar
-from conductor_core.conductors.prompts import STATIC_MESSAGES, full_prompt, require_room, short_prompt
+from conductor_core.conductors.prompts import STATIC_MESSAGES, PromptKind, asked, require_room
 from conductor_core.conductors.roles import agents_by_ordinal
 from conductor_core.errors import ConductorUnavailable, PromptOverflows, UnknownConductor
 from conductor_core.files import is_folder
@@ -19,8 +18,6 @@ from conductor_core.inference.generation import (
     Done,
     Generation,
     InferenceError,
-    Packing,
-    PrefixFolder,
     PromptTooLong,
 )
 from conductor_core.inference.shared import shared_model
@@ -41,13 +38,13 @@ class LocalConfig(Sampling):
     """The ``conductor.json`` of a model folder says how to ask this model for plans. All keys may be left out.
 
     Attributes:
-        prompt: ``short`` for models that were trained on ``prompts.short_prompt``, else ``full``.
+        prompt: ``short`` or ``roles`` for models that were trained on that prompt (``prompts``), else ``full``.
         phrases: grammar rules of what the model was taught to say (see ``grammar.PlanShape``), from ``phrases.gbnf``
             beside; empty where no such file.
         max_tokens: the longest completion of this model, within the setting ``plan_max_tokens``.
     """
 
-    prompt: Literal["full", "short"] = "full"
+    prompt: PromptKind = "full"
     phrases: str = ""
     max_tokens: int | None = Field(None, ge=16, le=10**6)
 
@@ -87,14 +84,8 @@ class LocalConductor:
         self._price = self._context = self._own_prompt = self._prompt_sha256 = None
         if spec is not None:
             self._own_prompt, self._prompt_sha256 = spec.prompt_text, spec.prompt_sha256
-            chosen = {"prompt": spec.prompt, "max_tokens": spec.max_tokens, **spec.params}
-            config = config.model_copy(update={key: value for key, value in chosen.items() if value is not None})
+            config = configured(config, spec, name)
             self._price, self._context = spec.usd_per_mtok, spec.context
-            if self._own_prompt is not None and config.prompt == "short":
-                raise UnknownConductor(
-                    f"Conductor {name}: {ref} was trained on the short prompt only: remove prompt_file, "
-                    'or give prompt = "full" to try it'
-                )
         self._name = name
         self._ref = ref
         self._config = config
@@ -102,10 +93,7 @@ class LocalConductor:
         self._max_tokens = min(settings.plan_max_tokens, config.max_tokens or settings.plan_max_tokens)
         self._model = shared_model(ref)
         self._model.idle_s = settings.model_idle_s
-        self._model.packing = Packing(settings.precision, settings.packed_folder)
-        self._drafts = settings.drafts
-        if settings.prefix_bytes:
-            self._model.kept = PrefixFolder(settings.prefixes_folder, settings.prefix_bytes)
+        self._model.paces_folder = settings.prefixes_folder
 
     @property
     def info(self) -> ConductorInfo:
@@ -117,16 +105,13 @@ class LocalConductor:
             device=placement.device if placement else None,
             dtype=placement.dtype if placement else None,
             constrained=self._constrained,
-            seated=self._config.prompt == "short",
+            seated=self._config.prompt != "full",
             usd_per_mtok=self._price,
             prompt_sha256=self._prompt_sha256,
-            precision=placement.precision if placement else None,
         )
 
     def messages(self, request: PlanRequest) -> tuple[Message, ...]:
-        if self._config.prompt == "short":
-            return (Message(role="user", content=short_prompt(request)),)
-        return full_prompt(request, self._own_prompt)
+        return asked(request, self._config.prompt, self._own_prompt)
 
     async def write(self, request: PlanRequest) -> AsyncIterator[PlanText | PlanFinished]:
         require_room(self._name, self.messages(request), self._context)
@@ -138,7 +123,6 @@ class LocalConductor:
                             finish_reason=piece.finish_reason,
                             usage=piece.usage,
                             choices=piece.choices,
-                            precision=self.info.precision,
                         )
                     else:
                         yield PlanText(text=piece)
@@ -149,12 +133,12 @@ class LocalConductor:
 
     def _generation(self, request: PlanRequest) -> Generation:
         short = self._config.prompt == "short"
-        shape = self._shape(request) if self._constrained else None
+        shape = plan_shape(self.info, request, self._config, self._max_tokens) if self._constrained else None
         temperature = self._config.temperature or request.temperature or 0.0
         if request.rejected and temperature == 0:
             temperature = RETRY_TEMPERATURE
         return Generation(
-            prompt=short_prompt(request) if short else full_prompt(request, self._own_prompt),
+            prompt=self.messages(request)[0].text if short else self.messages(request),
             max_tokens=self._max_tokens,
             sampling=self._config.model_copy(update={"temperature": temperature}),
             seed=request.seed,
@@ -162,28 +146,42 @@ class LocalConductor:
             grammar=plan_grammar(shape) if shape else None,
             forcing=_budget(shape) if shape else None,
             keep_choices=True,
-            drafts=self._drafts,
             answer_begins=ANSWER_BEGINS,
             usual_tokens=USUAL_TOKENS,
         )
 
-    def _shape(self, request: PlanRequest) -> PlanShape:
-        """Returns which plans are allowed: of fewer steps than asked for if the token limit could cut the longest."""
-        steps = request.max_steps
-        while steps > 1 and least_tokens(steps) > self._max_tokens:
-            steps -= 1
-        names = agents_by_ordinal(self.info, request.agents)
-        return PlanShape(
-            choices=choices_of(names, recursion=request.allow_recursion),
-            max_steps=steps,
-            may_stop=request.parent is not None,
-            task_first=self._config.prompt == "short",
-            phrases=self._config.phrases,
-            recursion=request.allow_recursion,
-        )
-
     async def aclose(self) -> None:
         """Releases nothing: the model stays with the process, for all who share it."""
+
+
+def plan_shape(
+    info: ConductorInfo, request: PlanRequest, config: LocalConfig, max_tokens: int, *, bounded: bool = False
+) -> PlanShape:
+    """Returns which plans are allowed: of fewer steps than asked for if ``max_tokens`` could cut the longest."""
+    steps = request.max_steps
+    while steps > 1 and least_tokens(steps) > max_tokens:
+        steps -= 1
+    return PlanShape(
+        choices=choices_of(agents_by_ordinal(info, request.agents), recursion=request.allow_recursion),
+        max_steps=steps,
+        may_stop=request.parent is not None,
+        task_first=config.prompt != "full",
+        phrases=config.phrases,
+        recursion=request.allow_recursion,
+        bounded=bounded,
+    )
+
+
+def configured(config: LocalConfig, spec: ConductorSpec, name: str) -> LocalConfig:
+    """Returns ``config`` with what a conductors file says. Raises: UnknownConductor if both do not go together."""
+    chosen = {"prompt": spec.prompt, "max_tokens": spec.max_tokens, **spec.params}
+    config = config.model_copy(update={key: value for key, value in chosen.items() if value is not None})
+    if spec.prompt_text is not None and config.prompt != "full":
+        raise UnknownConductor(
+            f"Conductor {name}: {spec.model} was trained on the {config.prompt} prompt only: remove prompt_file, "
+            'or give prompt = "full" to try it'
+        )
+    return config
 
 
 def _budget(shape: PlanShape) -> PlanBudget:

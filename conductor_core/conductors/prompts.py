@@ -1,4 +1,4 @@
-"""The two prompts of Conductors: ``full_prompt`` for models that know nothing of workflows, ``short_prompt`` for ours.
+"""The prompts of Conductors: ``full_prompt`` for models that know nothing of workflows, two short ones for ours.
 
 The full one follows "Learning to Orchestrate Agents in Natural Language with the Conductor" (arXiv 2512.04388, section
 3 and its appendix on prompts), in our own words: the workers as ordinals only, the format, four examples from different
@@ -8,9 +8,10 @@ All that does not depend on the task comes first, in the system message, so that
 Departures: a pool's workers are described in a line each; a worker is given the task's text only where an instruction
 says ``{question}``, which spares the Conductor from copying it.
 
-The short one is for small Conductors that training has taught the instructions, so it says only what varies. Training
-and inference share it: a checkpoint only works with the text that it was trained on. A model folder asks for it with
-``{"prompt": "short"}`` in its ``conductor.json``. The form:
+The short ones are for Conductors that training has taught the instructions, so they say only what varies. Training and
+inference share them: a checkpoint only works with the text that it was trained on. A model folder asks for one with
+``{"prompt": "short"}`` or ``{"prompt": "roles"}`` in its ``conductor.json``. ``roles_prompt`` is for chat models: what
+does not depend on the task comes first here, too. The form of ``short_prompt``:
 
     <|task|>
     {task}
@@ -30,6 +31,7 @@ each. The markers are plain text that the tiny tokenizer maps to one token each.
 
 import re
 from collections.abc import Sequence
+from typing import Literal
 
 from conductor_core.chat.messages import Message, PlanRequest, WorkerSpec
 from conductor_core.conductors.roles import ROLES, numbering
@@ -38,6 +40,9 @@ from conductor_core.workflow.model import CONDUCTOR_AGENT
 
 STATIC_MESSAGES = 1
 """The number of leading messages of a prompt that do not depend on the task."""
+
+PromptKind = Literal["full", "short", "roles"]
+"""Which text asks a Conductor for a plan: the one that it was trained on, or the full one."""
 
 _ROLE = """\
 You are a conductor: you do not answer a task yourself, you plan how a pool of workers answers it. The \
@@ -135,6 +140,13 @@ def full_prompt(request: PlanRequest, own: str | None = None) -> tuple[Message, 
     return Message(role="system", content=system), Message(role="user", content=_task(request))
 
 
+def asked(request: PlanRequest, kind: PromptKind, own: str | None = None) -> tuple[Message, ...]:
+    """Returns the messages that ask for a plan. ``own``: see ``full_prompt``."""
+    if kind == "short":
+        return (Message(role="user", content=short_prompt(request)),)
+    return roles_prompt(request) if kind == "roles" else full_prompt(request, own)
+
+
 def require_room(name: str, messages: Sequence[Message], context: int | None) -> None:
     """Raises: PromptOverflows if a prompt alone takes all of ``context`` (tokens, None: unknown), by estimate."""
     tokens = sum(len(message.text) for message in messages) // 4
@@ -222,12 +234,31 @@ def short_prompt(request: PlanRequest) -> str:
     return "\n".join([*lines, PLAN]) + "\n"
 
 
+ROLES_HEAD_CHARACTERS, ROLES_TAIL_CHARACTERS = 900, 300
+
+
+def roles_prompt(request: PlanRequest) -> tuple[Message, ...]:
+    """Returns the system message, who may be named and the most steps, and the user's: the task, perhaps a parent."""
+    by_ordinal = numbering(request.agents)
+    named = [f"{ordinal} {ROLES[ordinal]}" for ordinal, name in enumerate(by_ordinal) if name is not None]
+    if request.allow_recursion:
+        named.append(f"{len(ROLES)} {CONDUCTOR_AGENT}")
+    steps = "1 step" if request.max_steps == 1 else f"{request.max_steps} steps"
+    lines = [cut(request.task, ROLES_HEAD_CHARACTERS, ROLES_TAIL_CHARACTERS)]
+    if request.parent is not None:
+        lines += [f"Earlier plan: {cut(request.parent.plan)}", f"Last response: {cut(request.parent.last_response)}"]
+    return (
+        Message(role="system", content=f"Write a workflow of at most {steps}. Agents: {', '.join(named)}."),
+        Message(role="user", content="\n".join(lines)),
+    )
+
+
 def inert(text: str) -> str:
     """Returns ``text`` as one line, with any marker-like ``<|`` broken up so that it tokenises as ordinary text."""
     return " ".join(text.replace("<|", "< |").split())
 
 
-def cut(text: str) -> str:
+def cut(text: str, head: int = HEAD_CHARACTERS, tail: int = TAIL_CHARACTERS) -> str:
     """Returns ``inert`` text. A long text keeps its beginning and its end, where tasks state what they want.
 
     Words that repeat many times in a row are kept three times: the others say no more, and hide the rest of the task.
@@ -236,6 +267,6 @@ def cut(text: str) -> str:
     if len(text) > 2 * _READ_CHARACTERS:
         text = text[:_READ_CHARACTERS] + text[-_READ_CHARACTERS:]
     text = _REPEATED.sub(lambda match: (match[1] or match[2]) * 3, text)
-    if len(text) <= HEAD_CHARACTERS + TAIL_CHARACTERS:
+    if len(text) <= head + tail:
         return text
-    return f"{text[:HEAD_CHARACTERS].rstrip()} ... {text[-TAIL_CHARACTERS:].lstrip()}"
+    return f"{text[:head].rstrip()} ... {text[-tail:].lstrip()}"

@@ -11,7 +11,7 @@ Sources for the parameters of forms: vLLM's documentation of structured outputs 
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -36,7 +36,7 @@ from conductor_core.chat.usage import tokens_of
 from conductor_core.conductors.alternatives import ASKED, BYTES_PER_TOKEN, TokenLog
 from conductor_core.conductors.conductors_file import API_KEY_VARIABLE, ConductorSpec
 from conductor_core.conductors.grammar import PlanShape, choices_of, plan_grammar, plan_schema
-from conductor_core.conductors.prompts import full_prompt, require_room, short_prompt
+from conductor_core.conductors.prompts import PromptKind, asked, require_room
 from conductor_core.conductors.roles import agents_by_ordinal
 from conductor_core.errors import (
     ConductorCertificate,
@@ -177,16 +177,28 @@ _MOST_NAME = 80
 class RemoteConductor:
     """Writes plans with a model of a server. Opens connections at the first ``write``."""
 
-    def __init__(self, name: str, spec: ConductorSpec, settings: Settings, keys: TypedKeys | None = None) -> None:
-        """``spec`` has a ``base_url``. ``keys``: where a typed key is found."""
+    def __init__(
+        self,
+        name: str,
+        spec: ConductorSpec,
+        settings: Settings,
+        keys: TypedKeys | None = None,
+        *,
+        server: Server | None = None,
+        socket: str | None = None,
+    ) -> None:
+        """``spec`` has a ``base_url``. ``keys``: where a typed key is found.
+
+        Args:
+            server: what answers; None: it is asked. socket: see ``ModelClient``.
+        """
         self._name = name
         self._spec = spec
         self._base_url = spec.base_url or ""
         self._max_tokens = min(settings.plan_max_tokens, spec.max_tokens or settings.plan_max_tokens)
-        self._short_prompt = spec.prompt == "short"
+        self._prompt: PromptKind = spec.prompt or "full"
         self._wants_form = settings.constrained if spec.constrained is None else spec.constrained
-        self._server: Server | None = None
-        self._prober: httpx2.AsyncClient | None = None
+        self._server = server
         self._client = ModelClient(
             self._asked(spec, settings.plan_max_bytes),
             OpenAIDialect(),
@@ -197,6 +209,7 @@ class RemoteConductor:
             # One event may hold the whole answer, each character of it escaped, and all that is told of its tokens.
             most_event_bytes=6 * settings.plan_max_bytes + 65_536 + self._max_tokens * BYTES_PER_TOKEN,
             keys=keys,
+            socket=socket,
         )
         masking.remember_variable(spec.api_key_env)
 
@@ -225,7 +238,7 @@ class RemoteConductor:
             kind="remote",
             model=self._spec.model,
             constrained=self._constrained,
-            seated=self._short_prompt,
+            seated=self._prompt != "full",
             usd_per_mtok=self._spec.usd_per_mtok,
             prompt_sha256=self._spec.prompt_sha256,
             base_url=self._base_url,
@@ -237,14 +250,23 @@ class RemoteConductor:
         return self._wants_form and set(_FORMS).isdisjoint(self._client.refusals.left_out)
 
     def messages(self, request: PlanRequest) -> tuple[Message, ...]:
-        if self._short_prompt:
-            return (Message(role="user", content=short_prompt(request)),)
-        return full_prompt(request, self._spec.prompt_text)
+        return asked(request, self._prompt, self._spec.prompt_text)
 
     async def write(self, request: PlanRequest) -> AsyncIterator[PlanText | PlanThought | PlanFinished]:
         """Writes a plan, see ``Conductor.write``. All that it gives or raises has the keys hidden that we know."""
         messages = self.messages(request)
         require_room(self._name, messages, self._spec.context)
+        async with aclosing(self._written(request, messages)) as pieces:
+            async for piece in pieces:
+                yield piece
+
+    async def _written(
+        self,
+        request: PlanRequest,
+        messages: Sequence[Message],
+        watch: Callable[[Mapping[str, Any]], None] | None = None,
+    ) -> AsyncGenerator[PlanText | PlanThought | PlanFinished]:
+        """Yields what the server answers to ``messages``. ``watch`` gets each event."""
         text: list[str] = []
         thoughts: list[str] = []
         logprobs: list[Any] = []
@@ -252,7 +274,12 @@ class RemoteConductor:
             if self._constrained and self._server is None:
                 self._server = await self._identified()
             asked = self._client.ask(
-                messages, self._body(request, messages), unnamed=_UNNAMED, retracts=False, logprobs=logprobs
+                messages,
+                self._body(request, messages),
+                unnamed=_UNNAMED,
+                retracts=False,
+                logprobs=logprobs,
+                watch=watch,
             )
             async with aclosing(asked) as chunks:
                 async for chunk in chunks:
@@ -297,14 +324,16 @@ class RemoteConductor:
         if "max_completion_tokens" not in body:  # as some models want it called
             body["max_tokens"] = self._max_tokens
         if self._constrained and self._server is not None:
-            shape = PlanShape(
-                choices=choices_of(agents_by_ordinal(self.info, request.agents), recursion=request.allow_recursion),
-                max_steps=request.max_steps,
-                may_stop=request.parent is not None,
-                bounded=True,
-            )
-            body |= self._server.structured(shape)
+            body |= self._server.structured(self._shape(request))
         return body
+
+    def _shape(self, request: PlanRequest) -> PlanShape:
+        return PlanShape(
+            choices=choices_of(agents_by_ordinal(self.info, request.agents), recursion=request.allow_recursion),
+            max_steps=request.max_steps,
+            may_stop=request.parent is not None,
+            bounded=True,
+        )
 
     def _finished(self, end: Finished, text: str, thoughts: str, logprobs: Sequence[Any]) -> PlanFinished:
         log = TokenLog()

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from tenacity import AsyncRetrying, RetryCallState, wait_exponential_jitter
 
-from conductor_core.chat.messages import Conductor, Ending, OnIncomplete, Worker, WorkerSpec
+from conductor_core.chat.messages import HERE, Conductor, Ending, OnIncomplete, Worker, WorkerSpec
 from conductor_core.engine.approvals import Approvals
 from conductor_core.engine.budgets import Budget, CostCap
 from conductor_core.engine.pools import Pool, open_worker
@@ -105,7 +105,7 @@ MORE_TOKENS = 4
 """The factor by which the token limit grows after a cut answer. A factor of 2 seldom helps thinking models."""
 _LIMITS = ("max_completion_tokens", "max_tokens")
 """The parameters by which pool files bound an answer, the more specific first."""
-_USUAL_LIMITS = {"anthropic": 4096, "local": 1024}
+_USUAL_LIMITS = {"anthropic": 4096, "local": 1024, "gguf": 1024}
 """The limit sent to providers that require one, if the pool file gives none."""
 
 
@@ -201,7 +201,7 @@ class CallSequence:
 
 def takes_seed(spec: WorkerSpec) -> bool:
     """Whether the answers of a worker depend on a seed that we choose: not every server knows the parameter."""
-    return spec.provider in ("rehearsal", "local") or "seed" in spec.params
+    return spec.provider in ("rehearsal", *HERE) or "seed" in spec.params
 
 
 def with_seed(spec: WorkerSpec, seed: int) -> WorkerSpec:

@@ -7,6 +7,7 @@ loop.
 
 import asyncio
 import json
+import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from conductor_core.conductors.catalogue import (
     TINY_FOLDER,
     ConductorOption,
     conductor_faults,
+    found_files,
     list_conductors,
     listed_option,
 )
@@ -27,12 +29,22 @@ from conductor_core.engine.pools import open_worker
 from conductor_core.engine.preflight import preflight, run_checks
 from conductor_core.errors import BadInput, InspectorError
 from conductor_core.files import expand_path, is_folder
+from conductor_core.inference import small_base
 from conductor_core.inference.downloads import Download, downloads
-from conductor_core.inference.generation import InferenceError, Packing
-from conductor_core.inference.hardware import SMALL_PARAMETERS, Memory, Need, needs, place
+from conductor_core.inference.found import OWNERS, Found, FoundFile, described
+from conductor_core.inference.generation import InferenceError
+from conductor_core.inference.hardware import (
+    SHARE_FOR_A_MODEL,
+    SMALL_PARAMETERS,
+    Memory,
+    Need,
+    free_ram_bytes,
+    needs,
+    place,
+)
 from conductor_core.inference.pace import Notify, Pace, Paces, Shape, paces, shape_of
 from conductor_core.inference.published import CONDUCTORS
-from conductor_core.inference.source import HUB_ID, cached_folder, cached_hub_ids, inspect_folder, own_folder
+from conductor_core.inference.source import GGUF_REF, HUB_ID, cached_folder, cached_hub_ids, inspect_folder, own_folder
 from conductor_core.privacy import masking
 from conductor_core.privacy.masking import TypedKeys, is_set
 from conductor_core.providers.model_files import variable_fault
@@ -45,7 +57,10 @@ from conductor_core.workers.health import Health, check_health, key_state
 
 __all__ = [
     "EXAMPLES",
+    "OWNERS",
     "ConductorOption",
+    "Found",
+    "FoundFile",
     "FoundServer",
     "Health",
     "MachineModel",
@@ -66,6 +81,7 @@ __all__ = [
     "hub_address",
     "hub_answers",
     "is_away",
+    "is_deletable",
     "is_offline",
     "key_state",
     "list_conductors",
@@ -121,7 +137,7 @@ def parameters_by_name(model: str) -> int:
     return int(float(sizes[-1]) * 1e9) if sizes else 0
 
 
-Where = Literal["shipped", "hub", "folder", "server"]
+Where = Literal["shipped", "hub", "folder", "file", "index", "server"]
 
 
 @dataclass(frozen=True)
@@ -130,14 +146,16 @@ class MachineModel:
 
     Attributes:
         ref: as ``open_conductor`` takes it. name: for people. where: whence its weights come.
-        model: its hub id, its folder, or its name on the server.
+        model: its hub id, its folder, its GGUF file, or its name on the server.
         parameters, size_bytes: 0 where nobody told; ``size_bytes`` of its weights, on disk or to be downloaded.
         licence: empty where nobody told.
         needs, memory: what it needs at each precision, and of which memory; of a server's model nothing is known.
         download: how far its download is; ``here`` for what needs none.
         fault: why it cannot be used though it is here; empty if it can.
-        pace: what was measured here. timing: whether it is being measured. timing_fault: why it could not be.
+        pace: what was measured here, or estimated (``is_estimate``).
+        timing: whether it is being measured. timing_fault: why it could not be.
         can_be_timed: whether its architecture is known.
+        owner: the program that has its GGUF file, as people call it. quantisation: of that file.
     """
 
     ref: str
@@ -156,6 +174,9 @@ class MachineModel:
     timing_fault: str = ""
     can_be_timed: bool = False
     server: str = ""
+    is_estimate: bool = False
+    owner: str = ""
+    quantisation: str = ""
 
     @property
     def here(self) -> bool:
@@ -174,19 +195,24 @@ class MachineModel:
 def machine_models(settings: Settings, served: Iterable[WorkerSpec] = ()) -> tuple[MachineModel, ...]:
     """Lists the shipped Conductor, those that files and folders name, the published ones, and those ``served``.
 
-    Those that are here come first. It reads files and asks no server: ``served`` are models that servers were found
-    to have.
+    Those that are here come first, those that cannot be used last. It reads files and asks no server: ``served`` are
+    models that servers were found to have.
     """
     options = {option.ref: option for option in list_conductors(settings)}
     found = [_of(option, settings) for option in options.values()]
     listed = {each.model for each in found}
     others = (hub_id for hub_id in cached_hub_ids() if HUB_ID.fullmatch(hub_id) and hub_id not in listed)
     begun = [each for each in others if downloads().state(each).state in ("waiting", "running", "paused", "failed")]
-    found += [_of(listed_option(hub_id, settings), settings) for hub_id in begun]
+    begun += [ref for ref in downloads().refs() if GGUF_REF.fullmatch(ref) and downloads().state(ref).state != "here"]
+    found += [_of(listed_option(ref, settings), settings) for ref in begun]
+    if small_base.small_base(settings.models_folder) is None:
+        found.append(_base(settings))
     for spec in served:
         if (ref := f"{spec.base_url}#{spec.model}") not in options:
             found.append(_on_server(ref, spec.model, spec.model, str(spec.base_url)))
-    return tuple(sorted(found, key=lambda each: (each.ref != TINY, not each.here, each.where != "server")))
+    last = {"server": 0, "index": 0}
+    found.sort(key=lambda each: (each.ref != TINY, not each.here, bool(each.fault), last.get(each.where, 1)))
+    return tuple(found)
 
 
 def model_folder(ref: str, settings: Settings) -> Path | None:
@@ -195,6 +221,8 @@ def model_folder(ref: str, settings: Settings) -> Path | None:
 
 def machine_model(ref: str, settings: Settings) -> MachineModel:
     """Returns one Conductor. Raises: UnknownConductor, ConductorsInvalid."""
+    if ref == base_ref(settings) and small_base.small_base(settings.models_folder) is None:
+        return _base(settings)
     return _of(listed_option(ref.strip(), settings), settings)
 
 
@@ -202,6 +230,8 @@ def _of(option: ConductorOption, settings: Settings) -> MachineModel:
     if option.server is not None:
         fault = "" if option.runnable else option.reason
         return _on_server(option.ref, option.name, option.model, option.server, fault)
+    if option.owner:
+        return _in_file(option)
     model = option.model or option.ref
     where, folder = _place_of(model)
     download = Download(option.ref, "here") if where != "hub" else downloads().state(model)
@@ -233,8 +263,95 @@ def _of(option: ConductorOption, settings: Settings) -> MachineModel:
     )
 
 
+BASE = "small"
+"""What ``models pull`` calls the model below the Conductor ``small``."""
+
+
+def base_ref(settings: Settings) -> str:
+    """Returns the name of the base's download: where it will lie."""
+    return str(settings.models_folder / small_base.NAME)
+
+
+def _base(settings: Settings) -> MachineModel:
+    """Returns the base of ``small``, which is not here."""
+    return MachineModel(
+        ref=base_ref(settings),
+        name=small_base.TITLE,
+        where="index",
+        model=base_ref(settings),
+        parameters=small_base.PARAMETERS,
+        size_bytes=small_base.SIZE_BYTES,
+        licence=small_base.LICENCE,
+        needs=(),
+        memory=memory(),
+        download=downloads().state(base_ref(settings)),
+        quantisation="Q4_1",
+    )
+
+
+def pullable(ref: str, settings: Settings) -> str:
+    """Returns the name of the download that gets ``ref``. Raises: BadInput, UnknownConductor, ConductorsInvalid."""
+    if ref == BASE:
+        return base_ref(settings)
+    return ref if GGUF_REF.fullmatch(ref) else downloadable(machine_model(ref, settings), "is downloaded")
+
+
+def _in_file(option: ConductorOption) -> MachineModel:
+    need = Need(option.quantisation, option.memory_needed_bytes, option.memory_needed_bytes <= _most_bytes(option))
+    usable = option.downloaded and option.parameters > 0
+    measured = _measured_pace(option) if option.runnable else None
+    estimate = estimated_pace(option.parameters, option.size_bytes) if option.runnable else None
+    return MachineModel(
+        ref=option.ref,
+        name=option.name,
+        where="file",
+        model=option.model,
+        parameters=option.parameters,
+        size_bytes=option.size_bytes,
+        licence=option.licence,
+        needs=(need,) if usable else (),
+        memory=Memory("cpu", option.memory_there_bytes, option.memory),
+        download=Download(option.ref, "here"),
+        fault="" if option.runnable else option.reason,
+        pace=measured or estimate,
+        is_estimate=measured is None,
+        owner=option.owner,
+        quantisation=option.quantisation,
+    )
+
+
+def _most_bytes(option: ConductorOption) -> float:
+    return option.memory_there_bytes * SHARE_FOR_A_MODEL
+
+
+def _measured_pace(option: ConductorOption) -> Pace | None:
+    # When used: most programs list no models.
+    from conductor_core.inference.llama import known_pace
+
+    seen = known_pace(Path(option.model))
+    if not seen.read_per_s or not seen.written_per_s:
+        return None
+    return Pace(1 / seen.read_per_s, 1 / seen.written_per_s, "int4")
+
+
+_READ_PER_CORE, _BYTES_PER_CORE, _MOST_BYTES_CORES, _TOKEN_S = 20e9, 5e9, 4, 0.02
+
+
+def estimated_pace(parameters: int, size_bytes: int) -> Pace:
+    """Estimates how fast llama.cpp reads and writes with a model of that size on the processors here.
+
+    Reading multiplies each parameter once, and writing takes the whole file from memory for each token. The constants
+    are those of two cores of a server with SmolLM2-135M in Q4_1 and Qwen2.5-Coder-0.5B in Q4_K_M, for which it says
+    150 and 40 tokens/s read (95 and 42 to 64 measured), 25 and 15 written (18 to 27 and 10 to 24).
+    """
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    read_s = 2 * parameters / (_READ_PER_CORE * cores)
+    written_s = _TOKEN_S + size_bytes / (_BYTES_PER_CORE * min(cores, _MOST_BYTES_CORES))
+    return Pace(max(read_s, 1e-6), written_s, "int4")
+
+
 def _paces(settings: Settings) -> Paces:
-    return paces(settings.data_folder, Packing(settings.precision, settings.packed_folder))
+    return paces(settings.data_folder)
 
 
 def _place_of(model: str) -> tuple[Where, Path | None]:
@@ -277,11 +394,11 @@ def _on_server(ref: str, name: str, model: str, server: str, fault: str = "") ->
 
 
 def begin(models: Sequence[MachineModel]) -> None:
-    downloads().begin([each.model for each in models if each.where == "hub"])
+    downloads().begin([each.model for each in models if each.where in ("hub", "index")])
 
 
 def pause(models: Sequence[MachineModel]) -> None:
-    downloads().pause([each.model for each in models if each.where == "hub"])
+    downloads().pause([each.model for each in models if each.where in ("hub", "index")])
 
 
 def cancel(model: MachineModel) -> None:
@@ -290,16 +407,25 @@ def cancel(model: MachineModel) -> None:
 
 
 def remove(model: MachineModel, settings: Settings) -> int:
-    """Deletes a downloaded model from the hub's cache, and its packed weights. Returns the bytes freed.
+    """Deletes what was downloaded: a model of the hub's cache, or a GGUF file.
 
-    Raises: BadInput for what is not a model of that cache; ModelUnavailable if it is in use.
+    Returns the bytes freed. Raises: BadInput for what others keep; ModelUnavailable if it is in use.
     """
-    hub_id = downloadable(model, "can be deleted here")
-    from conductor_core.inference.removal import remove as delete
+    from conductor_core.inference import removal
 
-    freed = delete(hub_id, settings.packed_folder)
+    if is_deletable(model, settings) and model.where == "file":
+        return removal.remove_file(Path(model.model))
+    hub_id = downloadable(model, "can be deleted here")
+    freed = removal.remove(hub_id)
     downloads().forget(hub_id)
     return freed
+
+
+def is_deletable(model: MachineModel, settings: Settings) -> bool:
+    """Tells whether ``remove`` may delete it: what this program downloads, and no file of a person or of Ollama."""
+    if model.where == "hub":
+        return model.here or bool(model.fault)
+    return model.where == "file" and (model.owner == OWNERS["hub"] or model.model == base_ref(settings))
 
 
 def downloadable(model: MachineModel, what: str) -> str:
@@ -309,6 +435,8 @@ def downloadable(model: MachineModel, what: str) -> str:
     why = {
         "shipped": f"{model.ref} comes with the program",
         "folder": f"{model.model} is a folder of yours",
+        "file": f"{model.model} is a file that lies here",
+        "index": f"{model.name} comes from the package index",
         "server": f"{model.model} belongs to the server {model.server}",
     }[model.where]
     raise BadInput(f"{why}: only a model of the hub's cache {what}")
@@ -353,6 +481,22 @@ def is_away(ref: str, settings: Settings) -> bool:
     return option.server is None and not option.downloaded and option.runnable
 
 
+def require_file(model: MachineModel) -> None:
+    """Raises: BadInput if the file of a model is gone, or cannot be used any more."""
+    if model.where == "file" and (fault := described(Path(model.model)).fault):
+        raise BadInput(f"{model.name}: {fault}")
+
+
+def looked_through(settings: Settings) -> Found:
+    """Returns where GGUF files were looked for, and all that were found, adapters too."""
+    return found_files(settings)
+
+
+def free_memory() -> int | None:
+    """Returns the bytes of RAM that are free now; None where the system does not say."""
+    return free_ram_bytes()
+
+
 def time_soon(model: MachineModel, settings: Settings) -> None:
     """Begins to measure in the background how fast the model reads and writes here. It need not be downloaded."""
     if (shape := _shape(model.model, _place_of(model.model)[1])) is not None:
@@ -363,6 +507,8 @@ def time_now(model: MachineModel, settings: Settings, notify: Notify) -> Pace:
     """Measures how fast the model reads and writes here. Blocks. Raises: BadInput, InferenceError."""
     if model.where == "server":
         raise BadInput(f"{model.model} runs on the server {model.server}: its pace is the server's")
+    if model.where == "file":
+        raise BadInput(f"{model.name} is a GGUF file: its pace is measured when it runs")
     shape = _shape(model.model, _place_of(model.model)[1])
     if shape is None:
         why = model.fault or f"its architecture is known once it is downloaded: conductor models pull {model.model}"

@@ -18,13 +18,16 @@ from conductor_core.engine.budgets import longest_answer
 from conductor_core.engine.models import (
     LEAST_PARAMETERS,
     FoundServer,
+    MachineModel,
     conductors_file_text,
     parameters_by_name,
     pool_file_text,
     ready_workers,
+    require_file,
 )
 from conductor_core.engine.pools import read_specs
 from conductor_core.errors import BadInput
+from conductor_core.files import is_file
 from conductor_core.inference.downloads import Download, downloads
 from conductor_core.inference.hardware import Memory, place
 from conductor_core.inference.pace import paces
@@ -108,6 +111,26 @@ def pause(models: Sequence[SmallModel]) -> None:
 def save_pool(name: str, specs: Sequence[WorkerSpec], settings: Settings) -> Path:
     """Writes ``specs`` as the pool file ``name`` of the data folder, replacing its content. Raises: BadInput."""
     return _save(settings.pools_folder / f"{name}.toml", pool_file_text(specs), "pool file")
+
+
+FILES_POOL = "my-models"
+
+
+def add_worker(model: MachineModel, settings: Settings) -> Path:
+    """Adds the model of a GGUF file to the pool of such files, and returns the pool's file. Raises: BadInput."""
+    require_file(model)
+    pool = settings.pools_folder / f"{FILES_POOL}.toml"
+    before = read_specs(str(pool), settings) if is_file(pool) else ()
+    spec = _of_file(model.name, model.model, model.quantisation, model.parameters)
+    others = [each for each in before if each.model != spec.model and each.name != spec.name]
+    return save_pool(FILES_POOL, [*others, spec], settings)
+
+
+def _of_file(title: str, path: str, quantisation: str, parameters: int) -> WorkerSpec:
+    """Returns a worker of a GGUF file. ``title``: as it is listed, such as ``ollama: llama3.2:3b``."""
+    name = re.sub(r"[\\#]", "-", title.partition(": ")[2].rsplit("/", 1)[-1])[:60]
+    about = f"{quantisation}, {parameters / 1e9:.1f} billion parameters"
+    return WorkerSpec(name=name, provider="gguf", model=path, description=about, max_concurrency=1, timeout_s=600)
 
 
 def save_conductors(name: str, specs: Iterable[WorkerSpec], settings: Settings) -> Path:
@@ -246,13 +269,16 @@ def from_disk(small: Iterable[SmallModel], options: Iterable[ConductorOption]) -
     ]
     others.sort(key=lambda option: -option.parameters)
     for option in others[: max(0, _MOST_ON_DISK - len(specs))]:
-        if option.ref not in taken:
+        if option.ref in taken:
+            continue
+        model = option.model or option.ref
+        if option.owner:
+            spec = _of_file(option.name, model, option.quantisation, option.parameters)
+        else:
             name = re.sub(r"[\\#]", "-", option.name.rsplit("/", 1)[-1])[:60]
-            specs.append(
-                WorkerSpec(
-                    name=name, provider="local", model=option.model or option.ref, max_concurrency=1, timeout_s=600
-                )
-            )
+            spec = WorkerSpec(name=name, provider="local", model=model, max_concurrency=1, timeout_s=600)
+        if all(each.name != spec.name for each in specs):
+            specs.append(spec)
     if not specs:
         return None
     large = next((option for option in others if option.parameters >= LEAST_PARAMETERS), None)

@@ -305,7 +305,6 @@ class _Writing:
     ) -> None:
         streamed = self._deltas.drain()
         now_ms = self._recorder.now_ms()
-        precision = self._finished.precision if self._finished is not None else None
         departures = self._finished.departures if self._finished is not None else ()
         if checked.workflow is not None:
             event: ev.Event = ev.PlanCompleted(
@@ -323,7 +322,6 @@ class _Writing:
                 at_list_price=at_list_price,
                 first_token_ms=self._first_token_ms,
                 duration_ms=now_ms - self._started_ms,
-                precision=precision,
                 departures=departures,
             )
         else:
@@ -338,7 +336,6 @@ class _Writing:
                 cost_usd=cost_usd,
                 at_list_price=at_list_price,
                 duration_ms=now_ms - self._started_ms,
-                precision=precision,
                 departures=departures,
                 will_retry=self._attempt < self._state.settings.plan_attempts,
             )

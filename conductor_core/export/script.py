@@ -85,6 +85,7 @@ _INSTEAD = "export with --pool FILE, a pool whose workers of the same names are 
 _WHY = {
     "rehearsal": "is simulated and lives in this program alone",
     "local": "runs inside this program; serve its model, for instance with vLLM or Ollama",
+    "gguf": "is run by this program; serve its file, for instance with llama-server",
     "anthropic": "speaks Anthropic's protocol; Anthropic's OpenAI-compatible endpoint is https://api.anthropic.com/v1",
 }
 

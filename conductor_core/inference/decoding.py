@@ -1,19 +1,13 @@
-"""Writes a completion after its prompt was read: draws tokens from the passes of a model. Imports torch.
+"""Writes a completion after its prompt was read: draws tokens from the passes of a model. Imports torch."""
 
-A pass reads the tokens that were written since the last one, and a draft of the next ones after them. It gives one row
-of logits for each place. The writer draws from row after row as long as what it draws is what the draft says.
-"""
-
-import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
 from conductor_core.chat.messages import FinishReason, Sampling, TokenChoice
 from conductor_core.inference.constraint import Matcher
-from conductor_core.inference.drafts import Drafts
 from conductor_core.inference.generation import Generation, InferenceError, Interrupted, Written
 
 MOST_OPTIONS = 8
@@ -83,11 +77,6 @@ class Writer:
                     TokenChoice(at=len(self.text), picked=self._vocabulary.decode([token]), options=likely)
                 )
         return token
-
-    def allowed(self, draft: Sequence[int]) -> Sequence[int]:
-        """Returns as much of ``draft`` as may be written next, without a token that ends the text."""
-        text = list(itertools.takewhile(lambda token: token not in self.stop_ids, draft))
-        return text if self._matcher is None else text[: self._matcher.fits(text)]
 
     def ended(self, reason: FinishReason, completion_tokens: int) -> Written:
         """Emits what was held back, and returns how the completion ended."""
@@ -159,26 +148,10 @@ def picker(sampling: Sampling, seed: int) -> Callable[[torch.Tensor], int]:
     return pick
 
 
-class Reader(Protocol):
-    """A model that has read a prompt."""
-
-    def read(self, ids: Sequence[int], draft: Sequence[int]) -> torch.Tensor:
-        """Reads ``ids`` and ``draft``.
-
-        Returns float32 logits (1 + draft, vocabulary): after the last of ``ids``, and after each of ``draft``.
-        Raises: Interrupted if the completion was cancelled.
-        """
-        ...
-
-    def drop(self, tokens: int) -> None:
-        """Forgets the last ``tokens`` that were read."""
-        ...
-
-
 def write(
     writer: Writer,
-    first: torch.Tensor,
-    begin: Callable[[], tuple[Reader, Drafts]],
+    logits: torch.Tensor,
+    read: Callable[[Sequence[int]], torch.Tensor],
     limit: int,
     cancelled: Callable[[], bool],
     at: Callable[[], None],
@@ -186,22 +159,19 @@ def write(
     """Writes until the model, the grammar or ``limit`` ends it.
 
     Args:
-        first: logits (vocabulary) after the prompt.
-        begin: is called once the first token is written.
+        logits: of the vocabulary, after the prompt.
+        read: reads tokens, and returns the float32 logits (vocabulary) after the last one.
         limit: how many tokens the completion may have.
         cancelled: is asked before each token.
         at: is called after each token.
 
     Returns how it ended, and how many tokens the model wrote that end it and are not text.
-    Raises: Interrupted if it was cancelled, InferenceError.
+    Raises: Interrupted if it was cancelled, InferenceError, what ``read`` raises.
     """
-    rows, row = first.unsqueeze(0), 0
-    draft: Sequence[int] = ()
-    using: tuple[Reader, Drafts] | None = None
     while True:
         if cancelled():
             raise Interrupted
-        token = writer.draw(rows[row])
+        token = writer.draw(logits)
         if token in writer.stop_ids:
             return "stop", 1
         new = writer.accept(token, limit)
@@ -210,12 +180,4 @@ def write(
             return "stop", 0
         if len(writer.ids) >= limit:
             return "length", 0
-        reader, drafts = using = using or begin()
-        drafts.learn(new)
-        while new and row < len(draft) and draft[row] == new[0]:
-            row, new = row + 1, new[1:]
-        if not new:
-            continue
-        reader.drop(len(draft) - row)
-        draft, row = drafts.next(len(new), writer.allowed, limit - len(writer.ids)), 0
-        rows = reader.read(new, draft)
+        logits = read(new)

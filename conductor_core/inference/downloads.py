@@ -2,6 +2,9 @@
 
 A person who closes the page, or the program, loses nothing: the part of a model that is here is on disk (``hub``), and
 the next ``begin`` goes on from there.
+
+A download is named by a hub id, by ``owner/name:TAG`` for a GGUF file of the hub, or, of the base of ``small``, by the
+path where it will lie.
 """
 
 import threading
@@ -9,10 +12,13 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Literal
 
+from conductor_core.inference import small_base
+from conductor_core.inference.found import cached_gguf
 from conductor_core.inference.generation import InferenceError
-from conductor_core.inference.source import HUB_ID, cached_folder
+from conductor_core.inference.source import GGUF_REF, HUB_ID, cached_folder, hub_cache
 
 State = Literal["absent", "waiting", "running", "paused", "here", "failed"]
 _RATE_OVER_S = 5.0
@@ -25,7 +31,7 @@ class Download:
     Attributes:
         here_bytes, all_bytes: bytes of its weights; ``all_bytes`` is 0 if only the hub knows and was not asked yet.
         bytes_per_s: the rate of the last seconds; 0 while nothing comes.
-        reason: a sentence that says why it failed and what to do. unreachable: whether it failed for want of a hub.
+        reason: a sentence that says why it failed and what to do.
         elsewhere: whether another program on this machine downloads it, which cannot be paused here.
     """
 
@@ -35,7 +41,6 @@ class Download:
     all_bytes: int = 0
     bytes_per_s: float = 0.0
     reason: str = ""
-    unreachable: bool = False
     elsewhere: bool = False
 
     @property
@@ -53,7 +58,7 @@ class _Job:
         self.ref = ref
         self.state: State = "waiting"
         self.reason = ""
-        self.unreachable = self.discarded = False
+        self.discarded = False
         self.here_bytes: int = 0 if before is None else before.here_bytes
         self.all_bytes: int = 0 if before is None else before.all_bytes
         self.stop = threading.Event()
@@ -77,7 +82,7 @@ class _Job:
         if self.discarded or state == "absent":
             return Download(self.ref, "absent", 0, self.all_bytes)
         rate = (seen[-1][1] - seen[0][1]) / took_s if took_s and state == "running" else 0.0
-        return Download(self.ref, state, self.here_bytes, self.all_bytes, rate, self.reason, self.unreachable)
+        return Download(self.ref, state, self.here_bytes, self.all_bytes, rate, self.reason)
 
 
 class Downloads:
@@ -91,11 +96,11 @@ class Downloads:
         self._at_work = False
 
     def begin(self, refs: Sequence[str]) -> None:
-        """Downloads those of ``refs`` (hub ids) that are not here, in their order. Returns at once."""
+        """Downloads those of ``refs`` that are not here, in their order. Returns at once."""
         with self._lock:
             for ref in refs:
                 job = self._jobs.get(ref)
-                if cached_folder(ref) is not None:
+                if is_here(ref):
                     continue
                 if job is not None and job.state in ("waiting", "running"):
                     job.stop.clear()
@@ -139,24 +144,26 @@ class Downloads:
 
     def state(self, ref: str) -> Download:
         """Returns the progress of ``ref``, whoever began with it. A part that an ended program left is ``paused``."""
-        from conductor_core.inference.hub import is_downloaded_elsewhere, partly_here_bytes
-
         with self._lock:
             job = self._jobs.get(ref)
             shown = job.shown() if job is not None else Download(ref, "absent")
-        if shown.moving or not HUB_ID.fullmatch(ref) or (job is not None and job.discarded):
+        if shown.moving or (job is not None and job.discarded):
             return shown
-        if cached_folder(ref) is not None:
+        if is_here(ref):
             return Download(ref, "here", shown.all_bytes, shown.all_bytes)
         if shown.state == "here":  # it was deleted since
             shown = Download(ref, "absent")
-        here = partly_here_bytes(ref)
+        here, elsewhere = _part_of(ref)
         if shown.state == "failed":
             return replace(shown, here_bytes=here)
-        if shown.state == "absent" and here:
-            elsewhere = is_downloaded_elsewhere(ref)
+        if shown.state == "absent" and (here or elsewhere):
             return Download(ref, "running" if elsewhere else "paused", here, elsewhere=elsewhere)
         return shown
+
+    def refs(self) -> list[str]:
+        """Returns what was begun in this process."""
+        with self._lock:
+            return list(self._jobs)
 
     def _work(self) -> None:
         while True:
@@ -183,26 +190,56 @@ class Downloads:
                     job.state, job.reason = state, reason
 
     def _run_job(self, job: _Job) -> tuple[State, str]:
-        from conductor_core.inference import hub
-
         try:
-            (self._download or hub.download)(job.ref, job.report)
+            (self._download or fetch)(job.ref, job.report)
         except _Stopped:
             return "paused", ""
         except InferenceError as error:
-            job.unreachable = isinstance(error, hub.HubUnreachable)
             return "failed", str(error)
         except Exception as error:  # noqa: BLE001 the thread has nobody above it: the page must say it
             return "failed", f"{job.ref} could not be downloaded: {type(error).__name__}: {error}"
         return "here", ""
 
 
+def fetch(ref: str, notify: Callable[[int, int], None]) -> Path:
+    """Downloads what is not here of ``ref``, and returns where it lies. Blocks. See ``hub.download``."""
+    if _is_base(ref):
+        return small_base.fetch(Path(ref).parent, notify)
+    # When used: it brings in the hub's client.
+    from conductor_core.inference import hub
+
+    return hub.download(ref, notify)
+
+
+def is_here(ref: str) -> bool:
+    if _is_base(ref):
+        return small_base.small_base(Path(ref).parent) is not None
+    if GGUF_REF.fullmatch(ref):
+        return cached_gguf(ref, hub_cache()) is not None
+    return cached_folder(ref) is not None
+
+
+def _is_base(ref: str) -> bool:
+    return ref.endswith(f"/{small_base.NAME}")
+
+
+def _part_of(ref: str) -> tuple[int, bool]:
+    """Returns the bytes of a stopped download that are here, and whether another program goes on with it."""
+    from conductor_core.inference.hub import is_downloaded_elsewhere, partly_here_bytes
+
+    if _is_base(ref):
+        return 0, small_base.is_fetched_elsewhere(Path(ref).parent)
+    hub_id = ref.partition(":")[0]
+    if not HUB_ID.fullmatch(hub_id) or not (here := partly_here_bytes(hub_id)):
+        return 0, False
+    return here, is_downloaded_elsewhere(hub_id)
+
+
 def _discard(ref: str) -> None:
-    from conductor_core.inference.hub import partly_here_bytes
     from conductor_core.inference.removal import discard_part
 
-    if partly_here_bytes(ref):
-        discard_part(ref)
+    if _part_of(ref)[0]:
+        discard_part(ref.partition(":")[0])
 
 
 def _discarded(ref: str) -> tuple[State, str]:

@@ -3,8 +3,10 @@
 InspectorError
 └── InferenceError
     ├── ModelUnavailable    cannot be found, downloaded, trusted or held in memory
-    │   └── ModelNotHere        is not on this machine
-    └── PromptTooLong       more tokens than the model's context has room for
+    │   ├── ModelNotHere        is not on this machine
+    │   └── Unreachable         no hub or package index answers, or their use is forbidden
+    ├── PromptTooLong       more tokens than the model's context has room for
+    └── ProcessEnded        the process that runs the model ended in the middle of an answer; another is started
 
 The errors are those of a model as a Conductor and as a worker. ``Meter`` and ``WritingMeter`` turn counts of bytes and
 tokens into a pace and an estimate of the time left.
@@ -21,7 +23,6 @@ from pydantic import Field
 from conductor_core.chat.messages import FinishReason, Message, Sampling, TokenChoice, Usage
 from conductor_core.chat.progress import Notify, Phase, Progress
 from conductor_core.errors import InspectorError
-from conductor_core.precision import PrecisionChoice
 from conductor_core.workflow.model import Frozen
 
 
@@ -50,7 +51,6 @@ class Generation:
         keep_choices: whether to note which other tokens were likely.
         answer_begins: a text with which what is asked for begins: before it the model thinks. None: it begins at once.
         usual_tokens: how long such completions are until some were written; None: they are not alike.
-        drafts: whether the next tokens may be guessed and read in one pass; it changes the time and no token.
     """
 
     prompt: str | tuple[Message, ...]
@@ -62,17 +62,8 @@ class Generation:
     forcing: Forcing | None = None
     thinking: bool = False
     keep_choices: bool = False
-    drafts: bool = True
     answer_begins: str | None = None
     usual_tokens: int | None = None
-
-
-@dataclass(frozen=True)
-class Packing:
-    """How a model keeps its weights on a processor, and the folder of packed weights."""
-
-    choice: PrecisionChoice
-    folder: Path
 
 
 @dataclass(frozen=True)
@@ -116,7 +107,15 @@ class ModelNotHere(ModelUnavailable):
     pass
 
 
+class Unreachable(ModelUnavailable):
+    pass
+
+
 class PromptTooLong(InferenceError):
+    pass
+
+
+class ProcessEnded(InferenceError):
     pass
 
 
@@ -125,6 +124,25 @@ class Interrupted(Exception):
 
 
 # Progress.
+
+REPORT_EVERY_S = 0.25
+
+
+def sparingly(notify: Notify | None) -> Notify:
+    """Returns what tells ``notify`` at most every ``REPORT_EVERY_S``, but always the beginning and end of a phase."""
+    last: list[tuple[str, float]] = []
+
+    def tell(made: Progress) -> None:
+        now_s = time.monotonic()
+        ends = not made.writes and made.done >= made.total
+        lately = bool(last) and last[0][0] == made.phase and now_s - last[0][1] < REPORT_EVERY_S
+        if notify is None or (lately and not ends):
+            return
+        last[:] = [(made.phase, now_s)]
+        notify(made)
+
+    return tell
+
 
 _FIRST_TOKENS = 4
 """The first passes are slower than the later ones: they find nothing in the processor's caches."""

@@ -29,8 +29,9 @@ from huggingface_hub.utils._headers import build_hf_headers
 from huggingface_hub.utils.tqdm import tqdm
 
 from conductor_core.files import FileLock, write_whole
-from conductor_core.inference.generation import ModelUnavailable
-from conductor_core.inference.source import cache_folder, cached_folder
+from conductor_core.inference.found import cached_gguf, files_of_tag, tags_of
+from conductor_core.inference.generation import ModelUnavailable, Unreachable
+from conductor_core.inference.source import GGUF_REF, cache_folder, holds_a_model
 
 SPARE_BYTES = 200_000_000
 """Bytes that a download leaves free on the disk: a database that meets a full one loses more than a model."""
@@ -49,11 +50,13 @@ Notify = Callable[[int, int], None]
 
 # What a hub says of a model is checked before we use it: its digests and tags become paths, its sizes take disk.
 
+_ABOUT = ("README.md", "LICENSE*")
+"""They say under which licence a model may be used."""
 WANTED_FILES = (
-    "*.json", "model*.safetensors", "*.jinja", "merges.txt", "vocab.txt", "tokenizer.model", "*.tiktoken",
-    "README.md", "LICENSE*",
+    "*.json", "model*.safetensors", "*.jinja", "merges.txt", "vocab.txt", "tokenizer.model", "*.tiktoken", *_ABOUT,
 )  # fmt: skip
-"""What is downloaded of a model. The last two say under which licence it may be used."""
+"""What is downloaded of a model in safetensors."""
+_TAG_OF_FILE = re.compile(r"[A-Za-z0-9_.-]{1,100}")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _TAG = re.compile(r"[0-9A-Za-z_-]{1,128}")
@@ -83,12 +86,26 @@ class Listing:
     other_bytes: int
 
 
-def read_listing(hub_id: str, info: Any) -> Listing:
-    """Checks ``info``, the hub's description of the model with its files. Raises: ModelUnavailable."""
-    listed = [each for each in info.siblings or () if _is_wanted(each.rfilename)]
-    if not any(each.rfilename.endswith(".safetensors") for each in listed):
-        raise ModelUnavailable(f"{hub_id} offers no safetensors weights on the hub: it is not downloaded")
-    weights = [each for each in listed if each.lfs is not None and each.rfilename.endswith(".safetensors")]
+def read_listing(hub_id: str, info: Any, tag: str = "") -> Listing:
+    """Checks ``info``, the hub's description of the model with its files. Raises: ModelUnavailable.
+
+    ``tag``: which GGUF file of it is wanted; empty: its safetensors.
+    """
+    named = [each for each in info.siblings or () if isinstance(each.rfilename, str)]
+    if tag:
+        files = files_of_tag(hub_id, tag, (each.rfilename for each in named if _NAME.fullmatch(each.rfilename)))
+        listed = [each for each in named if each.rfilename in files or _is_wanted(each.rfilename, _ABOUT)]
+    else:
+        listed = [each for each in named if _is_wanted(each.rfilename)]
+    ends = ".gguf" if tag else ".safetensors"
+    weights = [each for each in listed if each.lfs is not None and each.rfilename.endswith(ends)]
+    if not any(each.rfilename.endswith(ends) for each in listed):
+        tags = [each for each in tags_of(hub_id, (each.rfilename for each in named)) if _TAG_OF_FILE.fullmatch(each)]
+        if tags:
+            raise ModelUnavailable(
+                f"which GGUF file of {hub_id}? Write {hub_id}:TAG with one of {', '.join(tags[:20])}"
+            )
+        raise ModelUnavailable(f"{hub_id} offers no safetensors or GGUF weights on the hub: it is not downloaded")
     if not _COMMIT.fullmatch(str(info.sha)):
         raise _not_believed(hub_id, "its commit")
     for each in weights:
@@ -104,9 +121,9 @@ def read_listing(hub_id: str, info: Any) -> Listing:
     )
 
 
-def _is_wanted(name: object) -> bool:
+def _is_wanted(name: str, wanted: tuple[str, ...] = WANTED_FILES) -> bool:
     """Files of folders inside a model are other forms of it, which are not loaded from there."""
-    return isinstance(name, str) and bool(_NAME.fullmatch(name)) and any(fnmatch(name, each) for each in WANTED_FILES)
+    return bool(_NAME.fullmatch(name)) and any(fnmatch(name, each) for each in wanted)
 
 
 def meter_of(hub_id: str, most_bytes: int, on_bytes: Callable[[], None]) -> type[Any]:
@@ -163,10 +180,6 @@ file_download._get_metadata_or_catch_error = _checked(file_download._get_metadat
 # Downloads.
 
 
-class HubUnreachable(ModelUnavailable):
-    """No hub answers, or its use is forbidden: there is no network as far as models go."""
-
-
 def is_reachable(within_s: float = 3.0) -> bool:
     """Tells whether a hub answers. It sends one request without a body or a key. Blocks."""
     if constants.is_offline_mode():
@@ -189,7 +202,7 @@ def partly_here_bytes(hub_id: str) -> int:
     """Returns the bytes that are here of weights whose download was stopped."""
     blobs = cache_folder(hub_id) / "blobs"
     parts = _sizes(blobs.glob("*.part"))
-    if cached_folder(hub_id) is not None:
+    if holds_a_model(hub_id):
         return parts
     return parts + _sizes(blobs.glob("?" * _SHA256_LENGTH))
 
@@ -219,13 +232,18 @@ def _is_locked(part: Path) -> bool:
     return not free
 
 
-def download(hub_id: str, notify: Notify = lambda _here, _all: None) -> Path:
+def download(ref: str, notify: Notify = lambda _here, _all: None) -> Path:
     """Returns the folder of the model's newest revision, and downloads what is not there. Blocks.
+
+    ``ref``: ``owner/name``, or ``owner/name:TAG`` for a GGUF file, whose path is returned.
 
     Raises: ModelUnavailable; what ``notify`` raises. Either way the next call goes on where this one stopped.
     """
+    gguf = GGUF_REF.fullmatch(ref)
+    hub_id, tag = (ref, "") if gguf is None else (gguf[1], gguf[2])
     try:
-        return _download(hub_id, notify)
+        folder = _download(hub_id, tag, notify)
+        return (cached_gguf(ref, Path(constants.HF_HUB_CACHE)) or folder) if tag else folder
     except hub.GatedRepoError:
         raise ModelUnavailable(
             f"{hub_id} is gated: accept its licence on the hub, and set HF_TOKEN to a key of your account"
@@ -235,12 +253,12 @@ def download(hub_id: str, notify: Notify = lambda _here, _all: None) -> Path:
             f"the hub has no public model {hub_id!r}: check its name, or set HF_TOKEN to a key that may read it"
         ) from None
     except (hub.HfHubHTTPError, hub.LocalEntryNotFoundError, httpx2.HTTPError, OSError) as error:
-        kind = HubUnreachable if _is_unreachable(_cause(error)) else ModelUnavailable
+        kind = Unreachable if _is_unreachable(_cause(error)) else ModelUnavailable
         raise kind(f"{hub_id} is not on this machine and {_why(_cause(error))}") from error
 
 
-def _download(hub_id: str, notify: Notify) -> Path:
-    listing = _listing(hub_id)
+def _download(hub_id: str, tag: str, notify: Notify) -> Path:
+    listing = _listing(hub_id, tag)
     weights = listing.weights
     blobs = cache_folder(hub_id) / "blobs"
     blobs.mkdir(parents=True, exist_ok=True)
@@ -268,7 +286,7 @@ def _download(hub_id: str, notify: Notify) -> Path:
     return Path(folder)
 
 
-def _listing(hub_id: str) -> Listing:
+def _listing(hub_id: str, tag: str) -> Listing:
     try:
         info = huggingface_hub.HfApi().model_info(hub_id, files_metadata=True)
     except (ValueError, LookupError, TypeError, AttributeError) as error:
@@ -276,7 +294,7 @@ def _listing(hub_id: str) -> Listing:
         raise ModelUnavailable(
             f"{hub_id}: {constants.ENDPOINT} does not answer as a hub does: check HF_ENDPOINT and the network"
         ) from error
-    return read_listing(hub_id, info)
+    return read_listing(hub_id, info, tag)
 
 
 def _remember_newest(hub_id: str, commit: str) -> None:

@@ -3,13 +3,15 @@
 Only one thread at a time may use it (``shared.SharedModel`` sees to that).
 """
 
-import functools
+import copy
 import inspect
 import os
 import time
 import timeit
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -27,8 +29,6 @@ from conductor_core.inference.generation import (
     Interrupted,
     Meter,
     ModelUnavailable,
-    Packing,
-    PrefixFolder,
     PromptTooLong,
     RecentPace,
     WritingMeter,
@@ -36,20 +36,17 @@ from conductor_core.inference.generation import (
     mean_of_late,
 )
 from conductor_core.inference.hardware import SMALL_PARAMETERS, Placement, lacking, place
+from conductor_core.inference.loading import load_weights, to_device
 from conductor_core.inference.pace import recent_paces
-from conductor_core.inference.prefix_cache import KeptPrefixes, PrefixFiles
-from conductor_core.inference.quantization.packed_model import load
-from conductor_core.inference.source import ModelFiles, model_stamp
-from conductor_core.inference.speculative import Drafting
-from conductor_core.precision import PrecisionChoice
+from conductor_core.inference.source import ModelFiles
 
 PREFILL_CHUNK = 256
 """Tokens that the model reads in one pass. With 512 it reads 3 % more quickly, and takes twice as long to stop.
-
-Other chunks round differently: raise ``prefix_cache.FORM`` with it."""
+"""
 THREADS_KEPT_S = 10.0
 """A machine that was idle may be busy by the next call; too many threads then cost far more than a trial (25 ms)."""
 KEPT_GRAMMARS = 128
+KEPT_PREFIXES = 4
 
 
 def _nobody(_: Progress) -> None:
@@ -108,21 +105,17 @@ class LoadedModel:
         notify: Notify = _nobody,
         *,
         cancelled: Callable[[], bool] = _never,
-        kept: PrefixFolder | None = None,
-        packing: Packing | None = None,
+        paces_folder: Path | None = None,
     ) -> None:
         """Loads a model.
 
         Args:
-            tell: learns how far the loading is.
+            notify: learns how far the loading is.
             cancelled: ends the loading with Interrupted.
-            kept: where prefixes are kept as files; None: nowhere.
-            packing: how weights are kept on a processor; None: as they are.
+            paces_folder: where it keeps how quick it was; None: nowhere.
         """
         self.files = files
-        stamp = model_stamp(files.folder) if kept is not None else None
-        self.choice: PrecisionChoice = "bf16" if packing is None else packing.choice
-        self.placement = _available(place(files.parameters, self.choice), files.parameters, self.choice)
+        self.placement = _available(place(files.parameters))
         transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
         self._threads_chosen_at = -THREADS_KEPT_S
         self.choose_threads()
@@ -130,8 +123,8 @@ class LoadedModel:
             self.tokenizer: Any = AutoTokenizer.from_pretrained(
                 files.folder, trust_remote_code=False, local_files_only=True
             )
-            self.model: Any
-            self.model, self.placement = load(files, self.placement, packing, notify, cancelled)
+            model = load_weights(files, getattr(torch, self.placement.dtype), notify, cancelled)
+            self.model: Any = to_device(model, self.placement.device, notify, cancelled)
         except (Interrupted, ModelUnavailable):
             raise
         except Exception as error:  # files from elsewhere make the libraries' parsers raise anything
@@ -145,12 +138,9 @@ class LoadedModel:
         # Small models are quick, and a graphics card takes its work faster than it does it.
         stoppable = self.placement.device == "cpu" and files.parameters >= SMALL_PARAMETERS
         self._passes = Passes(self.model) if stoppable else None
-        self.drafting = Drafting(self.model)
-        how = f"{self.placement.device} {self.placement.dtype} {self.placement.precision or 'unpacked'}"
-        on_disk = None if kept is None else PrefixFiles(kept, files.folder, stamp, text_config, how)
-        self._prefixes = KeptPrefixes(self.model.dtype, self.placement.device, on_disk)
-        self._pace_of = f"{files.folder} {how}"
-        self._paces = recent_paces(kept.path) if kept is not None else None
+        self._prefixes: OrderedDict[tuple[int, ...], DynamicCache] = OrderedDict()
+        self._pace_of = f"{files.folder} {self.placement.device} {self.placement.dtype}"
+        self._paces = None if paces_folder is None else recent_paces(paces_folder)
         self.pace = (self._paces and self._paces.get(self._pace_of)) or RecentPace()
         self._static_ids: dict[tuple[Message, ...], tuple[int, ...]] = {}
         self._grammars = Grammars.of(
@@ -248,17 +238,16 @@ class LoadedModel:
             thinking = generation.answer_begins is not None and generation.answer_begins not in writer.text
             writing.at(len(writer.ids), thinking=thinking)
 
-        watched = functools.partial(self._watched, cancelled)
+        def read(new: Sequence[int]) -> torch.Tensor:
+            logits = self._read(new, cache, cancelled)
+            if logits is None:
+                raise Interrupted
+            return logits
 
-        def usual(new: Sequence[int]) -> torch.Tensor | None:
-            return self._read(new, cache, cancelled)
-
-        begin = functools.partial(self.drafting.begin, ids, cache, watched, usual, drafted=generation.drafts)
         try:
-            end = write(writer, logits, begin, limit, cancelled, at)
+            end = write(writer, logits, read, limit, cancelled, at)
         except Interrupted:
             return None
-        self.drafting.ended(writer.ids, drafted=generation.drafts)
         return self._ended(writer, *end, reading, writing)
 
     def _ended(
@@ -291,13 +280,15 @@ class LoadedModel:
         """Returns a cache that has read ``static``, as the caller's own copy; None if cancelled meanwhile."""
         if not static:
             return DynamicCache(config=self.model.config)
-        cache = self._prefixes.copy(static)
-        if cache is None:
+        if static not in self._prefixes:
             cache = DynamicCache(config=self.model.config)
             if self._read(list(static), cache, cancelled, reading) is None:
                 return None
-            self._prefixes.keep(static, cache)
-        return cache
+            self._prefixes[static] = cache
+            if len(self._prefixes) > KEPT_PREFIXES:
+                self._prefixes.popitem(last=False)
+        self._prefixes.move_to_end(static)
+        return copy.deepcopy(self._prefixes[static])
 
     def _read(
         self,
@@ -353,7 +344,7 @@ def _stop_ids(model: Any, tokenizer: Any) -> frozenset[int]:
     return frozenset(int(token) for token in [*ids, tokenizer.eos_token_id] if token is not None)
 
 
-def _available(placement: Placement, parameters: int, choice: PrecisionChoice) -> Placement:
+def _available(placement: Placement) -> Placement:
     """Returns ``placement``. Raises: ModelUnavailable if the installed torch or the memory does not allow it."""
     if placement.device == "cuda" and not torch.cuda.is_available():
         raise ModelUnavailable(
@@ -362,7 +353,7 @@ def _available(placement: Placement, parameters: int, choice: PrecisionChoice) -
     if placement.device == "mps" and not torch.backends.mps.is_available():
         raise ModelUnavailable("this torch cannot use the Apple GPU: install a build with MPS")
     if not placement.fits:
-        raise ModelUnavailable(f"the model {lacking(parameters, choice, placement)}")
+        raise ModelUnavailable(f"the model {lacking(placement)}")
     return placement
 
 

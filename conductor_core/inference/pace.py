@@ -21,9 +21,8 @@ from typing import Annotated, Any, Generic, TypeVar
 from pydantic import Field, TypeAdapter, ValidationError
 
 from conductor_core.files import private_folder, write_whole
-from conductor_core.inference.generation import Packing, RecentPace
+from conductor_core.inference.generation import RecentPace
 from conductor_core.inference.hardware import accelerator_memory, place
-from conductor_core.precision import PrecisionChoice
 
 log = logging.getLogger(__name__)
 
@@ -143,11 +142,11 @@ _SIZES = (
 """What of a configuration decides the pace. ``config.json`` says much more, so that a downloaded model is known too."""
 
 
-def key_of(shape: Shape, choice: PrecisionChoice) -> str:
+def key_of(shape: Shape) -> str:
     """Returns the digest of all that a pace depends on: the model's sizes, where it would run, this machine."""
-    placement = place(shape.parameters, choice)
+    placement = place(shape.parameters)
     sizes = {name: shape.config.get(name) for name in _SIZES}
-    parts = [shape.kind, sizes, choice, placement.device, placement.dtype, _machine()]
+    parts = [shape.kind, sizes, placement.device, placement.dtype, _machine()]
     return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()
 
 
@@ -166,10 +165,8 @@ def _machine() -> list[str]:
 class Paces:
     """The measurements of one data folder, done or going on. Any thread may use it."""
 
-    def __init__(self, file: Path, packing: Packing | None = None) -> None:
-        """``packing``: how the models would keep their weights; None: as their checkpoints have them."""
+    def __init__(self, file: Path) -> None:
         self._kept = Kept(file, TypeAdapter(dict[str, Pace]))
-        self._packing = packing
         self._running: dict[str, Future[Pace]] = {}
         self._lock = threading.Lock()
 
@@ -183,16 +180,13 @@ class Paces:
         # The one import that brings in torch.
         from conductor_core.inference.trial import trial
 
-        pace = Pace(*trial(shape.kind, shape.parameters, shape.config, self._packing, notify))
-        self._kept.keep(self._key(shape), pace)
+        pace = Pace(*trial(shape.kind, shape.parameters, shape.config, notify))
+        self._kept.keep(key_of(shape), pace)
         return pace
-
-    def _key(self, shape: Shape) -> str:
-        return key_of(shape, "bf16" if self._packing is None else self._packing.choice)
 
     def measure_soon(self, shape: Shape) -> None:
         """Begins ``measure`` in the background, unless it is known or being measured."""
-        key = self._key(shape)
+        key = key_of(shape)
         if self.known(shape) is not None:
             return
         with self._lock:
@@ -208,21 +202,21 @@ class Paces:
 
     def known(self, shape: Shape) -> Pace | None:
         """Returns what was measured on this machine, now or earlier."""
-        return self._kept.get(self._key(shape))
+        return self._kept.get(key_of(shape))
 
     def is_measured(self, shape: Shape) -> bool:
         """Tells whether the measurement goes on or waits for its turn."""
-        found = self._running.get(self._key(shape))
+        found = self._running.get(key_of(shape))
         return found is not None and not found.done()
 
     def fault(self, shape: Shape) -> str:
         """Returns why the last measurement of this process failed; empty if it did not."""
-        found = self._running.get(self._key(shape))
+        found = self._running.get(key_of(shape))
         error = found.exception() if found is not None and found.done() else None
         return "" if error is None else str(error) or type(error).__name__
 
 
 @cache
-def paces(data_folder: Path, packing: Packing | None = None) -> Paces:
-    """Returns the measurements that are kept in ``data_folder``, of models that are packed so."""
-    return Paces(data_folder / "model-paces.json", packing)
+def paces(data_folder: Path) -> Paces:
+    """Returns the measurements that are kept in ``data_folder``."""
+    return Paces(data_folder / "model-paces.json")

@@ -27,13 +27,11 @@ from conductor_core.inference.generation import (
     Generation,
     InferenceError,
     Interrupted,
-    Packing,
-    PrefixFolder,
     Written,
+    sparingly,
 )
 from conductor_core.inference.hardware import SMALL_PARAMETERS, Placement, free_ram_bytes, place
 from conductor_core.inference.source import inspect_folder, local_folder, model_files
-from conductor_core.precision import PrecisionChoice
 
 if TYPE_CHECKING:
     from conductor_core.inference.model import LoadedModel
@@ -45,7 +43,6 @@ KEPT_PARAMETERS = SMALL_PARAMETERS
 """Smaller models stay in memory: they take next to none, and the first plan after a pause should not wait."""
 OF_LATE_S = 60.0
 """A model that was not used for so long leaves when another is loaded: a run's own models follow each other sooner."""
-REPORT_EVERY_S = 0.25
 
 log = logging.getLogger(__name__)
 
@@ -102,8 +99,7 @@ class SharedModel:
         loaded: the model; None until the first call, and after it has left memory.
         idle_s: seconds without a call after which it leaves memory; None: never.
         load_s: seconds that loading took.
-        packing: how it keeps its weights on a processor; None: as they are. Another choice reloads it.
-        kept: where it keeps what it has read of prompts; None: only in memory. It counts from the next loading.
+        paces_folder: where it keeps how quick it was; None: nowhere. It counts from the next loading.
     """
 
     def __init__(self, ref: str) -> None:
@@ -111,8 +107,7 @@ class SharedModel:
         self.loaded: LoadedModel | None = None
         self.load_s: float | None = None
         self.idle_s: float | None = None
-        self.kept: PrefixFolder | None = None
-        self.packing: Packing | None = None
+        self.paces_folder: Path | None = None
         self._waiting = 0
         self._used_s = time.monotonic()
         self._timer: threading.Timer | None = None
@@ -126,17 +121,13 @@ class SharedModel:
         return self._waiting > 0
 
     @property
-    def _choice(self) -> PrecisionChoice:
-        return "bf16" if self.packing is None else self.packing.choice
-
-    @property
     def placement(self) -> Placement | None:
         """Where the model runs, or would run as far as is known without loading it; None if that is unknown."""
         if self.loaded is not None:
             return self.loaded.placement
         folder = local_folder(self.ref)
         try:
-            return place(inspect_folder(folder).parameters, self._choice) if folder else None
+            return place(inspect_folder(folder).parameters) if folder else None
         except InferenceError:
             return None  # loading it will say why
 
@@ -150,18 +141,12 @@ class SharedModel:
         cancelled = threading.Event()
 
         watched = watcher()
-        last: list[tuple[str, float]] = []
 
-        def progress(made: Progress) -> None:
-            """Tells the watcher at most every ``REPORT_EVERY_S``, but always the beginning and the end of a phase."""
-            now_s = time.monotonic()
-            ends = not made.writes and made.done >= made.total
-            lately = bool(last) and last[0][0] == made.phase and now_s - last[0][1] < REPORT_EVERY_S
-            if watched is None or (lately and not ends):
-                return
-            last[:] = [(made.phase, now_s)]
+        def told(made: Progress) -> None:
             with suppress(RuntimeError):  # the loop was closed: nobody listens any more
-                loop.call_soon_threadsafe(watched, made)
+                loop.call_soon_threadsafe(sparing, made)
+
+        sparing = sparingly(watched)
 
         def notify(item: str | Done | Exception) -> None:
             try:
@@ -171,7 +156,7 @@ class SharedModel:
 
         with _models_lock:
             self._waiting += 1
-            self._calls.append(_Call(generation, notify, cancelled, progress))
+            self._calls.append(_Call(generation, notify, cancelled, told))
         self._thread.submit(self._serve)
         try:
             while True:
@@ -189,8 +174,6 @@ class SharedModel:
         taken = self._next_calls()
         try:
             calls = [call for call in taken if not call.cancelled.is_set()]
-            if self.loaded is not None and self.loaded.choice != self._choice:
-                self._drop()
             if calls:
                 self._answer(self.loaded or self._load(calls), calls)
         except Interrupted:
@@ -267,7 +250,7 @@ class SharedModel:
             require_somebody()
             files = model_files(self.ref)
             notify(Progress(phase="loading", done=0, total=files.size_bytes))
-            placement = place(files.parameters, self._choice)
+            placement = place(files.parameters)
             free = free_ram_bytes()
             short = placement.device != "cpu" or (free is not None and free < placement.needed_bytes)
             self._unload_idle_others(0.0 if short else OF_LATE_S)
@@ -279,7 +262,7 @@ class SharedModel:
             self._in_use = hold(files.folder)
             try:
                 self.loaded = LoadedModel(
-                    files, notify, cancelled=lambda: not waiting(), kept=self.kept, packing=self.packing
+                    files, notify, cancelled=lambda: not waiting(), paces_folder=self.paces_folder
                 )
             finally:
                 if self.loaded is None:

@@ -3,22 +3,21 @@
 It reads weights from safetensors alone, and never runs code that comes with a model.
 """
 
-import hashlib
 import json
-import os
 import re
-import time
 from contextlib import suppress
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 from typing import Any
 
-from conductor_core.files import expand_path, is_file, is_folder
+from conductor_core.files import expand_path, is_file, is_folder, open_regular
 from conductor_core.inference.generation import ModelNotHere, ModelUnavailable
 
 HUB_ID = re.compile(r"(?!.*(?:--|\.\.|\.git$))[A-Za-z0-9](?:[\w.-]{0,94}\w)?/\w(?:[\w.-]{0,94}\w)?", re.ASCII)
 """``owner/name`` as the hub takes it. It forbids ``--``, by which the cache's folders keep both names apart."""
+GGUF_REF = re.compile(rf"({HUB_ID.pattern}):([A-Za-z0-9_.-]{{1,100}})", re.ASCII)
+"""``owner/name:TAG``, one GGUF file of a repository, as llama.cpp and Ollama name it: ``TAG`` is such as ``Q4_K_M``."""
 _WHOLE = "model.safetensors"
 _INDEX = "model.safetensors.index.json"
 _WEIGHTS = re.compile(r"[^/\\\x00]{1,200}\.safetensors")
@@ -129,7 +128,8 @@ def _tensor_shapes(path: Path) -> list[list[int]]:
         raise ModelUnavailable(f"{path} is not a whole safetensors file: {error}") from error
 
 
-def _hub_cache() -> Path:
+def hub_cache() -> Path:
+    """Returns the folder of huggingface_hub's cache."""
     from huggingface_hub import constants  # when used: most programs look for no model of the hub
 
     return Path(constants.HF_HUB_CACHE)
@@ -137,12 +137,17 @@ def _hub_cache() -> Path:
 
 def cache_folder(hub_id: str) -> Path:
     """Returns the folder in which the hub's cache has, or would have, a model."""
-    return _hub_cache() / f"models--{hub_id.replace('/', '--')}"
+    return hub_cache() / f"models--{hub_id.replace('/', '--')}"
 
 
 def cached_folder(hub_id: str) -> Path | None:
     """Returns the newest downloaded snapshot of a hub model that has weights. It does not ask the hub."""
     return _newest_snapshot(cache_folder(hub_id))
+
+
+def holds_a_model(hub_id: str) -> bool:
+    """Tells whether the hub's cache has something whole of a repository: its safetensors, or a GGUF file of it."""
+    return cached_folder(hub_id) is not None or any(cache_folder(hub_id).glob("snapshots/*/*.gguf"))
 
 
 def _newest_snapshot(repository: Path) -> Path | None:
@@ -181,7 +186,7 @@ def _indexed(folder: Path) -> set[str] | None:
 
 def cached_hub_ids() -> list[str]:
     """Returns the hub ids of all models that were downloaded on this machine, whole or not."""
-    names = sorted(path.name for path in _hub_cache().glob("models--*--*"))
+    names = sorted(path.name for path in hub_cache().glob("models--*--*"))
     return [name.removeprefix("models--").replace("--", "/", 1) for name in names]
 
 
@@ -196,6 +201,18 @@ def own_folder(ref: str, models: Path) -> Path | None:
     if not ref or not is_folder(folder):
         return None
     return folder if is_file(folder / "config.json") else _newest_snapshot(folder) or folder
+
+
+def is_gguf(ref: str) -> bool:
+    """Tells whether ``ref`` names a GGUF file: by its name, or by its first bytes, as Ollama's have other names."""
+    path = expand_path(ref)
+    if path.suffix.casefold() == ".gguf":
+        return not is_folder(path)
+    try:
+        with open_regular(path) as file:
+            return file.read(4) == b"GGUF"
+    except (OSError, ValueError):
+        return False
 
 
 def local_folder(ref: str) -> Path | None:
@@ -232,50 +249,3 @@ def licence_of(folder: Path) -> str:
     said: dict[str, str] = dict(_LICENCE.findall(header))
     name = said.get("license", "")
     return said.get("license_name", name) if name == "other" else name
-
-
-# Whether a model on disk is still the same one, in milliseconds. Digests of all bytes would take longer than loading a
-# large model does. So of a large file of weights its size, its times, its header and samples of its content are
-# digested. The system sets ``ctime`` at every change of a file, and no program can set it back: it tells of a
-# checkpoint that was changed in place with its size and ``mtime`` kept. Samples are for file systems that keep no times
-# of their own. Small files are digested whole.
-
-WHOLE_BYTES = 16 * 2**20
-"""Files up to this size are digested whole: that takes about 10 ms."""
-SAMPLES, SAMPLE_BYTES = 16, 4096
-SETTLED_S = 2.0
-"""Times of files are as coarse as this on some systems: a file changed later than this may change again unnoticed."""
-_READ_BY_TRANSFORMERS = (".json", ".jinja", ".txt", ".model", ".safetensors")
-
-
-def model_stamp(folder: Path) -> str | None:
-    """Returns a digest of a model's weights, configuration, tokenizer and chat template.
-
-    Returns None where a change could go unnoticed: a large file was changed just now, or cannot be read.
-    """
-    digest = hashlib.sha256()
-    try:
-        for path in sorted(each for each in folder.iterdir() if each.suffix in _READ_BY_TRANSFORMERS):
-            file_digest = _file_digest(path)
-            if file_digest is None:
-                return None
-            digest.update(f"{len(path.name)}:{path.name}".encode() + file_digest)
-    except OSError:
-        return None
-    return digest.hexdigest()
-
-
-def _file_digest(path: Path) -> bytes | None:
-    with path.open("rb") as file:
-        status = os.fstat(file.fileno())
-        if status.st_size <= WHOLE_BYTES:
-            return hashlib.sha256(file.read()).digest()
-        if abs(time.time() - status.st_ctime) < SETTLED_S:
-            return None
-        digest = hashlib.sha256(repr((status.st_size, status.st_mtime_ns, status.st_ctime_ns)).encode())
-        header_bytes = int.from_bytes(file.read(8), "little") if path.suffix == ".safetensors" else 0
-        digest.update(file.read(min(header_bytes, WHOLE_BYTES)))
-        for sample in range(SAMPLES):
-            file.seek(sample * (status.st_size - SAMPLE_BYTES) // (SAMPLES - 1))
-            digest.update(file.read(SAMPLE_BYTES))
-    return digest.digest()

@@ -4,19 +4,15 @@ It builds the architecture twice: the difference is what a layer takes, and the 
 """
 
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from time import perf_counter
 from typing import Any
 
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from conductor_core.inference.generation import InferenceError, Packing
+from conductor_core.inference.generation import InferenceError
 from conductor_core.inference.hardware import free_ram_bytes, place, precision_name
 from conductor_core.inference.model import choose_threads
-from conductor_core.inference.quantization.conversion import layers_to_pack, put_in_place
-from conductor_core.inference.quantization.packed_model import quickest, readings
-from conductor_core.inference.source import ModelFiles
 
 READ_TOKENS = 256
 _FEW, _MORE = 1, 4
@@ -25,12 +21,10 @@ _PASSES = 3
 Notify = Callable[[int, int], None]
 
 
-def trial(
-    kind: str, parameters: int, config: Mapping[str, Any], packing: Packing | None, notify: Notify
-) -> tuple[float, float, str]:
+def trial(kind: str, parameters: int, config: Mapping[str, Any], notify: Notify) -> tuple[float, float, str]:
     """Returns the seconds for a token that is read, and for one that is written, and the precision of the weights.
 
-    The model is timed on the device and at the precision that it would have. ``notify`` learns how many passes of how
+    The model is timed on the device that it would have. ``notify`` learns how many passes of how
     many are done. Raises: InferenceError if the architecture is not known here or has no room; what ``notify`` raises.
     """
     if type(layers := config.get("num_hidden_layers")) is not int or layers < 1:
@@ -43,27 +37,17 @@ def trial(
         done += 1
 
     passed()
-    placement = place(parameters, "bf16" if packing is None else packing.choice)
+    placement = place(parameters)
     torch.set_num_threads(choose_threads(parameters))
-    files = ModelFiles(Path(), dict(config), parameters, 0)
-    if packing is not None:
-        placement = quickest(files, placement, packing)
 
     def build(layers: int) -> Any:
-        model = _model(kind, config, layers, placement.dtype)
-        if packing is not None and placement.precision is not None:
-            found = layers_to_pack(model, placement.precision)
-            dtype = getattr(torch, placement.dtype)
-            forms = {name: form for each, layer in found.items() for name, form in layer.forms(each, dtype).items()}
-            empty = {name: torch.empty(form.shape, dtype=form.dtype, device="meta") for name, form in forms.items()}
-            put_in_place(model, found, empty, readings(files, packing.folder, dtype))
-        return model
+        return _model(kind, config, layers, placement.dtype)
 
     few, more = (_timed(build(count), placement.device, passed) for count in (_FEW, _MORE))
     read, written = (
         one + max(0.0, other - one) / (_MORE - _FEW) * (layers - _FEW) for one, other in zip(few, more, strict=True)
     )
-    return read / READ_TOKENS, written, placement.precision or precision_name(placement)
+    return read / READ_TOKENS, written, precision_name(placement)
 
 
 def _timed(model: Any, device: str, passed: Callable[[], None]) -> tuple[float, float]:

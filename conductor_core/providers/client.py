@@ -16,7 +16,7 @@ import os
 import re
 from abc import ABC, abstractmethod
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -303,11 +303,13 @@ class Refusals:
     Attributes:
         left_out: parameters that it refuses. renamed: those that it wants under another name.
         system_in_user: whether the model has no system role.
+        ours: whether it is our own server, which knows all that we send: nothing is left out then.
     """
 
     left_out: list[str] = field(default_factory=list)
     renamed: dict[str, str] = field(default_factory=dict)
     system_in_user: bool = False
+    ours: bool = False
 
     def applied(self, body: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[Departure, ...]]:
         """Returns the request as this server takes it, and how it departs from ``body``."""
@@ -342,7 +344,7 @@ class Refusals:
         if "system" in roles and not self.system_in_user and _NO_SYSTEM.search(said.whole):
             self.system_in_user = True
             return True
-        if kind_of(status, said) not in ("refused", "failed", "key"):
+        if self.ours or kind_of(status, said) not in ("refused", "failed", "key"):
             return False
         # What a server says when it breaks or closes its door may hold the name of a parameter by chance.
         by_chance = status in (403, 500, 501) and not said.parameter and not _REFUSAL.search(said.whole)
@@ -574,6 +576,7 @@ class ModelClient:
         limit_s: float | None = None,
         most_event_bytes: int | None = None,
         keys: TypedKeys | None = None,
+        socket: str | None = None,
     ) -> None:
         """Connects to nothing yet.
 
@@ -583,6 +586,7 @@ class ModelClient:
             limit_s: seconds for a whole answer; None: those after which silence ends it.
             most_event_bytes: the largest event to hold in memory; None: a whole answer, with its characters escaped.
             keys: where a typed key is found.
+            socket: the Unix socket of our own server, over which it is asked; None: by its address.
         """
         self.spec, self.dialect, self.who = spec, dialect, who
         self.most_bytes = spec.max_output_bytes
@@ -592,6 +596,7 @@ class ModelClient:
         self.keys = keys
         # Without httpx2's client around it, whose redirects, cookies and sign-ins nobody uses here.
         self._transport: httpx2.AsyncBaseTransport | None = None
+        self._socket, self._own_refusals = socket, Refusals(ours=True)
         self._extensions = {"timeout": _timeout(spec.timeout_s).as_dict()}
         self._headers: tuple[str | None, httpx2.Headers] | None = None  # of the key that was sent last
 
@@ -601,6 +606,8 @@ class ModelClient:
 
     @property
     def refusals(self) -> Refusals:
+        if self._socket is not None:
+            return self._own_refusals
         return refusals_of(self.dialect.url(self.spec), self.spec.model)
 
     def too_large(self) -> ServerFault:
@@ -634,6 +641,7 @@ class ModelClient:
         passed: bool = False,
         retracts: bool = True,
         logprobs: list[Any] | None = None,
+        watch: Callable[[Mapping[str, Any]], None] | None = None,
     ) -> AsyncGenerator[Chunk]:
         """Streams an answer; the last chunk is ``Finished``.
 
@@ -644,6 +652,7 @@ class ModelClient:
             unnamed: parameters of ours that are left out, in this order, if the server refuses without naming any.
             passed, retracts: see ``AnswerText``.
             logprobs: gets what the events told of the probabilities of tokens, as it came.
+            watch: gets each event before it is read.
 
         Raises: ServerFault.
         """
@@ -656,7 +665,7 @@ class ModelClient:
                     if exchange.response.status_code != 200:
                         await self._learn_or_raise(exchange, sent, unnamed, tried)
                         continue
-                    reading = _Reading(self, exchange, AnswerText(messages, passed=passed, retracts=retracts))
+                    reading = _Reading(self, exchange, AnswerText(messages, passed=passed, retracts=retracts), watch)
                     begun = False
                     try:
                         async with aclosing(self._read(exchange, reading)) as chunks:
@@ -705,7 +714,7 @@ class ModelClient:
         """Sends ``body`` and yields the reply. Raises: ServerFault for a fault of the connection, reading included."""
         url = self._url
         if self._transport is None:
-            self._transport = AiohttpTransport(tls=tls())
+            self._transport = AiohttpTransport(tls=tls(), socket=self._socket)
         answering, limit_s = False, asyncio.get_running_loop().time() + self._limit_s
         try:
             content = httpx2.ByteStream(_TO_JSON.encode(dict(body)).encode())
@@ -753,8 +762,14 @@ class ModelClient:
 class _Reading:
     """Reads one answer: what of it can be shown, and whether it is whole."""
 
-    def __init__(self, client: ModelClient, exchange: Exchange, answer: AnswerText) -> None:
-        self._client, self._exchange, self._answer = client, exchange, answer
+    def __init__(
+        self,
+        client: ModelClient,
+        exchange: Exchange,
+        answer: AnswerText,
+        watch: Callable[[Mapping[str, Any]], None] | None = None,
+    ) -> None:
+        self._client, self._exchange, self._answer, self._watch = client, exchange, answer, watch
         self.reader = client.dialect.reader()
         self._masked = MaskedChunks(masking.known())
         self._allowed = client.most_bytes
@@ -771,6 +786,8 @@ class _Reading:
     def feed(self, event: Mapping[str, Any]) -> Iterator[Delta | None]:
         """Yields what of an event can be shown; None where others may run. Raises: ServerFault."""
         was_complete = self.reader.complete
+        if self._watch is not None:
+            self._watch(event)
         try:
             chunks = self.reader.feed(event)
         except NoPart as error:

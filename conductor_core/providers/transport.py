@@ -53,12 +53,14 @@ class AiohttpTransport(httpx2.AsyncBaseTransport):
     idle, the request is sent once more on a fresh connection.
     """
 
-    def __init__(self, *, tls: ssl.SSLContext) -> None:
+    def __init__(self, *, tls: ssl.SSLContext, socket: str | None = None) -> None:
+        """``socket``: the path of the Unix socket over which all requests go, whatever host they name."""
         self._tls = tls
+        self._socket = socket
         self._kept: aiohttp.ClientSession | None = None
         self._fresh: aiohttp.ClientSession | None = None
         # Read once, as httpx2 does: reading the environment takes as long as building a request.
-        self._proxies = urllib.request.getproxies()
+        self._proxies = {} if socket is not None else urllib.request.getproxies()
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """Sends a request. Raises: httpx2.TransportError, from the error that aiohttp raised."""
@@ -108,7 +110,10 @@ class AiohttpTransport(httpx2.AsyncBaseTransport):
     def _session(self, *, fresh: bool) -> aiohttp.ClientSession:
         """Opens a session. ``fresh``: each request gets a new connection."""
         # limit 0 means no limit: the default of 100 connections would hold back further calls.
-        if fresh:
+        connector: aiohttp.BaseConnector
+        if self._socket is not None:
+            connector = aiohttp.UnixConnector(self._socket, limit=0, force_close=True)
+        elif fresh:
             connector = aiohttp.TCPConnector(ssl=self._tls, limit=0, force_close=True)
         else:
             connector = aiohttp.TCPConnector(ssl=self._tls, limit=0, keepalive_timeout=KEEPALIVE_S)

@@ -7,6 +7,9 @@ import httpx2
 
 from conductor_core.chat.messages import Worker, WorkerSpec
 from conductor_core.errors import WorkerError, WorkerModelUnknown, WorkerRefused
+from conductor_core.files import expand_path
+from conductor_core.inference.generation import ModelUnavailable
+from conductor_core.inference.gguf_file import read_header
 from conductor_core.inference.source import HUB_ID, context_of, local_folder, not_here
 from conductor_core.privacy import masking
 from conductor_core.privacy.masking import TypedKeys, has_key, one_line
@@ -50,6 +53,8 @@ async def check_health(worker: Worker, within_s: float = _CHECK_S) -> Health:
     """
     spec = worker.spec
     if not isinstance(worker, HttpWorker):
+        if spec.provider == "gguf":
+            return await asyncio.to_thread(_health_of_file, spec)
         if spec.provider != "local":
             return Health(ok=True, latency_ms=None, detail="simulated, always available")
         if HUB_ID.fullmatch(spec.model) and await asyncio.to_thread(local_folder, spec.model) is None:
@@ -71,6 +76,21 @@ async def check_health(worker: Worker, within_s: float = _CHECK_S) -> Health:
         ok, detail = False, f"worker {spec.name}: no answer within {within_s:g} s"
     latency_ms = (time.perf_counter() - started_s) * 1000
     return Health(ok=ok, latency_ms=latency_ms, detail=detail, key=key_state(spec, worker.client.keys), context=context)
+
+
+def _health_of_file(spec: WorkerSpec) -> Health:
+    try:
+        header = read_header(expand_path(spec.model))
+        if spec.lora is not None:
+            read_header(expand_path(spec.lora))
+    except ModelUnavailable as error:
+        return Health(ok=False, latency_ms=None, detail=f"worker {spec.name}: {error}", away=True)
+    reads = "" if header.context is None else f"; made for up to {header.context:,} tokens"
+    return Health(
+        ok=True,
+        latency_ms=None,
+        detail=f"runs on this machine by llama.cpp ({header.quantisation}), loaded when first asked{reads}",
+    )
 
 
 async def _ask_for_models(worker: HttpWorker) -> tuple[str, int | None]:

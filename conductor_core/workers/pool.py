@@ -42,18 +42,16 @@ from conductor_core.workers.pool_file import LocalParams
 class LocalWorker:
     """Answers steps with ``spec.model``, a folder or hub id. Nothing is loaded before the first answer."""
 
-    def __init__(self, spec: WorkerSpec, idle_s: float | None = None, *, drafts: bool = True) -> None:
+    def __init__(self, spec: WorkerSpec, idle_s: float | None = None) -> None:
         """Loads nothing.
 
         Args:
             idle_s: seconds after which a model that nobody asks leaves memory; None: what it was before.
-            drafts: whether it may guess its next tokens and check several in one pass.
 
         Raises: PoolInvalid if ``spec.params`` holds something that a local model does not know."""
         if fault := sampling_fault(spec.params, LocalParams):
             raise PoolInvalid(f"worker {spec.name}: params: {fault}", [fault])
         self.spec = spec
-        self._drafts = drafts
         self._model = shared_model(spec.model)
         if idle_s is not None:
             self._model.idle_s = idle_s
@@ -68,7 +66,6 @@ class LocalWorker:
             sampling=params,
             seed=params.seed,
             thinking=params.thinking,
-            drafts=self._drafts,
         )
         allowed = self.spec.max_output_bytes
         answer = AnswerText(messages, passed=self.spec.pass_reasoning)
@@ -185,5 +182,10 @@ def open_worker(spec: WorkerSpec, settings: Settings, keys: TypedKeys | None = N
     if spec.provider == "anthropic":
         return HttpWorker(spec, AnthropicDialect(), keys)
     if spec.provider == "local":
-        return LocalWorker(spec, settings.model_idle_s, drafts=settings.drafts)
+        return LocalWorker(spec, settings.model_idle_s)
+    if spec.provider == "gguf":
+        # When used: a pool without such a file needs no llama.cpp.
+        from conductor_core.workers.gguf import GgufWorker
+
+        return GgufWorker(spec, settings.model_idle_s)
     raise BadInput(f"worker {spec.name}: a rehearsal worker is simulated and has no provider to open")

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from conductor_core.chat.messages import ACCEPTED, OnIncomplete, Sampling, WorkerSpec
+from conductor_core.chat.messages import ACCEPTED, HERE, OnIncomplete, Sampling, WorkerSpec
 from conductor_core.errors import PoolInvalid
 from conductor_core.providers.model_files import (
     Line,
@@ -49,14 +49,21 @@ class WorkerTable(ModelTable, WorkerSpec):
     @classmethod
     def _of_a_server(cls, value: str, info: ValidationInfo[Reading]) -> str:
         provider = info.data.get("provider")
-        if provider in ("local", "rehearsal"):
+        if provider in (*HERE, "rehearsal"):
             raise ValueError(f"a {provider} worker needs none; remove it")
         return value
+
+    @field_validator("lora")
+    @classmethod
+    def _of_a_file(cls, value: str, info: ValidationInfo[Reading]) -> str:
+        if info.data.get("provider") != "gguf":
+            raise ValueError('goes with provider = "gguf" alone; remove it')
+        return without_fault(value, check_line(value))  # type: ignore[no-any-return]
 
     @field_validator("params")
     @classmethod
     def _local_params(cls, value: dict[str, Any], info: ValidationInfo[Reading]) -> dict[str, Any]:
-        without_fault(value, sampling_fault(value, LocalParams) if info.data.get("provider") == "local" else None)
+        without_fault(value, sampling_fault(value, LocalParams) if info.data.get("provider") in HERE else None)
         return value
 
     @field_validator("fallback")
@@ -76,7 +83,7 @@ class WorkerTable(ModelTable, WorkerSpec):
         if not isinstance(value, list) or "text" not in value or not all(kind in ACCEPTED for kind in value):
             raise ValueError('must be ["text"] or ["text", "image"]')
         provider = info.data.get("provider")
-        if provider in ("local", "rehearsal") and "image" in value:
+        if provider in (*HERE, "rehearsal") and "image" in value:
             raise ValueError(f"a {provider} worker accepts text alone; remove it")
         return tuple(kind for kind in ACCEPTED if kind in value)
 

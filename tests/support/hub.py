@@ -109,7 +109,7 @@ class _Answer:
         data = path.read_bytes()
         told: dict[str, Any] = {"type": "file", "path": path.name, "rfilename": path.name, "size": len(data)}
         told |= {"oid": _etag(path), "blobId": _etag(path)}
-        if path.suffix == ".safetensors":
+        if path.suffix in (".safetensors", ".gguf"):
             told["lfs"] = {"oid": _etag(path), "sha256": _etag(path), "size": len(data), "pointerSize": 130}
         return told
 
@@ -123,7 +123,7 @@ class _Answer:
 
     def _bytes(self, path: Path) -> None:
         asked = self._to.headers.get("Range", "")
-        if weights := path.suffix == ".safetensors":
+        if weights := path.suffix in (".safetensors", ".gguf"):
             self._hub.asked.append((self._to.command, path.name, asked))
         data = path.read_bytes()
         if path.name == self._hub.endless and self._to.command == "GET":

@@ -171,7 +171,12 @@ DRAWN = (
 """Instructions from which a random workflow draws one for each step."""
 
 DEFAULT_OUTPUT_TOKENS: Mapping[Provider, int] = MappingProxyType(
-    {"anthropic": anthropic.DEFAULT_MAX_TOKENS, "local": LocalParams().max_tokens, "rehearsal": 4096}
+    {
+        "anthropic": anthropic.DEFAULT_MAX_TOKENS,
+        "local": LocalParams().max_tokens,
+        "gguf": LocalParams().max_tokens,
+        "rehearsal": 4096,
+    }
 )
 """Output budget of a worker whose pool file names none. The default of an OpenAI-compatible server is unknown, and so
 is the name of its parameter. A simulated worker has no budget."""

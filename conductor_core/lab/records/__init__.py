@@ -69,9 +69,9 @@ def read_rows(path: Path, parse: Callable[[str], R], what: str, broken: list[str
 
 
 def weights_sha256(folder: Path) -> str:
-    """Returns the digest of a model's weights. Raises: OSError."""
+    """Returns the digest of the weights of a model or of an adapter. Raises: OSError."""
     digest = hashlib.sha256()
-    for path in sorted(folder.glob("*.safetensors")):
+    for path in sorted([*folder.glob("*.safetensors"), *folder.glob("*.gguf")]):
         with path.open("rb") as file:
             while block := file.read(1 << 20):
                 digest.update(block)

@@ -16,7 +16,7 @@ from conductor_core.workflow.model import Frozen
 
 RECORD = "record.jsonl"
 
-Stage = Literal["cold_start", "grpo", "recursion"]
+Stage = Literal["cold_start", "adapter", "grpo", "recursion"]
 
 
 def _finite_or_none(value: object) -> object:
@@ -146,7 +146,7 @@ class Ended(Finite):
 
     Attributes:
         seconds: of all its stages, without pauses between resumed parts.
-        model: folder of the trained weights. sha256: of its ``model.safetensors``.
+        model: folder of the trained weights. sha256: of its ``model.safetensors`` or ``adapter.gguf``.
     """
 
     kind: Literal["ended"] = "ended"

@@ -118,7 +118,7 @@ class ScaleConfig(Frozen):
 
 
 CONFIGS = Path(__file__).with_name("configs")
-STAGES: tuple[Stage, ...] = ("cold_start", "grpo", "recursion")
+STAGES: tuple[Stage, ...] = ("cold_start", "adapter", "grpo", "recursion")
 
 
 class ModelShape(Frozen):
@@ -187,6 +187,38 @@ class ColdStartConfig(Frozen):
     def steps(self) -> int:
         """Returns the number of optimiser steps of the whole stage."""
         return -(-self.examples // self.batch_size)
+
+
+class AdapterConfig(Frozen):
+    """Low-rank matrices beside a published model's weights, which stay as they are (arXiv 2106.09685).
+
+    Attributes:
+        hand_written: workflows written by hand that are learned from. held_out: others, for measuring progress.
+        epochs: how often each is seen, each time with another pool.
+        rehearsal: examples of the corpus on rehearsal questions, each the best of ``BEST_OF`` plans by exact reward.
+        rounds: outer and inner rounds of recursion on such questions, with the continuation that is worth most.
+        rank, alpha, dropout: of the matrices; their product is scaled by ``alpha / rank``.
+        batch_size: examples in one step. rows_at_once: those whose gradients are computed at once.
+        save_every: steps between checkpoints.
+    """
+
+    hand_written: int = Field(ge=1)
+    held_out: int = Field(200, ge=1)
+    epochs: int = Field(ge=1)
+    rehearsal: int = Field(0, ge=0)
+    rounds: int = Field(0, ge=0)
+    rank: int = Field(ge=1)
+    alpha: int = Field(ge=1)
+    dropout: float = Field(0.0, ge=0, lt=1)
+    batch_size: int = Field(ge=1)
+    rows_at_once: int = Field(ge=1)
+    save_every: int = Field(100, ge=1)
+    optimiser: Optimiser
+
+    @property
+    def steps(self) -> int:
+        """Returns the number of optimiser steps."""
+        return -(-(self.epochs * self.hand_written + self.rehearsal + self.rounds) // self.batch_size)
 
 
 class Reward(Frozen):
@@ -313,6 +345,7 @@ class TrainingConfig(Frozen):
     device: Literal["auto", "cpu"] = "cpu"
     base: str | None = None
     cold_start: ColdStartConfig | None = None
+    adapter: AdapterConfig | None = None
     grpo: GrpoConfig | None = None
     recursion: RecursionConfig | None = None
     scale: ScaleConfig | None = None
@@ -339,6 +372,8 @@ class TrainingConfig(Frozen):
         """Returns the number of iterations of a stage; for a cold start, its optimiser steps. Raises: ValueError."""
         if stage == "cold_start" and self.cold_start is not None:
             return self.cold_start.steps
+        if stage == "adapter" and self.adapter is not None:
+            return self.adapter.steps
         return self.grpo_of(stage).iterations
 
     def grpo_of(self, stage: Stage) -> GrpoConfig:

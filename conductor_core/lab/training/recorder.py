@@ -1,5 +1,6 @@
 """Writes the record of a training (its beginning, each stage's figures, its end) and shows lines of progress."""
 
+import platform
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -8,6 +9,7 @@ from pathlib import Path
 from statistics import fmean, pstdev
 from typing import Any, NamedTuple
 
+import torch
 from transformers import TrainerCallback
 
 from conductor_core.errors import BadInput
@@ -232,6 +234,15 @@ class Trained:
     seconds: float
     iteration: Iteration | None = None
     held_out: HeldOut | None = None
+
+
+def machine(config: TrainingConfig) -> str:
+    """Returns the card or the processor, the threads and the version of torch: a curve belongs to them."""
+    device = "cpu"
+    if config.device == "auto" and torch.cuda.is_available():
+        device = torch.cuda.get_device_name()
+    processor = platform.processor() or platform.machine()
+    return f"{device if device != 'cpu' else processor}, {config.threads} threads, torch {torch.__version__}"
 
 
 def stages_until(config: TrainingConfig, stages: tuple[Stage, ...], last: Stage | None) -> tuple[Stage, ...]:

@@ -13,9 +13,11 @@ import streamlit as st
 from markupsafe import Markup
 
 from conductor_core.engine import models as core
+from conductor_core.engine import offers
 from conductor_core.engine.models import MachineModel
 from conductor_core.errors import InspectorError
 from conductor_core.settings import Settings
+from conductor_core.text import plain
 from pages.components.app.session import current
 from pages.components.app.widgets import dialog_scheme, fault_box, rerun_when
 from pages.components.run import settings
@@ -66,11 +68,16 @@ def _who(model: MachineModel) -> tuple[str, str]:
         "shipped": "comes with the program",
         "hub": "" if model.model == model.name else model.model,
         "folder": model.model,
+        "file": model.owner,
+        "index": "the base of small, from the package index",
         "server": f"on {model.server}",
     }[model.where]
     licence = model.licence or ("" if model.where == "server" else "licence unknown")
-    said = " · ".join(filter(None, (licence, whence)))
-    return html(TEMPLATE, "who", model=model), html(TEMPLATE, "titled", words=said)
+    told = (whence, model.quantisation, licence) if model.where == "file" else (licence, whence)
+    said = " · ".join(filter(None, told))
+    name = model.name.partition(": ")[2] if model.owner else model.name
+    more = plain(f"{model.ref} ({model.model})" if model.owner else model.ref)
+    return html(TEMPLATE, "who", name=name, title=more), html(TEMPLATE, "titled", words=said)
 
 
 def _size(model: MachineModel) -> tuple[str, str]:
@@ -81,6 +88,8 @@ def _size(model: MachineModel) -> tuple[str, str]:
 def _memory(model: MachineModel) -> tuple[str, str]:
     if not model.needs or model.memory is None:
         return ("the server's", "") if model.where == "server" else ("—", "")
+    if model.where == "file":
+        return _memory_of_file(model)
     needs = [(need, gb(need.needed_bytes).removesuffix(" GB")) for need in model.needs]
     unit = " GB" if model.needs[0].needed_bytes >= 1e8 else ""
     some = "" if model.fits else ": too large"
@@ -88,17 +97,31 @@ def _memory(model: MachineModel) -> tuple[str, str]:
     return drawn, f"of {gb(model.memory.total_bytes)} {model.memory.label}{some}"
 
 
+def _memory_of_file(model: MachineModel) -> tuple[str, str]:
+    """Says what a file needs, against what is free now: other programs may have the rest."""
+    [need] = model.needs
+    free = core.free_memory()
+    drawn = html(TEMPLATE, "memory", needs=[(need, gb(need.needed_bytes))], unit="", named=False)
+    if free is None or not need.fits:
+        return drawn, f"of {gb(model.memory.total_bytes)} {model.memory.label}" if model.memory else ""
+    return drawn, f"of {gb(free)} free{': close other programs' if need.needed_bytes > free else ''}"
+
+
 def _plan(model: MachineModel) -> tuple[str, str]:
     if model.where == "server":
         return "the server's pace", ""
+    if model.pace is not None and model.is_estimate:
+        plan, first = (seconds(each).replace("about ", "≈ ") for each in (model.pace.plan_s, model.pace.first_plan_s))
+        return html(TEMPLATE, "estimate", plan=plan), f"estimate · first {first}"
     if model.pace is not None:
-        took = html(TEMPLATE, "pace", plan=seconds(model.pace.plan_s), precision=model.pace.precision)
+        precision = model.quantisation or model.pace.precision
+        took = html(TEMPLATE, "pace", plan=seconds(model.pace.plan_s), precision=precision)
         return took, f"the first {seconds(model.pace.first_plan_s)}"
     if model.timing:
         return "measuring …", "some seconds"
     if model.can_be_timed:
         return "not timed", ""
-    return "—", "" if model.fault else "once it is here"
+    return "—", "" if model.fault or model.where == "index" else "once it is here"
 
 
 def _state(model: MachineModel) -> tuple[str, str]:
@@ -106,9 +129,13 @@ def _state(model: MachineModel) -> tuple[str, str]:
     if model.fault:
         return "✕ cannot be used", ""
     if download.state == "here":
-        return "✓ ready", {"server": "its server answers", "shipped": "", "folder": "a folder of yours"}.get(
-            model.where, "downloaded"
-        )
+        said = {
+            "server": "its server answers",
+            "shipped": "",
+            "folder": "a folder of yours",
+            "file": "used where it lies",
+        }
+        return "✓ ready", said.get(model.where, "downloaded")
     if not model.fits and not download.here_bytes:
         return "✕ too large", "for any precision"
     if download.moving or download.here_bytes:
@@ -145,8 +172,32 @@ ACTIONS_PX, IN_USE_PX = 250, 118
 _ASKED, _FAULT, _SAID, _WHOLE = "delete-asked", "model-fault", "models-said", "models-whole"
 
 
+_FILTER = "models-filter"
+_MANY = 12
+
+
+def filtered(models: Sequence[MachineModel]) -> Sequence[MachineModel]:
+    """Draws a field that narrows a long list, and returns what it leaves."""
+    if len(models) <= _MANY:
+        return models
+    said = st.text_input(
+        "Filter the models",
+        key=_FILTER,
+        placeholder=f"Filter {len(models)} models",
+        label_visibility="collapsed",
+        icon=":material/search:",
+        width=320,
+    )
+    wanted = (said or "").casefold().split()
+    left = [each for each in models if all(word in f"{each.name} {each.owner}".casefold() for word in wanted)]
+    if not left:
+        st.caption("No model has such a name.")
+    return left
+
+
 def rows(models: Sequence[MachineModel], asked: str) -> None:
     """Draws all rows. ``asked``: the Conductor that the address names, which is marked."""
+    st.session_state.pop(_WHOLE, None)  # the whole page is being drawn
     if message := st.session_state.pop(_FAULT, None):
         fault_box(message)
     if said := st.session_state.pop(_SAID, None):
@@ -171,7 +222,8 @@ def _row(number: int, model: MachineModel, *, marked: bool) -> None:
     def draw() -> None:
         if st.session_state.pop(_WHOLE, False):
             st.rerun()
-        now = model if model.where == "server" else core.machine_model(model.ref, current().settings)
+        fixed = model.where in ("server", "file")
+        now = model if fixed else core.machine_model(model.ref, current().settings)
         if _moving(now) != moving or now.here != model.here:
             settings.conductor_options.clear()
             st.rerun()
@@ -188,15 +240,19 @@ def _actions(number: int, model: MachineModel, *, marked: bool) -> None:
     name, download = inert(model.name), model.download
     if model.here and model.ref == settings.conductor():
         st.html(html(TEMPLATE, "in_use"), width=IN_USE_PX)
+        if model.where == "file":
+            _worker_button(number, model)
     elif model.here:
         _button(
             number, "use", "Use this one", "", lambda: _use(model), says=f"{name} plans the next run", primary=marked
         )
+        if model.where == "file":
+            _worker_button(number, model)
     elif download.elsewhere:
         return
     elif download.moving:
         _button(number, "pause", "Pause", ":material/pause:", lambda: core.pause([model]))
-    elif model.where == "hub" and not model.fault and model.fits:
+    elif model.where in ("hub", "index") and not model.fault and model.fits:
         word = "Resume" if download.here_bytes else "Try again" if download.state == "failed" else "Download"
         glyph = ":material/play_arrow:" if download.here_bytes else ":material/download:"
         _button(number, "download", word, glyph, lambda: core.begin([model]), primary=marked)
@@ -209,7 +265,7 @@ def _actions(number: int, model: MachineModel, *, marked: bool) -> None:
         key, act = f"time-model-{number}", lambda: _time(model)
         glyph = ":material/timer:"
         st.button("Time it", key=key, icon=glyph, on_click=act, help=says, type="tertiary", disabled=model.timing)
-    if model.where == "hub" and (model.here or model.fault):
+    if core.is_deletable(model, current().settings):
         says = f"Delete {name}"
         with st.container(width="content", key=f"icon-only-delete-{number}"):
             key, act, glyph = f"delete-model-{number}", lambda: _ask(model.ref), ":material/delete:"
@@ -229,7 +285,30 @@ def _button(
     )
 
 
+def _worker_button(number: int, model: MachineModel) -> None:
+    says = f"{inert(model.name)} joins the pool *{offers.FILES_POOL}*, which answers the steps of the next run"
+    key, glyph = f"worker-model-{number}", ":material/group_add:"
+    st.button("As worker", key=key, icon=glyph, on_click=_as_worker, args=(model,), help=says, type="tertiary")
+
+
+def _as_worker(model: MachineModel) -> None:
+    try:
+        pool = offers.add_worker(model, current().settings)
+    except InspectorError as error:
+        st.session_state[_FAULT] = str(error)
+    else:
+        settings.use_pool(str(pool))
+        st.session_state[_SAID] = f"{inert(model.name)} is a worker of the next run, in the pool {offers.FILES_POOL}"
+    st.session_state[_WHOLE] = True
+
+
 def _use(model: MachineModel) -> None:
+    try:
+        core.require_file(model)
+    except InspectorError as error:
+        st.session_state[_FAULT] = str(error)
+        st.session_state[_WHOLE] = True
+        return
     settings.conductor_options.clear()
     settings.use_conductor(model.ref)
     st.session_state[_WHOLE] = True
@@ -275,7 +354,7 @@ def _question(model: MachineModel) -> None:
     chosen = model.ref == settings.conductor()
     instead = f" It is the Conductor of the next run; *{settings.SHIPPED}* takes its place." if chosen else ""
     size = f" {gb(model.size_bytes)} become free." if model.size_bytes else ""
-    st.markdown(f"**{inert(model.name)}** is deleted from the hub's cache.{size}{instead} It can be downloaded again.")
+    st.markdown(f"**{inert(model.name)}** is deleted from this machine.{size}{instead} It can be downloaded again.")
     with st.container(horizontal=True):
         if st.button("Delete", key="delete-yes", type="primary", icon=":material/delete:"):
             _delete(model, chosen=chosen)
@@ -337,9 +416,43 @@ def header() -> None:
     """Draws one line: what this machine has room for, and whether there is a network."""
     folder, free_bytes = core.room()
     memory = core.memory()
-    room = {"total": gb(memory.total_bytes), "memory": memory.label, "folder": folder, "free": gb(free_bytes)}
+    free_memory = core.free_memory()
+    free = "" if free_memory is None else gb(free_memory)
+    room = {
+        "free_memory": free,
+        "total": gb(memory.total_bytes),
+        "memory": memory.label,
+        "folder": folder,
+        "free": gb(free_bytes),
+    }
     hub = {"address": core.hub_address(), "answers": _hub_answers(), "offline": core.is_offline()}
     st.html(html(TEMPLATE, "header", **room, **hub))
+
+
+def places(models: Sequence[MachineModel]) -> None:
+    """Draws where models of other programs were looked for, and the adapters that are there."""
+    found = core.looked_through(current().settings)
+    if adapters := [each for each in found.files if each.is_adapter]:
+        st.html(
+            html(
+                TEMPLATE,
+                "adapters",
+                adapters=[(each.title, plain(str(each.path)), gb(each.size_bytes)) for each in adapters],
+            )
+        )
+    if not found.is_complete:
+        st.caption("There are more files than this page looks at in one go: load it again to see further ones.")
+    none = not any(model.where == "file" for model in models)
+    if none:
+        st.html(html(TEMPLATE, "nothing_found"))
+    with st.expander("Where this page looks for models of other programs", expanded=none):
+        st.html(
+            html(
+                TEMPLATE,
+                "places",
+                places=[(core.OWNERS[each.owner], plain(str(each.folder)), each) for each in found.places],
+            )
+        )
 
 
 def others(models: Sequence[MachineModel]) -> None:
@@ -353,18 +466,18 @@ def others(models: Sequence[MachineModel]) -> None:
     st.subheader("Other models", anchor=False)
     with st.container(horizontal=True, vertical_alignment="bottom"):
         st.text_input(
-            "A model of the hub, or a folder",
+            "A model of the hub, a file or a folder",
             key=_FOLDER,
-            placeholder="owner/name, or the path of a folder",
+            placeholder="owner/name, owner/name:Q4_K_M, FILE.gguf or a folder",
             width=420,
             on_change=_show_other,
         )
         st.button("Show it", key="show-other", on_click=_show_other)
     own = current().settings.models_folder
     st.markdown(
-        f"**Without a network**: download the model on another machine, for instance with `hf download OWNER/NAME "
-        f"--local-dir NAME`, and copy that folder into `{_code(str(own))}`. This list then shows it under the "
-        "folder's name. It must contain `config.json`, `tokenizer.json` and the `*.safetensors` files."
+        f"**Without a network**: copy a GGUF file, or a folder that `hf download OWNER/NAME --local-dir NAME` made on "
+        f"another machine, into `{_code(str(own))}`. This list then shows it under its name. A folder must contain "
+        "`config.json`, `tokenizer.json` and the `*.safetensors` files."
     )
 
 

@@ -97,7 +97,7 @@ def _who(option: ConductorOption) -> Markup:
     here = option.server is None
     cells = (
         ("", True, option.name, "of a conductors file" if option.named else "available"),
-        ("", False, option.model or option.name, "runs on this machine" if here else option.server),
+        ("", False, option.owner or option.model or option.name, "runs on this machine" if here else option.server),
         ("", False, price_words(option.price), "" if here or option.price is None else "per million tokens"),
     )
     return html(TEMPLATE, "worker", cells=cells, title=option.reason)

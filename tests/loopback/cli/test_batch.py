@@ -383,24 +383,24 @@ def test_a_batch_is_resumed_within_the_budget_that_it_was_begun_with(
     assert (more.code, "6 completed" in more.err) == (0, True), more.err
 
 
-def test_a_batch_is_resumed_as_many_at_once_and_as_precise_as_before(
+def test_a_batch_is_resumed_as_many_at_once_as_before(
     cli: CommandLine, provider: ScriptedProvider, where: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     resumed = []
 
     def noted(given: BatchOptions, settings: Settings) -> int:
-        resumed.append((given.concurrency, settings.precision, given.each.excluded))
+        resumed.append((given.concurrency, given.each.excluded))
         return run_batch(given, settings)
 
     provider.always(lambda call: error(400, "no"))
     file = task_file(tmp_path / "tasks.jsonl", 2)
-    asked = ["--concurrency", "1", "--precision", "bf16", "--exclude", "gamma"]
+    asked = ["--concurrency", "1", "--exclude", "gamma"]
     assert cli("run", "--tasks", file, *where, *asked, *db(tmp_path)).code == 1
     monkeypatch.setattr(batch, "run_batch", noted)
     for given in ([], where, ["--exclude", "gamma"], ["--concurrency", "3"]):
         assert cli("run", "--tasks", file, "--resume", *given, *db(tmp_path)).code == 1
     named = [("gamma",) if given is where else () for given in ([], where, ["--exclude", "gamma"], [])]
-    assert [each[2] for each in resumed] == named
-    assert [each[:2] for each in resumed] == [(1, "bf16"), (1, "bf16"), (1, "bf16"), (3, "bf16")]
+    assert [each[1] for each in resumed] == named
+    assert [each[0] for each in resumed] == [1, 1, 1, 3]
     assert cli("run", "--tasks", file, "--resume", *db(tmp_path)).code == 1
     assert resumed[-1][0] == 3, "as many as the last time"

@@ -138,7 +138,7 @@ def test_at_one_byte_a_second_each_byte_is_told_and_a_pause_ends_the_download(
                 raise InterruptedError
 
         with pytest.raises(InterruptedError):
-            hub._download(REF, stop_at_the_second_byte)
+            hub._download(REF, "", stop_at_the_second_byte)
     assert told == [0, 1, 2]
 
 

@@ -12,13 +12,13 @@ from huggingface_hub import file_download
 from conductor_core.files import FileLock
 from conductor_core.inference import hub, removal
 from conductor_core.inference.downloads import Downloads
-from conductor_core.inference.generation import ModelUnavailable
-from conductor_core.inference.quantization.places import packed_weights
+from conductor_core.inference.generation import ModelUnavailable, Unreachable
 from conductor_core.inference.removal import ModelInUse
 from conductor_core.inference.shared import hold
 from conductor_core.inference.source import cache_folder, cached_folder, model_files
 from tests.loopback.inference.conftest import CHUNK, REF, weights_of
 from tests.loopback.inference.test_downloads import until
+from tests.support.gguf_models import into_hub_cache
 from tests.support.hub import LoopbackHub
 
 Ask = Callable[[LoopbackHub], None]
@@ -44,7 +44,7 @@ def test_a_hub_that_refuses_is_told_in_one_line(
         with pytest.raises(ModelUnavailable, match=says) as caught:
             hub.download(REF)
         assert "\n" not in str(caught.value)
-        assert not isinstance(caught.value, hub.HubUnreachable)
+        assert not isinstance(caught.value, Unreachable)
         server.refusal = None
         hub.download(REF)
     assert model_files(REF).size_bytes == weights_of(model)
@@ -55,7 +55,7 @@ def test_a_hub_that_is_there_is_reached_and_one_that_is_not_is_not(model: Path, 
         asked(server)
         assert hub.is_reachable()
     assert not hub.is_reachable()
-    with pytest.raises(hub.HubUnreachable):
+    with pytest.raises(Unreachable):
         hub.download(REF)
 
 
@@ -125,29 +125,22 @@ def test_a_cancelled_download_leaves_nothing_and_can_begin_anew(model: Path, cac
     assert not list(cache.glob(".deleted-*"))
 
 
-def test_a_model_in_use_is_not_deleted_and_one_that_is_not_is_gone_whole(
-    model: Path, cache: Path, asked: Ask, tmp_path: Path
-) -> None:
+def test_a_model_in_use_is_not_deleted_and_one_that_is_not_is_gone_whole(model: Path, cache: Path, asked: Ask) -> None:
     with LoopbackHub({REF: model}) as server:
         asked(server)
         folder = hub.download(REF)
-    weights, other = (packed_weights(tmp_path / "packed", each) for each in (folder, tmp_path))
-    for each in (weights, other):
-        each.mkdir(parents=True)
-        (each / "int8.safetensors").write_bytes(bytes(1000))
-    before = 1000 + sum(each.stat().st_size for each in cache_folder(REF).rglob("*") if not each.is_symlink())
+    before = sum(each.stat().st_size for each in cache_folder(REF).rglob("*") if not each.is_symlink())
     mark = hold(folder)
     assert mark is not None
     with pytest.raises(ModelInUse, match="another program on this machine has someone/small in memory"):
-        removal.remove(REF, tmp_path / "packed")
+        removal.remove(REF)
     mark.close()
-    assert weights_of(model) + 1000 < removal.remove(REF, tmp_path / "packed") <= before
-    assert (weights.exists(), other.exists()) == (False, True), "its own packed weights go with it"
+    assert weights_of(model) < removal.remove(REF) <= before
     assert cached_folder(REF) is None
     assert not list(cache.glob("*small*"))
     for gone in (REF, "../../outside", "no id"):
         with pytest.raises(ModelUnavailable, match="the hub's cache has nothing of"):
-            removal.remove(gone, tmp_path)
+            removal.remove(gone)
 
 
 def test_a_part_that_another_program_writes_is_shown_as_moving_and_stays(model: Path, cache: Path) -> None:
@@ -172,5 +165,22 @@ def test_a_link_in_the_cache_is_not_followed_by_a_removal(cache: Path, tmp_path:
     elsewhere.mkdir()
     cache_folder(REF).symlink_to(elsewhere)
     with pytest.raises(ModelUnavailable, match="is a link to"):
-        removal.remove(REF, tmp_path / "packed")
+        removal.remove(REF)
     assert elsewhere.is_dir()
+
+
+def test_a_gguf_file_is_deleted_with_its_bytes_and_nothing_else(tmp_path: Path) -> None:
+    link = into_hub_cache(tmp_path, "a/b-GGUF", "Q4_K_M/b-Q4_K_M.gguf", b"x" * 100)
+    blob = link.resolve()
+    again = link.parents[1].with_name("d" * 40) / link.name
+    again.parent.mkdir()
+    again.symlink_to(blob)
+    assert removal.remove_file(link) == 0, "another revision has it, too"
+    assert blob.exists()
+    assert removal.remove_file(again) == 100
+    assert not blob.exists()
+    own = tmp_path / "own.gguf"
+    own.write_bytes(b"mine")
+    link.symlink_to(own)
+    assert removal.remove_file(link) == 0
+    assert own.exists(), "a link that a person made leads to a file of theirs"

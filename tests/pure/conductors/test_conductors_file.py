@@ -51,7 +51,7 @@ def test_all_that_can_be_said_of_a_conductor() -> None:
         ("timeout_s = 0", "conductor[0].timeout_s: must be a number of seconds above 0"),
         ("params = { max_tokens = 9 }", "conductor[0].params: give max_tokens beside params"),
         ("params = { stream = false }", "conductor[0].params: stream is set by the program"),
-        ("colour = 1", "line 5, conductor[0].colour: unknown key; known are name, model, base_url, api_key_env"),
+        ("colour = 1", "line 5, conductor[0].colour: unknown key; known are name, model, base_url, lora, api_key_env"),
     ],
 )
 def test_a_wrong_field_of_a_server_is_named_with_its_line(line: str, told: str) -> None:

@@ -126,13 +126,3 @@ def test_a_phrase_book_of_another_version_is_refused_by_its_missing_rules(tmp_pa
         UnknownConductor, match=r"lacks the rules task_head1, usual_opening1, .*, stop_thought: .* train it again"
     ):
         open_conductor(str(folder), Settings())
-
-
-async def test_the_plan_tells_how_weights_were_packed(tmp_path: Path) -> None:
-    folder = random_model(tmp_path / "model", hidden=128)
-    settings = Settings(plan_max_tokens=40, constrained=False, precision="int8", data_folder=tmp_path)
-    conductor = open_conductor(str(folder), settings)
-    assert conductor.info.precision == "int8"
-    _, finished = await write(conductor, PlanRequest(task="t", agents=AGENTS))
-    assert finished.precision == "int8"
-    assert conductor.info.runs_in == "on cpu (float32, weights in int8)"

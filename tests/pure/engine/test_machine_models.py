@@ -6,11 +6,14 @@ import pytest
 from huggingface_hub import constants
 
 from conductor_core.chat.messages import WorkerSpec
+from conductor_core.conductors import catalogue
 from conductor_core.conductors.catalogue import TINY_FOLDER
 from conductor_core.engine.models import Pace, is_away, machine_model, machine_models, time_now
 from conductor_core.errors import BadInput
-from conductor_core.inference import hardware, trial
+from conductor_core.inference import hardware, llama, trial
+from conductor_core.inference.generation import RecentPace
 from conductor_core.settings import Settings
+from tests.support.gguf_models import write_model
 
 GIB = 2**30
 SERVER = "http://127.0.0.1:9/v1"
@@ -31,7 +34,7 @@ def test_the_shipped_one_is_first_then_what_is_here_and_of_that_the_servers_mode
     found = machine_models(Settings(conductor=own), [served])
     assert [each.ref for each in found[:3]] == ["tiny", f"{SERVER}#qwen2.5:7b", own]
     assert [each.here for each in found[:4]] == [True, True, True, False]
-    assert {each.where for each in found[3:]} == {"hub"}
+    assert [each.where for each in found[3:]] == ["index", "hub", "hub", "hub", "hub", "hub"]
     on_server = found[1]
     assert (on_server.where, on_server.model, on_server.server) == ("server", "qwen2.5:7b", SERVER)
     assert (on_server.parameters, on_server.memory, on_server.fits) == (7_000_000_000, None, True)
@@ -100,3 +103,26 @@ def test_a_folder_that_is_no_model_has_its_fault_and_cannot_be_timed(tmp_path: P
     assert "has no config.json" in model.fault
     with pytest.raises(BadInput, match=r"cannot be timed: .* has no config\.json"):
         time_now(model, Settings(), lambda _done, _all: None)
+
+
+def test_the_pace_of_a_file_is_an_estimate_until_it_has_run_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(llama, "_servers", {})
+    file = write_model(Settings().models_folder / "mine.gguf")
+    before = machine_model("models: mine", Settings())
+    assert before.is_estimate
+    assert before.pace is not None
+    llama.shared_llama(file).pace = RecentPace(read_per_s=50, written_per_s=10)
+    now = machine_model("models: mine", Settings())
+    assert now.pace is not None
+    assert not now.is_estimate
+    assert now.pace.plan_s == pytest.approx(60 / 50 + 150 / 10)
+
+
+def test_a_file_that_is_larger_than_the_memory_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    write_model(Settings().models_folder / "mine.gguf")
+    monkeypatch.setattr(catalogue, "ram_bytes", lambda: 50 * 10**6)
+    monkeypatch.setattr(catalogue, "free_ram_bytes", lambda: 40 * 10**6)
+    large = machine_model("models: mine", Settings())
+    assert (large.here, large.fits) == (False, False)
+    assert large.fault.startswith("Needs 0.1 GB, this machine has 0.1 GB of RAM")
+    assert machine_models(Settings())[-1].name == "models: mine", "what cannot be used is last"

@@ -5,11 +5,15 @@ from pathlib import Path
 import pytest
 from huggingface_hub import constants
 
+from conductor_core.chat.messages import FREE
+from conductor_core.conductors.catalogue import list_conductors
 from conductor_core.engine import offers
 from conductor_core.engine.pools import open_pool, read_specs
 from conductor_core.errors import BadInput
+from conductor_core.inference import found
 from conductor_core.inference.hardware import place
 from conductor_core.settings import Settings
+from tests.support.gguf_models import into_ollama, write_model
 
 
 @pytest.fixture
@@ -54,3 +58,21 @@ def test_a_pool_that_cannot_be_saved_says_where(settings: Settings) -> None:
     (settings.data_folder / "pools").write_text("a file where the folder should be")
     with pytest.raises(BadInput, match=r"^the pool file .*mine\.toml cannot be written: "):
         offers.save_pool("mine", read_specs("small"), settings)
+
+
+def test_files_of_other_programs_are_offered_as_workers_and_the_largest_that_is_large_enough_plans(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    content = write_model(tmp_path / "a.gguf").read_bytes()
+    blob = into_ollama(found.home_folder() / ".ollama" / "models", "registry.ollama.ai/me/tuned/latest", content)
+    write_model(settings.models_folder / "same.gguf", name="b")
+    write_model(settings.models_folder / "deeper" / "same.gguf", name="c")
+    write_model(settings.models_folder / "lora.gguf", kind="adapter", name="d")
+    offer = offers.from_disk((), list_conductors(settings))
+    assert offer is not None
+    assert sorted(spec.name for spec in offer.specs) == ["same", "tuned:latest"], "each name once, and no adapter"
+    [tuned] = [spec for spec in offer.specs if spec.name == "tuned:latest"]
+    assert (tuned.provider, tuned.model, tuned.price) == ("gguf", str(blob), FREE)
+    assert offer.planner is None, "none is large enough to plan better than the shipped one"
+    assert read_specs(offers.saved(offer, None, settings), settings) == offer.specs

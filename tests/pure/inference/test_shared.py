@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from conductor_core.chat.progress import Notify, Progress, watching
+from conductor_core.inference import generation as generation_module
 from conductor_core.inference import model as model_module
 from conductor_core.inference import shared as shared_module
 from conductor_core.inference.generation import Done, Generation, InferenceError, ModelUnavailable
@@ -136,7 +137,7 @@ async def test_it_says_how_far_it_is_with_loading_reading_and_writing(tmp_path: 
 async def test_nobody_has_to_watch_and_what_is_told_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ref = str(random_model(tmp_path))
     await collect(ref, Generation("model_id", max_tokens=2))
-    monkeypatch.setattr(shared_module, "REPORT_EVERY_S", 3600.0)
+    monkeypatch.setattr(generation_module, "REPORT_EVERY_S", 3600.0)
     told = await watched(ref, Generation("model_id", max_tokens=300))
     assert len([each for each in told if each.phase == "writing"]) == 1
 

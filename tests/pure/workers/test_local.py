@@ -1,13 +1,11 @@
-from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from conductor_core.chat.messages import Chunk, Finished, Message, TextDelta, Usage, WorkerSpec
+from conductor_core.chat.messages import Chunk, Finished, Message, TextDelta, WorkerSpec
 from conductor_core.errors import BadInput, PoolInvalid, WorkerModelUnknown, WorkerOutputTooLarge, WorkerRefused
-from conductor_core.inference.generation import Done, Generation
 from conductor_core.settings import Settings
 from conductor_core.workers.pool import LocalWorker, open_worker
 from tests.support.tiny_models import random_model
@@ -51,23 +49,6 @@ async def test_a_model_that_is_not_there_is_refused(tmp_path: Path) -> None:
 async def test_a_model_that_is_on_no_machine_of_ours_is_told_apart_from_one_that_is_broken() -> None:
     with pytest.raises(WorkerModelUnknown, match="nobody/nothing is not on this machine"):
         await answer(LocalWorker(spec(Path("nobody/nothing"))))
-
-
-@pytest.mark.parametrize("drafts", [True, False])
-async def test_it_guesses_tokens_unless_the_settings_forbid_it(
-    drafts: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[Generation] = []
-
-    async def stream(generation: Generation) -> AsyncGenerator[Done]:
-        asked.append(generation)
-        yield Done("stop", Usage())
-
-    worker = open_worker(spec(tmp_path), Settings(drafts=drafts))
-    assert isinstance(worker, LocalWorker)
-    monkeypatch.setattr(worker._model, "stream", stream)
-    await answer(worker)
-    assert [each.drafts for each in asked] == [drafts]
 
 
 def test_a_simulated_worker_has_no_provider_to_open() -> None:

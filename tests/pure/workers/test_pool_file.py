@@ -102,7 +102,7 @@ def test_the_papers_pool_is_ready() -> None:
         ('name = "Model 3"', "worker[0].name: would be taken for a number"),
         (
             'provider = "opnai"',
-            'worker[0].provider: "opnai" is not allowed; use "openai", "anthropic", "local" or "reh',
+            'worker[0].provider: "opnai" is not allowed; use "openai", "anthropic", "local", "gguf" or "reh',
         ),
         ("provider = []", 'worker[0].provider: a list is not allowed; use "openai"'),
         ("model = 5", "worker[0].model: must be text"),
@@ -339,7 +339,7 @@ def test_all_faults_are_reported_at_once(tmp_path: Path) -> None:
         "line 1, title: unknown key; a pool file holds [[worker]] tables, and before them "
         "on_incomplete and give_question",
         "line 2, worker[0].model: missing; every worker needs it",
-        'line 4, worker[0].provider: "opnai" is not allowed; use "openai", "anthropic", "local" or "rehearsal"',
+        'line 4, worker[0].provider: "opnai" is not allowed; use "openai", "anthropic", "local", "gguf" or "rehearsal"',
         "line 5, worker[0].timeout_s: must be a number of seconds above 0, and at most 604,800, a week",
         'line 7, worker[1].name: "A" is already the name of worker[0]; names are unique',
         "line 10, worker[1].api_key_env: a local worker needs none; remove it",

@@ -9,16 +9,12 @@ import itertools
 import json
 import random
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-from accelerate.utils import send_to_device
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from torch import nn
 from torch.optim import AdamW, Muon, Optimizer
-from torch.utils.data import Dataset
 from transformers import (
     PreTrainedTokenizerBase,
     Qwen2Config,
@@ -33,7 +29,15 @@ from conductor_core.lab.training.config import ColdStartConfig, common
 from conductor_core.lab.training.corpus.plans import TrainingExample, examples
 from conductor_core.lab.training.folder import SafeCheckpoints
 from conductor_core.lab.training.recorder import RecordCallback, StageRecord, without_console
-from conductor_core.lab.training.tiny.trainer import attend_in_fp32, rounded
+from conductor_core.lab.training.supervised import (
+    EVAL_BATCH_SIZE,
+    Batched,
+    LeftPadded,
+    Row,
+    attend_in_fp32,
+    mean_loss,
+    token_ids,
+)
 from conductor_core.workflow.model import QUESTION
 
 # The tokenizer.
@@ -129,15 +133,9 @@ class MuonWithAdamW(Optimizer):
         self._share()
 
 
-IGNORED = -100
 HELD_OUT_SEED = 1_000_003
 """Seed of the examples on which progress is measured. No training uses it."""
 HELD_OUT = 128
-EVAL_BATCH_SIZE = 32
-
-
-Row = tuple[list[int], list[int]]
-"""Token ids of a prompt, and of the completion to learn."""
 
 
 def example_rows(
@@ -153,63 +151,11 @@ def example_rows(
     rows = []
     for example in drawn:
         if rng.random() < thought_only:
-            ids = _ids(example.completion.partition("\n")[0] + "\n", tokenizer)
+            ids = token_ids(example.completion.partition("\n")[0] + "\n", tokenizer)
         else:
-            ids = [*_ids(example.completion, tokenizer), int(tokenizer.eos_token_id)]
-        rows.append((_ids(example.prompt, tokenizer), ids))
+            ids = [*token_ids(example.completion, tokenizer), int(tokenizer.eos_token_id)]
+        rows.append((token_ids(example.prompt, tokenizer), ids))
     return rows
-
-
-def _ids(text: str, tokenizer: PreTrainedTokenizerBase) -> list[int]:
-    ids: list[int] = tokenizer.encode(text, add_special_tokens=False)
-    return ids
-
-
-class Batched(Dataset[Row]):
-    """Rows shuffled by ``seed``, but with rows of similar length in each batch of ``batch_size``, because padding
-    costs as much as text.
-    """
-
-    def __init__(self, rows: Sequence[Row], batch_size: int, seed: int = 0) -> None:
-        rng, pool = random.Random(seed), batch_size * 40
-        shuffled = rng.sample(rows, len(rows))
-        self.rows: list[Row] = []
-        for start in range(0, len(shuffled), pool):
-            alike = sorted(shuffled[start : start + pool], key=lambda row: len(row[0]) + len(row[1]))
-            batches = [alike[at : at + batch_size] for at in range(0, len(alike), batch_size)]
-            rng.shuffle(batches)
-            self.rows += [row for batch in batches for row in batch]
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def __getitem__(self, index: int) -> Row:
-        return self.rows[index]
-
-
-@dataclass(frozen=True)
-class LeftPadded:
-    """Pads on the left, so that all completions end together and logits are needed for the last tokens only."""
-
-    pad_id: int
-
-    def __call__(self, rows: Sequence[Row]) -> dict[str, Any]:
-        """Returns ``input_ids`` and ``attention_mask`` (batch, longest), ``labels`` (batch, longest completion + 1)."""
-        longest = rounded(max(len(prompt) + len(completion) for prompt, completion in rows))
-        kept = rounded(max(len(completion) for _, completion in rows) + 1)
-        ids, mask, labels = [], [], []
-        for prompt, completion in rows:
-            text = prompt + completion
-            missing = longest - len(text)
-            ids.append([self.pad_id] * missing + text)
-            mask.append([0] * missing + [1] * len(text))
-            labels.append([IGNORED] * (kept - len(completion)) + completion)
-        return {
-            "input_ids": torch.tensor(ids),
-            "attention_mask": torch.tensor(mask),
-            "labels": torch.tensor(labels),
-            "logits_to_keep": kept,
-        }
 
 
 def build_model(config: ColdStartConfig, tokenizer: Qwen2Tokenizer, seed: int) -> Qwen2ForCausalLM:
@@ -256,19 +202,6 @@ def run(
     trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     model.set_attn_implementation("sdpa")
     return model, tokenizer
-
-
-@torch.no_grad()
-def mean_loss(model: Qwen2ForCausalLM, data: Batched, collate: LeftPadded, *, bf16: bool) -> float:
-    """Returns the mean next-token loss over the completions' tokens."""
-    total = tokens = 0.0
-    for at in range(0, len(data), EVAL_BATCH_SIZE):
-        batch = collate(data.rows[at : at + EVAL_BATCH_SIZE])
-        count = float((batch["labels"] != IGNORED).sum())
-        with torch.autocast(model.device.type, torch.bfloat16, enabled=bf16):
-            total += float(model(**send_to_device(batch, model.device)).loss) * count
-        tokens += count
-    return total / tokens
 
 
 def optimiser_of(config: ColdStartConfig, model: Qwen2ForCausalLM) -> MuonWithAdamW | None:

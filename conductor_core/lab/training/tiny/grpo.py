@@ -35,7 +35,8 @@ from conductor_core.lab.training.recorder import (
     trainer_figures,
     without_console,
 )
-from conductor_core.lab.training.tiny.cold_start import LeftPadded, example_rows
+from conductor_core.lab.training.supervised import LeftPadded, attend_in_fp32
+from conductor_core.lab.training.tiny.cold_start import example_rows
 from conductor_core.lab.training.tiny.recursion import draw_inner_round, recursion_situations, simulate, teach, worth
 from conductor_core.lab.training.tiny.rollout import LegalPlans, sample
 from conductor_core.lab.training.tiny.situations import (
@@ -47,7 +48,7 @@ from conductor_core.lab.training.tiny.situations import (
     held_out_situations,
     score,
 )
-from conductor_core.lab.training.tiny.trainer import ConductorTrainer, attend_in_fp32
+from conductor_core.lab.training.tiny.trainer import ConductorTrainer
 
 _READ = slice(0, 30, 3)
 """The held-out tasks whose plans are kept for reading: one of each of the ten families, with all difficulties."""

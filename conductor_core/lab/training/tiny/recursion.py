@@ -50,7 +50,8 @@ from conductor_core.lab.training.corpus.tasks import CorpusTask, draw_task, rehe
 from conductor_core.lab.training.corpus.wording import choose, table
 from conductor_core.lab.training.folder import writing
 from conductor_core.lab.training.recorder import StageRecord, in_words
-from conductor_core.lab.training.tiny.cold_start import LeftPadded, example_rows
+from conductor_core.lab.training.supervised import LeftPadded
+from conductor_core.lab.training.tiny.cold_start import example_rows
 from conductor_core.lab.training.tiny.rollout import sample
 from conductor_core.lab.training.tiny.situations import Inner, Situation, Worth, draw_situation, read_plan
 from conductor_core.rehearsal import RehearsalTask, rehearsal_specs

@@ -4,7 +4,6 @@ The folder holds the model as the local Conductor loads it, and ``record.jsonl``
 after each stage in float32 and, while a stage runs, its checkpoints.
 """
 
-import platform
 import shutil
 from pathlib import Path
 
@@ -26,7 +25,7 @@ from conductor_core.lab.training.folder import (
     save,
     writing,
 )
-from conductor_core.lab.training.recorder import Show, StageRecord, Trained, begin, end, stages_until
+from conductor_core.lab.training.recorder import Show, StageRecord, Trained, begin, end, machine, stages_until
 from conductor_core.lab.training.tiny import cold_start, grpo
 from conductor_core.lab.training.tiny.recursion import taught_rounds
 from conductor_core.rehearsal import rehearsal_specs
@@ -62,7 +61,7 @@ def _train(
 ) -> Trained:
     begun = "" if stages[0] == "cold_start" else begun_with(start_from or config.base or "")
     agents = tuple(name for name in numbering(rehearsal_specs()) if name is not None)
-    begin(config, out, stages, begun, _same, resume, simulated=True, machine=_machine(config), agents=agents)
+    begin(config, out, stages, begun, _same, resume, simulated=True, machine=machine(config), agents=agents)
     for index, stage in enumerate(stages):
         folder = out / "stages" / stage
         if (folder / WEIGHTS).is_file():
@@ -126,11 +125,3 @@ def _run_stage(
         )
     save(model, tokenizer, out / "stages" / stage)
     shutil.rmtree(work)
-
-
-def _machine(config: TrainingConfig) -> str:
-    device = "cpu"
-    if config.device == "auto" and torch.cuda.is_available():
-        device = torch.cuda.get_device_name()
-    processor = platform.processor() or platform.machine()
-    return f"{device if device != 'cpu' else processor}, {config.threads} threads, torch {torch.__version__}"

@@ -9,39 +9,15 @@ from typing import Any
 import torch
 from accelerate.utils import send_to_device
 from torch import Tensor
-from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
+from transformers import PreTrainedModel
 from transformers.cache_utils import DynamicCache
-from transformers.integrations.sdpa_attention import sdpa_attention_forward
-from transformers.masking_utils import sdpa_mask
 from trl.trainer.grpo_trainer import GRPOTrainer
 from trl.trainer.utils import split_tensor_dict
 
 from conductor_core.lab.training.folder import SafeCheckpoints
+from conductor_core.lab.training.supervised import rounded
 
 # Log-probabilities.
-
-FP32_ATTENTION = "fp32"
-
-
-def _attention_in_fp32(
-    module: torch.nn.Module, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, **options: Any
-) -> tuple[Tensor, None]:
-    """Computes attention in float32: on a CPU a whole step took 1.3 times as long with a bfloat16 backward pass."""
-    with torch.autocast("cpu", enabled=False):
-        output, _ = sdpa_attention_forward(module, q.float(), k.float(), v.float(), mask, **options)
-    return output.to(q.dtype), None
-
-
-def attend_in_fp32(model: PreTrainedModel) -> None:
-    """Switches a model on a CPU to attention in float32, for training in bfloat16 autocast."""
-    AttentionInterface.register(FP32_ATTENTION, _attention_in_fp32)
-    AttentionMaskInterface.register(FP32_ATTENTION, sdpa_mask)
-    model.set_attn_implementation(FP32_ATTENTION)
-
-
-def rounded(length: int, step: int = 32) -> int:
-    """Rounds a length up to a multiple of ``step``. The CPU's matrix kernels are compiled and kept for each shape."""
-    return -(-length // step) * step
 
 
 def completion_logprobs(

@@ -6,7 +6,8 @@ from pathlib import Path
 from conductor_core.lab.records import weights_sha256
 from conductor_core.lab.records.training import read_record
 from conductor_core.lab.training.corpus.plans import examples
-from conductor_core.lab.training.tiny.cold_start import IGNORED, Batched, LeftPadded, example_rows, train_tokenizer
+from conductor_core.lab.training.supervised import IGNORED, Batched, LeftPadded
+from conductor_core.lab.training.tiny.cold_start import example_rows, train_tokenizer
 from conductor_core.lab.training.tiny.run import train
 from tests.support.trainings import toy_config
 

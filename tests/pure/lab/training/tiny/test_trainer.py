@@ -12,7 +12,7 @@ from transformers import Qwen2ForCausalLM
 from conductor_core.chat.messages import PlanRequest
 from conductor_core.lab.training.config import GrpoConfig, Guard, HeldOutConfig, Optimiser
 from conductor_core.lab.training.recorder import StageRecord
-from conductor_core.lab.training.tiny.cold_start import LeftPadded
+from conductor_core.lab.training.supervised import LeftPadded
 from conductor_core.lab.training.tiny.grpo import Stage, build_trainer, supervised_batches
 from conductor_core.lab.training.tiny.rollout import sample
 from conductor_core.lab.training.tiny.situations import Situation, Worth

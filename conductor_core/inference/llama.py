@@ -1,0 +1,626 @@
+"""Runs GGUF models with llama.cpp, each in a child process that is asked over a Unix socket in a private folder.
+
+shared_llama(file, lora) -> Llama.turn()      one caller at a time; starts ``llama_child`` where it does not run
+                            Turn.inert        messages whose text cannot open a turn
+                            Turn.read_static  the beginning that prompts share, read once and kept (``llama_prefix``)
+                            Turn.progress     tells how far an answer is, by the server's events
+The answer itself is read by ``providers.client`` over ``Llama.socket``.
+
+A process of its own: files from elsewhere can abort whoever loads them, and killing is the one way to stop loading and
+reading within a second.
+"""
+
+import asyncio
+import atexit
+import contextlib
+import http.client
+import itertools
+import json
+import logging
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+import httpx2
+
+from conductor_core.chat.messages import Message
+from conductor_core.chat.progress import Notify, Progress, watcher
+from conductor_core.inference.found import described
+from conductor_core.inference.generation import (
+    InferenceError,
+    Meter,
+    ModelNotHere,
+    ModelUnavailable,
+    PrefixFolder,
+    ProcessEnded,
+    RecentPace,
+    WritingMeter,
+    mean_of_late,
+    sparingly,
+)
+from conductor_core.inference.gguf_digest import file_stamp
+from conductor_core.inference.gguf_file import GgufHeader, memory_bytes
+from conductor_core.inference.hardware import SMALL_PARAMETERS, free_ram_bytes, idle_threads
+from conductor_core.inference.llama_prefix import KeptStatics
+from conductor_core.privacy.masking import names_a_key, one_line
+from conductor_core.providers.transport import AiohttpTransport, Body, async_stream, tls
+
+URL = "http://llama.invalid/v1"
+"""Where requests over the socket go by name: nothing is looked up, and nothing answers there."""
+REQUEST = {"return_progress": True, "min_p": 0.0}
+"""What each request to a model of ours says beside the usual."""
+BATCH = 128
+"""Tokens that the model reads in one pass, between which it looks whether somebody still waits."""
+MOST_CONTEXT, LEAST_CONTEXT = 16_384, 4_096
+"""Tokens of prompt and answer together: as many as the model has and memory holds between these."""
+CANCEL_S = 0.6
+"""How long a process may take to stop an answer before it is killed."""
+_ROOT = URL.removesuffix("/v1")
+_STDERR_BYTES = 16_384
+_FOLDER = "conductor-gguf-"
+_ROUNDS = 4
+
+log = logging.getLogger(__name__)
+
+_servers: dict[tuple[Path, Path | None], "Llama"] = {}
+_servers_lock = threading.Lock()
+
+
+def shared_llama(file: Path, lora: Path | None = None) -> "Llama":
+    """Returns the process's one server for a file and an adapter. It starts nothing yet."""
+    # Links stay: the hub's cache links each part of a split model to a file whose name does not say which part it is.
+    key = (file.absolute(), lora.absolute() if lora is not None else None)
+    with _servers_lock:
+        if key not in _servers:
+            _servers[key] = Llama(*key)
+        return _servers[key]
+
+
+def known_pace(file: Path) -> RecentPace:
+    """Returns how quick a file was of late in this process, with whatever adapter."""
+    with _servers_lock:
+        paces = [server.pace for (path, _), server in _servers.items() if path == file.absolute()]
+    return next((each for each in reversed(paces) if each.written_per_s), RecentPace())
+
+
+def end_all_of(file: Path) -> bool:
+    """Ends the processes that run ``file``. Returns False if somebody uses one or waits for it."""
+    with _servers_lock:
+        own = [server for (each, _), server in _servers.items() if each == file.resolve()]
+        return not any(server.waits for server in own) and all(server.stop() for server in own)
+
+
+@atexit.register
+def _stop_all() -> None:
+    with _servers_lock:
+        for server in _servers.values():
+            server.stop()
+
+
+class Llama:
+    """A GGUF model and the child process that runs it: calls wait for each other in order of arrival.
+
+    Attributes:
+        file, lora: what it runs.
+        idle_s: seconds without a call after which the process ends; None: never.
+        kept: where the beginnings of prompts are kept; None: beside the socket, as long as the process runs.
+        pace: how quick it was of late.
+    """
+
+    def __init__(self, file: Path, lora: Path | None) -> None:
+        self.file, self.lora = file, lora
+        self.idle_s: float | None = None
+        self.kept: PrefixFolder | None = None
+        self.pace = RecentPace()
+        self._folder: Path | None = None
+        self._child: _Child | None = None
+        self._lock = threading.RLock()
+        self._waiting: deque[Future[None]] = deque()
+        self._busy = False
+        self._used_s = time.monotonic()
+        self._timer: threading.Timer | None = None
+        self.statics = KeptStatics()
+
+    @property
+    def socket(self) -> str:
+        """The path of the socket. Its folder is made at first use, for this user alone."""
+        with self._lock:
+            if self._folder is None:
+                _remove_stale_folders()
+                self._folder = Path(tempfile.mkdtemp(prefix=f"{_FOLDER}{os.getpid()}-"))
+            return str(self._folder / "llama.sock")
+
+    @property
+    def process(self) -> "subprocess.Popen[bytes] | None":
+        """The running child process; None: it does not run."""
+        child = self._child
+        return None if child is None or child.process.poll() is not None else child.process
+
+    @property
+    def waits(self) -> int:
+        """How many callers use or wait for it."""
+        with self._lock:
+            return self._busy + len(self._waiting)
+
+    @contextlib.asynccontextmanager
+    async def turn(self) -> "AsyncGenerator[Turn]":
+        """Gives the model to one caller, loaded. If the block ends by an error or is cancelled, the model stops.
+
+        Raises: ModelUnavailable if it cannot be loaded, ProcessEnded if its process ends in the block.
+        """
+        notify = sparingly(watcher())
+        gone = threading.Event()
+        whole, child = False, None
+        await self._queued()
+        try:
+            child = await self._loaded(notify, gone)
+            async with httpx2.AsyncClient(transport=AiohttpTransport(tls=tls(), socket=self.socket)) as client:
+                yield Turn(self, child, client, notify)
+            whole = True
+        except Exception as error:
+            if child is not None and await asyncio.to_thread(child.has_ended):
+                raise ProcessEnded(f"{self.file.name}: {child.why()}") from error
+            raise
+        finally:
+            gone.set()
+            if whole:
+                self._release()
+            else:
+                # Not awaited: whoever cancels need not wait, and its event loop may end now.
+                threading.Thread(target=self._settle, daemon=True).start()
+
+    def stop(self) -> bool:
+        """Ends the process and removes its folder. Returns False if somebody uses or waits for it."""
+        with self._lock:
+            idle = self.waits == 0
+            self._end_child()
+            if self._folder is not None:
+                shutil.rmtree(self._folder, ignore_errors=True)
+                self._folder = None
+            return idle
+
+    # -- turns -----------------------------------------------------------------------------------------------------
+
+    async def _queued(self) -> None:
+        """Waits until it is the caller's turn."""
+        with self._lock:
+            if not self._busy:
+                self._busy = True
+                return
+            mine: Future[None] = Future()
+            self._waiting.append(mine)
+        try:
+            await asyncio.wrap_future(mine)
+        except asyncio.CancelledError:
+            if mine.done() and not mine.cancelled():  # the turn came together with the cancelling
+                self._release()
+            raise
+
+    def _release(self) -> None:
+        with self._lock:
+            self._used_s = time.monotonic()
+            while self._waiting:
+                following = self._waiting.popleft()
+                if following.set_running_or_notify_cancel():
+                    following.set_result(None)
+                    return
+            self._busy = False
+            self._leave_later()
+
+    def _settle(self) -> None:
+        """After a turn that was broken off: waits until the model has stopped, or kills its process."""
+        with self._lock:
+            child = self._child
+            if child is not None and not child.stops(self.socket, CANCEL_S):
+                log.info("%s: its process is ended to stop it", self.file.name)
+                self._end_child()
+        self._release()
+
+    def _leave_later(self) -> None:
+        """Starts the timer that ends the process once nobody has asked for ``idle_s``. The caller has the lock."""
+        if self.idle_s is None or self._timer is not None or self._child is None:
+            return
+        wait_s = max(0.0, self.idle_s - (time.monotonic() - self._used_s)) + 0.01
+        self._timer = threading.Timer(wait_s, self._leave_if_idle)
+        self._timer.daemon = True
+        self._timer.start()
+
+    def _leave_if_idle(self) -> None:
+        with self._lock:
+            self._timer = None
+            if self._busy or self.idle_s is None:
+                return  # ``_release`` begins again
+            if time.monotonic() - self._used_s >= self.idle_s:
+                self._end_child()
+            else:
+                self._leave_later()
+
+    # -- the process -----------------------------------------------------------------------------------------------
+
+    async def _loaded(self, notify: Notify, gone: threading.Event) -> "_Child":
+        """Returns the running process with the model loaded. Raises: ModelUnavailable."""
+        child = await asyncio.to_thread(self._started, gone)
+        notify(Progress(phase="loading", done=0, total=child.size_bytes))
+        while not child.is_ready:
+            if child.process.poll() is not None:
+                raise ModelUnavailable(await asyncio.to_thread(self._why_not_loaded, child))
+            await asyncio.sleep(0.02)
+        notify(Progress(phase="loading", done=child.size_bytes, total=child.size_bytes))
+        return child
+
+    def _started(self, gone: threading.Event) -> "_Child":
+        """Returns the process that runs the files as they are now, started if need be. Raises: ModelUnavailable."""
+        stamps = tuple(_stamp_of(each) for each in (self.file, self.lora) if each is not None)
+        with self._lock:
+            child = self._child
+            if child is not None and (child.process.poll() is not None or child.stamps != stamps):
+                self._end_child()
+            if self._child is None:
+                header = checked(self.file)
+                context = _context(self.file, header)
+                if gone.is_set():
+                    raise ModelUnavailable(f"{self.file.name}: nobody waits for it now")
+                asked = {
+                    "file": str(self.file),
+                    "lora": None if self.lora is None else str(self.lora),
+                    "name": self.file.name,
+                    "socket": self.socket,
+                    "folder": f"{Path(self.socket).parent}/",
+                    "context": context,
+                    "batch": BATCH,
+                    "threads": 1 if header.parameters < SMALL_PARAMETERS else idle_threads(),
+                }
+                Path(self.socket).unlink(missing_ok=True)
+                self._child = _Child(asked, stamps, header.size_bytes)
+            return self._child
+
+    def _end_child(self) -> None:
+        """Kills the process. The caller has the lock."""
+        if self._child is not None:
+            self._child.kill()
+            self._child = None
+        self.statics.clear()
+        if self._folder is not None:
+            for path in self._folder.iterdir():
+                path.unlink(missing_ok=True)
+
+    def _why_not_loaded(self, child: "_Child") -> str:
+        own = " (Ollama changes some models so that only its own server runs them: `ollama serve`, then URL#MODEL)"
+        hint = own if self.file.name.startswith("sha256-") else ""
+        return f"{self.file.name} could not be loaded: {child.why()}{hint}"
+
+
+class _Child:
+    """A child process: its state, what it said of errors, and its end."""
+
+    def __init__(self, asked: Mapping[str, Any], stamps: tuple[str, ...], size_bytes: int) -> None:
+        """Starts it. Raises: ModelUnavailable."""
+        self.stamps, self.size_bytes = stamps, size_bytes
+        self.context: int = asked["context"]
+        environment = {name: value for name, value in os.environ.items() if not names_a_key(name)}
+        # A waiting thread of OpenMP would else spin, and take the processor from the one that works.
+        environment |= {"OMP_WAIT_POLICY": "passive", "PYTHONDONTWRITEBYTECODE": "1"}
+        try:
+            self.process = subprocess.Popen(  # noqa: S603 our own program
+                [sys.executable, "-P", str(Path(__file__).with_name("llama_child.py"))],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env=environment,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise ModelUnavailable(f"{asked['name']}: no process can be started: {error.strerror}") from error
+        self.is_ready = False
+        self._said = b""
+        self._readers = [threading.Thread(target=each, daemon=True) for each in (self._read_errors, self._wait_ready)]
+        for reader in self._readers:
+            reader.start()
+        with contextlib.suppress(OSError):  # it has ended: ``why`` says why
+            assert self.process.stdin is not None  # noqa: S101 for the type
+            self.process.stdin.write(json.dumps(asked).encode() + b"\n")
+            self.process.stdin.flush()
+
+    def _wait_ready(self) -> None:
+        assert self.process.stdout is not None  # noqa: S101 for the type
+        for line in self.process.stdout:
+            self.is_ready = self.is_ready or line.strip() == b"ready"
+
+    def _read_errors(self) -> None:
+        """Keeps the first and the last bytes of what it says of errors."""
+        assert self.process.stderr is not None  # noqa: S101 for the type
+        half = _STDERR_BYTES // 2
+        while part := os.read(self.process.stderr.fileno(), 4096):
+            said = self._said + part
+            self._said = said if len(said) <= _STDERR_BYTES else said[:half] + b"\n" + said[-half + 1 :]
+
+    def has_ended(self) -> bool:
+        """Tells whether it has ended, or does so just now."""
+        try:
+            self.process.wait(0.2)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
+
+    def why(self) -> str:
+        """Says on one line why it ended."""
+        code = self._ended()
+        said = _telling(self._said.decode(errors="replace"))
+        if code == -signal.SIGKILL:
+            return "its process was killed from outside; Linux does so when memory runs out"
+        if code < 0:
+            with contextlib.suppress(ValueError):
+                said = f"{signal.Signals(-code).name}{': ' if said else ''}{said}"
+            return f"its process broke off ({said})"
+        return said or f"its process ended with status {code}"
+
+    def stops(self, path: str, within_s: float) -> bool:
+        """Waits until it answers nobody. Returns False if it still does after ``within_s``, or has not loaded."""
+        until_s = time.monotonic() + within_s
+        while self.is_ready and self.process.poll() is None and (left_s := until_s - time.monotonic()) > 0:
+            try:
+                connection = _UnixConnection(path, left_s)
+                connection.request("GET", "/slots")
+                slots = json.loads(connection.getresponse().read())
+                connection.close()
+                if not any(slot["is_processing"] for slot in slots):
+                    return True
+            except (OSError, ValueError, http.client.HTTPException, LookupError, TypeError):
+                return False
+            time.sleep(0.02)
+        return False
+
+    def kill(self) -> None:
+        self.process.kill()
+        self._ended()
+        for pipe in (self.process.stdin, self.process.stdout, self.process.stderr):
+            if pipe is not None:
+                with contextlib.suppress(OSError):
+                    pipe.close()
+
+    def _ended(self) -> int:
+        code = self.process.wait()
+        for reader in self._readers:
+            reader.join(1.0)
+        return code
+
+
+class _UnixConnection(http.client.HTTPConnection):
+    def __init__(self, path: str, timeout_s: float) -> None:
+        super().__init__("llama", timeout=timeout_s)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(self._path)
+
+
+_ERROR = re.compile(r"^[\d.]+ E +(?:\w+ +)?(?:\S+?: )?(.+)$", re.MULTILINE)
+_BROKE = re.compile(
+    r"^.*(?:GGML_ASSERT|what\(\):|terminate called|MemoryError|ModuleNotFoundError|ImportError).*$", re.M
+)
+
+
+def _telling(said: str) -> str:
+    """Returns the line that tells most: why it broke off, else the first error, from which the others follow."""
+    if broke := _BROKE.findall(said):
+        line = broke[-1].strip()
+    elif errors := _ERROR.findall(said):
+        line = str(errors[0]).removeprefix("error loading model: ")
+    else:
+        line = next((each for each in reversed(said.splitlines()) if each.strip()), "")
+    # No path of this machine: the last part of each says enough.
+    return one_line(re.sub(r"(?:/[^\s/'\":]+)+/", "", line), limit=200)
+
+
+def _stamp_of(path: Path) -> str:
+    """Returns a digest that changes with the file. Raises: ModelNotHere."""
+    try:
+        return file_stamp(path)
+    except OSError as error:
+        raise ModelNotHere(f"{path}: {error.strerror or error}") from error
+
+
+def checked(file: Path) -> GgufHeader:
+    """Returns the header of a model that may be loaded, of all its parts. Raises: ModelUnavailable."""
+    found = described(file)
+    if found.header is None or found.fault:
+        raise ModelUnavailable(f"{file.name}: {found.fault}")
+    if found.header.part != 1:
+        raise ModelUnavailable(f"{file.name} is part {found.header.part} of {found.header.parts}: name part 1")
+    if found.header.kind != "model":
+        raise ModelUnavailable(f"{file.name} is not a model: it is of type {one_line(found.header.kind, limit=40)}")
+    return found.header
+
+
+def _context(file: Path, header: GgufHeader) -> int:
+    """Returns how many tokens prompt and answer may have. Raises: ModelUnavailable if memory is short."""
+    free = free_ram_bytes()
+    context = min(header.context or LEAST_CONTEXT, MOST_CONTEXT)
+    while True:
+        needed = memory_bytes(header, context)
+        if free is None or needed <= free:
+            return context
+        if context // 2 < LEAST_CONTEXT:
+            raise ModelUnavailable(
+                f"{file.name} needs {needed / 1e9:.1f} GB of memory, and {free / 1e9:.1f} GB are free: close other "
+                "programs, or take a smaller file"
+            )
+        context //= 2
+
+
+def _remove_stale_folders() -> None:
+    """Removes the folders of processes that were killed."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{_FOLDER}*"):
+        owner = folder.name.removeprefix(_FOLDER).partition("-")[0]
+        with contextlib.suppress(OSError):
+            if folder.stat().st_uid == os.getuid() and owner.isdigit() and not _runs(int(owner)):
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+def _runs(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except (PermissionError, OverflowError):
+        return True
+    return True
+
+
+class Turn:
+    """The model while it is the caller's: what goes before asking it for an answer."""
+
+    def __init__(self, llama: Llama, child: _Child, client: httpx2.AsyncClient, notify: Notify) -> None:
+        self._llama, self._client, self._notify = llama, client, notify
+        self._stamps = child.stamps
+        self.context = child.context
+
+    async def inert(self, messages: Sequence[Message]) -> tuple[Message, ...]:
+        """Breaks up control tokens in texts, so that the words of a person or a model cannot open a new turn."""
+        return tuple([Message(role=turn.role, content=await self._inert(turn.text)) for turn in messages])
+
+    async def _inert(self, text: str) -> str:
+        for _ in range(_ROUNDS):
+            read = await self._tokens(text, special=True)
+            if (plain := await self._tokens(text, special=False)) == read:
+                return text
+            ordinary = {token for token, _ in plain}
+            markers = {piece for token, piece in read if token not in ordinary and len(piece.strip()) > 1}
+            for marker in sorted(markers, key=len, reverse=True):
+                text = text.replace(marker, f"{marker[0]} {marker[1:]}")
+        return text
+
+    async def _tokens(self, text: str, *, special: bool) -> list[tuple[int, str]]:
+        asked = {"content": text, "add_special": False, "parse_special": special, "with_pieces": True}
+        found = (await self._asked("/tokenize", asked))["tokens"]
+        return [(each["id"], each["piece"] if isinstance(each["piece"], str) else "") for each in found]
+
+    async def _prompt(self, messages: Sequence[Message], options: Mapping[str, Any]) -> list[int]:
+        """Returns the token ids of a prompt, as the server makes them."""
+        turns = [{"role": turn.role, "content": turn.text} for turn in messages]
+        text = (await self._asked("/apply-template", {"messages": turns, **options}))["prompt"]
+        asked = {"content": text, "add_special": True, "parse_special": True}
+        return list((await self._asked("/tokenize", asked))["tokens"])
+
+    async def read_static(self, messages: Sequence[Message], static: int, options: Mapping[str, Any]) -> bool:
+        """Makes the model have read what all prompts share that begin with the first ``static`` of ``messages``.
+
+        Returns whether it has. ``options``: those of the template that the request has, too.
+        """
+        if not static:
+            return False
+        try:
+            ids = await self._prompt(messages, options)
+            ends = [
+                await self._prompt([*messages[:static], Message(role="user", content=end)], options) for end in "T0"
+            ]
+        except InferenceError:
+            return False  # a template without a system role: the client puts the messages differently
+        shared = [one for one, _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(*ends, strict=False))]
+        if not shared or ids[: len(shared)] != shared or len(ids) == len(shared):
+            return False
+        statics, folder = self._llama.statics, Path(self._llama.socket).parent
+        key = statics.key(self._stamps, BATCH, shared)
+        name = await asyncio.to_thread(statics.find, key, folder, self._llama.kept)
+        if name is not None:
+            answer = await self._asked("/slots/0?action=restore", {"filename": name})
+            if answer.get("n_restored") == len(shared):
+                return True
+        meter = Meter("reading", len(ids), self._notify, known_per_s=self._llama.pace.read_per_s)
+        await self._read(shared, meter)
+        answer = await self._asked("/slots/0?action=save", {"filename": key})
+        if answer.get("n_saved") != len(shared):
+            return False
+        await asyncio.to_thread(statics.keep, key, folder, self._llama.kept)
+        return True
+
+    async def _read(self, ids: Sequence[int], meter: Meter) -> None:
+        body = {"prompt": list(ids), "n_predict": 0, "cache_prompt": False, "stream": True, "return_progress": True}
+        async with self._client.stream("POST", f"{_ROOT}/completion", json=body, timeout=None) as response:
+            source = Body(async_stream(response), 10**8, 10**7, _too_large, _too_large)
+            async for _, data in source.events():
+                event = json.loads(data)
+                if "error" in event or response.status_code != 200:
+                    raise InferenceError(f"{self._llama.file.name}: {one_line(str(event.get('error', event)))}")
+                if isinstance(progress := event.get("prompt_progress"), dict):
+                    meter.at(progress["processed"])
+
+    async def _asked(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Raises: InferenceError, and httpx2.TransportError if the process is gone."""
+        response = await self._client.post(f"{_ROOT}{path}", json=dict(body), timeout=None)
+        answer = response.json()
+        if response.status_code != 200:
+            said = answer.get("error", {}).get("message", "") if isinstance(answer, dict) else ""
+            raise InferenceError(f"{self._llama.file.name}: {one_line(str(said)) or response.status_code}")
+        return dict(answer)
+
+    def progress(
+        self, limit: int, usual: float | None = None, begins: str | None = None
+    ) -> Callable[[Mapping[str, Any]], None]:
+        """Returns what to give the events of an answer to, so that whoever watches learns how far it is.
+
+        Args:
+            limit: the most tokens of the answer. usual: how many such answers have.
+            begins: with which text what is asked for begins; before it the model thinks.
+        """
+        return _AnswerProgress(self._llama, self._notify, limit, usual, begins).feed
+
+
+def _too_large() -> Exception:
+    return InferenceError("the model's process sent too much, or bytes that are not UTF-8")
+
+
+class _AnswerProgress:
+    def __init__(self, llama: Llama, notify: Notify, limit: int, usual: float | None, begins: str | None) -> None:
+        self._llama, self._notify = llama, notify
+        self._reading: Meter | None = None
+        self._writing: WritingMeter | None = None
+        self._limit, self._usual, self._begins = limit, usual, begins
+        self._written, self._text = 0, ""
+
+    def feed(self, event: Mapping[str, Any]) -> None:
+        pace = self._llama.pace
+        if isinstance(read := event.get("prompt_progress"), dict) and isinstance(read.get("total"), int):
+            if self._reading is None:
+                self._reading = Meter("reading", read["total"], self._notify, known_per_s=pace.read_per_s)
+            self._reading.at(read.get("processed", 0))
+            return
+        for choice in event.get("choices") or ():
+            delta = choice.get("delta") or {}
+            text = delta.get("content") or delta.get("reasoning_content") or ""
+            if not text:
+                continue
+            if self._writing is None:
+                usual = self._usual and (pace.written or self._usual)
+                self._writing = WritingMeter(self._limit, usual, self._notify, known_per_s=pace.written_per_s)
+            self._written += 1
+            self._text = (self._text + text)[-64:] if self._begins else ""
+            if self._begins and self._begins in self._text:
+                self._begins = None
+            self._writing.at(self._written, thinking=bool(self._begins or delta.get("reasoning_content")))
+        if isinstance(timings := event.get("timings"), dict):
+            self._ended(timings)
+
+    def _ended(self, timings: Mapping[str, Any]) -> None:
+        """Keeps the pace for later estimates. A few tokens are read at another pace than a whole prompt."""
+        pace = self._llama.pace
+        read, write = timings.get("prompt_per_second"), timings.get("predicted_per_second")
+        self._llama.pace = RecentPace(
+            read_per_s=read if read and timings.get("prompt_n", 0) >= BATCH else pace.read_per_s,
+            written_per_s=write or pace.written_per_s,
+            written=mean_of_late(pace.written, self._written) if self._usual and self._written else pace.written,
+        )
