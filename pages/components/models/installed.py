@@ -240,13 +240,13 @@ def _actions(number: int, model: MachineModel, *, marked: bool) -> None:
     name, download = inert(model.name), model.download
     if model.here and model.ref == settings.conductor():
         st.html(html(TEMPLATE, "in_use"), width=IN_USE_PX)
-        if model.where == "file":
+        if model.where == "file" and model.ref not in settings.BUILT_IN:
             _worker_button(number, model)
     elif model.here:
         _button(
             number, "use", "Use this one", "", lambda: _use(model), says=f"{name} plans the next run", primary=marked
         )
-        if model.where == "file":
+        if model.where == "file" and model.ref not in settings.BUILT_IN:
             _worker_button(number, model)
     elif download.elsewhere:
         return

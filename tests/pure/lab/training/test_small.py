@@ -3,6 +3,7 @@
 import asyncio
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -120,7 +121,8 @@ def test_llama_cpp_writes_with_the_adapter_what_the_trained_model_writes(base: P
     turns = [{"role": "user", "content": "Which way is north?"}]
     prompt = str(tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True))
     ids = tokenizer(prompt, return_tensors="pt", add_special_tokens=False)
-    made = adapted.eval().generate(**ids, max_new_tokens=24, do_sample=False)
+    written_by: Any = adapted.eval()
+    made = written_by.generate(**ids, max_new_tokens=24, do_sample=False)
     wanted = tokenizer.decode(made[0][ids["input_ids"].shape[1] :], skip_special_tokens=True)
 
     def written(adapter: Path | None) -> str:
@@ -133,7 +135,7 @@ def test_llama_cpp_writes_with_the_adapter_what_the_trained_model_writes(base: P
         )
 
         async def answer() -> str:
-            worker = GgufWorker(spec)
+            worker = GgufWorker(spec, base.parent)
             chunks = worker.answer([Message(role="user", content="Which way is north?")])
             text = "".join([chunk.text async for chunk in chunks if isinstance(chunk, TextDelta)])
             await worker.aclose()
