@@ -42,7 +42,7 @@ def left(seconds_left: float) -> str:
 def parameters(count: int) -> str:
     if count >= 1e9:
         return f"{count / 1e9:.1f} billion"
-    return f"{count / 1e6:.3g} million" if count >= 1e5 else f"{count:,}"
+    return f"{count / 1e6:.{0 if count >= 1e8 else 1}f} million" if count >= 1e5 else f"{count:,}"
 
 
 def seconds(value: float) -> str:
