@@ -198,7 +198,7 @@ def test_a_file_of_another_program_is_used_by_one_click(visit: Visit, cache: Pat
         ("Some-GGUF:Q4_K_M", "gguf"),
         ("llama3.2:3b", "gguf"),
     ]
-    assert workers[1].model == str(blob)
+    assert workers[1].model == title
     assert open_conductor(title, Settings()).info.name == title
     assert settings.conductor_available(title)
     assert not app.exception

@@ -307,6 +307,7 @@ CONDUCTOR, POOL = "conductor-choice", "pool-choice"
 MAX_STEPS, MAX_SECONDS, MAX_DEPTH = "max-steps", "max-seconds", "max-depth"
 MAX_TOKENS, MAX_USD = "max-tokens", "max-usd"
 SHIPPED = "tiny"
+BUILT_IN = (SHIPPED, "small")
 _NOTHING = {"gates": (), "gate_above_usd": None, "on_incomplete": None, "give_question": None}
 """What the settings of the program do not say; or the pool says it first."""
 KEPT, KEPT_ERROR = "kept-choices", "kept-choices-error"
