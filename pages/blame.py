@@ -10,7 +10,7 @@ from conductor_core.errors import InspectorError
 from conductor_core.run.trace import RunTrace
 from pages.components.app import places
 from pages.components.app.session import current, viewed
-from pages.components.app.widgets import across, button, fault_box, open_link
+from pages.components.app.widgets import across, button, fault_box, open_link, search_field
 from pages.components.blame.drawing import MOST_FULL, graph_html
 from pages.components.blame.table import CHOSEN, Work, begin, offer_runs, ranking_rows, read_blame, replays_of, work_of
 from pages.components.style.figures import title
@@ -38,11 +38,7 @@ def show() -> None:
     with across("blame-choice"):
         st.title("Blame", anchor=False, width="content")
         if trace is None:
-            placeholder = "Words in tasks and answers, or a run's id"
-            st.text_input(
-                "Search runs", placeholder=placeholder, icon=":material/search:", key="blame-search",
-                label_visibility="collapsed",
-            )  # fmt: skip
+            search_field("blame-search")
         else:
             open_link(trace.run_id)
     if fault is not None:

@@ -16,6 +16,7 @@ from pages.components.app.widgets import (
     fault_box,
     notes,
     rerun_when,
+    search_field,
     segments,
     select,
     start_link,
@@ -43,14 +44,7 @@ def _filters(totals: Totals | None) -> tuple[str | None, str | None]:
     st.session_state[STATUS] = st.session_state.get(STATUS) or _ANY
     with across("history-filters"):
         st.title("History", anchor=False, width="content")
-        search = st.text_input(
-            "Search runs",
-            placeholder="Words in tasks and answers, or a run's id",
-            icon=":material/search:",
-            key="history-search",
-            label_visibility="collapsed",
-            on_change=_first_page,
-        )
+        search = search_field("history-search", on_change=_first_page)
         status = select(
             "Status",
             options,
@@ -71,7 +65,7 @@ def _filters(totals: Totals | None) -> tuple[str | None, str | None]:
         )
         segments("Order", [BY_TASK, BY_TIME], ORDER, default=BY_TASK, required=True)
         st.toggle("Select", key="history-select")
-    return (search or "").strip() or None, status or None
+    return search or None, status or None
 
 
 def _status_label(status: str, totals: Totals | None) -> str:

@@ -50,9 +50,8 @@ def show() -> None:
     with st.container(gap="xsmall"):
         notes()
         if first:
-            first_screen.introduction(
-                lambda: drive.first_tour_button(filled=not st.session_state.get(TASK, "").strip())
-            )
+            typed = st.session_state.get(TASK, "").strip()
+            first_screen.introduction(lambda: drive.tour_button(None, "secondary" if typed else "primary"))
         asks = stop is None and task_box(trace, None if first else drive.tour_button, own_plan=own_plan)
         if trace is not None and fault is None:
             for key in (RERUN_ERROR, lineage.FAULT):

@@ -24,11 +24,11 @@ def show() -> None:
         folder = current().settings.data_folder / "training" / "tiny"
         no_record("training", EMPTY, f"conductor train tiny --out {shlex.quote(str(folder))}")
         return
-    follow(chosen, read_training, _state, _body)
 
+    def state(record: TrainingRecord, folder: RecordFolder) -> State:
+        return folder.state(ended=record.ended is not None, pace_s=pace_s(record))
 
-def _state(record: TrainingRecord, folder: RecordFolder) -> State:
-    return folder.state(ended=record.ended is not None, pace_s=pace_s(record))
+    follow(chosen, read_training, state, _body)
 
 
 def _body(record: TrainingRecord, folder: RecordFolder, state: State) -> None:

@@ -103,6 +103,13 @@ def _drawn_key(key: str) -> str:
     return f"{key}-words"
 
 
+def search_field(key: str, label: str = "Search runs", **how: Any) -> str:
+    """Draws a field without its label. Returns the words."""
+    placeholder, icon = how.pop("placeholder", "Words in tasks and answers, or a run's id"), ":material/search:"
+    found = st.text_input(label, placeholder=placeholder, icon=icon, key=key, label_visibility="collapsed", **how)
+    return str(found or "").strip()
+
+
 def choose_run(
     label: str, words: Mapping[str, str], key: str, parameter: str, shown: str | None, placeholder: str
 ) -> None:

@@ -9,7 +9,7 @@ from markupsafe import Markup
 
 from pages.components.app import places
 from pages.components.app.session import current
-from pages.components.app.widgets import across, button, chosen, segments, text_button, worded
+from pages.components.app.widgets import across, button, chosen, search_field, segments, text_button, worded
 from pages.components.style.formats import inert
 from pages.components.style.templates import html
 from storage.access_log import KINDS as ACCESS_KINDS
@@ -143,15 +143,8 @@ def head(asked: AuditQuery) -> None:
         st.title("Audit", anchor=False, width="content")
         if st.session_state.get(SHOWN) != asked.typed:  # a link, or the browser's Back
             st.session_state["audit-q"] = st.session_state[SHOWN] = asked.typed
-        st.text_input(
-            "Search all texts",
-            placeholder='Words, "a phrase" or begin* in tasks, instructions, messages and outputs',
-            icon=":material/search:",
-            key="audit-q",
-            label_visibility="collapsed",
-            on_change=take,
-            args=("q",),
-        )
+        says = 'Words, "a phrase" or begin* in tasks, instructions, messages and outputs'
+        search_field("audit-q", "Search all texts", placeholder=says, on_change=take, args=("q",))
         with st.popover("Filter", icon=":material/filter_list:", width="content", key="audit-filter"):
             _choices(asked)
     with across("audit-bar"):

@@ -7,10 +7,7 @@ import streamlit as st
 from markupsafe import Markup
 
 from conductor_core.analysis.compare import Difference
-from conductor_core.analysis.decision_record import (
-    DecisionRecord,
-    access,
-)
+from conductor_core.analysis.decision_record import DecisionRecord, access
 from conductor_core.errors import InspectorError
 from conductor_core.run.redaction import Redactor
 from conductor_core.run.trace import RunUnreadable, unreadable_status

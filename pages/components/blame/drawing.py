@@ -72,11 +72,7 @@ class _Drawing:
 def graph_html(
     plan: Workflow, ranking: Sequence[Effect], agents: Sequence[str], chosen: Change | None, *, dark: bool
 ) -> tuple[Markup, int]:
-    """Returns the drawing as an image in a data address, with its words, and how high it is, in units of 2 rem.
-
-    Args:
-        agents: the names of the pool's workers, for their colours. chosen: stands out.
-    """
+    """Returns the drawing as an image in a data address, with its words, and how high it is, in units of 2 rem."""
     cards = _FULL if len(plan.steps) <= MOST_FULL else _COMPACT
     layout = _nearer(lay_out([RoundShape((), plan.all_reads)]), cards.rows)
     at = {node.path[0]: node for node in layout.nodes}

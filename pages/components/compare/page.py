@@ -58,8 +58,7 @@ _LONGEST_TASK = 48
 def pickers(runs: dict[str, str | None], traces: dict[str, RunTrace | None]) -> None:
     """Draws a choice for run A, the one before, and for run B, the one after, and what exchanges them.
 
-    Args:
-        runs: the run's id by ``a`` and ``b``, as the address has it. traces: the run itself, where it can be read.
+    ``runs``: as the address has them. ``traces``: those that can be read.
     """
     offered = {run.run_id: _label(run) for run in current().store.runs(limit=_MOST_OFFERED, without=REPLAY_PURPOSE)}
     for trace in traces.values():

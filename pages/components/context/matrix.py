@@ -138,11 +138,7 @@ _component = cache(st.components.v2.component)  # made when it is first drawn: o
 
 
 def matrix(round_: RoundContext, agents: Sequence[str], *, key: str) -> Cell | None:
-    """Draws the matrix of a round. Returns the cell that the person chose, if it is one of this round.
-
-    Args:
-        agents: the names of the pool's workers, for their colours.
-    """
+    """Draws the matrix of a round. Returns the cell that the person chose, if it is one of this round."""
     state = st.session_state.get(key) or {}
     chosen = _chosen_cell(round_, state.get("cell"))
     result = _component("conductor-inspector.context", js="index.js", isolate_styles=False)(
@@ -173,11 +169,7 @@ _HIDDEN = re.compile(
 
 
 def message_view(trace: RunTrace, cell: Cell | None, *, by_server: bool) -> None:
-    """Draws what a cell stands for; without one, what to choose.
-
-    Args:
-        by_server: whether the page shows servers, which have no cells to choose.
-    """
+    """Draws what a cell stands for; without one, what to choose: servers (``by_server``) have no cells."""
     if cell is None:
         st.html(html(TEMPLATE, "choose_first", by_server=by_server))
         return

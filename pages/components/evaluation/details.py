@@ -17,13 +17,7 @@ from markupsafe import Markup
 
 from conductor_core.engine.models import model_folder
 from conductor_core.errors import StoreError
-from conductor_core.lab.records.evaluation import (
-    EvaluationPlan,
-    EvaluationRecord,
-    Outcome,
-    Present,
-    Spread,
-)
+from conductor_core.lab.records.evaluation import EvaluationPlan, EvaluationRecord, Outcome, Present, Spread
 from conductor_core.run.events import RunCreated
 from conductor_core.run.values import Limits
 from conductor_core.settings import Settings

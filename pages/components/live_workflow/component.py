@@ -82,10 +82,8 @@ def live_workflow(
         go_on: what a button in the bar offers, in a word or two; None: nothing.
         ways: what else a failed run offers there, in words, by the kind of the intent.
         kept: the edits of this run that were not run, as ``draft_store.offered`` makes them.
-        kin: the run that it came from, or that was made of it, as ``lineage.kin`` returns it.
-        editor: the open plan editor, as ``plan_state.as_data`` makes it; None: it is closed.
-        edited: what the graph draws in place of the run's plan, as ``edited_plan`` makes it, or without a run, as
-            ``new_plan`` does; None: the run's.
+        kin: as ``lineage.kin`` returns it. editor: the open plan editor, as ``editing.as_data`` makes it.
+        edited: what the graph draws in place of the run's plan, as ``edited_plan`` or ``drawn_new_plan`` makes it.
         taken: the last change of the plan that was taken, as ``AppliedChanges.as_data`` makes it.
         said: what the last change of the plan was, for those who do not see it.
         ended: whether the page is drawn as that of a run that has ended. If it is not, the component's sight of the end

@@ -331,7 +331,7 @@ def again_results(trace: RunTrace) -> None:
     with st.container(border=True, key="again-results", gap="xsmall"):
         _answers_head(found, runs, source, trace)
         for each in found.tallies:
-            _tally(each, found, trace)
+            _tally(each, trace)
     if found.running:
         drawn = [run.status for run in runs]
         rerun_when(lambda: [run.status for run in _listed(batch)] != drawn, EVERY_S)
@@ -373,7 +373,7 @@ def _answers_head(found: repeats.Repeats, runs: Sequence[RunTrace], source: RunT
             text_button("The run they were made from", "again-source", places.write, "run", source.run_id)
 
 
-def _tally(found: repeats.Tally, of: repeats.Repeats, shown: RunTrace) -> None:
+def _tally(found: repeats.Tally, shown: RunTrace) -> None:
     pool = [spec.name for spec in shown.pool.workers]
     agree = ""
     if found.groups:

@@ -41,20 +41,16 @@ Of = Literal["ended", "waiting", "new"]
 
 @dataclass(frozen=True)
 class Editing:
-    """
+    """The draft begins with ``original`` and with ``outputs``, which a person gave in the run.
+
     Attributes:
-        store: where the draft is kept, and of which run; None: a new plan.
-        of: the plan of a run that has ended or that waits, or a new plan.
-        original: what the draft begins with.
-        specs: the workers that a step may name.
         recursive: whether a step may name the Conductor.
         conversation: all turns up to the task, with their images.
         source: what the plan is, in words, for those who get it as a file.
         imported: whether a file from elsewhere named the workers.
         inner: the rounds that recursive steps of the run opened.
-        outputs: what a person gave in the run, as the draft begins with it.
-        run: the run that the plan is of; None: a new plan.
         missing: what a run lacks besides a valid plan, in a sentence; empty: nothing.
+        run: None for a new plan.
     """
 
     store: PageDraft
@@ -121,10 +117,7 @@ class Editing:
         return draft.changed
 
     def apply_changes(self, sent: Sent | None) -> Literal["start", "close"] | None:
-        """Makes the changes that the browser sent of this plan and that were not made yet.
-
-        Returns how the person left the editor, if they did.
-        """
+        """Makes the changes that were not made yet. Returns how the person left the editor, if they did."""
         if sent is None or sent.run_id != self.store.run_id:
             return None
         author = Author(local_caller("page"), self.run if self.of == "ended" else None, next(iter(self.agents), ""))

@@ -106,37 +106,37 @@ def _newest(trace: RunTrace) -> dict[str, str] | None:
 FAULT = "way-out-fault"
 
 
-def ways_out(trace: RunTrace) -> dict[str, str]:
+def _ways(trace: RunTrace) -> dict[str, tuple[str, str | None, str | None]]:
+    """Returns what a run that failed offers beside another try: in words, and which Conductor and pool it then takes.
+
+    By the kind of the intent.
+    """
     if trace.status != "failed" or not may_run_here(trace):
         return {}
-    offers = {}
+    found: dict[str, tuple[str, str | None, str | None]] = {}
     if asks_conductor(trace.root.workflow) and _conductor(trace) != settings.SHIPPED:
-        offers["way-conductor"] = "Plan with tiny"
-    if (pool := _other_pool(trace)) is not None:
-        offers["way-other-pool"] = f"Use pool {Path(pool).stem}"
-    if trace.pool.name != SIMULATED:
-        planned = trace.root.workflow is not None
-        offers["way-pool"] = "Use the simulated pool" if planned else "Simulate it, planned by tiny"
-    return {**offers, "way-settings": "Settings"}
+        found["way-conductor"] = "Plan with tiny", settings.SHIPPED, None
+    files = (ref for ref in settings.offered_pools() if ref not in BUILT_IN_POOLS)
+    if pool := next((ref for ref in files if Path(ref).stem != Path(trace.pool.name).stem), None):
+        found["way-other-pool"] = f"Use pool {Path(pool).stem}", None, pool
+    if trace.pool.name != SIMULATED and trace.root.workflow is not None:
+        found["way-pool"] = "Use the simulated pool", None, SIMULATED
+    elif trace.pool.name != SIMULATED:
+        found["way-pool"] = "Simulate it, planned by tiny", settings.SHIPPED, SIMULATED
+    return {**found, "way-settings": ("Settings", None, None)}
+
+
+def ways_out(trace: RunTrace) -> dict[str, str]:
+    return {way: words for way, (words, _, _) in _ways(trace).items()}
 
 
 def take_way_out(trace: RunTrace, way: str) -> None:
     """Does what ``ways_out`` offered. What is recorded of finished steps is reused. Call it before a drawing."""
-    if way not in ways_out(trace):
-        return
-    if way == "way-settings":
+    found = _ways(trace).get(way)
+    if found is not None and way == "way-settings":
         settings.open_()
-    elif way == "way-conductor":
-        _begin(trace, settings.SHIPPED, None)
-    elif way == "way-other-pool":
-        _begin(trace, None, _other_pool(trace))
-    else:
-        _begin(trace, settings.SHIPPED if trace.root.workflow is None else None, SIMULATED)
-
-
-def _other_pool(trace: RunTrace) -> str | None:
-    files = [ref for ref in settings.offered_pools() if ref not in BUILT_IN_POOLS]
-    return next((ref for ref in files if Path(ref).stem != Path(trace.pool.name).stem), None)
+    elif found is not None:
+        _begin(trace, *found[1:])
 
 
 def _conductor(trace: RunTrace) -> str | None:

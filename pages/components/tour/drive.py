@@ -34,24 +34,20 @@ _WAITS = "tour-waits"  # whether the strip waits for the end of the run
 _MOST_RUNS_READ = 20
 
 
-def tour_button(trace: RunTrace | None) -> None:
-    """Draws what begins the tour where no run is shown, or goes on with it where it was left."""
-    if on_tour():
-        return
+def tour_button(trace: RunTrace | None, kind: Literal["primary", "secondary"] | None = None) -> None:
+    """Draws what begins the tour where no run is shown, or goes on with it where it was left.
+
+    ``kind``: of the button on the first screen; None: it stands elsewhere.
+    """
     left = st.session_state.get(_LEFT) or _place_of(trace)
-    if trace is not None and left is None:
+    if on_tour() or (trace is not None and left is None):
         return
     label = "Take the 60-second tour" if left is None else "Resume tour"
+    if kind is not None:
+        button(label, "take-tour", _begin, left, icon="play_arrow", type=kind)
+        return
     help_ = "One minute with simulated workers: a wrong answer, why it is wrong, and how it becomes right"
     text_button(label, "take-tour", _begin, left, icon="tour", help=help_)
-
-
-def first_tour_button(*, filled: bool) -> None:
-    """Draws what begins the tour on the first screen. ``filled``: whether it is the page's one filled button."""
-    kind: Literal["primary", "secondary"] = "primary" if filled else "secondary"
-    left = st.session_state.get(_LEFT)
-    label = "Take the 60-second tour" if left is None else "Resume tour"
-    button(label, "take-tour", _begin, left, icon="play_arrow", type=kind)
 
 
 def _place_of(trace: RunTrace | None) -> tuple[str, str] | None:

@@ -50,13 +50,9 @@ class Stop:
     """One stop of the tour.
 
     Attributes:
-        name: in the address.
-        run: which run of the tour is on the page.
-        title, text: what the strip says, a line each.
-        onward: what the button says that goes on from here.
-        at: the element that has the ring.
+        name: in the address. run: which run of the tour is on the page.
+        onward: what the button says that goes on from here. at: the element that has the ring.
         seconds: how long the stop is shown while the tour plays by itself, once it is ready.
-        page: where it is shown.
         press: elements that are pressed, one after the other, when a person arrives here.
         edited: whether the plan is being edited, with the change made.
         until_end: whether the story goes on only after the run has ended.
