@@ -12,7 +12,16 @@ from pages.components.app import places
 from pages.components.app.session import current, viewed
 from pages.components.app.widgets import across, button, fault_box, open_link, search_field
 from pages.components.blame.drawing import MOST_FULL, graph_html
-from pages.components.blame.table import CHOSEN, Work, begin, offer_runs, ranking_rows, read_blame, replays_of, work_of
+from pages.components.blame.table import (
+    CHOSEN,
+    Blaming,
+    begin,
+    offer_runs,
+    ranking_rows,
+    read_blame,
+    replays_of,
+    work_of,
+)
 from pages.components.style.figures import title
 from pages.components.style.formats import inert, seconds
 from pages.components.style.templates import html
@@ -157,7 +166,7 @@ def _results(trace: RunTrace, experiments: Experiments, verdicts: Verdicts, coun
         replays_of(chosen, experiment, blame)
 
 
-def _coming(work: Work) -> str:
+def _coming(work: Blaming) -> str:
     at = work.carrying_out
     if at.ended:
         return ""
@@ -168,11 +177,11 @@ def _coming(work: Work) -> str:
     )
 
 
-def _progress(work: Work) -> None:
+def _progress(work: Blaming) -> None:
     at = work.carrying_out
     failed = f", {at.failed} failed" if at.failed else ""
     if work.running:
-        st.progress(work.share, text=f"{at.ended} of {at.total} replays{failed}{_coming(work)}")
+        st.progress(work.progress, text=f"{at.ended} of {at.total} replays{failed}{_coming(work)}")
         return
     if work.error is not None:
         st.error(inert(work.error), icon=":material/error:")

@@ -10,10 +10,11 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from conductor_core.errors import BadInput, StoreError
+from pages.components.app import work
 from pages.components.app.session import Session
-from pages.components.audit import export_menu, integrity, work
+from pages.components.app.work import Work
+from pages.components.audit import export_menu, integrity
 from pages.components.audit.export_menu import Bundle
-from pages.components.audit.work import Work
 from storage.evidence.anchoring import evidence_folder
 from storage.evidence.checking import keep_check, last_check
 from storage.evidence.history import Finding

@@ -30,7 +30,7 @@ def measured(app: AppTest, run: RunTrace, replays: int = 3) -> AppTest:
     app.button("blame-begin").click().run()
     begun = table.work_of(run.run_id)
     assert begun is not None
-    begun.thread.join(60)
+    begun.wait(60)
     assert begun.error is None
     return app.run()
 
@@ -116,7 +116,7 @@ def test_a_budget_that_was_just_typed_holds_for_the_press_that_comes_with_it(
     app.button("blame-begin").click().run()
     begun = table.work_of(finished_run.run_id)
     assert begun is not None
-    begun.thread.join(60)
+    begun.wait(60)
     cap = begun.carrying_out.cap
     assert cap is not None
     assert (begun.carrying_out.blame.count, cap.max_usd) == (1, 0.5)

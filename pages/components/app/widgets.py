@@ -111,7 +111,7 @@ def search_field(key: str, label: str = "Search runs", **how: Any) -> str:
 
 
 def choose_run(
-    label: str, words: Mapping[str, str], key: str, parameter: str, shown: str | None, placeholder: str
+    label: str, words: Mapping[str, str], key: str, parameter: str, shown: str | None, placeholder: str, **how: Any
 ) -> None:
     """Draws a choice of runs, by id, that goes into the address: that is the truth, so it says also what is chosen."""
     st.session_state[key] = shown
@@ -120,7 +120,7 @@ def choose_run(
         places.write(parameter, chosen(key))
 
     box = worded(key, words)
-    select(label, words, key, index=None, format_func=box, placeholder=placeholder, on_change=go)
+    select(label, words, key, format_func=box, placeholder=placeholder, on_change=go, **how)
 
 
 def fault_box(error: InspectorError | str) -> None:

@@ -23,8 +23,8 @@ from conductor_core.run.redaction import Redactor
 from conductor_core.run.trace import ENDED_STATUSES
 from pages.components.app.session import current, exported, this_browser
 from pages.components.app.widgets import button, download
+from pages.components.app.work import Work
 from pages.components.audit.query import AuditQuery
-from pages.components.audit.work import Work
 from pages.components.style.formats import inert, plural
 from storage import Store, bundles
 from storage.search.hits import Count
@@ -248,9 +248,10 @@ def _progress(of: str, begin: Callable[[], Work[Bundle]]) -> None:
 
 
 def _made(bundle: Bundle, removed: int) -> None:
-    what = bundle.what
+    what, size = bundle.what, bundle.what.size
+    sized = f"{size / 1e6:,.1f} MB" if size >= 100_000 else f"{max(1, size // 1000):,} kB"
     download(
-        f"Save {bundle.name} ({_size(what.size)})",
+        f"Save {bundle.name} ({sized})",
         partial(_data, bundle, removed),
         bundle.name,
         "application/zip",
@@ -267,7 +268,3 @@ def _made(bundle: Bundle, removed: int) -> None:
     st.caption(f"{inert('; '.join(said))}. Key fingerprint {what.key.fingerprint[:16]}…  \n{_HAND_OVER}")
     if not what.bound:
         st.warning(inert(f"{bundles.UNBOUND_WORDS[:1].upper()}{bundles.UNBOUND_WORDS[1:]}."), icon=":material/warning:")
-
-
-def _size(size: int) -> str:
-    return f"{size / 1e6:,.1f} MB" if size >= 100_000 else f"{max(1, size // 1000):,} kB"

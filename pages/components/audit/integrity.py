@@ -15,8 +15,8 @@ import streamlit as st
 from conductor_core.errors import BadInput, StoreError, UnknownRun
 from pages.components.app.session import current
 from pages.components.app.widgets import across, button
+from pages.components.app.work import Work
 from pages.components.audit.query import INTEGRITY, TEMPLATE, AuditQuery, go
-from pages.components.audit.work import Work
 from pages.components.style.figures import title
 from pages.components.style.formats import ago, inert, moment, plural, seconds
 from pages.components.style.templates import html
@@ -337,14 +337,20 @@ def _protected() -> None:
     checkpoint = "none yet"
     if evidence.anchored:
         checkpoint = f"{moment(evidence.anchored_at_utc)}, {evidence.anchored:,} of {evidence.entries:,} entries"
+    reason = "" if state.kind == "signed" else why(evidence, state)
+    # What a check found has its reasons beside it.
+    asks = "Publishing" if state.kind == "damaged" and evidence.begun_again is None else "Why"
+    witness = f"{'' if evidence.witness.witnessed else 'none: '}{evidence.witness.why}"
+    if evidence.witness_size is not None:
+        witness += f"; it has {evidence.witness_size:,} of {evidence.anchored:,} published entries"
     facts = {
         "State": html(TEMPLATE, "state_words", kind=state.kind, words=f"{state.sign} {state.words}"),
-        **_reason(evidence, state),
+        **({asks: reason} if reason else {}),
         "Covered": f"all events, 1 to {newest:,}" if (newest := store.newest()) else "no event yet",
         "Last checkpoint": checkpoint,
         "Not anchored": unanchored,
         "Published to": f"{what}, {anchor.file}",
-        "Witness": _witness(evidence),
+        "Witness": witness,
         "Log": evidence.origin or "—",
     }
     st.html(html(TEMPLATE, "facts", found=facts))
@@ -355,22 +361,6 @@ def _protected() -> None:
             "notes down."
         )
         st.code(f"conductor log anchor --db {shlex.quote(str(store.path))} --to FOLDER", language=None)
-
-
-def _reason(evidence: Evidence, state: State) -> dict[str, str]:
-    """Returns why the state is so, by its name. What a check found has its reasons beside it."""
-    reason = why(evidence, state)
-    if state.kind == "signed" or not reason:
-        return {}
-    found = state.kind == "damaged" and evidence.begun_again is None
-    return {"Publishing" if found else "Why": reason}
-
-
-def _witness(evidence: Evidence) -> str:
-    said = f"{'' if evidence.witness.witnessed else 'none: '}{evidence.witness.why}"
-    if evidence.witness_size is None:
-        return said
-    return f"{said}; it has {evidence.witness_size:,} of {evidence.anchored:,} published entries"
 
 
 def _checked(last: CheckedLog) -> None:

@@ -1,11 +1,9 @@
 """The ranking as rows, and the replays behind one of them; without a run, the newest runs to choose from."""
 
-import logging
 import threading
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 
 import streamlit as st
 from markupsafe import Markup
@@ -33,33 +31,31 @@ from conductor_core.workflow.model import Workflow
 from pages.components.app import places
 from pages.components.app.session import Session, current
 from pages.components.app.widgets import across, remember, start_link, text_button
+from pages.components.app.work import Work
 from pages.components.run_list.table import by_task, known, table
 from pages.components.style.formats import inert, plural
 from pages.components.style.templates import html
 from storage import Store
-
-log = logging.getLogger(__name__)
 
 MOST_CHILDREN = 100_000
 _MOST_KEPT, _MOST_READ = 50, 2000
 _MOST_GUESSED = 0.9  # of a replay that has not ended
 
 
-@dataclass
-class Work:
-    """A blame that was begun here. ``error``: why it ended before its end; None: it did not."""
+class Blaming(Work[None]):
+    """A blame that was begun here. It goes on whether or not anybody looks."""
 
-    carrying_out: CarryingOut
-    thread: threading.Thread
-    error: str | None = None
-    began_at_s: float = field(default_factory=time.monotonic)
+    def __init__(self, carrying_out: CarryingOut, held: ExitStack) -> None:
+        self.carrying_out, self.began_at_s = carrying_out, time.monotonic()
+
+        def do(_: Work[None]) -> None:
+            with held:
+                carrying_out.run()
+
+        super().__init__(f"blame {carrying_out.blame.experiments.source.run_id}", do)
 
     @property
-    def running(self) -> bool:
-        return self.thread.is_alive()
-
-    @property
-    def share(self) -> float:
+    def progress(self) -> float:
         """How much is done, 0 to 1. Before the first replay has ended, by the time that the run itself took."""
         at, expected_ms = self.carrying_out, self.carrying_out.blame.experiments.source.duration_ms
         done: float = at.ended
@@ -68,12 +64,12 @@ class Work:
         return min(1.0, done / max(1, at.total))
 
 
-_works: dict[str, Work] = {}
+_works: dict[str, Blaming] = {}
 _read_before: dict[str, RunTrace] = {}
 _lock, _reading_lock = threading.Lock(), threading.Lock()
 
 
-def work_of(run_id: str) -> Work | None:
+def work_of(run_id: str) -> Blaming | None:
     return _works.get(run_id)
 
 
@@ -112,24 +108,9 @@ def begin(session: Session, experiments: Experiments, verdicts: Verdicts, count:
         except BaseException:
             held.close()
             raise
-        thread = threading.Thread(target=_run, args=(run_id, held), name=f"blame {run_id}", daemon=True)
         for old in [each for each, work in _works.items() if not work.running][: len(_works) - _MOST_KEPT + 1]:
             del _works[old]
-        _works[run_id] = Work(carrying_out, thread)
-        thread.start()
-
-
-def _run(run_id: str, held: ExitStack) -> None:
-    with held:
-        work = _works[run_id]
-        try:
-            work.carrying_out.run()
-        except InspectorError as error:
-            work.error = str(error)
-        except Exception:
-            # The engine may have been closed, with the app; else this is a fault of the program.
-            log.exception("the blame of run %s stopped", run_id)
-            work.error = "it stopped unexpectedly, see the log"
+        _works[run_id] = Blaming(carrying_out, held)
 
 
 TEMPLATE = "blame/blame"

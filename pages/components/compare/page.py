@@ -69,13 +69,12 @@ def pickers(runs: dict[str, str | None], traces: dict[str, RunTrace | None]) -> 
         with across(f"compare-pick-{name}", gap="xsmall"):
             st.html(html(TEMPLATE, "side", name=name, words=side), width="content")
             run_id = None if shown is None else shown.run_id
-            choose_run(
-                f"Run {side}", offered, f"compare-{name}", name, run_id, "Choose a run, or type words of its task"
-            )
+            says = "Choose a run, or type words of its task"
+            choose_run(f"Run {side}", offered, f"compare-{name}", name, run_id, says, index=None)
         if name == "a":
             with st.container(key="icon-only-swap", width="content"):
-                pair, how = (runs["b"] or "", runs["a"] or ""), {"help": "Exchange A and B", "icon": "swap_horiz"}
-                button("Swap", "swap", compare, *pair, disabled=not all(runs.values()), **how)
+                pair, off, says = (runs["b"] or "", runs["a"] or ""), not all(runs.values()), "Exchange A and B"
+                button("Swap", "swap", compare, *pair, icon="swap_horiz", help=says, disabled=off)
 
 
 def compare(a: str, b: str) -> None:

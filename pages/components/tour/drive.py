@@ -39,7 +39,9 @@ def tour_button(trace: RunTrace | None, kind: Literal["primary", "secondary"] | 
 
     ``kind``: of the button on the first screen; None: it stands elsewhere.
     """
-    left = st.session_state.get(_LEFT) or _place_of(trace)
+    left = st.session_state.get(_LEFT)
+    if left is None and trace is not None and (of := story.kind_of(trace)) is not None:
+        left = trace.run_id, story.stop_at("", of).name
     if on_tour() or (trace is not None and left is None):
         return
     label = "Take the 60-second tour" if left is None else "Resume tour"
@@ -48,11 +50,6 @@ def tour_button(trace: RunTrace | None, kind: Literal["primary", "secondary"] | 
         return
     help_ = "One minute with simulated workers: a wrong answer, why it is wrong, and how it becomes right"
     text_button(label, "take-tour", _begin, left, icon="tour", help=help_)
-
-
-def _place_of(trace: RunTrace | None) -> tuple[str, str] | None:
-    kind = None if trace is None else story.kind_of(trace)
-    return None if trace is None or kind is None else (trace.run_id, story.stop_at("", kind).name)
 
 
 def _begin(left: tuple[str, str] | None) -> None:

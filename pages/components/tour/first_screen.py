@@ -19,7 +19,7 @@ from conductor_core.analysis.conclusion import conclude
 from conductor_core.engine.models import grade
 from conductor_core.errors import StoreError
 from conductor_core.run.share import recorded_runs
-from conductor_core.run.trace import RunTrace, StepTrace, fold
+from conductor_core.run.trace import RunTrace, fold
 from pages.components.app import places
 from pages.components.app.session import current
 from pages.components.app.widgets import across
@@ -42,6 +42,8 @@ def story_data() -> dict[str, Any]:
     first, second = (fold(events) for events in recorded)
     pairs = zip(first.steps, second.steps, strict=True)
     (before, after) = next(pair for pair in pairs if pair[0].reads != pair[1].reads)
+    read = " and ".join(f"step {index}" for index in before.reads)
+    wrong = all(not grade(first.task, first.steps[index].output) for index in before.reads)
     ran = sum(step.status == "completed" for step in second.steps)
     return {
         "run_ids": [first.run_id, second.run_id],
@@ -59,7 +61,7 @@ def story_data() -> dict[str, Any]:
             {"text": _value(trace, trace.answer or ""), "right": grade(trace.task, trace.answer or "")}
             for trace in (first, second)
         ],
-        "why": _why(first, before),
+        "why": f"Step {before.index} read only {read}{', which was wrong' if wrong else ''}.",
         "rerun": f"{plural(ran, 'step')} ran again, {len(second.steps) - ran} were reused.",
         "recordings": [recording([StoredEvent(at, event) for at, event in enumerate(run, 1)]) for run in recorded],
     }
@@ -73,12 +75,6 @@ def story_json() -> str:
 def _value(trace: RunTrace, text: str) -> str | None:
     found = conclude(text, trace.task)
     return found.text if found is not None and found.kind == "value" else None
-
-
-def _why(trace: RunTrace, step: StepTrace) -> str:
-    wrong = all(not grade(trace.task, trace.steps[index].output) for index in step.reads)
-    read = " and ".join(f"step {index}" for index in step.reads)
-    return f"Step {step.index} read only {read}{', which was wrong' if wrong else ''}."
 
 
 SENTENCE = "One model plans, others do the work. See what each of them saw, and change it."

@@ -1,4 +1,4 @@
-"""What the Audit page has a thread do: it continues while the page is redrawn, reloaded, or left for a while."""
+"""What a page has a thread do: it continues while the page is redrawn, reloaded, or left for a while."""
 
 import logging
 import threading
