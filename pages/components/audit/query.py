@@ -1,17 +1,14 @@
 """What the Audit page is asked: all of it is in the browser's address, so a view is kept or sent as a link."""
 
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time
 
 import streamlit as st
-from markupsafe import Markup
 
 from pages.components.app import places
 from pages.components.app.session import current
 from pages.components.app.widgets import across, button, chosen, search_field, segments, text_button, worded
 from pages.components.style.formats import inert
-from pages.components.style.templates import html
 from storage.access_log import KINDS as ACCESS_KINDS
 from storage.search.filters import ANY, KINDS, Facet, Filters, end_of
 from storage.search.reading import FIELDS
@@ -112,15 +109,6 @@ def change_address(**changes: str | None) -> None:
     """Asks only this: all else leaves the address."""
     for name in OWN:
         places.write(name, changes.get(name))
-
-
-def table(heads: Sequence[str], rows: Iterable[Sequence[str]], kind: str = "") -> Markup:
-    """Returns a table. ``kind``: ``numbers`` has all columns but the first to the right, ``wide`` keeps line breaks."""
-    return html(TEMPLATE, "table", heads=heads, rows=rows, kind=kind)
-
-
-def run_link(run_id: str, words: str) -> Markup:
-    return html(TEMPLATE, "run_link", run_id=run_id, words=words)
 
 
 def paging(asked: AuditQuery, before: int | None, key: str) -> None:

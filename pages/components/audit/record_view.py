@@ -17,7 +17,7 @@ from pages.components.app.session import current, fault_note, viewed
 from pages.components.app.widgets import across, button, damage, fault_box, select, text_button
 from pages.components.audit.export_menu import export_run
 from pages.components.audit.integrity import findings, knows, last_result, last_words
-from pages.components.audit.query import ACCESS, TEMPLATE, AuditQuery, go, paging, run_link, table, take
+from pages.components.audit.query import ACCESS, TEMPLATE, AuditQuery, go, paging, take
 from pages.components.style.figures import title
 from pages.components.style.formats import inert, moment
 from pages.components.style.templates import html
@@ -116,11 +116,11 @@ def _access_list(page: Page, *, of_one_run: bool) -> None:
             moment(view.at_utc),
             html(TEMPLATE, "who", view=view),
             view.in_words,
-            "" if view.run_id is None else run_link(view.run_id, view.run_id),
+            "" if view.run_id is None else html(TEMPLATE, "run_link", run_id=view.run_id, words=view.run_id),
         ]
         for view in page.records
     ]
-    st.html(table(heads, [row[: len(heads)] for row in rows]))
+    st.html(html(TEMPLATE, "table", heads=heads, rows=[row[: len(heads)] for row in rows]))
 
 
 def record_page(run_id: str) -> None:

@@ -18,7 +18,7 @@ from conductor_core.run.request import REPLAY_PURPOSE
 from pages.components.app.session import current, fault_note, searched, viewed
 from pages.components.app.widgets import across, segments, text_button
 from pages.components.audit.export_menu import export_found
-from pages.components.audit.query import FOUND, TEMPLATE, AuditQuery, go, paging, run_link, table
+from pages.components.audit.query import FOUND, TEMPLATE, AuditQuery, go, paging
 from pages.components.run_list.table import WITH_PEOPLE, Entry, by_task, known
 from pages.components.run_list.table import table as run_table
 from pages.components.style.figures import Figure, agent_dot, figure, layout, plain, title
@@ -127,7 +127,7 @@ def _table(name: str, rows: Sequence[Spending], key: Callable[[Spending], str], 
         )
         for group, of in ordered
     ]
-    return table((name, "Calls", "Tokens", "Cost"), body, "numbers")
+    return html(TEMPLATE, "table", heads=(name, "Calls", "Tokens", "Cost"), rows=body, kind="numbers")
 
 
 def _cost(rows: Sequence[Spending]) -> str:
@@ -329,7 +329,8 @@ def _calls(calls: list[LedgerCall]) -> None:
     if not calls:
         st.caption("No calls.")
         return
-    st.html(table(("When", "For", "Agent", "Server", "Call"), map(_call, calls)))
+    heads = ("When", "For", "Agent", "Server", "Call")
+    st.html(html(TEMPLATE, "table", heads=heads, rows=map(_call, calls)))
 
 
 def _call(call: LedgerCall) -> list[str]:
@@ -338,7 +339,7 @@ def _call(call: LedgerCall) -> list[str]:
     what = {"traces": "traces", "plan": step}.get(call.purpose, f"step {call.path}")
     return [
         moment(call.at_utc),
-        run_link(call.run_id, what),
+        html(TEMPLATE, "run_link", run_id=call.run_id, words=what),
         call.agent,
         html(TEMPLATE, "server_name", name=server_name(call.provider, call.host), simulated=call.simulated),
         f"{f'{_HOW.get(call.how, call.how)}, ' if call.purpose != 'traces' else ''}{call.ended}{word}",

@@ -73,16 +73,11 @@ def matrix_data(round_: RoundContext, agents: Sequence[str], chosen: Cell | None
     sources: list[Path | None] = [None, *(step.path for step in round_.steps[:-1])]
     rows = []
     for source in sources:
-        cells = [round_.cell(source, step.path) for step in round_.steps]
-        agent = None if source is None else names[source]
-        rows.append(
-            {
-                "name": source_name(source),
-                "agent": agent or "",
-                "colour": both_colours(agent or "", agents),
-                "cells": [None if cell is None else _cell(cell, names) for cell in cells],
-            }
-        )
+        agent = "" if source is None else names[source]
+        found = (round_.cell(source, step.path) for step in round_.steps)
+        cells = [None if cell is None else _cell(cell, names) for cell in found]
+        colour = both_colours(agent, agents)
+        rows.append({"name": source_name(source), "agent": agent, "colour": colour, "cells": cells})
     return {
         "heads": [_head(step, agents) for step in round_.steps],
         "rows": rows,

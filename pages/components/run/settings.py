@@ -304,8 +304,7 @@ def go() -> None:
 
 
 CONDUCTOR, POOL = "conductor-choice", "pool-choice"
-MAX_STEPS, MAX_SECONDS, MAX_DEPTH = "max-steps", "max-seconds", "max-depth"
-MAX_TOKENS, MAX_USD = "max-tokens", "max-usd"
+MAX_STEPS, MAX_TOKENS, MAX_USD = "max-steps", "max-tokens", "max-usd"
 SHIPPED = "tiny"
 BUILT_IN = (SHIPPED, "small")
 _NOTHING = {"gates": (), "gate_above_usd": None, "on_incomplete": None, "give_question": None}
