@@ -1,14 +1,14 @@
 // The tabs about a step. Each builds its parts once and returns the function that brings them up to date.
 
+import { BASE, PACKED } from "./base.js"
 import { aboutStep, decisionLines, decisionState } from "./decisions.js"
 import { copyButton, el, once, readButton, setText } from "./dom.js"
 import { edit } from "./edit_step.js"
 import { stepRows } from "./figures.js"
+import { byAgent } from "./fold.js"
 import { accessList, count, pathKey, plural, roundName, shortHash } from "./format.js"
-import { partBoxes } from "./grouped_parts.js"
-import { imagesIn, inWords } from "./message_parts.js"
+import { imagesIn, inWords, partInWords, partsOf, typeOf } from "./message_parts.js"
 import { beginning, cutNotice, notices } from "./panes.js"
-import { partElements, picture } from "./pictures.js"
 import { STEP_STATUS, notWholeNote, shownStatus } from "./status.js"
 import { StreamedMarkdown, isolated, renderMarkdown, visible } from "./text.js"
 
@@ -352,4 +352,72 @@ function cost(body) {
 
 export function hash(value) {
   return el("code", { class: "hash", title: value ?? "" }, shortHash(value))
+}
+
+// A long list of outputs that a step did not read, as one line per agent. A line unfolds into its outputs in place.
+
+// Draws `parts`. `make` draws one by itself; `name` begins the keys of what is unfolded in `open`; `look` is the class of
+// the box around the lines.
+function partBoxes(model, parts, { make, name, look, open }) {
+  const groups = byAgent(parts)
+  if (groups === null) return parts.map(make)
+  return groups.flatMap((group) =>
+    group.parts.length > 1 ? [groupBox(model, group, { make, name, look, open })] : group.parts.map(make),
+  )
+}
+
+function groupBox(model, group, { make, name, look, open }) {
+  const key = `${name} ${group.agent}`
+  const tokens = group.parts.reduce((total, part) => total + (part.tokens ?? 0), 0)
+  const fold = el("button", { type: "button", class: "quiet fold" })
+  const said = `${group.which} ${isolated(group.agent)}`
+  const header = el(
+    "header",
+    {},
+    el("span", { class: "dot", "aria-hidden": "true" }),
+    el("b", { class: "group-name" }, said),
+    tokens ? el("span", { class: "muted number" }, plural(tokens, "token")) : null,
+    el("span", { class: "spring" }),
+    fold,
+  )
+  const index = model.agentIndex(group.agent)
+  header.style.setProperty("--agent", `var(--agent-${index === null ? "none" : index % 8})`)
+  const inside = el("div", { class: "read-list" })
+  const draw = () => {
+    const shown = open.get(key) === true
+    setText(fold, shown ? "Fold" : "Show")
+    fold.setAttribute("aria-label", `${fold.textContent} ${said}`)
+    fold.setAttribute("aria-expanded", shown ? "true" : "false")
+    inside.replaceChildren(...(shown ? group.parts.map(make) : []))
+  }
+  fold.addEventListener("click", () => {
+    open.set(key, open.get(key) !== true)
+    draw()
+  })
+  draw()
+  return el("div", { class: `${look} group` }, header, inside)
+}
+
+// Draws the parts of a message.
+
+const SHA256 = /^[0-9a-f]{64}$/
+
+const partElements = (content) =>
+  partsOf(content).map((part) =>
+    part.kind === "image" ? picture(part) : el("pre", { class: "raw", dir: "auto" }, visible(partInWords(part))),
+  )
+
+// Shows an image with what the record says of it. A click opens it by itself.
+function picture(image) {
+  const said = `${typeOf(image)} · ${image.width} × ${image.height} · ${count(Math.max(1, image.size_bytes / 1000))} kB`
+  const caption = el("figcaption", { class: "muted small" }, `${said} · sha256 ${shortHash(image.sha256)}`)
+  if (!SHA256.test(image.sha256)) return el("figure", { class: "picture" }, caption)
+  const url = PACKED ? PACKED.image(image.sha256) : new URL(`api/contents/${image.sha256}`, BASE)
+  if (url === null) return el("figure", { class: "picture" }, caption)
+  const shown = el("img", { src: url, alt: `Image, ${image.width} by ${image.height} pixels`, loading: "lazy" })
+  shown.addEventListener("error", () =>
+    shown.replaceWith(el("p", { class: "muted" }, "This image is not kept any more.")),
+  )
+  if (PACKED) return el("figure", { class: "picture" }, shown, caption) // no browser opens such an address by itself
+  return el("figure", { class: "picture" }, el("a", { href: url, target: "_blank", rel: "noopener" }, shown), caption)
 }
