@@ -4,7 +4,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import datetime
-from typing import TYPE_CHECKING, assert_never
+from typing import assert_never
 
 from conductor_core.chat.messages import IN_WORDS as ENDINGS_IN_WORDS
 from conductor_core.chat.messages import INCOMPLETE, Departure, Ending
@@ -21,9 +21,6 @@ from conductor_core.run.trace import Approval, RunTrace, StepTrace, apply, begin
 from conductor_core.run.values import Path, label, round_name
 from conductor_core.text import plain
 from conductor_core.workflow.model import Workflow
-
-if TYPE_CHECKING:
-    pass
 
 
 def lines(event: ev.ApprovalEvent, trace: RunTrace, db: str | None = None) -> list[str]:
