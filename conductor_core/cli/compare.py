@@ -57,8 +57,7 @@ def compare_command(
         list[str], typer.Argument(metavar="A [B...]", help="Two or more runs, or one with rounds: ids, or beginnings.")
     ],
     html: Annotated[
-        Path | None,
-        typer.Option("--html", metavar="FILE", help="Also write it as a page that opens without a server."),
+        Path | None, typer.Option(metavar="FILE", help="Also write it as a page that opens without a server.")
     ] = None,
     redact: Redact = None,
     db: options.Db = None,

@@ -93,33 +93,23 @@ def document(ended: EvaluationResult) -> dict[str, Any]:
     }
 
 
-Suite = Annotated[
-    str | None, typer.Option("--suite", metavar="S", help="rehearsal, a benchmark's name, or a file of tasks.")
-]
+Suite = Annotated[str | None, typer.Option(metavar="S", help="rehearsal, a benchmark's name, or a file of tasks.")]
 Orchestrators = Annotated[
-    str | None,
-    typer.Option("--orchestrators", metavar="A,B", help="Names and groups, separated by commas; see --list."),
+    str | None, typer.Option(metavar="A,B", help="Names and groups, separated by commas; see --list.")
 ]
-Split = Annotated[
-    str, typer.Option("--split", help="Part of the suite: test or train; of a file: test, fit or held-out.")
-]
-Limit = Annotated[int | None, typer.Option("--limit", min=1, help="How many tasks.")]
+Split = Annotated[str, typer.Option(help="Part of the suite: test or train; of a file: test, fit or held-out.")]
+Limit = Annotated[int | None, typer.Option(min=1, help="How many tasks.")]
 Seed = Annotated[
     int | None,
     typer.Option(
-        "--seed",
-        help="Chooses the tasks, their order and the present workers; also seeds simulated workers and sampling.",
+        help="Chooses the tasks, their order and the present workers; also seeds simulated workers and sampling."
     ),
 ]
-Name = Annotated[str | None, typer.Option("--name", help="Name of the evaluation's folder; needed to resume it.")]
+Name = Annotated[str | None, typer.Option(help="Name of the evaluation's folder; needed to resume it.")]
 Resume = Annotated[bool, typer.Option("--resume", help="Continue this evaluation; repeat its other options.")]
-Concurrency = Annotated[int, typer.Option("--concurrency", min=1, max=1024, help="Runs at once.")]
-MaxUsd = Annotated[
-    float | None, typer.Option("--max-usd", min=0, max=1e9, help="Cost cap of the whole evaluation in USD.")
-]
-MaxTokens = Annotated[
-    int | None, typer.Option("--max-tokens", min=1, max=10**12, help="Token cap of the whole evaluation.")
-]
+Concurrency = Annotated[int, typer.Option(min=1, max=1024, help="Runs at once.")]
+MaxUsd = Annotated[float | None, typer.Option(min=0, max=1e9, help="Cost cap of the whole evaluation in USD.")]
+MaxTokens = Annotated[int | None, typer.Option(min=1, max=10**12, help="Token cap of the whole evaluation.")]
 CountFailures = Annotated[
     bool,
     typer.Option(
@@ -128,15 +118,11 @@ CountFailures = Annotated[
 ]
 Present = Annotated[
     int | None,
-    typer.Option(
-        "--present", min=1, metavar="K", help="Make only K workers available for each task, other ones each time."
-    ),
+    typer.Option(min=1, metavar="K", help="Make only K workers available for each task, other ones each time."),
 ]
-Untrained = Annotated[
-    str | None, typer.Option("--untrained", metavar="REF", help="The Conductor of the orchestrator 'untrained'.")
-]
-FitTasks = Annotated[int, typer.Option("--fit-tasks", min=1, help="Training tasks that learned routers are fitted on.")]
-FitSuite = Annotated[str | None, typer.Option("--fit-suite", metavar="S", help="Another suite for the training tasks.")]
+Untrained = Annotated[str | None, typer.Option(metavar="REF", help="The Conductor of the orchestrator 'untrained'.")]
+FitTasks = Annotated[int, typer.Option(min=1, help="Training tasks that learned routers are fitted on.")]
+FitSuite = Annotated[str | None, typer.Option(metavar="S", help="Another suite for the training tasks.")]
 ListThem = Annotated[bool, typer.Option("--list", help="List the orchestrators and stop.")]
 
 

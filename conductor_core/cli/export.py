@@ -62,7 +62,6 @@ def html_of_comparison(store: Store, run_ids: Sequence[str], redact: Sequence[st
 Redact = Annotated[
     list[str] | None,
     typer.Option(
-        "--redact",
         metavar="PATTERN",
         help="In a page (HTML), a record or otlp: hide what this regular expression matches. Can be repeated.",
     ),
@@ -143,15 +142,14 @@ def export(
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option("--out", metavar="PATH", help="A file; for several runs a folder. Default: stdout, for one run."),
+        typer.Option(metavar="PATH", help="A file; for several runs a folder. Default: stdout, for one run."),
     ] = None,
     workflow: Annotated[
-        Path | None, typer.Option("--workflow", metavar="FILE", help="Export this workflow file instead of a run.")
+        Path | None, typer.Option(metavar="FILE", help="Export this workflow file instead of a run.")
     ] = None,
     pool: Annotated[
         str | None,
         typer.Option(
-            "--pool",
             metavar="NAME",
             callback=inputs.named,
             help="Take the workers from this pool instead, by their names. Default: the pool of the run; for a "

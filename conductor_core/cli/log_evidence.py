@@ -196,25 +196,21 @@ def _parent(trace: RunTrace, runs: dict[str, list[bytes]], redactor: Redactor) -
 
 def export(
     out: Annotated[
-        str, typer.Option("--out", metavar="FILE.zip", help="The new file; nothing is overwritten.", show_default=False)
+        str, typer.Option(metavar="FILE.zip", help="The new file; nothing is overwritten.", show_default=False)
     ],
     run_ids: Annotated[
         list[str] | None, typer.Argument(metavar="RUN_ID", help="Ids of runs, or their beginnings.")
     ] = None,
     every: Annotated[bool, typer.Option("--all", help="All runs.")] = False,
-    search: Annotated[
-        str | None, typer.Option("--search", metavar="TEXT", help="Only runs with TEXT in the task.")
-    ] = None,
+    search: Annotated[str | None, typer.Option(metavar="TEXT", help="Only runs with TEXT in the task.")] = None,
     status: Annotated[
-        str | None, typer.Option("--status", metavar="STATUS", help="Only runs of this status, such as completed.")
+        str | None, typer.Option(metavar="STATUS", help="Only runs of this status, such as completed.")
     ] = None,
-    batch: Annotated[str | None, typer.Option("--batch", metavar="ID", help="Only runs of this batch.")] = None,
+    batch: Annotated[str | None, typer.Option(metavar="ID", help="Only runs of this batch.")] = None,
     since: Annotated[
-        str | None, typer.Option("--since", metavar="DAY", help="Only runs of this day (UTC, as 2026-11-24) and later.")
+        str | None, typer.Option(metavar="DAY", help="Only runs of this day (UTC, as 2026-11-24) and later.")
     ] = None,
-    until: Annotated[
-        str | None, typer.Option("--until", metavar="DAY", help="Only runs of this day and earlier.")
-    ] = None,
+    until: Annotated[str | None, typer.Option(metavar="DAY", help="Only runs of this day and earlier.")] = None,
     db: options.Db = None,
 ) -> int:
     """One zip file holds exact events, proofs, checkpoint, verifier, images, and a decision record of each run.
@@ -347,7 +343,6 @@ def anchor(
     to: Annotated[
         str | None,
         typer.Option(
-            "--to",
             metavar="PLACE",
             help="git:FOLDER, a file or folder to publish to, or the folder of a witness, which this user cannot "
             "write.",
@@ -469,7 +464,7 @@ def witness(
     stream: Annotated[
         str, typer.Argument(metavar="FILE|-", help="What the log publishes; - reads it once from stdin.")
     ],
-    to: Annotated[str, typer.Option("--to", metavar="FOLDER", help="A folder of your own, one for each log.")],
+    to: Annotated[str, typer.Option(metavar="FOLDER", help="A folder of your own, one for each log.")],
     public_keys: Annotated[
         list[str] | None,
         typer.Option("--public-key", metavar="KEY|FILE", help="The first time; then it is kept, too."),

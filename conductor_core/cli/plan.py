@@ -117,7 +117,7 @@ def _numbers(choice: PlanChoice) -> str:
 def plan(
     task: Annotated[str | None, typer.Argument(metavar="[TASK]", show_default=False)] = None,
     tasks: Annotated[
-        Path | None, typer.Option("--tasks", metavar="FILE.jsonl", help="Plan the task of each line instead.")
+        Path | None, typer.Option(metavar="FILE.jsonl", help="Plan the task of each line instead.")
     ] = None,
     conductor: options.Conductor = None,
     lora: options.Lora = None,

@@ -55,8 +55,7 @@ if TYPE_CHECKING:
 
 
 Only = Annotated[
-    int | None,
-    typer.Option("--only", metavar="N", help="Ask step N afresh, and end with its answer. What it reads is reused."),
+    int | None, typer.Option(metavar="N", help="Ask step N afresh, and end with its answer. What it reads is reused.")
 ]
 From = Annotated[
     int | None,
@@ -65,7 +64,6 @@ From = Annotated[
 Times = Annotated[
     int | None,
     typer.Option(
-        "--times",
         min=1,
         max=MOST_TIMES,
         help="With --only or --from: make so many runs with fresh seeds, and say how far their answers agree. "
@@ -75,7 +73,6 @@ Times = Annotated[
 Outputs = Annotated[
     list[str] | None,
     typer.Option(
-        "--output",
         metavar="N=TEXT|@FILE",
         help="Write the output of step N by hand: its worker is not asked. The record says that a person wrote it. "
         "May be repeated.",
@@ -83,25 +80,19 @@ Outputs = Annotated[
 ]
 Pins = Annotated[
     list[int] | None,
-    typer.Option(
-        "--pin", metavar="N", help="Keep the recorded output of step N, whatever it would see. May be repeated."
-    ),
+    typer.Option(metavar="N", help="Keep the recorded output of step N, whatever it would see. May be repeated."),
 ]
 Releases = Annotated[
     list[int] | None,
-    typer.Option(
-        "--release", metavar="N", help="Let the worker of step N answer again, whose output RUN_ID wrote or pinned."
-    ),
+    typer.Option(metavar="N", help="Let the worker of step N answer again, whose output RUN_ID wrote or pinned."),
 ]
-Step = Annotated[int | None, typer.Option("--step", metavar="N", help="The step to change; the first is 0.")]
-Instruction = Annotated[str | None, typer.Option("--instruction", metavar="TEXT", help="Its new instruction.")]
+Step = Annotated[int | None, typer.Option(metavar="N", help="The step to change; the first is 0.")]
+Instruction = Annotated[str | None, typer.Option(metavar="TEXT", help="Its new instruction.")]
 Agents = Annotated[
     list[str] | None,
-    typer.Option("--agent", metavar="NAME", help="Its new agent. With --only or --from: one or more to ask instead."),
+    typer.Option(metavar="NAME", help="Its new agent. With --only or --from: one or more to ask instead."),
 ]
-Access = Annotated[
-    str | None, typer.Option("--access", metavar="LIST", help="What it may see: all, none, or steps as in 0,2.")
-]
+Access = Annotated[str | None, typer.Option(metavar="LIST", help="What it may see: all, none, or steps as in 0,2.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would run and what be reused; do nothing.")]
 
 

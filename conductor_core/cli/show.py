@@ -179,12 +179,10 @@ def _variant(variant: "Variant") -> str:
 def show(
     run_id: Annotated[str, typer.Argument(metavar="RUN_ID", help="The run's id, or its beginning.")],
     event: Annotated[
-        int | None,
-        typer.Option("--event", metavar="N", help="Only the record of event N, as it lies there, damaged or not."),
+        int | None, typer.Option(metavar="N", help="Only the record of event N, as it lies there, damaged or not.")
     ] = None,
     images: Annotated[
-        Path | None,
-        typer.Option("--images", metavar="FOLDER", help="Also write the images of the conversation there."),
+        Path | None, typer.Option(metavar="FOLDER", help="Also write the images of the conversation there.")
     ] = None,
     context: Annotated[
         bool, typer.Option("--context", help="Only who saw what: outputs against steps, and what that cost.")
@@ -265,11 +263,9 @@ def raw_event_document(event: RawEvent) -> documents.Document:
 
 
 def runs(
-    limit: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="How many.")] = 20,
-    search: Annotated[str | None, typer.Option("--search", metavar="TEXT", help="Only tasks that hold TEXT.")] = None,
-    status: Annotated[
-        options.Status | None, typer.Option("--status", help="Only runs of this status.", show_choices=True)
-    ] = None,
+    limit: Annotated[int, typer.Option(min=1, max=10_000, help="How many.")] = 20,
+    search: Annotated[str | None, typer.Option(metavar="TEXT", help="Only tasks that hold TEXT.")] = None,
+    status: Annotated[options.Status | None, typer.Option(help="Only runs of this status.", show_choices=True)] = None,
     replays: Annotated[bool, typer.Option("--replays", help="List the replays of `blame`, too.")] = False,
     db: options.Db = None,
     as_json: options.AsJson = False,
