@@ -105,9 +105,11 @@ class RehearsalTask:
 
 
 @cache
-def words(file: str) -> dict[str, Any]:
-    """Returns what a TOML file of this folder holds."""
-    return tomllib.loads(Path(__file__).with_name(file).read_text(encoding="utf-8"))
+def words(file: Path) -> dict[str, Any]:
+    return tomllib.loads(file.read_text(encoding="utf-8"))
+
+
+FOLDER = Path(__file__).parent
 
 
 class Worked(NamedTuple):
@@ -158,14 +160,14 @@ class Form:
     work: Callable[[Slots], Worked | None]
 
     def wordings(self, split: Split) -> tuple[str, ...]:
-        return tuple(words("wordings.toml")[self.name][split])
+        return tuple(words(FOLDER / "wordings.toml")[self.name][split])
 
     def solve(self, slots: Slots) -> Solution | None:
         """Returns the solution with those slips that are really wrong, each wrong answer once; None: there is none."""
         found = self.work(slots)
         if found is None:
             return None
-        text = words("solutions.toml")[self.name]
+        text = words(FOLDER / "solutions.toml")[self.name]
         figures = {name: str(int(slot)) if slot.isdecimal() else slot for name, slot in slots.items()}
         said = {**figures, **found.said, "answer": found.answer}
         slips: dict[str, Slip] = {}

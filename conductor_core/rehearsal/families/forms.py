@@ -10,6 +10,7 @@ from math import isqrt
 from random import Random
 
 from conductor_core.rehearsal.families.family import (
+    FOLDER,
     Form,
     Slots,
     Worked,
@@ -22,7 +23,7 @@ from conductor_core.rehearsal.families.family import (
     worked,
 )
 
-_DRAWN = words("names.toml")
+_DRAWN = words(FOLDER / "names.toml")
 _ELEMENTS: dict[str, tuple[str, int]] = _DRAWN["elements"]
 _CAPITALS: dict[str, str] = _DRAWN["capitals"]
 
@@ -86,8 +87,7 @@ def _stock(slots: Slots) -> Worked | None:
 
 
 def _draw_stock(rng: Random) -> dict[str, int]:
-    part = rng.choice((3, 4, 5))
-    percent = rng.choice((10, 20, 25, 40))
+    part, percent = rng.choice((3, 4, 5)), rng.choice((10, 20, 25, 40))
     start = rng.randrange(20, 90) * 20
     reduced = start * (100 - percent) // 100
     return {
