@@ -719,16 +719,16 @@ def _top_three(slots: Slots) -> Worked | None:
     numbers = sorted((int(value) for value in slots["numbers"].split(",")), reverse=True)
     if len(numbers) < 4:
         return None
-    top, joined = numbers[:3], lambda figures: ", ".join(map(str, figures))
+    top = numbers[:3]
     answer, upwards = (json.dumps({"top": each}, separators=(",", ":")) for each in (top, top[::-1]))
     return worked(
         answer,
         json.dumps(top),
         upwards,
         count=len(numbers),
-        descending=joined(numbers),
-        top=joined(top),
-        upwards=joined(top[::-1]),
+        descending=", ".join(map(str, numbers)),
+        top=", ".join(map(str, top)),
+        upwards=", ".join(map(str, top[::-1])),
         third=top[-1],
     )
 
