@@ -80,8 +80,8 @@ test-names: $(VENV)/.names
 
 # A quick check during work: no browser, no server, no second environment. It leaves out tests that train, fit or run a
 # model, kill processes, or damage hundreds of databases.
-SLOW := lab/training tiny rehearsal grading lab/evaluation/test_selfcheck.py lab/evaluation/routers \
-	lab/evaluation/test_fitting.py conductors/test_local.py \
+SLOW := lab/training rehearsal grading lab/evaluation/test_selfcheck.py lab/evaluation/routers \
+	lab/evaluation/test_fitting.py conductors/test_local.py conductors/test_tiny.py \
 	inference/test_model.py inference/test_shared.py inference/test_together.py \
 	storage/evidence/test_kills.py storage/evidence/test_tampering.py storage/test_damaged_databases.py \
 	storage/test_restore.py workflow/test_parser_bounds.py
@@ -103,7 +103,12 @@ $(VENV)/.mutants: $(VENV)/.dev requirements-mutants.txt
 mutants: $(VENV)/.mutants
 	$(BIN)/python -m tests.mutants --n $(N) --seed $(SEED)
 
-check: $(VENV)/.dev
+# A DOM for the tests of the page's JavaScript, which run in Node.
+tests/js/node_modules/.installed: tests/js/package-lock.json $(VENV)/.dev
+	$(BIN)/npm ci --silent --no-audit --no-fund --prefix tests/js
+	touch $@
+
+check: $(VENV)/.dev tests/js/node_modules/.installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/oxlint --deny-warnings pages tests
@@ -143,4 +148,4 @@ format: $(VENV)/.dev
 	$(BIN)/oxfmt pages tests
 
 clean:
-	rm -rf $(VENV) $(INTEROP) $(EXPORT) $(EXPORT)-crewai .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+	rm -rf tests/js/node_modules $(VENV) $(INTEROP) $(EXPORT) $(EXPORT)-crewai .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

@@ -95,6 +95,7 @@ async def write(names: Sequence[str], prompts: Path, out: Path, seed: int) -> No
                     file.flush()
                 if number % 20 == 0:
                     print(f"{name}: {number} of {len(asked)}", file=sys.stderr, flush=True)
+        await conductor.aclose()
     rows = _lines(written)
     random.Random(seed).shuffle(rows)
     prompt_of = {row["id"]: row for row in asked}

@@ -4,6 +4,7 @@ import ipaddress
 import socket
 from collections import OrderedDict
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -18,6 +19,17 @@ _PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("same", _PATIENT, max_examples=50, derandomize=True, database=None)
 settings.register_profile("search", _PATIENT, max_examples=2000, print_blob=True)
 settings.load_profile("same")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--shuffle", type=int, metavar="SEED", help="files, and the tests in each, in an order by chance")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    seed = config.getoption("--shuffle")
+    if seed is not None:
+        places = [(Random(f"{seed} {item.path}").random(), Random(f"{seed} {item.nodeid}").random()) for item in items]
+        items[:] = [item for _, item in sorted(zip(places, items, strict=True), key=lambda pair: pair[0])]
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:

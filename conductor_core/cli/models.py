@@ -26,7 +26,7 @@ def size(size_bytes: float) -> str:
 
 
 def parameters(count: int) -> str:
-    return f"{count / 1e9:.1f} B" if count >= 1e8 else f"{count / 1e6:.1f} M"
+    return f"{count / 1e9:.1f} B" if count >= 1e9 else f"{count / 1e6:.{0 if count >= 1e8 else 1}f} M"
 
 
 def on_disk(model: MachineModel) -> int:

@@ -67,7 +67,7 @@ def existing_store(db: str | None) -> "Iterator[Store]":
 # Extras of the distribution.
 
 EXTRAS = {
-    "train": ("accelerate", "datasets", "trl"),
+    "train": ("accelerate", "datasets", "peft", "trl"),
     "evaluate": ("datasets", "math_verify", "sklearn", "scipy"),
     "otlp": (
         "opentelemetry.trace",

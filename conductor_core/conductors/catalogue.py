@@ -20,12 +20,12 @@ from conductor_core.conductors.conductors_file import API_KEY_VARIABLE, Conducto
 from conductor_core.conductors.local import LocalConductor, read_config
 from conductor_core.errors import UnknownConductor
 from conductor_core.files import expand_path, is_file, is_folder, is_there
-from conductor_core.inference.found import OWNERS, Found, FoundFile, cached_gguf, described, find_files
+from conductor_core.inference.found import OWNERS, Found, FoundFile, by_title, cached_gguf, described, find_files
 from conductor_core.inference.generation import ModelUnavailable
 from conductor_core.inference.gguf_file import memory_bytes
 from conductor_core.inference.hardware import Memory, Placement, free_ram_bytes, place, ram_bytes
 from conductor_core.inference.published import CONDUCTORS
-from conductor_core.inference.small_base import small_base
+from conductor_core.inference.small_base import TITLE, small_base
 from conductor_core.inference.source import (
     GGUF_REF,
     HUB_ID,
@@ -47,6 +47,7 @@ from conductor_core.workflow.model import Frozen
 TINY = "tiny"
 TINY_FOLDER = Path(__file__).parent / "tiny"
 SMALL = "small"
+SHIPPED = (TINY, SMALL)
 ADAPTER = Path(__file__).parent / "small" / "adapter.gguf"
 
 
@@ -140,7 +141,7 @@ def on_a_server(ref: str, settings: Settings, keys: TypedKeys | None = None) -> 
         if keys is not None and keys.of(base_url) is not None:
             variable = TYPED_KEY
         return ConductorSpec(name=ref, model=model, base_url=base_url, api_key_env=variable)
-    named = None if ref in (TINY, SMALL) else find(ref, settings)
+    named = None if ref in SHIPPED else find(ref, settings)
     return None if named is None or named.base_url is None else named
 
 
@@ -171,7 +172,7 @@ def _gguf_file(model: str, settings: Settings) -> tuple[Path, str] | None:
     for name, lora in (model.rpartition("#")[::2], (model, "")):
         if is_gguf(name):
             return expand_path(name), lora
-        if (found := found_by_title(name, settings)) is not None:
+        if (found := by_title(name, settings.models_folder)) is not None:
             return found.path, lora
         if GGUF_REF.fullmatch(name):
             path = cached_gguf(name, hub_cache())
@@ -266,13 +267,6 @@ def found_files(settings: Settings) -> Found:
     return find_files(settings.models_folder, hub_cache())
 
 
-def found_by_title(ref: str, settings: Settings) -> FoundFile | None:
-    """Returns the GGUF file that is listed as ``ref``, such as ``ollama: llama3.2:3b``; None: there is none."""
-    if ref.partition(": ")[0] not in OWNERS:
-        return None
-    return next((each for each in found_files(settings).files if each.title == ref), None)
-
-
 def models_folders(settings: Settings) -> list[Path]:
     """Returns the model folders that somebody has put into ``models/`` of the data folder, sorted by name."""
     return sorted(config.parent for config in settings.models_folder.glob("*/config.json"))
@@ -285,13 +279,14 @@ def listed_option(ref: str, settings: Settings) -> ConductorOption:
     if ref == SMALL:
         if (base := small_base(settings.models_folder)) is None:
             raise UnknownConductor(NO_BASE)
-        return _of_file(SMALL, described(base)).model_copy(update={"name": SMALL})
+        made_of = f"{TITLE} with our adapter"
+        return _of_file(SMALL, described(base)).model_copy(update={"name": SMALL, "owner": made_of})
     if (spec := on_a_server(ref, settings) or find(ref, settings)) is not None:
         return _named(ref, spec, settings)
     with_adapter, _, adapter = ref.rpartition("#")
     if adapter and (is_gguf(with_adapter) or with_adapter.partition(": ")[0] in OWNERS):
         return listed_option(with_adapter, settings).model_copy(update={"ref": ref})
-    if (found := found_by_title(ref, settings)) is not None:
+    if (found := by_title(ref, settings.models_folder)) is not None:
         return _of_file(ref, found)
     of_the_hub = HUB_ID.fullmatch(ref) or GGUF_REF.fullmatch(ref)
     if own_folder(ref, settings.models_folder) is None and not of_the_hub and not _is_file(ref):

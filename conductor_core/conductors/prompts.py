@@ -234,6 +234,8 @@ def short_prompt(request: PlanRequest) -> str:
     return "\n".join([*lines, PLAN]) + "\n"
 
 
+SMALL_STATIC_TOKENS = 50
+"""About how many tokens the system message of ``roles_prompt`` has."""
 ROLES_HEAD_CHARACTERS, ROLES_TAIL_CHARACTERS = 900, 300
 
 

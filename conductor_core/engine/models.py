@@ -10,12 +10,14 @@ import json
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
 from conductor_core.chat.messages import WorkerSpec
 from conductor_core.conductors.catalogue import (
+    SHIPPED,
+    SMALL,
     TINY,
     TINY_FOLDER,
     ConductorOption,
@@ -24,6 +26,7 @@ from conductor_core.conductors.catalogue import (
     list_conductors,
     listed_option,
 )
+from conductor_core.conductors.prompts import SMALL_STATIC_TOKENS
 from conductor_core.conductors.roles import cast_of
 from conductor_core.engine.pools import open_worker
 from conductor_core.engine.preflight import preflight, run_checks
@@ -211,7 +214,7 @@ def machine_models(settings: Settings, served: Iterable[WorkerSpec] = ()) -> tup
         if (ref := f"{spec.base_url}#{spec.model}") not in options:
             found.append(_on_server(ref, spec.model, spec.model, str(spec.base_url)))
     last = {"server": 0, "index": 0}
-    found.sort(key=lambda each: (each.ref != TINY, not each.here, bool(each.fault), last.get(each.where, 1)))
+    found.sort(key=lambda each: (each.ref not in SHIPPED, not each.here, bool(each.fault), last.get(each.where, 1)))
     return tuple(found)
 
 
@@ -301,6 +304,9 @@ def _in_file(option: ConductorOption) -> MachineModel:
     usable = option.downloaded and option.parameters > 0
     measured = _measured_pace(option) if option.runnable else None
     estimate = estimated_pace(option.parameters, option.size_bytes) if option.runnable else None
+    pace = measured or estimate
+    if option.ref == SMALL and pace is not None:
+        pace = replace(pace, static_tokens=SMALL_STATIC_TOKENS)
     return MachineModel(
         ref=option.ref,
         name=option.name,
@@ -313,7 +319,7 @@ def _in_file(option: ConductorOption) -> MachineModel:
         memory=Memory("cpu", option.memory_there_bytes, option.memory),
         download=Download(option.ref, "here"),
         fault="" if option.runnable else option.reason,
-        pace=measured or estimate,
+        pace=pace,
         is_estimate=measured is None,
         owner=option.owner,
         quantisation=option.quantisation,

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from conductor_core.chat.messages import Usage, WorkerSpec
 from conductor_core.chat.usage import estimate_tokens
-from conductor_core.conductors.catalogue import TINY, ConductorOption
+from conductor_core.conductors.catalogue import SHIPPED, ConductorOption
 from conductor_core.engine.budgets import longest_answer
 from conductor_core.engine.models import (
     LEAST_PARAMETERS,
@@ -121,16 +121,19 @@ def add_worker(model: MachineModel, settings: Settings) -> Path:
     require_file(model)
     pool = settings.pools_folder / f"{FILES_POOL}.toml"
     before = read_specs(str(pool), settings) if is_file(pool) else ()
-    spec = _of_file(model.name, model.model, model.quantisation, model.parameters)
+    spec = _of_file(model.name, model.quantisation, model.parameters)
     others = [each for each in before if each.model != spec.model and each.name != spec.name]
     return save_pool(FILES_POOL, [*others, spec], settings)
 
 
-def _of_file(title: str, path: str, quantisation: str, parameters: int) -> WorkerSpec:
-    """Returns a worker of a GGUF file. ``title``: as it is listed, such as ``ollama: llama3.2:3b``."""
+def _of_file(title: str, quantisation: str, parameters: int) -> WorkerSpec:
+    """Returns a worker of a GGUF file, named by its title (``ollama: llama3.2:3b``): so records hold no path."""
     name = re.sub(r"[\\#]", "-", title.partition(": ")[2].rsplit("/", 1)[-1])[:60]
-    about = f"{quantisation}, {parameters / 1e9:.1f} billion parameters"
-    return WorkerSpec(name=name, provider="gguf", model=path, description=about, max_concurrency=1, timeout_s=600)
+    size = f"{parameters / 1e9:.1f} billion parameters"
+    if parameters < 10**9:
+        size = f"{parameters / 1e6:.0f} million parameters: real, often wrong"
+    about = f"{quantisation}, {size}"
+    return WorkerSpec(name=name, provider="gguf", model=title, description=about, max_concurrency=1, timeout_s=600)
 
 
 def save_conductors(name: str, specs: Iterable[WorkerSpec], settings: Settings) -> Path:
@@ -265,7 +268,11 @@ def from_disk(small: Iterable[SmallModel], options: Iterable[ConductorOption]) -
     others = [
         option
         for option in options
-        if option.ref != TINY and option.downloaded and option.runnable and option.server is None and not option.named
+        if option.ref not in SHIPPED
+        and option.downloaded
+        and option.runnable
+        and option.server is None
+        and not option.named
     ]
     others.sort(key=lambda option: -option.parameters)
     for option in others[: max(0, _MOST_ON_DISK - len(specs))]:
@@ -273,7 +280,7 @@ def from_disk(small: Iterable[SmallModel], options: Iterable[ConductorOption]) -
             continue
         model = option.model or option.ref
         if option.owner:
-            spec = _of_file(option.name, model, option.quantisation, option.parameters)
+            spec = _of_file(option.name, option.quantisation, option.parameters)
         else:
             name = re.sub(r"[\\#]", "-", option.name.rsplit("/", 1)[-1])[:60]
             spec = WorkerSpec(name=name, provider="local", model=model, max_concurrency=1, timeout_s=600)

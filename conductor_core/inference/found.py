@@ -19,7 +19,7 @@ from typing import Any, Final, Literal
 from conductor_core.files import expand_path, open_regular
 from conductor_core.inference import small_base
 from conductor_core.inference.gguf_file import GgufFault, GgufHeader, read_header
-from conductor_core.inference.source import GGUF_REF
+from conductor_core.inference.source import GGUF_REF, hub_cache
 from conductor_core.privacy.masking import one_line
 
 Owner = Literal["models", "ollama", "lm studio", "hub", "llama.cpp"]
@@ -117,6 +117,19 @@ def find_files(
                 search.add(owner, name, path)
         places.append(Place(owner, folder, state, len(search.found) - before))
     return Found(tuple(search.found), tuple(places), search.is_complete)
+
+
+def by_title(title: str, models_folder: Path) -> FoundFile | None:
+    """Returns the file that is listed as ``title``, such as ``ollama: llama3.2:3b``; None: there is none."""
+    if title.partition(": ")[0] not in OWNERS:
+        return None
+    return next((each for each in find_files(models_folder, hub_cache()).files if each.title == title), None)
+
+
+def gguf_path(model: str, models_folder: Path) -> Path:
+    """Returns the file that ``model`` names by its path or its title, there or not."""
+    found = by_title(model, models_folder)
+    return expand_path(model) if found is None else found.path
 
 
 def home_folder() -> Path:

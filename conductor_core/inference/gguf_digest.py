@@ -47,10 +47,15 @@ def known_digest(path: Path, data_folder: Path) -> str | None:
 
 
 def _compute(path: Path, key: str, kept: Kept[str]) -> str:
-    with path.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    digest = file_sha256(path)
     kept.keep(key, digest)
     return digest
+
+
+def file_sha256(path: Path) -> str:
+    """Raises: OSError."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def file_stamp(path: Path) -> str:

@@ -126,7 +126,8 @@ class Llama:
         self.pace = RecentPace()
         self._folder: Path | None = None
         self._child: _Child | None = None
-        self._lock = threading.RLock()
+        self._lock = threading.RLock()  # of the process and its folder
+        self._turns = threading.Lock()  # of who has the turn; never held for long: event loops take it
         self._waiting: deque[Future[None]] = deque()
         self._busy = False
         self._used_s = time.monotonic()
@@ -151,7 +152,7 @@ class Llama:
     @property
     def waits(self) -> int:
         """How many callers use or wait for it."""
-        with self._lock:
+        with self._turns:
             return self._busy + len(self._waiting)
 
     @contextlib.asynccontextmanager
@@ -179,23 +180,24 @@ class Llama:
                 self._release()
             else:
                 # Not awaited: whoever cancels need not wait, and its event loop may end now.
-                threading.Thread(target=self._settle, daemon=True).start()
+                with contextlib.suppress(RuntimeError):  # the interpreter ends
+                    threading.Thread(target=self._settle, daemon=True).start()
 
     def stop(self) -> bool:
         """Ends the process and removes its folder. Returns False if somebody uses or waits for it."""
+        idle = self.waits == 0
         with self._lock:
-            idle = self.waits == 0
             self._end_child()
             if self._folder is not None:
                 shutil.rmtree(self._folder, ignore_errors=True)
                 self._folder = None
-            return idle
+        return idle
 
     # -- turns -----------------------------------------------------------------------------------------------------
 
     async def _queued(self) -> None:
         """Waits until it is the caller's turn."""
-        with self._lock:
+        with self._turns:
             if not self._busy:
                 self._busy = True
                 return
@@ -209,7 +211,7 @@ class Llama:
             raise
 
     def _release(self) -> None:
-        with self._lock:
+        with self._turns:
             self._used_s = time.monotonic()
             while self._waiting:
                 following = self._waiting.popleft()
@@ -223,13 +225,14 @@ class Llama:
         """After a turn that was broken off: waits until the model has stopped, or kills its process."""
         with self._lock:
             child = self._child
-            if child is not None and not child.stops(self.socket, CANCEL_S):
-                log.info("%s: its process is ended to stop it", self.file.name)
+        if child is not None and not child.stops(self.socket, CANCEL_S):
+            log.info("%s: its process is ended to stop it", self.file.name)
+            with self._lock:
                 self._end_child()
         self._release()
 
     def _leave_later(self) -> None:
-        """Starts the timer that ends the process once nobody has asked for ``idle_s``. The caller has the lock."""
+        """Starts the timer that ends the process once nobody has asked for ``idle_s``. The caller has ``_turns``."""
         if self.idle_s is None or self._timer is not None or self._child is None:
             return
         wait_s = max(0.0, self.idle_s - (time.monotonic() - self._used_s)) + 0.01
@@ -238,24 +241,29 @@ class Llama:
         self._timer.start()
 
     def _leave_if_idle(self) -> None:
-        with self._lock:
+        with self._turns:
             self._timer = None
             if self._busy or self.idle_s is None:
                 return  # ``_release`` begins again
-            if time.monotonic() - self._used_s >= self.idle_s:
-                self._end_child()
-            else:
+            if time.monotonic() - self._used_s < self.idle_s:
                 self._leave_later()
+                return
+            self._busy = True
+        with self._lock:
+            self._end_child()
+        self._release()
 
     # -- the process -----------------------------------------------------------------------------------------------
 
     async def _loaded(self, notify: Notify, gone: threading.Event) -> "_Child":
         """Returns the running process with the model loaded. Raises: ModelUnavailable."""
         child = await asyncio.to_thread(self._started, gone)
-        notify(Progress(phase="loading", done=0, total=child.size_bytes))
         while not child.is_ready:
             if child.process.poll() is not None:
                 raise ModelUnavailable(await asyncio.to_thread(self._why_not_loaded, child))
+            notify(
+                Progress(phase="loading", done=min(child.resident_bytes, child.size_bytes - 1), total=child.size_bytes)
+            )
             await asyncio.sleep(0.02)
         notify(Progress(phase="loading", done=child.size_bytes, total=child.size_bytes))
         return child
@@ -345,6 +353,15 @@ class _Child:
         while part := os.read(self.process.stderr.fileno(), 4096):
             said = self._said + part
             self._said = said if len(said) <= _STDERR_BYTES else said[:half] + b"\n" + said[-half + 1 :]
+
+    @property
+    def resident_bytes(self) -> int:
+        """The bytes of memory that it has; 0 where the system does not say. While it loads, they are mostly weights."""
+        try:
+            pages = Path(f"/proc/{self.process.pid}/statm").read_text().split()[1]
+        except (OSError, IndexError):
+            return 0
+        return int(pages) * os.sysconf("SC_PAGE_SIZE")
 
     def has_ended(self) -> bool:
         """Tells whether it has ended, or does so just now."""

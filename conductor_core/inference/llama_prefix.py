@@ -18,6 +18,7 @@ from pathlib import Path
 
 from conductor_core.files import UNFINISHED, FileLock
 from conductor_core.inference.generation import PrefixFolder
+from conductor_core.inference.gguf_digest import file_sha256
 
 FORM = 1
 """The version of these files. Raise it when a beginning is read in another way than before."""
@@ -52,7 +53,7 @@ class KeptStatics:
         path.unlink(missing_ok=True)
         for found in sorted(kept.path.glob(f"{key}-*{SUFFIX}")) if kept is not None else ():
             try:
-                digest = _sha256(found)
+                digest = file_sha256(found)
                 if found.name != f"{key}-{digest}{SUFFIX}":
                     log.warning("%s is dropped, and the prompt is read again: its content is damaged", found)
                     found.unlink()
@@ -69,7 +70,7 @@ class KeptStatics:
         """Keeps the file ``key`` that was written in ``beside``; the oldest in ``kept`` leave for it."""
         path = beside / key
         try:
-            digest = _sha256(path)
+            digest = file_sha256(path)
             self._checked[key] = digest, _state(path)
             if kept is None:
                 return
@@ -86,11 +87,6 @@ class KeptStatics:
             self._checked[key] = digest, _state(path)
         except OSError as error:
             log.warning("a prefix is not kept: %s", error.strerror or error)
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _state(path: Path) -> tuple[int, int]:

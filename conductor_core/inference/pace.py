@@ -54,12 +54,13 @@ _Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 class Pace:
     """What a model takes on this machine: seconds for a token of the prompt, and for one that it writes.
 
-    ``precision``: that of its weights, as it was timed and as it would run.
+    ``precision``: that of its weights, as it was timed and as it would run. ``static_tokens``: of its prompt.
     """
 
     read_token_s: _Seconds
     write_token_s: _Seconds
     precision: Annotated[str, Field(pattern="^(float32|float16|bf16|int8|int4)$")] = "bf16"
+    static_tokens: int = STATIC_TOKENS
 
     @property
     def answer_s(self) -> float:
@@ -74,7 +75,7 @@ class Pace:
     @property
     def first_plan_s(self) -> float:
         """Seconds for the first plan, which reads the static prompt too. Loading the weights is not in it."""
-        return self._seconds(STATIC_TOKENS + TASK_TOKENS, PLAN_TOKENS)
+        return self._seconds(self.static_tokens + TASK_TOKENS, PLAN_TOKENS)
 
     def _seconds(self, read: int, written: int) -> float:
         return read * self.read_token_s + written * self.write_token_s

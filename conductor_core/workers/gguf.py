@@ -15,6 +15,7 @@ from conductor_core.errors import (
     WorkerStreamCut,
 )
 from conductor_core.files import expand_path
+from conductor_core.inference.found import gguf_path
 from conductor_core.inference.generation import InferenceError, ModelNotHere, ProcessEnded
 from conductor_core.inference.llama import REQUEST, URL, shared_llama
 from conductor_core.providers.client import ModelClient
@@ -28,17 +29,22 @@ SILENCE_S = 3600.0
 
 
 class GgufWorker:
-    """Answers steps with the GGUF file ``spec.model``. Nothing is loaded before the first answer."""
+    """Answers steps with a GGUF file. Nothing is loaded before the first answer.
 
-    def __init__(self, spec: WorkerSpec, idle_s: float | None = None) -> None:
-        """``idle_s``: seconds without a request after which its process ends; None: what it was before.
+    Attributes: file: the one that ``spec.model`` names.
+    """
 
-        Raises: PoolInvalid if ``spec.params`` holds something that a local model does not know."""
+    def __init__(self, spec: WorkerSpec, models_folder: Path, idle_s: float | None = None) -> None:
+        """``models_folder``: where our own files lie, for a model named by its title (``inference.found``). ``idle_s``:
+        seconds without a request after which its process ends; None: what it was before.
+
+        Raises: PoolInvalid if ``spec.params`` holds something that a local model does not know.
+        """
         if fault := sampling_fault(spec.params, LocalParams):
             raise PoolInvalid(f"worker {spec.name}: params: {fault}", [fault])
         self.spec = spec
         self._params = LocalParams.model_validate(dict(spec.params))
-        file = Path(expand_path(spec.model))
+        self.file = file = gguf_path(spec.model, models_folder)
         self._llama = shared_llama(file, None if spec.lora is None else expand_path(spec.lora))
         if idle_s is not None:
             self._llama.idle_s = idle_s

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from pathlib import Path
 
 import httpx2
 
@@ -51,10 +52,13 @@ async def check_health(worker: Worker, within_s: float = _CHECK_S) -> Health:
 
     Uses its own connections, so that any event loop can call it. Asks nothing of a local or rehearsal worker.
     """
+    # When used: a pool without such a file needs no llama.cpp.
+    from conductor_core.workers.gguf import GgufWorker
+
     spec = worker.spec
     if not isinstance(worker, HttpWorker):
-        if spec.provider == "gguf":
-            return await asyncio.to_thread(_health_of_file, spec)
+        if isinstance(worker, GgufWorker):
+            return await asyncio.to_thread(_health_of_file, spec, worker.file)
         if spec.provider != "local":
             return Health(ok=True, latency_ms=None, detail="simulated, always available")
         if HUB_ID.fullmatch(spec.model) and await asyncio.to_thread(local_folder, spec.model) is None:
@@ -78,9 +82,9 @@ async def check_health(worker: Worker, within_s: float = _CHECK_S) -> Health:
     return Health(ok=ok, latency_ms=latency_ms, detail=detail, key=key_state(spec, worker.client.keys), context=context)
 
 
-def _health_of_file(spec: WorkerSpec) -> Health:
+def _health_of_file(spec: WorkerSpec, file: Path) -> Health:
     try:
-        header = read_header(expand_path(spec.model))
+        header = read_header(file)
         if spec.lora is not None:
             read_header(expand_path(spec.lora))
     except ModelUnavailable as error:

@@ -187,5 +187,5 @@ def open_worker(spec: WorkerSpec, settings: Settings, keys: TypedKeys | None = N
         # When used: a pool without such a file needs no llama.cpp.
         from conductor_core.workers.gguf import GgufWorker
 
-        return GgufWorker(spec, settings.model_idle_s)
+        return GgufWorker(spec, settings.models_folder, settings.model_idle_s)
     raise BadInput(f"worker {spec.name}: a rehearsal worker is simulated and has no provider to open")

@@ -2,7 +2,6 @@
 
 import io
 import threading
-import time
 import zipfile
 from collections.abc import Callable
 from datetime import timedelta
@@ -20,16 +19,10 @@ from storage.evidence.checking import keep_check, last_check
 from storage.evidence.history import Finding
 from tests.apptest.test_audit_page import htmls, press
 from tests.support.damaging import doctor
+from tests.support.eventually import eventually
 from tests.support.run_events import PAGE, created, whole_run
 
 Visit = Callable[..., AppTest]
-
-
-def until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def verified(session: Session, app: AppTest) -> AppTest:
@@ -141,7 +134,7 @@ def test_an_anchor_that_cannot_be_written_is_said_with_how_much_and_why(visit: V
     session.store.places.anchor.file.parent.mkdir(exist_ok=True)
     session.store.places.anchor.file.mkdir()
     session.store.log.append_and_wait(*whole_run("one"))
-    until(lambda: session.store.evidence().fault)
+    eventually(lambda: session.store.evidence().fault)
     app = visit("audit", view="integrity")
     assert "▲ 12 events not anchored yet, for " in htmls(app)
     assert "publishing has stopped" in htmls(app)

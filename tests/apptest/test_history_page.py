@@ -20,7 +20,15 @@ from pages.components.run_list import selection as history_selection
 from pages.components.run_list.table import with_ancestors
 from storage.access_log import AccessQuery
 from tests.support.damaging import doctor
-from tests.support.run_events import created, created_otherwise, planned, step_completed, step_started, whole_run
+from tests.support.run_events import (
+    created,
+    created_otherwise,
+    planned,
+    run_completed,
+    step_completed,
+    step_started,
+    whole_run,
+)
 
 Visit = Callable[..., AppTest]
 ONE_SHOT = Workflow(steps=(Step(instruction="{question}", agent="writer"),))
@@ -150,6 +158,25 @@ def test_an_estimated_cost_is_marked(visit: Visit, session: Session) -> None:
     for row in (of_batch, guess):
         assert f'<span title="$0.5000, {why}">≈ $0.5000</span>' in row
     assert '<span title="$0.5000">$0.5000</span>' in said
+
+
+def test_a_cost_of_which_a_part_is_unknown_is_a_bound(visit: Visit, session: Session) -> None:
+    begun, *told = planned("part")
+    told[-1] = told[-1].model_copy(update={"cost_usd": None, "at_list_price": False})
+    steps = [
+        event
+        for index, cost in enumerate((0.0123, 0.0))
+        for event in (step_started("part", index, 30), step_completed("part", index, "42", 40, cost_usd=cost))
+    ]
+    end = run_completed("part", "42").model_copy(update={"cost_usd": None})
+    session.store.log.append_and_wait(created("part", simulated=False), begun, *told, *steps, end)
+    app = visit("history")
+    (row,) = cells(app)
+    assert "at least $0.0123" in row
+    assert any(
+        each.value.replace("\\", "").endswith("at least $0.0123 (1 run with a part of no known price)")
+        for each in app.caption
+    )
 
 
 def test_a_search_without_a_match_says_what_to_change(visit: Visit, finished_run: RunTrace) -> None:

@@ -173,7 +173,7 @@ def test_what_is_too_large_and_what_a_plan_takes_are_said() -> None:
 
 def test_a_file_of_another_program_is_used_by_one_click(visit: Visit, cache: Path, tmp_path: Path) -> None:
     ollama = found.home_folder() / ".ollama" / "models"
-    blob = into_ollama(ollama, "registry.ollama.ai/library/llama3.2/3b", write_model(tmp_path / "a.gguf").read_bytes())
+    into_ollama(ollama, "registry.ollama.ai/library/llama3.2/3b", write_model(tmp_path / "a.gguf").read_bytes())
     into_hub_cache(cache, "Qwen/Some-GGUF", "Some-Q4_K_M.gguf", write_model(tmp_path / "b.gguf", name="b").read_bytes())
     app = visit("models")
     page = drawn(app)
@@ -198,7 +198,7 @@ def test_a_file_of_another_program_is_used_by_one_click(visit: Visit, cache: Pat
         ("Some-GGUF:Q4_K_M", "gguf"),
         ("llama3.2:3b", "gguf"),
     ]
-    assert workers[1].model == str(blob)
+    assert workers[1].model == title
     assert open_conductor(title, Settings()).info.name == title
     assert settings.conductor_available(title)
     assert not app.exception

@@ -23,14 +23,11 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, Error, Locator, Page, ViewportSize, expect, sync_playwright
 from playwright.sync_api import TimeoutError as PlaywrightTimeout
 
-from conductor_core.chat.messages import Message, WorkerSpec
 from conductor_core.engine.host import EngineHost
-from conductor_core.rehearsal import rehearsal_specs
 from conductor_core.run.events import Event
 from conductor_core.run.redaction import Redactor
-from conductor_core.run.request import RunRequest, new_run_id
+from conductor_core.run.request import RunRequest
 from conductor_core.run.trace import RunTrace
-from conductor_core.run.values import PoolInfo
 from conductor_core.settings import Settings
 from conductor_core.workflow.model import AccessList, Step, Workflow
 from pages.components.live_workflow.shared_page import shared_page
@@ -38,7 +35,7 @@ from pages.components.run import settings
 from storage import Store, open_store
 from tests.browser.find_chromium import ABSENT, FLAGS, find_chromium, may_be_absent
 from tests.browser.warm_profile import WarmProfile
-from tests.support.run_events import created, planned, run_completed, step_completed, step_started
+from tests.support.run_events import one_step
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -369,30 +366,6 @@ def append(app: App, *events: Event) -> None:
     # Playwright's event loop has this thread.
     with ThreadPoolExecutor(1) as aside:
         aside.submit(app.store.log.append_and_wait, *events).result()
-
-
-WORKER = WorkerSpec(name="real", provider="openai", model="some-model", base_url="http://127.0.0.1:9/v1")
-
-
-def one_step(
-    answer: str,
-    *,
-    task: str = "What is asked?",
-    instruction: str = "Answer this: {question}",
-    agent: str = "scientist",
-    **completed: object,
-) -> list[Event]:
-    """A run of one step; the answer is whatever a test wants to see."""
-    run_id = new_run_id()
-    workflow = Workflow(steps=(Step(agent=agent, instruction=instruction),))
-    pool = PoolInfo(name="mine", workers=(WORKER, *rehearsal_specs()))
-    return [
-        created(run_id, task, pool=pool, simulated=agent != WORKER.name),
-        *planned(run_id, workflow),
-        step_started(run_id, 0, 30).model_copy(update={"messages": (Message(role="user", content=instruction),)}),
-        step_completed(run_id, 0, answer, 2000, cost_usd=None).model_copy(update=completed),
-        run_completed(run_id, answer, 2010),
-    ]
 
 
 def becomes(where: Page | Locator, function: str, argument: object = None) -> Any:

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 
@@ -121,7 +122,7 @@ def _imported(file: Path) -> set[str]:
     return found - set(sys.stdlib_module_names) - {*TOP, "conductor_inspector"}
 
 
-_INSTALLED = metadata.packages_distributions()
+_installed = cache(metadata.packages_distributions)
 
 
 def _distributions(module: str) -> set[str]:
@@ -130,7 +131,7 @@ def _distributions(module: str) -> set[str]:
     A module that is not installed, as of the extra ``names``, comes with the distribution of its name.
     """
     top, _, part = module.partition(".")
-    found = _INSTALLED.get(top, [top])
+    found = _installed().get(top, [top])
     if part:
         folder = f"{module.replace('.', '/')}/"
         found = [name for name in found if any(str(file).startswith(folder) for file in metadata.files(name) or ())]

@@ -1,6 +1,5 @@
 """Runs that wait, and decisions about them."""
 
-import time
 from collections.abc import Callable
 
 from conductor_core.engine.host import EngineHost
@@ -12,6 +11,7 @@ from conductor_core.run.values import Path
 from conductor_core.settings import Settings
 from conductor_core.workflow.model import Workflow
 from storage import Store
+from tests.support.eventually import eventually
 from tests.support.fakes import workflow_of
 
 TASK = "What is 6 times 7?"
@@ -34,11 +34,13 @@ def gated(host: EngineHost, *gates: str, workflow: Workflow | None = FAN, **fiel
 
 
 def until(store: Store, run_id: str, holds: Callable[[RunTrace], bool]) -> RunTrace:
-    deadline_s = time.monotonic() + 20
-    while not holds(trace := store.read(run_id)):
-        assert time.monotonic() < deadline_s, (trace.status, [each.what for each in trace.asked_for])
-        time.sleep(0.005)
-    return trace
+    def reached() -> RunTrace | None:
+        trace = store.read(run_id)
+        return trace if holds(trace) else None
+
+    found = eventually(reached)
+    assert found is not None
+    return found
 
 
 def at_rest(store: Store, run_id: str, number: int) -> RunTrace:

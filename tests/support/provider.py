@@ -11,7 +11,6 @@ import asyncio
 import hashlib
 import json
 import threading
-import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import suppress
@@ -19,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Self
 
 from conductor_core.chat.messages import Price, WorkerSpec
+from tests.support.eventually import eventually
 
 SSE = "text/event-stream"
 
@@ -274,14 +274,9 @@ class ScriptedProvider:
         # A new list: who leaves late, of an earlier test, is not counted here.
         self.left = []
 
-    def wait_until(self, condition: Callable[[Self], bool], timeout_s: float = 5.0) -> bool:
-        """Waits until ``condition`` holds; False if it never did."""
-        deadline = time.monotonic() + timeout_s
-        while not condition(self):
-            if time.monotonic() > deadline:
-                return False
-            time.sleep(0.005)
-        return True
+    def wait_until(self, condition: Callable[[Self], bool]) -> bool:
+        """Waits until ``condition`` holds, and says so."""
+        return eventually(lambda: condition(self))
 
     def __enter__(self) -> Self:
         self._thread.start()

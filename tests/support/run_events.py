@@ -1,11 +1,14 @@
 """Events of small runs, for tests of whatever reads or keeps them."""
 
 import hashlib
+from datetime import UTC, datetime, timedelta
 
 from conductor_core.chat.messages import ConductorInfo, Message, Usage, WorkerSpec
+from conductor_core.rehearsal import rehearsal_specs
 from conductor_core.run import events as ev
 from conductor_core.run.actor import local_caller
 from conductor_core.run.events import Event
+from conductor_core.run.request import new_run_id
 from conductor_core.run.values import Limits, PoolInfo
 from conductor_core.workflow.model import Step, Workflow
 
@@ -148,3 +151,62 @@ def recursive_run(run_id: str, first: Workflow, second: Workflow) -> list[Event]
     done = step_completed(run_id, last, answers[-1], 400, cost_usd=0.0).model_copy(update={"usage": Usage()})
     left = ev.RecursionLeft(run_id=run_id, at_ms=400, path=(last,), how="answered")
     return [*events, left, done, run_completed(run_id, answers[-1], at_ms=410)]
+
+
+REAL_WORKER = WorkerSpec(name="real", provider="openai", model="some-model", base_url="http://127.0.0.1:9/v1")
+
+
+def one_step(
+    answer: str,
+    *,
+    task: str = "What is asked?",
+    instruction: str = "Answer this: {question}",
+    agent: str = "scientist",
+    **completed: object,
+) -> list[Event]:
+    """A run of one step; the answer is whatever a test wants to see."""
+    run_id = new_run_id()
+    workflow = Workflow(steps=(Step(agent=agent, instruction=instruction),))
+    pool = PoolInfo(name="mine", workers=(REAL_WORKER, *rehearsal_specs()))
+    return [
+        created(run_id, task, pool=pool, simulated=agent != REAL_WORKER.name),
+        *planned(run_id, workflow),
+        step_started(run_id, 0, 30).model_copy(update={"messages": (Message(role="user", content=instruction),)}),
+        step_completed(run_id, 0, answer, 2000, cost_usd=None).model_copy(update=completed),
+        run_completed(run_id, answer, 2010),
+    ]
+
+
+_BEGAN = datetime(2026, 3, 2, 9, 30, tzinfo=UTC)
+_BOTH_WAYS = Workflow(
+    steps=(
+        Step(instruction="Solve it.", agent="solver"),
+        Step(instruction="Solve it otherwise.", agent="solver"),
+        Step(instruction="Compare both.", agent="checker", access_list=(0, 1)),
+    )
+)
+
+
+def run_of_seven_seconds(run_id: str, waited_s: float = 0.0) -> list[Event]:
+    """Steps begin after 2, 4.5 and 6.5 s and take 0.4 s; the run takes 7 s, and it can wait before the third."""
+
+    def step(index: int, output: str, at_ms: float) -> list[Event]:
+        delta = ev.StepDelta(run_id=run_id, at_ms=at_ms + 200, path=(index,), text=output, output_tokens=3)
+        return [step_started(run_id, index, at_ms), delta, step_completed(run_id, index, output, at_ms + 400)]
+
+    events = [
+        created(run_id),
+        *planned(run_id, _BOTH_WAYS, at_ms=1_500),
+        *step(0, "forty-two", 2_000),
+        *step(1, "42", 4_500),
+        *step(2, "42, both ways", 6_500),
+        run_completed(run_id, "42, both ways", at_ms=7_000),
+    ]
+    return [
+        event.model_copy(
+            update={
+                "at_utc": _BEGAN + timedelta(milliseconds=event.at_ms, seconds=waited_s if event.at_ms >= 6_500 else 0)
+            }
+        )
+        for event in events
+    ]

@@ -29,9 +29,11 @@ from conductor_core.errors import (
     WorkerOutputTooLarge,
     codes_of,
 )
+from conductor_core.files import expand_path
 from conductor_core.grading.grade import grade
 from conductor_core.grading.tasks import Task
-from conductor_core.inference.source import own_folder
+from conductor_core.inference.gguf_digest import file_sha256
+from conductor_core.inference.source import is_gguf, own_folder
 from conductor_core.lab.evaluation.orchestrators import EngineRun, GivenTask, Orchestrator, TaskAttempt
 from conductor_core.lab.records import append_lines, hold, weights_sha256, write_whole
 from conductor_core.lab.records import evaluation as records
@@ -85,13 +87,15 @@ def simulated_digest(pool: Pool, tasks: Sequence[Task]) -> str | None:
 
 
 def model_digest(ref: str, models: Path) -> str | None:
-    """Returns the digest of a Conductor's weights; None if it is not in a folder (a server's, or the hub's).
+    """Returns the digest of a Conductor's weights, of a GGUF file with an adapter both; None for a server's.
 
     Args:
         models: the folder of models that their names find.
 
     Raises: OSError.
     """
+    if is_gguf(ref.partition("#")[0]):
+        return "+".join(file_sha256(expand_path(part)) for part in ref.split("#", 1))
     folder = TINY_FOLDER if ref == TINY else own_folder(ref, models)
     if "://" in ref or folder is None:
         return None

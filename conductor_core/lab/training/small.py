@@ -13,6 +13,7 @@ import itertools
 import json
 import random
 import shutil
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,6 +43,7 @@ from conductor_core.conductors.catalogue import NO_BASE
 from conductor_core.conductors.prompts import roles_prompt
 from conductor_core.conductors.roles import ROLES
 from conductor_core.errors import BadInput
+from conductor_core.inference.gguf_file import GgufFault, read_header
 from conductor_core.inference.small_base import small_base
 from conductor_core.lab.records.training import Stage, Started
 from conductor_core.lab.training.config import AdapterConfig, PoolDraw, TrainingConfig, common
@@ -89,7 +91,9 @@ class Example:
 
 def hand_written() -> list[dict[str, Any]]:
     """Returns the workflows written by hand in which each step holds the task or reads a step that does."""
-    rows = [json.loads(line) for file in sorted(PLANS.glob("*.jsonl")) for line in file.open(encoding="utf-8")]
+    texts = (file.read_text(encoding="utf-8") for file in sorted(PLANS.glob("*.jsonl")))
+    # JSON has its own line ends: a task may hold others, such as U+2028.
+    rows = [json.loads(line) for text in texts for line in text.strip().split("\n")]
     return [row for row in rows if _task_in_view(row["steps"])]
 
 
@@ -216,7 +220,11 @@ def with_adapter(model: LlamaForCausalLM, config: AdapterConfig) -> PeftModel:
         target_modules=[name.partition(".")[2] for name in _TENSORS],
         task_type="CAUSAL_LM",
     )
-    return get_peft_model(model, lora)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="`is_gradient_checkpointing` is deprecated", category=FutureWarning)
+        adapted = get_peft_model(model, lora)
+    adapted.peft_config["default"].base_model_name_or_path = ""  # else each checkpoint asks the hub for it
+    return adapted
 
 
 def write_adapter(model: PeftModel, path: Path, *, name: str) -> None:
@@ -399,6 +407,10 @@ def train(
     base = Path(start_from) if start_from else small_base(Settings().models_folder)
     if base is None:
         raise BadInput(f"{NO_BASE}, or --from names another")
+    try:
+        read_header(base)
+    except GgufFault as error:
+        raise BadInput(str(error)) from error
     torch.set_num_threads(config.threads)
     transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     cpu = config.device == "cpu" or not torch.cuda.is_available()

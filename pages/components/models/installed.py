@@ -40,9 +40,9 @@ def left(seconds_left: float) -> str:
 
 
 def parameters(count: int) -> str:
-    if count >= 1e8:
+    if count >= 1e9:
         return f"{count / 1e9:.1f} billion"
-    return f"{count / 1e6:.1f} million" if count >= 1e5 else f"{count:,}"
+    return f"{count / 1e6:.{0 if count >= 1e8 else 1}f} million" if count >= 1e5 else f"{count:,}"
 
 
 def seconds(value: float) -> str:
@@ -75,7 +75,7 @@ def _who(model: MachineModel) -> tuple[str, str]:
     licence = model.licence or ("" if model.where == "server" else "licence unknown")
     told = (whence, model.quantisation, licence) if model.where == "file" else (licence, whence)
     said = " · ".join(filter(None, told))
-    name = model.name.partition(": ")[2] if model.owner else model.name
+    name = model.name.partition(": ")[2] or model.name
     more = plain(f"{model.ref} ({model.model})" if model.owner else model.ref)
     return html(TEMPLATE, "who", name=name, title=more), html(TEMPLATE, "titled", words=said)
 
@@ -137,7 +137,7 @@ def _state(model: MachineModel) -> tuple[str, str]:
         }
         return "✓ ready", said.get(model.where, "downloaded")
     if not model.fits and not download.here_bytes:
-        return "✕ too large", "for any precision"
+        return "✕ too large", "for this memory"
     if download.moving or download.here_bytes:
         return _progress(model)
     if download.state == "failed":
@@ -240,13 +240,13 @@ def _actions(number: int, model: MachineModel, *, marked: bool) -> None:
     name, download = inert(model.name), model.download
     if model.here and model.ref == settings.conductor():
         st.html(html(TEMPLATE, "in_use"), width=IN_USE_PX)
-        if model.where == "file":
+        if model.where == "file" and model.ref not in settings.BUILT_IN:
             _worker_button(number, model)
     elif model.here:
         _button(
             number, "use", "Use this one", "", lambda: _use(model), says=f"{name} plans the next run", primary=marked
         )
-        if model.where == "file":
+        if model.where == "file" and model.ref not in settings.BUILT_IN:
             _worker_button(number, model)
     elif download.elsewhere:
         return

@@ -52,7 +52,11 @@ def conductors() -> None:
 def shown() -> list[ConductorOption]:
     """Lists the one in use, the shipped one, and all that files name. The one in use comes first."""
     options = settings.conductor_options()
-    here = [option for option in options.values() if option.named or option.ref in ("tiny", settings.conductor())]
+    here = [
+        option
+        for option in options.values()
+        if option.named or option.ref in (*settings.BUILT_IN, settings.conductor())
+    ]
     return sorted(here, key=lambda option: option.ref != settings.conductor())
 
 

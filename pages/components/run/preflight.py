@@ -163,7 +163,7 @@ def preflight_notice(specs: Sequence[WorkerSpec], task: str) -> None:
     ``specs`` are all workers of the pool, also those left out. There are none if the pool cannot be read.
     """
     used = [spec for spec in specs if spec.name not in run_settings.excluded()]
-    if not used or (all(spec.simulated for spec in used) and run_settings.conductor() == "tiny"):
+    if not used or (all(spec.simulated for spec in used) and run_settings.conductor() in run_settings.BUILT_IN):
         return
     unasked = address_of_the_run_alone()
     checks = _begin_checks(run_settings.conductor() if unasked is None else None, used, task)
@@ -315,8 +315,8 @@ _thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="servers")
 
 
 def propose_larger_conductor() -> None:
-    """Draws a line with a button where *tiny* is chosen, until the person accepts or declines."""
-    if run_settings.conductor() != run_settings.SHIPPED or run_settings.was_proposed():
+    """Draws a line with a button where a shipped Conductor is chosen, until the person accepts or declines."""
+    if run_settings.conductor() not in run_settings.BUILT_IN or run_settings.was_proposed():
         return
     found = larger_conductors(run_settings.conductor_options().values(), served())
     if not found:

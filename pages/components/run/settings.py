@@ -334,6 +334,7 @@ CONDUCTOR, POOL = "conductor-choice", "pool-choice"
 MAX_STEPS, MAX_SECONDS, MAX_DEPTH = "max-steps", "max-seconds", "max-depth"
 MAX_TOKENS, MAX_USD = "max-tokens", "max-usd"
 SHIPPED = "tiny"
+BUILT_IN = (SHIPPED, "small")
 KEPT, KEPT_ERROR = "kept-choices", "kept-choices-error"
 BUILT_IN_POOLS = {
     "rehearsal": "rehearsal · simulated, no key needed",

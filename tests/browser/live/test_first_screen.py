@@ -38,23 +38,6 @@ def _beat(page: Page, number: int) -> None:
     expect(page.locator(".story")).to_have_attribute("data-beat", str(number))
 
 
-def test_who_asked_for_less_motion_sees_the_storys_end_and_opens_both_runs(
-    first_start: App, open_page: OpenPage
-) -> None:
-    page = open_page("about:blank", width=1280, height=720)
-    page.emulate_media(reduced_motion="reduce")
-    page.goto(f"{first_start.url}/run")
-    expect(page.get_by_role("button", name="Play", exact=True)).to_be_visible()
-    _beat(page, 3)
-    for which, answer in (("first", "14:13"), ("second", "13:43")):
-        pane = page.get_by_label(f"Output of step 3 in the {which} run")
-        expect(pane).to_contain_text(f"Answer: {answer}")
-    expect(page.get_by_text("now also reads step 1")).to_be_visible()
-    page.get_by_role("button", name="Open both runs").click()
-    page.wait_for_url(re.compile(r"/compare\?a=.+&b=.+"))
-    expect(page.locator(".compared-answer")).to_have_count(2)
-
-
 def test_from_the_story_to_the_first_run_and_back(first_start: App, open_page: OpenPage) -> None:
     page = open_page("about:blank", width=1280, height=720)
     page.add_init_script(SHIFTS)

@@ -1,6 +1,5 @@
 """The live component against the real app: it streams, is cancelled, is cut off, comes back, and moves nothing."""
 
-import json
 import re
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -9,14 +8,9 @@ from threading import Event
 
 from playwright.sync_api import Locator, Page, WebSocketRoute, expect
 
-from conductor_core.engine.host import EngineHost
-from conductor_core.errors import StoreFull
 from conductor_core.run.actor import local_caller
 from conductor_core.run.request import RunRequest
-from conductor_core.run.trace import fold
-from conductor_core.settings import Settings
 from conductor_core.workflow.model import Step, Workflow
-from pages.components.live_workflow.messages import LiveView
 from tests.browser.conftest import App, OpenPage, becomes, status
 from tests.support.provider import Answer, Part, Pause, Reply, ScriptedProvider, delta, sse
 
@@ -101,25 +95,6 @@ def test_a_run_streams_in_two_browsers_and_over_a_reload_and_moves_nothing_as_it
         assert page.evaluate(CARD_CENTRES)["painted"] > 10_000
 
 
-def test_a_run_of_another_engine_is_cancelled_from_the_page_and_a_refusal_is_told(
-    app: App, open_page: OpenPage, start_run: StartRun
-) -> None:
-    # Slow workers: it goes on long enough to be pressed, however busy the machine is.
-    slow = EngineHost(app.store.log, Settings(rehearsal_tokens_per_s=1), app.store)
-    page = open_page(app.run_url(start_run(host=slow)))
-    page.route("**/api/runs/*/cancel", lambda route: route.fulfill(status=404, body="{}"))
-    cancel = page.get_by_role("button", name="Cancel", exact=True)
-    cancel.click()
-    expect(page.locator(".notice-line")).to_contain_text("could not be cancelled")
-    expect(status(page)).to_contain_text("Running")
-    page.unroute("**/api/runs/*/cancel")
-    cancel.click()
-    expect(status(page)).to_contain_text("Cancelled")
-    expect(page.get_by_text("Cancelled from this page").first).to_be_visible()
-    with ThreadPoolExecutor(1) as aside:
-        aside.submit(slow.close).result()
-
-
 def test_a_broken_connection_comes_back_with_nothing_lost_or_doubled(
     app: App, open_page: OpenPage, tmp_path: Path
 ) -> None:
@@ -154,30 +129,6 @@ def test_a_broken_connection_comes_back_with_nothing_lost_or_doubled(
         expect(prose).to_have_text("First I add the legs. Then I am at Answer: 13:37")
 
 
-def test_a_run_whose_end_could_not_be_written_is_shown_as_failed(
-    app: App, open_page: OpenPage, start_run: StartRun
-) -> None:
-    run_id = start_run()
-    app.engine.wait(run_id, 60)
-    stored = app.store.events(run_id)
-    half = next(number for number, each in enumerate(stored) if each.event.kind == "step.completed")
-    view = LiveView(fold(each.event for each in stored[: half + 1]), stored[half].sequence)
-
-    def stop(socket: WebSocketRoute) -> None:
-        socket.send(json.dumps(view.snapshot()))
-        socket.send(json.dumps(view.stopped(StoreFull("no space left for the database"))))
-        socket.close(code=1000)
-
-    page = open_page("about:blank")
-    page.route_web_socket(re.compile("/live$"), stop)
-    page.goto(app.run_url(run_id))
-    expect(page.locator(".bar .status")).to_have_text("✕ Failed 1 of 5")
-    expect(page.get_by_role("button", name="Cancel", exact=True)).to_be_hidden()
-    expect(page.get_by_role("button", name="Change a step")).to_be_disabled()
-    expect(page.locator(".bar")).to_contain_text("no space left for the database")
-    expect(page.locator(".bar")).to_contain_text("then resume the run")
-
-
 AT_THE_END = "body => body.scrollHeight - body.scrollTop - body.clientHeight < 60"
 
 
@@ -187,7 +138,7 @@ def _grows(page: Page, body: Locator) -> None:
     expect(body.locator("p").nth(lines + 2)).to_be_attached()
 
 
-def test_a_pane_follows_its_text_unless_one_reads_elsewhere_and_then_shows_its_beginning(
+def test_panes_follow_their_text_unless_one_reads_elsewhere_and_do_not_slide_away_from_one_that_is_read(
     app: App, open_page: OpenPage, tmp_path: Path
 ) -> None:
     page = open_page(app.url, width=1280, height=720)
@@ -222,10 +173,10 @@ def test_a_pane_follows_its_text_unless_one_reads_elsewhere_and_then_shows_its_b
     expect(nobody).to_have_js_property("scrollTop", 0)
     for body in (wheel, keys):
         assert body.evaluate("body => body.scrollTop") > 0
+    _do_not_slide_away_from_one_that_is_read(app, page, tmp_path)
 
 
-def test_the_panes_do_not_slide_away_from_one_that_is_read(app: App, open_page: OpenPage, tmp_path: Path) -> None:
-    page = open_page(app.url, width=1280, height=720)
+def _do_not_slide_away_from_one_that_is_read(app: App, page: Page, tmp_path: Path) -> None:
     reading = Event()
     with ScriptedProvider() as slow, ScriptedProvider() as quick:
         slow.always(Answer(LINES, pieces=1000, pause_s=0.1))

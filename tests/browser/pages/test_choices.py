@@ -1,8 +1,6 @@
 """What is chosen for the next run is remembered for each browser."""
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
-from pathlib import Path
 
 from playwright.sync_api import Page, expect
 
@@ -17,26 +15,19 @@ def choose_pool(page: Page, name: str) -> None:
     expect(page.locator(".st-key-settings summary")).to_contain_text(f"Pool: {name}")
 
 
-def test_a_reload_and_a_new_tab_find_what_this_browser_chose(
-    start_app: Callable[..., AbstractContextManager[App]], open_page: OpenPage, tmp_path: Path
-) -> None:
-    with start_app(tmp_path / "data", conductor="http://127.0.0.1:9/v1#planner") as app:
-        mine = open_page(app.url)
-        label = mine.locator(".st-key-settings summary")
-        expect(label).to_contain_text("Conductor: http")
-        expect(label).to_contain_text("planner")
-        expect(label.locator("a")).to_have_count(0)
-        choose_pool(mine, "paper")
-        theirs = open_page(app.url)  # another browser begins with what was chosen last
-        expect(theirs.locator(".st-key-settings summary")).to_contain_text("Pool: paper")
-        choose_pool(theirs, "small")
-        mine.reload()
-        expect(mine.locator(".st-key-settings summary")).to_contain_text("Pool: paper")
-        tab = mine.context.new_page()
-        tab.goto(f"{app.url}/run")
-        expect(tab.locator(".st-key-settings summary")).to_contain_text("Pool: paper")
-        cookie = next(each for each in mine.context.cookies() if each["name"] == "conductor_inspector_browser")
-        assert cookie["httpOnly"]
-        assert cookie["sameSite"] == "Lax"
-        for page in (tab, mine, theirs):
-            page.close()
+def test_a_reload_and_a_new_tab_find_what_this_browser_chose(app: App, open_page: OpenPage) -> None:
+    mine = open_page(app.url)
+    choose_pool(mine, "paper")
+    theirs = open_page(app.url)  # another browser begins with what was chosen last
+    expect(theirs.locator(".st-key-settings summary")).to_contain_text("Pool: paper")
+    choose_pool(theirs, "small")
+    mine.reload()
+    expect(mine.locator(".st-key-settings summary")).to_contain_text("Pool: paper")
+    tab = mine.context.new_page()
+    tab.goto(f"{app.url}/run")
+    expect(tab.locator(".st-key-settings summary")).to_contain_text("Pool: paper")
+    cookie = next(each for each in mine.context.cookies() if each["name"] == "conductor_inspector_browser")
+    assert cookie["httpOnly"]
+    assert cookie["sameSite"] == "Lax"
+    for page in (tab, mine, theirs):
+        page.close()

@@ -12,7 +12,7 @@ from conductor_core.engine.host import EngineHost
 from conductor_core.engine.request import rerun_of
 from conductor_core.run.trace import RunTrace
 from conductor_core.settings import Settings
-from tests.browser.conftest import SIDEWAYS, App, Make, Tell, becomes, choose, status
+from tests.browser.conftest import SIDEWAYS, App, Make, becomes, status
 
 OpenPage = Callable[..., Page]
 # What the canvas of the graph was last painted with; every repaint begins with an empty canvas.
@@ -57,11 +57,13 @@ def tab_to(page: Page, wanted: Locator) -> None:
     raise AssertionError(f"Tab does not reach {wanted}")
 
 
-def test_by_keyboard_alone_from_a_rerun_over_its_tree_to_the_step_where_the_two_part(
+def test_by_keyboard_alone_from_a_rerun_over_its_tree_to_the_step_where_the_two_part_and_what_changed(
     app: App, open_page: OpenPage, pair: tuple[RunTrace, RunTrace]
 ) -> None:
     parent, child = pair
-    page = open_page(app.run_url(child.run_id), width=1280, height=720)
+    page = open_page("about:blank", width=1280, height=720)
+    page.add_init_script(PAINTED)
+    page.goto(app.run_url(child.run_id))
     expect(status(page)).to_contain_text("Completed 5 of 5")
     tab_to(page, page.get_by_role("button", name="Tree of 2 runs"))
     page.keyboard.press("Enter")
@@ -100,14 +102,12 @@ def test_by_keyboard_alone_from_a_rerun_over_its_tree_to_the_step_where_the_two_
     expect(row(page, "4").locator(".text.alone").first).to_be_visible()
     expect(row(page, "4").locator(".text.together").first).to_be_hidden()
 
+    _says_what_changed(page)
 
-def test_the_page_says_what_changed_in_words_in_the_graph_and_word_by_word(
-    app: App, open_page: OpenPage, pair: tuple[RunTrace, RunTrace]
-) -> None:
-    parent, child = pair
-    page = open_page("about:blank", width=1280, height=720)
-    page.add_init_script(PAINTED)
-    page.goto(f"{app.url}/compare?a={parent.run_id}&b={child.run_id}")
+
+def _says_what_changed(page: Page) -> None:
+    """In words, in the graph, and word by word."""
+    page.get_by_role("button", name="Side by side").click()
     expect(page.locator(".compared-headline")).to_contain_text(
         "2 changes of the plan: step 4: instruction edited, also reads step 2. One step ran again, 4 were reused."
     )
@@ -124,46 +124,3 @@ def test_the_page_says_what_changed_in_words_in_the_graph_and_word_by_word(
     expect(row(page, "4")).to_be_visible()
     page.get_by_role("region", name="Timeline A").get_by_role("button", name=re.compile("3 · verifier")).click()
     expect(page.get_by_label(re.compile("^Step 3, verifier"))).to_have_attribute("aria-pressed", "true")
-
-
-def test_runs_are_chosen_exchanged_and_shared_by_the_address(
-    app: App, open_page: OpenPage, tell: Tell, pair: tuple[RunTrace, RunTrace]
-) -> None:
-    one, other = (
-        tell("It is seven.", task="First of two to choose"),
-        tell("It is eight.", task="Second of two to choose"),
-    )
-    page = open_page(f"{app.url}/compare", width=1280, height=720)
-    expect(page.get_by_text("Two plans in one graph")).to_be_visible()
-    choose(page.get_by_role("combobox", name="Run A"), "First of two to choose")
-    page.wait_for_url(re.compile(f"a={one}"))
-    choose(page.get_by_role("combobox", name="Run B"), "Second of two to choose")
-    page.wait_for_url(re.compile(f"b={other}"))
-    expect(page.locator(".compared-headline")).to_contain_text("The two runs have different tasks.")
-    expect(row(page, "0")).to_contain_text("changed")
-    page.get_by_role("button", name="Swap").click()
-    page.wait_for_url(re.compile(f"a={other}"))
-    expect(page.locator(".compared-answer").first).to_contain_text("It is eight")
-
-    page.reload()
-    expect(page.locator(".compared-answer").first).to_contain_text("It is eight")
-    expect(page.locator(".compared-answer").last).to_contain_text("It is seven")
-
-
-def test_history_leads_to_a_table_of_three_runs_and_from_there_to_two(
-    app: App, open_page: OpenPage, tell: Tell
-) -> None:
-    told = [tell(f"It is {number}.", task=f"One of three to compare, {number}") for number in range(3)]
-    page = open_page(f"{app.url}/history", width=1280, height=720)
-    page.get_by_label("Search runs").fill("of three to compare")
-    page.get_by_label("Search runs").press("Enter")
-    expect(page.locator('[class*="st-key-run-row-"] .cells.runs:not(.head)')).to_have_count(3)
-    page.get_by_text("Select", exact=True).click()
-    page.get_by_role("button", name="All of this page").click()
-    page.get_by_role("button", name="Compare").click()
-    page.wait_for_url(re.compile(rf"a={told[0]}&b={told[1]}&more={told[2]}"))
-    expect(page.locator('[class*="st-key-compared-answer-"]')).to_have_count(3)
-    assert page.evaluate(SIDEWAYS) == []
-    page.get_by_role("button", name="A with C").click()
-    expect(page.locator(".compared-answer").last).to_contain_text("It is 2")
-    page.wait_for_url(re.compile(f"b={told[2]}"))

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 
-import pytest
 from playwright.sync_api import Page, expect
 
 from conductor_core.run.trace import RunTrace
@@ -11,21 +10,33 @@ from tests.browser.conftest import SIDEWAYS, App, Make
 OpenPage = Callable[..., Page]
 
 
-@pytest.fixture(scope="module")
-def run(make_run: Make) -> RunTrace:
-    return make_run()
-
-
-def open_context(app: App, open_page: OpenPage, run: RunTrace, **view: object) -> Page:
-    """Opens the page once its script has ended and its figure is drawn."""
-    page = open_page(f"{app.url}/context?run={run.run_id}", **view)
+def test_from_the_run_to_who_saw_what_in_the_colours_of_the_theme_by_keyboard_to_a_message_and_back(
+    app: App, open_page: OpenPage, make_run: Make
+) -> None:
+    run = make_run()
+    page = open_page(app.run_url(run.run_id), dark=True, width=1280, height=720)
+    page.get_by_role("link", name="Who saw what in this run").click()
     expect(page.locator(".sankey-node").first).to_be_visible()
+    assert page.url == f"{app.url}/context?run={run.run_id}"
+    assert page.evaluate(SIDEWAYS) == []
+    node = page.evaluate("document.querySelector('.js-plotly-plot').data[0].node.color[1]")
+    assert node == "#9b82ff"
+    band = page.evaluate("document.querySelector('.js-plotly-plot').data[0].link.color.at(-1)")
+    assert band == "#d3ad2e66"
     expect(page.locator('[data-test-script-state="notRunning"]')).to_be_visible()
-    return page
+    _a_cell_opens_the_message_by_keyboard(page, run)
+    page.get_by_role("link", name="Open the run").click()
+    expect(page.locator(".bar .status")).to_contain_text("Completed 5 of 5")
+    assert page.url == app.run_url(run.run_id)
+    # A figure that part of the library draws, and then one that needs all.
+    page.get_by_role("link", name="Training").click()
+    expect(page.locator(".scatterlayer .trace").first).to_be_visible()
+    page.get_by_role("link", name="Context").click()
+    page.locator(f".st-key-context-of-{run.run_id} button:visible").click()
+    expect(page.locator(".sankey-node").first).to_be_visible()
 
 
-def test_a_cell_opens_the_message_by_keyboard_alone(app: App, open_page: OpenPage, run: RunTrace) -> None:
-    page = open_context(app, open_page, run)
+def _a_cell_opens_the_message_by_keyboard(page: Page, run: RunTrace) -> None:
     first = page.get_by_role("button", name="the task for step 0: granted")
     first.focus()
     expect(first).to_be_focused()
@@ -45,29 +56,3 @@ def test_a_cell_opens_the_message_by_keyboard_alone(app: App, open_page: OpenPag
     expect(page.get_by_role("button", name="step 0 of planner for step 4: withheld")).to_be_focused()
     page.keyboard.press("Space")
     expect(message).to_contain_text("Step 4 (writer) was not shown the output of step 0 (planner).")
-
-
-@pytest.mark.parametrize("dark", [False, True])
-def test_from_the_run_to_who_saw_what_in_the_colours_of_the_theme_and_back(
-    app: App, open_page: OpenPage, run: RunTrace, dark: bool
-) -> None:
-    page = open_page(app.run_url(run.run_id), dark=dark, width=1280, height=720)
-    page.get_by_role("link", name="Who saw what in this run").click()
-    expect(page.locator(".sankey-node").first).to_be_visible()
-    assert page.url == f"{app.url}/context?run={run.run_id}"
-    assert page.evaluate(SIDEWAYS) == []
-    node = page.evaluate("document.querySelector('.js-plotly-plot').data[0].node.color[1]")
-    assert node == ("#9b82ff" if dark else "#7c5cff")
-    band = page.evaluate("document.querySelector('.js-plotly-plot').data[0].link.color.at(-1)")
-    assert band == ("#d3ad2e66" if dark else "#8a6d0059")
-    page.get_by_role("link", name="Open the run").click()
-    expect(page.locator(".bar .status")).to_contain_text("Completed 5 of 5")
-    assert page.url == app.run_url(run.run_id)
-    if dark:
-        return
-    # A figure that part of the library draws, and then one that needs all.
-    page.get_by_role("link", name="Training").click()
-    expect(page.locator(".scatterlayer .trace").first).to_be_visible()
-    page.get_by_role("link", name="Context").click()
-    page.locator(f".st-key-context-of-{run.run_id} button:visible").click()
-    expect(page.locator(".sankey-node").first).to_be_visible()

@@ -112,7 +112,7 @@ def marks(page: Page) -> Locator:
     return page.locator(".legend .statuses")
 
 
-def test_a_step_told_otherwise_is_marked_while_one_types_taken_back_and_run(
+def test_what_one_edits_is_drawn_and_told_while_one_types_taken_back_and_run(
     app: App, page: Page, source: RunTrace
 ) -> None:
     place = page.evaluate(PLACES)
@@ -149,6 +149,11 @@ def test_a_step_told_otherwise_is_marked_while_one_types_taken_back_and_run(
     page.get_by_role("button", name="Change a step").click()
     paints(page, "~ changed")
 
+    of_edit(page, "Discard").click()
+    _access_new_steps_and_removed_ones_are_drawn_and_told(page)
+    line(page, 1).click()
+    instruction(page, 1).fill("Solve it once more: {question}")
+    expect(page.locator(".edit-says")).to_contain_text("↻ 1 runs again")
     start(page).click()
     page.wait_for_url(lambda url: source.run_id not in url)
     expect(status(page)).to_contain_text("Completed 4 of 4")
@@ -156,7 +161,7 @@ def test_a_step_told_otherwise_is_marked_while_one_types_taken_back_and_run(
     assert [step.status for step in run_of(page, app).steps] == ["reused", "completed", "reused", "reused"]
 
 
-def test_access_new_steps_and_removed_ones_are_drawn_and_told(page: Page) -> None:
+def _access_new_steps_and_removed_ones_are_drawn_and_told(page: Page) -> None:
     page.get_by_label(re.compile("^Step 3, writer")).click()
     expect(instruction(page, 3)).to_be_visible()
     expect(marks(page)).not_to_contain_text("sees")

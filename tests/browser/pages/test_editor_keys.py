@@ -98,7 +98,7 @@ def test_an_answer_that_comes_late_takes_back_no_letter_and_no_focus(
     expect(instruction(page)).to_be_focused()
 
 
-def test_typing_applies_by_itself_undo_takes_it_back_and_only_a_key_of_its_own_runs_the_plan(
+def test_typing_applies_by_itself_undo_takes_it_back_and_a_key_of_its_own_runs_the_plan_another_the_task(
     app: App, page: Page, source: RunTrace
 ) -> None:
     before = all_runs(app)
@@ -134,14 +134,12 @@ def test_typing_applies_by_itself_undo_takes_it_back_and_only_a_key_of_its_own_r
     assert trace.steps[1].instruction == "Solve it at once, without a pause: {question}"
     assert [step.status for step in trace.steps] == ["reused", "completed"]
 
-
-def test_control_and_enter_in_the_task_runs_it(app: App, page: Page, source: RunTrace) -> None:
-    instruction(page).fill("Solve it in another way: {question}")
-    expect(start(page)).to_contain_text("Ctrl ⇧ ↵")
+    # In the task, Ctrl and Enter run the task.
+    rerun = trace
     page.get_by_label("Task", exact=True).fill("What is the chemical symbol of tungsten?")
     expect(page.get_by_text("Press Ctrl+Enter to apply")).not_to_be_visible()
     expect(page.locator(".st-key-run").get_by_text("Ctrl + Enter").last).to_be_visible()
     page.keyboard.press("Control+Enter")
-    page.wait_for_url(lambda url: source.run_id not in url)
+    page.wait_for_url(lambda url: rerun.run_id not in url)
     trace = run_of(page, app)
     assert (trace.task, trace.parent_run_id) == ("What is the chemical symbol of tungsten?", None)

@@ -6,10 +6,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Page, Route, expect
+from playwright.sync_api import Page, expect
 
-from conductor_core.lab.records.evaluation import EvaluationPlan, Outcome
-from tests.browser.conftest import HOSTILE, SIDEWAYS, App, Make, becomes, status
+from tests.browser.conftest import SIDEWAYS, App, Make, becomes, status
 from tests.support.records import ORCHESTRATORS, evaluation_plan, outcomes, write_evaluation
 
 OpenPage = Callable[..., Page]
@@ -40,30 +39,16 @@ def root(app: App) -> Iterator[Path]:
     shutil.rmtree(folder)
 
 
-def test_a_row_opens_its_runs_by_keyboard_and_a_run_its_trace(
+def test_eighteen_names_are_whole_stand_beside_their_points_and_open_their_runs_right_below(
     app: App, open_page: OpenPage, root: Path, make_run: Make
 ) -> None:
     run = make_run(task="A task that was evaluated")
-    plan = evaluation_plan("e", ("conductor", "moa"), 30)
-    first, *rest = outcomes(plan)
-    here = first.model_copy(update={"run_id": run.run_id, "score": 0.0, "fault": None})
-    write_evaluation(root / "e", plan, [here, *rest])
-    page = open_page(f"{app.url}/evaluate")
-    page.get_by_role("button", name="conductor").focus()
-    page.keyboard.press("Enter")
-    expect(page.locator(".st-key-runs-of")).to_contain_text("Runs of conductor")
-    expect(page.get_by_text("not in this database").first).to_be_visible()
-    page.get_by_text("✕ wrong ·").click()
-    page.get_by_role("link", name="A task that was evaluated").click()
-    page.wait_for_url(re.compile(f"run={run.run_id}"))
-    expect(status(page)).to_contain_text("5 of 5")
-
-
-def test_eighteen_names_are_whole_stand_beside_their_points_and_open_their_runs_right_below(
-    app: App, open_page: OpenPage, root: Path
-) -> None:
     plan = evaluation_plan("e", tuple(ORCHESTRATORS), 300)
-    write_evaluation(root / "e", plan, outcomes(plan))
+    told = outcomes(plan)
+    name = plan.orchestrators[1]
+    at = next(at for at, each in enumerate(told) if each.orchestrator == name)
+    told[at] = told[at].model_copy(update={"run_id": run.run_id, "score": 0.0, "fault": None})
+    write_evaluation(root / "e", plan, told)
     page = open_page(f"{app.url}/evaluate", width=1280, height=720, dark=True)
     expect(page.locator(".st-key-chart-pareto .annotation-text-g")).to_have_count(18)
     expect(page.locator(".st-key-chart-steps-by-difficulty .js-plotly-plot")).to_be_visible()
@@ -84,39 +69,14 @@ def test_eighteen_names_are_whole_stand_beside_their_points_and_open_their_runs_
     for width in (1440, 1280):
         page.set_viewport_size({"width": width, "height": 720})
         assert becomes(page, f"() => ({CUT})().length === 0")
-    name = plan.orchestrators[1]
-    page.get_by_role("button", name=name, exact=True).click()
+    page.get_by_role("button", name=name, exact=True).focus()
+    page.keyboard.press("Enter")
     expect(page.locator(".st-key-runs-of")).to_contain_text(f"Runs of {name}")
     # Once the page has come to rest.
     becomes(page, RIGHT_BELOW)
     assert page.evaluate(RUNS_BEGIN_AT) < 720
-
-
-def test_hostile_text_does_nothing(app: App, open_page: OpenPage, root: Path) -> None:
-    plan = EvaluationPlan(
-        name=HOSTILE, at="2026-01-01T00:00:00Z", suite=HOSTILE, split="test", tasks=1, seed=0,
-        orchestrators=(HOSTILE, "moa"), pool=HOSTILE, simulated=False, database=HOSTILE,
-    )  # fmt: skip
-    made = [
-        Outcome(
-            orchestrator=name, task_id=HOSTILE, family=HOSTILE, difficulty=HOSTILE, run_id="none", score=0.0, tokens=3,
-            duration_ms=1, steps=1, fault=HOSTILE,
-        )
-        for name in plan.orchestrators
-    ]  # fmt: skip
-    write_evaluation(root / "e", plan, made, done=False)
-    page = open_page("about:blank")
-    foreign: list[str] = []
-
-    def watch(route: Route) -> None:
-        foreign.append(route.request.url)
-        route.abort()
-
-    page.route(lambda url: not url.startswith((app.url, "data:", "blob:", "about:")), watch)
-    page.goto(f"{app.url}/evaluate")
-    page.locator('[class*="st-key-standing-row-0"] button').first.click()
-    expect(page.locator(".st-key-runs-of")).to_contain_text("<script>window.pwned=1</script>")
-    expect(page.locator(".st-key-chart-pareto .annotation-text-g")).to_have_count(2)
-    assert page.evaluate("window.pwned") is None
-    assert page.locator('.stMain img[src*="evil"], .stMain a[href*="javascript"]').count() == 0
-    assert foreign == []
+    expect(page.get_by_text("not in this database").first).to_be_visible()
+    page.get_by_text("✕ wrong ·").click()
+    page.get_by_role("link", name="A task that was evaluated").click()
+    page.wait_for_url(re.compile(f"run={run.run_id}"))
+    expect(status(page)).to_contain_text("5 of 5")

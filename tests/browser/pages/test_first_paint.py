@@ -13,7 +13,7 @@ COLOURS = "part => [getComputedStyle(part).backgroundColor, getComputedStyle(doc
 PAINTED = {False: ["rgb(245, 246, 248)", "rgb(255, 255, 255)"], True: ["rgb(25, 31, 42)", "rgb(13, 17, 23)"]}
 
 
-def test_the_frame_is_painted_before_any_script_or_sheet_and_nothing_moves_when_they_come(
+def test_the_frame_is_painted_before_any_script_or_sheet_nothing_moves_and_an_unknown_address_has_it(
     app: App, open_page: OpenPage
 ) -> None:
     page = open_page("about:blank", dark=True, width=1280, height=720, cold=True)
@@ -37,6 +37,18 @@ def test_the_frame_is_painted_before_any_script_or_sheet_and_nothing_moves_when_
     assert abs(before["y"] + before["height"] / 2 - after["y"] - after["height"] / 2) <= 4
     assert page.evaluate("window.shifted") < MOST_SHIFTED
 
+    # An address without a page has the frame, too, and leads back.
+    page.goto(f"{app.url}/no/such/page")
+    expect(page.get_by_role("heading", name="No page here")).to_be_visible()
+    expect(page.get_by_text("/no/such/page")).to_be_visible()
+    assert page.locator(RAIL).evaluate(COLOURS) == PAINTED[True]
+    page.evaluate("document.fonts.ready.then(() => null)")
+    widths = page.locator(".shell-rail li i").evaluate_all("icons => icons.map((each) => each.scrollWidth)")
+    assert len(widths) == 10
+    assert max(widths) < 24, "each is one sign, not the letters of its name"
+    page.get_by_role("link", name="History", exact=True).click()
+    expect(page.get_by_role("heading", name="History")).to_be_visible()
+
 
 def test_a_figure_says_that_it_is_coming_until_it_is_drawn_and_moves_nothing(app: App, open_page: OpenPage) -> None:
     page = open_page("about:blank", width=1280, height=720, cold=True)
@@ -51,16 +63,3 @@ def test_a_figure_says_that_it_is_coming_until_it_is_drawn_and_moves_nothing(app
     expect(page.locator(".js-plotly-plot").last).to_be_attached()
     stay(page, before)
     expect(page.locator(".js-plotly-plot ~ .figure-coming, .figure-coming:has(~ .js-plotly-plot)")).to_have_count(0)
-
-
-def test_an_unknown_address_has_the_frame_and_leads_back(app: App, open_page: OpenPage) -> None:
-    page = open_page(f"{app.url}/no/such/page", width=1280, height=720)
-    expect(page.get_by_role("heading", name="No page here")).to_be_visible()
-    expect(page.get_by_text("/no/such/page")).to_be_visible()
-    assert page.locator(RAIL).evaluate(COLOURS) == PAINTED[False]
-    page.evaluate("document.fonts.ready.then(() => null)")
-    widths = page.locator(".shell-rail li i").evaluate_all("icons => icons.map((each) => each.scrollWidth)")
-    assert len(widths) == 10
-    assert max(widths) < 24, "each is one sign, not the letters of its name"
-    page.get_by_role("link", name="History", exact=True).click()
-    expect(page.get_by_role("heading", name="History")).to_be_visible()

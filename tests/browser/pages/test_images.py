@@ -89,34 +89,10 @@ def is_drawn(image: Locator) -> None:
     image.page.wait_for_function("image => image.naturalWidth > 0", arg=image.element_handle())
 
 
-def test_an_image_is_brought_seen_by_its_step_and_shown(
-    own_app: App, open_page: OpenPage, provider: ScriptedProvider
+def test_images_are_chosen_removed_kept_and_refused_and_one_is_seen_by_its_step_and_shown(
+    own_app: App, open_page: OpenPage, provider: ScriptedProvider, tmp_path: Path
 ) -> None:
     page, before = open_at_rest(open_page, own_app.url), len(provider.calls)
-    assert bring(page, "paste")
-    is_drawn(shown(page))
-    page.get_by_role("textbox", name="Task", exact=True).fill("What is it?")
-    page.locator(".st-key-run button").click()
-    expect(page.locator(".bar .status")).to_contain_text("Completed")
-    (call,) = [each for each in provider.calls[before:] if each.model == "eye" and each.body]
-    assert [part["type"] for part in call.messages[-1]["content"]] == ["image_url", "text"]
-    page.get_by_role("tab", name="What it saw").or_(
-        page.get_by_role("button", name=re.compile("^Step 0"))
-    ).first.click()
-    page.get_by_role("tab", name="What it saw").click()
-    is_drawn(page.locator(".pictures img"))
-    expect(page.locator(".pictures figcaption")).to_contain_text("PNG · 400 × 300")
-    page.get_by_role("tab", name="Messages").click()
-    is_drawn(page.locator(".message .picture img"))
-    # The run brings its image back into the card.
-    page.reload()
-    is_drawn(shown(page))
-
-
-def test_images_are_chosen_removed_and_kept_and_what_is_no_image_is_said(
-    own_app: App, open_page: OpenPage, tmp_path: Path
-) -> None:
-    page = open_at_rest(open_page, own_app.url)
     blue = FilePayload(name="blue.jpg", mimeType="image/jpeg", buffer=encoded("JPEG", colour=(0, 0, 255)))
     choose(page, FilePayload(name="red.png", mimeType="image/png", buffer=RED), blue)
     expect(shown(page)).to_have_count(2)
@@ -142,6 +118,25 @@ def test_images_are_chosen_removed_and_kept_and_what_is_no_image_is_said(
     expect(fault).to_contain_text("huge.png: it has more than 20 MiB")
     assert not bring(page, "paste", b"Hello", "a.txt", "text/plain")
     assert shown(page).count() == 0
+
+    assert bring(page, "paste")
+    is_drawn(shown(page))
+    page.get_by_role("textbox", name="Task", exact=True).fill("What is it?")
+    page.locator(".st-key-run button").click()
+    expect(page.locator(".bar .status")).to_contain_text("Completed")
+    (call,) = [each for each in provider.calls[before:] if each.model == "eye" and each.body]
+    assert [part["type"] for part in call.messages[-1]["content"]] == ["image_url", "text"]
+    page.get_by_role("tab", name="What it saw").or_(
+        page.get_by_role("button", name=re.compile("^Step 0"))
+    ).first.click()
+    page.get_by_role("tab", name="What it saw").click()
+    is_drawn(page.locator(".pictures img"))
+    expect(page.locator(".pictures figcaption")).to_contain_text("PNG · 400 × 300")
+    page.get_by_role("tab", name="Messages").click()
+    is_drawn(page.locator(".message .picture img"))
+    # The run brings its image back into the card.
+    page.reload()
+    is_drawn(shown(page))
 
 
 def test_an_image_comes_though_streamlit_loses_its_answer_to_the_field(own_app: App, open_page: OpenPage) -> None:

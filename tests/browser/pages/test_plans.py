@@ -49,7 +49,9 @@ def runs(app: App) -> int:
     return len(app.store.runs(limit=1000))
 
 
-def test_a_template_is_chosen_edited_undone_and_run_by_keyboard(app: App, page: Page) -> None:
+def test_a_template_is_edited_undone_and_run_by_keyboard_and_a_text_and_a_file_are_plans_too(
+    app: App, page: Page
+) -> None:
     before = runs(app)
     ask_for_plans(page, "A template")
     dialog(page).get_by_role("radio", name="Planner, executor, verifier").focus()
@@ -89,9 +91,11 @@ def test_a_template_is_chosen_edited_undone_and_run_by_keyboard(app: App, page: 
     trace = run_of(page, app)
     assert (trace.task, trace.root.source, trace.root.topology) == (TASK, "file", "fan-out")
     expect(of_edit(page, "Close")).to_be_hidden()
+    page.goto(f"{app.url}/run")
+    _what_is_pasted_applies_by_itself_and_a_dropped_file_shows_its_fault_at_the_step(app, page)
 
 
-def test_what_is_pasted_applies_by_itself_and_a_dropped_file_shows_its_fault_at_the_step(app: App, page: Page) -> None:
+def _what_is_pasted_applies_by_itself_and_a_dropped_file_shows_its_fault_at_the_step(app: App, page: Page) -> None:
     before = runs(app)
     steps = [
         {"instruction": "Plan <b>it</b>: {question}", "assigned_agent": "planner", "access_list": []},
@@ -115,20 +119,3 @@ def test_what_is_pasted_applies_by_itself_and_a_dropped_file_shows_its_fault_at_
     expect(page.locator(".edit-title:visible")).to_contain_text("did you mean coder?")
     expect(start(page)).to_be_disabled()
     expect(page.get_by_label(re.compile("^Step 1, codr, fault, "))).to_be_visible()
-
-
-def test_several_plans_are_written_and_one_is_chosen_by_keyboard(app: App, page: Page) -> None:
-    ask_for_plans(page, "Several to choose from")
-    press(page, page.get_by_role("button", name="Write 4 plans"))
-    choices = page.locator(".st-key-plan-choices")
-    expect(choices.get_by_role("button", name="Resample", exact=True)).to_be_visible()
-    expect(choices.get_by_text("4 written")).to_be_visible()
-    opened = run_of(page, app)
-    assert opened.batch is not None
-    assert {run.status for run in app.store.runs(batch=opened.batch.id)} == {"planned"}
-    start = choices.get_by_role("button", name=re.compile("^Run plan")).last
-    press(page, start)
-    page.wait_for_url(lambda url: opened.run_id not in url)
-    expect(status(page)).to_contain_text("Completed")
-    assert run_of(page, app).parent_run_id in {run.run_id for run in app.store.runs(batch=opened.batch.id)}
-    expect(choices.get_by_role("button", name="✓ completed")).to_be_visible()

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Callable
 
-import pytest
 from playwright.sync_api import Locator, Page, Route, expect
 
 from tests.browser.conftest import App, Make, begin_here, status
@@ -107,6 +106,7 @@ def test_graph_panes_and_inspector_are_in_view_and_stay_where_they_are(
         is_in_view(page, page.locator(part))
     for part in (".map", ".panes", ".inspector"):
         expect(page.locator(part)).to_be_hidden()
+    _a_task_has_one_line_and_opens_over_the_page_while_it_is_written(page)
 
     begin_here(page, app, make_run(*PARALLEL, plan_only=True))
     running = page.locator('.pane[data-status="running"]')
@@ -145,44 +145,34 @@ def test_graph_panes_and_inspector_are_in_view_and_stay_where_they_are(
     assert abs(ends[0] - ends[1]) <= 2, ends
 
 
-@pytest.mark.parametrize(
-    ("way", "width", "height"),
-    [
-        ("page without a run", 1280, 720),
-        ("link to a run", 1440, 900),
-    ],
-)
-def test_nothing_moves_when_the_run_comes(
-    app: App, open_page: OpenPage, make_run: Make, way: str, width: int, height: int
-) -> None:
-    address, ended = app.url, make_run()
-    if way == "link to a run":
-        address = app.run_url(ended.run_id)
-    page = open_page("about:blank", width=width, height=height, cold=True)
+def test_nothing_moves_when_the_run_comes(app: App, open_page: OpenPage, make_run: Make) -> None:
+    page, held = _held_back(open_page, app.url, width=1280, height=720)
+    before = places_at_rest(page)
+    assert {"st-key-task", "st-key-run", "st-key-live"} <= before.keys()
+    held.let_go()
+    expect(page.get_by_text("The Conductor plans")).to_be_visible()
+    stay(page, before)
+
+    page, held = _held_back(open_page, app.run_url(make_run().run_id), width=1440, height=900)
+    expect(page.get_by_role("button", name="More ways to begin")).to_be_visible()
+    before = places_at_rest(page)
+    held.let_go()
+    expect(page.locator(".pane")).to_have_count(5)
+    expect(page.locator(".timeline-row").first).to_be_attached()
+    stay(page, before)
+
+
+def _held_back(open_page: OpenPage, address: str, **size: int) -> tuple[Page, Held]:
+    """Opens the page, whose live view is held back."""
+    page = open_page("about:blank", cold=True, **size)
     held = Held(page, "**/conductor-inspector.live_workflow/style.css*")
     with page.expect_request("**/style.css*"):
         page.goto(address)
     expect(page.locator(".st-key-live")).to_be_attached()
-    if way != "page without a run":
-        expect(page.get_by_role("button", name="More ways to begin")).to_be_visible()
-    before = places_at_rest(page)
-    assert {"st-key-task", "st-key-run", "st-key-live"} <= before.keys()
-    held.let_go()
-    if way == "page without a run":
-        expect(page.get_by_text("The Conductor plans")).to_be_visible()
-    else:
-        expect(page.locator(".pane")).to_have_count(5)
-    if way == "link to a run":
-        expect(page.locator(".timeline-row").first).to_be_attached()
-    stay(page, before)
+    return page, held
 
 
-def test_a_task_has_one_line_and_opens_over_the_page_while_it_is_written(
-    app: App, open_page: OpenPage, make_run: Make
-) -> None:
-    make_run()
-    page = open_page(app.url, width=1280, height=720)
-    expect(page.get_by_text("The Conductor plans")).to_be_visible()
+def _a_task_has_one_line_and_opens_over_the_page_while_it_is_written(page: Page) -> None:
     before = top_of(page, ".how")
     page.get_by_role("button", name="When does the train arrive?").click()
     task = page.get_by_label("Task")

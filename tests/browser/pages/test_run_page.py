@@ -47,12 +47,15 @@ new PerformanceObserver((list) => {
 """
 
 
-def test_a_typed_task_is_planned_drawn_streamed_and_answered(app: App, open_page: OpenPage) -> None:
+def test_by_keyboard_alone_a_task_is_planned_drawn_streamed_answered_and_its_steps_opened(
+    app: App, open_page: OpenPage
+) -> None:
     page = open_page(app.url, width=1280, height=720)
     expect(page.locator('[data-test-script-state="notRunning"]')).to_be_visible()
-    page.get_by_label(TASK_FIELD).fill(OFFERS)
+    _tab_to(page, "document.activeElement?.getAttribute('aria-label') === 'Task'")
+    page.keyboard.type(OFFERS)
     page.evaluate(MOVES)
-    page.locator(".st-key-run button").click()
+    page.keyboard.press("Control+Enter")
     page.wait_for_url(re.compile("run="))
     expect(page.locator(".plan-button")).to_contain_text("plan by tiny")
     expect(page.locator('.pane[data-status="running"] .prose.streaming').first).to_be_visible()
@@ -68,6 +71,11 @@ def test_a_typed_task_is_planned_drawn_streamed_and_answered(app: App, open_page
     assert len(trace.root.steps) == 4, "three steps side by side need more height than the graph has before the plan"
     for move in page.evaluate("window.moves"):
         assert move["width"] < PANES_WIDE_PX or move["to"] - move["from"] <= MOST_MOVED_PX, move
+    _tab_to(page, "deepest().dataset?.step !== undefined && deepest().closest('.twin') !== null")
+    page.keyboard.press("Home")
+    page.keyboard.press("Enter")
+    expect(page.locator(".inspector h3")).to_be_focused()
+    expect(page.locator(".inspector h3")).to_contain_text("Step 0")
 
 
 def test_two_of_five_steps_run_again_three_are_reused_and_nothing_moves(
@@ -183,27 +191,6 @@ def test_a_page_that_stays_open_offers_to_resume_once_a_killed_server_is_back(
         page.wait_for_url(lambda url: interrupted.run_id not in url)
         expect(status(page)).to_contain_text("Completed")
         assert run_of(page, second).resumed
-
-
-PAIR = (
-    ("planner", "Break the journey into legs: {question}", ()),
-    ("reasoner", "Solve each leg, following the plan: {question}", (0,)),
-)
-
-
-def test_the_keyboard_alone_is_enough(app: App, open_page: OpenPage) -> None:
-    page = open_page(app.url)
-    expect(page.locator('[data-test-script-state="notRunning"]')).to_be_visible()
-    _tab_to(page, "document.activeElement?.getAttribute('aria-label') === 'Task'")
-    page.keyboard.type("What is the chemical symbol of tungsten?")
-    page.keyboard.press("Control+Enter")
-    page.wait_for_url(re.compile("run="))
-    expect(status(page)).to_contain_text("Completed")
-    _tab_to(page, "deepest().dataset?.step !== undefined && deepest().closest('.twin') !== null")
-    page.keyboard.press("Home")
-    page.keyboard.press("Enter")
-    expect(page.locator(".inspector h3")).to_be_focused()
-    expect(page.locator(".inspector h3")).to_contain_text("Step 0")
 
 
 def _tab_to(page: Page, found: str) -> None:

@@ -48,26 +48,11 @@ def is_whole(page: Page, parts: Locator) -> None:
     assert page.evaluate("document.querySelector('[data-testid=stMain]').scrollWidth <= window.innerWidth")
 
 
-def test_what_an_approval_is_asked_for_is_whole(app: App, zoomed: Callable[[str], Page]) -> None:
-    plan = workflow_of(("planner", "Plan: {question}", ()), ("reasoner", "Solve: {question}", ()))
-    asked = RunRequest(task="What is 6 times 7?", workflow=plan, gates=(read_gate("steps"),))
-    # Playwright's event loop has this thread; the engine is asked from another.
-    with ThreadPoolExecutor(1) as aside:
-        run_id = aside.submit(app.engine.start, asked).result()
-        aside.submit(app.engine.wait, run_id, 60).result()
-    page = zoomed(app.run_url(run_id))
-    expect(page.get_by_role("button", name="Approve both")).to_be_visible()
-    is_whole(page, page.locator(".asks-title, .asks .what, .asks-hint, .asks-actions > *"))
-    page.get_by_role("button", name="Deny").click()
-    page.keyboard.type("seen")
-    page.get_by_role("button", name="Deny").click()
-    expect(status(page)).to_contain_text("Denied")
-
-
 def test_a_run_is_whole_as_it_goes_on_and_after_it_and_all_is_reached_in_one_column(
     app: App, zoomed: Callable[[str], Page], make_run: Make
 ) -> None:
     page = zoomed("about:blank")
+    _what_an_approval_is_asked_for_is_whole(app, page)
     begin_here(page, app, make_run(plan_only=True))
     is_whole(page, page.locator(".bar .status, .bar .pill, .bar .number, .bar button"))
     expect(status(page)).to_contain_text("Completed 5 of 5")
@@ -92,3 +77,19 @@ def test_a_run_is_whole_as_it_goes_on_and_after_it_and_all_is_reached_in_one_col
     page.get_by_role("button", name="Expand sidebar").or_(page.get_by_test_id("stExpandSidebarButton")).first.click()
     page.get_by_role("link", name="History").click()
     page.wait_for_url("**/history")
+
+
+def _what_an_approval_is_asked_for_is_whole(app: App, page: Page) -> None:
+    plan = workflow_of(("planner", "Plan: {question}", ()), ("reasoner", "Solve: {question}", ()))
+    asked = RunRequest(task="What is 6 times 7?", workflow=plan, gates=(read_gate("steps"),))
+    # Playwright's event loop has this thread; the engine is asked from another.
+    with ThreadPoolExecutor(1) as aside:
+        run_id = aside.submit(app.engine.start, asked).result()
+        aside.submit(app.engine.wait, run_id, 60).result()
+    page.goto(app.run_url(run_id))
+    expect(page.get_by_role("button", name="Approve both")).to_be_visible()
+    is_whole(page, page.locator(".asks-title, .asks .what, .asks-hint, .asks-actions > *"))
+    page.get_by_role("button", name="Deny").click()
+    page.keyboard.type("seen")
+    page.get_by_role("button", name="Deny").click()
+    expect(status(page)).to_contain_text("Denied")

@@ -77,13 +77,3 @@ def test_a_run_waits_as_chosen_and_every_page_says_so(own_app: App, open_page: O
     expect(page.locator(".st-key-settings summary")).to_contain_text("Waits: before every step")
     page.close()
     history.close()
-
-
-def test_what_is_no_gate_starts_nothing(own_app: App, open_page: OpenPage) -> None:
-    page = open_page(own_app.url)
-    say_when(page, "step two")
-    expect(page.get_by_text("unknown gate")).to_have_count(1)
-    run_a_task(page)
-    expect(page.get_by_text("unknown gate")).to_have_count(2)
-    assert own_app.store.runs() == []
-    page.close()

@@ -36,7 +36,9 @@ IS_DONE = f"""
 """
 
 
-def test_the_graph_has_its_colours_on_every_way_back(app: App, open_page: OpenPage, make_run: Make) -> None:
+def test_the_graph_has_its_colours_on_every_way_back_and_follows_a_change_of_theme(
+    app: App, open_page: OpenPage, make_run: Make
+) -> None:
     dark = False
     run_id = make_run().run_id
     other = make_run().run_id
@@ -56,19 +58,15 @@ def test_the_graph_has_its_colours_on_every_way_back(app: App, open_page: OpenPa
     _is_painted(page, dark)
     page.reload()
     _is_painted(page, dark)
-
-
-def test_the_graph_follows_a_change_of_theme(app: App, open_page: OpenPage, make_run: Make) -> None:
-    dark = True
-    page = open_page(app.run_url(make_run().run_id), dark=dark)
-    _is_painted(page, dark)
-    for now_dark in (not dark, dark):
-        page.emulate_media(color_scheme="dark" if now_dark else "light")
-        _is_painted(page, now_dark)
+    for dark in (True, False):
+        page.emulate_media(color_scheme="dark" if dark else "light")
+        _is_painted(page, dark)
     _to_history(page)
-    page.emulate_media(color_scheme="light" if dark else "dark")
+    page.emulate_media(color_scheme="dark")
     page.go_back()
-    _is_painted(page, not dark)
+    _is_painted(page, dark=True)
+    page.set_viewport_size({"width": 1280, "height": 720})
+    _the_rail_leads_to_the_page_without_a_run(app, page)
 
 
 def test_what_changes_while_the_script_loads_leaves_the_graph_there(
@@ -101,10 +99,8 @@ def _is_painted(page: Page, dark: bool) -> None:
     becomes(page, IS_DONE)
 
 
-def test_from_a_run_the_rail_leads_to_the_page_without_one_and_back_to_the_output_in_view(
-    app: App, open_page: OpenPage, make_run: Make
-) -> None:
-    page = open_page(app.run_url(make_run().run_id), width=1280, height=720)
+def _the_rail_leads_to_the_page_without_a_run(app: App, page: Page) -> None:
+    """Over the rail to the page without a run, and back to the output in view."""
     selected = page.locator(".pane.selected")
     expect(status(page)).to_contain_text("Completed")
     expect(selected).to_be_in_viewport(ratio=0.9)

@@ -74,31 +74,6 @@ def test_a_task_is_typed_a_server_of_this_machine_is_chosen_and_one_press_brings
             assert (run.simulated, run.cost_usd) == (False, None), "nobody knows what that server costs"
 
 
-def test_an_example_asks_nothing_and_without_anything_the_run_shows_the_plan_in_amber_and_leads_back_to_the_question(
-    app: App, open_page: OpenPage
-) -> None:
-    page = open_page(app.url, width=1280, height=720)
-    field = page.get_by_label("Task", exact=True)
-    type_question(page, "What is the chemical")
-    asked(page)
-    with page.expect_response(lambda answer: answer.url.endswith("/api/known-task") and answer.json()["known"]):
-        field.press_sequentially(" symbol of tungsten?")  # an example: nothing is asked
-    expect(page.locator(".st-key-who-answers")).to_be_hidden()
-    expect(page.locator(".st-key-run button")).to_contain_text(re.compile("^Run"))
-    field.fill("")
-    type_question(page)
-    asked(page)
-    expect(page.locator(".st-key-who-answers")).to_contain_text("No model server answered")
-    page.get_by_role("button", name="Show me the plan").click()
-    expect(status(page)).to_contain_text("Not answered")
-    expect(page.locator(".pane").first).to_contain_text("I am simulated and know the example tasks only")
-    expect(page.locator(".segments .declined").first).to_be_visible()
-    expect(page.locator(".segments .completed")).to_have_count(0)
-    page.get_by_role("button", name="Choose real workers").click()
-    asked(page)
-    expect(page.get_by_label("Task", exact=True)).to_have_value(QUESTION)
-
-
 def test_a_typed_key_answers_in_its_own_session_alone_and_is_kept_nowhere(
     start_app: Start, open_page: OpenPage, tmp_path: Path
 ) -> None:

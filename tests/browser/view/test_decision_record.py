@@ -82,7 +82,9 @@ def hostile_run(run_id: str) -> list[Event]:
     return [*events, run_completed(run_id, _texts(200), at_ms=1200)]
 
 
-def test_ten_thousand_hostile_strings_do_nothing(open_file: OpenFile) -> None:
+def test_ten_thousand_hostile_strings_do_nothing_and_it_reads_in_the_dark_and_prints_light_with_everything_open(
+    open_file: OpenFile,
+) -> None:
     assert len(set(HOSTILE)) == 10_000
     text = record_page(decision_record(hostile_run("r")), {})
     page, asked = open_file(text)
@@ -96,8 +98,6 @@ def test_ten_thousand_hostile_strings_do_nothing(open_file: OpenFile) -> None:
     assert page.locator("style").count() == 1
     assert asked == []
 
-
-def test_it_reads_in_both_themes_and_prints_light_with_everything_open(open_file: OpenFile) -> None:
     text = record_page(decision_record(edited_run("r")), {})
     page, asked = open_file(text, dark=True)
     expect(page.get_by_role("heading", name="What went to which provider and host")).to_be_visible()

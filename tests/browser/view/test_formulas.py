@@ -1,4 +1,7 @@
-"""Formulas and tables as models write them: drawn, and copied as they were written."""
+"""Formulas and tables as models write them: drawn, and copied as they were written.
+
+What is a formula is in ``tests/js/drawn_formulas.test.js``.
+"""
 
 import json
 import re
@@ -6,7 +9,8 @@ from pathlib import Path
 
 from playwright.sync_api import Page, expect
 
-from tests.browser.conftest import App, OpenPage, Tell, View, becomes, one_step
+from tests.browser.conftest import App, OpenPage, Tell, View, becomes
+from tests.support.run_events import one_step
 
 ROOT = Path(__file__).parents[3]
 FORMULAS = [
@@ -59,7 +63,9 @@ def output(view: View, answer: str) -> Page:
     return page
 
 
-def test_200_real_formulas_are_drawn_and_copied_as_they_were_written(view: View) -> None:
+def test_200_real_formulas_are_drawn_and_with_50_tables_copied_as_they_were_written_and_hostile_ones_are_inert(
+    view: View,
+) -> None:
     answer = "\n\n".join(f"Formula {number}: {formula} stands here." for number, formula in enumerate(FORMULAS))
     page = output(view, answer)
     prose = page.locator(".inspector .prose")
@@ -70,37 +76,12 @@ def test_200_real_formulas_are_drawn_and_copied_as_they_were_written(view: View)
     assert copies(page, ".inspector .formula") == FORMULAS
     assert copies(page, ".inspector .prose") == [answer]
 
-
-def test_50_real_tables_are_copied_as_they_were_written(view: View) -> None:
     answer = "\n\n".join(f"Table {number}:\n\n{table}" for number, table in enumerate(TABLES))
     page = output(view, answer)
     expect(page.locator(".inspector .prose table")).to_have_count(50)
     assert copies(page, ".inspector .prose table") == TABLES
     assert copies(page, ".inspector .prose") == [answer]
-
-
-PARTS: tuple[tuple[str, list[str]], ...] = (
-    ("It costs $5 and $10, or US$7; a set is $12.50/unit.", []),
-    ("In `$x$` and\n\n```sh\necho $HOME $PATH \\(a\\)\n```\nnothing is a formula.", []),
-    ("| a | b |\n|---|---|\n| $|x|$ | \\(y_1 | z_2\\) |", ["$|x|$", "\\(y_1 | z_2\\)"]),
-    ("So\n\\[\n a_1\n - b_1\n\\]\nholds.", ["\\[\n a_1\n - b_1\n\\]"]),
-    ("> \\[ x \\]\n\n1. one\n\n   $$y$$", ["\\[ x \\]", "$$y$$"]),
-    (
-        "By \\begin{align} a &= b \\\\ c &= d \\end{align} and \\ce{H2O}.",
-        ["\\begin{align} a &= b \\\\ c &= d \\end{align}"],
-    ),
-    ("Water is $\\ce{2H2 + O2 -> 2H2O}$.", ["$\\ce{2H2 + O2 -> 2H2O}$"]),
-)
-
-
-def test_what_is_a_formula(view: View) -> None:
-    page = output(view, "\n\n".join(text for text, _ in PARTS))
-    formulas = [formula for _, found in PARTS for formula in found]
-    prose = page.locator(".inspector .prose")
-    expect(prose.locator(".formula .katex")).to_have_count(len(formulas))
-    assert prose.locator(".formula").evaluate_all("parts => parts.map((part) => part.dataset.source)") == formulas
-    for plain in ("It costs $5 and $10, or US$7", "echo $HOME $PATH \\(a\\)"):
-        expect(prose).to_contain_text(plain)
+    _hostile_formulas_are_inert_and_show_their_source(view)
 
 
 HOSTILE = {
@@ -117,32 +98,6 @@ HOSTILE = {
     "unknown": "\\(\\notacommand{x}\\)",
     "markup": "\\(<img src=x onerror=window.pwned=1>\\text{</span><script>window.pwned=1</script>}\\)",
 }
-
-
-def test_hostile_formulas_are_inert_and_show_their_source(view: View) -> None:
-    page = output(view, "\n\n".join([*HOSTILE.values(), "$\\rule{900em}{900em}$", "Fine: $x^2$."]))
-    prose = page.locator(".inspector .prose")
-    expect(prose.locator(".formula").last.locator(".katex")).to_be_visible()
-    sources = prose.locator(".formula").evaluate_all("parts => parts.map((part) => part.dataset.source)")
-    assert sources[: len(HOSTILE)] == list(HOSTILE.values())
-    shown = prose.locator(".formula.source").evaluate_all("parts => parts.map((part) => part.textContent)")
-    refused = ("link", "image", "class", "style", "bomb", "loop", "long", "broken", "unknown")
-    assert [HOSTILE[name] for name in refused if HOSTILE[name] not in shown] == []
-    assert prose.locator("a, img, script, .outcome").count() == 0
-    assert page.evaluate("window.pwned") is None
-    box, panel = prose.bounding_box(), page.locator(".inspector").bounding_box()
-    assert box is not None
-    assert panel is not None
-    assert box["width"] <= panel["width"]
-
-
-def test_the_answer_keeps_a_formulas_meaning(view: View) -> None:
-    page = view(one_step(r"Some work stands here. And more of it.\n\nThe answer is \boxed{\frac{1}{x+1}}."))
-    conclusion = page.locator(".conclusion")
-    expect(conclusion.locator(".katex")).to_be_visible()
-    expect(conclusion.locator("annotation")).to_have_text(r"\frac{1}{x+1}")
-    page = view(one_step(r"The answer is \boxed{\notacommand{1}^2}."))
-    expect(page.locator(".conclusion")).to_have_text(r"\notacommand{1}²")
 
 
 def test_the_app_brings_katex_once_there_is_a_formula_and_copies_an_answer_byte_for_byte(
@@ -163,3 +118,20 @@ def test_the_app_brings_katex_once_there_is_a_formula_and_copies_an_answer_byte_
     assert becomes(page, "() => navigator.clipboard.readText()") == answer
     assert [url for url in asked if "katex.min.js" in url]
     assert [url for url in asked if not url.startswith((app.url, "data:", "blob:"))] == []
+
+
+def _hostile_formulas_are_inert_and_show_their_source(view: View) -> None:
+    page = output(view, "\n\n".join([*HOSTILE.values(), "$\\rule{900em}{900em}$", "Fine: $x^2$."]))
+    prose = page.locator(".inspector .prose")
+    expect(prose.locator(".formula").last.locator(".katex")).to_be_visible()
+    sources = prose.locator(".formula").evaluate_all("parts => parts.map((part) => part.dataset.source)")
+    assert sources[: len(HOSTILE)] == list(HOSTILE.values())
+    shown = prose.locator(".formula.source").evaluate_all("parts => parts.map((part) => part.textContent)")
+    refused = ("link", "image", "class", "style", "bomb", "loop", "long", "broken", "unknown")
+    assert [HOSTILE[name] for name in refused if HOSTILE[name] not in shown] == []
+    assert prose.locator("a, img, script, .outcome").count() == 0
+    assert page.evaluate("window.pwned") is None
+    box, panel = prose.bounding_box(), page.locator(".inspector").bounding_box()
+    assert box is not None
+    assert panel is not None
+    assert box["width"] <= panel["width"]

@@ -1,9 +1,9 @@
-"""The canvas answers the pointer: each card over all of its surface, from the first frame on."""
+"""The view of a run as a browser paints it: each card answers the pointer over all of its surface, from the first frame
+on; colours can be read in both themes; buttons leave texts free."""
 
 import re
-from typing import Any
+from typing import Any, Literal
 
-import pytest
 from playwright.sync_api import Page, expect
 
 from conductor_core.run.events import Event
@@ -42,6 +42,49 @@ CARDS = """
   return placed.length ? placed.sort(order) : null
 }
 """
+# WCAG 2 contrast of the texts whose colours are ours.
+CONTRAST = """
+() => {
+  const host = [...document.querySelectorAll("*")].find((each) => each.shadowRoot?.querySelector(".live-workflow"))
+  const root = host.shadowRoot.querySelector(".live-workflow")
+  const style = getComputedStyle(root)
+  const pixel = document.createElement("canvas").getContext("2d", { willReadFrequently: true })
+  const light = (colour) => {
+    pixel.fillStyle = colour
+    pixel.fillRect(0, 0, 1, 1)
+    const [r, g, b] = [...pixel.getImageData(0, 0, 1, 1).data].map((value) => {
+      const share = value / 255
+      return share <= 0.04045 ? share / 12.92 : ((share + 0.055) / 1.055) ** 2.4
+    })
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b
+  }
+  const colour = (name) => light(style.getPropertyValue(`--${name}`).trim())
+  const contrast = (text, ground) => {
+    const [high, low] = [colour(text), colour(ground)].sort((a, b) => b - a)
+    return (high + 0.05) / (low + 0.05)
+  }
+  const found = {}
+  for (const name of ["done", "running", "reused", "failed", "warn", "simulated"]) {
+    found[name] = contrast(name, `${name}-fill`)
+    found[`muted on ${name}`] = contrast("muted", `${name}-fill`)
+    found[`text on ${name}`] = contrast("text", `${name}-fill`)
+  }
+  for (const ground of ["surface", "quiet"]) {
+    for (const text of ["text", "muted", "accent"]) found[`${text} on ${ground}`] = contrast(text, ground)
+  }
+  return found
+}
+"""
+
+
+SEEN_TO_ITS_RIGHT = """
+part => {
+  const { right, top, bottom } = part.getBoundingClientRect()
+  return part.contains(part.getRootNode().elementFromPoint(right - 8, (top + bottom) / 2))
+}
+"""
+
+
 CORNERS = {
     "upper left": lambda card: (card["left"] + 12, card["top"] + 12),
     "upper right": lambda card: (card["right"] - 12, card["top"] + 12),
@@ -49,17 +92,18 @@ CORNERS = {
     "lower right": lambda card: (card["right"] - 12, card["bottom"] - 12),
     "middle": lambda card: ((card["left"] + card["right"]) / 2, (card["top"] + card["bottom"]) / 2),
 }
+THEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
+AGENTS = ("planner", "reasoner", "calculator", "verifier", "writer")
 
 
-@pytest.mark.parametrize(("where", "dark"), [(where, number % 2 == 1) for number, where in enumerate(CORNERS)])
-def test_the_first_click_on_a_card_selects_its_step(view: View, ended: list[Event], where: str, dark: bool) -> None:
-    page = view(ended, dark=dark)
-    page.mouse.click(*CORNERS[where](_cards(page)[0]))
-    _shows(page, "Step 0 · planner")
-
-
-def test_a_click_counts_though_the_pointer_slips_and_the_button_comes_up_late(view: View, ended: list[Event]) -> None:
+def test_every_corner_of_a_card_is_pressed_a_drag_moves_the_graph_and_each_theme_can_be_read(
+    view: View, ended: list[Event]
+) -> None:
     page = view(ended)
+    for key, corner in enumerate(CORNERS):
+        page.mouse.click(*CORNERS[corner](_cards(page)[key]))
+        _shows(page, f"Step {key} · {AGENTS[key]}")
+    # The pointer slips, and the button comes up late.
     x, y = CORNERS["lower left"](_cards(page)[0])
     page.mouse.move(x, y)
     page.mouse.down()
@@ -68,20 +112,23 @@ def test_a_click_counts_though_the_pointer_slips_and_the_button_comes_up_late(vi
     page.mouse.up()
     _shows(page, "Step 0 · planner")
 
-
-def test_a_drag_moves_the_graph_and_selects_nothing(view: View, ended: list[Event]) -> None:
-    page = view(ended)
-    before = _cards(page)[0]
-    _shows(page, "Step 4 · writer")
+    before = _cards(page)[1]
     x, y = CORNERS["middle"](before)
     page.mouse.move(x, y)
     page.mouse.down()
     page.mouse.move(x + 40, y + 20, steps=4)
     page.mouse.up()
-    becomes(page, f"([left]) => ({CARDS})()?.[0].left > left + 25", [before["left"]])
-    _shows(page, "Step 4 · writer")
-    page.mouse.click(*CORNERS["upper left"](_cards(page)[0]))
+    becomes(page, f"([left]) => ({CARDS})()?.[1].left > left + 25", [before["left"]])
     _shows(page, "Step 0 · planner")
+    page.mouse.click(*CORNERS["upper left"](_cards(page)[1]))
+    _shows(page, "Step 1 · reasoner")
+
+    for theme in THEMES:
+        page.emulate_media(color_scheme=theme)
+        expect(page.locator(".live-workflow")).to_have_attribute("data-theme", theme)
+        ratio = page.evaluate(CONTRAST)
+        assert min(ratio.values()) >= 4.5, ratio
+    _leave_its_text_free(page)
 
 
 def test_every_card_answers_in_the_app_after_the_way_back_and_for_the_next_run(
@@ -93,7 +140,7 @@ def test_every_card_answers_in_the_app_after_the_way_back_and_for_the_next_run(
     page.get_by_role("link", name="History").click()
     expect(page.locator(".st-key-runs")).to_be_visible()
     page.go_back()
-    for key, agent in enumerate(("planner", "reasoner", "calculator", "verifier", "writer")):
+    for key, agent in enumerate(AGENTS):
         page.mouse.click(*CORNERS["upper right"](_cards(page)[key]))
         _shows(page, f"Step {key} · {agent}")
     page.mouse.move(2, 2)
@@ -106,6 +153,22 @@ def test_every_card_answers_in_the_app_after_the_way_back_and_for_the_next_run(
     assert len(cards) == 5
     page.mouse.click(*CORNERS["lower right"](cards[0]))
     _shows(page, "Step 0 · planner")
+
+
+def _leave_its_text_free(page: Page) -> None:
+    pane = page.locator(".pane").nth(1)
+    expect(pane.locator(".chip")).to_contain_text("s")
+    pane.hover()
+    expect(pane.locator(".pane-actions")).to_have_css("opacity", "1")
+    for part in (".chip", ".figures", ".copy"):
+        assert pane.locator(part).evaluate(SEEN_TO_ITS_RIGHT), part
+    page.mouse.wheel(0, 3_000)
+    scroller = pane.locator(".pane-body").element_handle()
+    becomes(page, "part => part.scrollTop + part.clientHeight > part.scrollHeight - 1", scroller)
+    last, buttons = pane.locator(".prose > :last-child").bounding_box(), pane.locator(".pane-actions").bounding_box()
+    assert last is not None
+    assert buttons is not None
+    assert last["y"] + last["height"] <= buttons["y"] + 1, "the end of the text can be read"
 
 
 def _cards(page: Page) -> list[dict[str, Any]]:

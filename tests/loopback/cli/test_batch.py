@@ -154,7 +154,7 @@ def test_killed_three_times_every_finished_step_is_paid_once(
     command += ["--concurrency", "4", *where, *db(tmp_path)]
     for kill in (3, 10, 19):
         process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        assert provider.wait_until(lambda it, n=kill: len(it.completions) >= n, timeout_s=60)  # type: ignore[misc]
+        assert provider.wait_until(lambda it, n=kill: len(it.completions) >= n)  # type: ignore[misc]
         os.kill(process.pid, signal.SIGKILL)
         process.wait()
     finished = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100, check=False)
@@ -177,7 +177,7 @@ def test_a_batch_that_another_process_carries_out_is_refused_until_that_is_gone(
     given = ["run", "--tasks", str(file), *where, *db(tmp_path)]
     command = [sys.executable, "-m", "conductor_core", *given, "--quiet"]
     process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    assert provider.wait_until(lambda it: len(it.completions) == 2, timeout_s=60)
+    assert provider.wait_until(lambda it: len(it.completions) == 2)
     refused = cli(*given, "--resume")
     assert refused.code == 2
     assert f"of tasks.jsonl is carried out by process {process.pid} on " in refused.error
@@ -215,7 +215,7 @@ def test_what_was_paid_before_a_kill_is_in_line_summary_and_history(
     file = task_file(tmp_path / "tasks.jsonl", 1)
     command = [sys.executable, "-m", "conductor_core", "run", "--tasks", str(file), "--quiet", *where, *db(tmp_path)]
     process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    assert provider.wait_until(lambda it: [call.model for call in it.completions] == ["alpha", "beta"], timeout_s=60)
+    assert provider.wait_until(lambda it: [call.model for call in it.completions] == ["alpha", "beta"])
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
     provider.reset()
@@ -242,7 +242,7 @@ def test_ctrl_c_ends_cleanly_and_the_rest_can_be_resumed(
     process = subprocess.Popen(
         [*command, *where, *db(tmp_path)], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
-    assert provider.wait_until(lambda it: len(it.completions) == 2, timeout_s=60)
+    assert provider.wait_until(lambda it: len(it.completions) == 2)
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
     assert process.returncode == 130

@@ -49,7 +49,7 @@ def gamma_hangs(call: Call) -> Answer | Reply:
 def test_ctrl_c_cancels_the_run_and_leaves_its_record(provider: ScriptedProvider, where: list[str]) -> None:
     provider.always(gamma_hangs)
     process = start("run", "Two things.", "--json", *where)
-    assert provider.wait_until(lambda it: any(call.model == "gamma" for call in it.completions), timeout_s=60)
+    assert provider.wait_until(lambda it: any(call.model == "gamma" for call in it.completions))
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=30)
     document = json.loads(out)
@@ -63,7 +63,7 @@ def test_ctrl_c_cancels_the_run_and_leaves_its_record(provider: ScriptedProvider
 def test_cancel_ends_a_run_of_another_process(provider: ScriptedProvider, where: list[str]) -> None:
     provider.always(gamma_hangs)
     running = start("run", "Two things.", "--json", *where)
-    assert provider.wait_until(lambda it: any(call.model == "gamma" for call in it.completions), timeout_s=60)
+    assert provider.wait_until(lambda it: any(call.model == "gamma" for call in it.completions))
     run_id = json.loads(start("runs", "--json").communicate(timeout=60)[0])["runs"][0]["run_id"]
     cancel = start("cancel", run_id[:16], "--json")
     out, err = cancel.communicate(timeout=60)
@@ -106,7 +106,7 @@ def test_a_killed_run_is_taken_up_without_paying_twice(
 ) -> None:
     provider.always(gamma_hangs)
     process = start("run", "Two things.", *where)
-    assert provider.wait_until(lambda it: any(call.model == "gamma" for call in it.completions), timeout_s=60)
+    assert provider.wait_until(lambda it: any(call.model == "gamma" for call in it.completions))
     process.kill()
     process.communicate(timeout=30)
 

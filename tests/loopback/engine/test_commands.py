@@ -4,7 +4,7 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from conductor_core.run.events import RunCancelled
 from conductor_core.run.request import RunRequest
 from conductor_core.settings import Settings
 from storage import Store, open_store
+from tests.support.eventually import eventually
 from tests.support.fakes import workflow_of
 from tests.support.run_events import created, whole_run
 
@@ -29,6 +30,7 @@ import sys
 from conductor_core.run.actor import Actor
 from conductor_core.run.commands import Cancel
 from storage import open_store
+from tests.support.eventually import eventually
 store = open_store(sys.argv[1])
 store.send(Cancel(run_id=sys.argv[2], actor=Actor(kind="person", id="7", name="Ada"), door="api"))
 store.close()
@@ -131,13 +133,13 @@ def test_who_watches_is_told_each_command_once_and_none_from_before(store: Store
         other.send(Cancel(run_id="two", door="cli")) if number % 2 else store.send(Cancel(run_id="one"))
         for number in range(20)
     ]
-    _until(lambda: len(heard) == 20)
+    eventually(lambda: len(heard) == 20)
     assert [each.id for each in heard] == sent == list(range(2, 22))
     watch.close()
     heard_on: list[SentCommand] = []
     still_open = store.watch(heard_on.append)
     store.send(Cancel(run_id="one"))
-    _until(lambda: len(heard_on) == 1)
+    eventually(lambda: len(heard_on) == 1)
     assert len(heard) == 20
     still_open.close()
     other.close()
@@ -165,10 +167,3 @@ def test_commands_are_only_ever_added_and_go_with_their_run(store: Store, path: 
     connection = sqlite3.connect(path)
     assert connection.execute("SELECT count(*) FROM commands").fetchone() == (0,)
     connection.close()
-
-
-def _until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 10
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)

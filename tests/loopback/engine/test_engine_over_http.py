@@ -177,7 +177,7 @@ async def test_a_silent_provider_meets_the_time_limit_and_is_hung_up_on(provider
     await pool.aclose()
 
 
-async def test_cancelling_closes_every_connection_within_a_second(provider: ScriptedProvider) -> None:
+async def test_cancelling_closes_every_connection_at_once(provider: ScriptedProvider) -> None:
     provider.always(hang_after("half"))
     workflow = workflow_of(*((name, "x", ()) for name in AGENTS * 2))
     pool, sink = pool_of(provider), MemorySink()
@@ -187,7 +187,7 @@ async def test_cancelling_closes_every_connection_within_a_second(provider: Scri
     task.cancel("page")
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert await asyncio.to_thread(provider.wait_until, lambda it: it.disconnects == 6, 1.0)
+    assert await asyncio.to_thread(provider.wait_until, lambda it: it.disconnects == 6)
     assert sink.kinds()[-1] == "run.cancelled"
     await pool.aclose()
 

@@ -1,7 +1,6 @@
 """What must not stop a run that waits, or others: damaged commands, a run that nobody can take up."""
 
 import sqlite3
-import time
 from contextlib import closing
 
 import pytest
@@ -13,6 +12,7 @@ from conductor_core.engine.host import EngineHost
 from conductor_core.errors import BadInput, EventOutOfOrder
 from conductor_core.run.values import Limits
 from storage import Store
+from tests.support.eventually import eventually
 from tests.support.fakes import ScriptedConductor, ScriptedWorker, lists_of, pool_of, workflow_of
 from tests.support.gated_runs import FAN, at_rest, gated, said, waits_for
 
@@ -39,9 +39,7 @@ def test_a_run_that_can_never_be_taken_up_is_left_alone(
 
     monkeypatch.setattr(host, "_resume", never)
     said(store, run_id)
-    deadline_s = time.monotonic() + 20
-    while "cannot be resumed" not in caplog.text and time.monotonic() < deadline_s:
-        time.sleep(0.05)
+    eventually(lambda: "cannot be resumed" in caplog.text)
     assert 1 < len(tried) < 50
     assert store.read(run_id).status == "waiting"
 

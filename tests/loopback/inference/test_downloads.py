@@ -19,18 +19,20 @@ from conductor_core.inference.downloads import Download, Downloads
 from conductor_core.inference.generation import ModelUnavailable
 from conductor_core.inference.source import cache_folder, cached_folder, model_files
 from tests.loopback.inference.conftest import CHUNK, REF, weights_of
+from tests.support.eventually import eventually
 from tests.support.hub import LoopbackHub
 
 PATIENCE_S = 60.0
 
 
 def until(downloads: Downloads, met: Callable[[Download], bool]) -> Download:
-    end_s = time.monotonic() + PATIENCE_S
-    while time.monotonic() < end_s:
-        if met(now := downloads.state(REF)):
-            return now
-        time.sleep(0.01)
-    raise AssertionError(f"still {downloads.state(REF)}")
+    def reached() -> Download | None:
+        now = downloads.state(REF)
+        return now if met(now) else None
+
+    found = eventually(reached)
+    assert found is not None
+    return found
 
 
 def test_a_model_is_downloaded_whole_and_can_be_opened(

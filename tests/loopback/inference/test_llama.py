@@ -16,7 +16,7 @@ import pytest
 from gguf import GGUFReader
 
 from conductor_core.chat.messages import Finished, Message, TextDelta, Worker, WorkerSpec
-from conductor_core.errors import WorkerModelUnknown, WorkerRefused, WorkerStreamCut
+from conductor_core.errors import WorkerContextOverflow, WorkerModelUnknown, WorkerRefused, WorkerStreamCut
 from conductor_core.inference import llama
 from conductor_core.inference.llama import Llama, shared_llama
 from conductor_core.inference.removal import ModelInUse, remove_file
@@ -263,6 +263,13 @@ async def test_too_little_memory_is_said_before_loading(file: Path, monkeypatch:
     said = await refused(worker_of(file))
     assert "GB of memory, and 0.1 GB are free" in said
     assert shared_llama(file).process is None
+
+
+async def test_a_question_beyond_the_context_is_told_as_one(tmp_path: Path) -> None:
+    worker = worker_of(tiny_gguf(tmp_path / "short.gguf", context=512))
+    async with opened(worker):
+        with pytest.raises(WorkerContextOverflow):
+            await anext(aiter(worker.answer(LONG)))
 
 
 async def test_a_template_without_a_system_role_gets_its_text_in_the_users_turn(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from pages.components.live_workflow import messages as live
 from storage import Store, open_store
 from tests.loopback.routes.conftest import Served
 from tests.support.damaging import doctor
+from tests.support.eventually import eventually_async
 from tests.support.gated_runs import until
 from tests.support.pictures import picture
 from tests.support.provider import Answer, ScriptedProvider
@@ -180,8 +181,7 @@ async def test_a_reader_that_leaves_takes_its_follower_along(served: Served) -> 
     for _ in range(5):
         async with connect(served.live(RUN)) as socket:
             await _message(socket)
-    while len(asyncio.all_tasks()) > before:  # noqa: ASYNC110 - tasks that end are told to nobody
-        await asyncio.sleep(0.01)
+    await eventually_async(lambda: len(asyncio.all_tasks()) <= before)
 
 
 async def test_cancelling_stops_a_run_that_streams(served: Served) -> None:
@@ -350,9 +350,7 @@ async def test_a_caller_who_leaves_before_all_is_sent_is_one_line(
     writer.write(f"POST {path} HTTP/1.1\r\nhost: {served.host}\r\ncontent-length: 1000\r\n\r\n{{".encode())
     await writer.drain()
     writer.transport.abort()
-    async with asyncio.timeout(20):
-        while "the caller left" not in caplog.text:  # noqa: ASYNC110  the log tells nobody
-            await asyncio.sleep(0.01)
+    await eventually_async(lambda: "the caller left" in caplog.text)
     (line,) = [record.getMessage() for record in caplog.records if path in record.getMessage()]
     assert line == f"POST {path}: the caller left before it had sent all"
     assert "Traceback" not in caplog.text

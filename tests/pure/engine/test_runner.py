@@ -17,6 +17,7 @@ from conductor_core.run.request import RunRequest
 from conductor_core.run.trace import RunTrace, fold
 from conductor_core.run.values import Limits
 from conductor_core.workflow.model import Workflow
+from tests.support.eventually import eventually_async
 from tests.support.fakes import (
     MemorySink,
     Reply,
@@ -41,17 +42,17 @@ async def begin(
     return asyncio.create_task(Engine(sink, quick_settings()).run(asked, conductor, pool_of(*workers)))
 
 
-async def until(condition: Any) -> None:
-    async with asyncio.timeout(5):
-        while not condition():  # noqa: ASYNC110 - what is waited for happens in a fake without an event to wait on
-            await asyncio.sleep(0.001)
+async def turns(count: int = 20) -> None:
+    """Lets the loop go round: enough for all that is due now."""
+    for _ in range(count):
+        await asyncio.sleep(0)
 
 
 async def test_cancelling_closes_the_connection_and_is_written_with_totals() -> None:
     sink = MemorySink()
     worker = ScriptedWorker("a").then("done", HANGING)
     task = await begin(worker, sink=sink, workflow=CHAIN)
-    await until(lambda: len(worker.calls) == 2 and sink.kinds().count("step.delta") >= 2)
+    await eventually_async(lambda: len(worker.calls) == 2 and sink.kinds().count("step.delta") >= 2)
     task.cancel(Stop(PAGE))
     with pytest.raises(asyncio.CancelledError):
         await task
@@ -73,8 +74,8 @@ async def test_text_still_to_be_written_when_a_run_is_cancelled_is_not_lost() ->
     worker = ScriptedWorker("a").then(HANGING)
     engine = Engine(sink, quick_settings(delta_interval_ms=60_000))
     task = asyncio.create_task(engine.run(RunRequest(task="t", workflow=CHAIN), None, pool_of(worker)))
-    await until(lambda: "step.delta" in sink.kinds())
-    await asyncio.sleep(0.01)
+    await eventually_async(lambda: "step.delta" in sink.kinds())
+    await turns()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
@@ -85,7 +86,7 @@ async def test_planning_can_be_cancelled() -> None:
     sink = MemorySink()
     conductor = ScriptedConductor("thinking " * 1000, pause_s=0.001)
     task = await begin(ScriptedWorker("a"), sink=sink, conductor=conductor)
-    await until(lambda: "plan.delta" in sink.kinds())
+    await eventually_async(lambda: "plan.delta" in sink.kinds())
     task.cancel(Stop(PAGE))
     with pytest.raises(asyncio.CancelledError):
         await task
@@ -99,9 +100,9 @@ async def test_a_second_cancel_does_not_lose_the_end() -> None:
     sink = MemorySink(delay_s=0.05)
     worker = ScriptedWorker("a").then(HANGING)
     task = await begin(worker, sink=sink, workflow=CHAIN)
-    await until(lambda: worker.calls)
+    await eventually_async(lambda: worker.calls)
     task.cancel(Stop(PAGE))
-    await asyncio.sleep(0.01)
+    await turns()
     task.cancel(Stop(PAGE))
     with pytest.raises(asyncio.CancelledError):
         await task
@@ -122,7 +123,7 @@ async def test_a_connection_that_does_not_close_does_not_hold_up_the_end(caplog:
     sink = MemorySink()
     worker = Stuck("a").then(HANGING)
     task = await begin(worker, sink=sink, workflow=CHAIN)
-    await until(lambda: "step.delta" in sink.kinds())
+    await eventually_async(lambda: "step.delta" in sink.kinds())
     with caplog.at_level(logging.WARNING):
         task.cancel(Stop(PAGE))
         with pytest.raises(asyncio.CancelledError):
@@ -130,7 +131,7 @@ async def test_a_connection_that_does_not_close_does_not_hold_up_the_end(caplog:
     assert sink.kinds()[-1] == "run.cancelled"
     assert "did not close" in caplog.text
     release.set()
-    await asyncio.sleep(0.01)
+    await turns()
     assert sink.kinds()[-1] == "run.cancelled"
 
 

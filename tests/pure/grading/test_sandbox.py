@@ -3,13 +3,13 @@
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 from conductor_core.grading.sandbox.run import Layer, ProcessLimits, Ran, active_layers, run
+from tests.support.eventually import eventually
 
 SHORT = ProcessLimits(cpu_s=2, wall_s=10.0)
 LAYERS: tuple[Layer, ...] = ("namespaces", "Landlock", "seccomp", "audit hook")
@@ -128,10 +128,7 @@ def test_a_program_that_cuts_itself_loose_ends_with_the_process_that_watches_it(
     before = _children_of_sandboxes()
     ran = attack(source, limits=ProcessLimits(wall_s=5.0, processes=True, site_packages=True))
     assert (ran.ending, ran.stdout) == ("timed out", "loose\n")
-    deadline = time.monotonic() + 10.0
-    while (left := _children_of_sandboxes() - before) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert not left
+    eventually(lambda: not _children_of_sandboxes() - before)
 
 
 def _children_of_sandboxes() -> set[str]:

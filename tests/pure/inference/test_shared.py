@@ -1,7 +1,6 @@
 import asyncio
 import subprocess
 import sys
-from collections.abc import Callable
 from contextlib import aclosing
 from itertools import groupby
 from pathlib import Path
@@ -16,6 +15,7 @@ from conductor_core.inference import shared as shared_module
 from conductor_core.inference.generation import Done, Generation, InferenceError, ModelUnavailable
 from conductor_core.inference.shared import shared_model
 from conductor_core.inference.source import ModelFiles, inspect_folder
+from tests.support.eventually import eventually_async
 from tests.support.tiny_models import random_model
 
 
@@ -108,12 +108,6 @@ def test_naming_a_model_loads_no_torch(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parents[3])
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(30):
-        while not condition():  # noqa: ASYNC110 - another thread brings it about
-            await asyncio.sleep(0.02)
-
-
 async def watched(ref: str, generation: Generation) -> list[Progress]:
     told: list[Progress] = []
     with watching(told.append):
@@ -157,7 +151,7 @@ async def test_a_model_that_nobody_asks_leaves_and_comes_back(tmp_path: Path, mo
     assert model.loaded is not None, "a small one stays"
     monkeypatch.setattr(shared_module, "KEPT_PARAMETERS", 0)
     await collect(ref, Generation("model_id", max_tokens=2))
-    await until(lambda: model.loaded is None)
+    await eventually_async(lambda: model.loaded is None)
     assert "loading" in {each.phase for each in await watched(ref, Generation("model_id", max_tokens=2))}
 
 
@@ -170,6 +164,6 @@ async def test_another_model_makes_one_leave_that_was_not_used_of_late(
         await collect(ref, Generation("model_id", max_tokens=2))
     assert shared_model(refs[0]).loaded is not None, "a run's models follow each other"
     monkeypatch.setattr(shared_module, "OF_LATE_S", 0.0)
-    await until(lambda: not any(shared_model(ref).busy for ref in refs))
+    await eventually_async(lambda: not any(shared_model(ref).busy for ref in refs))
     await collect(refs[2], Generation("model_id", max_tokens=2))
     assert [shared_model(ref).loaded is not None for ref in refs] == [False, False, True]

@@ -5,6 +5,7 @@ import os
 import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -168,7 +169,7 @@ async def test_another_process_of_ours_that_hangs_while_writing(url: str) -> Non
 
 def test_a_database_of_a_newer_version_is_left_alone(path: Path, url: str) -> None:
     open_store(url).close()
-    with sqlite3.connect(path) as connection:
+    with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("UPDATE alembic_version SET version_num = '9999'")
     connection.close()
     before = path.read_bytes()
@@ -179,7 +180,7 @@ def test_a_database_of_a_newer_version_is_left_alone(path: Path, url: str) -> No
 
 def test_a_database_of_another_program_is_left_alone(path: Path, url: str) -> None:
     path.parent.mkdir()
-    with sqlite3.connect(path) as connection:
+    with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("CREATE TABLE songs (title TEXT)")
     connection.close()
     with pytest.raises(StoreError, match="belongs to another program"):

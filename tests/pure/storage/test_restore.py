@@ -175,7 +175,7 @@ def _newer(backup: Path) -> None:
 
 def _another(backup: Path) -> None:
     backup.unlink()
-    with sqlite3.connect(backup) as connection:
+    with closing(sqlite3.connect(backup)) as connection, connection:
         connection.execute("CREATE TABLE recipes (name)")
 
 

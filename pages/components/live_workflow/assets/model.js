@@ -399,7 +399,9 @@ const asked = (step) => step.attempts.findLast(({ then }) => then === "fallback"
 
 // Returns the price of a worker or of the Conductor in USD per million tokens; null if unknown. Local models are free.
 export function priceOf({ usd_per_mtok, kind, provider }) {
-  return usd_per_mtok ?? ((kind ?? provider) === "local" || (kind ?? provider) === "gguf" ? { input: 0, output: 0 } : null)
+  return (
+    usd_per_mtok ?? ((kind ?? provider) === "local" || (kind ?? provider) === "gguf" ? { input: 0, output: 0 } : null)
+  )
 }
 
 const within = (path, opener) => path.length > opener.length && opener.every((number, at) => path[at] === number)

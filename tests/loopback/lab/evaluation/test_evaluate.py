@@ -127,7 +127,7 @@ def test_killed_it_goes_on_where_it_stopped(
     process = subprocess.Popen(
         command, cwd=ROOT, env=os.environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
-    assert provider.wait_until(lambda it: len(it.completions) == 3, timeout_s=60)
+    assert provider.wait_until(lambda it: len(it.completions) == 3)
     process.kill()
     process.communicate()
     assert len(read_record(data / "evaluations" / "killed").outcomes) == 2
@@ -155,7 +155,7 @@ def test_ctrl_c_keeps_what_is_done(provider: ScriptedProvider, pool_file: Path, 
         ],
         cwd=ROOT, env=os.environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
-    assert provider.wait_until(lambda it: len(it.completions) == 3, timeout_s=60)
+    assert provider.wait_until(lambda it: len(it.completions) == 3)
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=30)
     assert process.returncode == 130
@@ -299,7 +299,7 @@ def test_the_cap_counts_what_a_killed_process_had_begun(
     process = subprocess.Popen(
         command, cwd=ROOT, env=os.environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
-    assert provider.wait_until(lambda it: len(it.completions) == 1, timeout_s=60)
+    assert provider.wait_until(lambda it: len(it.completions) == 1)
     store = open_store(f"sqlite:///{data / 'conductor-inspector.sqlite3'}")
     while not any(step.output for run in store.runs() for step in store.read(run.run_id).steps):
         assert process.poll() is None

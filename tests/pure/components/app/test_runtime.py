@@ -2,7 +2,7 @@
 
 import sqlite3
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +44,7 @@ async def test_a_setting_that_cannot_be_used(monkeypatch: pytest.MonkeyPatch) ->
 
 def newer(file: Path) -> None:
     open_store(f"sqlite:///{file}").close()
-    with sqlite3.connect(file) as connection:
+    with closing(sqlite3.connect(file)) as connection, connection:
         connection.execute("UPDATE alembic_version SET version_num = '9999'")
     connection.close()
 

@@ -1,6 +1,6 @@
 """The shipped records are those of the shipped weights, and their figures those of their outcomes.
 
-That the model card names these weights is in ``tests/pure/tiny/test_shipped.py``.
+That the model card names these weights is in ``tests/pure/conductors/test_tiny.py``.
 """
 
 from collections.abc import Iterator, Mapping

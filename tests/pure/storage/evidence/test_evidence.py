@@ -320,7 +320,9 @@ def test_the_one_file_needs_nothing_of_this_program(path: Path, tmp_path: Path) 
     written(path, "r1")
     file = tmp_path / "verify.py"
     file.write_text(verifier_source())
-    key = load_key(places_of(path).key, sqlite3.connect(path).execute("SELECT origin FROM evidence_log").fetchone()[0])
+    with closing(sqlite3.connect(path)) as connection:
+        (origin,) = connection.execute("SELECT origin FROM evidence_log").fetchone()
+    key = load_key(places_of(path).key, origin)
     command = [sys.executable, "-I", "-S", "-c", _WITHOUT_US, str(file), str(path), "--public-key", key.public.line]
     command += ["--anchor", str(places_of(path).anchor.file), "--json"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)

@@ -6,7 +6,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
-import time
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
@@ -14,15 +14,15 @@ import pytest
 from conductor_core.cli import log_lifecycle as backup
 from storage import open_store
 from tests.support.command_line import log as main
+from tests.support.eventually import eventually
 from tests.support.run_events import whole_run
 
 ROOT = Path(__file__).parents[4]
 
 
 def runs_in(path: Path) -> int:
-    connection = sqlite3.connect(path)
-    (count,) = connection.execute("SELECT count(*) FROM runs").fetchone()
-    connection.close()
+    with closing(sqlite3.connect(path)) as connection:
+        (count,) = connection.execute("SELECT count(*) FROM runs").fetchone()
     return int(count)
 
 
@@ -75,17 +75,14 @@ def test_what_is_no_whole_database_gets_no_backup(
 
 def _wait_until_moved(path: Path, runs: int, copy: Path) -> None:
     """Until a copy of the main file alone holds ``runs`` runs."""
-    deadline = time.monotonic() + 60
-    while True:
+
+    def moved() -> bool:
         shutil.copyfile(path, copy)
-        try:
-            found = runs_in(copy)
-        except sqlite3.DatabaseError:
-            found = 0  # copied while it was written
-        if found == runs:
-            return
-        assert time.monotonic() < deadline, f"{found} of {runs} runs are in the main file"
-        time.sleep(0.1)
+        with suppress(sqlite3.DatabaseError):  # copied while it was written
+            return runs_in(copy) == runs
+        return False
+
+    eventually(moved)
 
 
 def test_the_log_is_moved_into_the_main_file_while_nothing_happens(path: Path, url: str, tmp_path: Path) -> None:

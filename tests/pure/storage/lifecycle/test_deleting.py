@@ -1,6 +1,7 @@
 """Runs can be deleted, and that they were stays; a running or a held run cannot."""
 
 import sqlite3
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -151,7 +152,7 @@ def test_a_damaged_row_of_a_batch_hides_neither_it_nor_others(path: Path, url: s
         place = BatchRow(id=f"batch of {name}", row="1", name=f"{name}.jsonl", size=1)
         store.log.append_and_wait(created(name, batch=place), *rest)
     store.close()
-    with sqlite3.connect(path) as database:
+    with closing(sqlite3.connect(path)) as database, database:
         database.execute(f"{damage} WHERE batch_id = 'batch of one'")
     database.close()
     store = open_store(url)
@@ -168,7 +169,7 @@ def test_a_damaged_deletion_is_listed_among_the_others(path: Path, url: str, whe
     store = open_store(url)
     store.log.append_and_wait(*whole_run("gone"))
     store.delete(["gone"], PAGE)
-    with sqlite3.connect(path) as database:
+    with closing(sqlite3.connect(path)) as database, database:
         database.execute(
             "INSERT INTO deletions (run_id, deleted_at_utc, door, created_at_utc, status, events, events_sha256) "
             f"VALUES ('damaged', {when}, x'ff', '', '', 1, '')"

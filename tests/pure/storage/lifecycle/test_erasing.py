@@ -3,6 +3,7 @@
 import json
 import sqlite3
 from collections.abc import Sequence
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -59,7 +60,7 @@ def test_a_list_says_the_answer_from_the_events_alone_and_forgets_it_with_them(
     assert (run.named, run.conclusion.text) == ("Plan by tiny", CANARIES[3])
     assert store.runs(answers=True) == [run], "from memory, too"
     assert store.runs()[0].conclusion is None, "only where a list asks for it"
-    with sqlite3.connect(store._database.path) as connection:
+    with closing(sqlite3.connect(store._database.path)) as connection, connection:
         rows = repr(connection.execute("SELECT * FROM runs").fetchall())
     assert CANARIES[3] not in rows
     assert main(["erase", "r", "--db", str(url)]) == 0  # another process
@@ -88,7 +89,7 @@ def test_no_byte_of_an_erased_run_is_left_in_any_file(url: str, data: Path, encr
     with pytest.raises(UnknownRun, match=r"run r was erased on \d{4}-\d\d-\d\d \(by .+, cli\): its text is gone"):
         store.read("r")
     assert store.events("r") == []
-    with sqlite3.connect(store._database.path) as connection:
+    with closing(sqlite3.connect(store._database.path)) as connection, connection:
         ((events,),) = connection.execute("SELECT count(*) FROM events WHERE run_id = 'r'")
     assert bool(events) is encrypt, "the events of an encrypted run stay, and nobody can read them"
     assert store.search.rebuild() == (0 if encrypt else 1)

@@ -1,6 +1,7 @@
 """Images are kept once by digest, for as long as a run names them."""
 
 import sqlite3
+from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 
@@ -21,7 +22,7 @@ RED, BLUE = picture(), picture((0, 0, 255))
 
 
 def kept(path: Path) -> list[str]:
-    with sqlite3.connect(path) as connection:
+    with closing(sqlite3.connect(path)) as connection, connection:
         rows = connection.execute("SELECT sha256 FROM contents ORDER BY sha256").fetchall()
     connection.close()
     return [sha256 for (sha256,) in rows]
@@ -77,14 +78,14 @@ async def test_the_database_refuses_to_change_or_lose_what_a_run_names(store: St
         ("DELETE FROM run_contents", "a run keeps its contents"),
         ("UPDATE run_contents SET sha256 = 'x'", "contents are never changed"),
     ):
-        with sqlite3.connect(path) as connection, pytest.raises(sqlite3.IntegrityError, match=why):
+        with closing(sqlite3.connect(path)) as connection, connection, pytest.raises(sqlite3.IntegrityError, match=why):
             connection.execute(statement)
         connection.close()
 
 
 async def test_changed_bytes_are_not_given_out(store: Store, path: Path) -> None:
     await run_with(store, "a", RED)
-    with sqlite3.connect(path) as connection:
+    with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("DROP TRIGGER contents_no_update")
         connection.execute("UPDATE contents SET data = ?", (BLUE.data,))
     connection.close()
@@ -94,7 +95,7 @@ async def test_changed_bytes_are_not_given_out(store: Store, path: Path) -> None
 
 async def test_a_run_without_images_names_none(store: Store, path: Path) -> None:
     await store.log.append(created("a"))
-    with sqlite3.connect(path) as connection:
+    with closing(sqlite3.connect(path)) as connection, connection:
         assert connection.execute("SELECT count(*) FROM run_contents").fetchone() == (0,)
     connection.close()
     assert RunRequest(task="t").all_images == ()

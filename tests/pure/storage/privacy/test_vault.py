@@ -5,6 +5,7 @@ import stat
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -38,7 +39,7 @@ def beside(path: Path, suffix: str) -> Path:
 
 
 def store_events(path: Path, run_id: str) -> int:
-    with sqlite3.connect(path) as connection:
+    with closing(sqlite3.connect(path)) as connection, connection:
         return int(connection.execute("SELECT count(*) FROM events WHERE run_id = ?", (run_id,)).fetchone()[0])
 
 
@@ -152,7 +153,7 @@ def test_a_damaged_key_of_one_run_leaves_the_list_of_all_others(url: str, path: 
     store = open_store(url, ENCRYPTED)
     store.log.append_and_wait(*whole_run("cut", TASK), *whole_run("whole"))
     store.close()
-    with sqlite3.connect(beside(path, ".keys")) as connection:
+    with closing(sqlite3.connect(beside(path, ".keys"))) as connection, connection:
         connection.execute(f"UPDATE run_keys SET wrapped = {changed} WHERE run_id = 'cut'")
     store = open_store(url)
     listed = {run.run_id: run.status for run in store.runs()}
@@ -164,7 +165,7 @@ def test_a_key_of_a_wrong_length_opens_nothing(path: Path) -> None:
     path.parent.mkdir()
     vault = ENCRYPTED.vault(path)
     assert vault.make_ready(["r"], []) == {}
-    with sqlite3.connect(vault.path) as connection:
+    with closing(sqlite3.connect(vault.path)) as connection, connection:
         ((made_at_utc,),) = connection.execute("SELECT made_at_utc FROM run_keys")
         assert datetime.fromisoformat(made_at_utc).tzinfo == UTC
         wrapped = MasterKey(ENCRYPTED.master_key_of(path)).wrap("r", b"short")
@@ -177,7 +178,7 @@ def test_an_event_opens_only_at_its_place(url: str, path: Path) -> None:
     store = open_store(url, ENCRYPTED)
     store.log.append_and_wait(*whole_run("a", TASK), *whole_run("b", TASK))
     store.close()
-    with sqlite3.connect(path) as connection:
+    with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("DROP TRIGGER events_no_update")
         connection.execute("DELETE FROM snapshots")
         swapped = "SELECT payload FROM events WHERE run_id = ? AND kind = 'run.created'"
@@ -243,7 +244,7 @@ def test_a_run_that_began_encrypted_is_never_stored_in_plain(
     assert store.read("r").answer == "canary-of-the-end"
     store.close()
     assert holding(path.parent, "canary-of-the-end") == []
-    with sqlite3.connect(path) as connection:
+    with closing(sqlite3.connect(path)) as connection, connection:
         assert connection.execute("SELECT count(*) FROM events WHERE typeof(payload) = 'text'").fetchall() == [(0,)]
         assert connection.execute("SELECT count(*) FROM commands").fetchall() == [(0,)]
 
@@ -274,7 +275,7 @@ def test_a_locked_file_of_keys_stops_only_the_runs_that_need_it(
     first = threading.Thread(target=store.log.change_and_wait, args=(in_the_way,))
     first.start()
     held.wait(10)
-    with sqlite3.connect(beside(path, ".keys"), isolation_level=None) as other:
+    with closing(sqlite3.connect(beside(path, ".keys"), isolation_level=None)) as other, other:
         other.execute("BEGIN EXCLUSIVE")
         # All of these come into one transaction, because the one before it is under way.
         writers = [threading.Thread(target=begin, args=(run_id,)) for run_id in ("a", "plain", "b")]

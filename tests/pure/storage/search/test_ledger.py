@@ -100,7 +100,7 @@ def test_the_answer_does_not_rest_on_the_index(ledger: Store, path: Path) -> Non
 
 def test_a_run_that_cannot_be_read_to_its_end_is_named(ledger: Store, path: Path) -> None:
     ledger.close()
-    with sqlite3.connect(path) as database:
+    with closing(sqlite3.connect(path)) as database, database:
         database.execute("DROP TRIGGER events_no_update")
         database.execute("UPDATE events SET payload = '{' WHERE run_id = 'apart' AND kind = 'run.completed'")
     database.close()

@@ -2,6 +2,7 @@ import os
 import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -87,7 +88,7 @@ def test_files_that_cannot_be_used_are_named(tmp_path: Path) -> None:
         AnswerCache(text)
     newer = tmp_path / "newer.sqlite3"
     AnswerCache(newer).close()
-    with sqlite3.connect(newer) as db:
+    with closing(sqlite3.connect(newer)) as db, db:
         db.execute("PRAGMA user_version = 99")
     db.close()
     with pytest.raises(StoreTooNew, match="another version"):
