@@ -54,8 +54,6 @@ class _Row:
 
 @dataclass(frozen=True, slots=True)
 class _Grid:
-    """Who saw what in one round."""
-
     round: str
     readers: tuple[StepPart, ...]
     rows: tuple[_Row, ...]

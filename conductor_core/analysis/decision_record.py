@@ -45,8 +45,6 @@ NoteKind = Literal["unfinished", "damaged", "simulated", "imported", "recorded",
 
 
 class Part(Frozen):
-    """Base of the parts of a record."""
-
     @classmethod
     def of(cls, source: object, /, **others: Any) -> Self:
         """Takes each field that is not among ``others`` from the attribute of ``source`` with its name."""
@@ -216,8 +214,6 @@ class ApprovalPart(Part):
 
 
 class RefusedPart(Part):
-    """A command that changed nothing."""
-
     asked: str
     reason: str
     at_utc: datetime

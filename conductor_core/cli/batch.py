@@ -295,8 +295,6 @@ def _unfit(batch_id: str, row: str, what: str) -> str:
 
 
 class _Batch:
-    """Runs what is left of a batch."""
-
     def __init__(
         self,
         given: BatchOptions,

@@ -68,7 +68,6 @@ def named(option: typer.CallbackParam, given: str | None) -> str | None:
 
 
 def with_lora(conductor: str | None, lora: Path | None) -> str | None:
-    """Returns the name of the Conductor with its adapter."""
     if lora is None:
         return conductor
     if conductor is None or "://" in conductor or conductor.casefold() == "tiny":
@@ -188,7 +187,6 @@ def check(
 
 
 def fault_line(fault: Fault) -> str:
-    """Returns a fault and its place on one line."""
     place = "" if fault.line is None else f"line {fault.line}, column {fault.column}: "
     return f"{place}{one_line(fault.message, 400)}"
 

@@ -245,7 +245,6 @@ class ProgressView:
 
 
 def workflow_lines(workflow: Workflow) -> list[str]:
-    """Returns a plan with one step on each line."""
     width = max((len(one_line(step.agent, 40)) for step in workflow.steps), default=0)
     return [
         f"  {index}  {one_line(step.agent, 40):<{width}}  reads {labels(tuple((i,) for i in workflow.reads(index))):<8}"
@@ -289,7 +288,6 @@ def _created(event: ev.RunCreated) -> str:
 
 
 def doing(progress: Progress) -> str:
-    """Says what a model in this process is doing."""
     rate = f", {progress.per_s:.1f} tokens/s" if progress.per_s else ""
     left = f", {time_left(progress.left_s)}" if progress.left_s is not None else ""
     match progress.phase:

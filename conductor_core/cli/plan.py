@@ -178,7 +178,6 @@ def plan(
 
 
 def plan_lines(trace: RunTrace) -> list[str]:
-    """Returns what ``plan`` prints on stdout."""
     root = trace.root
     head = one_line(trace.task)
     if root.workflow is None:

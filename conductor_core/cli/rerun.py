@@ -414,8 +414,6 @@ def _require_step(source: RunTrace, step: int, option: str) -> None:
 
 @dataclass(frozen=True)
 class Many:
-    """Runs that are ready to start."""
-
     source: RunTrace
     again: repeats.Again
     requests: tuple[RunRequest, ...]

@@ -71,7 +71,6 @@ _LISTS = {"none": "no access at all", "planned": "as planned", "all": 'all lists
 
 
 def context_document(trace: RunTrace) -> dict[str, Any]:
-    """Returns what ``show --context --json`` prints."""
     found = _what_if(trace)
     return {
         **context_flow(trace).model_dump(mode="json"),
@@ -80,7 +79,6 @@ def context_document(trace: RunTrace) -> dict[str, Any]:
 
 
 def context_lines(trace: RunTrace) -> Iterator[str]:
-    """Yields what ``show --context`` prints."""
     flow = context_flow(trace)
     yield f"run {flow.run_id} · {run_word(flow.status)}{' · simulated' if flow.simulated else ''}"
     if not flow.rounds:
@@ -284,7 +282,6 @@ def runs(
 
 
 def summary_document(run: RunSummary) -> documents.Document:
-    """Returns a run for a list."""
     return run.model_dump(
         mode="json", exclude={"sequence", "named", "conclusion", "answer_key"}
     ) | documents.cost_document(run.cost)

@@ -87,7 +87,6 @@ def lists(plan: Plan) -> str:
 
 
 def workflow_json(plan: Plan) -> str:
-    """Returns a workflow file, for ``check`` and ``run --workflow``."""
     return _with_escapes(to_json(plan.workflow, plan.task or None))
 
 

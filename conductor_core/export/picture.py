@@ -185,7 +185,6 @@ def png(plan: Plan) -> bytes:
 
 
 def too_large(plan: Plan) -> bool:
-    """Tells whether ``png`` refuses the plan."""
     return _scale(*size_of(plan)) < LEAST_SCALE
 
 

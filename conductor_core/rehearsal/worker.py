@@ -239,7 +239,6 @@ class RehearsalWorker:
         return self._spec
 
     def respond(self, messages: Sequence[Message]) -> str:
-        """Returns the whole answer as text."""
         return _Answerer(self._profile, self._seed, messages).text()
 
     def manner(self, messages: Sequence[Message]) -> Manner:

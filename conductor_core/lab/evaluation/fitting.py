@@ -212,7 +212,6 @@ class TeamReward:
 
 
 def count(spending: runner.Spending, tried: Try) -> None:
-    """Counts a try as a run of the evaluation."""
     if tried.fault is None:
         spending.spend(_A_TRY, tried.cost_usd, tried.tokens)
     else:
@@ -457,7 +456,6 @@ def _rows(suite: Suite, outcomes: Sequence[Outcome], given: Mapping[str, str]) -
 def _fit_one(
     name: str, kept: Path, rows: Sequence[TrainingRow], agents: Sequence[str], seed: int, reward: TeamReward
 ) -> Orchestrator:
-    """Returns the kept router, or fits and keeps it."""
     # Imported here, because they load torch and scikit-learn, which no other orchestrator needs.
     from conductor_core.lab.evaluation.routers import kind_table, mas_router, router_dc, smoothie
     from conductor_core.lab.evaluation.routers.kind_table import KindTable

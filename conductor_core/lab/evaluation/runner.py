@@ -50,7 +50,6 @@ _TASKS_PROBED = 20
 
 
 def tasks_digest(tasks: Iterable[Task]) -> str:
-    """Returns the digest of the questions and their answers, in order."""
     digest = hashlib.sha256()
     for task in tasks:
         digest.update(json.dumps([task.task_id, task.question, task.reference]).encode())
@@ -66,7 +65,6 @@ def grading_digest(tasks: Iterable[Task]) -> str:
 
 
 def pool_digest(specs: Sequence[WorkerSpec]) -> str:
-    """Returns the digest of the pool file's content."""
     return hashlib.sha256(json.dumps([spec.model_dump(mode="json") for spec in specs]).encode()).hexdigest()
 
 

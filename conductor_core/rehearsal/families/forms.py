@@ -433,10 +433,6 @@ def _draw_manager_floor(rng: Random) -> dict[str, str | int]:
     return {"a": a, "b": b, "own": own, "floor": floor}
 
 
-def _draw_approval(rng: Random) -> dict[str, str]:
-    return _sampled(rng, "a b c deputy assistant", _DRAWN["people"])
-
-
 # Reading a markdown table: one cell, a comparison of rows, a share.
 
 
@@ -709,10 +705,6 @@ def _sorted_words(slots: Slots) -> Worked:
         in_order=", ".join(sorted(words)),
         joints=answer.count(";"),
     )
-
-
-def _draw_words(rng: Random) -> dict[str, str]:
-    return {"words": ", ".join(rng.sample(_DRAWN["words"], 4))}
 
 
 def _top_three(slots: Slots) -> Worked | None:

@@ -177,8 +177,6 @@ def _untrained(encoder: TfidfEncoder, agents: Sequence[str], config: MasRouterCo
 
 
 class MasRouter:
-    """A fitted router. See the module."""
-
     def __init__(
         self, agents: Sequence[str], encoder: TfidfEncoder, controller: Controller, config: MasRouterConfig
     ) -> None:

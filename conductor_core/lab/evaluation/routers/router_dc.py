@@ -123,8 +123,6 @@ def _untrained(encoder: TfidfEncoder, agents: Sequence[str], config: RouterDCCon
 
 
 class RouterDC:
-    """A fitted router. See the module."""
-
     def __init__(self, agents: Sequence[str], encoder: TfidfEncoder, module: _Module, config: RouterDCConfig) -> None:
         self.agents = tuple(agents)
         self._encoder = encoder

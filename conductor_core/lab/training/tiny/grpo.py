@@ -327,7 +327,6 @@ class Stage:
         return found
 
     def begin(self) -> None:
-        """Starts the clock of an iteration."""
         self._began = time.monotonic()
 
     def measure(self, iteration: int, model: Qwen2ForCausalLM) -> None:
@@ -422,7 +421,6 @@ def run(
 
 
 def build_trainer(stage: Stage, model: Qwen2ForCausalLM, work: Path, *, cpu: bool) -> ConductorTrainer:
-    """Builds the trainer of a stage, ready to train."""
     config = stage.config
     if config.optimiser.bf16 and cpu:
         attend_in_fp32(model)
