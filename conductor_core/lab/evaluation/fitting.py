@@ -456,40 +456,26 @@ def _rows(suite: Suite, outcomes: Sequence[Outcome], given: Mapping[str, str]) -
 def _fit_one(
     name: str, kept: Path, rows: Sequence[TrainingRow], agents: Sequence[str], seed: int, reward: TeamReward
 ) -> Orchestrator:
+    """Loads the router in ``kept``, or fits one and saves it. Raises: BadInput for a damaged folder; OSError."""
     # Imported here, because they load torch and scikit-learn, which no other orchestrator needs.
     from conductor_core.lab.evaluation.routers import kind_table, mas_router, router_dc, smoothie
-    from conductor_core.lab.evaluation.routers.kind_table import KindTable
-    from conductor_core.lab.evaluation.routers.mas_router import MasRouter
-    from conductor_core.lab.evaluation.routers.router_dc import RouterDC
-    from conductor_core.lab.evaluation.routers.smoothie import Smoothie
 
+    there = (kept / ROUTER).is_file()
+    router: router_dc.RouterDC | mas_router.MasRouter | kind_table.KindTable | smoothie.Smoothie
     match name:
         case "router-dc":
-            return routed(name, _kept(kept, RouterDC.load, partial(router_dc.fit, rows, agents, seed=seed)))
+            router = router_dc.RouterDC.load(kept) if there else router_dc.fit(rows, agents, seed=seed)
         case "mas-router":
-            fit_teams = partial(mas_router.fit, rows, agents, reward=reward, seed=seed)
-            return routed(name, _kept(kept, MasRouter.load, fit_teams))
+            router = (
+                mas_router.MasRouter.load(kept) if there else mas_router.fit(rows, agents, reward=reward, seed=seed)
+            )
         case "kind-table":
-            fit_table = partial(kind_table.fit, rows, agents, reward=reward, seed=seed)
-            return routed(name, _kept(kept, KindTable.load, fit_table))
+            router = (
+                kind_table.KindTable.load(kept) if there else kind_table.fit(rows, agents, reward=reward, seed=seed)
+            )
         case _:
             variant: Literal["independent", "dependent"] = "independent" if name == "smoothie" else "dependent"
-            return Smoothed(
-                name, _kept(kept, Smoothie.load, partial(smoothie.fit, rows, agents, seed=seed, variant=variant))
-            )
-
-
-class _Savable(Protocol):
-    def save(self, folder: Path) -> None: ...
-
-
-R = TypeVar("R", bound=_Savable)
-
-
-def _kept(folder: Path, load: Callable[[Path], R], fit: Callable[[], R]) -> R:
-    """Loads the router in ``folder``, or fits one and saves it. Raises: BadInput for a damaged folder; OSError."""
-    if (folder / ROUTER).is_file():
-        return load(folder)
-    router = fit()
-    router.save(folder)
-    return router
+            router = smoothie.Smoothie.load(kept) if there else smoothie.fit(rows, agents, seed=seed, variant=variant)
+    if not there:
+        router.save(kept)
+    return Smoothed(name, router) if isinstance(router, smoothie.Smoothie) else routed(name, router)
