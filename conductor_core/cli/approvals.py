@@ -156,7 +156,7 @@ _ANSWER_WITHIN_S = 10.0
 
 
 def cancel(
-    run_id: Annotated[str, typer.Argument(metavar="RUN_ID", help="The run's id, or its beginning.")],
+    run_id: options.RunId,
     db: options.Db = None,
     as_json: options.AsJson = False,
 ) -> int:

@@ -109,7 +109,7 @@ class RerunTarget:
 
 
 def rerun(
-    run_id: Annotated[str, typer.Argument(metavar="RUN_ID", help="The run's id, or its beginning.")],
+    run_id: options.RunId,
     step: Step = None,
     instruction: Instruction = None,
     agent: Agents = None,

@@ -175,7 +175,7 @@ def _variant(variant: "Variant") -> str:
 
 
 def show(
-    run_id: Annotated[str, typer.Argument(metavar="RUN_ID", help="The run's id, or its beginning.")],
+    run_id: options.RunId,
     event: Annotated[
         int | None, typer.Option(metavar="N", help="Only the record of event N, as it lies there, damaged or not.")
     ] = None,
