@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from conductor_core.chat.messages import INCOMPLETE
+from conductor_core.conductors.conductors_file import BUILT_IN
 from conductor_core.errors import BadInput
 from conductor_core.run.actor import Caller, Door
 from conductor_core.run.commands import Command, SentCommand
@@ -64,7 +65,7 @@ def may_run_here(source: RunTrace) -> bool:
     A file of a run comes from anybody. The servers that it names could ask for this machine's keys.
     """
     simulated = all(spec.provider == "rehearsal" for spec in source.pool.workers)
-    shipped = source.conductor is None or source.conductor.name == Settings.model_fields["conductor"].default
+    shipped = source.conductor is None or source.conductor.name in BUILT_IN
     return source.imported is None or (simulated and shipped)
 
 

@@ -30,7 +30,7 @@ def test_the_home_folder_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
 
 @pytest.mark.parametrize("text", NO_PATHS)
 def test_a_conductor_or_pool_of_that_name_is_refused_in_one_line(text: str) -> None:
-    with pytest.raises(UnknownConductor, match="name tiny, one of") as unknown:
+    with pytest.raises(UnknownConductor, match="name tiny, small, one of") as unknown:
         open_conductor(text, Settings())
     assert len(str(unknown.value)) < 500
     for ref in (text, f"{text}.toml"):

@@ -44,7 +44,7 @@ def test_all_that_can_be_said_of_a_conductor() -> None:
         ),
         ('api_key_env = "EDITOR"', "conductor[0].api_key_env: EDITOR does not look like the variable of a key"),
         ("usd_per_mtok = 3", "conductor[0].usd_per_mtok: must be a table"),
-        ('prompt = "long"', 'conductor[0].prompt: "long" is not allowed; use "full" or "short"'),
+        ('prompt = "long"', 'conductor[0].prompt: "long" is not allowed; use "full", "short" or "roles"'),
         ('constrained = "no"', "conductor[0].constrained: must be true or false, not text"),
         ("max_tokens = 3", "conductor[0].max_tokens: must be a whole number of tokens, 16 to 1,000,000"),
         ("context = 1.5", "conductor[0].context: must be a whole number of tokens, 16 or more"),

@@ -65,7 +65,7 @@ def test_files_of_other_programs_are_offered_as_workers_and_the_largest_that_is_
 ) -> None:
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
     content = write_model(tmp_path / "a.gguf").read_bytes()
-    blob = into_ollama(found.home_folder() / ".ollama" / "models", "registry.ollama.ai/me/tuned/latest", content)
+    into_ollama(found.home_folder() / ".ollama" / "models", "registry.ollama.ai/me/tuned/latest", content)
     write_model(settings.models_folder / "same.gguf", name="b")
     write_model(settings.models_folder / "deeper" / "same.gguf", name="c")
     write_model(settings.models_folder / "lora.gguf", kind="adapter", name="d")
@@ -73,6 +73,6 @@ def test_files_of_other_programs_are_offered_as_workers_and_the_largest_that_is_
     assert offer is not None
     assert sorted(spec.name for spec in offer.specs) == ["same", "tuned:latest"], "each name once, and no adapter"
     [tuned] = [spec for spec in offer.specs if spec.name == "tuned:latest"]
-    assert (tuned.provider, tuned.model, tuned.price) == ("gguf", str(blob), FREE)
+    assert (tuned.provider, tuned.model, tuned.price) == ("gguf", "ollama: me/tuned:latest", FREE)
     assert offer.planner is None, "none is large enough to plan better than the shipped one"
     assert read_specs(offers.saved(offer, None, settings), settings) == offer.specs
