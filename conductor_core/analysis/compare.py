@@ -104,37 +104,6 @@ def compare_plans(a: Workflow, b: Workflow, origins: Origins | None = None) -> P
     return PlansCompared(a, b, changes, (*found, *gone))
 
 
-def apply_differences(plan: Workflow, differences: Sequence[Difference]) -> Workflow:
-    """Returns plan B, given plan A and the differences of B from A. Raises: ValueError if they do not fit ``plan``."""
-    placed: dict[int, int | Step] = {}
-    gone = {each.a for each in differences if each.change == "removed"}
-    for each in differences:
-        if each.b is not None and each.change == "moved" and each.a is not None:
-            placed[each.b] = each.a
-        elif each.b is not None and each.change == "added" and each.after is not None:
-            placed[each.b] = each.after
-    stays = [index for index in range(len(plan.steps)) if index not in gone and index not in placed.values()]
-    size = len(placed) + len(stays)
-    free = [index for index in range(size) if index not in placed]
-    if len(free) != len(stays) or not gone | {place for place in placed.values() if isinstance(place, int)} <= set(
-        range(len(plan.steps))
-    ):
-        raise ValueError(f"the differences do not fit a plan of {len(plan.steps)} steps")
-    placed |= dict(zip(free, stays, strict=True))
-    numbers = {place: index for index, place in placed.items() if isinstance(place, int)}
-    changed = {each.b: each for each in differences if each.change == "changed"}
-    steps: list[Step] = []
-    for index in range(size):
-        place = placed[index]
-        step = plan.steps[place] if isinstance(place, int) else place
-        if isinstance(place, int):
-            step = step.model_copy(update={"access_list": _renumbered(step.access_list, numbers)})
-        if (own := changed.get(index)) is not None and own.after is not None:
-            step = step.model_copy(update={part: getattr(own.after, part) for part in own.fields})
-        steps.append(step)
-    return Workflow(steps=tuple(steps))
-
-
 def _renumbered(access_list: AccessList, numbers: dict[int, int]) -> AccessList:
     """Returns ``access_list`` in the numbers of the other plan. What that plan lacks falls out."""
     if access_list == "all":
@@ -246,10 +215,6 @@ class RunsCompared:
     def first_difference(self) -> StepPair | None:
         return self.root.first_difference()
 
-    def pair_at(self, name: str) -> StepPair | None:
-        """Returns the pair whose step of B, else of A, has this label; None: there is none."""
-        return next((pair for pair in self.root.walk() if label(pair.shown.path) == name), None)
-
 
 def compare_runs(a: RunTrace, b: RunTrace) -> RunsCompared:
     """Compares two runs as they stand, ended or not. Run B is the one that changed."""
@@ -282,8 +247,6 @@ def _compare_rounds(run_a: RunTrace, run_b: RunTrace, a: RoundTrace | None, b: R
 
 
 class _Pairing:
-    """Two rounds that are being paired."""
-
     def __init__(
         self,
         run_a: RunTrace,
@@ -584,7 +547,6 @@ def _ended(pair: StepPair, names: Names) -> str:
 
 
 def part_words(difference: Difference) -> list[tuple[str, str, str]]:
-    """Returns each changed part as its name, what it was and what it is."""
     if difference.before is None or difference.after is None:
         return []
     return [

@@ -6,7 +6,7 @@ markup.
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Literal
+from typing import Any, Literal, Self
 
 from conductor_core.analysis.compare import Difference, compare_plans, compare_runs
 from conductor_core.analysis.conclusion import conclude
@@ -38,10 +38,19 @@ from conductor_core.run.trace import (
     StepTrace,
     fold,
 )
-from conductor_core.run.values import Alternatives, Path, SharedOutput, label
+from conductor_core.run.values import Alternatives, Path, label
 from conductor_core.workflow.model import CONDUCTOR_AGENT, QUESTION, AccessList, Frozen
 
 NoteKind = Literal["unfinished", "damaged", "simulated", "imported", "recorded", "written", "reused", "edited"]
+
+
+class Part(Frozen):
+    @classmethod
+    def of(cls, source: object, /, **others: Any) -> Self:
+        """Takes each field that is not among ``others`` from the attribute of ``source`` with its name."""
+        return cls.model_validate(
+            {name: others[name] if name in others else getattr(source, name) for name in cls.model_fields}
+        )
 
 
 class Who(Frozen):
@@ -58,7 +67,7 @@ class Note(Frozen):
     text: str
 
 
-class PlannedStep(Frozen):
+class PlannedStep(Part):
     """A step of a plan. ``access``: its access list in words."""
 
     label: str
@@ -67,7 +76,7 @@ class PlannedStep(Frozen):
     access: str
 
 
-class RejectedText(Frozen):
+class RejectedText(Part):
     """What a Conductor wrote that is no usable plan, and why not."""
 
     attempt: int
@@ -75,7 +84,7 @@ class RejectedText(Frozen):
     faults: tuple[str, ...]
 
 
-class PlanPart(Frozen):
+class PlanPart(Part):
     """One plan: of the run, or of a round that a step opened.
 
     Attributes:
@@ -142,7 +151,7 @@ class Against(Frozen):
     changed: tuple[tuple[str, str], ...] = ()
 
 
-class Piece(Frozen):
+class Piece(Part):
     """An earlier output that a step was given or denied. ``sha256`` is empty if there was none yet."""
 
     source: str
@@ -161,7 +170,7 @@ class Sent(Frozen):
     same_as: str = ""
 
 
-class StepPart(Frozen):
+class StepPart(Part):
     """One step: what it was told, what it saw, what it answered.
 
     Attributes:
@@ -191,7 +200,7 @@ class StepPart(Frozen):
     identity: str | None
 
 
-class ApprovalPart(Frozen):
+class ApprovalPart(Part):
     """A request for an approval and what became of it. ``decision``: in words. ``by``: None if nobody decided."""
 
     what: str
@@ -204,16 +213,14 @@ class ApprovalPart(Frozen):
     note: str
 
 
-class RefusedPart(Frozen):
-    """A command that changed nothing."""
-
+class RefusedPart(Part):
     asked: str
     reason: str
     at_utc: datetime
     by: Who
 
 
-class Copy(Frozen):
+class Copy(Part):
     """What a server got of one text.
 
     Attributes:
@@ -228,7 +235,7 @@ class Copy(Frozen):
     tokens: int
 
 
-class Egress(Frozen):
+class Egress(Part):
     """One provider and host, and what went there.
 
     Attributes:
@@ -270,7 +277,7 @@ class Failure(Frozen):
     then: str
 
 
-class DecisionRecord(Frozen):
+class DecisionRecord(Part):
     """A run as an auditor reads it.
 
     Attributes:
@@ -429,25 +436,17 @@ def step_parts(trace: RunTrace, events: Sequence[Event], flow: ContextFlow) -> t
     rounds = {round_.path: round_ for round_ in flow.rounds}
     known = _known_texts(trace)
     return tuple(
-        StepPart(
+        StepPart.of(
+            step,
             label=label(step.path),
-            agent=step.agent,
             where=where(trace, step.answered_by or step.agent),
-            simulated=step.simulated,
-            status=step.status,
-            instruction=step.instruction,
             access=access(step.access_list),
             question=_question(rounds.get(step.path[:-1]), step),
-            granted=tuple(map(_piece, step.granted)),
-            withheld=tuple(map(_piece, step.withheld)),
+            granted=tuple(Piece.of(output, source=label(output.path)) for output in step.granted),
+            withheld=tuple(Piece.of(output, source=label(output.path)) for output in step.withheld),
             sent=tuple(_sent(step, known)),
             instead=instead(trace, step),
             at_utc=begun.get(step.path),
-            duration_ms=step.duration_ms,
-            output=step.output,
-            output_sha256=step.output_sha256,
-            reasoning=step.reasoning,
-            identity=step.identity,
         )
         for step in trace.walk()
     )
@@ -456,17 +455,6 @@ def step_parts(trace: RunTrace, events: Sequence[Event], flow: ContextFlow) -> t
 def _question(round_: RoundContext | None, step: StepTrace) -> CellState:
     cell = None if round_ is None else round_.cell(None, step.path)
     return "unplanned" if cell is None else cell.state
-
-
-def _piece(output: SharedOutput) -> Piece:
-    return Piece(
-        source=label(output.path),
-        agent=output.agent,
-        sha256=output.sha256,
-        characters=output.characters,
-        tokens=output.tokens,
-        given=output.given,
-    )
 
 
 def _known_texts(trace: RunTrace) -> dict[str, str]:
@@ -496,27 +484,18 @@ def plan_parts(trace: RunTrace, events: Sequence[Event]) -> tuple[PlanPart, ...]
     """Returns the plan of each round that has one, or that the Conductor was asked for."""
     written = {event.round: event.at_utc for event in events if isinstance(event, ev.PlanCompleted)}
     return tuple(
-        PlanPart(
+        PlanPart.of(
+            round_,
             round=label(round_.path),
             written_by=_written_by(trace, round_),
             at_utc=written.get(round_.path),
             topology=round_.topology or "",
-            raw=round_.raw,
-            repairs=round_.repairs,
             warnings=tuple(warning.message for warning in round_.warnings),
-            considered=round_.considered,
             rejected=tuple(
-                RejectedText(attempt=plan.attempt, raw=plan.raw, faults=tuple(fault.message for fault in plan.faults))
-                for plan in round_.rejected
+                RejectedText.of(plan, faults=tuple(fault.message for fault in plan.faults)) for plan in round_.rejected
             ),
             steps=tuple(
-                PlannedStep(
-                    label=label(step.path),
-                    agent=step.agent,
-                    instruction=step.instruction,
-                    access=access(step.access_list),
-                )
-                for step in round_.steps
+                PlannedStep.of(step, label=label(step.path), access=access(step.access_list)) for step in round_.steps
             ),
         )
         for round_ in trace.root.rounds()
@@ -577,25 +556,16 @@ def decision_record(
     flow = context_flow(trace)
     cost, made = cost_so_far(trace), calls(events)
     end = events[-1] if events[-1].kind in FINAL_KINDS else None
-    return DecisionRecord(
-        run_id=trace.run_id,
-        status=trace.status,
+    return DecisionRecord.of(
+        trace,
         notes=tuple(Note(kind=kind, text=text) for kind, text in _notes(trace, damage)),
         asked_by=who(trace, trace.caller),
-        created_at_utc=trace.created_at_utc,
         ended_at_utc=None if end is None else end.at_utc,
         ended_by=None if trace.ended_by is None else who(trace, trace.ended_by),
-        duration_ms=trace.duration_ms,
-        purpose=trace.purpose,
         batch="" if trace.batch is None else f"row {trace.batch.row} of {trace.batch.name}",
-        app_version=trace.app_version,
         events=len(events),
         first=first,
         last=last,
-        task=trace.task,
-        images=trace.images,
-        turns_before=trace.turns_before,
-        answer=trace.answer,
         answer_from="" if trace.last is None or trace.answer is None else label(trace.last.path),
         against=_against(trace, parent),
         settings=tuple(_settings(trace)),
@@ -604,12 +574,8 @@ def decision_record(
         given=tuple(_given(trace, parent)),
         steps=step_parts(trace, events, flow),
         approvals=tuple(_approval(trace, approval) for approval in trace.approvals),
-        refused=tuple(
-            RefusedPart(asked=each.asked, reason=each.reason, at_utc=each.at_utc, by=who(trace, each.caller))
-            for each in trace.refused
-        ),
+        refused=tuple(RefusedPart.of(each, by=who(trace, each.caller)) for each in trace.refused),
         egress=tuple(_egress(trace, server, made, of_file=flow.of_file) for server in flow.servers),
-        usage=trace.usage,
         cost=str(cost),
         basis=_basis(trace, trace),
         cost_parts=tuple(_spending(trace)),
@@ -721,15 +687,12 @@ def _approval(trace: RunTrace, approval: Approval) -> ApprovalPart:
         decision += f", taken over from run {approval.carried_from}"
     cost = Cost(approval.most_usd, approval.most_usd or 0.0)
     most = "" if approval.of == "conductor" else f"at most {approval.most.total_tokens:,} tokens, {cost.in_line}"
-    return ApprovalPart(
+    return ApprovalPart.of(
+        approval,
         what=f"{approval.what}{f' to {approval.agent}' if approval.agent else ''}",
-        rules=approval.rules,
         most=most,
-        requested_at_utc=approval.requested_at_utc,
         decision=decision,
-        decided_at_utc=approval.decided_at_utc,
         by=None if approval.decided_by is None else who(trace, approval.decided_by),
-        note=approval.note,
     )
 
 
@@ -738,20 +701,10 @@ def _egress(trace: RunTrace, server: ServerContext, made: Sequence[Call], *, of_
     got = [each for each in server.received if each.times]
     there = [call for call in made if (call.provider, call.host) == (server.provider, server.host)]
     beside = [line for call in there if call.of != "traces" for text in call.beside for line in text.splitlines()]
-    return Egress(
-        provider=server.provider,
-        host=server.host,
-        simulated=server.simulated,
-        agents=server.agents,
+    return Egress.of(
+        server,
         received=tuple(
-            Copy(
-                source=source_name(each.source),
-                sha256=digests.get(each.source, ""),
-                times=each.times,
-                reused=each.reused,
-                tokens=each.tokens,
-            )
-            for each in got
+            Copy.of(each, source=source_name(each.source), sha256=digests.get(each.source, "")) for each in got
         ),
         wrote=tuple(source_name(each.source) for each in server.received if each.wrote),
         never=tuple(source_name(each.source) for each in server.received if not each.times and not each.wrote),

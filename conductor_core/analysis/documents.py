@@ -1,16 +1,13 @@
 """The JSON documents that ``--json`` prints. Scripts rely on their keys: add some, never change or remove one."""
 
 from collections.abc import Sequence
-from typing import Any, Self, TypeVar
+from typing import Any
 
-from pydantic import BaseModel, ConfigDict, SerializeAsAny
+from pydantic_core import to_jsonable_python
 
 from conductor_core.analysis.conclusion import concluded
-from conductor_core.chat.messages import Departure, ImagePart, Message, ToolCall, Usage
-from conductor_core.run.actor import Actor, Caller
 from conductor_core.run.costs import Cost, basis, cost_of_part, cost_so_far, spent_on, waits_for_a_slot
 from conductor_core.run.events import CommandRefused, PlanRetried, StepRetried
-from conductor_core.run.request import Given, Overrides
 from conductor_core.run.trace import (
     Approval,
     Paid,
@@ -20,8 +17,7 @@ from conductor_core.run.trace import (
     StepTrace,
     unreadable_status,
 )
-from conductor_core.run.values import Alternatives, BatchRow, Imported, Path, SharedOutput, label
-from conductor_core.workflow.model import AccessList, Fault, Step
+from conductor_core.run.values import label
 from conductor_core.workflow.source import Parsed
 from conductor_core.workflow.topology import topology
 from conductor_core.workflow.validation import Checked
@@ -29,238 +25,38 @@ from conductor_core.workflow.validation import Checked
 Document = dict[str, Any]
 
 
-class Declared(BaseModel):
-    """Base of the documents, whose fields are printed in the order in which they are declared."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    @classmethod
-    def of(cls, source: object, **others: Any) -> Self:
-        """Takes each field that is not among ``others`` from the attribute of ``source`` with its name."""
-        taken = {name: others[name] if name in others else getattr(source, name) for name in cls.model_fields}
-        return cls.model_construct(**taken)  # type: ignore[return-value] # pydantic's plugin says this class, not Self
-
-    def document(self) -> Document:
-        return self.model_dump(mode="json")
-
-
-class ConclusionDocument(Declared):
-    kind: str
-    text: str
-
-
-class ErrorDocument(Declared):
-    code: str
-    message: str | None
-
-
-class DamageDocument(Declared):
-    sequence: int | None
-    message: str
+_COST = ("cost_usd", "known_usd", "cost_at_least", "at_most")
+_SPENT = (*_COST, "cost_basis", "cost_estimated")
+_PLAN = ("plan_source", "topology", "repairs", "warnings", "considered", "edited_by")
+_NAMED = ("name", "prompt_sha256", "precision")
+_WRITING = (
+    "raw", "reasoning", "usage", *_SPENT, "duration_ms", "first_token_ms", "retries", "departures", "rejected",
+)  # fmt: skip
+_STEP = (
+    "index", "path", "instruction", "agent", "access_list", "reads", "status", "simulated", "output", "reasoning",
+    "incomplete", "finish_reason", "refusal", "tool_calls", "departures", "answered_by", "passed_on", "model", "usage",
+    *_SPENT, "started_ms", "first_token_ms", "duration_ms", "reused_from", "given", "reused_path", "reused_imported",
+    "error", "skipped_because", "retries", "round", "with_round", "waits_for_a_slot",
+)  # fmt: skip
+_OF_THE_CALL = ("identity", "output_sha256", "messages", "granted", "withheld")
+_RUN = (
+    "run_id", "parent_run_id", "resumed", "batch", "status", "damage", "simulated", "created_at_utc", "actor", "door",
+    "purpose", "imported", "imported_answers", "seed", "plan_temperature", "overrides", "task", "images",
+    "turns_before", "pool", "excluded", "redacted", "on_incomplete", "give_question", "conductor", *_PLAN, "steps",
+    "answer", "conclusion", "error", "waiting", "gates", "approvals", "refused_commands", "ended_by", "usage", *_SPENT,
+    "duration_ms", "traces_fault",
+)  # fmt: skip
+_ONLY_PLANNED = (
+    "task", "steps", "faults", "warnings", "repairs", "considered", "topology", "raw", "duration_ms", "run_id",
+    "status", "error",
+)  # fmt: skip
 
 
-class CostDocument(Declared):
-    """A cost. If a part has no price, ``cost_usd`` is null and ``known_usd`` the least cost."""
-
-    cost_usd: float | None
-    known_usd: float
-    cost_at_least: bool
-    at_most: bool
-
-
-class RejectedDocument(Declared):
-    raw: str
-    reasoning: str
-    faults: tuple[Fault, ...]
-
-
-class WritingDocument(Declared):
-    """What the Conductor wrote in a round, with its tokens, cost and time."""
-
-    raw: str
-    reasoning: str
-    usage: Usage
-    cost_usd: float | None
-    known_usd: float
-    cost_at_least: bool
-    at_most: bool
-    cost_basis: str
-    cost_estimated: bool
-    duration_ms: float
-    first_token_ms: float | None
-    retries: list[Document]
-    departures: tuple[Departure, ...]
-    rejected: list[RejectedDocument]
-
-
-class WholeWriting(WritingDocument):
-    messages: tuple[Message, ...]
-
-
-class WithRound(Declared):
-    """What a step spent together with the round that it opened."""
-
-    usage: Usage
-    cost_usd: float | None
-    known_usd: float
-    cost_at_least: bool
-    at_most: bool
-    cost_basis: str
-    cost_estimated: bool
-
-
-class StepDocument(Declared):
-    index: int
-    path: Path
-    instruction: str
-    agent: str
-    access_list: AccessList
-    reads: tuple[int, ...]
-    status: str
-    simulated: bool
-    output: str
-    reasoning: str
-    incomplete: bool
-    finish_reason: str | None
-    refusal: str
-    tool_calls: tuple[ToolCall, ...]
-    departures: tuple[Departure, ...]
-    answered_by: str | None
-    passed_on: bool
-    model: str | None
-    usage: Usage
-    cost_usd: float | None
-    known_usd: float
-    cost_at_least: bool
-    at_most: bool
-    cost_basis: str
-    cost_estimated: bool
-    started_ms: float | None
-    first_token_ms: float | None
-    duration_ms: float | None
-    reused_from: str | None
-    given: Given | None
-    reused_path: Path | None
-    reused_imported: bool
-    error: ErrorDocument | None
-    skipped_because: tuple[Path, ...]
-    retries: list[Document]
-    round: "RoundDocument | None"
-    with_round: WithRound | None
-    waits_for_a_slot: bool
-
-
-class WholeStep(StepDocument):
-    """Also the exact messages of the call, and the outputs that they held or lacked."""
-
-    identity: str | None
-    output_sha256: str | None
-    messages: tuple[Message, ...]
-    granted: tuple[SharedOutput, ...]
-    withheld: tuple[SharedOutput, ...]
-
-
-class RoundDocument(Declared):
-    conductor: SerializeAsAny[WritingDocument]
-    plan_source: str | None
-    topology: str | None
-    repairs: tuple[str, ...]
-    warnings: tuple[Fault, ...]
-    considered: tuple[Alternatives, ...]
-    edited_by: Caller | None
-    steps: list[SerializeAsAny[StepDocument]]
-
-
-class _NamedConductor(Declared):
-    name: str | None
-    prompt_sha256: str | None
-    precision: str | None
-
-
-class ConductorDocument(WritingDocument, _NamedConductor):
-    """The Conductor of a run, and what it wrote in the first round."""
-
-
-class WholeConductor(WholeWriting, _NamedConductor): ...
-
-
-class RunDocument(Declared):
-    run_id: str
-    parent_run_id: str | None
-    resumed: bool
-    batch: BatchRow | None
-    status: str
-    damage: DamageDocument | None
-    simulated: bool
-    created_at_utc: str
-    actor: Actor | None
-    door: str | None
-    purpose: str
-    imported: Imported | None
-    imported_answers: bool
-    seed: int
-    plan_temperature: float | None
-    overrides: Overrides
-    task: str
-    images: tuple[ImagePart, ...]
-    turns_before: tuple[Message, ...]
-    pool: str
-    excluded: tuple[str, ...]
-    redacted: dict[str, int]
-    on_incomplete: str
-    give_question: bool
-    conductor: SerializeAsAny[ConductorDocument | WholeConductor]
-    plan_source: str | None
-    topology: str | None
-    repairs: tuple[str, ...]
-    warnings: tuple[Fault, ...]
-    considered: tuple[Alternatives, ...]
-    edited_by: Caller | None
-    steps: list[SerializeAsAny[StepDocument]]
-    answer: str | None
-    conclusion: ConclusionDocument | None
-    error: ErrorDocument | None
-    waiting: Document | None
-    gates: list[str]
-    approvals: list[Document]
-    refused_commands: list[Document]
-    ended_by: Caller | None
-    usage: Usage
-    cost_usd: float | None
-    known_usd: float
-    cost_at_least: bool
-    at_most: bool
-    cost_basis: str
-    cost_estimated: bool
-    duration_ms: float | None
-    traces_fault: str | None
-
-
-class PlanDocument(Declared):
-    """The plan of a run that only plans. Without a usable plan, the last attempt's text and faults."""
-
-    task: str
-    steps: tuple[Step, ...]
-    faults: tuple[Fault, ...]
-    warnings: tuple[Fault, ...]
-    repairs: tuple[str, ...]
-    considered: tuple[Alternatives, ...]
-    topology: str | None
-    raw: str
-    duration_ms: float | None
-    run_id: str
-    status: str
-    error: ErrorDocument | None
-
-
-class CheckDocument(Declared):
-    """What a workflow file says. With faults, ``steps`` is what could be read, with null for what could not."""
-
-    steps: list[Document]
-    faults: tuple[Fault, ...]
-    warnings: tuple[Fault, ...]
-    repairs: tuple[str, ...]
-    topology: str | None
+def _document(names: Sequence[str], source: object, **others: Any) -> Document:
+    """Returns what is called ``names``, in this order: each from ``others``, else the attribute of ``source``."""
+    found = {name: others[name] if name in others else getattr(source, name) for name in names}
+    document: Document = to_jsonable_python(found)
+    return document
 
 
 def run_document(trace: RunTrace, *, whole: bool = False, fault: RunUnreadable | None = None) -> Document:
@@ -269,23 +65,20 @@ def run_document(trace: RunTrace, *, whole: bool = False, fault: RunUnreadable |
     ``fault``: why a part of the run cannot be read.
     """
     info = trace.conductor
-    named = {
-        "name": None if info is None else info.name,
-        "prompt_sha256": None if info is None else info.prompt_sha256,
-        "precision": None if info is None else info.precision,
-    }
-    return RunDocument.of(
+    named = {name: None if info is None else getattr(info, name) for name in _NAMED}
+    return _document(
+        _RUN,
         trace,
         status=trace.status if fault is None else unreadable_status(fault),
-        damage=None if fault is None else DamageDocument(sequence=fault.sequence, message=str(fault)),
+        damage=None if fault is None else {"sequence": fault.sequence, "message": str(fault)},
         created_at_utc=trace.created_at_utc.isoformat(),
         imported_answers=bool(trace.imported_answers),
         pool=trace.pool.name,
         excluded=trace.pool.excluded,
-        conductor=_writing(WholeConductor if whole else ConductorDocument, trace, trace.root, **named),
+        conductor=_writing(trace, trace.root, whole, **named),
         **_plan(trace.root),
         steps=[_step(trace, step, whole) for step in trace.steps],
-        conclusion=_conclusion(trace),
+        conclusion=conclusion_document(trace),
         error=_error(trace.error_code, trace.error),
         waiting=waiting_document(trace) if trace.status == "waiting" else None,
         gates=[str(gate) for gate in trace.gates],
@@ -293,18 +86,13 @@ def run_document(trace: RunTrace, *, whole: bool = False, fault: RunUnreadable |
         refused_commands=[_refused(refused) for refused in trace.refused],
         **_cost(cost_so_far(trace), trace),
         traces_fault=trace.traces_fault or None,
-    ).document()
+    )
 
 
 def conclusion_document(trace: RunTrace) -> Document | None:
     """Returns the conclusion of a run's answer, as on its page; None without an answer."""
-    found = _conclusion(trace)
-    return None if found is None else found.document()
-
-
-def _conclusion(trace: RunTrace) -> ConclusionDocument | None:
     found = concluded(trace)
-    return None if found is None else ConclusionDocument.of(found)
+    return None if found is None else {"kind": found.kind, "text": found.text}
 
 
 def waiting_document(trace: RunTrace) -> Document:
@@ -327,7 +115,8 @@ def _approval(approval: Approval, whole: bool) -> Document:
 def plan_document(trace: RunTrace) -> Document:
     root = trace.root
     rejected = root.rejected[-1] if root.workflow is None and root.rejected else None
-    return PlanDocument.of(
+    return _document(
+        _ONLY_PLANNED,
         root,
         task=trace.task,
         steps=() if root.workflow is None else root.workflow.steps,
@@ -337,47 +126,48 @@ def plan_document(trace: RunTrace) -> Document:
         run_id=trace.run_id,
         status=trace.status,
         error=_error(trace.error_code, trace.error),
-    ).document()
+    )
 
 
 def check_document(parsed: Parsed, checked: Checked, agents: Sequence[str]) -> Document:
+    """Returns what a workflow file says. With faults, ``steps`` is what could be read, with null for what could not."""
     plan = checked.workflow
-    return CheckDocument.of(
+    return _document(
+        ("steps", "faults", "warnings", "repairs", "topology"),
         checked,
-        steps=_steps_as_read(parsed, agents) if plan is None else [step.model_dump(mode="json") for step in plan.steps],
+        steps=_steps_as_read(parsed, agents) if plan is None else plan.steps,
         repairs=parsed.repairs,
         topology=None if plan is None else topology(plan),
-    ).document()
+    )
 
 
 def error_document(code: str, message: str) -> Document:
     """Returns the document that replaces any other when the input cannot be used."""
-    return {"error": ErrorDocument(code=code, message=message).document()}
+    return {"error": _error(code, message)}
 
 
-W = TypeVar("W", bound=WritingDocument)
-
-
-def _writing(kind: type[W], trace: RunTrace, round_: RoundTrace, **named: str | None) -> W:
-    return kind.of(
+def _writing(trace: RunTrace, round_: RoundTrace, whole: bool, **named: str | None) -> Document:
+    """Returns what the Conductor wrote in a round, with its tokens, cost and time, after who it is."""
+    return _document(
+        (*named, *_WRITING, *(("messages",) if whole else ())),
         round_,
         **named,
         raw=round_.raw or (round_.rejected[-1].raw if round_.rejected else ""),
         **_cost(cost_of_part(trace, round_), round_),
         duration_ms=round_.duration_ms or 0.0,
         retries=[_failed_call(call) for call in round_.retries],
-        rejected=[RejectedDocument.of(plan) for plan in round_.rejected],
+        rejected=[_document(("raw", "reasoning", "faults"), plan) for plan in round_.rejected],
     )
 
 
 def _plan(round_: RoundTrace) -> Document:
-    names = ("topology", "repairs", "warnings", "considered", "edited_by")
-    return {"plan_source": round_.source} | {name: getattr(round_, name) for name in names}
+    return _document(_PLAN, round_, plan_source=round_.source)
 
 
-def _step(trace: RunTrace, step: StepTrace, whole: bool) -> StepDocument:
+def _step(trace: RunTrace, step: StepTrace, whole: bool) -> Document:
     source, inner, spent = step.reused_from, step.round, spent_on(trace, step)
-    return (WholeStep if whole else StepDocument).of(
+    return _document(
+        (*_STEP, *(_OF_THE_CALL if whole else ())),
         step,
         **_cost(cost_of_part(trace, step), step, in_round=inner is not None),
         reused_from=None if source is None else source.run_id,
@@ -387,15 +177,16 @@ def _step(trace: RunTrace, step: StepTrace, whole: bool) -> StepDocument:
         skipped_because=step.because,
         retries=[_failed_call(call) for call in step.attempts],
         round=None if inner is None else _round(trace, inner, whole),
-        with_round=None if inner is None else WithRound.of(spent, **_cost(spent.cost, spent)),
+        with_round=None if inner is None else {"usage": spent.usage} | _cost(spent.cost, spent),
         waits_for_a_slot=waits_for_a_slot(trace, step),
     )
 
 
-def _round(trace: RunTrace, round_: RoundTrace, whole: bool) -> RoundDocument:
-    return RoundDocument.of(
+def _round(trace: RunTrace, round_: RoundTrace, whole: bool) -> Document:
+    return _document(
+        ("conductor", *_PLAN, "steps"),
         round_,
-        conductor=_writing(WholeWriting if whole else WritingDocument, trace, round_),
+        conductor=_writing(trace, round_, whole),
         **_plan(round_),
         steps=[_step(trace, step, whole) for step in round_.steps],
     )
@@ -416,8 +207,7 @@ def _steps_as_read(parsed: Parsed, agents: Sequence[str]) -> list[Document]:
 
 def cost_document(cost: Cost) -> Document:
     """Returns a cost. If a part has no price, ``cost_usd`` is null and ``known_usd`` the least cost."""
-    found = CostDocument.of(cost, cost_usd=cost.usd, cost_at_least=cost.at_least)
-    return found.document()
+    return _document(_COST, cost, cost_usd=cost.usd, cost_at_least=cost.at_least)
 
 
 def _cost(cost: Cost, spent: Paid, *, in_round: bool = False) -> Document:
@@ -426,8 +216,8 @@ def _cost(cost: Cost, spent: Paid, *, in_round: bool = False) -> Document:
     return {**cost_document(cost), "cost_basis": found, "cost_estimated": found == "estimated"}
 
 
-def _error(code: str | None, message: str | None) -> ErrorDocument | None:
-    return None if code is None else ErrorDocument(code=code, message=message)
+def _error(code: str | None, message: str | None) -> Document | None:
+    return None if code is None else {"code": code, "message": message}
 
 
 def _refused(refused: CommandRefused) -> Document:

@@ -119,8 +119,6 @@ _PLAN_TOKENS = 0
 
 
 class Listed(Protocol):
-    """What the list of runs says of one."""
-
     @property
     def run_id(self) -> str: ...
     @property

@@ -50,8 +50,7 @@ def approve(
         bool, typer.Option("--all", help="Approve all that waits, and all that would wait from now on.")
     ] = False,
     workflow: Annotated[
-        Path | None,
-        typer.Option("--workflow", metavar="FILE", help="Go on with this workflow: no step that has begun may differ."),
+        Path | None, typer.Option(metavar="FILE", help="Go on with this workflow: no step that has begun may differ.")
     ] = None,
     note: options.Note = "",
     db: options.Db = None,
@@ -157,7 +156,7 @@ _ANSWER_WITHIN_S = 10.0
 
 
 def cancel(
-    run_id: Annotated[str, typer.Argument(metavar="RUN_ID", help="The run's id, or its beginning.")],
+    run_id: options.RunId,
     db: options.Db = None,
     as_json: options.AsJson = False,
 ) -> int:

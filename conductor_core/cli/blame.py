@@ -39,29 +39,23 @@ _SAID_EVERY_S = 5.0
 def blame_command(
     run_id: options.RunId,
     n: Annotated[
-        int, typer.Option("--n", min=1, max=MOST_REPLAYS, help="Replays with each change, and as many without it.")
+        int, typer.Option(min=1, max=MOST_REPLAYS, help="Replays with each change, and as many without it.")
     ] = USUAL_REPLAYS,
     truth: Annotated[
         str | None,
         typer.Option(
-            "--truth",
             metavar="TEXT",
             help="The right answer. Default: what the rehearsal world knows; else answers are compared with RUN_ID's.",
         ),
     ] = None,
-    only: Annotated[
-        Only | None, typer.Option("--only", help="Only steps re-run, or only accesses cut and granted.")
-    ] = None,
+    only: Annotated[Only | None, typer.Option(help="Only steps re-run, or only accesses cut and granted.")] = None,
     max_usd: Annotated[
         float | None,
-        typer.Option(
-            "--max-usd", min=0, max=1e9, help="Cost budget in USD of all replays of RUN_ID, earlier ones too."
-        ),
+        typer.Option(min=0, max=1e9, help="Cost budget in USD of all replays of RUN_ID, earlier ones too."),
     ] = None,
     concurrency: Annotated[
         int | None,
         typer.Option(
-            "--concurrency",
             min=1,
             max=256,
             help=f"How many replays run at once. Default: {CONCURRENCY}, of simulated workers {SIMULATED_CONCURRENCY}.",

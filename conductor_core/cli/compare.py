@@ -6,26 +6,7 @@ from typing import Annotated
 
 import typer
 
-from conductor_core.analysis.compare import (
-    Names,
-    RoundsCompared,
-    RunsCompared,
-    agents_of,
-    compare_rounds,
-    compare_runs,
-    comparison_document,
-    count,
-    headline,
-    kept_answer,
-    letter,
-    opened_rounds,
-    output_words,
-    part_words,
-    plan_change_count,
-    plan_sentences,
-    plan_word,
-    rounds_document,
-)
+from conductor_core.analysis import compare as comparing
 from conductor_core.analysis.conclusion import concluded
 from conductor_core.analysis.text_diff import TextDifference, compare_texts, shortened
 from conductor_core.cli import inputs, options
@@ -57,8 +38,7 @@ def compare_command(
         list[str], typer.Argument(metavar="A [B...]", help="Two or more runs, or one with rounds: ids, or beginnings.")
     ],
     html: Annotated[
-        Path | None,
-        typer.Option("--html", metavar="FILE", help="Also write it as a page that opens without a server."),
+        Path | None, typer.Option(metavar="FILE", help="Also write it as a page that opens without a server.")
     ] = None,
     redact: Redact = None,
     db: options.Db = None,
@@ -82,7 +62,7 @@ def compare_command(
         if twice := sorted({run_id for run_id in found if found.count(run_id) > 1}):
             raise BadInput(f"run {twice[0]} is named twice; give different runs to compare")
         traces = [store.trace(run_id)[0] for run_id in found]
-        if len(traces) == 1 and not opened_rounds(traces[0]):
+        if len(traces) == 1 and not comparing.opened_rounds(traces[0]):
             raise BadInput(f"run {found[0]} has one round only; give two or more runs to compare")
         page = None if html is None else html_of_comparison(store, found, redact or ())
         caller = local_caller("cli")
@@ -95,44 +75,44 @@ def compare_command(
         write_file(html, page)
         print_written([html])
     if as_json:
-        print_json(rounds_document(traces[0]) if len(traces) == 1 else comparison_document(traces))
+        print_json(comparing.rounds_document(traces[0]) if len(traces) == 1 else comparing.comparison_document(traces))
         return 0
     if len(traces) == 1:
         lines: Iterable[str] = _rounds_lines(traces[0])
     else:
-        lines = _pair_lines(compare_runs(*traces)) if len(traces) == 2 else _table_lines(traces)
+        lines = _pair_lines(comparing.compare_runs(*traces)) if len(traces) == 2 else _table_lines(traces)
     print("\n".join(lines))
     return 0
 
 
 def _rounds_lines(trace: RunTrace) -> Iterator[str]:
-    for place, path in enumerate(opened_rounds(trace)):
+    for place, path in enumerate(comparing.opened_rounds(trace)):
         yield from ("", "") if place else ()
         yield f"{round_name(path)}, opened by step {label(path)}, beside {round_name(path[:-1])}"
-        if kept_answer(trace, path):
+        if comparing.kept_answer(trace, path):
             yield "The Conductor wrote three empty lists: the answer stays as it was."
         else:
-            yield from _pair_lines(compare_rounds(trace, path))
+            yield from _pair_lines(comparing.compare_rounds(trace, path))
 
 
-def _pair_lines(compared: RunsCompared) -> Iterator[str]:
+def _pair_lines(compared: comparing.RunsCompared) -> Iterator[str]:
     named = list(zip(compared.names, (compared.a, compared.b), strict=True))
     for name, trace in named:
         yield f"{name}  {_run_line(trace, compared)}"
-    yield from ("", one_line(headline(compared), 1000), "")
+    yield from ("", one_line(comparing.headline(compared), 1000), "")
     for name, trace in named:
         said = concluded(trace)
         what = "answer" if said is None or said.headline else "text"
         yield f"{what} {name}{' (simulated)' if trace.simulated else ''}: {_conclusion(trace)}"
-    yield from ("", f"plan: {count(plan_change_count(compared), 'change')}")
-    yield from (f"  {one_line(sentence, 400)}" for sentence in plan_sentences(compared))
+    yield from ("", f"plan: {comparing.count(comparing.plan_change_count(compared), 'change')}")
+    yield from (f"  {one_line(sentence, 400)}" for sentence in comparing.plan_sentences(compared))
     yield from ("", "steps")
     yield from _step_lines(compared.root, compared.names)
     first = compared.first_difference
     yield from ("", f"first difference: {'none' if first is None else f'step {first.label}'}")
 
 
-def _run_line(trace: RunTrace, compared: RunsCompared) -> str:
+def _run_line(trace: RunTrace, compared: comparing.RunsCompared) -> str:
     other = compared.b if trace is compared.a else compared.a
     parent = " · re-run of the other" if trace.parent_run_id == other.run_id else ""
     spent = f"{trace.usage.total_tokens} tokens · {cost_so_far(trace).in_line} · {seconds(trace.duration_ms)}"
@@ -144,15 +124,15 @@ def _conclusion(trace: RunTrace) -> str:
     return f"none ({run_word(trace.status)})" if said is None else one_line(said.text or "empty", 300)
 
 
-def _step_lines(rounds: RoundsCompared, names: Names, indent: str = "  ") -> Iterator[str]:
+def _step_lines(rounds: comparing.RoundsCompared, names: comparing.Names, indent: str = "  ") -> Iterator[str]:
     width = max((len(pair.label) for pair in rounds.pairs), default=0)
     for pair in rounds.pairs:
-        agents = one_line(agents_of(pair), 60)
-        said = output_words(pair, names)
-        yield f"{indent}{pair.label:<{width}}  {agents} · plan {plan_word(pair)} · output {said}"
+        agents = one_line(comparing.agents_of(pair), 60)
+        said = comparing.output_words(pair, names)
+        yield f"{indent}{pair.label:<{width}}  {agents} · plan {comparing.plan_word(pair)} · output {said}"
         inner = f"{indent}    "
         for difference in pair.plan:
-            for name, before, after in part_words(difference):
+            for name, before, after in comparing.part_words(difference):
                 if name != "agent":
                     yield from _text_lines(compare_texts(before, after), f"{inner}{name}: ")
         if pair.a is not None and pair.b is not None and pair.output_changed:
@@ -180,15 +160,15 @@ def _table_lines(traces: Sequence[RunTrace]) -> list[str]:
     """Returns a table of runs. What changed is said against the first of them."""
     rows = [("", "RUN", "STATUS", "STEPS", "PLAN", "FIRST DIFFERENCE", "TOKENS", "COST", "TIME", "ANSWER")]
     for place, trace in enumerate(traces):
-        compared = None if place == 0 else compare_runs(traces[0], trace)
+        compared = None if place == 0 else comparing.compare_runs(traces[0], trace)
         first = None if compared is None else compared.first_difference
         rows.append(
             (
-                letter(place),
+                comparing.letter(place),
                 trace.run_id,
                 run_word(trace.status),
                 str(len(trace.steps)),
-                "" if compared is None else count(plan_change_count(compared), "change"),
+                "" if compared is None else comparing.count(comparing.plan_change_count(compared), "change"),
                 "" if compared is None else "none" if first is None else f"step {label(first.shown.path)}",
                 str(trace.usage.total_tokens),
                 str(cost_so_far(trace)),

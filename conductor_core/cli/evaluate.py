@@ -1,42 +1,115 @@
 """``evaluate``: tasks with known answers, put to the Conductor and to its baselines."""
 
-from typing import Annotated
+import asyncio
+import sys
+from dataclasses import replace
+from typing import Annotated, Any
 
 import typer
+from sqlalchemy.engine import make_url
 
+from conductor_core.analysis.documents import cost_document
 from conductor_core.cli import inputs, options
+from conductor_core.cli.carry_out import stopping
 from conductor_core.cli.output import print_json
-from conductor_core.cli.wiring import needs_extra
+from conductor_core.cli.progress import EvaluationProgress
+from conductor_core.cli.wiring import needs_extra, opened_store
 from conductor_core.engine.pools import read_specs
 from conductor_core.errors import BadInput
+from conductor_core.lab.evaluation import orchestrators, report
+from conductor_core.lab.evaluation.runner import Caps
+from conductor_core.lab.evaluation.session import EvaluationChoices, EvaluationResult, Prepared, prepare, run_evaluation
+from conductor_core.run.costs import Cost
+from conductor_core.settings import Settings
+from storage import Store
 
-Suite = Annotated[
-    str | None, typer.Option("--suite", metavar="S", help="rehearsal, a benchmark's name, or a file of tasks.")
-]
+
+def evaluate(choices: EvaluationChoices, db: str | None, settings: Settings, *, as_json: bool, quiet: bool) -> int:
+    """Evaluates, prints the figures and returns the exit code. Raises: BadInput, StoreError, ConductorUnavailable."""
+    with opened_store(db, settings) as store:
+        shown_url = make_url(db or settings.resolved_database_url).render_as_string(hide_password=True)
+        prepared = prepare(replace(choices, database=shown_url), settings)
+        if prepared.pool.simulated and not prepared.suite.simulated and not quiet:
+            print("simulated workers only know rehearsal tasks; expect wrong answers", file=sys.stderr)
+        ended, code = asyncio.run(_evaluated(prepared, store, quiet=quiet))
+    if as_json:
+        print_json(document(ended))
+    else:
+        print(report.markdown(ended.plan, ended.summary) if ended.outcomes else "no task was finished")
+    if ended.stopped is not None:
+        print(
+            f"stopped: {ended.stopped}; {len(ended.outcomes)} of {prepared.runs} outcomes are kept; "
+            f"to continue, repeat the command with --resume --name {ended.plan.name}",
+            file=sys.stderr,
+        )
+    elif not quiet:
+        print(f"the record: {ended.folder}", file=sys.stderr)
+    return code
+
+
+async def _evaluated(prepared: Prepared, store: Store, *, quiet: bool) -> tuple[EvaluationResult, int]:
+    """Ctrl-C or SIGTERM ends the runs in progress and keeps what is done; a second one ends the program."""
+    task = asyncio.current_task()
+    first = prepared.plan.orchestrators[0]
+    with (
+        EvaluationProgress(first, prepared.runs, quiet=quiet) as progress,
+        stopping(lambda: task and task.cancel()) as stopped_by,
+    ):
+        progress.begin(len(prepared.recorded))
+        ended = await run_evaluation(
+            prepared,
+            store.log,
+            lambda run_id: store.trace(run_id)[0],
+            on_outcome=progress.on_outcome,
+            on_fitting=progress.fitting,
+        )
+    if stopped_by:
+        return ended, stopped_by[0]
+    return ended, 0 if ended.stopped is None else 1
+
+
+def document(ended: EvaluationResult) -> dict[str, Any]:
+    """Returns what ``--json`` prints: the contract's keys first, then more."""
+    summary, plan = ended.summary, ended.plan
+    cost = sum((Cost(each.cost_usd, each.at_least_usd) for each in ended.outcomes), Cost())
+    return {
+        "suite": summary.suite,
+        "split": summary.split,
+        "n": summary.n,
+        "results": [row.model_dump(mode="json") for row in summary.results],
+        "present": None if summary.present is None else summary.present.model_dump(mode="json"),
+        "spreads": [spread.model_dump(mode="json") for spread in summary.spreads],
+        "learned_from": {name: each.model_dump(mode="json") for name, each in summary.learned_from.items()},
+        "name": plan.name,
+        "folder": str(ended.folder),
+        "pool": plan.pool,
+        "seed": plan.seed,
+        "tasks": plan.tasks,
+        "simulated": plan.simulated,
+        "complete": ended.stopped is None,
+        "stopped": ended.stopped,
+        "tokens": sum(each.tokens + each.conductor_tokens for each in ended.outcomes),
+        **cost_document(cost),
+    }
+
+
+Suite = Annotated[str | None, typer.Option(metavar="S", help="rehearsal, a benchmark's name, or a file of tasks.")]
 Orchestrators = Annotated[
-    str | None,
-    typer.Option("--orchestrators", metavar="A,B", help="Names and groups, separated by commas; see --list."),
+    str | None, typer.Option(metavar="A,B", help="Names and groups, separated by commas; see --list.")
 ]
-Split = Annotated[
-    str, typer.Option("--split", help="Part of the suite: test or train; of a file: test, fit or held-out.")
-]
-Limit = Annotated[int | None, typer.Option("--limit", min=1, help="How many tasks.")]
+Split = Annotated[str, typer.Option(help="Part of the suite: test or train; of a file: test, fit or held-out.")]
+Limit = Annotated[int | None, typer.Option(min=1, help="How many tasks.")]
 Seed = Annotated[
     int | None,
     typer.Option(
-        "--seed",
-        help="Chooses the tasks, their order and the present workers; also seeds simulated workers and sampling.",
+        help="Chooses the tasks, their order and the present workers; also seeds simulated workers and sampling."
     ),
 ]
-Name = Annotated[str | None, typer.Option("--name", help="Name of the evaluation's folder; needed to resume it.")]
+Name = Annotated[str | None, typer.Option(help="Name of the evaluation's folder; needed to resume it.")]
 Resume = Annotated[bool, typer.Option("--resume", help="Continue this evaluation; repeat its other options.")]
-Concurrency = Annotated[int, typer.Option("--concurrency", min=1, max=1024, help="Runs at once.")]
-MaxUsd = Annotated[
-    float | None, typer.Option("--max-usd", min=0, max=1e9, help="Cost cap of the whole evaluation in USD.")
-]
-MaxTokens = Annotated[
-    int | None, typer.Option("--max-tokens", min=1, max=10**12, help="Token cap of the whole evaluation.")
-]
+Concurrency = Annotated[int, typer.Option(min=1, max=1024, help="Runs at once.")]
+MaxUsd = Annotated[float | None, typer.Option(min=0, max=1e9, help="Cost cap of the whole evaluation in USD.")]
+MaxTokens = Annotated[int | None, typer.Option(min=1, max=10**12, help="Token cap of the whole evaluation.")]
 CountFailures = Annotated[
     bool,
     typer.Option(
@@ -45,15 +118,11 @@ CountFailures = Annotated[
 ]
 Present = Annotated[
     int | None,
-    typer.Option(
-        "--present", min=1, metavar="K", help="Make only K workers available for each task, other ones each time."
-    ),
+    typer.Option(min=1, metavar="K", help="Make only K workers available for each task, other ones each time."),
 ]
-Untrained = Annotated[
-    str | None, typer.Option("--untrained", metavar="REF", help="The Conductor of the orchestrator 'untrained'.")
-]
-FitTasks = Annotated[int, typer.Option("--fit-tasks", min=1, help="Training tasks that learned routers are fitted on.")]
-FitSuite = Annotated[str | None, typer.Option("--fit-suite", metavar="S", help="Another suite for the training tasks.")]
+Untrained = Annotated[str | None, typer.Option(metavar="REF", help="The Conductor of the orchestrator 'untrained'.")]
+FitTasks = Annotated[int, typer.Option(min=1, help="Training tasks that learned routers are fitted on.")]
+FitSuite = Annotated[str | None, typer.Option(metavar="S", help="Another suite for the training tasks.")]
 ListThem = Annotated[bool, typer.Option("--list", help="List the orchestrators and stop.")]
 
 
@@ -90,11 +159,6 @@ def evaluate_command(
         again = " again, as the evaluation had them" if resume else ""
         raise BadInput(f"give --suite and --orchestrators{again}; see evaluate --list")
     needs_extra("evaluate")
-    # Imported when used: no other command pays for suites, graders and the rehearsal world.
-    from conductor_core.cli.evaluating import evaluate
-    from conductor_core.lab.evaluation.runner import Caps
-    from conductor_core.lab.evaluation.session import EvaluationChoices
-
     choices = EvaluationChoices(
         suite=suite,
         orchestrators=orchestrators,
@@ -119,8 +183,6 @@ def evaluate_command(
 
 
 def _list(pool: str, *, as_json: bool) -> int:
-    from conductor_core.lab.evaluation import orchestrators
-
     agents = [spec.name for spec in read_specs(pool)]
     names = orchestrators.group("all", agents, untrained=True)
     if as_json:

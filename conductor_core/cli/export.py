@@ -19,7 +19,6 @@ from conductor_core.engine.pools import pool_info, read_pool
 from conductor_core.errors import BadInput
 from conductor_core.export.formats import PLAN_FORMATS, PNG, PlanFormat
 from conductor_core.export.plan import Plan, plan_of
-from conductor_core.files import open_regular
 from conductor_core.run.actor import local_caller
 from conductor_core.run.redaction import Redactor, read_patterns
 from conductor_core.run.share import MOST_FILE_BYTES, as_imported, read_shared
@@ -62,7 +61,6 @@ def html_of_comparison(store: Store, run_ids: Sequence[str], redact: Sequence[st
 Redact = Annotated[
     list[str] | None,
     typer.Option(
-        "--redact",
         metavar="PATTERN",
         help="In a page (HTML), a record or otlp: hide what this regular expression matches. Can be repeated.",
     ),
@@ -143,15 +141,14 @@ def export(
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option("--out", metavar="PATH", help="A file; for several runs a folder. Default: stdout, for one run."),
+        typer.Option(metavar="PATH", help="A file; for several runs a folder. Default: stdout, for one run."),
     ] = None,
     workflow: Annotated[
-        Path | None, typer.Option("--workflow", metavar="FILE", help="Export this workflow file instead of a run.")
+        Path | None, typer.Option(metavar="FILE", help="Export this workflow file instead of a run.")
     ] = None,
     pool: Annotated[
         str | None,
         typer.Option(
-            "--pool",
             metavar="NAME",
             callback=inputs.named,
             help="Take the workers from this pool instead, by their names. Default: the pool of the run; for a "
@@ -265,7 +262,8 @@ def import_run(
     With --json, stdout is the document of the run; of a comparison, one with all of them in "runs".
     """
     settings = inputs.read_settings()
-    shared = read_shared(_file_text(file), f"file {one_line(str(file), 120)}")
+    text = inputs.read_file(file, "file", MOST_FILE_BYTES)
+    shared = read_shared(text, f"file {one_line(str(file), 120)}")
     caller = local_caller("cli")
     images = [image for _, _, images in shared for image in images]
     imported_runs = [(shared_run, as_imported(events, shared_run, caller)) for shared_run, events, _ in shared]
@@ -282,19 +280,3 @@ def import_run(
     else:
         print("\n".join(events[0].run_id for _, events in imported_runs))
     return 0
-
-
-def _file_text(file: Path) -> str:
-    name = one_line(str(file), 120)
-    try:
-        with open_regular(file) as opened:
-            raw = opened.read(MOST_FILE_BYTES + 1)
-    except (OSError, ValueError) as error:
-        why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise BadInput(f"file {name} cannot be read: {why}") from error
-    if len(raw) > MOST_FILE_BYTES:
-        raise BadInput(f"file {name} has more than {MOST_FILE_BYTES >> 20} MiB")
-    try:
-        return raw.decode()
-    except UnicodeDecodeError as error:
-        raise BadInput(f"file {name} is not a shared run: it is not UTF-8") from error

@@ -68,7 +68,6 @@ def named(option: typer.CallbackParam, given: str | None) -> str | None:
 
 
 def with_lora(conductor: str | None, lora: Path | None) -> str | None:
-    """Returns the name of the Conductor with its adapter."""
     if lora is None:
         return conductor
     if conductor is None or "://" in conductor or conductor.casefold() == "tiny":
@@ -99,12 +98,12 @@ def named_again(run_id: str, db: str | None) -> str:
     return run_id if db is None else f"{run_id} --db {shlex.quote(db.removeprefix('sqlite:///'))}"
 
 
-def read_file(path: Path, what: str) -> str:
+def read_file(path: Path, what: str, most_bytes: int = _MOST_BYTES) -> str:
     """Returns the text of a file. ``what`` names it in messages, e.g. ``workflow file``."""
     name = f"{what} {one_line(str(path))}"
     try:
         with open_regular(path) as file:
-            raw = file.read(_MOST_BYTES + 1)
+            raw = file.read(most_bytes + 1)
     except FileNotFoundError:
         raise BadInput(f"{name}: no such file") from None
     except IsADirectoryError:
@@ -112,8 +111,8 @@ def read_file(path: Path, what: str) -> str:
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise BadInput(f"{name}: it cannot be read: {why}") from error
-    if len(raw) > _MOST_BYTES:
-        raise BadInput(f"{name}: it has more than {_MOST_BYTES >> 20} MiB")
+    if len(raw) > most_bytes:
+        raise BadInput(f"{name}: it has more than {most_bytes >> 20} MiB")
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -188,7 +187,6 @@ def check(
 
 
 def fault_line(fault: Fault) -> str:
-    """Returns a fault and its place on one line."""
     place = "" if fault.line is None else f"line {fault.line}, column {fault.column}: "
     return f"{place}{one_line(fault.message, 400)}"
 

@@ -4,7 +4,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import datetime
-from typing import TYPE_CHECKING, assert_never
+from typing import assert_never
 
 from conductor_core.chat.messages import IN_WORDS as ENDINGS_IN_WORDS
 from conductor_core.chat.messages import INCOMPLETE, Departure, Ending
@@ -21,9 +21,6 @@ from conductor_core.run.trace import Approval, RunTrace, StepTrace, apply, begin
 from conductor_core.run.values import Path, label, round_name
 from conductor_core.text import plain
 from conductor_core.workflow.model import Workflow
-
-if TYPE_CHECKING:
-    pass
 
 
 def lines(event: ev.ApprovalEvent, trace: RunTrace, db: str | None = None) -> list[str]:
@@ -248,7 +245,6 @@ class ProgressView:
 
 
 def workflow_lines(workflow: Workflow) -> list[str]:
-    """Returns a plan with one step on each line."""
     width = max((len(one_line(step.agent, 40)) for step in workflow.steps), default=0)
     return [
         f"  {index}  {one_line(step.agent, 40):<{width}}  reads {labels(tuple((i,) for i in workflow.reads(index))):<8}"
@@ -292,7 +288,6 @@ def _created(event: ev.RunCreated) -> str:
 
 
 def doing(progress: Progress) -> str:
-    """Says what a model in this process is doing."""
     rate = f", {progress.per_s:.1f} tokens/s" if progress.per_s else ""
     left = f", {time_left(progress.left_s)}" if progress.left_s is not None else ""
     match progress.phase:

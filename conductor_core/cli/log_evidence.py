@@ -28,17 +28,8 @@ from conductor_core.run.redaction import Redactor
 from conductor_core.run.trace import RunTrace, RunUnreadable, fold
 from conductor_core.settings import Settings
 from storage.bundles import SEALED_WORDS, UNBOUND_WORDS, UNFINISHED_WORDS, export_runs
+from storage.evidence import anchoring
 from storage.evidence import verifier as checks
-from storage.evidence.anchoring import (
-    Chosen,
-    Evidence,
-    Places,
-    chosen_places,
-    evidence_folder,
-    keep_chosen,
-    kept_fault,
-    places_of,
-)
 from storage.evidence.anchors import FILE_NAME, FileAnchor, GitAnchor, anchor_line, may_write
 from storage.evidence.bundle import verifier_digest, verifier_source
 from storage.evidence.bundle_files import is_bundle
@@ -85,7 +76,7 @@ def verify_record(
             keys, report = _checked(path, keys, anchors or (), settings)
             with closing(open_database(path)) as connection:
                 run_id = None if target is None else _resolved(connection, target)
-            if (stopped := kept_fault(path)) is not None:
+            if (stopped := anchoring.kept_fault(path)) is not None:
                 report.notes.append(f"publishing has stopped: {stopped}")
         shown = checks.document(report, run_id, keys)
     except _ERRORS as error:
@@ -196,25 +187,21 @@ def _parent(trace: RunTrace, runs: dict[str, list[bytes]], redactor: Redactor) -
 
 def export(
     out: Annotated[
-        str, typer.Option("--out", metavar="FILE.zip", help="The new file; nothing is overwritten.", show_default=False)
+        str, typer.Option(metavar="FILE.zip", help="The new file; nothing is overwritten.", show_default=False)
     ],
     run_ids: Annotated[
         list[str] | None, typer.Argument(metavar="RUN_ID", help="Ids of runs, or their beginnings.")
     ] = None,
     every: Annotated[bool, typer.Option("--all", help="All runs.")] = False,
-    search: Annotated[
-        str | None, typer.Option("--search", metavar="TEXT", help="Only runs with TEXT in the task.")
-    ] = None,
+    search: Annotated[str | None, typer.Option(metavar="TEXT", help="Only runs with TEXT in the task.")] = None,
     status: Annotated[
-        str | None, typer.Option("--status", metavar="STATUS", help="Only runs of this status, such as completed.")
+        str | None, typer.Option(metavar="STATUS", help="Only runs of this status, such as completed.")
     ] = None,
-    batch: Annotated[str | None, typer.Option("--batch", metavar="ID", help="Only runs of this batch.")] = None,
+    batch: Annotated[str | None, typer.Option(metavar="ID", help="Only runs of this batch.")] = None,
     since: Annotated[
-        str | None, typer.Option("--since", metavar="DAY", help="Only runs of this day (UTC, as 2026-11-24) and later.")
+        str | None, typer.Option(metavar="DAY", help="Only runs of this day (UTC, as 2026-11-24) and later.")
     ] = None,
-    until: Annotated[
-        str | None, typer.Option("--until", metavar="DAY", help="Only runs of this day and earlier.")
-    ] = None,
+    until: Annotated[str | None, typer.Option(metavar="DAY", help="Only runs of this day and earlier.")] = None,
     db: options.Db = None,
 ) -> int:
     """One zip file holds exact events, proofs, checkpoint, verifier, images, and a decision record of each run.
@@ -316,8 +303,8 @@ def key(
     return 0
 
 
-def _places(path: Path, settings: Settings) -> Places:
-    return places_of(path, settings.anchor, settings.signing_key)
+def _places(path: Path, settings: Settings) -> anchoring.Places:
+    return anchoring.places_of(path, settings.anchor, settings.signing_key)
 
 
 def _own_key(path: Path, settings: Settings) -> PublicKey:
@@ -328,7 +315,7 @@ def _own_key(path: Path, settings: Settings) -> PublicKey:
     return own
 
 
-def _made_key(path: Path, places: Places) -> PublicKey:
+def _made_key(path: Path, places: anchoring.Places) -> PublicKey:
     try:
         with closing(open_database(path)) as connection:
             origin, _ = read_log(connection)
@@ -347,7 +334,6 @@ def anchor(
     to: Annotated[
         str | None,
         typer.Option(
-            "--to",
             metavar="PLACE",
             help="git:FOLDER, a file or folder to publish to, or the folder of a witness, which this user cannot "
             "write.",
@@ -372,7 +358,7 @@ def anchor(
 
 def _choose(database: Path, to: str, settings: Settings) -> None:
     """Keeps where the log is published, once all of it is there. Raises: BadInput, StoreError."""
-    before = chosen_places(database)
+    before = anchoring.chosen_places(database)
     chosen = _choice(to, before)
     if chosen.publish != before.publish and settings.anchor is not None:
         raise BadInput("CONDUCTOR_ANCHOR is set, which comes first: unset it, then choose")
@@ -386,7 +372,7 @@ def _choose(database: Path, to: str, settings: Settings) -> None:
         if isinstance(place, GitAnchor):
             chosen = chosen.model_copy(update={"refused": _refusing(place)})
     try:
-        keep_chosen(database, chosen)
+        anchoring.keep_chosen(database, chosen)
     except OSError as error:
         raise BadInput(f"the choice cannot be kept: {error_text(error)}") from error
 
@@ -405,9 +391,9 @@ def _refusing(place: GitAnchor) -> str | None:
     )
 
 
-def _choice(to: str, before: Chosen) -> Chosen:
+def _choice(to: str, before: anchoring.Chosen) -> anchoring.Chosen:
     if to.startswith("git:"):
-        return Chosen(publish=f"git:{expand_path(to.removeprefix('git:')).absolute()}")
+        return anchoring.Chosen(publish=f"git:{expand_path(to.removeprefix('git:')).absolute()}")
     path = expand_path(to).absolute()
     file = path / FILE_NAME if path.is_dir() else path
     if not file.parent.is_dir():
@@ -433,13 +419,13 @@ def _said(store: Store, database: Path) -> Iterator[str]:
         line = "KEY" if own is None else shlex.quote(own.line)
         yield "Another user keeps it in a folder of their own, whenever this machine runs, with:"
         yield f"  conductor log witness {stream} --to {folder} --public-key {line}"
-        if places.anchor.file.is_relative_to(evidence_folder(database)):
+        if places.anchor.file.is_relative_to(anchoring.evidence_folder(database)):
             yield "That file is where only this user may read: first publish where both may, with --to FILE."
         if places.witness is None:
             yield f"and here, once: conductor log anchor --db {shlex.quote(str(database))} --to FOLDER"
 
 
-def _facts(evidence: Evidence, own: PublicKey | None, places: Places) -> Iterator[str]:
+def _facts(evidence: anchoring.Evidence, own: PublicKey | None, places: anchoring.Places) -> Iterator[str]:
     """Yields what an auditor notes down: log, key, where its checkpoints are, and the newest of them."""
     yield f"  log: {evidence.origin}"
     if own is not None:
@@ -469,7 +455,7 @@ def witness(
     stream: Annotated[
         str, typer.Argument(metavar="FILE|-", help="What the log publishes; - reads it once from stdin.")
     ],
-    to: Annotated[str, typer.Option("--to", metavar="FOLDER", help="A folder of your own, one for each log.")],
+    to: Annotated[str, typer.Option(metavar="FOLDER", help="A folder of your own, one for each log.")],
     public_keys: Annotated[
         list[str] | None,
         typer.Option("--public-key", metavar="KEY|FILE", help="The first time; then it is kept, too."),

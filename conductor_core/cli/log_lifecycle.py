@@ -220,7 +220,7 @@ def _require(store: Store, run_ids: Sequence[str], command: str) -> None:
 
 
 def retain(
-    days: Annotated[int, typer.Option("--days", help=f"At least {LEAST_DAYS}, which is six months.")],
+    days: Annotated[int, typer.Option(help=f"At least {LEAST_DAYS}, which is six months.")],
     erase_them: Annotated[bool, typer.Option("--erase", help="Erase them. Without this they are only listed.")] = False,
     db: options.Db = None,
     as_json: options.AsJson = False,

@@ -79,20 +79,16 @@ def _one_of(names: Iterable[str], option: str) -> Callable[[str], str]:
 
 
 Words = Annotated[list[str] | None, typer.Argument(metavar="WORDS", parser=_text)]
-Limit = Annotated[int, typer.Option("--limit", metavar="N", min=1, max=10_000, help="How many.")]
+Limit = Annotated[int, typer.Option(metavar="N", min=1, max=10_000, help="How many.")]
 Before = Annotated[
     int | None,
-    typer.Option(
-        "--before", metavar="CURSOR", min=1, max=2**63 - 1, help="Go on after a page: the cursor that it ended with."
-    ),
+    typer.Option(metavar="CURSOR", min=1, max=2**63 - 1, help="Go on after a page: the cursor that it ended with."),
 ]
 Since = Annotated[
-    datetime | None,
-    typer.Option("--since", metavar="DAY|TIME", parser=_moment, help="Only from this day (UTC) or time on."),
+    datetime | None, typer.Option(metavar="DAY|TIME", parser=_moment, help="Only from this day (UTC) or time on.")
 ]
 Until = Annotated[
-    datetime | None,
-    typer.Option("--until", metavar="DAY|TIME", parser=_end, help="Only up to this day, with it, or time."),
+    datetime | None, typer.Option(metavar="DAY|TIME", parser=_end, help="Only up to this day, with it, or time.")
 ]
 
 
@@ -374,21 +370,16 @@ def access(
         str | None, typer.Argument(metavar="RUN_ID", parser=_text, help="Only entries about this run.")
     ] = None,
     actor: Annotated[
-        str | None,
-        typer.Option("--actor", metavar="X", parser=_text, help="Only what this person did: their id or name."),
+        str | None, typer.Option(metavar="X", parser=_text, help="Only what this person did: their id or name.")
     ] = None,
     kind: Annotated[
         str | None,
         typer.Option(
-            "--kind",
-            metavar="KIND",
-            parser=_one_of(ACCESS_KINDS, "--kind"),
-            help=f"Only this: {', '.join(ACCESS_KINDS)}.",
+            metavar="KIND", parser=_one_of(ACCESS_KINDS, "--kind"), help=f"Only this: {', '.join(ACCESS_KINDS)}."
         ),
     ] = None,
     searched: Annotated[
-        str | None,
-        typer.Option("--searched", metavar="WORDS", parser=_text, help="Only searches for all of these words."),
+        str | None, typer.Option(metavar="WORDS", parser=_text, help="Only searches for all of these words.")
     ] = None,
     since: Since = None,
     until: Until = None,

@@ -21,7 +21,6 @@ Status = Literal[
 Conductor = Annotated[
     str | None,
     typer.Option(
-        "--conductor",
         metavar="NAME",
         callback=named,
         help="tiny (default), a name or FILE#NAME of a conductors file, a model folder, a GGUF file, a hub id, or "
@@ -31,7 +30,6 @@ Conductor = Annotated[
 Pool = Annotated[
     str | None,
     typer.Option(
-        "--pool",
         metavar="NAME",
         callback=named,
         help="rehearsal (default), paper, small, a pool file (TOML), or the name of one in pools/ of the data folder. "
@@ -41,7 +39,6 @@ Pool = Annotated[
 Db = Annotated[
     str | None,
     typer.Option(
-        "--db",
         metavar="FILE|URL",
         callback=database_url,
         help="Database: an SQLite file or its URL. Default: DATABASE_URL, else a file in your data folder.",
@@ -54,17 +51,13 @@ UnusedDb = Annotated[str | None, typer.Option("--db", hidden=True)]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document to stdout, everything else to stderr.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Do not show progress on stderr.")]
 Lora = Annotated[
-    Path | None,
-    typer.Option("--lora", metavar="FILE", help="A LoRA adapter in GGUF form for --conductor FILE.gguf."),
+    Path | None, typer.Option(metavar="FILE", help="A LoRA adapter in GGUF form for --conductor FILE.gguf.")
 ]
-Exclude = Annotated[
-    list[str] | None, typer.Option("--exclude", metavar="AGENT", help="A worker to leave out; may be repeated.")
-]
+Exclude = Annotated[list[str] | None, typer.Option(metavar="AGENT", help="A worker to leave out; may be repeated.")]
 Seed = Annotated[
-    int | None,
-    typer.Option("--seed", min=-(2**63), max=2**63 - 1, help="Seed of simulated workers and of sampled decoding."),
+    int | None, typer.Option(min=-(2**63), max=2**63 - 1, help="Seed of simulated workers and of sampled decoding.")
 ]
-MaxSteps = Annotated[int | None, typer.Option("--max-steps", min=1, max=32, help="Steps a workflow may have.")]
+MaxSteps = Annotated[int | None, typer.Option(min=1, max=32, help="Steps a workflow may have.")]
 Plans = Annotated[
     int | None,
     typer.Option(
@@ -77,29 +70,25 @@ Plans = Annotated[
 PlanTemperature = Annotated[
     float | None,
     typer.Option(
-        "--temperature",
         min=0,
         max=MOST_TEMPERATURE,
         help="What a Conductor without a temperature of its own writes with. Default: 0, or with --n "
         f"{USUAL_TEMPERATURE:g}.",
     ),
 ]
-MaxTokens = Annotated[int | None, typer.Option("--max-tokens", min=1, max=10**12, help="Token budget of the run.")]
-MaxUsd = Annotated[float | None, typer.Option("--max-usd", min=0, max=1e9, help="Cost budget of the run in USD.")]
-MaxSeconds = Annotated[
-    float | None, typer.Option("--max-seconds", min=0.001, max=1e9, help="Wall time budget of the run in seconds.")
-]
+MaxTokens = Annotated[int | None, typer.Option(min=1, max=10**12, help="Token budget of the run.")]
+MaxUsd = Annotated[float | None, typer.Option(min=0, max=1e9, help="Cost budget of the run in USD.")]
+MaxSeconds = Annotated[float | None, typer.Option(min=0.001, max=1e9, help="Wall time budget of the run in seconds.")]
 OnlyWhatAnswers = Annotated[
     bool, typer.Option("--only-what-answers", help="Check the workers first and leave out those that would not answer.")
 ]
-MaxDepth = Annotated[int | None, typer.Option("--max-depth", min=0, max=8, help="Recursive rounds below the first.")]
+MaxDepth = Annotated[int | None, typer.Option(min=0, max=8, help="Recursive rounds below the first.")]
 Incomplete = Annotated[
     OnIncomplete | None,
     typer.Option(
-        "--on-incomplete",
         help="What happens to a step whose answer is refused, filtered, cut or empty. allow: later steps read what "
         "there is. stop: those steps are skipped. more_tokens: a cut answer is requested again with more tokens. "
-        "fallback: the worker's fallback is asked. Default: the pool file's, else CONDUCTOR_ON_INCOMPLETE.",
+        "fallback: the worker's fallback is asked. Default: the pool file's, else CONDUCTOR_ON_INCOMPLETE."
     ),
 ]
 GiveQuestion = Annotated[
@@ -110,13 +99,10 @@ GiveQuestion = Annotated[
         "CONDUCTOR_GIVE_QUESTION.",
     ),
 ]
-WorkflowFile = Annotated[
-    Path | None, typer.Option("--workflow", metavar="FILE", help="Run this workflow instead of planning one.")
-]
+WorkflowFile = Annotated[Path | None, typer.Option(metavar="FILE", help="Run this workflow instead of planning one.")]
 Tasks = Annotated[
     Path | None,
     typer.Option(
-        "--tasks",
         metavar="FILE.jsonl",
         help="Run each row {id, task, workflow?} of this file; --max-usd covers all rows together.",
     ),
@@ -124,10 +110,7 @@ Tasks = Annotated[
 Concurrency = Annotated[
     int | None,
     typer.Option(
-        "--concurrency",
-        min=1,
-        max=256,
-        help="How many tasks of a file run at once. Default: 8, or with --resume as many as before.",
+        min=1, max=256, help="How many tasks of a file run at once. Default: 8, or with --resume as many as before."
     ),
 ]
 Resume = Annotated[
@@ -139,7 +122,6 @@ Resume = Annotated[
 Gates = Annotated[
     list[str] | None,
     typer.Option(
-        "--gate",
         metavar="GATE",
         help="Wait for an approval: plan (before any worker is called), steps (before every step), step:N, usd:X (if "
         "the highest possible cost exceeds X USD) or provider:NAME (before anything goes there). May be repeated.",
@@ -148,7 +130,6 @@ Gates = Annotated[
 Images = Annotated[
     list[Path] | None,
     typer.Option(
-        "--image",
         metavar="FILE",
         help="A PNG, JPEG, WebP or GIF image that comes with TASK. The steps that receive the task see it. May be "
         "repeated.",
@@ -157,7 +138,6 @@ Images = Annotated[
 Conversation = Annotated[
     Path | None,
     typer.Option(
-        "--conversation",
         metavar="FILE",
         help='The conversation before TASK: a JSON list of {"role": "user" or "assistant", "content": TEXT}. Without '
         "TASK, its last turn is the task.",
@@ -165,10 +145,8 @@ Conversation = Annotated[
 ]
 NoWait = Annotated[bool, typer.Option("--no-wait", help="End with exit code 3 as soon as the run waits.")]
 RunId = Annotated[str, typer.Argument(metavar="RUN_ID", help="The run's id, or its beginning.")]
-Note = Annotated[str, typer.Option("--note", metavar="TEXT", help="Why. Kept in the run's record.")]
-OfStep = Annotated[
-    str | None, typer.Option("--step", metavar="N", help="Decide only about step N. Default: all that waits now.")
-]
+Note = Annotated[str, typer.Option(metavar="TEXT", help="Why. Kept in the run's record.")]
+OfStep = Annotated[str | None, typer.Option(metavar="N", help="Decide only about step N. Default: all that waits now.")]
 
 
 def limits(base: Settings | Limits, **given: float | None) -> Limits:

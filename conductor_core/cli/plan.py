@@ -10,11 +10,11 @@ import typer
 
 from conductor_core.analysis import documents
 from conductor_core.cli import inputs, options
+from conductor_core.cli.batch import read_tasks
 from conductor_core.cli.carry_out import all_ended, exit_code, opened_engine, ready, watch
 from conductor_core.cli.live import ProgressView, workflow_lines
 from conductor_core.cli.output import one_line, print_json, table
 from conductor_core.cli.show import alternative_lines
-from conductor_core.cli.task_file import read_tasks
 from conductor_core.cli.wiring import opened_store
 from conductor_core.engine import repeats
 from conductor_core.engine.estimates import usual_answer_tokens
@@ -117,7 +117,7 @@ def _numbers(choice: PlanChoice) -> str:
 def plan(
     task: Annotated[str | None, typer.Argument(metavar="[TASK]", show_default=False)] = None,
     tasks: Annotated[
-        Path | None, typer.Option("--tasks", metavar="FILE.jsonl", help="Plan the task of each line instead.")
+        Path | None, typer.Option(metavar="FILE.jsonl", help="Plan the task of each line instead.")
     ] = None,
     conductor: options.Conductor = None,
     lora: options.Lora = None,
@@ -178,7 +178,6 @@ def plan(
 
 
 def plan_lines(trace: RunTrace) -> list[str]:
-    """Returns what ``plan`` prints on stdout."""
     root = trace.root
     head = one_line(trace.task)
     if root.workflow is None:

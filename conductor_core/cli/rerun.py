@@ -16,30 +16,12 @@ from conductor_core.cli.carry_out import all_ended, opened_engine, print_outcome
 from conductor_core.cli.live import ProgressView
 from conductor_core.cli.output import one_line, print_json
 from conductor_core.cli.wiring import opened_store
+from conductor_core.engine import repeats
+from conductor_core.engine import request as engine_request
 from conductor_core.engine.batch import BatchSpent
 from conductor_core.engine.budgets import CostCap
 from conductor_core.engine.estimates import RerunPreview, StepForecast, edit_step, preview
 from conductor_core.engine.pools import images_given, pool_info, who_may_be_called
-from conductor_core.engine.repeats import (
-    MOST_TIMES,
-    Again,
-    Repeats,
-    RepeatsForecast,
-    Tally,
-    forecast_repeats,
-    repeat_requests,
-    tally,
-    variants,
-)
-from conductor_core.engine.request import (
-    asks_conductor,
-    carried,
-    overrides_from,
-    pinned_if_recorded,
-    pinned_output,
-    rerun_of,
-    resume_of,
-)
 from conductor_core.errors import BadInput
 from conductor_core.formats import seconds
 from conductor_core.run.actor import local_caller
@@ -55,8 +37,7 @@ if TYPE_CHECKING:
 
 
 Only = Annotated[
-    int | None,
-    typer.Option("--only", metavar="N", help="Ask step N afresh, and end with its answer. What it reads is reused."),
+    int | None, typer.Option(metavar="N", help="Ask step N afresh, and end with its answer. What it reads is reused.")
 ]
 From = Annotated[
     int | None,
@@ -65,9 +46,8 @@ From = Annotated[
 Times = Annotated[
     int | None,
     typer.Option(
-        "--times",
         min=1,
-        max=MOST_TIMES,
+        max=repeats.MOST_TIMES,
         help="With --only or --from: make so many runs with fresh seeds, and say how far their answers agree. "
         "--max-usd and --max-tokens then cover all of them together.",
     ),
@@ -75,7 +55,6 @@ Times = Annotated[
 Outputs = Annotated[
     list[str] | None,
     typer.Option(
-        "--output",
         metavar="N=TEXT|@FILE",
         help="Write the output of step N by hand: its worker is not asked. The record says that a person wrote it. "
         "May be repeated.",
@@ -83,25 +62,19 @@ Outputs = Annotated[
 ]
 Pins = Annotated[
     list[int] | None,
-    typer.Option(
-        "--pin", metavar="N", help="Keep the recorded output of step N, whatever it would see. May be repeated."
-    ),
+    typer.Option(metavar="N", help="Keep the recorded output of step N, whatever it would see. May be repeated."),
 ]
 Releases = Annotated[
     list[int] | None,
-    typer.Option(
-        "--release", metavar="N", help="Let the worker of step N answer again, whose output RUN_ID wrote or pinned."
-    ),
+    typer.Option(metavar="N", help="Let the worker of step N answer again, whose output RUN_ID wrote or pinned."),
 ]
-Step = Annotated[int | None, typer.Option("--step", metavar="N", help="The step to change; the first is 0.")]
-Instruction = Annotated[str | None, typer.Option("--instruction", metavar="TEXT", help="Its new instruction.")]
+Step = Annotated[int | None, typer.Option(metavar="N", help="The step to change; the first is 0.")]
+Instruction = Annotated[str | None, typer.Option(metavar="TEXT", help="Its new instruction.")]
 Agents = Annotated[
     list[str] | None,
-    typer.Option("--agent", metavar="NAME", help="Its new agent. With --only or --from: one or more to ask instead."),
+    typer.Option(metavar="NAME", help="Its new agent. With --only or --from: one or more to ask instead."),
 ]
-Access = Annotated[
-    str | None, typer.Option("--access", metavar="LIST", help="What it may see: all, none, or steps as in 0,2.")
-]
+Access = Annotated[str | None, typer.Option(metavar="LIST", help="What it may see: all, none, or steps as in 0,2.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would run and what be reused; do nothing.")]
 
 
@@ -136,7 +109,7 @@ class RerunTarget:
 
 
 def rerun(
-    run_id: Annotated[str, typer.Argument(metavar="RUN_ID", help="The run's id, or its beginning.")],
+    run_id: options.RunId,
     step: Step = None,
     instruction: Instruction = None,
     agent: Agents = None,
@@ -275,7 +248,7 @@ def prepare(
     workflow = changed or source.root.workflow or source.workflow
     if workflow is None and not resume:
         raise BadInput(f"run {source.run_id} has no workflow to run again: give one with --workflow, or use run")
-    needed = asks_conductor(workflow)
+    needed = engine_request.asks_conductor(workflow)
     forecast, origins = None, None
     if workflow is not None:
         workers = {spec.name: spec for spec in specs}
@@ -285,13 +258,13 @@ def prepare(
         info = target.info(settings) if needed else None
         # With --step, each step stays what it was. Steps of a file are matched by content.
         origins = None if edit.step is None else tuple(range(len(workflow.steps)))
-        kept = overrides_from(source) if resume and by_hand is None else by_hand
+        kept = engine_request.overrides_from(source) if resume and by_hand is None else by_hand
         forecast = preview(source, workflow, specs, conductor=info, origins=origins, overrides=kept)
     if resume:
-        request = resume_of(source, *before, door="cli")
+        request = engine_request.resume_of(source, *before, door="cli")
         request = request if by_hand is None else request.model_copy(update={"overrides": by_hand})
     else:
-        request = rerun_of(source, workflow, door="cli", origins=origins, overrides=by_hand)
+        request = engine_request.rerun_of(source, workflow, door="cli", origins=origins, overrides=by_hand)
     asked = target.asked(source, settings, needed=needed)
     if needed and target.conductor is None and source.conductor is None:
         _note_conductor(asked["conductor"], source)
@@ -374,14 +347,14 @@ def _reused(step: StepForecast) -> str:
 
 def read_again(
     only: int | None, from_step: int | None, times: int | None, agents: Sequence[str] | None, seed: int | None
-) -> Again | None:
+) -> repeats.Again | None:
     """Returns what is asked afresh; None: nothing. Raises: BadInput."""
     if only is not None and from_step is not None:
         raise BadInput("give --only or --from, not both")
     if only is not None:
-        return Again(step=only, extent="only", times=times or 1, agents=tuple(agents or ()), seed=seed)
+        return repeats.Again(step=only, extent="only", times=times or 1, agents=tuple(agents or ()), seed=seed)
     if from_step is not None:
-        return Again(step=from_step, extent="from", times=times or 1, agents=tuple(agents or ()), seed=seed)
+        return repeats.Again(step=from_step, extent="from", times=times or 1, agents=tuple(agents or ()), seed=seed)
     if times is not None:
         raise BadInput("--times what? Give --only N or --from N with it")
     return None
@@ -393,7 +366,7 @@ def overrides_by_hand(
     """Returns the overrides of a re-run of ``source``'s plan; None: those that it has. Raises: BadInput."""
     if not outputs and not pins and not releases:
         return None
-    overrides = carried(source)
+    overrides = engine_request.carried(source)
     for step in releases:
         if overrides.output_at((step,)) is None:
             raise BadInput(f"--release {step}: no output was written or pinned there in run {source.run_id}")
@@ -402,11 +375,11 @@ def overrides_by_hand(
         step, text = _read_output(each)
         _require_step(source, step, "--output")
         caller = local_caller("cli")
-        given = pinned_if_recorded(source, step, text, caller) or written_by(caller)
+        given = engine_request.pinned_if_recorded(source, step, text, caller) or written_by(caller)
         overrides = overrides.with_output(step, text, given)
     for step in pins:
         _require_step(source, step, "--pin")
-        overrides = overrides.with_output(step, *pinned_output(source, step, local_caller("cli")))
+        overrides = overrides.with_output(step, *engine_request.pinned_output(source, step, local_caller("cli")))
     if len({*pins, *(_read_output(each)[0] for each in outputs)}) < len(pins) + len(outputs):
         raise BadInput("give each step one output: with --output or with --pin, and once")
     return overrides
@@ -441,16 +414,14 @@ def _require_step(source: RunTrace, step: int, option: str) -> None:
 
 @dataclass(frozen=True)
 class Many:
-    """Runs that are ready to start."""
-
     source: RunTrace
-    again: Again
+    again: repeats.Again
     requests: tuple[RunRequest, ...]
-    forecast: RepeatsForecast
+    forecast: repeats.RepeatsForecast
 
 
 def prepare_many(
-    source: RunTrace, again: Again, by_hand: Overrides | None, settings: Settings, target: RerunTarget
+    source: RunTrace, again: repeats.Again, by_hand: Overrides | None, settings: Settings, target: RerunTarget
 ) -> Many:
     """Works out what is run, by which workers, and what that will take. ``source`` has the budgets of the runs.
 
@@ -459,13 +430,13 @@ def prepare_many(
     specs = pool_info(target.pool_of(source), settings, target.excluded).workers
     agents = [spec.name for spec in specs]
     images = images_given(source.conversation, {spec.name: spec for spec in specs}, every_step=source.give_question)
-    for plan in variants(source, again, agents):
+    for plan in repeats.variants(source, again, agents):
         what = f"run {source.run_id} cannot be run again: "
         inputs.valid_workflow(plan.workflow, agents, source.limits, what, images)
-    needed = asks_conductor(source.root.workflow)
+    needed = engine_request.asks_conductor(source.root.workflow)
     asked = target.asked(source, settings, needed=needed)
-    requests = repeat_requests(source, again, agents, door="cli", base=by_hand)
-    forecast = forecast_repeats(source, again, specs, by_hand, target.info(settings) if needed else None)
+    requests = repeats.repeat_requests(source, again, agents, door="cli", base=by_hand)
+    forecast = repeats.forecast_repeats(source, again, specs, by_hand, target.info(settings) if needed else None)
     return Many(source, again, tuple(each.model_copy(update=asked) for each in requests), forecast)
 
 
@@ -492,7 +463,7 @@ def run_many(store: "Store", many: Many, settings: Settings, *, dry_run: bool, a
             host.start(request, cap)
         run_ids = [request.run_id for request in many.requests]
         traces, stopped_by = asyncio.run(all_ended(host, run_ids, "runs", quiet=quiet))
-    found = tally(many.source, traces)
+    found = repeats.tally(many.source, traces)
     if as_json:
         print_json(repeats_document(found, traces))
     else:
@@ -525,7 +496,7 @@ def forecast_lines(many: Many) -> list[str]:
     return [*said, f"{runs}: about {forecast.estimated_tokens} tokens, {forecast.cost.in_line}"]
 
 
-def repeats_lines(found: Repeats, task: str) -> Iterator[str]:
+def repeats_lines(found: repeats.Repeats, task: str) -> Iterator[str]:
     """Says what each worker answered, in groups, how far that agrees, and what it took."""
     what = f"step {found.step} alone" if found.extent == "only" else f"from step {found.step} on"
     simulated = ", simulated workers" if found.simulated else ""
@@ -535,11 +506,11 @@ def repeats_lines(found: Repeats, task: str) -> Iterator[str]:
     yield "an interval is Wilson's at 95 %; `show RUN` opens a run, `compare RUN RUN` two"
 
 
-def plural_runs(found: Repeats) -> str:
+def plural_runs(found: repeats.Repeats) -> str:
     return f"{sum(len(each.run_ids) for each in found.tallies)} runs"
 
 
-def _tally_lines(found: Tally) -> Iterator[str]:
+def _tally_lines(found: repeats.Tally) -> Iterator[str]:
     answers = f"{found.answered} of {len(found.run_ids)} answered"
     agree = ""
     if found.groups:
@@ -562,7 +533,7 @@ def _tally_lines(found: Tally) -> Iterator[str]:
         yield f"         run {', '.join(run_ids)}"
 
 
-def repeats_document(found: Repeats, traces: list[RunTrace]) -> documents.Document:
+def repeats_document(found: repeats.Repeats, traces: list[RunTrace]) -> documents.Document:
     """Returns the groups with the runs that they come from."""
     batch = traces[0].batch
     agents = {run_id: each.agent for each in found.tallies for run_id in each.run_ids}

@@ -3,9 +3,10 @@
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from textwrap import indent
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -21,32 +22,165 @@ from conductor_core.cli.output import (
     print_json,
     print_not_on_record,
     print_notes,
+    table,
 )
 from conductor_core.cli.wiring import opened_store
 from conductor_core.errors import BadInput
 from conductor_core.formats import run_word, seconds, step_word
 from conductor_core.privacy.detectors import in_words
 from conductor_core.run.actor import Caller, local_caller
+from conductor_core.run.context_flow import (
+    Cell,
+    Part,
+    Received,
+    RoundContext,
+    ServerContext,
+    StepContext,
+    context_flow,
+    source_name,
+)
 from conductor_core.run.costs import IN_WORDS, Cost, Spent, basis, cost_of_part, spent_on, waits_for_a_slot
-from conductor_core.run.request import REPLAY_PURPOSE, Overrides
-from conductor_core.run.trace import ReusedFrom, RoundTrace, RunTrace, RunUnreadable, StepTrace, unreadable_status
+from conductor_core.run.request import REPLAY_PURPOSE
+from conductor_core.run.trace import RoundTrace, RunTrace, RunUnreadable, StepTrace, unreadable_status
 from conductor_core.run.values import SharedOutput, label, round_name
 from conductor_core.text import plain
 from storage import RawEvent, RunSummary, Store
 
 if TYPE_CHECKING:
-    from storage import RawEvent, RunSummary
+    from jinja2 import Template
+
+    from conductor_core.engine.estimates import Variant, WhatIf
+
+
+# Where the context of a run went: ``show --context``.
+
+
+SIGNS = {"granted": "●", "passed_on": "◐", "withheld": "✕", "absent": "◌", "planned": "◇", "unplanned": "–"}
+_LEGEND = (
+    "● granted, ◐ in an earlier instruction that it reads, ✕ withheld, ◌ not there yet, ◇ would be granted, "
+    "– would not be granted; figures are tokens"
+)
+_PARTS = {
+    "conversation": "turns before the task",
+    "task": "the task",
+    "images": "its images",
+    "own": "its instruction",
+    "conductor": "the Conductor's own prompt and the plan",
+}
+_LISTS = {"none": "no access at all", "planned": "as planned", "all": 'all lists "all"'}
+
+
+def context_document(trace: RunTrace) -> dict[str, Any]:
+    found = _what_if(trace)
+    return {
+        **context_flow(trace).model_dump(mode="json"),
+        "what_if": None if found is None else found.model_dump(mode="json"),
+    }
+
+
+def context_lines(trace: RunTrace) -> Iterator[str]:
+    flow = context_flow(trace)
+    yield f"run {flow.run_id} · {run_word(flow.status)}{' · simulated' if flow.simulated else ''}"
+    if not flow.rounds:
+        yield "This run has no plan, so no step saw anything."
+        return
+    for round_ in flow.rounds:
+        of_step = f" of step {label(round_.path)}" if round_.path else ""
+        yield from ("", f"who saw what, plan{of_step} ({round_.topology})", *_matrix(round_))
+    yield from ("", _LEGEND, "", "what each prompt consisted of (tokens by estimate)")
+    for round_ in flow.rounds:
+        for step in round_.steps:
+            yield from _prompt(step)
+    if flow.servers:
+        by = ", says the imported file" if flow.of_file else ""
+        yield from ("", f"what each server got (✎ it wrote this itself){by}", *_server_table(flow.servers))
+    yield ""
+    yield from _costs(_what_if(trace), simulated=flow.simulated)
+
+
+def _matrix(round_: RoundContext) -> list[str]:
+    heads = [f"{label(step.path)} {one_line(step.agent, 20)}" for step in round_.steps]
+    rows: list[Sequence[str]] = [("", *heads)]
+    for source in (None, *(step.path for step in round_.steps[:-1])):
+        cells = (round_.cell(source, step.path) for step in round_.steps)
+        rows.append((source_name(source), *("" if cell is None else _cell(cell) for cell in cells)))
+    return table(rows, "  ")
+
+
+def _cell(cell: Cell) -> str:
+    return SIGNS[cell.state] if cell.tokens is None else f"{SIGNS[cell.state]} {cell.tokens:,}"
+
+
+def _prompt(step: StepContext) -> Iterator[str]:
+    counted = "" if step.counted_tokens is None else f", {step.counted_tokens:,} by the provider's count"
+    head = f"  step {label(step.path)} · {one_line(step.agent, 40)} · {step_word(step.status)}"
+    if not step.parts:
+        yield f"{head} · nothing was sent"
+        return
+    yield f"{head} · {step.tokens:,} tokens{counted}"
+    yield from (f"    {part.share:>4.0%}  {part.tokens:>7,}  {part_name(part)}" for part in step.parts)
+
+
+def part_name(part: Part) -> str:
+    """Returns ``output of step 0`` or ``the task``."""
+    if part.source is None:
+        return _PARTS[part.kind]
+    return f"{part.kind} of step {label(part.source)}"
+
+
+def _server_table(servers: Sequence[ServerContext]) -> list[str]:
+    heads = [f"{server_name(server)}: {one_line(', '.join(server.agents), 40)}" for server in servers]
+    rows: list[Sequence[str]] = [("", *heads)]
+    for number, received in enumerate(servers[0].received):
+        cells = (_received(server.received[number]) for server in servers)
+        rows.append((source_name(received.source), *cells))
+    return table(rows, "  ")
+
+
+def server_name(server: ServerContext) -> str:
+    """Returns ``openai at api.example.com``, ``local`` or ``rehearsal (simulated)``."""
+    at = f" at {one_line(server.host, 60)}" if server.host else ""
+    return f"{server.provider}{at}{' (simulated)' if server.simulated else ''}"
+
+
+def _received(received: Received) -> str:
+    wrote = "✎ " if received.wrote else ""
+    if not received.times:
+        return f"{wrote}✕" if not wrote else "✎"
+    again = f", {received.reused} by an earlier run" if received.reused else ""
+    return f"{wrote}● {received.tokens:,} in {received.times} prompt{'s' if received.times > 1 else ''}{again}"
+
+
+def _what_if(trace: RunTrace) -> "WhatIf | None":
+    from conductor_core.engine.estimates import what_if  # when used: it needs the engine
+
+    return what_if(trace)
+
+
+def _costs(found: "WhatIf | None", *, simulated: bool) -> Iterator[str]:
+    if found is None:
+        yield "No step has an answer yet, so nothing can be said about other access lists."
+        return
+    at = " at the prices of simulated workers" if simulated else ""
+    yield f"the workers' calls of this plan with other access lists (estimated{at}; outputs taken as they are)"
+    yield from (f"  {_LISTS[variant.lists]:<18}{_variant(variant)}" for variant in found.variants)
+    if found.assumed:
+        names = ", ".join(map(label, found.assumed))
+        yield f"  steps without an answer count as the average of the others: {names}"
+
+
+def _variant(variant: "Variant") -> str:
+    usage = variant.usage
+    return f"{usage.input_tokens:>9,} tokens in, {usage.output_tokens:,} out · {variant.cost.in_line}"
 
 
 def show(
-    run_id: Annotated[str, typer.Argument(metavar="RUN_ID", help="The run's id, or its beginning.")],
+    run_id: options.RunId,
     event: Annotated[
-        int | None,
-        typer.Option("--event", metavar="N", help="Only the record of event N, as it lies there, damaged or not."),
+        int | None, typer.Option(metavar="N", help="Only the record of event N, as it lies there, damaged or not.")
     ] = None,
     images: Annotated[
-        Path | None,
-        typer.Option("--images", metavar="FOLDER", help="Also write the images of the conversation there."),
+        Path | None, typer.Option(metavar="FOLDER", help="Also write the images of the conversation there.")
     ] = None,
     context: Annotated[
         bool, typer.Option("--context", help="Only who saw what: outputs against steps, and what that cost.")
@@ -75,12 +209,10 @@ def show(
         if images is not None:
             _write_images(store, trace, images)
     if context:
-        from conductor_core.cli import context_report  # when used: it needs the engine
-
         if as_json:
-            print_json(context_report.document(trace))
+            print_json(context_document(trace))
         else:
-            print("\n".join(context_report.lines(trace)))
+            print("\n".join(context_lines(trace)))
     elif as_json:
         print_json(documents.run_document(trace, whole=True, fault=fault))
     else:
@@ -129,11 +261,9 @@ def raw_event_document(event: RawEvent) -> documents.Document:
 
 
 def runs(
-    limit: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="How many.")] = 20,
-    search: Annotated[str | None, typer.Option("--search", metavar="TEXT", help="Only tasks that hold TEXT.")] = None,
-    status: Annotated[
-        options.Status | None, typer.Option("--status", help="Only runs of this status.", show_choices=True)
-    ] = None,
+    limit: Annotated[int, typer.Option(min=1, max=10_000, help="How many.")] = 20,
+    search: Annotated[str | None, typer.Option(metavar="TEXT", help="Only tasks that hold TEXT.")] = None,
+    status: Annotated[options.Status | None, typer.Option(help="Only runs of this status.", show_choices=True)] = None,
     replays: Annotated[bool, typer.Option("--replays", help="List the replays of `blame`, too.")] = False,
     db: options.Db = None,
     as_json: options.AsJson = False,
@@ -152,7 +282,6 @@ def runs(
 
 
 def summary_document(run: RunSummary) -> documents.Document:
-    """Returns a run for a list."""
     return run.model_dump(
         mode="json", exclude={"sequence", "named", "conclusion", "answer_key"}
     ) | documents.cost_document(run.cost)
@@ -170,13 +299,13 @@ def alternative_lines(round_: RoundTrace) -> list[str]:
     return lines
 
 
-def _origin(run: "RunSummary") -> str:
+def _origin(run: RunSummary) -> str:
     if run.recorded:
         return " (recorded)"
     return " (imported)" if run.imported else " (imported answers)" if run.imported_answers else ""
 
 
-def runs_lines(runs: "Sequence[RunSummary]") -> list[str]:
+def runs_lines(runs: Sequence[RunSummary]) -> list[str]:
     """Returns a table, newest run first. The task column takes the width that the terminal has left."""
     if not runs:
         return ["no runs"]
@@ -203,172 +332,56 @@ def runs_lines(runs: "Sequence[RunSummary]") -> list[str]:
     ]
 
 
-def run_lines(trace: RunTrace, fault: RunUnreadable | None = None) -> Iterator[str]:
-    """Yields the whole record of a run; with a ``fault``, all of it that can be read."""
-    if fault is None:
-        yield summary(trace)
-    else:
-        yield f"run {one_line(trace.run_id, 60)} · {run_word(unreadable_status(fault))}, as far as it can be read:"
-    purpose = f", for {one_line(trace.purpose, 40)}" if trace.purpose else ""
-    who = f"{live.who(trace, trace.caller)}{purpose}"
-    warm = "" if trace.plan_temperature is None else f", plan temperature {trace.plan_temperature:g}"
-    yield f"created {trace.created_at_utc:%Y-%m-%d %H:%M:%S} UTC by {who}, seed {trace.seed}{warm}"
-    if (imported := trace.imported) is not None:
-        when, by = f"{imported.imported_at_utc:%Y-%m-%d %H:%M}", one_line(imported.caller.in_words, 60)
-        if imported.recorded:
-            yield f"recorded: it came with {one_line(imported.written_by, 60)}, and this database did not carry it out"
-        else:
-            there = one_line(imported.run_id, 60)
-            yield f"imported {when} UTC by {by} from an unsigned file: there it was run {there}"
-    if answers := trace.imported_answers:
-        named = labels(tuple(step.path for step in answers))
-        yield f"reuses answers of an imported run, which this database did not carry out: steps {named}"
-    if trace.parent_run_id is not None:
-        yield f"{'resumes' if trace.resumed else 're-run of'} run {one_line(trace.parent_run_id, 60)}"
-    yield from _override_lines(trace.overrides)
-    if trace.conductor is not None:
-        info = trace.conductor
-        where = f" {info.runs_in}" if info.device else ""
-        held = "grammar-constrained" if info.kind == "local" else "its server is asked to hold plans to a form"
-        constrained = f", {held}" if info.constrained else ""
-        own = f", a prompt of its own ({info.prompt_sha256[:12]})" if info.prompt_sha256 else ""
-        yield f"Conductor {one_line(info.name)}: {info.kind}{where}{constrained}{own}"
-    workers = ", ".join(one_line(spec.name, 40) for spec in trace.pool.workers)
-    simulated = " (simulated)" if trace.simulated else ""
-    out = ", ".join(one_line(name, 40) for name in trace.pool.excluded)
-    yield f"pool {one_line(trace.pool.name)}{simulated}: {workers}{f'; left out: {out}' if out else ''}"
-    yield from _price_lines(trace)
-    yield f"limits: {_limits(trace)}"
-    yield f"incomplete answers: {trace.on_incomplete.replace('_', ' ')}"
-    if trace.give_question:
-        yield "every step receives the task"
-    if trace.traces_fault:
-        yield f"OpenTelemetry: spans were not sent: {one_line(trace.traces_fault, 300)}"
-    if trace.redacted:
-        yield f"hidden before it was stored: {in_words(trace.redacted)}"
-    if trace.gates:
-        yield f"gates: {', '.join(one_line(str(gate), 80) for gate in trace.gates)}"
-    for turn in trace.turns_before:
-        yield from ("", f"before the task, {turn.role}", indented(turn.text))
-    yield from ("", "task", indented(trace.task))
-    yield from (f"  {image.described}" for image in trace.images)
-    yield ""
-    yield from _round_lines(trace, trace.root)
-    if trace.approvals or trace.refused:
-        yield from ("approvals", *(f"  {line}" for line in live.record_lines(trace)), "")
-    if trace.answer is not None:
-        yield from ("answer" + simulated, indented(trace.answer))
+def run_lines(trace: RunTrace, fault: RunUnreadable | None = None) -> list[str]:
+    """Returns the whole record of a run; with a ``fault``, all of it that can be read."""
+    limits = (("steps", "max_steps"), ("tokens", "max_tokens"), ("USD", "max_usd"), ("s", "max_seconds"))
+    set_ones = [f"{value:g} {unit}" for unit, name in limits if (value := getattr(trace.limits, name)) is not None]
+    priced = [] if trace.conductor is None else [("the Conductor", trace.conductor.usd_per_mtok)]
+    priced += [(one_line(spec.name, 40), spec.usd_per_mtok) for spec in trace.pool.workers]
+    prices = dict.fromkeys(price for _, price in priced if price is not None)
+    text = _template().render(
+        t=trace,
+        fault=fault,
+        unreadable="" if fault is None else run_word(unreadable_status(fault)),
+        simulated=" (simulated)" if trace.simulated else "",
+        slots={spec.name: spec.max_concurrency for spec in trace.pool.workers},
+        limits=", ".join([*set_ones, f"recursion to depth {trace.limits.max_depth}"]),
+        prices=[(price, [name for name, its in priced if its == price]) for price in prices],
+    )
+    return text.removesuffix("\n").split("\n")
 
 
-def _price_lines(trace: RunTrace) -> Iterator[str]:
-    """Yields each price that a file gave, with the models that have it."""
-    who = [] if trace.conductor is None else [("the Conductor", trace.conductor.usd_per_mtok)]
-    who += [(one_line(spec.name, 40), spec.usd_per_mtok) for spec in trace.pool.workers]
-    for price in dict.fromkeys(price for _, price in who if price is not None):
-        yield f"price of {', '.join(name for name, its in who if its == price)}: {price.in_words}"
+@cache
+def _template() -> "Template":
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    environment = Environment(  # noqa: S701  it writes plain text, in which no text of a model is more than text
+        loader=FileSystemLoader(Path(__file__).parent), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters |= {
+        "one": one_line,
+        "indented": indented,
+        "seconds": seconds,
+        "step_word": step_word,
+        "access": access_words,
+        "inner": lambda text: indent(text, "    "),
+        "reads": lambda step: labels(tuple((*step.path[:-1], index) for index in step.reads)),
+        "shared": _shared,
+        "output_name": _output_name,
+    }
+    used = (
+        label, labels, round_name, plan_retried, call_retried, how_ended, summary, workflow_lines, alternative_lines,
+        cost_of_part, waits_for_a_slot, live.who, live.record_lines,
+    )  # fmt: skip
+    environment.globals |= {function.__name__: function for function in used}
+    environment.globals |= {"in_words": _in_words, "timing": _timing, "hidden": in_words, "nobody": Caller()}
+    return environment.get_template("show.txt")
 
 
-def _override_lines(overrides: Overrides) -> Iterator[str]:
-    if overrides.seeds:
-        each = ", ".join(f"step {one.step} with seed {one.seed}" for one in overrides.seeds)
-        yield f"asked with seeds of their own: {each}"
-    if overrides.last_step is not None:
-        yield f"ends with step {overrides.last_step}, as it was asked to"
-
-
-def raw_event_line(event: "RawEvent") -> str:
+def raw_event_line(event: RawEvent) -> str:
     """Returns an event as the database has it, damaged or not. Bytes that are not text are written as escapes."""
     payload = plain(event.payload.decode("utf-8", "backslashreplace"))
     return f"event {event.sequence}, {one_line(event.kind, 80)}, {one_line(event.at_utc, 80)}: {payload}"
-
-
-def _limits(trace: RunTrace) -> str:
-    named = (("steps", "max_steps"), ("tokens", "max_tokens"), ("USD", "max_usd"), ("s", "max_seconds"))
-    set_ones = [f"{value:g} {unit}" for unit, name in named if (value := getattr(trace.limits, name)) is not None]
-    return ", ".join([*set_ones, f"recursion to depth {trace.limits.max_depth}"])
-
-
-def _round_lines(trace: RunTrace, round_: RoundTrace) -> Iterator[str]:
-    of_step = f" of step {label(round_.path)} ({round_name(round_.path)})" if round_.path else ""
-    yield from (f"plan{of_step}: {plan_retried(retry)}" for retry in round_.retries)
-    for plan in round_.rejected:
-        yield f"plan{of_step}, attempt {plan.attempt}, rejected"
-        yield from (f"    {one_line(fault.message, 400)}" for fault in plan.faults)
-        yield indented(plan.raw, "    | ")
-    took = f", {seconds(round_.duration_ms)}, {_spent(trace, round_)}" if round_.duration_ms else ""
-    asked = "conductor" if round_.messages else "nobody" if trace.ended else "nobody yet"
-    source = round_.source or asked
-    yield f"plan{of_step}: {round_.status}, {round_.topology or 'no topology'}, by {source}{took}"
-    yield from (f"    repaired: {one_line(repair, 400)}" for repair in round_.repairs)
-    yield from (f"    warning: {one_line(warning.message, 400)}" for warning in round_.warnings)
-    yield from (f"    note: {one_line(departure.in_words, 400)}" for departure in round_.departures)
-    yield from (f"    {line}" for line in alternative_lines(round_))
-    if round_.reasoning:
-        yield from ("    reasoning", indented(round_.reasoning, "    | "))
-    if round_.raw:
-        yield indented(round_.raw, "    | ")
-    if round_.before_edit is not None:
-        yield f"    edited by {live.who(trace, round_.edited_by or Caller())}:"
-        yield from (f"    {one_line(said, 300)}" for said in round_.edits)
-        yield "    before:"
-        yield from (f"    {line}" for line in workflow_lines(round_.before_edit))
-    yield ""
-    for step in round_.steps:
-        yield from _step_lines(trace, step)
-
-
-def _source(trace: RunTrace, source: ReusedFrom) -> str:
-    if trace.imported is not None:
-        return f"run {one_line(source.run_id, 60)} (says the file)"
-    return f"{'imported ' if source.imported else ''}run {one_line(source.run_id, 60)}"
-
-
-def _step_lines(trace: RunTrace, step: StepTrace) -> Iterator[str]:
-    simulated = " (simulated)" if step.simulated else ""
-    status = f"waiting for a slot{_slots(trace, step)}" if waits_for_a_slot(trace, step) else step_word(step.status)
-    yield f"step {label(step.path)} · {one_line(step.agent, 80)}{simulated} · {status}{_timing(trace, step)}"
-    reads = labels(tuple((*step.path[:-1], index) for index in step.reads))
-    yield f"  access list {access_words(step.access_list)}: reads {reads}"
-    yield from ("  instruction", indented(step.instruction))
-    yield from _instead_lines(trace, step)
-    if step.identity is not None:
-        yield f"  saw: {_shared(step.granted)}"
-        yield from (f"    {said}" for said in _not_whole(trace, step))
-        withheld = [output for output in step.withheld if output.there]
-        absent = [_output_name(output) for output in step.withheld if not output.there]
-        if withheld or not absent:
-            yield f"  was not shown: {_shared(withheld)}"
-        if absent:
-            yield f"  was not there yet when it started: {', '.join(absent)}"
-    for message in step.messages:
-        yield from (f"  message, {message.role}", indented(message.text, "    > "))
-    for attempt in step.attempts:
-        yield f"  {call_retried(step, attempt)}"
-        if attempt.partial:
-            yield indented(attempt.partial, "    | ")
-    if step.round is not None:
-        yield from (indent(line, "    ") for line in _round_lines(trace, step.round))
-    if step.reasoning:
-        yield from ("  reasoning", indented(step.reasoning, "    | "))
-    if step.error is not None:
-        yield f"  failed: {one_line(step.error, 1000)}"
-    if ended := how_ended(step):
-        yield f"  {ended}"
-    yield from (f"  note: {one_line(departure.in_words, 400)}" for departure in step.departures)
-    if step.output:
-        cut = f" (incomplete: {step.finish_reason or step_word(step.status)})" if step.incomplete else ""
-        yield from (f"  output{cut}", indented(step.output, "    | "))
-    yield ""
-
-
-def _instead_lines(trace: RunTrace, step: StepTrace) -> Iterator[str]:
-    """Says why the step's worker was not asked."""
-    if step.given is not None:
-        yield f"  no model was asked: {one_line(step.given.in_words, 200)}"
-    elif step.reused_from is not None:
-        yield f"  reused from step {label(step.reused_from.path)} of {_source(trace, step.reused_from)}"
-    if step.because:
-        yield f"  skipped because of step {labels(step.because)}"
 
 
 def _timing(trace: RunTrace, step: StepTrace) -> str:
@@ -381,15 +394,6 @@ def _timing(trace: RunTrace, step: StepTrace) -> str:
     )
 
 
-def _slots(trace: RunTrace, step: StepTrace) -> str:
-    most = next(spec.max_concurrency for spec in trace.pool.workers if spec.name == step.agent)
-    return f": {one_line(step.agent, 40)} answers {most} at once"
-
-
-def _spent(trace: RunTrace, round_: RoundTrace) -> str:
-    return _in_words(round_, cost_of_part(trace, round_))
-
-
 def _in_words(spent: RoundTrace | Spent, cost: Cost) -> str:
     """Says the tokens and the cost, and whether they are estimates."""
     return " ".join(filter(None, (f"{spent.usage.in_words} · {cost.in_line}", IN_WORDS[basis(spent)])))
@@ -398,15 +402,6 @@ def _in_words(spent: RoundTrace | Spent, cost: Cost) -> str:
 def _shared(outputs: Sequence[SharedOutput]) -> str:
     each = (f"{_output_name(output)} ({output.characters} characters)" for output in outputs)
     return ", ".join(each) or "no earlier output"
-
-
-def _not_whole(trace: RunTrace, step: StepTrace) -> Iterator[str]:
-    """Yields which outputs that the step saw are not whole. The messages themselves do not say so."""
-    for shared in step.granted:
-        read = trace.step_at(shared.path)
-        if read.incomplete or read.ending != "completed":
-            sent = "was sent as it is, without a mark" if read.output.strip() else "a note that there is none was sent"
-            yield f"the output of step {label(shared.path)} is not whole ({step_word(read.status)}): {sent}"
 
 
 def _output_name(output: SharedOutput) -> str:

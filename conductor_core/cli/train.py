@@ -104,16 +104,13 @@ Config = Annotated[
 Out = Annotated[
     Path | None,
     typer.Option(
-        "--out",
-        metavar="FOLDER",
-        help="Folder for model and record. Default: one by config and seed in your data folder.",
+        metavar="FOLDER", help="Folder for model and record. Default: one by config and seed in your data folder."
     ),
 ]
-Seed = Annotated[int | None, typer.Option("--seed", help="Seed instead of the config's.")]
+Seed = Annotated[int | None, typer.Option(help="Seed instead of the config's.")]
 Resume = Annotated[bool, typer.Option("--resume", help="Continue the training that FOLDER holds.")]
 StopAfter = Annotated[
-    str | None,
-    typer.Option("--stop-after", metavar="STAGE", help="Stop after this stage: cold_start, grpo or recursion."),
+    str | None, typer.Option(metavar="STAGE", help="Stop after this stage: cold_start, grpo or recursion.")
 ]
 StartFrom = Annotated[
     str | None, typer.Option("--from", metavar="MODEL", help="Begin with this model folder, without a cold start.")
@@ -122,20 +119,18 @@ DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Try every part of a full-size training with small replacements.")
 ]
 Pool = Annotated[
-    str | None, typer.Option("--pool", metavar="NAME", help="Pool instead of the config's; not for a small training.")
+    str | None, typer.Option(metavar="NAME", help="Pool instead of the config's; not for a small training.")
 ]
 Db = Annotated[
     str | None,
     typer.Option(
-        "--db",
         metavar="FILE|URL",
         callback=inputs.database_url,
         help="Keep each rollout as a run in this database. Without it none is kept.",
     ),
 ]
 MaxUsd = Annotated[
-    float | None,
-    typer.Option("--max-usd", min=0, max=1e9, help="Cost cap of the workers over the whole training, in USD."),
+    float | None, typer.Option(min=0, max=1e9, help="Cost cap of the workers over the whole training, in USD.")
 ]
 
 

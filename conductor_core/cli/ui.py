@@ -13,11 +13,10 @@ from conductor_core.errors import BadInput
 
 _CHECKOUT = Path(__file__).resolve().parents[2]
 
-Port = Annotated[int, typer.Option("--port", min=1, max=65535, help="Port to listen on.")]
+Port = Annotated[int, typer.Option(min=1, max=65535, help="Port to listen on.")]
 Host = Annotated[
     str,
     typer.Option(
-        "--host",
         metavar="ADDRESS",
         help="Address to listen on. 127.0.0.1 is this machine only. CONDUCTOR_ALLOWED_HOSTS sets further host names "
         "that the page accepts.",

@@ -12,7 +12,7 @@ from typing import Generic, TypeVar
 
 from conductor_core.export.picture import agent_colour, png, svg
 from conductor_core.export.plan import Plan, round_title, shortened
-from conductor_core.export.script import AUTOGEN, CREWAI, LANGGRAPH, OPENAI_AGENTS, Framework
+from conductor_core.export.script import FRAMEWORKS
 from conductor_core.run.values import Path
 from conductor_core.workflow.model import CONDUCTOR_AGENT, Workflow
 from conductor_core.workflow.parser import to_json, to_lists
@@ -87,7 +87,6 @@ def lists(plan: Plan) -> str:
 
 
 def workflow_json(plan: Plan) -> str:
-    """Returns a workflow file, for ``check`` and ``run --workflow``."""
     return _with_escapes(to_json(plan.workflow, plan.task or None))
 
 
@@ -113,14 +112,6 @@ class PlanFormat(Generic[Content]):
     mime: str
     write: Callable[[Plan], Content]
 
-
-FRAMEWORKS: Mapping[str, Framework] = {
-    "langgraph": LANGGRAPH,
-    "crewai": CREWAI,
-    "openai-agents": OPENAI_AGENTS,
-    "autogen": AUTOGEN,
-}
-"""The targets of scripts, by the name that ``export --as`` takes."""
 
 PLAN_FORMATS: Mapping[str, PlanFormat[str]] = {
     "lists": PlanFormat("Three Python lists", ".txt", "text/plain", lists),

@@ -57,7 +57,6 @@ OPERATION: Final = "gen_ai.operation.name"
 WORKFLOW: Final = "gen_ai.workflow.name"
 CONVERSATION: Final = "gen_ai.conversation.id"
 AGENT: Final = "gen_ai.agent.name"
-AGENT_ID: Final = "gen_ai.agent.id"
 PROVIDER: Final = "gen_ai.provider.name"
 MODEL: Final = "gen_ai.request.model"
 STREAM: Final = "gen_ai.request.stream"
@@ -142,7 +141,6 @@ def spans_of(events: Sequence[Event], *, contents: bool = False) -> list[Span]:
 
 
 def trace_id(run_id: str) -> int:
-    """Returns the id of a run's trace."""
     return int.from_bytes(hashlib.sha256(f"trace\n{run_id}".encode()).digest()[:16], "big")
 
 

@@ -8,14 +8,17 @@ import re
 import textwrap
 import unicodedata
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
-from xml.etree.ElementTree import Element, SubElement, indent, tostring
+from typing import TYPE_CHECKING
 
 from conductor_core.errors import BadInput
 from conductor_core.export.plan import Plan, round_title, shortened
 from conductor_core.run.graph_layout import CARD_HEIGHT_PX, Edge, GraphLayout, Node, RoundShape, lay_out
 from conductor_core.run.values import label
-from conductor_core.workflow.model import Step
+
+if TYPE_CHECKING:
+    from jinja2 import Template
 
 LIGHT = ("#7c5cff", "#12855c", "#c2410c", "#1d63d8", "#0e7490", "#b0308a", "#8a6d00", "#475569")
 NO_AGENT_LIGHT = "#6b7280"
@@ -55,77 +58,44 @@ def drawn(plan: Plan, font: str, *, tooltips: bool = True) -> str:
     """Returns the picture with texts in ``font``, families as in CSS. ``tooltips``: with each card's instruction."""
     layout = _layout(plan)
     steps = {(*path, index): step for path, workflow in plan.rounds for index, step in enumerate(workflow.steps)}
-    width, height = _size(layout)
-    box = f"{-MARGIN_PX} {_number(layout.top - MARGIN_PX)} {_number(width)} {_number(height)}"
-    root = Element("svg", xmlns="http://www.w3.org/2000/svg", viewBox=box, width=_number(width), height=_number(height))
-    root.set("font-family", font)
-    root.set("role", "img")
-    SubElement(root, "title").text = f"The workflow of {plan.source}"
-    _definitions(root)
-    back = {
-        "x": str(-MARGIN_PX),
-        "y": _number(layout.top - MARGIN_PX),
-        "width": _number(width),
-        "height": _number(height),
-    }
-    SubElement(root, "rect", back, fill=SURFACE)
-    _bands(root, layout)
     at = {node.path: node for node in layout.nodes}
-    for edge in layout.edges:
-        SubElement(
-            root,
-            "path",
-            {"d": _curve(edge, at), "fill": "none", "stroke": EDGE, "stroke-width": "1.6", "marker-end": "url(#arrow)"},
-        )
-    for node in layout.nodes:
-        _card(root, node, steps[node.path], plan, tooltips=tooltips)
-    _caption(root, plan, layout, width)
-    indent(root)
-    return tostring(root, encoding="unicode") + "\n"
-
-
-def _definitions(root: Element) -> None:
-    definitions = SubElement(root, "defs")
-    marker = SubElement(
-        definitions,
-        "marker",
-        id="arrow",
-        viewBox="0 0 8 8",
-        refX="7",
-        refY="4",
-        markerWidth="8",
-        markerHeight="8",
-        orient="auto",
-        markerUnits="userSpaceOnUse",
+    width, height = _size(layout)
+    simulated = any(step.agent in plan.simulated for step in plan.workflow.steps)
+    columns = max(int((width - 2 * MARGIN_PX) / 6), 20)
+    return _template().render(
+        plan=plan,
+        font=font,
+        tooltips=tooltips,
+        layout=layout,
+        left=-MARGIN_PX,
+        top=layout.top - MARGIN_PX,
+        width=width,
+        height=height,
+        curves=[_curve(edge, at) for edge in layout.edges],
+        cards=[(node, steps[node.path], agent_colour(steps[node.path].agent, plan.agents)) for node in layout.nodes],
+        caption=shortened(f"{'simulated workers · ' if simulated else ''}{plan.source}", columns),
     )
-    SubElement(marker, "path", d="M0,0.8 L8,4 L0,7.2 z", fill=EDGE)
-    clip = SubElement(definitions, "clipPath", id="card")
-    SubElement(clip, "rect", width=str(CARD_WIDTH_PX - 12), height=str(CARD_HEIGHT_PX))
 
 
-def _bands(root: Element, layout: GraphLayout) -> None:
-    for band in layout.bands:
-        left, top = band.first * PITCH_PX - 14, band.top
-        width = (band.last - band.first) * PITCH_PX + CARD_WIDTH_PX + 28
-        size = {"x": _number(left), "y": _number(top), "width": _number(width), "height": _number(band.bottom - top)}
-        SubElement(root, "rect", size, rx="10", fill=BAND, stroke=LINE)
-        _text(root, left + 14, top + 20, round_title(band.path), 12, MUTED)
+@cache
+def _template() -> "Template":
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined  # when used: few commands draw
 
-
-def _card(root: Element, node: Node, step: Step, plan: Plan, *, tooltips: bool) -> None:
-    x, y = node.layer * PITCH_PX, node.y - CARD_HEIGHT_PX / 2
-    colour = agent_colour(step.agent, plan.agents)
-    card = SubElement(root, "g", transform=f"translate({_number(x)} {_number(y)})")
-    if tooltips:
-        SubElement(card, "title").text = _legal(step.instruction)
-    size = {"width": str(CARD_WIDTH_PX), "height": str(CARD_HEIGHT_PX)}
-    SubElement(card, "rect", size | {"stroke-width": "1.5"}, rx="10", fill=SURFACE, stroke=colour)
-    SubElement(card, "circle", cx="17", cy="20", r="4.5", fill=colour)
-    inside = SubElement(card, "g", {"clip-path": "url(#card)"})
-    name = f"{label(node.path)} · {shortened(step.agent, 24)}"
-    _text(inside, 28, 24.5, name, 13, INK, weight="600")
-    for place, line in enumerate(_lines(step.instruction)):
-        _text(inside, 13, 43 + 16 * place, line, 12, INK)
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.globals |= {
+        "INK": INK, "MUTED": MUTED, "LINE": LINE, "EDGE": EDGE, "SURFACE": SURFACE, "BAND": BAND,
+        "PITCH_PX": PITCH_PX, "CARD_WIDTH_PX": CARD_WIDTH_PX, "CARD_HEIGHT_PX": CARD_HEIGHT_PX, "MARGIN_PX": MARGIN_PX,
+        "round_title": round_title, "label": label,
+    }  # fmt: skip
+    environment.filters |= {"number": _number, "legal": _legal, "shortened": shortened, "broken": _lines}
+    return environment.get_template("picture.svg.j2")
 
 
 def _lines(text: str) -> list[str]:
@@ -162,20 +132,6 @@ def _curve(edge: Edge, at: dict[tuple[int, ...], Node]) -> str:
 def _bend(x0: float, y0: float, x1: float, y1: float) -> str:
     middle = _number((x0 + x1) / 2)
     return f" C{middle},{_number(y0)} {middle},{_number(y1)} {_number(x1)},{_number(y1)}"
-
-
-def _caption(root: Element, plan: Plan, layout: GraphLayout, width: float) -> None:
-    simulated = any(step.agent in plan.simulated for step in plan.workflow.steps)
-    words = f"{'simulated workers · ' if simulated else ''}{plan.source}"
-    columns = max(int((width - 2 * MARGIN_PX) / 6), 20)
-    _text(root, 0, layout.bottom + MARGIN_PX + 12, shortened(words, columns), 11, MUTED)
-
-
-def _text(parent: Element, x: float, y: float, text: str, size: int, fill: str, *, weight: str | None = None) -> None:
-    element = SubElement(parent, "text", {"x": _number(x), "y": _number(y), "font-size": str(size), "fill": fill})
-    if weight:
-        element.set("font-weight", weight)
-    element.text = text
 
 
 def _legal(text: str) -> str:
@@ -229,7 +185,6 @@ def png(plan: Plan) -> bytes:
 
 
 def too_large(plan: Plan) -> bool:
-    """Tells whether ``png`` refuses the plan."""
     return _scale(*size_of(plan)) < LEAST_SCALE
 
 

@@ -36,12 +36,10 @@ class Plan:
 
     @property
     def agents(self) -> tuple[str, ...]:
-        """The names of the workers, by ordinal."""
         return tuple(worker.name for worker in self.workers)
 
     @property
     def simulated(self) -> tuple[str, ...]:
-        """The names of the simulated workers."""
         return tuple(worker.name for worker in self.workers if worker.simulated)
 
     @property

@@ -14,34 +14,23 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from conductor_core.errors import BadInput
+from conductor_core.rehearsal import skills
 from conductor_core.rehearsal.families import Difficulty, RehearsalTask, recognise
 from conductor_core.rehearsal.families.family import TAILS
 from conductor_core.rehearsal.reading import ELSEWHERE, own_words, read_own_words
-from conductor_core.rehearsal.skills import (
-    BY_NAME,
-    RIGHT,
-    Branch,
-    Manner,
-    PlanInView,
-    Role,
-    Seen,
-    Sight,
-    Wording,
-    decide,
-)
 from conductor_core.workflow.model import CONDUCTOR_AGENT, QUESTION, Workflow
 
 
 class Ending(NamedTuple):
     """A text's manner, and whether its answer is right; None if it gives none."""
 
-    manner: Manner
+    manner: skills.Manner
     right: bool | None
 
 
 class _Instruction(NamedTuple):
-    role: Role
-    wording: Wording
+    role: skills.Role
+    wording: skills.Wording
     question: bool
 
 
@@ -53,11 +42,11 @@ class _Call(NamedTuple):
     """
 
     agent: str
-    role: Role
-    wording: Wording
+    role: skills.Role
+    wording: skills.Wording
     question: bool
     reads: tuple[int, ...]
-    recorded: Branch | None = None
+    recorded: skills.Branch | None = None
 
 
 class _Kept(NamedTuple):
@@ -65,7 +54,7 @@ class _Kept(NamedTuple):
 
     answer: int | None
     checked: bool
-    plan: PlanInView
+    plan: skills.PlanInView
     author: str
 
 
@@ -82,7 +71,7 @@ def success_chance(task: RehearsalTask, workflow: Workflow) -> float:
 
 
 def endings(
-    task: RehearsalTask, workflow: Workflow, recorded: Mapping[int, Branch] | None = None
+    task: RehearsalTask, workflow: Workflow, recorded: Mapping[int, skills.Branch] | None = None
 ) -> dict[Ending, float]:
     """Returns all that the last step's text can be, with its chance. Without steps or anything handed on it is empty.
 
@@ -96,7 +85,7 @@ def endings(
     return {ending: chance for (ending,), chance in outcome}
 
 
-def replayed_chance(task: RehearsalTask, workflow: Workflow, recorded: Mapping[int, Branch]) -> float:
+def replayed_chance(task: RehearsalTask, workflow: Workflow, recorded: Mapping[int, skills.Branch]) -> float:
     """Returns the chance that a replay is right in which some steps keep what they drew and all others draw anew.
 
     Each step that draws anew has a seed of its own, so no two share an outcome.
@@ -141,7 +130,7 @@ class _Calls:
         recorded: what some steps drew. Then each step is a call of its own. None: equal calls have one outcome.
     """
 
-    def __init__(self, task: RehearsalTask, recorded: Mapping[int, Branch] | None = None) -> None:
+    def __init__(self, task: RehearsalTask, recorded: Mapping[int, skills.Branch] | None = None) -> None:
         self._task, self._recorded = task, recorded
         self.distinct: list[_Call] = []
         self._known: dict[object, int] = {}
@@ -177,8 +166,8 @@ class _Calls:
         return outputs[-1] if outputs else None
 
     def _numbered(self, messages: object, call: _Call) -> int:
-        if call.agent not in BY_NAME:
-            raise BadInput(f"no rehearsal worker {call.agent!r}; there are: {', '.join(BY_NAME)}")
+        if call.agent not in skills.BY_NAME:
+            raise BadInput(f"no rehearsal worker {call.agent!r}; there are: {', '.join(skills.BY_NAME)}")
         number = self._known.setdefault(messages, len(self.distinct))
         if number == len(self.distinct):
             self.distinct.append(call)
@@ -259,22 +248,22 @@ def _outcomes(
 @lru_cache(maxsize=200_000)
 def _relabelled(kept: tuple[_Kept, ...]) -> tuple[_Kept, ...]:
     """Numbers wrong answers in order of appearance: they are equally likely, so only which are the same matters."""
-    numbers: dict[int, int] = {RIGHT: RIGHT}
+    numbers: dict[int, int] = {skills.RIGHT: skills.RIGHT}
     return tuple(
         each if each.answer is None else each._replace(answer=numbers.setdefault(each.answer, len(numbers)))
         for each in kept
     )
 
 
-def _sight(call: _Call, read: Iterable[_Kept]) -> Sight:
-    plan: PlanInView = None
+def _sight(call: _Call, read: Iterable[_Kept]) -> skills.Sight:
+    plan: skills.PlanInView = None
     given = []
     for each in read:
         if each.plan is not None and call.question:
             plan = "good" if "good" in (plan, each.plan) else "poor"
         if each.answer is not None:
-            given.append(Seen(each.answer, each.checked, each.author == call.agent))
-    return Sight(call.role, call.wording, call.question, plan, tuple(given))
+            given.append(skills.Seen(each.answer, each.checked, each.author == call.agent))
+    return skills.Sight(call.role, call.wording, call.question, plan, tuple(given))
 
 
 @lru_cache(maxsize=200_000)
@@ -283,19 +272,21 @@ def _merged(
     family: str,
     difficulty: Difficulty,
     slips: int,
-    sight: Sight,
-    recorded: Branch | None,
+    sight: skills.Sight,
+    recorded: skills.Branch | None,
     *,
     is_read: bool,
     is_target: bool,
 ) -> tuple[tuple[float, tuple[_Kept, ...], tuple[Ending, ...]], ...]:
     """Returns what may happen, as far as it matters: for those that read it, for the end, or both."""
     merged: dict[tuple[tuple[_Kept, ...], tuple[Ending, ...]], float] = {}
-    branches = decide(agent, family, difficulty, slips, sight) if recorded is None else (recorded._replace(chance=1.0),)
+    branches = (
+        skills.decide(agent, family, difficulty, slips, sight) if recorded is None else (recorded._replace(chance=1.0),)
+    )
     for branch in branches:
-        plan: PlanInView = {"complete plan": "good", "poor plan": "poor"}.get(branch.manner)  # type: ignore[assignment]
+        plan: skills.PlanInView = {"complete plan": "good", "poor plan": "poor"}.get(branch.manner)  # type: ignore[assignment]
         made = (_Kept(branch.answer, branch.checked, plan, agent),) if is_read else ()
-        right = None if branch.answer is None else branch.answer == RIGHT
+        right = None if branch.answer is None else branch.answer == skills.RIGHT
         ending = (Ending(branch.manner, right),) if is_target else ()
         merged[made, ending] = merged.get((made, ending), 0.0) + branch.chance
     return tuple((chance, made, ending) for (made, ending), chance in merged.items() if chance > 0)

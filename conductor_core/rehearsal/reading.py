@@ -109,8 +109,6 @@ _REPEATED = re.compile(r"\b(\w+)\s+\1\b", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class Turn:
-    """A granted output and the instruction that it answered."""
-
     instruction: str
     output: str
 
@@ -209,7 +207,6 @@ ELSEWHERE = " … "
 
 
 def own_words(instruction: str, task: RehearsalTask | None) -> str:
-    """Returns ``instruction`` without the question that it holds."""
     return instruction.replace(task.question, ELSEWHERE) if task else instruction
 
 

@@ -14,11 +14,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from math import exp, log
+from pathlib import Path
 from types import MappingProxyType
 from typing import Literal, NamedTuple
 
 from conductor_core.chat.messages import Price, WorkerSpec
 from conductor_core.rehearsal.families import FAMILIES, Difficulty
+from conductor_core.rehearsal.families.family import words
 
 Role = Literal["solve", "compute", "code", "plan", "verify", "aggregate", "write", "format"]
 """What a step's instruction asks for."""
@@ -53,65 +55,17 @@ class Profile:
     thinking_tokens: int
 
 
-def _by_family(otherwise: float, **known: float) -> Mapping[str, float]:
-    unknown = set(known) - set(FAMILIES)
-    if unknown:
+def _by_family(figures: Mapping[str, float]) -> Mapping[str, float]:
+    if unknown := set(figures) - {*FAMILIES, "otherwise"}:
         raise ValueError(f"no such families: {', '.join(sorted(unknown))}")
-    return MappingProxyType({family: known.get(family, otherwise) for family in FAMILIES})
+    return MappingProxyType({family: figures.get(family, figures["otherwise"]) for family in FAMILIES})
 
 
-PROFILES: tuple[Profile, ...] = (
-    Profile(
-        "planner",
-        "plans: breaks a task into steps, scheduling, multi-hop questions",
-        skills=_by_family(0.34, planning=0.74, multi_hop=0.73, comparison=0.46),
-        checks=_by_family(0.36, planning=0.50, multi_hop=0.50),
-        plan=0.92, aggregate=0.42, write=0.96, style="steps", pace=1.0, thinking_tokens=22,
-    ),
-    Profile(
-        "reasoner",
-        "reasons step by step: word problems, journeys, algebra, comparisons",
-        skills=_by_family(0.50, journey=0.73, algebra=0.73, comparison=0.73, multi_hop=0.58, planning=0.58),
-        checks=_by_family(0.42, journey=0.50, algebra=0.50, comparison=0.50),
-        plan=0.72, aggregate=0.46, write=0.95, style="steps", pace=0.85, thinking_tokens=34,
-    ),
-    Profile(
-        "calculator",
-        "computes exactly: arithmetic, percentages, tables, units, money",
-        skills=_by_family(0.28, arithmetic=0.78, table=0.74, journey=0.58, algebra=0.56, comparison=0.56),
-        checks=_by_family(0.30, arithmetic=0.58, table=0.58, journey=0.52, algebra=0.52, comparison=0.52),
-        plan=0.35, aggregate=0.25, write=0.93, style="figures", pace=1.3, thinking_tokens=8,
-    ),
-    Profile(
-        "coder",
-        "writes Python functions that pass unit tests; weak at strict formats",
-        skills=_by_family(0.40, code=0.77, algebra=0.52, table=0.52, format=0.16),
-        checks=_by_family(0.36, code=0.64, format=0.12),
-        plan=0.55, aggregate=0.30, write=0.80, style="steps", pace=1.2, thinking_tokens=16,
-    ),
-    Profile(
-        "scientist",
-        "knows facts: chemistry, geography, science, look-ups",
-        skills=_by_family(0.40, facts=0.77, multi_hop=0.56, table=0.48),
-        checks=_by_family(0.38, facts=0.64, multi_hop=0.48),
-        plan=0.52, aggregate=0.36, write=0.94, style="prose", pace=0.95, thinking_tokens=20,
-    ),
-    Profile(
-        "verifier",
-        "checks a solution that is in view, recomputes, finds mistakes, compares",
-        skills=_by_family(0.42),
-        checks=_by_family(0.70, facts=0.56, code=0.62, format=0.40),
-        plan=0.45, aggregate=0.52, write=0.96, style="steps", pace=1.0, thinking_tokens=18,
-    ),
-    Profile(
-        "writer",
-        "small and cheap: states the final answer clearly, strict output formats",
-        skills=_by_family(0.22, format=0.72, facts=0.32),
-        checks=_by_family(0.22, format=0.80),
-        plan=0.25, aggregate=0.30, write=0.99, style="prose", pace=1.6, thinking_tokens=6,
-    ),
-)  # fmt: skip
-"""The published table. Every figure that decides a simulated answer is here or in the constants below."""
+PROFILES: tuple[Profile, ...] = tuple(
+    Profile(name, **figures | {kind: _by_family(figures[kind]) for kind in ("skills", "checks")})
+    for name, figures in words(Path(__file__).with_name("profiles.toml")).items()
+)
+"""The published table. Every figure that decides a simulated answer is there or in the constants below."""
 
 DIFFICULTY_LOGITS: Mapping[Difficulty, float] = MappingProxyType({"easy": 2.0, "medium": 0.0, "hard": -2.3})
 GOOD_PLAN_LOGITS: Mapping[Difficulty, float] = MappingProxyType({"easy": 0.2, "medium": 1.1, "hard": 2.1})

@@ -5,16 +5,16 @@ import hashlib
 import json
 import re
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from functools import cached_property
+from pathlib import Path
 from random import Random
-from types import MappingProxyType
 
 from conductor_core.chat.messages import Chunk, Finished, Message, TextDelta, Usage, WorkerSpec
 from conductor_core.errors import PoolInvalid
 from conductor_core.rehearsal import skills
 from conductor_core.rehearsal.families import DIFFICULTIES, FAMILIES, RehearsalTask
-from conductor_core.rehearsal.families.family import AnswerKind
+from conductor_core.rehearsal.families.family import AnswerKind, words
 from conductor_core.rehearsal.families.reading import answer_key
 from conductor_core.rehearsal.reading import (
     PLAN_HEADING,
@@ -30,58 +30,11 @@ from conductor_core.rehearsal.skills import RIGHT, Branch, Manner, Profile, Styl
 # The texts: each role in its own manner, with the task's own numbers. An answer is marked ``**Answer: ...**`` (code: in
 # a fenced block), which is where later workers and the grader read it.
 
-_RESULT_FORM: dict[AnswerKind, str] = {
-    "number": "as a single number, in the unit that is asked for",
-    "time": "as a time of day, HH:MM",
-    "text": "as a name, without further words",
-    "exact": "exactly in the form that is asked for",
-    "code": "as one complete function, nothing around it",
-}
-
-_OPENINGS: dict[str, tuple[str, ...]] = {
-    "arithmetic": ("Taking the amounts one after the other.", "In the order in which things happen:"),
-    "journey": ("Each part of the journey in hours and minutes.", "Following the clock, part by part:"),
-    "algebra": ("Setting up the equation and isolating the unknown.", "From the statement to an equation:"),
-    "code": ("The function follows the statement line by line.", "A direct implementation is enough here."),
-    "facts": ("This is a matter of looking it up.", "From the reference:"),
-    "multi_hop": ("Following the chain one link at a time.", "One hop after the other:"),
-    "table": ("Reading the table row by row.", "The figures that matter, from the table:"),
-    "comparison": ("Each option is costed over the whole period.", "On a like-for-like basis:"),
-    "planning": ("Each task starts when what it waits for is done.", "Laying the tasks on a time line:"),
-    "format": ("First the content, then the form.", "Content first; the form is strict here."),
-}
-
-
-REASONS: Mapping[Manner, str] = MappingProxyType(
-    {
-        "only one": "It is the only one, so there is nothing to weigh it against.",
-        "all agree": "All say the same.",
-        "majority": "{most} of {count} agree; I take the majority.",
-        "checked one": "There is no majority; I take the one that was recomputed.",
-        "convincing one": "I went through the working of each, whatever their number; this one holds.",
-        "first of equals": "There is no majority, and I cannot tell which one holds; I take the first.",
-    }
-)
+_TEXTS = words(Path(__file__).with_name("texts.toml"))
+_RESULT_FORM: dict[AnswerKind, str] = _TEXTS["result_form"]
+_OPENINGS: dict[str, list[str]] = _TEXTS["openings"]
+REASONS: dict[Manner, str] = _TEXTS["reasons"]
 """Why an aggregator takes an answer."""
-
-_APPROACHES = (
-    "Before anything else, how I go about it.",
-    "No plan was given to me, so here is the way that I take.",
-    "The way from what is stated to what is asked is this.",
-)
-
-_DOUBTS = (
-    "I am not sure of the last line.",
-    "One line of this I could not confirm.",
-    "I would not rely on this without a check.",
-)
-
-_CLOSINGS = (
-    "Only what the question states was used.",
-    "Nothing beyond the question was assumed.",
-    "The wording of the question was followed closely.",
-    "Each line follows from the one before it.",
-)
 
 
 def answer_line(answer: str, kind: AnswerKind) -> str:
@@ -106,8 +59,8 @@ def solution_text(
         opening = f"Following the plan in view. {opening}"
     elif kind != "code":
         # Nobody has said how to go about it, so it says so itself.
-        opening = f"{rng.choice(_APPROACHES)} {' '.join(task.solution.plan)}\n\n{opening}"
-    closing = rng.choice(_DOUBTS if doubted else _CLOSINGS)
+        opening = f"{rng.choice(_TEXTS['approaches'])} {' '.join(task.solution.plan)}\n\n{opening}"
+    closing = rng.choice(_TEXTS["doubts" if doubted else "closings"])
     if kind == "code" or style == "steps":
         lines = "\n".join(f"{place}. {line}" for place, line in enumerate(working, start=1))
     elif style == "prose":
@@ -286,7 +239,6 @@ class RehearsalWorker:
         return self._spec
 
     def respond(self, messages: Sequence[Message]) -> str:
-        """Returns the whole answer as text."""
         return _Answerer(self._profile, self._seed, messages).text()
 
     def manner(self, messages: Sequence[Message]) -> Manner:

@@ -10,8 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from conductor_core.analysis.conclusion import conclude, normal
-from conductor_core.analysis.plain_text import plain
+from conductor_core.analysis.conclusion import conclude, normal, plain
 
 FILE = Path(__file__).with_name("answers.jsonl")
 Half = Literal["developing", "kept"]

@@ -13,9 +13,8 @@ from typing import Any
 from conductor_core.chat.messages import Message, WorkerSpec
 from conductor_core.engine.pools import Pool
 from conductor_core.engine.runner import Engine
-from conductor_core.export.formats import FRAMEWORKS
 from conductor_core.export.plan import Plan
-from conductor_core.export.script import NO_KEY
+from conductor_core.export.script import FRAMEWORKS, NO_KEY
 from conductor_core.run.request import RunRequest
 from conductor_core.run.values import Limits
 from conductor_core.settings import Settings

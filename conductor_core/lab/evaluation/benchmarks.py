@@ -9,6 +9,7 @@ import io
 import json
 import pickle
 import re
+import tomllib
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -365,62 +366,19 @@ class Benchmark:
     task: Callable[[Row, int], Task]
 
 
-_MMLU = ("cais/mmlu", "c30699e8356da336a370243923dbaf21066bb9fe")
-_LIVECODEBENCH = ("livecodebench/code_generation_lite", "0fe84c3912ea0c4d4a78037083943e8f0c4dd505")
-
+_TASKS: Mapping[str, Callable[[Row, int], Task]] = {
+    "math500": competition_math,
+    "mmlu": multiple_choice,
+    "rlpr": general_reasoning,
+    "livecodebench": contest_problem,
+    "aime25": aime,
+    "bigcodebench": library_function,
+    "gpqa-diamond": google_proof,
+}
+_PINNED = tomllib.loads(Path(__file__).with_name("benchmarks.toml").read_text("utf-8"))
 BENCHMARKS: Mapping[str, Benchmark] = {
-    # MATH-500 is a part of MATH's test set, so MATH's own training set serves for training.
-    "math500": Benchmark(
-        {
-            "test": HubDataset("HuggingFaceH4/MATH-500", "ff5b20257d8185524591543f8ff5993951537bb8", "test.jsonl"),
-            "train": HubDataset(
-                "DigitalLearningGmbH/MATH-lighteval",
-                "0530c78699ea5e8eb5530600900e1f328b48acad",
-                "data/train-00000-of-00001.parquet",
-            ),
-        },
-        competition_math,
-    ),
-    "mmlu": Benchmark(
-        {
-            "test": HubDataset(*_MMLU, "all/test-00000-of-00001.parquet"),
-            "train": HubDataset(*_MMLU, "all/validation-00000-of-00001.parquet"),
-        },
-        multiple_choice,
-    ),
-    "rlpr": Benchmark(
-        {
-            "test": HubDataset(
-                "openbmb/RLPR-Evaluation",
-                "cd6b36bbecba006a8d25fedf634567ea37f9a512",
-                "WebInstruct-verified-val_Avg2.parquet",
-            ),
-            "train": HubDataset(
-                "openbmb/RLPR-Train-Dataset", "08fcfe3720fc3aafabd55ed44b020d1bd5a4aa42", "rlpr_train.parquet"
-            ),
-        },
-        general_reasoning,
-    ),
-    # Training uses the first release, as the paper does; the test uses the last part that was added.
-    "livecodebench": Benchmark(
-        {"test": HubDataset(*_LIVECODEBENCH, "test6.jsonl"), "train": HubDataset(*_LIVECODEBENCH, "test.jsonl")},
-        contest_problem,
-    ),
-    "aime25": Benchmark(
-        {"test": HubDataset("math-ai/aime25", "563bb8404243c5f09de6ec262f2db674fe5bce9b", "test.jsonl")}, aime
-    ),
-    "bigcodebench": Benchmark(
-        {
-            "test": HubDataset(
-                "bigcode/bigcodebench", "b74c0d0bf70d2c0bc459be537895cca163007f1a", "data/v0.1.4-00000-of-00001.parquet"
-            )
-        },
-        library_function,
-    ),
-    "gpqa-diamond": Benchmark(
-        {"test": HubDataset("Idavidrein/gpqa", "633f5ee89ab8ad4522a9f850766b73f62147ffdd", "gpqa_diamond.csv")},
-        google_proof,
-    ),
+    name: Benchmark({split: HubDataset(**file) for split, file in _PINNED[name].items()}, task)
+    for name, task in _TASKS.items()
 }
 
 

@@ -24,23 +24,10 @@ from conductor_core.engine.request import ReadTrace
 from conductor_core.engine.runner import Engine
 from conductor_core.errors import BadInput, UnknownRun
 from conductor_core.grading.tasks import Suite, Task
+from conductor_core.lab.evaluation import runner
 from conductor_core.lab.evaluation.benchmarks import BENCHMARKS
 from conductor_core.lab.evaluation.orchestrators import EngineRun, GivenTask, Orchestrator, Planned, TaskAttempt, single
 from conductor_core.lab.evaluation.routers.workflows import ROUTER, Router, TrainingRow
-from conductor_core.lab.evaluation.runner import (
-    FAILURES_IN_A_ROW,
-    Caps,
-    Evaluation,
-    Spending,
-    Stopped,
-    failed_at_a_worker,
-    graded,
-    grading_digest,
-    open_record,
-    pool_digest,
-    simulated_digest,
-    tasks_digest,
-)
 from conductor_core.lab.evaluation.suites import load_suite
 from conductor_core.lab.records import append_lines, now, release, write_whole
 from conductor_core.lab.records.evaluation import (
@@ -92,7 +79,7 @@ class Fit:
     database: str
     folder: Path
     settings: Settings
-    spending: Spending = field(default_factory=Spending)
+    spending: runner.Spending = field(default_factory=runner.Spending)
     count_failures: bool = False
 
 
@@ -188,19 +175,19 @@ class TeamReward:
 
     def _try(self, task: Task, workflow: Workflow) -> Try:
         fault = None
-        for _ in range(FAILURES_IN_A_ROW):
+        for _ in range(runner.FAILURES_IN_A_ROW):
             why = self._fit.spending.reached(_A_TRY)
             if why is not None:
-                raise Stopped(why)
+                raise runner.Stopped(why)
             tried = asyncio.run(self._run(task, workflow))
             self._tries.add(tried)
             count(self._fit.spending, tried)
             if tried.fault is None:
                 return tried
             fault = tried.fault
-        raise Stopped(
-            f"a team failed {FAILURES_IN_A_ROW} times in a row at a worker ({fault}). Fix the worker, or count such "
-            "teams as worth nothing with --count-failures"
+        raise runner.Stopped(
+            f"a team failed {runner.FAILURES_IN_A_ROW} times in a row at a worker ({fault}). Fix the worker, or count "
+            "such teams as worth nothing with --count-failures"
         )
 
     async def _run(self, task: Task, workflow: Workflow) -> Try:
@@ -213,19 +200,18 @@ class TeamReward:
             trace = await Engine(NoLog(), fit.settings).run(request, None, pool)
         finally:
             await pool.aclose()
-        failed = failed_at_a_worker(trace) and not fit.count_failures
+        failed = runner.failed_at_a_worker(trace) and not fit.count_failures
         return Try(
             task_id=task.task_id,
             workflow=workflow,
-            score=0.0 if trace.answer is None else (await graded(task, trace.answer))[0],
+            score=0.0 if trace.answer is None else (await runner.graded(task, trace.answer))[0],
             tokens=trace.usage.total_tokens,
             cost_usd=trace.cost_usd,
             fault=trace.error if failed else None,
         )
 
 
-def count(spending: Spending, tried: Try) -> None:
-    """Counts a try as a run of the evaluation."""
+def count(spending: runner.Spending, tried: Try) -> None:
     if tried.fault is None:
         spending.spend(_A_TRY, tried.cost_usd, tried.tokens)
     else:
@@ -296,11 +282,11 @@ def training_suite(suite: str, tasks: int, seed: int, tested: Suite) -> Suite:
     return found
 
 
-def check(fit_names: Sequence[str], pool: Pool, caps: Caps) -> None:
+def check(fit_names: Sequence[str], pool: Pool, caps: runner.Caps) -> None:
     """Checks the caps. Raises: BadInput if fitting would spend real money without a cap."""
     real = not all(spec.simulated for spec in pool.specs)
     tries_plans = [name for name in fit_names if name in TRY_PLANS]
-    if tries_plans and real and caps == Caps():
+    if tries_plans and real and caps == runner.Caps():
         raise BadInput(
             f"{tries_plans[0]} is fitted by trying many workflows for the training tasks with real calls: cap what "
             "that may cost with --max-usd or --max-tokens"
@@ -314,7 +300,7 @@ async def fitted(fit: Fit, engine: Engine, read_trace: ReadTrace, on_progress: O
     """
     plan = _plan(fit)
     kept = fit.folder / plan.name
-    recorded, tries = open_record(kept, plan, resume=True), Tries(kept / TRIES)
+    recorded, tries = runner.open_record(kept, plan, resume=True), Tries(kept / TRIES)
     await fit.spending.add_earlier(kept, recorded, read_trace)
     if set(TRY_PLANS) & set(fit.names):
         for tried in tries:
@@ -383,11 +369,11 @@ def _plan(fit: Fit) -> EvaluationPlan:
     """Returns the plan with every worker alone on every training task. Its name is the name of the fit's folder."""
     suite = fit.suite
     made_with: dict[str, Any] = {
-        "tasks_sha256": tasks_digest(suite.tasks),
-        "pool_sha256": pool_digest(fit.pool.specs),
-        "simulated_sha256": simulated_digest(fit.pool, suite.tasks),
+        "tasks_sha256": runner.tasks_digest(suite.tasks),
+        "pool_sha256": runner.pool_digest(fit.pool.specs),
+        "simulated_sha256": runner.simulated_digest(fit.pool, suite.tasks),
         "limits": fit.limits.model_dump(mode="json"),
-        "grading_sha256": grading_digest(suite.tasks),
+        "grading_sha256": runner.grading_digest(suite.tasks),
     }
     together = hashlib.sha256(json.dumps([made_with, fit.seed, fit.database]).encode()).hexdigest()
     return EvaluationPlan(
@@ -417,7 +403,7 @@ async def _single_workers(
         done += 1
         on_progress(done, total)
 
-    evaluation = Evaluation(
+    evaluation = runner.Evaluation(
         folder=folder,
         tasks=tasks,
         orchestrators=[Planned(f"single:{worker}", partial(_alone, worker), whole_pool=True) for worker in workers],
@@ -431,7 +417,7 @@ async def _single_workers(
     )
     outcomes, stopped = await evaluation.run(run, recorded)
     if stopped is not None:
-        raise Stopped(stopped)
+        raise runner.Stopped(stopped)
     return outcomes
 
 
@@ -463,48 +449,33 @@ def _rows(suite: Suite, outcomes: Sequence[Outcome], given: Mapping[str, str]) -
             kind=" ".join(part for part in (task.family, task.difficulty) if part),
         )
         for task in suite.tasks
-        if not any(map(failed_at_a_worker, by_task[task.task_id].values()))
+        if not any(map(runner.failed_at_a_worker, by_task[task.task_id].values()))
     }
 
 
 def _fit_one(
     name: str, kept: Path, rows: Sequence[TrainingRow], agents: Sequence[str], seed: int, reward: TeamReward
 ) -> Orchestrator:
-    """Returns the kept router, or fits and keeps it."""
+    """Loads the router in ``kept``, or fits one and saves it. Raises: BadInput for a damaged folder; OSError."""
     # Imported here, because they load torch and scikit-learn, which no other orchestrator needs.
     from conductor_core.lab.evaluation.routers import kind_table, mas_router, router_dc, smoothie
-    from conductor_core.lab.evaluation.routers.kind_table import KindTable
-    from conductor_core.lab.evaluation.routers.mas_router import MasRouter
-    from conductor_core.lab.evaluation.routers.router_dc import RouterDC
-    from conductor_core.lab.evaluation.routers.smoothie import Smoothie
 
+    there = (kept / ROUTER).is_file()
+    router: router_dc.RouterDC | mas_router.MasRouter | kind_table.KindTable | smoothie.Smoothie
     match name:
         case "router-dc":
-            return routed(name, _kept(kept, RouterDC.load, partial(router_dc.fit, rows, agents, seed=seed)))
+            router = router_dc.RouterDC.load(kept) if there else router_dc.fit(rows, agents, seed=seed)
         case "mas-router":
-            fit_teams = partial(mas_router.fit, rows, agents, reward=reward, seed=seed)
-            return routed(name, _kept(kept, MasRouter.load, fit_teams))
+            router = (
+                mas_router.MasRouter.load(kept) if there else mas_router.fit(rows, agents, reward=reward, seed=seed)
+            )
         case "kind-table":
-            fit_table = partial(kind_table.fit, rows, agents, reward=reward, seed=seed)
-            return routed(name, _kept(kept, KindTable.load, fit_table))
+            router = (
+                kind_table.KindTable.load(kept) if there else kind_table.fit(rows, agents, reward=reward, seed=seed)
+            )
         case _:
             variant: Literal["independent", "dependent"] = "independent" if name == "smoothie" else "dependent"
-            return Smoothed(
-                name, _kept(kept, Smoothie.load, partial(smoothie.fit, rows, agents, seed=seed, variant=variant))
-            )
-
-
-class _Savable(Protocol):
-    def save(self, folder: Path) -> None: ...
-
-
-R = TypeVar("R", bound=_Savable)
-
-
-def _kept(folder: Path, load: Callable[[Path], R], fit: Callable[[], R]) -> R:
-    """Loads the router in ``folder``, or fits one and saves it. Raises: BadInput for a damaged folder; OSError."""
-    if (folder / ROUTER).is_file():
-        return load(folder)
-    router = fit()
-    router.save(folder)
-    return router
+            router = smoothie.Smoothie.load(kept) if there else smoothie.fit(rows, agents, seed=seed, variant=variant)
+    if not there:
+        router.save(kept)
+    return Smoothed(name, router) if isinstance(router, smoothie.Smoothie) else routed(name, router)

@@ -501,7 +501,11 @@ def open_orchestrators(names: Sequence[str], refs: Mapping[str, str], pool: Pool
             if ref not in opened.conductors:
                 opened.conductors[ref] = Remembered(open_conductor(ref, settings))
                 opened.plans[ref] = Plans(opened.conductors[ref])
-            opened.orchestrators.append(_conducted(name, kind, opened.conductors[ref], opened.plans[ref], settings))
+            if kind in ABLATIONS:
+                opened.orchestrators.append(Ablated(name, opened.plans[ref], ABLATIONS[kind]))
+            else:
+                depth = max(1, settings.max_depth) if kind == "recursion" else 0
+                opened.orchestrators.append(Conducted(name, opened.conductors[ref], depth=depth))
         elif kind in PER_WORKER:
             if kind == "budget" and larger is None:
                 larger = pool.with_params(budgets(names, pool.specs), settings)
@@ -514,12 +518,6 @@ def open_orchestrators(names: Sequence[str], refs: Mapping[str, str], pool: Pool
         elif kind == "random":
             opened.orchestrators.append(Planned(name, drawn))
     return opened
-
-
-def _conducted(name: str, kind: str, conductor: Conductor, plans: Plans, settings: Settings) -> Orchestrator:
-    if kind in ABLATIONS:
-        return Ablated(name, plans, ABLATIONS[kind])
-    return Conducted(name, conductor, depth=max(1, settings.max_depth) if kind == "recursion" else 0)
 
 
 def _same(workflow: Workflow) -> Callable[[GivenTask], Workflow]:

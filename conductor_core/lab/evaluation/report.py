@@ -8,38 +8,29 @@ from statistics import fmean, stdev
 from conductor_core.lab.evaluation.runner import error_code
 from conductor_core.lab.evaluation.statistics import Interval, mean_interval, paired_difference
 from conductor_core.lab.records import by_group, in_order, write_whole
-from conductor_core.lab.records.evaluation import (
-    SUMMARY,
-    EvaluationPlan,
-    LearnedFrom,
-    Outcome,
-    Present,
-    PresentSubset,
-    Result,
-    Spread,
-    Summary,
-    first_of_each,
-)
+from conductor_core.lab.records import evaluation as records
 
 BEST_PRESENT = "best present worker"
 _OF_SEVERAL_CONDUCTORS = ("conductor", "recursion")
 
 
 def summarise(
-    plan: EvaluationPlan, outcomes: Sequence[Outcome], learned_from: Mapping[str, LearnedFrom] | None = None
-) -> Summary:
+    plan: records.EvaluationPlan,
+    outcomes: Sequence[records.Outcome],
+    learned_from: Mapping[str, records.LearnedFrom] | None = None,
+) -> records.Summary:
     """Computes the figures of ``outcomes``, without orchestrators that have none. ``n``: tasks that all have answered.
 
     A task counts once for each orchestrator, even if it has several outcomes.
     """
-    outcomes = first_of_each(outcomes)
-    by_name: dict[str, list[Outcome]] = {name: [] for name in plan.orchestrators}
+    outcomes = records.first_of_each(outcomes)
+    by_name: dict[str, list[records.Outcome]] = {name: [] for name in plan.orchestrators}
     for each in outcomes:
         by_name[each.orchestrator].append(each)
     first = by_name[plan.orchestrators[0]]
     results = tuple(result(name, own, first) for name, own in by_name.items() if own)
     answered = Counter(each.task_id for each in outcomes)
-    return Summary(
+    return records.Summary(
         suite=plan.suite,
         split=plan.split,
         n=sum(count == len(by_name) for count in answered.values()),
@@ -50,14 +41,14 @@ def summarise(
     )
 
 
-def _spreads(results: Sequence[Result]) -> tuple[Spread, ...]:
-    kinds: dict[str, list[Result]] = defaultdict(list)
+def _spreads(results: Sequence[records.Result]) -> tuple[records.Spread, ...]:
+    kinds: dict[str, list[records.Result]] = defaultdict(list)
     for row in results:
         kind = row.orchestrator.partition(":")[0]
         if kind in _OF_SEVERAL_CONDUCTORS:
             kinds[kind].append(row)
     return tuple(
-        Spread(
+        records.Spread(
             kind=kind,
             orchestrators=tuple(row.orchestrator for row in rows),
             score=fmean(row.score for row in rows),
@@ -72,12 +63,12 @@ def _spreads(results: Sequence[Result]) -> tuple[Spread, ...]:
     )
 
 
-def write_summary(folder: Path, summary: Summary) -> None:
+def write_summary(folder: Path, summary: records.Summary) -> None:
     """Writes the figures of a finished evaluation. Raises: OSError."""
-    write_whole(folder / SUMMARY, summary.model_dump_json(indent=2) + "\n")
+    write_whole(folder / records.SUMMARY, summary.model_dump_json(indent=2) + "\n")
 
 
-def result(name: str, outcomes: Sequence[Outcome], first: Sequence[Outcome] = ()) -> Result:
+def result(name: str, outcomes: Sequence[records.Outcome], first: Sequence[records.Outcome] = ()) -> records.Result:
     """Computes one orchestrator's figures.
 
     Args:
@@ -91,7 +82,7 @@ def result(name: str, outcomes: Sequence[Outcome], first: Sequence[Outcome] = ()
         for level in in_order(each.difficulty for each in outcomes)
     }
     costs = [each.cost_usd for each in outcomes]
-    return Result(
+    return records.Result(
         orchestrator=name,
         n=len(outcomes),
         score=interval.mean,
@@ -121,20 +112,22 @@ def result(name: str, outcomes: Sequence[Outcome], first: Sequence[Outcome] = ()
     )
 
 
-def _usd(row: Result) -> str:
+def _usd(row: records.Result) -> str:
     if row.usd_per_task is not None:
         return f"{row.usd_per_task:.5f}"
     return f"at least {row.known_usd_per_task:.5f}" if row.known_usd_per_task else "unknown"
 
 
-def _difference_of(outcomes: Sequence[Outcome], first: Sequence[Outcome]) -> Interval | None:
+def _difference_of(outcomes: Sequence[records.Outcome], first: Sequence[records.Outcome]) -> Interval | None:
     """Returns the mean difference over the tasks that both have; None if there are none."""
     others = {each.task_id: each.score for each in first}
     pairs = [(each.score, others[each.task_id]) for each in outcomes if each.task_id in others]
     return paired_difference([own for own, _ in pairs], [other for _, other in pairs]) if pairs else None
 
 
-def _present(by_name: Mapping[str, Sequence[Outcome]], first: Sequence[Outcome]) -> Present | None:
+def _present(
+    by_name: Mapping[str, Sequence[records.Outcome]], first: Sequence[records.Outcome]
+) -> records.Present | None:
     """Compares the best present worker alone with the orchestrators that had the same part of the pool.
 
     The best worker is the one that is best alone over all tasks of this evaluation, as a user would choose who knew the
@@ -145,7 +138,7 @@ def _present(by_name: Mapping[str, Sequence[Outcome]], first: Sequence[Outcome])
         for name, own in by_name.items()
         if name.startswith("single:") and own
     }
-    parts: dict[tuple[str, ...], dict[str, list[Outcome]]] = defaultdict(lambda: defaultdict(list))
+    parts: dict[tuple[str, ...], dict[str, list[records.Outcome]]] = defaultdict(lambda: defaultdict(list))
     for name, own in by_name.items():
         for each in own:
             if each.present:
@@ -162,7 +155,7 @@ def _present(by_name: Mapping[str, Sequence[Outcome]], first: Sequence[Outcome])
             continue
         best += of_worker
         subsets.append(
-            PresentSubset(
+            records.PresentSubset(
                 present=part,
                 n=len(tasks),
                 best_worker=worker,
@@ -172,10 +165,12 @@ def _present(by_name: Mapping[str, Sequence[Outcome]], first: Sequence[Outcome])
         )
     if not best:
         return None
-    return Present(k=len(subsets[0].present), best_present=result(BEST_PRESENT, best, first), subsets=tuple(subsets))
+    return records.Present(
+        k=len(subsets[0].present), best_present=result(BEST_PRESENT, best, first), subsets=tuple(subsets)
+    )
 
 
-def markdown(plan: EvaluationPlan, summary: Summary) -> str:
+def markdown(plan: records.EvaluationPlan, summary: records.Summary) -> str:
     """Returns the tables of an evaluation, like the paper's Tables 5 to 7 for any pool and suite."""
     parts_simulated = " and ".join(plan.settings.get("simulated", ["workers or tasks"]))
     simulated = f"; {parts_simulated} are simulated" if plan.simulated else ""
@@ -194,7 +189,7 @@ def markdown(plan: EvaluationPlan, summary: Summary) -> str:
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def _overview(summary: Summary) -> str:
+def _overview(summary: records.Summary) -> str:
     header = [
         "orchestrator",
         "score",
@@ -227,7 +222,7 @@ def _overview(summary: Summary) -> str:
     return f"{table(header, rows)}\n\n{note}"
 
 
-def _faults(summary: Summary) -> str:
+def _faults(summary: records.Summary) -> str:
     """Lists the orchestrators that left tasks without an answer, or with an ungradable one; empty if none did."""
     lines = []
     for row in summary.results:
@@ -237,13 +232,13 @@ def _faults(summary: Summary) -> str:
     return f"Counted as wrong for a fault: {'; '.join(lines)}." if lines else ""
 
 
-def _learned_from(summary: Summary) -> str:
+def _learned_from(summary: records.Summary) -> str:
     """Lists the budget of each learned router; empty if there is none."""
     lines = [f"{name} {each.in_words()}" for name, each in summary.learned_from.items()]
     return f"Learned from: {'; '.join(lines)}." if lines else ""
 
 
-def _spread_line(spread: Spread) -> str:
+def _spread_line(spread: records.Spread) -> str:
     return (
         f"{spread.kind}, {len(spread.orchestrators)} of them: mean {_points(spread.score)}, standard deviation "
         f"{_points(spread.score_sd)}, from {_points(spread.score_min)} to {_points(spread.score_max)}; "
@@ -251,7 +246,7 @@ def _spread_line(spread: Spread) -> str:
     )
 
 
-def _difference(row: Result) -> str:
+def _difference(row: records.Result) -> str:
     if row.difference is None or row.difference_low is None or row.difference_high is None:
         return ""
     return _with_interval(row.difference, row.difference_low, row.difference_high)
@@ -268,7 +263,11 @@ def _interval(low: float, high: float, *, sign: bool = False) -> str:
 
 
 def _breakdown(
-    what: str, summary: Summary, values: Callable[[Result], Mapping[str, float]], *, digits: int | None = None
+    what: str,
+    summary: records.Summary,
+    values: Callable[[records.Result], Mapping[str, float]],
+    *,
+    digits: int | None = None,
 ) -> str:
     """Returns a table with a column for each group; empty if the tasks have no groups."""
     groups = list(dict.fromkeys(name for row in summary.results for name in values(row)))
@@ -282,14 +281,14 @@ def _breakdown(
     return table([what, *groups], rows)
 
 
-def _differences(summary: Summary) -> str:
+def _differences(summary: records.Summary) -> str:
     """Returns the differences to the first orchestrator by difficulty; empty if there are none or no difficulties."""
     rows = [row for row in summary.results if row.difference_by_difficulty]
     if not rows:
         return ""
     levels = in_order(level for row in rows for level in row.difference_by_difficulty)
 
-    def cell(row: Result, level: str) -> str:
+    def cell(row: records.Result, level: str) -> str:
         if level not in row.difference_by_difficulty:
             return ""
         return _with_interval(*row.difference_by_difficulty[level])
@@ -298,7 +297,7 @@ def _differences(summary: Summary) -> str:
     return table(header, [[row.orchestrator, *(cell(row, level) for level in levels)] for row in rows])
 
 
-def _present_table(present: Present, names: Sequence[str]) -> str:
+def _present_table(present: records.Present, names: Sequence[str]) -> str:
     shown = [name for name in names if any(name in subset.scores for subset in present.subsets)]
     rows = [
         [

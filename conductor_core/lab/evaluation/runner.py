@@ -36,19 +36,7 @@ from conductor_core.inference.gguf_digest import file_sha256
 from conductor_core.inference.source import is_gguf, own_folder
 from conductor_core.lab.evaluation.orchestrators import EngineRun, GivenTask, Orchestrator, TaskAttempt
 from conductor_core.lab.records import append_lines, hold, weights_sha256, write_whole
-from conductor_core.lab.records.evaluation import (
-    BEGUN,
-    OUTCOMES,
-    PLAN,
-    SUMMARY,
-    Begun,
-    EvaluationPlan,
-    Outcome,
-    append,
-    drop_unfinished_line,
-    read_lines,
-    read_record,
-)
+from conductor_core.lab.records import evaluation as records
 from conductor_core.rehearsal import RehearsalWorker
 from conductor_core.run.costs import with_calls_that_are_on
 from conductor_core.run.request import RunRequest
@@ -62,7 +50,6 @@ _TASKS_PROBED = 20
 
 
 def tasks_digest(tasks: Iterable[Task]) -> str:
-    """Returns the digest of the questions and their answers, in order."""
     digest = hashlib.sha256()
     for task in tasks:
         digest.update(json.dumps([task.task_id, task.question, task.reference]).encode())
@@ -78,7 +65,6 @@ def grading_digest(tasks: Iterable[Task]) -> str:
 
 
 def pool_digest(specs: Sequence[WorkerSpec]) -> str:
-    """Returns the digest of the pool file's content."""
     return hashlib.sha256(json.dumps([spec.model_dump(mode="json") for spec in specs]).encode()).hexdigest()
 
 
@@ -121,7 +107,7 @@ _ABSENT = "unknown_agent"
 _CALLED = frozenset({"completed", "failed"}) | INCOMPLETE
 
 
-def outcome(name: str, asked: GivenTask, attempt: TaskAttempt, score: float, *, subset: bool) -> Outcome:
+def outcome(name: str, asked: GivenTask, attempt: TaskAttempt, score: float, *, subset: bool) -> records.Outcome:
     """Returns the row of one attempt.
 
     Args:
@@ -131,7 +117,7 @@ def outcome(name: str, asked: GivenTask, attempt: TaskAttempt, score: float, *, 
     rounds = [round_ for trace in traces for round_ in trace.root.rounds()]
     plan_tokens = sum(round_.usage.total_tokens for round_ in rounds)
     own = [round_ for round_ in attempt.trace.root.rounds() if round_.workflow is not None]
-    return Outcome(
+    return records.Outcome(
         orchestrator=name,
         task_id=asked.task.task_id,
         family=asked.task.family,
@@ -157,7 +143,7 @@ def outcome(name: str, asked: GivenTask, attempt: TaskAttempt, score: float, *, 
     )
 
 
-def error_code(done: Outcome) -> str | None:
+def error_code(done: records.Outcome) -> str | None:
     """Returns the code of the error that left a task without an answer, or None."""
     return None if done.fault is None else done.fault.partition(":")[0]
 
@@ -181,7 +167,7 @@ FAILURES_IN_A_ROW = 3
 _AT_A_WORKER = codes_of(WorkerError) - codes_of(WorkerOutputTooLarge) - {WorkerError.__name__}
 
 
-def failed_at_a_worker(done: RunTrace | Outcome) -> bool:
+def failed_at_a_worker(done: RunTrace | records.Outcome) -> bool:
     """Says whether a run has no answer because a worker failed. An answer that is too large is not such a failure."""
     return (done.error_code if isinstance(done, RunTrace) else error_code(done)) in _AT_A_WORKER
 
@@ -269,10 +255,10 @@ class Spending:
     def end(self, orchestrator: str) -> None:
         self._running[orchestrator] -= 1
 
-    def add(self, done: Outcome) -> None:
+    def add(self, done: records.Outcome) -> None:
         self.spend(done.orchestrator, done.cost_usd, done.tokens + done.conductor_tokens)
 
-    async def add_earlier(self, folder: Path, recorded: Iterable[Outcome], read_trace: ReadTrace) -> None:
+    async def add_earlier(self, folder: Path, recorded: Iterable[records.Outcome], read_trace: ReadTrace) -> None:
         """Counts the earlier parts of what ``folder`` records, runs without an outcome included. Raises: StoreError."""
         for each in recorded:
             self.add(each)
@@ -311,7 +297,7 @@ class Spending:
         return None
 
 
-def open_record(folder: Path, plan: EvaluationPlan, *, resume: bool) -> tuple[Outcome, ...]:
+def open_record(folder: Path, plan: records.EvaluationPlan, *, resume: bool) -> tuple[records.Outcome, ...]:
     """Makes the evaluation's folder, or opens the existing one. Returns the outcomes that it already has.
 
     This process locks the folder until it ends: another one would carry out the same runs and record them twice.
@@ -319,7 +305,7 @@ def open_record(folder: Path, plan: EvaluationPlan, *, resume: bool) -> tuple[Ou
     Raises: BadInput if there is one and ``resume`` is false, it was made with another configuration, or another process
     has it; OSError.
     """
-    file = folder / PLAN
+    file = folder / records.PLAN
     folder.mkdir(parents=True, exist_ok=True)
     hold(folder)
     if not file.exists():
@@ -327,9 +313,9 @@ def open_record(folder: Path, plan: EvaluationPlan, *, resume: bool) -> tuple[Ou
         return ()
     if not resume:
         raise BadInput(f"there is an evaluation {plan.name} already ({folder}): add --resume, or give another --name")
-    for lines in (OUTCOMES, BEGUN):
-        drop_unfinished_line(folder / lines)
-    recorded = read_record(folder)
+    for lines in (records.OUTCOMES, records.BEGUN):
+        records.drop_unfinished_line(folder / lines)
+    recorded = records.read_record(folder)
     before, now = (each.model_dump(mode="json", exclude={"at"}) for each in (recorded.plan, plan))
     differing = [key for key in now if before[key] != now[key]]
     if differing == ["settings"]:
@@ -339,7 +325,7 @@ def open_record(folder: Path, plan: EvaluationPlan, *, resume: bool) -> tuple[Ou
     if differing:
         differences = ", ".join(f"{key} was {before.get(key)!r} and is {now.get(key)!r}" for key in differing[:3])
         raise BadInput(f"the evaluation {plan.name} cannot be resumed with another configuration: {differences}")
-    (folder / SUMMARY).unlink(missing_ok=True)
+    (folder / records.SUMMARY).unlink(missing_ok=True)
     return recorded.outcomes
 
 
@@ -378,12 +364,14 @@ class Evaluation:
     limits: Limits
     seed: int
     concurrency: int
-    on_outcome: Callable[[Outcome], None]
+    on_outcome: Callable[[records.Outcome], None]
     spending: Spending = field(default_factory=Spending)
     missing: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     count_failures: bool = False
 
-    async def run(self, run: EngineRun, recorded: Sequence[Outcome] = ()) -> tuple[tuple[Outcome, ...], str | None]:
+    async def run(
+        self, run: EngineRun, recorded: Sequence[records.Outcome] = ()
+    ) -> tuple[tuple[records.Outcome, ...], str | None]:
         """Runs what is not ``recorded`` yet, task by task, so that a part of it also compares orchestrators fairly.
 
         Returns all outcomes, and the reason if it stopped early. When it is cancelled, it ends the active runs and
@@ -420,7 +408,7 @@ class Evaluation:
                         f"{down}. Fix the worker, or count its missing answers as wrong with --count-failures"
                     )
                 return
-            append(self.folder, ended)
+            records.append(self.folder, ended)
             done.append(ended)
             spending.add(ended)
             self.on_outcome(ended)
@@ -463,12 +451,12 @@ class Evaluation:
         """Wraps ``run``, so that each run's id is written to the folder before the run begins."""
 
         async def noted(request: RunRequest, conductor: Conductor | None, pool: Pool) -> RunTrace:
-            append_lines(self.folder / BEGUN, Begun(run_id=request.run_id))
+            append_lines(self.folder / records.BEGUN, records.Begun(run_id=request.run_id))
             return await run(request, conductor, pool)
 
         return noted
 
-    async def _ended(self, orchestrator: Orchestrator, asked: GivenTask, attempt: TaskAttempt) -> Outcome:
+    async def _ended(self, orchestrator: Orchestrator, asked: GivenTask, attempt: TaskAttempt) -> records.Outcome:
         """Grades an attempt and returns its outcome. Raises: ConductorUnavailable, Stopped."""
         trace, score, fault = attempt.trace, 0.0, None
         if trace.error_code in codes_of(ConductorUnavailable):
@@ -510,7 +498,7 @@ async def _together(works: Iterable[Coroutine[Any, Any, None]]) -> None:
 
 
 def unfinished_costs(
-    folder: Path, recorded: Iterable[Outcome], read_trace: ReadTrace
+    folder: Path, recorded: Iterable[records.Outcome], read_trace: ReadTrace
 ) -> list[tuple[float | None, int]]:
     """Returns USD and tokens of each run that began in ``folder`` and belongs to no outcome in ``recorded``.
 
@@ -520,7 +508,9 @@ def unfinished_costs(
     """
     named = {run_id for each in recorded for run_id in (each.run_id, *each.also)}
     costs = []
-    for run_id in dict.fromkeys(each.run_id for each in read_lines(folder / BEGUN, Begun, "run")):
+    for run_id in dict.fromkeys(
+        each.run_id for each in records.read_lines(folder / records.BEGUN, records.Begun, "run")
+    ):
         if run_id not in named:
             try:
                 costs.append(_cost(read_trace(run_id)))

@@ -19,21 +19,8 @@ from conductor_core.engine.request import ReadTrace
 from conductor_core.engine.runner import Engine
 from conductor_core.errors import BadInput, ConductorUnavailable, StoreError
 from conductor_core.grading.tasks import Suite
-from conductor_core.lab.evaluation import fitting, orchestrators, report
+from conductor_core.lab.evaluation import fitting, orchestrators, report, runner
 from conductor_core.lab.evaluation.orchestrators import Orchestrator
-from conductor_core.lab.evaluation.runner import (
-    Caps,
-    Evaluation,
-    Spending,
-    Stopped,
-    grading_digest,
-    model_digest,
-    open_record,
-    pool_digest,
-    simulated_digest,
-    subsets,
-    tasks_digest,
-)
 from conductor_core.lab.evaluation.suites import load_suite
 from conductor_core.lab.records import now
 from conductor_core.lab.records.evaluation import FIT_PREFIX, PLAN, EvaluationPlan, Outcome, Summary, read_record
@@ -69,7 +56,7 @@ class EvaluationChoices:
     name: str | None = None
     resume: bool = False
     concurrency: int = 32
-    caps: Caps = field(default_factory=Caps)
+    caps: runner.Caps = field(default_factory=runner.Caps)
     count_failures: bool = False
     conductor: str = "tiny"
     untrained: str | None = None
@@ -142,7 +129,7 @@ def prepare(choices: EvaluationChoices, settings: Settings) -> Prepared:
     choices.caps.check(pool, [each.info for each in conductors])
     suite = load_suite(choices.suite, choices.split, limit=choices.limit, seed=choices.seed)
     if choices.present is not None:
-        subsets(suite.tasks, agents, choices.present, choices.seed)
+        runner.subsets(suite.tasks, agents, choices.present, choices.seed)
     training: Suite | None = None
     if learned := [name for name in names if name in orchestrators.ROUTERS]:
         training = fitting.training_suite(choices.fit_suite or choices.suite, choices.fit_tasks, choices.seed, suite)
@@ -161,7 +148,7 @@ def prepare(choices: EvaluationChoices, settings: Settings) -> Prepared:
         settings=_further(choices, suite, pool, refs, training, settings.models_folder),
     )
     try:
-        recorded = open_record(folder, plan, resume=choices.resume)
+        recorded = runner.open_record(folder, plan, resume=choices.resume)
     except OSError as error:
         raise BadInput(
             f"the folder of the evaluation cannot be written ({error}). Make it writable, or set "
@@ -188,13 +175,13 @@ def _further(
     models_folder: Path,
 ) -> dict[str, Any]:
     """Returns the further settings that decide an outcome, by name."""
-    models = {ref: model_digest(ref, models_folder) for ref in dict.fromkeys(refs.values())}
+    models = {ref: runner.model_digest(ref, models_folder) for ref in dict.fromkeys(refs.values())}
     further: dict[str, Any] = {
-        "tasks_sha256": tasks_digest(suite.tasks),
-        "grading_sha256": grading_digest(suite.tasks),
+        "tasks_sha256": runner.tasks_digest(suite.tasks),
+        "grading_sha256": runner.grading_digest(suite.tasks),
         "simulated": _simulated(suite, pool),
-        "pool_sha256": pool_digest(pool.specs),
-        "simulated_sha256": simulated_digest(pool, suite.tasks),
+        "pool_sha256": runner.pool_digest(pool.specs),
+        "simulated_sha256": runner.simulated_digest(pool, suite.tasks),
         "limits": choices.limits.model_dump(mode="json"),
         "conductors": dict(refs),
         "models_sha256": {ref: digest for ref, digest in models.items() if digest is not None},
@@ -204,8 +191,8 @@ def _further(
     if choices.excluded:
         further["excluded"] = sorted(choices.excluded)
     if training is not None:
-        further["fit_tasks_sha256"] = tasks_digest(training.tasks)
-        further["fit_grading_sha256"] = grading_digest(training.tasks)
+        further["fit_tasks_sha256"] = runner.tasks_digest(training.tasks)
+        further["fit_grading_sha256"] = runner.grading_digest(training.tasks)
         # A default value is not written, so that plans of earlier versions, which lack it, can still be resumed.
         if choices.fit_tasks != EvaluationChoices.fit_tasks:
             further["fit_tasks"] = choices.fit_tasks
@@ -243,12 +230,12 @@ async def run_evaluation(
     )
     stopped, cancelled = None, False
     try:
-        spending = Spending(prepared.choices.caps)
+        spending = runner.Spending(prepared.choices.caps)
         await spending.add_earlier(prepared.folder, prepared.recorded, read_trace)
         routers = await _routers(prepared, spending, engine, read_trace, on_fitting)
         evaluation = _evaluation(prepared, [*opened.orchestrators, *routers], spending, on_outcome)
         _, stopped = await evaluation.run(engine.run, prepared.recorded)
-    except (Stopped, ConductorUnavailable, StoreError, OSError) as error:
+    except (runner.Stopped, ConductorUnavailable, StoreError, OSError) as error:
         stopped = str(error)
     except asyncio.CancelledError:
         stopped, cancelled = "it was stopped", True
@@ -256,7 +243,7 @@ async def run_evaluation(
         await opened.aclose()
         await prepared.pool.aclose()
     outcomes = read_record(prepared.folder).outcomes
-    fit = _fit(prepared, Spending())
+    fit = _fit(prepared, runner.Spending())
     summary = report.summarise(prepared.plan, outcomes, {} if fit is None else fitting.learned_from(fit))
     if stopped is None:
         try:
@@ -267,16 +254,16 @@ async def run_evaluation(
 
 
 async def _routers(
-    prepared: Prepared, spending: Spending, engine: Engine, read_trace: ReadTrace, on_fitting: fitting.OnProgress
+    prepared: Prepared, spending: runner.Spending, engine: Engine, read_trace: ReadTrace, on_fitting: fitting.OnProgress
 ) -> tuple[Orchestrator, ...]:
     fit = _fit(prepared, spending)
     try:
         return () if fit is None else await fitting.fitted(fit, engine, read_trace, on_fitting)
-    except Stopped as stopped:
-        raise Stopped(f"the learned routers are not fitted yet: {stopped}") from stopped
+    except runner.Stopped as stopped:
+        raise runner.Stopped(f"the learned routers are not fitted yet: {stopped}") from stopped
 
 
-def _fit(prepared: Prepared, spending: Spending) -> fitting.Fit | None:
+def _fit(prepared: Prepared, spending: runner.Spending) -> fitting.Fit | None:
     choices = prepared.choices
     if prepared.training is None:
         return None
@@ -296,14 +283,19 @@ def _fit(prepared: Prepared, spending: Spending) -> fitting.Fit | None:
 
 
 def _evaluation(
-    prepared: Prepared, orchestrators: list[Orchestrator], spending: Spending, on_outcome: Callable[[Outcome], None]
-) -> Evaluation:
+    prepared: Prepared,
+    orchestrators: list[Orchestrator],
+    spending: runner.Spending,
+    on_outcome: Callable[[Outcome], None],
+) -> runner.Evaluation:
     choices, suite, pool = prepared.choices, prepared.suite, prepared.pool
     order = {name: place for place, name in enumerate(prepared.plan.orchestrators)}
     missing = (
-        {} if choices.present is None else subsets(suite.tasks, tuple(pool.workers), choices.present, choices.seed)
+        {}
+        if choices.present is None
+        else runner.subsets(suite.tasks, tuple(pool.workers), choices.present, choices.seed)
     )
-    return Evaluation(
+    return runner.Evaluation(
         folder=prepared.folder,
         tasks=suite.tasks,
         orchestrators=sorted(orchestrators, key=lambda each: order[each.name]),

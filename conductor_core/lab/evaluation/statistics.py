@@ -13,8 +13,6 @@ _AT_ONCE = 500
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A mean and the ends of its 95 % interval."""
-
     mean: float
     low: float
     high: float

@@ -88,8 +88,6 @@ class Outcome(Finite):
 
 
 class Begun(Frozen):
-    """A run that is about to begin."""
-
     run_id: str
 
 

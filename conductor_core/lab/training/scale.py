@@ -53,6 +53,7 @@ from conductor_core.lab.evaluation.suites import load_suite
 from conductor_core.lab.records import write_whole
 from conductor_core.lab.records.training import Sample, Stage, Started
 from conductor_core.lab.training import config as training_config
+from conductor_core.lab.training import recorder
 from conductor_core.lab.training.config import (
     GrpoConfig,
     RecursionConfig,
@@ -68,19 +69,6 @@ from conductor_core.lab.training.folder import (
     latest_checkpoint,
     show_disk_needs,
     writing,
-)
-from conductor_core.lab.training.recorder import (
-    Judged,
-    RecordCallback,
-    Show,
-    StageRecord,
-    Trained,
-    begin,
-    end,
-    figures,
-    stages_until,
-    trainer_figures,
-    without_console,
 )
 from conductor_core.lab.training.worker_reward import AnswerCache, PromptedTask, WorkerReward, WorkerScore
 from conductor_core.run.events import EventSink
@@ -256,7 +244,7 @@ class ScaleTrainer(SafeCheckpoints, GRPOTrainer):
         """Returns the figures of the iteration that is being logged, as fields of ``records.training.Iteration``."""
         metrics = self._metrics["train"]
         whole_s = sum(metrics.get("step_time", []))
-        return trainer_figures(metrics, rollout_s=self._rollout_s, reward_s=self._reward_s, whole_s=whole_s)
+        return recorder.trainer_figures(metrics, rollout_s=self._rollout_s, reward_s=self._reward_s, whole_s=whole_s)
 
     def stop(self) -> None:
         """Keeps the weights of the last finished iteration, on all processes at once."""
@@ -358,7 +346,7 @@ class _Scorer:
     """Computes rewards for the trainer, and the figures and samples of each iteration."""
 
     def __init__(
-        self, reward: WorkerReward, asked: Sequence[PromptedTask], record: StageRecord, sample_every: int
+        self, reward: WorkerReward, asked: Sequence[PromptedTask], record: recorder.StageRecord, sample_every: int
     ) -> None:
         self._reward, self._asked, self._record, self._sample_every = reward, asked, record, sample_every
         self._last: list[tuple[PromptedTask, str, WorkerScore]] = []
@@ -372,10 +360,10 @@ class _Scorer:
     def details(self, trainer: ScaleTrainer) -> dict[str, Any]:
         """Returns the figures of the last iteration, as fields of its row."""
         judged = [
-            Judged(asked.task.difficulty, scored.reward, scored.workflow, float(scored.right))
+            recorder.Judged(asked.task.difficulty, scored.reward, scored.workflow, float(scored.right))
             for asked, _, scored in self._last
         ]
-        return figures(judged) | trainer.figures()
+        return recorder.figures(judged) | trainer.figures()
 
     def keep_samples(self, iteration: int) -> None:
         """Keeps one plan of each prompt of some iterations; the iteration's number decides which plan."""
@@ -422,7 +410,7 @@ def _checked(
         raise BadInput(f"config {config.name} needs the table scale, and no cold start")
     if start is None:
         raise BadInput(f"config {config.name} names no base model: name one to begin with (--from)")
-    stages = stages_until(config, config.stages, stop_after)
+    stages = recorder.stages_until(config, config.stages, stop_after)
     for stage in stages:
         grpo = config.grpo_of(stage)
         if grpo.rollout != "trl" or grpo.reward != Reward(kind="sampled") or grpo.guard.weight:
@@ -480,8 +468,8 @@ def train(
     stop_after: Stage | None = None,
     start_from: str | None = None,
     sink: EventSink | None = None,
-    show: Show = lambda _: None,
-) -> Trained:
+    show: recorder.Show = lambda _: None,
+) -> recorder.Trained:
     """Runs the stages of ``config`` and writes the model folder to ``out``. Every process of a launch calls it. The
     caller must hold the lock of ``out``.
 
@@ -502,7 +490,7 @@ def train(
             device = torch.cuda.get_device_name() if state.device.type == "cuda" else f"CPU, {config.threads} threads"
             processes = "" if state.num_processes == 1 else f"{state.num_processes} x "
             machine = f"{processes}{device}, torch {torch.__version__}, {os.cpu_count()} cores"
-            begin(
+            recorder.begin(
                 config, out, stages, begun_with(start), same_training, resume,
                 simulated=pool.simulated, machine=machine, agents=tuple(pool.workers),
             )  # fmt: skip
@@ -521,9 +509,9 @@ def train(
                 _leave(scale, stages[index:], on_main=main is not None)
             state.wait_for_everyone()
         if main is None:
-            return Trained(out, "", stages[-1], 0.0)
+            return recorder.Trained(out, "", stages[-1], 0.0)
         _publish(out / "stages" / stages[-1], out)
-        return end(out, stages)
+        return recorder.end(out, stages)
 
 
 def _pool(workers: WorkersConfig, settings: Settings) -> Pool:
@@ -533,7 +521,7 @@ def _pool(workers: WorkersConfig, settings: Settings) -> Pool:
 
 @contextmanager
 def _opened(
-    workers: WorkersConfig, pool: Pool, out: Path, settings: Settings, sink: EventSink | None, show: Show
+    workers: WorkersConfig, pool: Pool, out: Path, settings: Settings, sink: EventSink | None, show: recorder.Show
 ) -> Iterator[WorkerReward]:
     """Opens what only the main process has: the file of answers, and the workers behind it."""
     with closing(AnswerCache(out / ANSWERS)) as cache:
@@ -584,7 +572,7 @@ def _run_stage(
     asked: Sequence[PromptedTask],
     out: Path,
     main: WorkerReward | None,
-    show: Show,
+    show: recorder.Show,
 ) -> None:
     """Trains one stage and writes its folder. An error that stops the training is raised after a checkpoint is kept."""
     state, grpo = PartialState(), config.grpo_of(stage)
@@ -597,7 +585,7 @@ def _run_stage(
     checkpoint = latest_checkpoint(work)
     cpu = state.device.type == "cpu"
     args = arguments(grpo, scale, work, seed=config.seed, cpu=cpu, world_size=state.num_processes)
-    record = StageRecord(out, stage, grpo.iterations, show)
+    record = recorder.StageRecord(out, stage, grpo.iterations, show)
     scorer = None if main is None else _Scorer(main, asked, record, grpo.sample_every)
     with warnings.catch_warnings():
         # TRL calls a method of transformers by its old name.
@@ -606,14 +594,16 @@ def _run_stage(
             trainer = ScaleTrainer(start, args, asked, scorer or _on_another_process, scale.rows_sampled)
         except (OSError, ValueError, ImportError) as error:
             raise BadInput(f"{start} cannot be trained here: {error}") from error
-        without_console(trainer)
+        recorder.without_console(trainer)
         if scorer is not None:
             record.resume(before, checkpoint, steps=grpo.updates)
             show_disk_needs(
                 work, sum(each.nbytes for each in cast("torch.nn.Module", trainer.model).parameters()), show
             )
             details = partial(scorer.details, trainer)
-            trainer.add_callback(RecordCallback(record, steps=grpo.updates, details=details, after=scorer.keep_samples))
+            trainer.add_callback(
+                recorder.RecordCallback(record, steps=grpo.updates, details=details, after=scorer.keep_samples)
+            )
         try:
             trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
         except InspectorError as error:

@@ -29,6 +29,7 @@ from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
 
+from conductor_core import errors
 from conductor_core.chat.messages import (
     INCOMPLETE,
     Chunk,
@@ -50,19 +51,6 @@ from conductor_core.engine.prompts import worker_identity
 from conductor_core.engine.recorder import NoLog, closing
 from conductor_core.engine.runner import Engine
 from conductor_core.engine.step import cost_of
-from conductor_core.errors import (
-    InspectorError,
-    StoreDamaged,
-    StoreError,
-    StoreFull,
-    StoreLocked,
-    StoreReadOnly,
-    StoreTooNew,
-    WorkerRefused,
-    WorkerStreamCut,
-    WorkerTimedOut,
-    codes_of,
-)
 from conductor_core.grading.grade import grade
 from conductor_core.grading.tasks import Graded, Task
 from conductor_core.lab.evaluation.runner import Outages
@@ -153,7 +141,7 @@ class AnswerCache:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise StoreReadOnly(f"{path.parent} cannot be made: {error.strerror or error}") from error
+            raise errors.StoreReadOnly(f"{path.parent} cannot be made: {error.strerror or error}") from error
         with self._named():
             self._db = sqlite3.connect(path, timeout=1.0, isolation_level=None)
             try:
@@ -168,7 +156,9 @@ class AnswerCache:
         with self._transaction():
             (version,) = self._db.execute("PRAGMA user_version").fetchone()
             if version not in (0, VERSION):
-                raise StoreTooNew(f"{self.path} was written by another version of this program: continue with that one")
+                raise errors.StoreTooNew(
+                    f"{self.path} was written by another version of this program: continue with that one"
+                )
             if version == 0:
                 for statement in _SCHEMA.split(";\n"):
                     self._db.execute(statement)
@@ -256,17 +246,21 @@ class AnswerCache:
             raise _store_error(self.path, error) from error
 
 
-def _store_error(path: Path, error: sqlite3.Error) -> StoreError:
+def _store_error(path: Path, error: sqlite3.Error) -> errors.StoreError:
     name = getattr(error, "sqlite_errorname", "")
     if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
-        return StoreLocked(f"{path} is in use by another training; wait for it, or give this one a folder of its own")
+        return errors.StoreLocked(
+            f"{path} is in use by another training; wait for it, or give this one a folder of its own"
+        )
     if name.startswith("SQLITE_FULL"):
-        return StoreFull(f"no space left for {path}; free some and start again: what is finished is kept")
+        return errors.StoreFull(f"no space left for {path}; free some and start again: what is finished is kept")
     if name.startswith(("SQLITE_CANTOPEN", "SQLITE_READONLY", "SQLITE_PERM")):
-        return StoreReadOnly(f"{path} cannot be written: {error}; choose another folder or correct its rights")
+        return errors.StoreReadOnly(f"{path} cannot be written: {error}; choose another folder or correct its rights")
     if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
-        return StoreDamaged(f"{path} is damaged or not a cache of answers: {error}; move it away to start afresh")
-    return StoreError(f"{path}: {error}")
+        return errors.StoreDamaged(
+            f"{path} is damaged or not a cache of answers: {error}; move it away to start afresh"
+        )
+    return errors.StoreError(f"{path}: {error}")
 
 
 # Workers behind the cache and the cap.
@@ -289,7 +283,7 @@ class CachedPool:
     def __init__(self, pool: Pool, cache: AnswerCache, cap: CostCap) -> None:
         self.pool, self._cache, self._cap = pool, cache, cap
         self._under_way: dict[_Key, asyncio.Task[CachedAnswer]] = {}
-        self.gone: dict[str, WorkerRefused] = {}
+        self.gone: dict[str, errors.WorkerRefused] = {}
 
     def for_run(self, names: Sequence[str]) -> Pool:
         """Returns the workers ``names`` for one run, in that order. Raises: KeyError."""
@@ -339,14 +333,16 @@ class CachedPool:
                 last = await _read(worker, messages, text, reasoning)
             except (Exception, asyncio.CancelledError) as error:
                 began = (
-                    text or reasoning or isinstance(error, WorkerTimedOut | WorkerStreamCut | asyncio.CancelledError)
+                    text
+                    or reasoning
+                    or isinstance(error, errors.WorkerTimedOut | errors.WorkerStreamCut | asyncio.CancelledError)
                 )
                 if began:
                     # Counted with its highest cost, as in the file already: nobody reports how far its thinking was.
                     self._cap.add(call.most, call.most_usd)
                 else:
                     self._cache.drop_call(number)
-                if isinstance(error, WorkerRefused) and not error.of_request:
+                if isinstance(error, errors.WorkerRefused) and not error.of_request:
                     self.gone[spec.name] = error
                 raise
             usage = last.usage or Usage(
@@ -382,8 +378,10 @@ async def _read(worker: Worker, messages: Sequence[Message], text: list[str], re
     except TimeoutError as error:
         if not limit.expired():
             raise
-        raise WorkerTimedOut(f"worker {spec.name} gave no complete answer within {spec.timeout_s:g} s") from error
-    raise WorkerStreamCut(f"the answer of worker {spec.name} was cut: its stream ended without a finish_reason")
+        raise errors.WorkerTimedOut(
+            f"worker {spec.name} gave no complete answer within {spec.timeout_s:g} s"
+        ) from error
+    raise errors.WorkerStreamCut(f"the answer of worker {spec.name} was cut: its stream ended without a finish_reason")
 
 
 class _CachedWorker:
@@ -416,10 +414,10 @@ class _CachedWorker:
 # The reward.
 
 _PLANS_OWN_FAULTS = frozenset({"WorkerOutputTooLarge", "LimitReached", "PlanRejected", "NothingToReturn"})
-_STORE_ERRORS = frozenset({"StoreError", *(each.__name__ for each in StoreError.__subclasses__())})
+_STORE_ERRORS = frozenset({"StoreError", *(each.__name__ for each in errors.StoreError.__subclasses__())})
 
 
-class WorkerPoolFailed(InspectorError):
+class WorkerPoolFailed(errors.InspectorError):
     """The workers do not answer, even after the pauses. Finished rollouts are kept."""
 
 
@@ -505,7 +503,7 @@ class WorkerReward:
         self._calls = CachedPool(pool, cache, cap)
         self._config, self._conductor, self._report = config, conductor, report
         self._outages = Outages()
-        self._stop: InspectorError | None = None
+        self._stop: errors.InspectorError | None = None
         self._runner = asyncio.Runner()
 
     def score(self, rollouts: Sequence[Rollout]) -> list[WorkerScore]:
@@ -595,7 +593,7 @@ class WorkerReward:
         takers = [asyncio.create_task(take()) for _ in range(min(self._config.concurrency, len(jobs)))]
         try:
             await asyncio.gather(*takers)
-        except InspectorError as error:
+        except errors.InspectorError as error:
             self._stop = self._stop or error
         finally:
             for taker in takers:
@@ -650,15 +648,15 @@ class WorkerReward:
         """
         code, message = trace.error_code or "", trace.error or "no reason is known"
         if code in _STORE_ERRORS:
-            raise StoreError(message)
+            raise errors.StoreError(message)
         if code in _PLANS_OWN_FAULTS:
             return message
         if code == CostCapReached.__name__ and self.cap.reached is not None:
             self._stop = self._stop or self.cap.reached
             return None
         failed = [step for step in trace.walk() if step.status == "failed" and step.round is None]
-        refused = [step for step in failed if step.error_code in codes_of(WorkerRefused)]
-        if code in codes_of(WorkerRefused) and refused:
+        refused = [step for step in failed if step.error_code in errors.codes_of(errors.WorkerRefused)]
+        if code in errors.codes_of(errors.WorkerRefused) and refused:
             return await self._why_refused(job, refused)
         job.failure = message
         return None

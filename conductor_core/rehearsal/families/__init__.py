@@ -8,7 +8,7 @@ from functools import cache, lru_cache
 from random import Random
 
 from conductor_core.errors import BadInput
-from conductor_core.rehearsal.families import calculations, knowledge, structures
+from conductor_core.rehearsal.families import forms
 from conductor_core.rehearsal.families.family import (
     DIFFICULTIES,
     SPLITS,
@@ -35,7 +35,7 @@ __all__ = [
     "recognise",
 ]
 
-FORMS: tuple[Form, ...] = (*calculations.FORMS, *knowledge.FORMS, *structures.FORMS)
+FORMS: tuple[Form, ...] = forms.FORMS
 FAMILIES: tuple[str, ...] = tuple(dict.fromkeys(form.family for form in FORMS))
 
 _LONGEST_TEXT = 50_000
@@ -49,11 +49,11 @@ def generate(family: str, difficulty: Difficulty, seed: int, *, split: Split = "
 
     Raises: BadInput if there is no such family or difficulty.
     """
-    forms = [form for form in FORMS if form.family == family and form.difficulty == difficulty]
-    if not forms:
+    fitting = [form for form in FORMS if form.family == family and form.difficulty == difficulty]
+    if not fitting:
         raise BadInput(f"no rehearsal family {family!r} of difficulty {difficulty!r}; families: {', '.join(FAMILIES)}")
     rng = Random(f"{split}/{family}/{difficulty}/{seed}")  # noqa: S311 - questions, not secrets
-    return rng.choice(forms).generate(rng, split)
+    return rng.choice(fitting).generate(rng, split)
 
 
 @cache

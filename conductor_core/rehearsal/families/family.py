@@ -7,13 +7,13 @@ knowledge: all that it can know about a task is in the text in front of it.
 
 import re
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache, cached_property
 from pathlib import Path
 from random import Random
-from typing import Literal
+from typing import Any, Literal, NamedTuple
 
 Difficulty = Literal["easy", "medium", "hard"]
 DIFFICULTIES: tuple[Difficulty, ...] = ("easy", "medium", "hard")
@@ -105,27 +105,84 @@ class RehearsalTask:
 
 
 @cache
-def _wordings() -> dict[str, dict[Split, tuple[str, ...]]]:
-    read = tomllib.loads(Path(__file__).with_name("wordings.toml").read_text(encoding="utf-8"))
-    return {name: {split: tuple(entry[split]) for split in SPLITS} for name, entry in read.items()}
+def words(file: Path) -> dict[str, Any]:
+    return tomllib.loads(file.read_text(encoding="utf-8"))
+
+
+FOLDER = Path(__file__).parent
+
+
+class Worked(NamedTuple):
+    """What follows from the slots of a question: the right answer, wrong ones, and what words can say of the way.
+
+    Several lines are a tuple.
+    """
+
+    answer: str
+    slips: tuple[str, ...]
+    said: Mapping[str, str | tuple[str, ...]]
+
+
+Said = str | int | Fraction
+
+
+def worked(answer: Said, *slips: Said, **said: Said | tuple[str, ...]) -> Worked:
+    """Returns these with their figures as people write them."""
+    written = {name: each if isinstance(each, tuple) else _written(each) for name, each in said.items()}
+    return Worked(_written(answer), tuple(map(_written, slips)), written)
+
+
+def _written(said: Said) -> str:
+    return said if isinstance(said, str) else number(said)
+
+
+def _lines(templates: Sequence[str], said: Mapping[str, str | tuple[str, ...]]) -> tuple[str, ...]:
+    found: list[str] = []
+    for template in templates:
+        whole = said.get(template.strip("{}"))
+        found += whole if isinstance(whole, tuple) else (template.format_map(said),)
+    return tuple(found)
 
 
 @dataclass(frozen=True)
 class Form:
     """One kind of question: wordings with ``{slot:type}`` places, a draw of slot values, and the rule for the answer.
 
-    ``name`` is that of its wordings in ``wordings.toml``. ``draw`` may now and then give slots that ``solve`` refuses.
-    ``solve`` returns None where the slots make no sense (a speed of zero, a name that is not in the text).
+    ``name`` is that of its words in ``wordings.toml`` and ``solutions.toml``. ``draw`` may now and then give slots that
+    ``work`` refuses. ``work`` returns None where the slots make no sense (a speed of zero, a name that is not in the
+    text).
     """
 
     family: str
     difficulty: Difficulty
     name: str
     draw: Callable[[Random], Mapping[str, str | int]]
-    solve: Callable[[Slots], Solution | None]
+    work: Callable[[Slots], Worked | None]
 
     def wordings(self, split: Split) -> tuple[str, ...]:
-        return _wordings()[self.name][split]
+        return tuple(words(FOLDER / "wordings.toml")[self.name][split])
+
+    def solve(self, slots: Slots) -> Solution | None:
+        """Returns the solution with those slips that are really wrong, each wrong answer once; None: there is none."""
+        found = self.work(slots)
+        if found is None:
+            return None
+        text = words(FOLDER / "solutions.toml")[self.name]
+        figures = {name: str(int(slot)) if slot.isdecimal() else slot for name, slot in slots.items()}
+        said = {**figures, **found.said, "answer": found.answer}
+        slips: dict[str, Slip] = {}
+        for wrong, working in zip(found.slips, text["slips"], strict=True):
+            if wrong != found.answer:
+                slips.setdefault(wrong, Slip(wrong, _lines(working, {**said, "wrong": wrong})))
+        return Solution(
+            answer=found.answer,
+            kind=text["kind"],
+            plan=_lines(text["plan"], said),
+            working=_lines(text.get("working", text["plan"]), said),
+            check=text["check"].format_map(said),
+            risk=text["risk"].format_map(said),
+            slips=tuple(slips.values()),
+        )
 
     @cached_property
     def finders(self) -> tuple["Finder", ...]:
@@ -246,20 +303,3 @@ def minutes_of(time: str) -> int | None:
 def hours_and_minutes(minutes: int) -> str:
     hours, rest = divmod(minutes, 60)
     return f"{hours} h {rest} min" if hours and rest else f"{hours} h" if hours else f"{rest} min"
-
-
-def solved(
-    answer: str,
-    kind: AnswerKind,
-    *slips: Slip,
-    plan: tuple[str, ...],
-    working: tuple[str, ...],
-    check: str,
-    risk: str,
-) -> Solution:
-    """Makes a solution with those ``slips`` that are really wrong, each wrong answer once."""
-    wrong: dict[str, Slip] = {}
-    for slip in slips:
-        if slip.answer != answer:
-            wrong.setdefault(slip.answer, slip)
-    return Solution(answer, kind, plan, working, check, risk, tuple(wrong.values()))

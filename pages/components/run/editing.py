@@ -12,10 +12,10 @@ from conductor_core.engine.estimates import RerunPreview, StepForecast
 from conductor_core.engine.pools import images_given
 from conductor_core.engine.request import overrides_from, whole
 from conductor_core.errors import BadInput
-from conductor_core.export.formats import FRAMEWORKS, PLAN_FORMATS, PNG, PlanFormat
+from conductor_core.export.formats import PLAN_FORMATS, PNG, PlanFormat
 from conductor_core.export.picture import too_large
 from conductor_core.export.plan import Plan, inner_plans, source_of
-from conductor_core.export.script import check
+from conductor_core.export.script import FRAMEWORKS, check
 from conductor_core.run.actor import local_caller
 from conductor_core.run.graph_layout import GraphLayout, RoundShape, lay_out
 from conductor_core.run.request import GivenOutput, Overrides

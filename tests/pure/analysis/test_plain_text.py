@@ -1,6 +1,6 @@
 import pytest
 
-from conductor_core.analysis.plain_text import plain, sentences
+from conductor_core.analysis.conclusion import plain, sentences
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 """The differences of two plans: complete, so that they lead from one to the other, and no more than there are."""
 
+from collections.abc import Sequence
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -8,7 +10,6 @@ from conductor_core.analysis.compare import (
     NO_PLAN,
     Difference,
     RoundsCompared,
-    apply_differences,
     compare_plans,
     compare_runs,
 )
@@ -27,6 +28,40 @@ PLAN = Workflow(steps=STEPS)
 
 def changes(before: Workflow, after: Workflow) -> list[tuple[str, int | None, int | None, tuple[str, ...]]]:
     return [(each.change, each.a, each.b, each.fields) for each in compare_plans(before, after).differences]
+
+
+def applied(plan: Workflow, differences: Sequence[Difference]) -> Workflow:
+    """Returns plan B, given plan A and the differences of B from A. Raises: ValueError if they do not fit ``plan``."""
+    placed: dict[int, int | Step] = {}
+    gone = {each.a for each in differences if each.change == "removed"}
+    for each in differences:
+        if each.b is not None and each.change == "moved" and each.a is not None:
+            placed[each.b] = each.a
+        elif each.b is not None and each.change == "added" and each.after is not None:
+            placed[each.b] = each.after
+    stays = [index for index in range(len(plan.steps)) if index not in gone and index not in placed.values()]
+    size = len(placed) + len(stays)
+    free = [index for index in range(size) if index not in placed]
+    if len(free) != len(stays) or not gone | {place for place in placed.values() if isinstance(place, int)} <= set(
+        range(len(plan.steps))
+    ):
+        raise ValueError(f"the differences do not fit a plan of {len(plan.steps)} steps")
+    placed |= dict(zip(free, stays, strict=True))
+    numbers = {place: index for index, place in placed.items() if isinstance(place, int)}
+    changed = {each.b: each for each in differences if each.change == "changed"}
+    steps: list[Step] = []
+    for index in range(size):
+        place = placed[index]
+        step = plan.steps[place] if isinstance(place, int) else place
+        if isinstance(place, int):
+            reads = step.access_list
+            if reads != "all":
+                reads = tuple(numbers[read] for read in reads if read in numbers)
+            step = step.model_copy(update={"access_list": reads})
+        if (own := changed.get(index)) is not None and own.after is not None:
+            step = step.model_copy(update={part: getattr(own.after, part) for part in own.fields})
+        steps.append(step)
+    return Workflow(steps=tuple(steps))
 
 
 def with_step(index: int, **update: object) -> Workflow:
@@ -62,7 +97,7 @@ def test_the_differences_of_two_runs_applied_to_one_plan_give_the_other(data: st
         compared = compare_runs(there, back)
         for each in rounds_of(compared.root):
             target = NO_PLAN if each.b is None or each.b.workflow is None else each.b.workflow
-            assert apply_differences(each.plans.a, each.plans.differences) == target
+            assert applied(each.plans.a, each.plans.differences) == target
             assert (not each.plans.differences) == (each.plans.a == target)
             # Each step of either plan stands in exactly one pair.
             for side, steps in (("a", each.plans.a.steps), ("b", target.steps)):
@@ -119,7 +154,7 @@ def test_all_covers_a_step_that_is_new() -> None:
 
 def test_differences_that_do_not_fit_a_plan_are_refused() -> None:
     with pytest.raises(ValueError, match="do not fit a plan of 4 steps"):
-        apply_differences(PLAN, [Difference(change="removed", a=7)])
+        applied(PLAN, [Difference(change="removed", a=7)])
 
 
 def test_recursion_is_a_step_like_any_other_in_a_plan() -> None:

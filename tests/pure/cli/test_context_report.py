@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from conductor_core.cli.context_report import lines
+from conductor_core.cli.show import context_lines
 from conductor_core.run.trace import fold
 from tests.support.command_line import CommandLine
 from tests.support.run_events import created, planned, step_started
@@ -42,7 +42,7 @@ def test_it_prints_who_saw_what_and_what_other_lists_would_cost(cli: CommandLine
 
 
 def test_a_run_without_a_plan_or_an_answer_says_so() -> None:
-    assert list(lines(fold([created("r")])))[-1] == "This run has no plan, so no step saw anything."
-    begun = list(lines(fold([created("r"), *planned("r"), step_started("r", 0, 30)])))
+    assert list(context_lines(fold([created("r")])))[-1] == "This run has no plan, so no step saw anything."
+    begun = list(context_lines(fold([created("r"), *planned("r"), step_started("r", 0, 30)])))
     assert begun[-1] == "No step has an answer yet, so nothing can be said about other access lists."
     assert "  step 1 · checker · waiting · nothing was sent" in begun

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from conductor_core.cli import task_file
-from conductor_core.cli.task_file import read_task_file
+from conductor_core.cli.batch import TaskFile, read_task_file, read_tasks
 from conductor_core.errors import BadInput
 from conductor_core.run.values import Limits
 
@@ -16,7 +15,7 @@ def test_a_task_file(tmp_path: Path) -> None:
     file.write_text(
         '{"task": "one\u2028line"}\n\n"two"\n{"question": "three", "answer": "4"}\r\n{"prompt": "five"}', "utf-8"
     )
-    assert task_file.read_tasks(file) == ["one\u2028line", "two", "three", "five"]
+    assert read_tasks(file) == ["one\u2028line", "two", "three", "five"]
 
 
 @pytest.mark.parametrize(
@@ -37,10 +36,10 @@ def test_a_bad_task_file(tmp_path: Path, content: bytes, message: str) -> None:
     file = tmp_path / "tasks.jsonl"
     file.write_bytes(content)
     with pytest.raises(BadInput, match=message):
-        task_file.read_tasks(file)
+        read_tasks(file)
 
 
-def rows(path: Path, text: str) -> task_file.TaskFile:
+def rows(path: Path, text: str) -> TaskFile:
     path.write_text(text, "utf-8")
     return read_task_file(path, ("solver", "checker"), Limits())
 

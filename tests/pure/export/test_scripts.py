@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from conductor_core.chat.messages import Message
 from conductor_core.errors import BadInput
-from conductor_core.export.formats import FRAMEWORKS, PLAN_FORMATS
+from conductor_core.export.formats import PLAN_FORMATS
 from conductor_core.export.plan import Plan
-from conductor_core.export.script import literal, plain_words, quoted, value
+from conductor_core.export.script import FRAMEWORKS, literal, plain_words, quoted, value
 from conductor_core.workflow.model import CONDUCTOR_AGENT, Step, Workflow
 from tests.pure.export.test_plan_forms import HOSTILE, hostile_workflows, plan, texts, worker
 

@@ -161,7 +161,6 @@ def fit(
 
 
 def workflow_of(plan: Plan) -> Workflow:
-    """Returns the plan as a workflow."""
     return Workflow(
         steps=tuple(
             Step(instruction=ROLES[call.role], agent=call.agent, access_list=tuple(range(index)) if call.reads else ())

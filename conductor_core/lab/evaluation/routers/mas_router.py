@@ -24,7 +24,6 @@ Departures:
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 from torch import Tensor, nn
@@ -32,7 +31,7 @@ from torch.nn import functional
 
 from conductor_core.errors import BadInput
 from conductor_core.lab.evaluation.routers.encoder import TfidfEncoder
-from conductor_core.lab.evaluation.routers.training import load_module, reproducible, save_module
+from conductor_core.lab.evaluation.routers.training import OfOneModule, reproducible
 from conductor_core.lab.evaluation.routers.workflows import (
     MODES,
     ROLES,
@@ -44,7 +43,6 @@ from conductor_core.lab.evaluation.routers.workflows import (
 )
 from conductor_core.workflow.model import Workflow
 
-KIND = "mas_router"
 _ROLES = tuple(ROLES)
 
 
@@ -176,35 +174,16 @@ def _untrained(encoder: TfidfEncoder, agents: Sequence[str], config: MasRouterCo
     return Controller(encoder.size, len(agents), config)
 
 
-class MasRouter:
-    """A fitted router. See the module."""
-
-    def __init__(
-        self, agents: Sequence[str], encoder: TfidfEncoder, controller: Controller, config: MasRouterConfig
-    ) -> None:
-        self.agents = tuple(agents)
-        self._encoder = encoder
-        self._controller = controller
-        self._config = config
+class MasRouter(OfOneModule[Controller, MasRouterConfig]):
+    kind, config_of, build = "mas_router", MasRouterConfig, _untrained
 
     def route(self, question: str, present: Sequence[str]) -> Workflow:
         """Returns the most likely team of present workers. Raises: BadInput if it knows none of them."""
         here = torch.zeros(len(self.agents), dtype=torch.bool)
         here[list(known_indices(self.agents, present))] = True
         with torch.inference_mode():
-            latent, _ = self._controller.latent(torch.from_numpy(self._encoder.encode([question])), sample=False)
-            return self._controller.choose(latent, here, sample=False).workflow(0, self.agents)
-
-    def save(self, folder: Path) -> None:
-        """Raises: OSError."""
-        save_module(
-            folder, KIND, agents=self.agents, config=self._config, encoder=self._encoder, module=self._controller
-        )
-
-    @classmethod
-    def load(cls, folder: Path) -> "MasRouter":
-        """Raises: BadInput."""
-        return cls(*load_module(folder, KIND, MasRouterConfig, _untrained))
+            latent, _ = self._module.latent(torch.from_numpy(self._encoder.encode([question])), sample=False)
+            return self._module.choose(latent, here, sample=False).workflow(0, self.agents)
 
 
 def fit(

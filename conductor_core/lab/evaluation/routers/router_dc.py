@@ -23,7 +23,6 @@ Departures:
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -32,11 +31,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from conductor_core.lab.evaluation.routers.encoder import TfidfEncoder
-from conductor_core.lab.evaluation.routers.training import load_module, reproducible, save_module
+from conductor_core.lab.evaluation.routers.training import OfOneModule, reproducible
 from conductor_core.lab.evaluation.routers.workflows import TrainingRow, ask, check_rows, known_indices
 from conductor_core.workflow.model import Workflow
 
-KIND = "router_dc"
 _EMBEDDING_STD = 0.78
 """Standard deviation of the workers' embeddings before training, as in the paper's released code."""
 
@@ -122,14 +120,8 @@ def _untrained(encoder: TfidfEncoder, agents: Sequence[str], config: RouterDCCon
     return _Module(encoder.size, config.hidden, len(agents))
 
 
-class RouterDC:
-    """A fitted router. See the module."""
-
-    def __init__(self, agents: Sequence[str], encoder: TfidfEncoder, module: _Module, config: RouterDCConfig) -> None:
-        self.agents = tuple(agents)
-        self._encoder = encoder
-        self._module = module
-        self._config = config
+class RouterDC(OfOneModule[_Module, RouterDCConfig]):
+    kind, config_of, build = "router_dc", RouterDCConfig, _untrained
 
     def similarities(self, question: str) -> dict[str, float]:
         """Returns cos(E(question), k_t) for every worker on which it was fitted."""
@@ -144,15 +136,6 @@ class RouterDC:
         return ask(
             (max((self.agents[index] for index in known_indices(self.agents, present)), key=similarities.__getitem__),)
         )
-
-    def save(self, folder: Path) -> None:
-        """Raises: OSError."""
-        save_module(folder, KIND, agents=self.agents, config=self._config, encoder=self._encoder, module=self._module)
-
-    @classmethod
-    def load(cls, folder: Path) -> "RouterDC":
-        """Raises: BadInput."""
-        return cls(*load_module(folder, KIND, RouterDCConfig, _untrained))
 
 
 def fit(

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 import torch
 from torch import nn
@@ -12,9 +12,12 @@ from torch import nn
 from conductor_core.errors import BadInput
 from conductor_core.lab.evaluation.routers.encoder import TfidfEncoder, read, read_encoder, write
 
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
 _PREFIX = "module."
 
-Config = TypeVar("Config")
+Config = TypeVar("Config", bound="DataclassInstance")
 Module = TypeVar("Module", bound=nn.Module)
 
 
@@ -31,29 +34,37 @@ def reproducible(seed: int) -> Iterator[torch.Generator]:
         torch.set_num_threads(threads)
 
 
-def save_module(
-    folder: Path, kind: str, *, agents: Sequence[str], config: Any, encoder: TfidfEncoder, module: nn.Module
-) -> None:
-    """Saves a router of one torch module above an encoder to a folder; ``config`` is a dataclass. Raises: OSError."""
-    numbers = {f"{_PREFIX}{name}": value.numpy() for name, value in module.state_dict().items()}
-    document = {"agents": agents, "config": asdict(config), **encoder.document()}
-    write(folder, kind, document, {**numbers, **encoder.arrays()})
+class OfOneModule(Generic[Module, Config]):
+    """A fitted router of one torch module above an encoder. ``config`` is a dataclass.
 
+    Attributes:
+        kind: its name in files. config_of: the class of its config. build: makes its module, untrained.
+    """
 
-def load_module(
-    folder: Path,
-    kind: str,
-    config_of: Callable[..., Config],
-    build: Callable[[TfidfEncoder, Sequence[str], Config], Module],
-) -> tuple[list[str], TfidfEncoder, Module, Config]:
-    """Loads agents, encoder, module (in evaluation mode) and config that ``save_module`` wrote. Raises: BadInput."""
-    document, arrays = read(folder, kind)
-    encoder = read_encoder(document, arrays)
-    try:
-        config, agents = config_of(**document["config"]), document["agents"]
-        module = build(encoder, agents, config)
-        numbers = {name: torch.from_numpy(array) for name, array in arrays.items() if name.startswith(_PREFIX)}
-        module.load_state_dict({name.removeprefix(_PREFIX): value for name, value in numbers.items()})
-    except (KeyError, TypeError, RuntimeError) as error:
-        raise BadInput(f"{folder} holds no {kind} router that is whole: {error}") from error
-    return agents, encoder, module.eval(), config
+    kind: str
+    config_of: type
+    build: Callable[..., Any]
+
+    def __init__(self, agents: Sequence[str], encoder: TfidfEncoder, module: Module, config: Config) -> None:
+        self.agents = tuple(agents)
+        self._encoder, self._module, self._config = encoder, module, config
+
+    def save(self, folder: Path) -> None:
+        """Raises: OSError."""
+        numbers = {f"{_PREFIX}{name}": value.numpy() for name, value in self._module.state_dict().items()}
+        document = {"agents": self.agents, "config": asdict(self._config), **self._encoder.document()}
+        write(folder, self.kind, document, {**numbers, **self._encoder.arrays()})
+
+    @classmethod
+    def load(cls, folder: Path) -> Self:
+        """Loads what ``save`` wrote, with the module in evaluation mode. Raises: BadInput."""
+        document, arrays = read(folder, cls.kind)
+        encoder = read_encoder(document, arrays)
+        try:
+            config, agents = cls.config_of(**document["config"]), document["agents"]
+            module = cls.build(encoder, agents, config)
+            numbers = {name: torch.from_numpy(array) for name, array in arrays.items() if name.startswith(_PREFIX)}
+            module.load_state_dict({name.removeprefix(_PREFIX): value for name, value in numbers.items()})
+        except (KeyError, TypeError, RuntimeError) as error:
+            raise BadInput(f"{folder} holds no {cls.kind} router that is whole: {error}") from error
+        return cls(agents, encoder, module.eval(), config)

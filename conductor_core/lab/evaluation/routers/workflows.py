@@ -100,8 +100,6 @@ ROUTER = "router.json"
 
 
 class Router(Protocol):
-    """A fitted router."""
-
     @property
     def agents(self) -> tuple[str, ...]:
         """Returns the workers on which it was fitted. It knows no others."""

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from benchmarks import graders as selfcheck
 from conductor_core.grading.tasks import Task
-from conductor_core.lab.evaluation import selfcheck
 
 ROWS: list[dict[str, Any]] = [
     {"question": "2 + 2?", "reference": "4", "grader": "numeric"},

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from conductor_core.lab.training.tiny.trainer import completion_logprobs
+from conductor_core.lab.training.tiny.grpo import completion_logprobs
 from tests.support.trainings import toy_model
 
 PAD = 1

@@ -13,10 +13,9 @@ from conductor_core.chat.messages import PlanRequest
 from conductor_core.lab.training.config import GrpoConfig, Guard, HeldOutConfig, Optimiser
 from conductor_core.lab.training.recorder import StageRecord
 from conductor_core.lab.training.supervised import LeftPadded
-from conductor_core.lab.training.tiny.grpo import Stage, build_trainer, supervised_batches
+from conductor_core.lab.training.tiny.grpo import ConductorTrainer, Stage, build_trainer, supervised_batches, trimmed
 from conductor_core.lab.training.tiny.rollout import sample
 from conductor_core.lab.training.tiny.situations import Situation, Worth
-from conductor_core.lab.training.tiny.trainer import ConductorTrainer, trimmed
 from conductor_core.rehearsal import generate, rehearsal_specs
 from conductor_core.workflow.model import Workflow
 from tests.support.trainings import toy_model, toy_tokenizer

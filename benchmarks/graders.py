@@ -1,6 +1,6 @@
 r"""Do the graders call right answers right, and wrong ones wrong?
 
-    python -m conductor_core.lab.evaluation.selfcheck rehearsal FILE.jsonl ... [--limit N] [--json]
+    python -m benchmarks.graders rehearsal FILE.jsonl ... [--limit N] [--json]
 
 For each task, it puts the reference into answers as models write them; all must be graded right. Then it puts something
 similar but wrong into them: another number, another letter, a program that returns something else. It reports the
@@ -76,7 +76,7 @@ def _phrased(task: Task, answer: str) -> Iterator[str]:
 
 
 def _near(task: Task) -> Iterator[str]:
-    rng = Random(task.task_id)  # noqa: S311 - which wrong answer, not a secret
+    rng = Random(task.task_id)
     if task.grader == "choice":
         others = [letter for letter in ascii_uppercase[: len(task.extra["choices"])] if letter != task.reference]
         yield rng.choice(others)
