@@ -2,9 +2,8 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 import torch
 from torch import nn
@@ -12,12 +11,9 @@ from torch import nn
 from conductor_core.errors import BadInput
 from conductor_core.lab.evaluation.routers.encoder import TfidfEncoder, read, read_encoder, write
 
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
-
 _PREFIX = "module."
 
-Config = TypeVar("Config", bound="DataclassInstance")
+Config = TypeVar("Config")
 Module = TypeVar("Module", bound=nn.Module)
 
 
@@ -52,7 +48,7 @@ class OfOneModule(Generic[Module, Config]):
     def save(self, folder: Path) -> None:
         """Raises: OSError."""
         numbers = {f"{_PREFIX}{name}": value.numpy() for name, value in self._module.state_dict().items()}
-        document = {"agents": self.agents, "config": asdict(self._config), **self._encoder.document()}
+        document = {"agents": self.agents, "config": vars(self._config), **self._encoder.document()}
         write(folder, self.kind, document, {**numbers, **self._encoder.arrays()})
 
     @classmethod
