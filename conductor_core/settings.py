@@ -7,7 +7,7 @@ An environment variable sets each field: ``CONDUCTOR_`` and the field's name in 
 import re
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 from urllib.parse import urlsplit
 
 import platformdirs
@@ -25,12 +25,6 @@ SMALL_BASE = "SmolLM2-135M-Instruct.Q4_1.gguf"
 """The model that the Conductor ``small`` is made of."""
 PROGRAM_MODELS = Path(sys.prefix) / "share" / "conductor-inspector" / "models"
 """Models that came with the installation, such as with the image."""
-
-
-def _usual_conductor(read: dict[str, Any]) -> str:
-    """Returns ``small`` where its model is on this machine, else ``tiny``."""
-    folders = (read.get("data_folder", PROGRAM_MODELS) / "models", PROGRAM_MODELS)
-    return "small" if any((folder / SMALL_BASE).is_file() for folder in folders) else "tiny"
 
 
 class Settings(BaseSettings):
@@ -59,9 +53,9 @@ class Settings(BaseSettings):
         description="The file of the key that signs them; made if it is missing. Unset: a folder beside the database.",
     )
     conductor: str = Field(
-        default_factory=_usual_conductor,
-        description="Conductor used when none is named: small, tiny, one of a conductors file, folder, GGUF file, hub "
-        "id or URL#MODEL. Unset: small if `models pull small` fetched its model, else tiny.",
+        "tiny",
+        description="Conductor used when none is named: tiny, small, one of a conductors file, folder, GGUF file, hub "
+        "id or URL#MODEL.",
     )
     pool: str = Field(
         "rehearsal",

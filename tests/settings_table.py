@@ -40,8 +40,7 @@ def table() -> str:
     rows = []
     for name, field in Settings.model_fields.items():
         variable = "`DATABASE_URL`" if name == "database_url" else f"`CONDUCTOR_{name.upper()}`"
-        made = {"data_folder": "the user's data folder", "conductor": "`small` or `tiny`"}
-        default = made.get(name) or as_typed(field.default)
+        default = "the user's data folder" if name == "data_folder" else as_typed(field.default)
         rows.append(f"| {variable} | {default} | {field.description} |")
     return HEAD + "\n".join(rows) + "\n" + FOOT
 

@@ -7,6 +7,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from conductor_core.engine.models import FoundServer
+from conductor_core.inference import small_base
 from conductor_core.privacy.masking import TYPED_KEY, TypedKeys
 from conductor_core.rehearsal import EXAMPLES
 from conductor_core.run.request import RunRequest
@@ -15,6 +16,7 @@ from pages.components.run import preflight, settings, who_answers
 from tests.apptest.test_no_key_on_a_page import sent
 from tests.support.canaries import CANARIES, found
 from tests.support.provider import Answer, ScriptedProvider
+from tests.support.tiny_gguf import tiny_gguf
 
 Visit = Callable[..., AppTest]
 OWN_TASK = "Summarise the risks of moving our payroll to a new vendor in March."
@@ -88,6 +90,22 @@ def test_nothing_found_offers_a_key_a_download_and_a_run_that_shows_the_plan(
     app.button("run").click().run()
     [request] = begun
     assert (request.task, request.pool, request.conductor) == (OWN_TASK, "rehearsal", "tiny")
+
+
+def test_the_small_conductor_plans_an_own_task_where_its_model_is_here(
+    visit: Visit, session: Session, begun: list[RunRequest], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session.settings.models_folder.mkdir(parents=True)
+    base = tiny_gguf(session.settings.models_folder / small_base.NAME)
+    monkeypatch.setattr(small_base, "SIZE_BYTES", base.stat().st_size)
+    app = asked(visit)
+    assert run_label(app) == "Run with this disk"
+    app.button("run").click().run()
+    [request] = begun
+    assert request.conductor == "small"
+    example = asked(visit, EXAMPLES[0].task)
+    example.button("run").click().run()
+    assert begun[1].conductor == "tiny", "which knows the examples"
 
 
 def test_who_presses_run_before_the_question_came_is_asked_first(visit: Visit, begun: list[RunRequest]) -> None:

@@ -305,8 +305,7 @@ def go() -> None:
 
 CONDUCTOR, POOL = "conductor-choice", "pool-choice"
 MAX_STEPS, MAX_TOKENS, MAX_USD = "max-steps", "max-tokens", "max-usd"
-SHIPPED = "tiny"
-BUILT_IN = (SHIPPED, "small")
+SHIPPED, READS_THE_TASK = BUILT_IN = ("tiny", "small")
 _NOTHING = {"gates": (), "gate_above_usd": None, "on_incomplete": None, "give_question": None}
 """What the settings of the program do not say; or the pool says it first."""
 KEPT, KEPT_ERROR = "kept-choices", "kept-choices-error"

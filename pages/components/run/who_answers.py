@@ -412,6 +412,8 @@ def _planners(now: Asking) -> dict[str, str]:
     others = {}
     if settings.conductor() != settings.SHIPPED:
         others[settings.conductor()] = f"{inert(settings.conductor())} writes the plan"
+    if settings.READS_THE_TASK in settings.conductor_options():
+        others[settings.READS_THE_TASK] = "small writes a plan for this very task :gray[some seconds]"
     others[settings.SHIPPED] = "tiny chooses among known kinds of plan :gray[at once]"
     return {**own, **others} if offer.strong else {**others, **own}
 

@@ -103,7 +103,7 @@ def test_a_file_of_one_conductor_is_enough(
 @pytest.mark.parametrize(
     ("ref", "told"),
     [
-        ("nobody", "no Conductor 'nobody': name tiny, small, one of your conductors files (planner, other), a model folder"),
+        ("nobody", "no Conductor 'nobody': name tiny, small, one of your conductors files (planner, other), a model"),
         ("mine.toml", "which Conductor of {folder}/mine.toml? It holds planner, other: write mine.toml#NAME"),
         ("mine.toml#third", "no Conductor 'third' in {folder}/mine.toml, which holds planner, other"),
         ("gone.toml", "conductors file gone.toml: no such file"),
