@@ -100,6 +100,7 @@ def test_the_small_conductor_plans_an_own_task_where_its_model_is_here(
     monkeypatch.setattr(small_base, "SIZE_BYTES", base.stat().st_size)
     app = asked(visit)
     assert run_label(app) == "Run with this disk"
+    assert "million parameters: real, often wrong" in shown(app)
     app.button("run").click().run()
     [request] = begun
     assert request.conductor == "small"

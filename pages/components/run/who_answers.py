@@ -214,6 +214,9 @@ def _second(offer: Offer) -> str:
         return "Show the plan and what each step would see. They cannot answer this."
     if offer.kind == "typed":
         return "Stays in memory, for this browser session alone; written nowhere"
+    if offer.kind == "disk" and len(offer.specs) == 1:
+        [alone] = offer.specs
+        return f"{alone.name}: {alone.description}"  # how large it is, and what to expect of it
     return ", ".join(spec.name for spec in offer.specs)
 
 
