@@ -16,6 +16,7 @@ import pytest
 from gguf import GGUFReader
 
 from conductor_core.chat.messages import Finished, Message, TextDelta, Worker, WorkerSpec
+from conductor_core.chat.progress import Progress, watching
 from conductor_core.errors import WorkerContextOverflow, WorkerModelUnknown, WorkerRefused, WorkerStreamCut
 from conductor_core.inference import llama
 from conductor_core.inference.llama import Llama, shared_llama
@@ -137,9 +138,10 @@ async def test_a_cancelled_call_leaves_the_model_to_the_next(slow_file: Path, be
             async with aclosing(worker.answer(HI)) as chunks:  # type: ignore[type-var]
                 assert isinstance(await anext(chunks), TextDelta)
         else:
-            call: asyncio.Task[object] = asyncio.create_task(anext(aiter(worker.answer(LONG))))  # type: ignore[arg-type]
-            await asyncio.to_thread(eventually, lambda: server.process is not None)
-            await asyncio.sleep(0.3 if begun == "reading" else 0.01)
+            seen: list[Progress] = []
+            with watching(seen.append):
+                call: asyncio.Task[object] = asyncio.create_task(anext(aiter(worker.answer(LONG))))  # type: ignore[arg-type]
+            await asyncio.to_thread(eventually, lambda: any(each.phase == begun for each in seen))
             call.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await call
