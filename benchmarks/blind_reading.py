@@ -2,6 +2,7 @@
 
     python -m benchmarks.blind_reading write --out FOLDER --conductor tiny --conductor small [--prompts FILE] [--seed 7]
     python -m benchmarks.blind_reading score --out FOLDER MARKS.jsonl MARKS.jsonl
+    python -m benchmarks.blind_reading rehearsal --conductor tiny --conductor small [--n 60]
 
 write: every Conductor plans every prompt, with the rehearsal pool and at most five steps, as the app asks by default.
 FOLDER gets ``plans.jsonl``, which the readers see, in an order of chance and without names, and ``key.jsonl``, which
@@ -10,6 +11,9 @@ they do not. Plans that are there already stay, so that a stopped run goes on.
 score: each file of marks is one reader's, a line of JSON for each plan, as ``docs/research/blind-reading.md`` says.
 Prints for each Conductor the share that is sensible, by reader and by group of prompts, with intervals after Wilson,
 and how far the readers agree (Cohen's kappa).
+
+rehearsal: what the same Conductors plan, greedily, for ``n`` questions of the rehearsal world in wordings that no
+training used: the exact chance that a plan is right, and its steps.
 
 The prompts were used in no training and no choice: 120 were written for this by a writer who had not seen the training
 data, 80 are drawn from public benchmark files (``source``).
@@ -30,7 +34,10 @@ from conductor_core.analysis.intervals import wilson
 from conductor_core.chat.messages import Conductor, PlanRequest, PlanText
 from conductor_core.conductors.catalogue import open_conductor
 from conductor_core.conductors.roles import ROLES, agents_by_ordinal, numbering
+from conductor_core.lab.training.config import HeldOutConfig
+from conductor_core.lab.training.tiny.situations import held_out_situations, read_plan
 from conductor_core.rehearsal import rehearsal_specs
+from conductor_core.rehearsal.exact import success_chance
 from conductor_core.settings import Settings
 from conductor_core.workflow.model import CONDUCTOR_AGENT
 from conductor_core.workflow.parser import parse_completion
@@ -147,13 +154,38 @@ def score(out: Path, marks: Sequence[Path]) -> None:
         print(f"\nreaders agree on sensible for {same:.3f} of {len(pairs)} plans, kappa {kappa:.2f}")
 
 
+async def rehearsal(names: Sequence[str], n: int) -> None:
+    asked = held_out_situations(HeldOutConfig(tasks=n, split="test"), MAX_STEPS)
+    for name in names:
+        conductor, chances, steps = open_conductor(name, Settings()), list[float](), list[int]()
+        for situation in asked:
+            pieces = [piece async for piece in conductor.write(situation.request)]
+            plan = read_plan(situation, "".join(piece.text for piece in pieces if isinstance(piece, PlanText)))
+            chances.append(0.0 if plan is None else success_chance(situation.task, plan))
+            steps.append(0 if plan is None else len(plan.steps))
+        await conductor.aclose()
+        levels = {situation.task.difficulty for situation in asked}
+        by_level = {
+            level: statistics.fmean(
+                chance for chance, each in zip(chances, asked, strict=True) if each.task.difficulty == level
+            )
+            for level in sorted(levels)
+        }
+        said = ", ".join(f"{level} {chance:.3f}" for level, chance in by_level.items())
+        print(
+            f"{name}: right {statistics.fmean(chances):.3f} ({said}), {statistics.fmean(steps):.2f} steps", flush=True
+        )
+
+
 def main() -> None:
     cli = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = cli.add_subparsers(dest="command", required=True)
-    writes, scores = commands.add_parser("write"), commands.add_parser("score")
+    writes, scores, world = (commands.add_parser(name) for name in ("write", "score", "rehearsal"))
     for each in (writes, scores):
         each.add_argument("--out", type=Path, required=True)
-    writes.add_argument("--conductor", action="append", required=True)
+    for each in (writes, world):
+        each.add_argument("--conductor", action="append", required=True)
+    world.add_argument("--n", type=int, default=60)
     writes.add_argument("--prompts", type=Path, default=PROMPTS)
     writes.add_argument("--seed", type=int, default=7)
     scores.add_argument("marks", type=Path, nargs="+")
@@ -161,6 +193,8 @@ def main() -> None:
     if given.command == "write":
         given.out.mkdir(parents=True, exist_ok=True)
         asyncio.run(write(given.conductor, given.prompts, given.out, given.seed))
+    elif given.command == "rehearsal":
+        asyncio.run(rehearsal(given.conductor, given.n))
     else:
         score(given.out, given.marks)
 
