@@ -2,7 +2,7 @@
 
 import { pathKey, seconds } from "./format.js"
 import { NOT_WHOLE } from "./panes.js"
-import { STEP_STATUS, advice, notWhole } from "./status.js"
+import { STEP_STATUS, advice, isReal, notWhole } from "./status.js"
 import { visible } from "./text.js"
 
 // Ids of runs that were cancelled on this page since it was loaded.
@@ -77,7 +77,11 @@ const CAME =
   "This run came with the program: its engine carried it out, this database did not. Edit it and run it again."
 // Returns what of this run the database did not carry out, in a word and in a sentence; empty: nothing.
 export function cameFrom({ run, steps, replayed }) {
-  if (run?.imported) return run.imported.recorded && !replayed ? ["Recorded", CAME] : ["", ""]
+  if (run?.imported) {
+    const real = [...steps.values()].findLast(isReal)
+    const what = real ? `Recorded, real: ${visible(real.model).replace(/\.gguf$/, "")}` : "Recorded"
+    return run.imported.recorded && !replayed ? [what, CAME] : ["", ""]
+  }
   const taken = [...steps.values()].filter(({ reused_from: from }) => from?.imported).map(({ path }) => pathKey(path))
   if (!taken.length) return ["", ""]
   const which = taken.length > 1 ? `Steps ${taken.join(", ")} are` : `Step ${taken[0]} is`
