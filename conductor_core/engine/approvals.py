@@ -9,11 +9,11 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
-from conductor_core.chat.messages import INCOMPLETE, ConductorInfo, Message, Price, Usage, WorkerSpec, sum_of_costs
+from conductor_core.chat.messages import ConductorInfo, Message, Price, Usage, WorkerSpec, sum_of_costs
 from conductor_core.chat.usage import estimate_input_tokens
 from conductor_core.engine.budgets import longest_answer
 from conductor_core.engine.pools import with_fallbacks
-from conductor_core.engine.prompts import Answer, StepInput, StepInputs, digest_text, told_tokens
+from conductor_core.engine.prompts import Answer, StepInput, StepInputs, digest_text
 from conductor_core.engine.recorder import At, Recorder
 from conductor_core.engine.request import RunRecords
 from conductor_core.errors import BadInput, EventOutOfOrder
@@ -83,7 +83,7 @@ class GateRules:
             if index in spent:
                 continue
             read = [workflow.steps[earlier].agent for earlier in workflow.reads(index)]
-            tokens = told_tokens(self._inputs, step.instruction) + sum(self._longest(agent) for agent in read)
+            tokens = self._inputs.asked.tokens(step.instruction) + sum(self._longest(agent) for agent in read)
             mosts.append(self._most(step.agent, tokens))
         usage = sum((usage for usage, _ in mosts), Usage(estimated=True))
         return usage, sum_of_costs(usd for _, usd in mosts)
@@ -183,7 +183,7 @@ class Approvals:
         if self._open:
             return True
         return self._admits(
-            "conductor", round_path, self._rules.for_conductor(), identity or self._inputs.task_identity
+            "conductor", round_path, self._rules.for_conductor(), identity or self._inputs.asked.identity
         )
 
     def admits_plan(self, round_path: Path, workflow: Workflow) -> bool:
@@ -301,9 +301,8 @@ class Approvals:
 
     def _ask_again(self, round_path: Path, workflow: Workflow) -> None:
         """Asks about an edited plan and its steps, as the round itself would as soon as it has a turn."""
-        steps, task = self._trace.round_at(round_path).steps, self._inputs.task
-        ended = [step for step in steps if step.answered or step.status in INCOMPLETE]
-        answers = {step.index: Answer.recorded(step, workflow.steps[step.index], task) for step in ended}
+        steps = self._trace.round_at(round_path).steps
+        answers = Answer.of_round(self._trace.round_at(round_path), self._inputs.asked.task)
         overrides = self._trace.overrides
         needed = frozenset(range(len(steps))) if round_path else overrides.needed(workflow)
         waiting = [
@@ -380,7 +379,7 @@ class Approvals:
             tuple(inputs.workers),
             max_steps=inputs.limits.max_steps,
             allow_recursion=deeper,
-            task=None if inputs.give_question else inputs.task,
+            task=None if inputs.asked.give_question else inputs.asked.task,
             images=inputs.images_given,
         )
         if command.origins is not None:

@@ -8,10 +8,10 @@ recorded.
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, Protocol
 
-from conductor_core.chat.messages import INCOMPLETE, ConductorInfo, ImagePart, Message, Usage, WorkerSpec, sum_of_costs
+from conductor_core.chat.messages import INCOMPLETE, ConductorInfo, Message, Usage, WorkerSpec, sum_of_costs
 from conductor_core.chat.usage import estimate_input_tokens, estimate_tokens
 from conductor_core.engine.budgets import ASSUMED_OUTPUT_TOKENS, answer_limit, longest_answer, longest_question
-from conductor_core.engine.prompts import Answer, StepInputs, build, digest_text, expand, told_tokens
+from conductor_core.engine.prompts import Answer, Asked, StepInputs, build, digest_text, expand
 from conductor_core.engine.request import EarlierAnswers, carried, origin, whole
 from conductor_core.engine.step import cost_of
 from conductor_core.run.costs import Cost, spent_on
@@ -141,17 +141,7 @@ def preview(
     conductor = conductor or source.conductor
     overrides = carried(source, workflow, origins) if overrides is None else overrides
     workers = {spec.name: spec for spec in specs}
-    step_inputs = StepInputs(
-        task=source.task,
-        workers=workers,
-        conductor=conductor,
-        limits=source.limits,
-        seed=source.seed,
-        pool_seed=source.seed,
-        give_question=source.give_question,
-        images=source.images,
-        turns_before=source.turns_before,
-    )
+    step_inputs = StepInputs(Asked.by(source), workers, conductor, source.limits, source.seed, pool_seed=source.seed)
     looked_up = _LookedUp(source, workflow, origins, overrides)
     needed = overrides.needed(workflow)
     answers: dict[int, Answer] = {}
@@ -162,7 +152,7 @@ def preview(
             continue
         if (given := overrides.output_at((index,))) is not None:
             digest, how = digest_text(given.text), given.given.how
-            answers[index] = Answer.of((index,), step, source.task, given.text, digest, Usage(), given=how)
+            answers[index] = Answer.of((index,), step, source.task, given.text, digest, given=how)
             will_reuse.append(looked_up.give(index, given))
             continue
         rerun = [earlier for earlier in workflow.reads(index) if earlier not in answers]
@@ -255,7 +245,7 @@ class _LookedUp:
 
     def reads(self, index: int, finished: Sequence[StepTrace]) -> int:
         steps = self.workflow.steps
-        told = told_tokens(self.source, steps[index].instruction) + _TURN_TOKENS
+        told = Asked.by(self.source).tokens(steps[index].instruction) + _TURN_TOKENS
         return told + sum(self._read(steps[each], self.before(each), finished) for each in self.workflow.reads(index))
 
     def _read(self, step: Step | StepTrace, recorded: StepTrace | None, finished: Sequence[StepTrace]) -> int:
@@ -467,7 +457,7 @@ class _Estimates:
         )
 
     def _input(self, round_: RoundTrace, step: StepTrace, lists: Lists) -> int:
-        tokens = told_tokens(self._trace, step.instruction) + _TURN_TOKENS
+        tokens = Asked.by(self._trace).tokens(step.instruction) + _TURN_TOKENS
         planned = readable(step.access_list, step.index)
         reads = planned if lists == "planned" else tuple(range(step.index)) if lists == "all" else ()
         for index in reads:
@@ -477,10 +467,7 @@ class _Estimates:
         return tokens
 
     def _turn_tokens(self, step: StepTrace) -> int:
-        round_ = self._trace.round_at(step.path[:-1])
-        if round_.workflow is None:
-            raise ValueError(f"a step without a plan: {step.path}")
-        return estimate_tokens(Answer.recorded(step, round_.workflow.steps[step.index], self._trace.task).turn)
+        return estimate_tokens(Answer.recorded(step, self._trace.task).turn)
 
 
 def _paid_tokens(step: StepTrace) -> int:
@@ -522,12 +509,9 @@ def usual_answer_tokens(pool: str, runs: Iterable[EarlierRun]) -> int:
 def forecast(
     workflow: Workflow,
     specs: Sequence[WorkerSpec],
-    task: str,
+    asked: Asked,
     *,
     answer_tokens: int = ANSWER_TOKENS,
-    give_question: bool = False,
-    images: tuple[ImagePart, ...] = (),
-    turns_before: tuple[Message, ...] = (),
     rounds: Rounds = Rounds(),  # noqa: B008  frozen
 ) -> RerunPreview:
     """Predicts the tokens and the cost of a new run of ``workflow``, in which every step runs. Calls nothing.
@@ -543,14 +527,12 @@ def forecast(
     answers: dict[int, Answer] = {}
     steps: list[StepForecast] = []
     for index, step in enumerate(workflow.steps):
-        context = build(
-            task, workflow, index, answers, (), give_question=give_question, images=images, turns_before=turns_before
-        )
+        context = build(asked, workflow, index, answers)
         spec = workers.get(step.agent)
         written = min(answer_tokens, (spec and answer_limit(spec)) or answer_tokens)
         usage = Usage(input_tokens=estimate_input_tokens(context.messages), output_tokens=written, estimated=True)
         standing_in = "x" * (4 * min(written, _LONGEST_ANSWER))
-        answers[index] = Answer.of((index,), step, task, standing_in, "", usage)
+        answers[index] = Answer.of((index,), step, asked.task, standing_in, "", usage)
         steps.append(
             StepForecast(
                 index=index,

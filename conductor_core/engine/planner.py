@@ -280,7 +280,7 @@ class _Writing:
             max_steps=self._request.max_steps,
             allow_recursion=self._request.allow_recursion,
             allow_stop=self._request.parent is not None,
-            task=None if self._state.step_inputs.give_question else self._request.task,
+            task=None if self._state.step_inputs.asked.give_question else self._request.task,
             images=self._state.step_inputs.images_given,
         )
         return parsed, checked

@@ -13,6 +13,7 @@ from conductor_core.analysis.conclusion import Kind, answer_key, asked, conclude
 from conductor_core.analysis.intervals import wilson
 from conductor_core.chat.messages import ConductorInfo, Usage, WorkerSpec, sum_of_costs
 from conductor_core.engine.estimates import ANSWER_TOKENS, RerunPreview, edit_step, forecast, preview
+from conductor_core.engine.prompts import Asked
 from conductor_core.engine.request import carried, rerun_of
 from conductor_core.errors import BadInput
 from conductor_core.run.actor import Door
@@ -483,15 +484,7 @@ def _choice(same: Sequence[RunTrace], answer_tokens: int) -> PlanChoice:
     )
     if workflow is None:
         return choice.model_copy(update={"faults": rejected[-1].faults if rejected else ()})
-    estimate = forecast(
-        workflow,
-        first.pool.workers,
-        first.task,
-        answer_tokens=answer_tokens,
-        give_question=first.give_question,
-        images=first.images,
-        turns_before=first.turns_before,
-    )
+    estimate = forecast(workflow, first.pool.workers, Asked.by(first), answer_tokens=answer_tokens)
     known = {"workflow": workflow, "topology": first.root.topology, "forecast": estimate}
     return choice.model_copy(update={**known, "critical_path": len(layers(workflow.all_reads))})
 

@@ -111,7 +111,7 @@ class StepTrace(Paid):
         output: the whole answer, what has streamed so far, or the partial text of a failed step.
         ending, refusal, tool_calls, answered_by, passed_on, departures: see ``StepCompleted``.
         started_ms: since the run began. first_token_ms, duration_ms: since the step started.
-        attempts: the failed calls that another followed.
+        attempts: the failed calls that another followed. answer_usage: of the call that brought the answer, alone.
         given: who wrote or pinned the output; None: the step's worker answered.
     """
 
@@ -143,6 +143,7 @@ class StepTrace(Paid):
     first_token_ms: float | None = None
     duration_ms: float | None = None
     attempts: list[ev.StepRetried] = Field(default_factory=list)
+    answer_usage: Usage = Field(default=Usage(), exclude=True)
     error_code: str | None = None
     error: str | None = None
     because: tuple[Path, ...] = ()
@@ -750,7 +751,7 @@ def _apply_given(step: StepTrace, event: ev.StepGiven) -> None:
 
 
 def _apply_answer(step: StepTrace, event: ev.StepCompleted | ev.StepReused) -> None:
-    step.output, step.output_sha256 = event.output, event.output_sha256
+    step.output, step.output_sha256, step.answer_usage = event.output, event.output_sha256, event.usage
     step.finish_reason, step.incomplete, step.model = event.finish_reason, event.incomplete, event.model
     step.ending, step.refusal, step.tool_calls = event.ending, event.refusal, event.tool_calls
     step.answered_by, step.passed_on, step.departures = event.answered_by, event.passed_on, event.departures

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from conductor_core.chat.messages import Ending, Message, Usage
-from conductor_core.engine.prompts import Answer, build, digest_text, expand
+from conductor_core.engine.prompts import Answer, Asked, build, digest_text, expand
 from conductor_core.workflow.model import AccessList, Step, Workflow
 from tests.support.fakes import ScriptedWorker, run, workflow_of
 
@@ -17,7 +17,7 @@ def answers_of(workflow: Workflow, task: str, *outputs: str) -> dict[int, Answer
 
 def test_accessed_steps_are_past_turns_and_the_own_instruction_comes_last() -> None:
     workflow = workflow_of(("a", "plan {question}", ()), ("b", "try", ()), ("c", "check {question}", (0, 1)))
-    context = build("2+2?", workflow, 2, answers_of(workflow, "2+2?", "a plan", "4"))
+    context = build(Asked("2+2?"), workflow, 2, answers_of(workflow, "2+2?", "a plan", "4"))
     assert context.messages == (
         Message(role="user", content="plan 2+2?"),
         Message(role="assistant", content="a plan"),
@@ -31,7 +31,7 @@ def test_accessed_steps_are_past_turns_and_the_own_instruction_comes_last() -> N
 
 def test_what_is_not_in_the_list_is_withheld_and_named() -> None:
     workflow = workflow_of(("a", "x", ()), ("b", "y", ()), ("c", "z", (1,)))
-    context = build("t", workflow, 2, answers_of(workflow, "t", "secret", "shown"), round_path=(4,))
+    context = build(Asked("t"), workflow, 2, answers_of(workflow, "t", "secret", "shown"), round_path=(4,))
     (withheld,) = context.withheld
     assert (withheld.path, withheld.agent, withheld.sha256) == ((0,), "a", digest_text("secret"))
     assert (withheld.characters, withheld.tokens) == (6, 3)
@@ -40,7 +40,7 @@ def test_what_is_not_in_the_list_is_withheld_and_named() -> None:
 
 def test_a_withheld_step_without_an_output_has_no_digest() -> None:
     workflow = workflow_of(("a", "x", ()), ("b", "y", ()))
-    (withheld,) = build("t", workflow, 1, {}, round_path=(2,)).withheld
+    (withheld,) = build(Asked("t"), workflow, 1, {}, round_path=(2,)).withheld
     assert (withheld.path, withheld.sha256, withheld.characters) == ((2, 0), "", 0)
 
 
@@ -57,7 +57,7 @@ def test_a_withheld_step_without_an_output_has_no_digest() -> None:
 def test_an_empty_output_is_said_to_be_empty_to_who_reads_it(output: str, ending: Ending, turn: str) -> None:
     workflow = workflow_of(("a", "x", ()), ("b", "y", (0,)))
     answer = Answer.of((0,), workflow.steps[0], "t", output, digest_text(output), Usage(), ending=ending)
-    context = build("t", workflow, 1, {0: answer})
+    context = build(Asked("t"), workflow, 1, {0: answer})
     assert context.messages[1] == Message(role="assistant", content=turn)
     (granted,) = context.granted
     assert (granted.sha256, granted.characters) == (digest_text(output), len(output)), "of the output, as it was"
@@ -66,7 +66,7 @@ def test_an_empty_output_is_said_to_be_empty_to_who_reads_it(output: str, ending
 def test_an_unanswered_read_is_refused() -> None:
     workflow = workflow_of(("a", "x", ()), ("b", "y", (0,)))
     with pytest.raises(KeyError):
-        build("t", workflow, 1, {})
+        build(Asked("t"), workflow, 1, {})
 
 
 def test_the_macro_is_filled_in_once() -> None:
@@ -75,7 +75,7 @@ def test_the_macro_is_filled_in_once() -> None:
 
 def test_a_macro_in_an_output_stays_as_it_is() -> None:
     workflow = workflow_of(("a", "x", ()), ("b", "y", (0,)))
-    context = build("the task", workflow, 1, answers_of(workflow, "the task", "say {question}"))
+    context = build(Asked("the task"), workflow, 1, answers_of(workflow, "the task", "say {question}"))
     assert context.messages[1].content == "say {question}"
 
 
@@ -89,7 +89,7 @@ def test_tokens_are_the_providers_count_and_estimated_without_one() -> None:
 async def test_what_a_record_passes_on_is_what_was_passed_on_when_it_was_fresh() -> None:
     workflow = workflow_of(("a", "x", ()), ("b", "y", (0,)))
     trace, _ = await run(ScriptedWorker("a"), ScriptedWorker("b"), workflow=workflow)
-    again = Answer.recorded(trace.steps[0], workflow.steps[0], trace.task).shared()
+    again = Answer.recorded(trace.steps[0], trace.task).shared()
     assert trace.steps[1].granted == (again,)
     assert again.tokens == trace.steps[0].usage.output_tokens == 5
 
@@ -108,7 +108,7 @@ def workflows(draw: st.DrawFn) -> Workflow:
 def test_no_text_outside_the_access_list_is_ever_in_the_messages(workflow: Workflow) -> None:
     outputs = [f"<<output-{index}>>" for index in range(len(workflow.steps))]
     for index in range(len(workflow.steps)):
-        context = build("t", workflow, index, answers_of(workflow, "t", *outputs))
+        context = build(Asked("t"), workflow, index, answers_of(workflow, "t", *outputs))
         text = "\n".join(message.text for message in context.messages)
         shown = {earlier for earlier, output in enumerate(outputs) if output in text}
         assert shown == set(workflow.reads(index))
@@ -119,4 +119,4 @@ def test_no_text_outside_the_access_list_is_ever_in_the_messages(workflow: Workf
 def test_an_access_list_of_all_reads_every_earlier_step() -> None:
     access: AccessList = "all"
     workflow = workflow_of(("a", "x", ()), ("a", "y", ()), ("a", "z", access))
-    assert len(build("t", workflow, 2, answers_of(workflow, "t", "1", "2")).granted) == 2
+    assert len(build(Asked("t"), workflow, 2, answers_of(workflow, "t", "1", "2")).granted) == 2

@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 
 from conductor_core.chat.messages import ConductorInfo, Message, ParentPlan, Price, WorkerSpec
-from conductor_core.engine.prompts import StepInputs, digest_text, recursion_identity, worker_identity
+from conductor_core.engine.prompts import Asked, StepInputs, digest_text, recursion_identity, worker_identity
 from conductor_core.run.values import Limits
 from tests.support.fakes import ScriptedWorker, workflow_of
 
@@ -64,7 +64,9 @@ def test_the_seed_counts_for_simulated_workers_alone() -> None:
 def test_the_answer_of_a_simulated_worker_is_that_of_its_pools_seed_alone(provider: Any, same: bool) -> None:
     worker = ScriptedWorker("a", provider=provider, base_url=None if provider == "rehearsal" else "http://x/v1")
     plan, workers = workflow_of(("a", "x", ())), {"a": worker.spec}
-    asked = [StepInputs("t", workers, None, Limits(), seed=7, pool_seed=seed).of(plan, 0, {}) for seed in (1, 2, 2)]
+    asked = [
+        StepInputs(Asked("t"), workers, None, Limits(), seed=7, pool_seed=seed).of(plan, 0, {}) for seed in (1, 2, 2)
+    ]
     assert asked[1].identity == asked[2].identity
     assert (asked[0].identity == asked[1].identity) == same
 
@@ -73,12 +75,10 @@ def recursion(**changed: Any) -> str:
     known: dict[str, Any] = {
         "conductor": ConductorInfo(name="tiny", kind="local", model="m"),
         "parent": ParentPlan(plan="lists", last_response="answer"),
-        "task": "t",
+        "asked": Asked("t"),
         "agents": (SPEC,),
         "instruction": "again",
-        "max_steps": 5,
-        "depth_left": 0,
-        "seed": 0,
+        "bounds": (5, 0, 0),
     }
     return recursion_identity(**(known | changed))
 
@@ -93,13 +93,13 @@ def recursion(**changed: Any) -> str:
         {"conductor": ConductorInfo(name="tiny", kind="local", model="m", prompt_sha256="0" * 64)},
         {"parent": ParentPlan(plan="other", last_response="answer")},
         {"parent": ParentPlan(plan="lists", last_response="other")},
-        {"task": "u"},
+        {"asked": Asked("u")},
         {"agents": ()},
         {"agents": (SPEC.model_copy(update={"description": "good at maths"}),)},
         {"instruction": "once"},
-        {"max_steps": 4},
-        {"depth_left": 1},
-        {"seed": 1},
+        {"bounds": (4, 0, 0)},
+        {"bounds": (5, 1, 0)},
+        {"bounds": (5, 0, 1)},
     ],
 )
 def test_all_that_an_inner_call_is_told_is_part_of_a_recursions_identity(changed: dict[str, Any]) -> None:
