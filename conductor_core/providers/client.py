@@ -65,30 +65,14 @@ _ERROR_BODY_BYTES = 64 * 1024
 _ERROR_BODY_S = 5.0
 _WIRE_BYTES_PER_OUTPUT_BYTE = 128
 """An event carries a few characters in some hundred bytes of JSON; a stream beyond this ratio is not an answer."""
-_REASONS: dict[str, FinishReason] = {
-    "stop": "stop",
-    "end_turn": "stop",
-    "eos": "stop",
-    "eos_token": "stop",
-    "stop_sequence": "stop",
-    "stop_token": "stop",
-    "complete": "stop",
-    "completed": "stop",
-    "length": "length",
-    "max_tokens": "length",
-    "model_context_window_exceeded": "length",
-    "model_length": "length",
-    "content_filter": "content_filter",
-    "content-filter": "content_filter",
-    "safety": "content_filter",
-    "sensitive": "content_filter",
-    "recitation": "content_filter",
-    "prohibited_content": "content_filter",
+_WORDS: dict[FinishReason, str] = {
+    "stop": "stop end_turn eos eos_token stop_sequence stop_token complete completed",
+    "length": "length max_tokens model_context_window_exceeded model_length",
+    "content_filter": "content_filter content-filter safety sensitive recitation prohibited_content",
     "refusal": "refusal",
-    "tool_calls": "tool_calls",
-    "tool_use": "tool_calls",
-    "function_call": "tool_calls",
+    "tool_calls": "tool_calls tool_use function_call",
 }
+_REASONS = {word: reason for reason, words in _WORDS.items() for word in words.split()}
 _NO_REASON = frozenset({"", "null", "none", "undefined"})
 """Finish reasons that are none: some servers write them into every event."""
 _FAILURES = frozenset({"error", "network_error", "insufficient_system_resource"})

@@ -71,34 +71,21 @@ _FLAGGED = frozenset(
 )
 """Codes of a filter that refused what was asked: OpenRouter's with status 403 (https://openrouter.ai/docs/errors), and
 those of Azure, OpenAI and Alibaba with 400."""
-_STATUS_OF_CODE = {
-    "insufficient_quota": 402,
-    "insufficient_credits": 402,
-    "billing_hard_limit_reached": 402,
-    "billing_not_active": 402,
-    "billing_error": 402,
-    "budget_exceeded": 402,
-    "authentication_error": 401,
-    "invalid_api_key": 401,
-    "API_KEY_INVALID": 401,
-    "permission_error": 403,
-    "not_found_error": 404,
-    "model_not_found": 404,
-    "NotFoundError": 404,
-    "request_too_large": 413,
-    "invalid_request_error": 400,
-    "context_length_exceeded": 400,
-    "exceed_context_size_error": 400,
-    "content_filter": 400,
-    "content_policy_violation": 400,
-    "rate_limit_error": 429,
-    "rate_limit_exceeded": 429,
-    "ThrottlingException": 429,
-    "api_error": 500,
-    "server_error": 500,
-    "timeout_error": 504,
-    "overloaded_error": 529,
+_CODES = {
+    402: "insufficient_quota insufficient_credits billing_hard_limit_reached billing_not_active billing_error "
+    "budget_exceeded",
+    401: "authentication_error invalid_api_key API_KEY_INVALID",
+    403: "permission_error",
+    404: "not_found_error model_not_found NotFoundError",
+    413: "request_too_large",
+    400: "invalid_request_error context_length_exceeded exceed_context_size_error content_filter "
+    "content_policy_violation",
+    429: "rate_limit_error rate_limit_exceeded ThrottlingException",
+    500: "api_error server_error",
+    504: "timeout_error",
+    529: "overloaded_error",
 }
+_STATUS_OF_CODE = {code: status for status, codes in _CODES.items() for code in codes.split()}
 """Statuses that providers put into words in an error object: OpenAI's ``code`` and ``type``, Anthropic's ``type``
 (https://docs.anthropic.com/en/api/errors), llama.cpp's and LiteLLM's ``type``."""
 

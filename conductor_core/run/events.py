@@ -10,7 +10,7 @@ import asyncio
 from datetime import UTC, datetime
 from typing import Annotated, Literal, Protocol, Self, get_args
 
-from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt, TypeAdapter, model_validator
+from pydantic import BaseModel, Field, NonNegativeFloat, NonNegativeInt, PositiveInt, TypeAdapter, model_validator
 
 from conductor_core.chat.messages import (
     ConductorInfo,
@@ -77,8 +77,8 @@ ApprovalOf = Literal["plan", "step", "conductor"]
 """What an approval admits: a plan to be carried out, a step to be called, or the Conductor to be asked."""
 
 
-class ApprovalRequested(RunEvent):
-    """A gate holds something back.
+class HeldBack(BaseModel):
+    """What a gate holds back.
 
     Attributes:
         number: counts the requests of this run, from 1.
@@ -89,7 +89,6 @@ class ApprovalRequested(RunEvent):
         most: the highest number of tokens that it can use, by estimate. most_usd: its cost; None: unknown.
     """
 
-    kind: Literal["approval.requested"] = "approval.requested"
     number: PositiveInt
     of: ApprovalOf
     path: Path
@@ -99,6 +98,10 @@ class ApprovalRequested(RunEvent):
     messages: tuple[Message, ...] = ()
     most: Usage = Usage(estimated=True)
     most_usd: float | None = None
+
+
+class ApprovalRequested(RunEvent, HeldBack):
+    kind: Literal["approval.requested"] = "approval.requested"
 
 
 class ApprovalGranted(RunEvent, Caused):

@@ -28,7 +28,7 @@ from conductor_core.errors import StoreError
 from conductor_core.precision import Packed
 from conductor_core.run import events as ev
 from conductor_core.run.actor import Actor, Caller, Door
-from conductor_core.run.events import ApprovalOf, Event
+from conductor_core.run.events import Event
 from conductor_core.run.request import Gate, Given, Overrides, RunRequest
 from conductor_core.run.values import Alternatives, BatchRow, Imported, Limits, Path, PoolInfo, SharedOutput, label
 from conductor_core.workflow.edits import Origins, compare
@@ -36,36 +36,8 @@ from conductor_core.workflow.model import AccessList, Fault, Workflow
 
 # State.
 
-StepStatus = Literal[
-    "waiting",
-    "running",
-    "completed",
-    "refused",
-    "filtered",
-    "cut",
-    "empty",
-    "reused",
-    "written",
-    "failed",
-    "denied",
-    "skipped",
-    "cancelled",
-]
-RunStatus = Literal[
-    "queued",
-    "running",
-    "waiting",
-    "planned",
-    "completed",
-    "refused",
-    "filtered",
-    "cut",
-    "empty",
-    "failed",
-    "denied",
-    "cancelled",
-    "interrupted",
-]
+StepStatus = Literal["waiting", "running", Ending, "reused", "written", "failed", "denied", "skipped", "cancelled"]
+RunStatus = Literal["queued", "running", "waiting", "planned", Ending, "failed", "denied", "cancelled", "interrupted"]
 RoundStatus = Literal["planning", "planned", "stopped", "rejected", "unfinished"]
 
 ENDED_STATUSES: frozenset[str] = frozenset(get_args(RunStatus)) - {"queued", "running", "waiting"}
@@ -143,7 +115,7 @@ class StepTrace(Paid):
     first_token_ms: float | None = None
     duration_ms: float | None = None
     attempts: list[ev.StepRetried] = Field(default_factory=list)
-    answer_usage: Usage = Field(default=Usage(), exclude=True)
+    answer_usage: Usage = Usage()
     error_code: str | None = None
     error: str | None = None
     because: tuple[Path, ...] = ()
@@ -234,22 +206,10 @@ class RoundTrace(Paid):
         yield from (step.round for step in self.walk() if step.round is not None)
 
 
-class Approval(Mutable):
-    """A request for an approval, and its decision; see ``ApprovalRequested`` and ``ApprovalGranted``.
+class Approval(Mutable, ev.HeldBack):
+    """A request for an approval, and its decision, see ``ApprovalGranted``; ``replaced``: the plan was edited before
+    anybody decided."""
 
-    Attributes:
-        status: ``replaced`` if the plan was edited before anybody decided.
-    """
-
-    number: int
-    of: ApprovalOf
-    path: Path
-    rules: tuple[str, ...]
-    identity: str
-    agent: str = ""
-    messages: tuple[Message, ...] = ()
-    most: Usage
-    most_usd: float | None = None
     requested_at_utc: datetime
     status: Literal["open", "granted", "denied", "replaced"] = "open"
     decided_by: Caller | None = None
@@ -440,10 +400,7 @@ def apply_approval(trace: RunTrace, event: ev.ApprovalEvent) -> None:
         case ev.ApprovalRequested():
             if event.number != len(trace.approvals) + 1:
                 raise ValueError(f"request {event.number} cannot follow request {len(trace.approvals)}")
-            fields = event.model_dump(exclude={"kind", "run_id", "at_utc", "at_ms", "messages", "most"})
-            trace.approvals.append(
-                Approval(requested_at_utc=event.at_utc, messages=event.messages, most=event.most, **fields)
-            )
+            trace.approvals.append(Approval(requested_at_utc=event.at_utc, **_fields_of(event, Approval)))
         case ev.ApprovalGranted() | ev.ApprovalDenied():
             _decide(trace, event)
         case ev.CommandRefused():
@@ -759,7 +716,7 @@ def _apply_answer(step: StepTrace, event: ev.StepCompleted | ev.StepReused) -> N
         step.reasoning = event.reasoning
 
 
-def _fields_of(event: Event | RunRequest, kind: type[Mutable]) -> dict[str, Any]:
+def _fields_of(event: Event | RunRequest, kind: type[BaseModel]) -> dict[str, Any]:
     """Returns the fields of ``event`` that ``kind`` keeps under the same names."""
     return {name: getattr(event, name) for name in kind.model_fields if hasattr(event, name)}
 
