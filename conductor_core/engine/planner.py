@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Sequence
+from typing import Any
 
 from conductor_core.chat.messages import Conductor, ParentPlan, PlanFinished, PlanRequest, PlanThought, Usage
 from conductor_core.chat.progress import Progress, watching
@@ -305,40 +306,31 @@ class _Writing:
     ) -> None:
         streamed = self._deltas.drain()
         now_ms = self._recorder.now_ms()
-        departures = self._finished.departures if self._finished is not None else ()
+        common: dict[str, Any] = {
+            **self._recorder.at(now_ms),
+            "round": self._round,
+            "raw": raw,
+            "repairs": parsed.repairs,
+            "usage": usage,
+            "cost_usd": cost_usd,
+            "at_list_price": at_list_price,
+            "duration_ms": now_ms - self._started_ms,
+            "departures": () if self._finished is None else self._finished.departures,
+        }
+        event: ev.PlanCompleted | ev.PlanRejected
         if checked.workflow is not None:
-            event: ev.Event = ev.PlanCompleted(
-                **self._recorder.at(now_ms),
-                round=self._round,
+            event = ev.PlanCompleted(
+                **common,
                 source="conductor",
-                raw=raw,
                 workflow=checked.workflow,
                 topology=topology(checked.workflow),
-                repairs=parsed.repairs,
                 warnings=checked.warnings,
                 considered=self._alternatives(parsed),
-                usage=usage,
-                cost_usd=cost_usd,
-                at_list_price=at_list_price,
                 first_token_ms=self._first_token_ms,
-                duration_ms=now_ms - self._started_ms,
-                departures=departures,
             )
         else:
-            event = ev.PlanRejected(
-                **self._recorder.at(now_ms),
-                round=self._round,
-                attempt=self._attempt,
-                raw=raw,
-                faults=checked.faults,
-                repairs=parsed.repairs,
-                usage=usage,
-                cost_usd=cost_usd,
-                at_list_price=at_list_price,
-                duration_ms=now_ms - self._started_ms,
-                departures=departures,
-                will_retry=self._attempt < self._state.settings.plan_attempts,
-            )
+            again = self._attempt < self._state.settings.plan_attempts
+            event = ev.PlanRejected(**common, attempt=self._attempt, faults=checked.faults, will_retry=again)
         await self._recorder.emit(*streamed, event)
 
     def _alternatives(self, parsed: Parsed) -> tuple[Alternatives, ...]:

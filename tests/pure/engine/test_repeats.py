@@ -10,7 +10,6 @@ from conductor_core.engine.repeats import (
     Again,
     forecast_repeats,
     repeat_requests,
-    share_of,
     tally,
     variants,
 )
@@ -164,9 +163,3 @@ def test_where_the_run_that_they_were_made_from_has_no_such_step_no_answer_is_as
     _, traces = made(Again(step=0, times=2), *workers_of())
     (each,) = tally(fold([created("r")]), traces).tallies
     assert [group.as_before for group in each.groups] == [False]
-
-
-def test_the_interval_is_wilsons() -> None:
-    """The bounds of Wilson (1927) for 4 of 5, worked out by hand: centre 0.669, half width 0.295."""
-    found = share_of(4, 5)
-    assert (round(found.low, 3), round(found.share, 3), round(found.high, 3)) == (0.376, 0.8, 0.964)
