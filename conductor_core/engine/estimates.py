@@ -6,7 +6,7 @@ recorded.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from conductor_core.chat.messages import INCOMPLETE, ConductorInfo, Message, Usage, WorkerSpec, sum_of_costs
 from conductor_core.chat.usage import estimate_input_tokens, estimate_tokens
@@ -83,16 +83,16 @@ class RerunPreview(Frozen):
         if not self.rounds_on_top:
             return ""
         what = "a round" if self.rounds_on_top == 1 else f"{self.rounds_on_top} rounds"
+        what += f" of the Conductor {'comes' if self.rounds_on_top == 1 else 'come'} on top"
         if self.rounds.tokens is None:
-            return f"{what} of the Conductor {'comes' if self.rounds_on_top == 1 else 'come'} on top: none is recorded"
+            return f"{what}: none is recorded"
         least, most = self.rounds.tokens
         tokens = f"{least:,}" if least == most else f"{least:,} to {most:,}"
         usd = ""
         if self.rounds.usd is not None:
             low, high = (str(Cost(each, each)) for each in self.rounds.usd)
             usd = f", {low}" if low == high else f", {low} to {high}"
-        comes = "comes" if self.rounds_on_top == 1 else "come"
-        return f"{what} of the Conductor {comes} on top, by the recorded ones {tokens} tokens{usd} each"
+        return f"{what}, by the recorded ones {tokens} tokens{usd} each"
 
     @property
     def cost(self) -> Cost:
@@ -109,8 +109,7 @@ def edit_step(
     access: AccessList | None = None,
 ) -> Workflow:
     """Returns ``workflow`` with the given parts of one step changed. Raises: IndexError."""
-    if not 0 <= index < len(workflow.steps):
-        raise IndexError(f"unknown step {index}: the workflow has {len(workflow.steps)}")
+    workflow.require(index)
     given = {"instruction": instruction, "agent": agent, "access_list": access}
     changes = {name: value for name, value in given.items() if value is not None}
     return replace_step(workflow, index, workflow.steps[index].model_copy(update=changes))
@@ -208,28 +207,26 @@ class _LookedUp:
         place = self.changes.steps[index].before
         return None if place is None or place >= len(self.source.steps) else self.source.steps[place]
 
+    def forecast(self, index: int, reason: str, **more: Any) -> StepForecast:
+        step, before = self.workflow.steps[index], self.changes.steps[index].before
+        told = {"index": index, "agent": step.agent, "instruction": step.instruction, "before": before}
+        return StepForecast(**told, reason=reason, **more)
+
     def reuse(self, index: int, found: StepTrace) -> StepForecast:
-        step, source = self.workflow.steps[index], origin(self.source, found)
-        return StepForecast(
-            index=index,
-            agent=step.agent,
-            instruction=step.instruction,
-            before=self.changes.steps[index].before,
-            reason=self._why_reuse(index, found),
+        source = origin(self.source, found)
+        return self.forecast(
+            index,
+            self._why_reuse(index, found),
             reused_run_id=source.run_id,
             reused_path=source.path,
             reused_imported=source.imported,
         )
 
     def give(self, index: int, output: GivenOutput) -> StepForecast:
-        step, given = self.workflow.steps[index], output.given
-        pinned = given.how == "pinned"
-        return StepForecast(
-            index=index,
-            agent=step.agent,
-            instruction=step.instruction,
-            before=self.changes.steps[index].before,
-            reason=f"its output is {given.how} by {given.caller.in_words}",
+        given, pinned = output.given, output.given.how == "pinned"
+        return self.forecast(
+            index,
+            f"its output is {given.how} by {given.caller.in_words}",
             reused_run_id=given.source_run_id if pinned else None,
             reused_path=given.source_path if pinned else None,
             reused_imported=pinned and given.source_imported,
@@ -357,15 +354,8 @@ def _forecast(looked_up: _LookedUp, index: int, reason: str, workers: Mapping[st
         )
         cost_usd = None if step.agent == CONDUCTOR_AGENT else cost_of(workers[step.agent], usage)
         at_most = False
-    return StepForecast(
-        index=index,
-        agent=step.agent,
-        instruction=step.instruction,
-        before=looked_up.changes.steps[index].before,
-        reason=reason,
-        estimated_tokens=usage.total_tokens,
-        estimated_usd=cost_usd,
-        at_most=at_most,
+    return looked_up.forecast(
+        index, reason, estimated_tokens=usage.total_tokens, estimated_usd=cost_usd, at_most=at_most
     )
 
 
@@ -434,8 +424,12 @@ class _Estimates:
         steps = list(trace.walk())
         self.answered = [step for step in steps if step.output_sha256 is not None]
         self.assumed = tuple(step.path for step in steps if step.output_sha256 is None)
-        self._shown = {step.path: self._turn_tokens(step) for step in self.answered}
-        self._paid = {step.path: _paid_tokens(step) for step in self.answered if step.agent != CONDUCTOR_AGENT}
+        self._shown = {step.path: estimate_tokens(Answer.recorded(step, trace.task).turn) for step in self.answered}
+        self._paid = {
+            step.path: step.answer_usage.output_tokens or estimate_tokens(step.output + step.reasoning)
+            for step in self.answered
+            if step.agent != CONDUCTOR_AGENT
+        }
 
     def variant(self, lists: Lists) -> Variant:
         usages: list[Usage] = []
@@ -465,16 +459,6 @@ class _Estimates:
             shown = self._shown.get(earlier.path, _mean(list(self._shown.values())))
             tokens += estimate_tokens(expand(earlier.instruction, self._trace.task)) + shown + 2 * _TURN_TOKENS
         return tokens
-
-    def _turn_tokens(self, step: StepTrace) -> int:
-        return estimate_tokens(Answer.recorded(step, self._trace.task).turn)
-
-
-def _paid_tokens(step: StepTrace) -> int:
-    """Returns the tokens of one answer. The record of a step that was called again holds the sum of its calls."""
-    if step.attempts or not step.usage.output_tokens:
-        return estimate_tokens(step.output + step.reasoning)
-    return step.usage.output_tokens
 
 
 def _mean(counts: list[int]) -> int:

@@ -747,20 +747,19 @@ def _apply_end(trace: RunTrace, event: ev.FinalEvent) -> None:
     trace.last_at_ms = max(trace.last_at_ms, event.at_ms)
     _count_broken_off(trace, event)
     trace.waiting_since_utc, trace.traces_fault = None, event.traces_fault
+    trace.duration_ms = trace.last_at_ms if isinstance(event, ev.RunInterrupted) else event.duration_ms
     match event:
         case ev.RunCompleted():
             trace.status = "planned" if trace.plan_only else event.ending
-            trace.answer, trace.duration_ms = event.answer, event.duration_ms
+            trace.answer = event.answer
         case ev.RunFailed():
-            trace.status, trace.duration_ms = "failed", event.duration_ms
-            trace.error_code, trace.error = event.error_code, event.error
+            trace.status, trace.error_code, trace.error = "failed", event.error_code, event.error
         case ev.RunCancelled():
             trace.last_command = max(trace.last_command, event.command or 0)
-            trace.status, trace.duration_ms, trace.ended_by = "cancelled", event.duration_ms, event.caller
+            trace.status, trace.ended_by = "cancelled", event.caller
         case ev.RunInterrupted():
-            trace.status, trace.duration_ms = "interrupted", max(trace.last_at_ms, event.at_ms)
+            trace.status = "interrupted"
         case ev.RunDenied():
-            trace.duration_ms = event.duration_ms
             deny(trace, event)
         case _:
             assert_never(event)
