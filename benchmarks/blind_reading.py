@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Any
 
 from conductor_core.analysis.intervals import wilson
-from conductor_core.chat.messages import Conductor, PlanRequest, PlanText
+from conductor_core.chat.messages import Conductor, PlanRequest, TextDelta
 from conductor_core.conductors.catalogue import open_conductor
 from conductor_core.conductors.roles import ROLES, agents_by_ordinal, numbering
 from conductor_core.lab.training.config import HeldOutConfig
@@ -58,7 +58,7 @@ async def _plan(conductor: Conductor, prompt: str, seed: int) -> dict[str, Any]:
     request = PlanRequest(task=prompt, agents=agents, max_steps=MAX_STEPS, allow_recursion=True, seed=seed)
     began, first_s, pieces = time.perf_counter(), 0.0, list[str]()
     async for piece in conductor.write(request):
-        if isinstance(piece, PlanText):
+        if isinstance(piece, TextDelta):
             first_s = first_s or time.perf_counter() - began
             pieces.append(piece.text)
     completion = "".join(pieces)
@@ -160,7 +160,7 @@ async def rehearsal(names: Sequence[str], n: int) -> None:
         conductor, chances, steps = open_conductor(name, Settings()), list[float](), list[int]()
         for situation in asked:
             pieces = [piece async for piece in conductor.write(situation.request)]
-            plan = read_plan(situation, "".join(piece.text for piece in pieces if isinstance(piece, PlanText)))
+            plan = read_plan(situation, "".join(piece.text for piece in pieces if isinstance(piece, TextDelta)))
             chances.append(0.0 if plan is None else success_chance(situation.task, plan))
             steps.append(0 if plan is None else len(plan.steps))
         await conductor.aclose()

@@ -31,7 +31,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from conductor_core.chat.messages import Conductor, PlanRequest, PlanText, WorkerSpec
+from conductor_core.chat.messages import Conductor, PlanRequest, TextDelta, WorkerSpec
 from conductor_core.conductors.catalogue import open_conductor
 from conductor_core.conductors.roles import agents_by_ordinal
 from conductor_core.engine.pools import read_specs
@@ -150,7 +150,7 @@ async def plan(conductor: Conductor, agents: tuple[WorkerSpec, ...], dataset: st
     pieces: list[str] = []
     request = PlanRequest(task=prompt, agents=agents, max_steps=MAX_STEPS, allow_recursion=True)
     async for piece in conductor.write(request):
-        if isinstance(piece, PlanText):
+        if isinstance(piece, TextDelta):
             pieces.append(piece.text)
     duration_ms = (time.perf_counter() - began) * 1000
     completion = "".join(pieces)

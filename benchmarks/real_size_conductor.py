@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.random_checkpoint import POOL, MemoryWatch, write_checkpoint
-from conductor_core.chat.messages import PlanFinished, PlanRequest, PlanText
+from conductor_core.chat.messages import PlanFinished, PlanRequest, TextDelta
 from conductor_core.conductors.catalogue import open_conductor
 from conductor_core.inference.shared import shared_model
 from conductor_core.settings import Settings
@@ -42,7 +42,7 @@ async def write_plan(folder: Path, settings: Settings, *, again: bool) -> dict[s
     text = ""
     usage = None
     async for piece in conductor.write(REQUEST):
-        if isinstance(piece, PlanText):
+        if isinstance(piece, TextDelta):
             first = first or time.perf_counter()
             text += piece.text
         elif isinstance(piece, PlanFinished):

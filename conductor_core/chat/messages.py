@@ -401,14 +401,14 @@ def sum_of_costs(costs_usd: Iterable[float | None]) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class TextDelta:
-    """A piece of the answer, in order. No model of pydantic: an answer has hundreds, and none is stored."""
+    """A piece of an answer or a plan, in order. No model of pydantic: there are hundreds, and none is stored."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class ReasoningDelta:
-    """A piece of the model's visible thinking: shown and logged, never passed on to later steps."""
+    """A piece of the model's visible thinking: shown and logged, part of no plan, never passed on to later steps."""
 
     text: str
 
@@ -560,18 +560,6 @@ class ConductorInfo(Frozen):
         return FREE if self.usd_per_mtok is None and self.kind == "local" else self.usd_per_mtok
 
 
-class PlanText(Frozen):
-    """A piece of the Conductor's completion, in order."""
-
-    text: str
-
-
-class PlanThought(Frozen):
-    """A piece of reasoning that a Conductor's server sends apart: shown and logged, but no part of the completion."""
-
-    text: str
-
-
 class TokenChoice(Frozen):
     """One token of a completion that could have been another.
 
@@ -587,23 +575,18 @@ class TokenChoice(Frozen):
     options: tuple[tuple[str, float], ...]
 
 
-class PlanFinished(Frozen):
+class PlanFinished(Finished):
     """The Conductor's completion has ended; with the ``finish_reason`` ``length`` its token limit cut it off.
 
-    ``cost_usd``, ``refusal`` and ``tool_calls`` are as in ``Finished``. ``reasoning`` came apart from the text.
-    ``choices`` is empty if the model does not tell its probabilities. ``told_by_server``: their options are the
-    likeliest that a server named, of all its vocabulary; for ``TokenChoice`` that of our own model holds.
+    ``reasoning`` came apart from the text. ``choices`` is empty if the model does not tell its probabilities.
+    ``told_by_server``: their options are the likeliest that a server named, of all its vocabulary; for ``TokenChoice``
+    that of our own model holds.
     """
 
-    finish_reason: FinishReason
     usage: Usage
-    cost_usd: float | None = None
-    refusal: str = ""
-    tool_calls: tuple[ToolCall, ...] = ()
     reasoning: str = ""
     choices: tuple[TokenChoice, ...] = ()
     told_by_server: bool = False
-    departures: tuple[Departure, ...] = ()
 
 
 class ParentPlan(Frozen):
@@ -647,7 +630,7 @@ class Conductor(Protocol):
         """Returns the exact prompt for ``request``, for the record."""
         ...
 
-    def write(self, request: PlanRequest) -> AsyncIterator[PlanText | PlanThought | PlanFinished]:
+    def write(self, request: PlanRequest) -> AsyncIterator[TextDelta | ReasoningDelta | PlanFinished]:
         """Streams the completion; the last item is ``PlanFinished``. Cancelling stops it. Raises: ConductorError."""
         ...
 

@@ -5,7 +5,7 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
-from conductor_core.chat.messages import Conductor, ParentPlan, PlanFinished, PlanRequest, PlanThought, Usage
+from conductor_core.chat.messages import Conductor, ParentPlan, PlanFinished, PlanRequest, ReasoningDelta, Usage
 from conductor_core.chat.progress import Progress, watching
 from conductor_core.chat.usage import estimate_input_tokens, tokens_of
 from conductor_core.conductors.alternatives import read_alternatives
@@ -397,7 +397,7 @@ class _Writing:
                                 usage = usage.model_copy(update={"input_tokens": call.input_tokens})
                             call.input_tokens, call.output_tokens = usage.input_tokens, usage.output_tokens
                             return usage, item.cost_usd
-                        self._receive(whole_characters(item.text), reasoning=isinstance(item, PlanThought))
+                        self._receive(whole_characters(item.text), reasoning=isinstance(item, ReasoningDelta))
                         call.output_tokens = self._tokens()
                         if self._overlong:
                             ended = True

@@ -49,7 +49,7 @@ from conductor_core.providers.errors import (
     read_error_reply,
     retry_after_s,
 )
-from conductor_core.providers.transport import DOCUMENT, UNFINISHED, AiohttpTransport, Body, async_stream, tls
+from conductor_core.providers.transport import DOCUMENT, UNFINISHED, AiohttpTransport, Body, async_stream
 from conductor_core.text import Pieces, whole_characters
 
 CONNECT_TIMEOUT_S = 10.0
@@ -229,7 +229,7 @@ def read_key(spec: WorkerSpec, who: str, keys: TypedKeys | None = None) -> str |
 def open_client(spec: WorkerSpec) -> httpx2.AsyncClient:
     """Opens a client that follows no redirect, asks for plain bytes, and keeps its connections for the next call."""
     return httpx2.AsyncClient(
-        transport=AiohttpTransport(tls=tls()),
+        transport=AiohttpTransport(),
         headers=_HEADERS,
         timeout=_timeout(spec.timeout_s),
         follow_redirects=False,
@@ -698,7 +698,7 @@ class ModelClient:
         """Sends ``body`` and yields the reply. Raises: ServerFault for a fault of the connection, reading included."""
         url = self._url
         if self._transport is None:
-            self._transport = AiohttpTransport(tls=tls(), socket=self._socket)
+            self._transport = AiohttpTransport(socket=self._socket)
         answering, limit_s = False, asyncio.get_running_loop().time() + self._limit_s
         try:
             content = httpx2.ByteStream(_TO_JSON.encode(dict(body)).encode())
