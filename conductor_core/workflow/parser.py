@@ -766,9 +766,5 @@ def to_lists(workflow: Workflow, agents: Sequence[str | None]) -> str:
 
 def to_json(workflow: Workflow, task: str | None = None) -> str:
     """A workflow file: ``{"task", "steps": [{"instruction", "agent", "access_list"}]}``, agents by name."""
-    steps = [
-        {"instruction": step.instruction, "agent": step.agent, "access_list": step.access_list}
-        for step in workflow.steps
-    ]
-    content = {"steps": steps} if task is None else {"task": task, "steps": steps}
+    content = ({} if task is None else {"task": task}) | workflow.model_dump(mode="json")
     return json.dumps(content, ensure_ascii=False, indent=2) + "\n"
