@@ -14,23 +14,21 @@ from conductor_core.chat.messages import (
     Departure,
     Ending,
     FinishReason,
-    ImagePart,
     Message,
     OnIncomplete,
     Price,
     ToolCall,
     Usage,
-    conversation_of,
     sum_of_costs,
 )
 from conductor_core.chat.progress import Progress
 from conductor_core.errors import StoreError
 from conductor_core.precision import Packed
 from conductor_core.run import events as ev
-from conductor_core.run.actor import Actor, Caller, Door
+from conductor_core.run.actor import Caller
 from conductor_core.run.events import Event
-from conductor_core.run.request import Gate, Given, Overrides, RunRequest
-from conductor_core.run.values import Alternatives, BatchRow, Imported, Limits, Path, PoolInfo, SharedOutput, label
+from conductor_core.run.request import Given, RunRequest, WhatIsAsked
+from conductor_core.run.values import Alternatives, Imported, Path, PoolInfo, SharedOutput, label
 from conductor_core.workflow.edits import Origins, compare
 from conductor_core.workflow.model import AccessList, Fault, Workflow
 
@@ -228,11 +226,10 @@ class Approval(Mutable, ev.HeldBack):
         return f"{what} of step {label(self.path)}" if self.path else what
 
 
-class RunTrace(Paid):
+class RunTrace(Paid, WhatIsAsked):
     """The state of a run after ``last_at_ms``.
 
     Attributes:
-        images, turns_before: what came with the task, and the turns of the conversation before it.
         workflow: as the request brought it, until a plan is recorded in ``root``; then, and without one, None.
         approvals: all requests, by ``number`` less one. refused: commands that changed nothing.
         last_command: id of the last command that was answered.
@@ -247,24 +244,9 @@ class RunTrace(Paid):
 
     run_id: str
     status: RunStatus = "running"
-    task: str
-    actor: Actor | None = None
-    door: Door | None = None
-    purpose: str = ""
-    parent_run_id: str | None = None
-    resumed: bool = False
-    images: tuple[ImagePart, ...] = ()
-    turns_before: tuple[Message, ...] = ()
-    batch: BatchRow | None = None
-    plan_only: bool = False
-    workflow: Workflow | None = None
     simulated: bool
-    seed: int = 0
-    plan_temperature: float | None = None
-    overrides: Overrides = Overrides()
     conductor: ConductorInfo | None = None
     pool: PoolInfo
-    limits: Limits
     on_incomplete: OnIncomplete = "allow"
     give_question: bool = False
     imported: Imported | None = None
@@ -280,7 +262,6 @@ class RunTrace(Paid):
     ended_by: Caller | None = None
     traces: tuple[ev.TracesTo, ...] = ()
     traces_fault: str = ""
-    gates: tuple[Gate, ...] = ()
     approvals: list[Approval] = Field(default_factory=list)
     refused: list[ev.CommandRefused] = Field(default_factory=list)
     last_command: int = 0
@@ -288,14 +269,6 @@ class RunTrace(Paid):
     clock_zero_utc: datetime
     last_at_ms: float = 0.0
     redacted: dict[str, int] = Field(default_factory=dict)
-
-    @property
-    def caller(self) -> Caller:
-        return Caller(actor=self.actor, door=self.door)
-
-    @property
-    def conversation(self) -> tuple[Message, ...]:
-        return conversation_of(self.task, self.images, self.turns_before)
 
     @property
     def ended(self) -> bool:
