@@ -399,8 +399,8 @@ class PlanEdited(RunEvent, Caused):
         return self
 
 
-class StepStarted(RunEvent):
-    """A step is about to call its worker. The event is durable before a byte leaves for the provider.
+class Sent(BaseModel):
+    """What a step sees.
 
     Attributes:
         identity: digest of what determines the answer (agent, parameters, exact messages).
@@ -408,13 +408,18 @@ class StepStarted(RunEvent):
         granted, withheld: the earlier outputs of this round that are, and are not, in the messages.
     """
 
-    kind: Literal["step.started"] = "step.started"
-    path: Path
     agent: str
     identity: str
     messages: tuple[Message, ...]
     granted: tuple[SharedOutput, ...] = ()
     withheld: tuple[SharedOutput, ...] = ()
+
+
+class StepStarted(RunEvent, Sent):
+    """A step is about to call its worker. The event is durable before a byte leaves for the provider."""
+
+    kind: Literal["step.started"] = "step.started"
+    path: Path
 
 
 class StepDelta(RunEvent):
@@ -476,13 +481,11 @@ class StepRetried(RunEvent):
     loading: bool = False
 
 
-class Answered(RunEvent):
-    """The answer of a step.
+class AnswerParts(BaseModel):
+    """What is known of an answer, in its event and in the trace of its step.
 
     Attributes:
         incomplete: the provider ended the answer for another reason than being done (``length``, ...).
-        cost_usd: None if the price is unknown.
-        cost_estimated: whether the cost is computed from the pool's price, and is not the provider's own figure.
         ending: how the answer ended.
         refusal: what was said instead of an answer. tool_calls: tools that the model called; none of them is run.
         answered_by: the worker that answered instead of the step's own; None for its own.
@@ -490,14 +493,7 @@ class Answered(RunEvent):
         departures: how the call or its answer departed from what was asked for.
     """
 
-    path: Path
-    output: str
-    output_sha256: str
-    finish_reason: FinishReason
     incomplete: bool = False
-    usage: Usage
-    cost_usd: float | None = None
-    cost_estimated: bool = False
     model: str | None = None
     ending: Ending = "completed"
     refusal: str = ""
@@ -505,6 +501,23 @@ class Answered(RunEvent):
     answered_by: str | None = None
     passed_on: bool = True
     departures: tuple[Departure, ...] = ()
+
+
+class Answered(RunEvent, AnswerParts):
+    """The answer of a step.
+
+    Attributes:
+        cost_usd: None if the price is unknown.
+        cost_estimated: whether the cost is computed from the pool's price, and is not the provider's own figure.
+    """
+
+    path: Path
+    output: str
+    output_sha256: str
+    finish_reason: FinishReason
+    usage: Usage
+    cost_usd: float | None = None
+    cost_estimated: bool = False
 
 
 class StepCompleted(Answered):
@@ -542,7 +555,7 @@ class StepSkipped(RunEvent):
     because: tuple[Path, ...] = ()
 
 
-class StepReused(Answered):
+class StepReused(Answered, Sent):
     """The recorded answer of an identical step is used. Nothing was sent, and nothing is paid.
 
     Attributes:
@@ -554,11 +567,6 @@ class StepReused(Answered):
     """
 
     kind: Literal["step.reused"] = "step.reused"
-    agent: str
-    identity: str
-    messages: tuple[Message, ...]
-    granted: tuple[SharedOutput, ...] = ()
-    withheld: tuple[SharedOutput, ...] = ()
     source_run_id: str
     source_path: Path
     source_imported: bool = False

@@ -17,7 +17,6 @@ from conductor_core.chat.messages import (
     Message,
     OnIncomplete,
     Price,
-    ToolCall,
     Usage,
     sum_of_costs,
 )
@@ -74,12 +73,11 @@ class Paid(Mutable):
     cost_at_most: bool = False
 
 
-class StepTrace(Paid):
+class StepTrace(Paid, ev.AnswerParts):
     """The state of a step. ``round`` is set if the step is a recursion: the inner plan and its steps.
 
     Attributes:
         output: the whole answer, what has streamed so far, or the partial text of a failed step.
-        ending, refusal, tool_calls, answered_by, passed_on, departures: see ``StepCompleted``.
         started_ms: since the run began. first_token_ms, duration_ms: since the step started.
         attempts: the failed calls that another followed. answer_usage: of the call that brought the answer, alone.
         given: who wrote or pinned the output; None: the step's worker answered.
@@ -100,15 +98,7 @@ class StepTrace(Paid):
     output_sha256: str | None = None
     reasoning: str = ""
     progress: Progress | None = None
-    incomplete: bool = False
     finish_reason: FinishReason | None = None
-    ending: Ending = "completed"
-    refusal: str = ""
-    tool_calls: tuple[ToolCall, ...] = ()
-    answered_by: str | None = None
-    passed_on: bool = True
-    departures: tuple[Departure, ...] = ()
-    model: str | None = None
     started_ms: float | None = None
     first_token_ms: float | None = None
     duration_ms: float | None = None
@@ -682,9 +672,9 @@ def _apply_given(step: StepTrace, event: ev.StepGiven) -> None:
 
 def _apply_answer(step: StepTrace, event: ev.StepCompleted | ev.StepReused) -> None:
     step.output, step.output_sha256, step.answer_usage = event.output, event.output_sha256, event.usage
-    step.finish_reason, step.incomplete, step.model = event.finish_reason, event.incomplete, event.model
-    step.ending, step.refusal, step.tool_calls = event.ending, event.refusal, event.tool_calls
-    step.answered_by, step.passed_on, step.departures = event.answered_by, event.passed_on, event.departures
+    step.finish_reason = event.finish_reason
+    for name, value in _fields_of(event, ev.AnswerParts).items():
+        setattr(step, name, value)
     if event.reasoning is not None:
         step.reasoning = event.reasoning
 

@@ -5,7 +5,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from conductor_core.chat.messages import Message, Price, Usage, WorkerSpec
-from conductor_core.chat.usage import estimate_input_tokens, estimate_tokens
 from conductor_core.engine.budgets import Budget, CostCap, CostCapReached, longest_answer, longest_question
 from conductor_core.engine.runner import Engine, check
 from conductor_core.errors import BadInput, LimitReached
@@ -41,15 +40,6 @@ def budget_of(**limits: float | None) -> tuple[Budget, RunTrace]:
         clock_zero_utc=now_utc(),
     )
     return Budget(asked, trace), trace
-
-
-@pytest.mark.parametrize(("text", "tokens"), [("", 0), ("a", 1), ("abcd", 1), ("abcde", 2)])
-def test_tokens_are_estimated_by_four_characters(text: str, tokens: int) -> None:
-    assert estimate_tokens(text) == tokens
-
-
-def test_each_message_adds_its_frame() -> None:
-    assert estimate_input_tokens((Message(role="user", content="abcd"), Message(role="user", content=""))) == 9
 
 
 PRICE = Price(input=1e6, output=1e6)
@@ -112,11 +102,6 @@ def test_calls_are_bounded_by_steps_and_depth() -> None:
     with pytest.raises(LimitReached, match="4 of 4 calls") as caught:
         budget.start_step()
     assert caught.value.limit == "steps"
-
-
-def test_time_is_told_in_seconds() -> None:
-    budget, _ = budget_of(max_seconds=2.5)
-    assert str(budget.out_of_time()) == "the time limit of this run is reached: 2.5 s, planning included"
 
 
 async def test_a_call_begins_once_all_under_way_stays_within_the_budget_at_its_most() -> None:

@@ -17,10 +17,9 @@ from conductor_core.engine.prompts import (
     worker_identity,
 )
 from conductor_core.run.values import Limits
-from conductor_core.settings import Settings
 from conductor_core.workflow.model import AccessList, Step, Workflow
 from conductor_core.workflow.validation import UNTOLD
-from tests.support.fakes import ScriptedWorker, pool_of, quick_settings, run, workflow_of
+from tests.support.fakes import ScriptedWorker, pool_of, run, workflow_of
 
 
 def answers_of(workflow: Workflow, task: str, *outputs: str) -> dict[int, Answer]:
@@ -241,18 +240,6 @@ def test_where_the_conductor_runs_is_not() -> None:
     assert recursion(conductor=loaded) == recursion()
 
 
-def test_digests_are_of_utf8() -> None:
-    assert digest_text("é") == "4a99557e4033c3539de2eb65472017cad5f9557f7a0625a09f1c3f6e2ba69c4c"
-
-
-def test_identities_of_stored_runs_are_found_again() -> None:
-    """Databases hold these digests: if one came out otherwise, no answer of an earlier version would be reused."""
-    simulated = SPEC.model_copy(update={"provider": "rehearsal"})
-    assert worker_identity(SPEC, MESSAGES, 0) == "5fd3e228cd21b653c41ebcabc963ce4cef217321dce1b5eec2d518fa1b5389e0"
-    assert worker_identity(simulated, MESSAGES, 7) == "94d63bec4496b66afaea9d569e404bc6c97667071fd76f13c6ad476c4f2ae3db"
-    assert recursion() == "cb335fd9df5d42d7567d29ab7ed3067f784f7e80f17c18b5884a3add202b1a2e"
-
-
 # A run may tell every step the task: then it stands before an instruction that does not name it.
 
 
@@ -293,8 +280,3 @@ async def test_what_a_step_is_told_is_its_identity() -> None:
 async def test_the_warning_is_on_record_unless_every_step_is_told(given: bool, warned: list[str]) -> None:
     trace, _ = await run(ScriptedWorker("a"), workflow=UNTOLD_PLAN, give_question=given)
     assert [warning.code for warning in trace.root.warnings] == warned
-
-
-def test_the_setting_is_off_by_default() -> None:
-    assert not Settings().give_question
-    assert not quick_settings().give_question

@@ -16,7 +16,7 @@ from conductor_core.engine.estimates import edit_step, preview
 from conductor_core.engine.request import EarlierAnswers, limits_from, origin, rerun_of, resume_of
 from conductor_core.errors import WorkerRefused
 from conductor_core.run.events import StepReused, now_utc
-from conductor_core.run.request import Overrides, RunRequest, StepSeed
+from conductor_core.run.request import Overrides, StepSeed
 from conductor_core.run.trace import ReusedFrom, RunTrace
 from conductor_core.run.values import Imported, Limits
 from conductor_core.settings import Settings
@@ -524,10 +524,6 @@ PLAN = workflow_of(("a", "x", ()))
 def test_budgets_come_from_the_settings() -> None:
     settings = Settings(max_steps=3, max_tokens=10, max_usd=0.5, max_seconds=9, max_depth=2)
     assert limits_from(settings) == Limits(max_steps=3, max_tokens=10, max_usd=0.5, max_seconds=9, max_depth=2)
-
-
-def test_each_request_is_a_run_of_its_own() -> None:
-    assert RunRequest(task="t").run_id != RunRequest(task="t").run_id
 
 
 async def test_a_rerun_keeps_what_it_does_not_change() -> None:
