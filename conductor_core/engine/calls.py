@@ -5,7 +5,7 @@ A step calls its worker, the same worker with more tokens, and its fallback (``C
 
 import asyncio
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from tenacity import AsyncRetrying, RetryCallState, wait_exponential_jitter
 
@@ -172,9 +172,15 @@ class CallSequence:
         policy = self._state.on_incomplete
         if policy == "fallback":
             return self._fallback()
-        if policy == "more_tokens" and ending == "cut" and self._grown + 1 < self._state.settings.step_attempts:
-            return self._with_more_tokens(written_tokens)
-        return None
+        if policy != "more_tokens" or ending != "cut" or self._grown + 1 >= self._state.settings.step_attempts:
+            return None
+        spec = self.worker.spec
+        name, most = limit_of(spec)
+        most = MORE_TOKENS * max(most or written_tokens, 1)
+        self.worker = self._open(spec.model_copy(update={"params": {**spec.params, name: most}}))
+        self._grown += 1
+        self._failed = 0
+        return NextCall("more_tokens", max_tokens=most)
 
     def _next(self) -> Worker | None:
         """Returns the fallback of this worker; None if there is none that the step has not called yet."""
@@ -187,16 +193,6 @@ class CallSequence:
             return None
         self._set(worker)
         return NextCall("fallback")
-
-    def _with_more_tokens(self, written_tokens: int) -> NextCall:
-        spec = self.worker.spec
-        name, most = limit_of(spec)
-        most = MORE_TOKENS * max(most or written_tokens, 1)
-        params: dict[str, Any] = {**spec.params, name: most}
-        self.worker = self._open(spec.model_copy(update={"params": params}))
-        self._grown += 1
-        self._failed = 0
-        return NextCall("more_tokens", max_tokens=most)
 
 
 def takes_seed(spec: WorkerSpec) -> bool:

@@ -247,10 +247,9 @@ class _LookedUp:
 
     def _read(self, step: Step | StepTrace, recorded: StepTrace | None, finished: Sequence[StepTrace]) -> int:
         """Estimates the tokens of two turns: what ``step`` was told, and its output or one of average length."""
-        if recorded is not None and recorded.answered:
-            output = _output_tokens(recorded)
-        else:
-            output = sum(map(_output_tokens, finished)) // max(1, len(finished))
+        counted = [recorded] if recorded is not None and recorded.answered else finished
+        # As others read them: without reasoning, and of the last call alone.
+        output = sum(Answer.recorded(each, self.source.task).tokens for each in counted) // max(1, len(counted))
         return estimate_tokens(expand(step.instruction, self.source.task)) + output + 2 * _TURN_TOKENS
 
     def _given_otherwise(self, index: int) -> bool:
@@ -357,13 +356,6 @@ def _forecast(looked_up: _LookedUp, index: int, reason: str, workers: Mapping[st
     return looked_up.forecast(
         index, reason, estimated_tokens=usage.total_tokens, estimated_usd=cost_usd, at_most=at_most
     )
-
-
-def _output_tokens(step: StepTrace) -> int:
-    """Returns the tokens of an output as others read it: without reasoning, and of the last call alone."""
-    if step.attempts or step.reasoning or step.round is not None or not step.usage.output_tokens:
-        return estimate_tokens(step.output)
-    return step.usage.output_tokens
 
 
 # What other access lists would cost.

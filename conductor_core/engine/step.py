@@ -97,7 +97,9 @@ class StepCall:
                 except (Exception, asyncio.CancelledError) as error:
                     if isinstance(error, asyncio.CancelledError) and _asked_to_stop():
                         raise
-                    log.exception("worker %s broke in step %s of run %s", self._spec.name, self._path, self._run_id)
+                    log.exception(
+                        "worker %s broke in step %s of run %s", self._spec.name, self._path, self._recorder.run_id
+                    )
                     name = type(error).__name__
                     message = f"worker {self._spec.name} broke unexpectedly, see the log: {name}: {error}"
                     await self._fail(name, masking.known().text(message), self._spent(None))
@@ -110,10 +112,6 @@ class StepCall:
         finally:
             self._recorder.defer(self._deltas.drain())
             await self._sequence.aclose()
-
-    @property
-    def _run_id(self) -> str:
-        return self._recorder.run_id
 
     @property
     def _spec(self) -> WorkerSpec:
