@@ -77,7 +77,6 @@ class ImagePart(Frozen):
 
     @classmethod
     def of(cls, loaded: "LoadedImage") -> "ImagePart":
-        """Returns a loaded image without its bytes."""
         return cls(**loaded.model_dump())
 
     @property
@@ -111,7 +110,6 @@ def data_url(part: ImagePart) -> str:
 
 
 def data_url_of(media_type: str, data: bytes) -> str:
-    """Returns a content as a URL that holds it."""
     return f"data:{media_type};base64,{base64.b64encode(data).decode()}"
 
 
@@ -144,12 +142,10 @@ def content_of(text: str, images: Sequence[ImagePart] = ()) -> Content:
 
 
 def parts_of(content: Content) -> tuple[Part, ...]:
-    """Returns the parts of a content; one for plain text."""
     return (TextPart(text=content),) if isinstance(content, str) else content
 
 
 def images_in(content: Content) -> tuple[ImagePart, ...]:
-    """Returns the images of a content, in order."""
     return () if isinstance(content, str) else tuple(part for part in content if isinstance(part, ImagePart))
 
 
@@ -191,7 +187,6 @@ class Message(Frozen):
 
     @property
     def text(self) -> str:
-        """The content as text. Parts that are not text are described in brackets."""
         return in_words(self.content)
 
 
@@ -483,7 +478,6 @@ class Finished(Frozen):
     departures: tuple[Departure, ...] = ()
 
     def ending(self, text: str) -> Ending:
-        """Returns how an answer ended whose whole text is ``text``."""
         if self.finish_reason == "content_filter":
             return "filtered"
         if self.refusal or self.finish_reason == "refusal":
@@ -556,7 +550,6 @@ class ConductorInfo(Frozen):
 
     @property
     def price(self) -> Price | None:
-        """What its tokens cost. None: unknown; their cost is then recorded as None, never as zero."""
         return FREE if self.usd_per_mtok is None and self.kind == "local" else self.usd_per_mtok
 
 

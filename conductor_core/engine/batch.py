@@ -97,7 +97,6 @@ def _beyond(spec: WorkerSpec | None, step: StepTrace, said_usd: float | None, ma
 
 
 def _unsaid_plan_usd(trace: RunTrace, round_: RoundTrace, plan_max_tokens: int) -> float:
-    """Returns the USD that broken-off plans of a round may have cost beyond the recorded cost."""
     price = None if trace.conductor is None else trace.conductor.price
     if price is None or not round_.messages:
         return 0.0

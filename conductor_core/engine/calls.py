@@ -63,7 +63,6 @@ LOADING_WAIT_S = 2.0
 
 
 def left_s(state: RunState) -> float | None:
-    """Returns the seconds until the run's time is up; None: it has no limit."""
     most_s = state.request.limits.max_seconds
     return None if most_s is None else max(0.0, most_s - state.recorder.now_ms() / 1000)
 

@@ -169,10 +169,6 @@ class MachineModel:
         """Whether some precision of it has room in memory; True where its size is not known."""
         return not self.needs or any(need.fits for need in self.needs)
 
-    @property
-    def hub_id(self) -> str | None:
-        return self.model if self.where == "hub" else None
-
 
 def machine_models(settings: Settings, served: Iterable[WorkerSpec] = ()) -> tuple[MachineModel, ...]:
     """Lists the shipped Conductor, those that files and folders name, the published ones, and those ``served``.
@@ -244,12 +240,10 @@ BASE = "small"
 
 
 def base_ref(settings: Settings) -> str:
-    """Returns the name of the base's download: where it will lie."""
     return str(settings.models_folder / small_base.NAME)
 
 
 def _base(settings: Settings) -> MachineModel:
-    """Returns the base of ``small``, which is not here."""
     return MachineModel(
         ref=base_ref(settings),
         name=small_base.TITLE,
@@ -336,7 +330,6 @@ def _place_of(model: str) -> tuple[Where, Path | None]:
 
 
 def _shape(model: str, folder: Path | None) -> Shape | None:
-    """Returns the architecture, by the files that are here or as it was published; None: it is not known."""
     if folder is not None:
         try:
             files = inspect_folder(folder)
@@ -410,7 +403,6 @@ def downloadable(model: MachineModel, what: str) -> str:
 
 
 def room() -> tuple[Path, int]:
-    """Returns the folder into which models are downloaded, and the bytes that are free there."""
     from conductor_core.inference import hub
 
     return hub.room()

@@ -246,7 +246,6 @@ _last_ms = 0
 
 
 def brief(task: str) -> str:
-    """Returns a task on one line and shortened, to name runs by."""
     line = " ".join(task.split())
     return line if len(line) <= 80 else f"{line[:80]}…"
 

@@ -189,7 +189,6 @@ class RoundTrace(Paid):
                 yield from step.round.walk()
 
     def rounds(self) -> Iterator["RoundTrace"]:
-        """Yields this round, then the rounds that its steps opened."""
         yield self
         yield from (step.round for step in self.walk() if step.round is not None)
 
@@ -266,7 +265,6 @@ class RunTrace(Paid, WhatIsAsked):
 
     @property
     def imported_answers(self) -> list[StepTrace]:
-        """The steps whose reused answer is that of an imported run, of all rounds."""
         return [step for step in self.walk() if step.reused_from is not None and step.reused_from.imported]
 
     @property

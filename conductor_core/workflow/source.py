@@ -210,7 +210,6 @@ class Notes(Faults):
 
 
 def without_halves(text: str) -> str:
-    """``text`` with U+FFFD in the place of each half character."""
     return _SURROGATE.sub("\ufffd", text)
 
 

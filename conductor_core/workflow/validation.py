@@ -310,7 +310,6 @@ class _Check(Faults):
         return None if raw.agent is None else self._agent(index, raw.agent)
 
     def images(self, names: Sequence[str | None], given: ImagesGiven) -> None:
-        """Checks that every step that is given the images can take them, and that one is given them."""
         seen = False
         for index, (raw, name) in enumerate(zip(self._steps, names, strict=True)):
             with_task = given.every_step or raw.instruction is None or QUESTION in raw.instruction
@@ -338,7 +337,6 @@ class _Check(Faults):
         return None
 
     def _hint(self, agent: int | str) -> str:
-        """What would be right: a close match, and what the pool has."""
         close = ""
         if isinstance(agent, str):
             names = {name.casefold(): name for name in self._agents if name is not None}

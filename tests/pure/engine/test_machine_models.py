@@ -68,7 +68,7 @@ def test_the_shipped_one_is_first_then_what_is_here_and_of_that_the_servers_mode
 
 def test_a_model_of_the_hub_says_what_it_needs_before_it_is_here() -> None:
     small, large = machine_model(f" {SMALL}\n", Settings()), machine_model(LARGE, Settings())
-    assert (small.ref, small.model, small.hub_id, small.licence) == (SMALL, SMALL, SMALL, "apache-2.0")
+    assert (small.ref, small.model, small.licence) == (SMALL, SMALL, "apache-2.0")
     assert (small.size_bytes, small.download.state, small.can_be_timed) == (2 * 1_543_714_304, "absent", True)
     assert small.memory is not None
     assert (small.memory.device, small.memory.total_bytes) == ("cpu", 6 * GIB)
@@ -77,7 +77,7 @@ def test_a_model_of_the_hub_says_what_it_needs_before_it_is_here() -> None:
 
 def test_the_models_of_files_are_where_their_files_say() -> None:
     tiny, own = machine_model("tiny", Settings()), machine_model(str(TINY_FOLDER), Settings())
-    assert (tiny.where, tiny.model, tiny.hub_id) == ("shipped", "tiny", None)
+    assert (tiny.where, tiny.model) == ("shipped", "tiny")
     assert (own.where, own.model, own.parameters) == ("folder", str(TINY_FOLDER), tiny.parameters)
     assert (tiny.can_be_timed, tiny.pace, tiny.timing, tiny.timing_fault) == (True, None, False, "")
     assert tiny.size_bytes > tiny.parameters > 1_000_000
