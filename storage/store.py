@@ -39,14 +39,14 @@ from storage.evidence.anchoring import (
 )
 from storage.evidence.history import Report
 from storage.evidence.keys import load_key, new_key, new_key_in_place
-from storage.lifecycle.deletion import Removing
+from storage.lifecycle.deletion import Deleted, hold, is_held, take_out
 from storage.log import commands, queries, reading
 from storage.log.commands import CommandWatch, Listener, Signer, read_origin, records_of_no_run
-from storage.log.event_log import EventLog, RefusingLog
+from storage.log.event_log import EventLog
 from storage.log.live_runs import keep_images, read_image
 from storage.log.owner import gone, held, left
 from storage.log.queries import Listing, Search, Totals, interrupt
-from storage.log.reading import read_raw, read_run, unknown_run
+from storage.log.reading import Deletion, read_raw, read_run, unknown_run
 from storage.merkle.chain import add_record
 from storage.merkle.formats import PublicKey, error_text, rotated_keys
 from storage.privacy import Privacy, Sealed
@@ -64,7 +64,7 @@ _SENT_TO_WAITING = (
 )
 
 
-class Store(Removing):
+class Store:
     """The runs of one database; safe to use from any thread. All reading methods raise StoreError.
 
     Attributes:
@@ -95,11 +95,8 @@ class Store(Removing):
         self.places = places or places_of(database.path)
         self._machine_key = machine_key or evidence_folder(database.path) / "machine-key"
         self._anchoring = Anchoring(database, lambda work: self.log.change_and_wait(work), self.places)
-        refusal = database.refusal
-        self.log: EventLog | RefusingLog = (
-            EventLog(database, redaction, self._anchoring.written) if refusal is None else RefusingLog(refusal)
-        )
-        if refusal is None:
+        self.log = EventLog(database, redaction, self._anchoring.written)
+        if self.refusal is None:
             with suppress(StoreDamaged):  # whatever is read next says so
                 self._anchoring.resume()
             self._drop_left_keys()
@@ -123,7 +120,7 @@ class Store(Removing):
         """
         try:
             with self._database.reading() as connection:
-                reading = read_run(connection, run_id, self._database.vault)
+                reading = read_run(connection, run_id, self.vault)
         except StoreError:
             self._listing.doubt(run_id)
             raise
@@ -131,7 +128,7 @@ class Store(Removing):
             self._snapshots_made.add(run_id)
             digest = reading.digest.hexdigest()
             with suppress(Sealed):  # its key went meanwhile, and a snapshot only saves time
-                self.log.keep_snapshot(snapshot_row(reading.trace, reading.sequence, digest, self._database.vault))
+                self.log.keep_snapshot(snapshot_row(reading.trace, reading.sequence, digest, self.vault))
         if run_id in self._stopped:
             interrupt(reading.trace)
         return reading.trace, reading.sequence
@@ -164,7 +161,7 @@ class Store(Removing):
     def raw_events(self, run_id: str, after: int = 0, limit: int | None = None) -> list[RawEvent]:
         """Returns events as they are stored, so that damaged ones and those too new can be looked at."""
         with self._database.reading() as connection:
-            return read_raw(connection, run_id, self._database.vault, after, limit)
+            return read_raw(connection, run_id, self.vault, after, limit)
 
     def runs(
         self,
@@ -269,19 +266,15 @@ class Store(Removing):
 
         Raises: UnknownRun; RunHasEnded; StoreError.
         """
-        outcome: int | str = ""
-
-        def work(cursor: sqlite3.Cursor) -> None:
-            nonlocal outcome
-            outcome = commands.send(cursor, stored, self._database.vault, machine, log_key, self._trusted)
-
         stored = self._redaction.command(command)
         if self.refusal is not None:
             raise self.refusal
         with self._database.reading() as connection:
             origin = read_origin(connection)
         machine, log_key = _signer(self._machine_key, origin), _signer(self.places.key, origin)
-        self.log.change_and_wait(work)
+        outcome = self.log.change_and_wait(
+            lambda cursor: commands.send(cursor, stored, self.vault, machine, log_key, self._trusted)
+        )
         if isinstance(outcome, int):
             self._anchoring.written(1)  # the machine may have been registered
             for watch in self._watches:
@@ -294,14 +287,14 @@ class Store(Removing):
     def commands(self, run_id: str, after: int = 0) -> list[SentCommand]:
         """Returns the commands sent to the run after the command ``after``, in order."""
         with self._database.reading() as connection:
-            return commands.read_commands(connection, run_id, after, self._database.vault, self._trusted)
+            return commands.read_commands(connection, run_id, after, self.vault, self._trusted)
 
     def unproven(self, run_id: str) -> list[str]:
         """Returns what the run's events say that somebody decided, although no machine has sent it: a sentence each."""
         report = Report()
         with self._database.reading() as connection:
             keys = self._trusted(records_of_no_run(connection), read_origin(connection))
-            sent_commands.check(connection, keys, report, self._database.vault, run_id)
+            sent_commands.check(connection, keys, report, self.vault, run_id)
         return [finding.what for finding in report.findings if finding.sequence is not None]  # none: of a command alone
 
     def waiting(self, limit: int = 1000) -> list[RunTrace]:
@@ -439,6 +432,92 @@ class Store(Removing):
         new_key_in_place(self.places.key)
         self._anchoring.written(1)
         return new.public
+
+    def delete(self, run_ids: Sequence[str], caller: Caller) -> Deleted:
+        """Deletes runs for good, except running and held ones, and records that ``caller`` deleted them.
+
+        Their keys go last, so that no copy of the database can be read with them. Raises: StoreError.
+        """
+        outcome = self._take_out(run_ids, caller, erased=False)
+        self.vault.destroy(outcome.run_ids)
+        return outcome
+
+    def erase(
+        self, run_ids: Sequence[str], caller: Caller, forget: Callable[[str], None] = lambda run_id: None
+    ) -> Deleted:
+        """Destroys the text of runs for good, except of running and held ones. They stay in lists as erased.
+
+        Their keys are destroyed, ``forget`` is called for each, then the file is rewritten without what was deleted:
+        seconds for a gigabyte. Each of these is done even if another fails. A run that was erased before goes through
+        the same again, in case that was interrupted.
+
+        Raises: what ``forget`` raises; StoreError; StoreLocked if a reader keeps the log of SQLite from being emptied.
+        """
+        outcome = self._take_out(run_ids, caller, erased=True)
+        if outcome.run_ids:
+            with ExitStack() as last_first:
+                last_first.callback(self.log.rewrite_and_wait)
+                last_first.callback(self.search.sweep)
+                for run_id in outcome.run_ids:
+                    last_first.callback(forget, run_id)
+                outcome.keyless = sorted(set(outcome.sealed) - set(self.vault.all_of(outcome.sealed)))
+                self.vault.destroy(outcome.run_ids)
+        return outcome
+
+    def _take_out(self, run_ids: Sequence[str], caller: Caller, *, erased: bool) -> Deleted:
+        outcome = self.log.change_and_wait(lambda cursor: take_out(cursor, run_ids, caller, erased=erased))
+        self._anchoring.written(len(outcome.run_ids))
+        for run_id in outcome.run_ids:
+            self._listing.doubt(run_id)
+        return outcome
+
+    def unfinished(self, run_ids: Sequence[str]) -> set[str]:
+        """Returns the runs among these erased ones whose key is still there: to erase them was broken off."""
+        return set(self.vault.all_of(run_ids))
+
+    def _drop_left_keys(self) -> None:
+        """Destroys the keys of runs whose deletion was broken off after its transaction.
+
+        It holds the write lock of the file, so that no other process begins a run of such an id meanwhile.
+        """
+        if not self.vault.path.exists():
+            return
+        try:
+            if self._left_keys():
+                with self._database.writing():
+                    self.vault.destroy(self._left_keys())
+        except StoreError as error:
+            log.warning("keys of deleted runs may be left: %s", error)
+
+    def _left_keys(self) -> list[str]:
+        with self._database.reading() as connection:
+            return self.vault.all_of(reading.read_gone(connection))
+
+    def copies(self, run_id: str) -> list[str]:
+        """Returns the re-runs of a run, which may hold text of it."""
+        with self._database.reading() as connection:
+            reruns = "SELECT run_id FROM runs WHERE parent_run_id = ? AND status <> ?"
+            return [other for (other,) in connection.execute(reruns, (run_id, ERASED))]
+
+    def hold(self, run_ids: Sequence[str], caller: Caller, *, held: bool = True) -> None:
+        """Forbids to delete these runs, or allows it again (``held`` False), and records who did so."""
+        self.log.change_and_wait(lambda cursor: hold(cursor, run_ids, caller, held=held))
+        self._anchoring.written(len(run_ids))
+
+    def held(self, run_ids: Sequence[str]) -> set[str]:
+        """Returns the runs among ``run_ids`` that are held."""
+        with self._database.reading() as connection:
+            return {run_id for run_id in run_ids if is_held(connection, run_id)}
+
+    def deletion(self, run_id: str) -> Deletion | None:
+        """Returns when the run was deleted or erased and who did so; None: it was not."""
+        with self._database.reading() as connection:
+            return reading.read_deletion(connection, run_id)
+
+    def deletions(self, limit: int = 50) -> tuple[list[Deletion], int]:
+        """Returns the newest deletions, and how many there are in all."""
+        with self._database.reading() as connection:
+            return reading.read_deletions(connection, limit)
 
     def close(self) -> None:
         """Writes all appended events and publishes them, then closes the file. The store cannot be used afterwards.

@@ -5,31 +5,20 @@ Triggers in the database enforce this: they refuse to delete events of a run tha
 
 import hashlib
 import json
-import logging
 import sqlite3
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from conductor_core.errors import StoreError
 from conductor_core.run.actor import Caller
 from conductor_core.run.trace import ENDED_STATUSES
-from storage.database.connections import Database
 from storage.encoding import caller_columns, stored_line, stored_rows
-from storage.evidence.anchoring import Anchoring
 from storage.evidence.derived import deletion_digest, digest_of, erased_row
-from storage.log.event_log import EventLog, RefusingLog
 from storage.log.live_runs import forget_images
-from storage.log.queries import Listing
-from storage.log.reading import Deletion, read_deletion, read_deletions, read_gone
 from storage.merkle.chain import add_record, record_deletion
 from storage.privacy import SEALED
 from storage.records import ERASED
 from storage.search.index import forget as forget_text
-from storage.search.search import RunSearch
-
-log = logging.getLogger(__name__)
 
 _RUN = "SELECT status, created_at_utc FROM runs WHERE run_id = ?"
 _HELD = "SELECT held FROM holds WHERE run_id = ? ORDER BY id DESC LIMIT 1"
@@ -45,7 +34,6 @@ _BLANK = (
 _PLAIN = (
     "SELECT EXISTS (SELECT 1 FROM events WHERE run_id = ? AND substr(CAST(ifnull(payload, '') AS BLOB), 1, 1) <> ?)"
 )
-_RERUNS = "SELECT run_id FROM runs WHERE parent_run_id = ? AND status <> ?"
 _HOLD = "INSERT INTO holds (run_id, held, at_utc, actor, door) VALUES (?, ?, ?, ?, ?)"
 
 
@@ -107,7 +95,7 @@ def _refusal(cursor: sqlite3.Cursor, run_id: str, run: tuple[str, str] | None) -
         return "it waits for an approval: deny or cancel it first"
     if run[0] not in ENDED_STATUSES:
         return "it is running: cancel it first"
-    return "it is held: release it first" if _is_held(cursor, run_id) else None
+    return "it is held: release it first" if is_held(cursor, run_id) else None
 
 
 def _record(
@@ -149,113 +137,6 @@ def hold(cursor: sqlite3.Cursor, run_ids: Sequence[str], caller: Caller, *, held
         add_record(cursor, kind, run_id, at_utc=now, **who)
 
 
-def _is_held(connection: sqlite3.Connection | sqlite3.Cursor, run_id: str) -> bool:
+def is_held(connection: sqlite3.Connection | sqlite3.Cursor, run_id: str) -> bool:
     held = connection.execute(_HELD, (run_id,)).fetchone()
     return held is not None and bool(held[0])
-
-
-class Removing:
-    """The part of ``Store`` that takes runs out of its database, and forbids it. All methods raise StoreError."""
-
-    log: EventLog | RefusingLog
-    search: RunSearch
-    _database: Database
-    _anchoring: Anchoring
-    _listing: Listing
-
-    def delete(self, run_ids: Sequence[str], caller: Caller) -> Deleted:
-        """Deletes runs for good, except running and held ones, and records that ``caller`` deleted them.
-
-        Their keys go last, so that no copy of the database can be read with them. Raises: StoreError.
-        """
-        outcome = Deleted()
-
-        def work(cursor: sqlite3.Cursor) -> None:
-            nonlocal outcome
-            outcome = take_out(cursor, run_ids, caller, erased=False)
-
-        self.log.change_and_wait(work)
-        self._anchoring.written(len(outcome.run_ids))
-        for run_id in outcome.run_ids:
-            self._listing.doubt(run_id)
-        self._database.vault.destroy(outcome.run_ids)
-        return outcome
-
-    def erase(
-        self, run_ids: Sequence[str], caller: Caller, forget: Callable[[str], None] = lambda run_id: None
-    ) -> Deleted:
-        """Destroys the text of runs for good, except of running and held ones. They stay in lists as erased.
-
-        Their keys are destroyed, ``forget`` is called for each, then the file is rewritten without what was deleted:
-        seconds for a gigabyte. Each of these is done even if another fails. A run that was erased before goes through
-        the same again, in case that was interrupted.
-
-        Raises: what ``forget`` raises; StoreError; StoreLocked if a reader keeps the log of SQLite from being emptied.
-        """
-        outcome = Deleted()
-
-        def work(cursor: sqlite3.Cursor) -> None:
-            nonlocal outcome
-            outcome = take_out(cursor, run_ids, caller, erased=True)
-
-        self.log.change_and_wait(work)
-        self._anchoring.written(len(outcome.run_ids))
-        if outcome.run_ids:
-            with ExitStack() as last_first:
-                last_first.callback(self.log.rewrite_and_wait)
-                last_first.callback(self.search.sweep)
-                for run_id in outcome.run_ids:
-                    self._listing.doubt(run_id)
-                    last_first.callback(forget, run_id)
-                vault = self._database.vault
-                outcome.keyless = sorted(set(outcome.sealed) - set(vault.all_of(outcome.sealed)))
-                vault.destroy(outcome.run_ids)
-        return outcome
-
-    def unfinished(self, run_ids: Sequence[str]) -> set[str]:
-        """Returns the runs among these erased ones whose key is still there: to erase them was broken off."""
-        return set(self._database.vault.all_of(run_ids))
-
-    def _drop_left_keys(self) -> None:
-        """Destroys the keys of runs whose deletion was broken off after its transaction.
-
-        It holds the write lock of the file, so that no other process begins a run of such an id meanwhile.
-        """
-        vault = self._database.vault
-        if not vault.path.exists():
-            return
-        try:
-            with self._database.reading() as connection:
-                left = vault.all_of(read_gone(connection))
-            if left:
-                with self._database.writing():
-                    with self._database.reading() as connection:
-                        left = vault.all_of(read_gone(connection))
-                    vault.destroy(left)
-        except StoreError as error:
-            log.warning("keys of deleted runs may be left: %s", error)
-
-    def copies(self, run_id: str) -> list[str]:
-        """Returns the re-runs of a run, which may hold text of it."""
-        with self._database.reading() as connection:
-            return [other for (other,) in connection.execute(_RERUNS, (run_id, ERASED))]
-
-    def hold(self, run_ids: Sequence[str], caller: Caller, *, held: bool = True) -> None:
-        """Forbids to delete these runs, or allows it again (``held`` False), and records who did so."""
-        self.log.change_and_wait(lambda cursor: hold(cursor, run_ids, caller, held=held))
-        self._anchoring.written(len(run_ids))
-
-    def held(self, run_ids: Sequence[str]) -> set[str]:
-        """Returns the runs among ``run_ids`` that are held."""
-        with self._database.reading() as connection:
-            return {run_id for run_id in run_ids if _is_held(connection, run_id)}
-
-    def deletion(self, run_id: str) -> Deletion | None:
-        """Returns when the run was deleted or erased and who did so; None: it was not."""
-        with self._database.reading() as connection:
-            return read_deletion(connection, run_id)
-
-    def deletions(self, limit: int = 50) -> tuple[list[Deletion], int]:
-        """Returns the newest deletions, and how many there are in all."""
-        with self._database.reading() as connection:
-            return read_deletions(connection, limit)

@@ -11,7 +11,8 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
+from typing import Any
 
 from conductor_core.chat.messages import images_in
 from conductor_core.errors import StoreDamaged, StoreError
@@ -126,7 +127,7 @@ def forget(cursor: sqlite3.Cursor, run_id: str) -> None:
         cursor.execute("UPDATE search_state SET residue = 1")
 
 
-Change = Callable[[Callable[[sqlite3.Cursor], None]], None]
+Change = Callable[[Callable[[sqlite3.Cursor], Any]], Any]
 """Runs a piece of work in a transaction of the writer (``EventLog.change_and_wait``)."""
 
 AT_REST_KINDS = (*sorted(FINAL_KINDS), "run.waiting")
@@ -286,19 +287,17 @@ class Indexer:
 
     def _put(self, records: Sequence[Record], expected: int, reached: int) -> int:
         """Takes runs in if the index stands at ``expected``. Returns where it stands then."""
-        indexed_to = reached
 
-        def work(cursor: sqlite3.Cursor) -> None:
-            nonlocal indexed_to
+        def work(cursor: sqlite3.Cursor) -> int:
             indexed_to, _ = _state(cursor)
-            if indexed_to == expected:
-                for record in records:
-                    put(cursor, record)
-                cursor.execute("UPDATE search_state SET reached = ?", (reached,))
-                indexed_to = reached
+            if indexed_to != expected:
+                return indexed_to
+            for record in records:
+                put(cursor, record)
+            cursor.execute("UPDATE search_state SET reached = ?", (reached,))
+            return reached
 
-        self._change(work)
-        return indexed_to
+        return int(self._change(work))
 
     def rebuild(self, notify: Callable[[int, int], None] | None = None) -> int:
         """Makes the index again, also where a table of it is gone, and fills it. Returns how many runs are in it.
@@ -324,27 +323,19 @@ class Indexer:
         for table in FULL_TEXT:
             pages, changed = -_SWEEP_PAGES, 2
             while changed >= 2:  # SQLite says by one change that there was nothing left to do
-                changed = self._merge(table, pages)
+                changed = self._change(partial(_merge, table=table, pages=pages))
                 pages = _SWEEP_PAGES
+        self._change(lambda cursor: cursor.execute("UPDATE search_state SET residue = 0"))
 
-        def done(cursor: sqlite3.Cursor) -> None:
-            cursor.execute("UPDATE search_state SET residue = 0")
 
-        self._change(done)
-
-    def _merge(self, table: str, pages: int) -> int:
-        changed = 0
-
-        def work(cursor: sqlite3.Cursor) -> None:
-            nonlocal changed
-            cursor.execute("PRAGMA secure_delete=ON")
-            before = cursor.connection.total_changes
-            cursor.execute(f"INSERT INTO {table} ({table}, rank) VALUES ('merge', ?)", (pages,))  # noqa: S608  own names
-            changed = cursor.connection.total_changes - before
-            cursor.execute("PRAGMA secure_delete=OFF")
-
-        self._change(work)
-        return changed
+def _merge(cursor: sqlite3.Cursor, table: str, pages: int) -> int:
+    """Returns how many rows it changed."""
+    cursor.execute("PRAGMA secure_delete=ON")
+    before = cursor.connection.total_changes
+    cursor.execute(f"INSERT INTO {table} ({table}, rank) VALUES ('merge', ?)", (pages,))  # noqa: S608  own names
+    changed = cursor.connection.total_changes - before
+    cursor.execute("PRAGMA secure_delete=OFF")
+    return changed
 
 
 def put(cursor: sqlite3.Cursor, record: Record) -> None:
