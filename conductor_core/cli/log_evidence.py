@@ -366,11 +366,11 @@ def _choose(database: Path, to: str, settings: Settings) -> None:
         with closing(store_of(database, settings.model_copy(update={"anchor": chosen.publish}))) as store:
             store.publish()
             place = store.places.anchor
-        if isinstance(place, FileAnchor):
-            with suppress(PermissionError):  # whoever owns it decides
-                _for_all(place.file)
         if isinstance(place, GitAnchor):
             chosen = chosen.model_copy(update={"refused": _refusing(place)})
+        else:
+            with suppress(PermissionError):  # whoever owns it decides
+                _for_all(place.file)
     try:
         anchoring.keep_chosen(database, chosen)
     except OSError as error:

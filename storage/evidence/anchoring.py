@@ -24,7 +24,6 @@ from storage.database.connections import Database
 from storage.encoding import read_time
 from storage.evidence.anchors import (
     FILE_NAME,
-    Anchor,
     FileAnchor,
     GitAnchor,
     Witness,
@@ -71,7 +70,7 @@ class Places:
     """Where a log's key is, where its checkpoints are published, and which file a witness keeps of them."""
 
     key: Path
-    anchor: Anchor
+    anchor: FileAnchor
     witness: Path | None = None
 
     def witnessed(self) -> Witness:
