@@ -108,7 +108,6 @@ _TABLE = (
 )
 _KEEP = "INSERT OR IGNORE INTO run_keys (run_id, wrapped, made_at_utc) VALUES (?, ?, ?)"
 _READ = "SELECT wrapped FROM run_keys WHERE run_id = ?"
-_DESTROY = "DELETE FROM run_keys WHERE run_id = ?"
 
 
 class Sealed(StoreError):
@@ -280,7 +279,7 @@ class Vault:
         gone = list(run_ids)
         if self.path.exists() or (self._was_there and gone):
             with self._using() as connection:
-                connection.executemany(_DESTROY, [(run_id,) for run_id in gone])
+                connection.executemany("DELETE FROM run_keys WHERE run_id = ?", [(run_id,) for run_id in gone])
         # Only now: a reader could have taken up a key again that was dropped before.
         with self._lock:
             for run_id in gone:

@@ -573,14 +573,11 @@ class Store:
         return True
 
 
-_INDEX_IS_THERE = "SELECT 1 FROM sqlite_master WHERE name = 'search_places'"
-
-
 def _with_answers(connection: sqlite3.Connection, search: Search) -> Search:
     """Returns ``search`` so that it looks at answers, too, if there is an index and its text has words for it."""
     if search.text:
         search = replace(search, text=whole_characters(search.text))
-    if not search.text or not connection.execute(_INDEX_IS_THERE).fetchall():
+    if not search.text or not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'search_places'").fetchall():
         return search
     with suppress(BadInput):
         words = read_words(search.text)

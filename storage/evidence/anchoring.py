@@ -53,12 +53,10 @@ _LEAVES = (
     "SELECT CASE WHEN record IS NULL THEN run_id END, hash FROM leaves "
     "WHERE position >= ? AND position < ? ORDER BY position"
 )
-_KEEP = "INSERT OR IGNORE INTO checkpoints (size, at_utc, note, peaks) VALUES (?, ?, ?, ?)"
 _ANCHORED = "SELECT size, at_utc, note FROM checkpoints ORDER BY size DESC LIMIT 1"
 _ROTATED = "SELECT 1 FROM leaves WHERE position >= ? AND record LIKE '%\"key.rotated\"%' LIMIT 1"
 _SIZE = "SELECT coalesce(max(position), -1) + 1 FROM leaves"
 _OLDEST = "SELECT position, run_id FROM leaves WHERE position >= ? AND record IS NULL ORDER BY position LIMIT 1"
-_UNANCHORED = "SELECT count(*) FROM leaves WHERE position >= ? AND record IS NULL"
 _WHEN = "SELECT at_utc FROM events WHERE run_id = ? AND position = ?"
 
 
@@ -231,7 +229,7 @@ def read_evidence(connection: sqlite3.Connection, places: Places, fault: str | N
     published = _published(origin, places)  # before the database is read: nothing is published that it lacks then
     ((entries,),) = connection.execute(_SIZE)
     size, at_utc, note = connection.execute(_ANCHORED).fetchone() or (0, None, "")
-    ((unanchored,),) = connection.execute(_UNANCHORED, (size,))
+    ((unanchored,),) = connection.execute("SELECT count(*) FROM leaves WHERE position >= ? AND record IS NULL", (size,))
     first = connection.execute(_OLDEST, (size,)).fetchone()
     since = None if first is None else connection.execute(_WHEN, (first[1], first[0])).fetchone()
     doubt = _doubt(connection, origin, note, size, entries, places) if size else None
@@ -519,4 +517,4 @@ def _leaves(connection: sqlite3.Connection, start: int, end: int) -> list[tuple[
 
 
 def _keep(cursor: sqlite3.Cursor, row: tuple[object, ...]) -> None:
-    cursor.execute(_KEEP, row)
+    cursor.execute("INSERT OR IGNORE INTO checkpoints (size, at_utc, note, peaks) VALUES (?, ?, ?, ?)", row)

@@ -33,9 +33,6 @@ from storage.privacy import Vault
 log = logging.getLogger(__name__)
 
 _LAST = "last-check.json"
-_ENTRIES = "SELECT count(*) FROM leaves"
-_NEWEST = "SELECT coalesce(max(sequence), 0) FROM events"
-_ORIGIN = "SELECT origin FROM evidence_log"
 _AHEAD_S = 60.0
 """By how much the clock of who kept a result may be ahead of this one."""
 _MOST_KEPT = 200
@@ -146,7 +143,7 @@ def own_anchor(database: Path, places: Places, origin: str) -> OwnAnchor:
     try:
         with closing(open_database(database)) as connection:
             published = published_size(connection)
-            entries = _one(connection, _ENTRIES, int)
+            entries = _one(connection, "SELECT count(*) FROM leaves", int)
     except NoEvidence as error:
         raise BadInput(error_text(error)) from error
     file, kept, known, why = places.anchor.file, places.kept(), 0, ""
@@ -198,8 +195,8 @@ def check_own_log(database: Path, places: Places, vault: Vault, progress: Progre
     anchors, none = ([], no_key(places)) if own is None else (own.files, own.none)
     try:
         with closing(open_database(database)) as connection:
-            newest = max(0, _one(connection, _NEWEST, int))
-            origin = _one(connection, _ORIGIN, str)
+            newest = max(0, _one(connection, "SELECT coalesce(max(sequence), 0) FROM events", int))
+            origin = _one(connection, "SELECT origin FROM evidence_log", str)
     except NoEvidence as error:
         raise BadInput(str(error)) from error
     report = check_log(database, [] if key is None else [key], anchors, vault, progress, none)

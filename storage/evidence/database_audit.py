@@ -57,7 +57,6 @@ _ODD_LEAVES = (
 )
 _LOG = "SELECT CAST(origin AS BLOB), covered_from, typeof(origin) FROM evidence_log"
 _LEAVES = "SELECT position, CAST(run_id AS BLOB), hash, CAST(record AS BLOB) FROM leaves ORDER BY position"
-_CHECKPOINTS = "SELECT size, CAST(note AS BLOB), peaks FROM checkpoints ORDER BY size"
 
 _PUBLISHED = (
     "SELECT coalesce(max(size), 0) FROM checkpoints WHERE size <= (SELECT coalesce(max(position), -1) + 1 FROM leaves)"
@@ -464,7 +463,7 @@ def _signed(
 
 def _kept_checkpoints(connection: sqlite3.Connection, report: Report) -> Iterator[tuple[int, Any, Any]]:
     with reading(report, "the table checkpoints"):
-        yield from connection.execute(_CHECKPOINTS)
+        yield from connection.execute("SELECT size, CAST(note AS BLOB), peaks FROM checkpoints ORDER BY size")
 
 
 def _check_roots(history: History, own: list[Checkpoint], report: Report, progress: Progress) -> int:

@@ -41,7 +41,6 @@ _ERASED = (
     "cost_estimated", "actor", "imported", "imported_answers", "recorded",
 )  # fmt: skip
 """What an erased run keeps in its row. Its events are gone, so its record has a digest of this."""
-_ERASED_ROW = "SELECT * FROM runs WHERE run_id = ?"
 
 Record = dict[str, object]
 
@@ -94,7 +93,7 @@ def erased_row(connection: sqlite3.Connection | sqlite3.Cursor, run_id: str) -> 
 
     Raises: sqlite3.Error.
     """
-    cursor = connection.execute(_ERASED_ROW, (run_id,))
+    cursor = connection.execute("SELECT * FROM runs WHERE run_id = ?", (run_id,))
     row = cursor.fetchone()
     if row is None:
         return ()
@@ -180,7 +179,6 @@ def _actor(stored: object) -> object:
 
 
 _PARTS = "SELECT type, name, sql FROM sqlite_master WHERE name NOT LIKE 'sqlite\\_%' ESCAPE '\\'"
-_VERSION = "SELECT version_num FROM alembic_version"
 _SEALED = frozenset({("runs", "task"), ("runs", "error"), ("snapshots", "trace"), ("commands", "payload")})
 """Columns of text that hold bytes in an encrypted run."""
 _CHECKED_WITH_EVENTS = ("events", "leaves")
@@ -193,7 +191,7 @@ Part = tuple[str, str, str]
 def read_version(connection: sqlite3.Connection) -> str | None:
     """Returns the version of the schema; None: the database does not say."""
     try:
-        rows = connection.execute(_VERSION).fetchmany(2)
+        rows = connection.execute("SELECT version_num FROM alembic_version").fetchmany(2)
     except sqlite3.Error:
         return None
     return rows[0][0] if len(rows) == 1 and isinstance(rows[0][0], str) else None
@@ -308,9 +306,7 @@ _TEXTS = (
     "OR EXISTS (SELECT 1 FROM snapshots s WHERE s.run_id = runs.run_id) "
     "OR EXISTS (SELECT 1 FROM run_contents c WHERE c.run_id = runs.run_id) FROM runs"
 )
-_RUNS = "SELECT run_id FROM runs ORDER BY sequence"
 _IMAGES = "SELECT sha256 FROM run_contents WHERE run_id = ?"
-_CONTENTS = "SELECT sha256, media_type FROM contents"
 _FIRST = "SELECT substr(CAST(payload AS BLOB), 1, 1) FROM events WHERE run_id = ? ORDER BY sequence LIMIT 1"
 
 
@@ -341,7 +337,7 @@ def check(connection: sqlite3.Connection, report: Report, progress: Callable[[st
     index = IndexCheck(connection)
     _check_rows_of_no_run(index, report)
     with reading(report, "the table runs"):
-        for number, (run_id,) in enumerate(connection.execute(_RUNS).fetchall()):
+        for number, (run_id,) in enumerate(connection.execute("SELECT run_id FROM runs ORDER BY sequence").fetchall()):
             progress("runs", number)
             if run_id not in named and isinstance(run_id, str):
                 with reading(report, f"what is kept of run {run_id[:80]}"):
@@ -409,7 +405,7 @@ class _Images:
         self._types: dict[object, object] = {}
         self._missing: dict[object, str] = {}
         with reading(report, "the table contents"):
-            for sha256, media_type in connection.execute(_CONTENTS).fetchall():
+            for sha256, media_type in connection.execute("SELECT sha256, media_type FROM contents").fetchall():
                 self._types[sha256] = media_type
                 self._look(sha256)
                 if sha256 in self._missing or media_type not in IMAGE_TYPES:

@@ -11,7 +11,6 @@ from storage.log.commands import SENT, NoProof, opened, proven, read_origin, rec
 from storage.merkle.formats import PublicKey, read_record, rotated_keys
 from storage.privacy import KeyAway, Sealed, Vault, event_place
 
-_COMMANDS = "SELECT id, payload, run_id, kind, at_utc FROM commands {} ORDER BY id"
 _ANSWERED_BY = {
     "approval.granted": "approve",
     "approval.denied": "deny",
@@ -84,7 +83,7 @@ def check(
             report.add("derived", each.run_id, each.sequence, what)
     said: set[tuple[str, int]] = set()
     away = 0
-    for stored in _rows(connection, _COMMANDS, of):
+    for stored in _rows(connection, "SELECT id, payload, run_id, kind, at_utc FROM commands {} ORDER BY id", of):
         number, run_id, kind = stored[0], read_text(stored[2]), read_text(stored[3])[:20]
         answer = answers.get((run_id, number))
         try:

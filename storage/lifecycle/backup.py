@@ -127,7 +127,6 @@ def contents(copy: Path) -> tuple[int, int, list[str]]:
 # Comparing.
 
 _ORIGIN = "SELECT origin FROM evidence_log"
-_GONE = "SELECT DISTINCT run_id FROM deletions"
 _HELD = "SELECT run_id FROM holds WHERE id IN (SELECT max(id) FROM holds GROUP BY run_id) AND held"
 _THERE = "SELECT run_id FROM runs WHERE status <> ?"
 _ENCRYPTED = "SELECT run_id, task FROM runs WHERE typeof(task) = 'blob' AND status <> ?"
@@ -167,7 +166,7 @@ def _lost_and_back(target: Path, copy: Path) -> tuple[_Runs, _Runs, _Runs]:
         return (), (), ()
     try:
         with closing(_reading(target)) as connection:
-            gone, held = _ids(connection, _GONE), _ids(connection, _HELD)
+            gone, held = _ids(connection, "SELECT DISTINCT run_id FROM deletions"), _ids(connection, _HELD)
     except (NoEvidence, sqlite3.Error):
         return None, None, None
     with closing(open_database(copy)) as connection:

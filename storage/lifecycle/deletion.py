@@ -20,8 +20,6 @@ from storage.privacy import SEALED
 from storage.records import ERASED
 from storage.search.index import forget as forget_text
 
-_RUN = "SELECT status, created_at_utc FROM runs WHERE run_id = ?"
-_HELD = "SELECT held FROM holds WHERE run_id = ? ORDER BY id DESC LIMIT 1"
 _RECORD = (
     "INSERT INTO deletions "
     "(run_id, deleted_at_utc, actor, door, created_at_utc, status, events, events_sha256, erased) "
@@ -62,7 +60,7 @@ def take_out(cursor: sqlite3.Cursor, run_ids: Sequence[str], caller: Caller, *, 
     cursor.execute("PRAGMA secure_delete=ON")
     try:
         for run_id in dict.fromkeys(run_ids):
-            run = cursor.execute(_RUN, (run_id,)).fetchone()
+            run = cursor.execute("SELECT status, created_at_utc FROM runs WHERE run_id = ?", (run_id,)).fetchone()
             if erased and run is not None and run[0] == ERASED:
                 done.run_ids.append(run_id)
                 continue
@@ -138,5 +136,5 @@ def hold(cursor: sqlite3.Cursor, run_ids: Sequence[str], caller: Caller, *, held
 
 
 def is_held(connection: sqlite3.Connection | sqlite3.Cursor, run_id: str) -> bool:
-    held = connection.execute(_HELD, (run_id,)).fetchone()
+    held = connection.execute("SELECT held FROM holds WHERE run_id = ? ORDER BY id DESC LIMIT 1", (run_id,)).fetchone()
     return held is not None and bool(held[0])

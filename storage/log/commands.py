@@ -27,7 +27,6 @@ log = logging.getLogger(__name__)
 
 REGISTERED = "machine.registered"
 _RECORDS = "SELECT position, CAST(record AS BLOB) FROM leaves WHERE record IS NOT NULL AND run_id IS NULL"
-_ORIGIN = "SELECT CAST(origin AS BLOB) FROM evidence_log"
 
 
 class NoProof(Exception):
@@ -55,7 +54,7 @@ class Row:
 
 def read_origin(connection: sqlite3.Connection | sqlite3.Cursor) -> str:
     """Returns the name of the log. Raises: sqlite3.Error."""
-    row = connection.execute(_ORIGIN).fetchone()
+    row = connection.execute("SELECT CAST(origin AS BLOB) FROM evidence_log").fetchone()
     return "" if row is None else text_of(row[0])
 
 
@@ -143,14 +142,12 @@ Stored = tuple[int, str | bytes, object, object, object]
 SENT = "command.sent"
 """The record that a command was sent: without it, nobody could tell that one which no run has answered is gone."""
 _POLL_S = 0.1
-_STATUS = "SELECT status FROM runs WHERE run_id = ?"
 _SEND = "INSERT INTO commands (id, run_id, kind, at_utc, payload) VALUES (?, ?, ?, ?, ?)"
 _NEXT = (
     "SELECT max(coalesce((SELECT max(id) FROM commands), 0), "
     "coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'commands'), 0)) + 1"
 )
 """An id is never given twice, also after its command was deleted with its run: proofs depend on it."""
-_NEWEST = "SELECT coalesce(max(id), 0) FROM commands"
 _AFTER = "SELECT id, payload, run_id, kind, at_utc FROM commands WHERE id > ? ORDER BY id"
 _OF_RUN = "SELECT id, payload, run_id, kind, at_utc FROM commands WHERE run_id = ? AND id > ? ORDER BY id"
 
@@ -162,7 +159,7 @@ def send(
 
     ``machine`` proves it, and is first registered if it is not yet. Call it in a transaction of the writer.
     """
-    row = cursor.execute(_STATUS, (command.run_id,)).fetchone()
+    row = cursor.execute("SELECT status FROM runs WHERE run_id = ?", (command.run_id,)).fetchone()
     if row is None or row[0] in ENDED_STATUSES or row[0] == ERASED:
         return "unknown" if row is None else str(row[0])
     records, origin = records_of_no_run(cursor), machine.public.name
@@ -239,7 +236,7 @@ class CommandWatch:
         """Raises: StoreError."""
         self._database, self._listener, self._trusted = database, listener, trusted
         with database.reading() as connection:
-            ((self._last,),) = connection.execute(_NEWEST)
+            ((self._last,),) = connection.execute("SELECT coalesce(max(id), 0) FROM commands")
         self._closed = False
         self._news = threading.Event()
         self._thread = threading.Thread(target=self._run, name="commands", daemon=True)

@@ -42,9 +42,7 @@ _STREAMED = StepDelta | PlanDelta | StepProgress | PlanProgress
 """Most of all events, and none that changes a run's row or its owner."""
 _TO_JSON = json.JSONEncoder(ensure_ascii=False)
 _SNAPSHOT_TAIL_SIZE = 64 << 10
-_EXISTS = "SELECT 1 FROM runs WHERE run_id = ?"
 _CLAIM = "UPDATE runs SET owner_id = ? WHERE run_id = ? AND owner_id = ''"
-_RELEASE = "UPDATE runs SET owner_id = '' WHERE run_id = ?"
 _SNAPSHOT = (
     "INSERT OR REPLACE INTO snapshots (run_id, sequence, fold_digest, trace, events_sha256, sha256) "
     "SELECT ?1, ?2, ?3, ?4, ?5, ?6 WHERE NOT EXISTS (SELECT 1 FROM deletions WHERE run_id = ?1)"
@@ -119,7 +117,7 @@ class LiveRuns:
         run_id = event.run_id
         streamed = isinstance(event, _STREAMED)
         if not streamed and isinstance(event, RunCreated):
-            if run_id in self._runs or cursor.execute(_EXISTS, (run_id,)).fetchone():
+            if run_id in self._runs or cursor.execute("SELECT 1 FROM runs WHERE run_id = ?", (run_id,)).fetchone():
                 raise EventOutOfOrder(f"run {run_id} exists already: every run needs an id of its own")
             self._owner.hold()
             live = _LiveRun(folding.begin(event), sequence, is_new=True)
@@ -146,7 +144,7 @@ class LiveRuns:
                 ) from error
             if not streamed and (isinstance(event, RunWaiting) or event.kind in FINAL_KINDS):
                 live.created["owner_id"] = ""
-                cursor.execute(_RELEASE, (run_id,))
+                cursor.execute("UPDATE runs SET owner_id = '' WHERE run_id = ?", (run_id,))
         live.sequence = sequence
         live.digest.update(line)
         live.tail_size += len(line)
@@ -283,14 +281,11 @@ UNUSED_KEPT = timedelta(days=1)
 """How long a content stays that no run names: between its choice on the page and the run."""
 
 _KEEP_IMAGE = "INSERT OR IGNORE INTO contents (sha256, media_type, data, created_at_utc) VALUES (?, ?, ?, ?)"
-_READ_IMAGE = "SELECT media_type, data FROM contents WHERE sha256 = ?"
 _NAME_IMAGE = (
     "INSERT OR IGNORE INTO run_contents (run_id, sha256) SELECT ?1, ?2 "
     "WHERE EXISTS (SELECT 1 FROM contents WHERE sha256 = ?2)"
 )
-_FORGET_IMAGES = "DELETE FROM run_contents WHERE run_id = ?"
 _UNUSED_IMAGES = "DELETE FROM contents WHERE sha256 NOT IN (SELECT sha256 FROM run_contents) AND created_at_utc < ?"
-_IMAGES_OF_RUN = "SELECT sha256 FROM run_contents WHERE run_id = ?"
 _UNNAMED_IMAGE = "DELETE FROM contents WHERE sha256 = ? AND sha256 NOT IN (SELECT sha256 FROM run_contents)"
 
 
@@ -304,14 +299,14 @@ def keep_images(cursor: sqlite3.Cursor, images: Iterable[LoadedImage]) -> None:
 
 def forget_images(cursor: sqlite3.Cursor, run_id: str) -> None:
     """Deletes the images that this run names and no other does. Call it in the transaction of the run's deletion."""
-    named = cursor.execute(_IMAGES_OF_RUN, (run_id,)).fetchall()
-    cursor.execute(_FORGET_IMAGES, (run_id,))
+    named = cursor.execute("SELECT sha256 FROM run_contents WHERE run_id = ?", (run_id,)).fetchall()
+    cursor.execute("DELETE FROM run_contents WHERE run_id = ?", (run_id,))
     cursor.executemany(_UNNAMED_IMAGE, named)
 
 
 def read_image(connection: sqlite3.Connection, sha256: str) -> tuple[str, bytes]:
     """Returns a content's media type and bytes. Raises: ContentMissing if it is not there, or was changed."""
-    row = connection.execute(_READ_IMAGE, (sha256,)).fetchone()
+    row = connection.execute("SELECT media_type, data FROM contents WHERE sha256 = ?", (sha256,)).fetchone()
     if row is None:
         raise ContentMissing(f"the database has no content {sha256[:12]}: it was deleted, or never kept here")
     media_type, data = row

@@ -23,7 +23,6 @@ from storage.search.index import (
 )
 from storage.search.reading import Record, read_record
 
-_STATE = "SELECT id, reached, residue FROM search_state"
 _NEWEST_EVER = (
     "SELECT max(coalesce((SELECT max(sequence) FROM events), 0), "
     "coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'events' AND typeof(seq) = 'integer'), 0))"
@@ -33,7 +32,6 @@ _AT_REST = (
     f"SELECT max(sequence) FROM events WHERE run_id = ? AND sequence <= ? "  # noqa: S608  no value in it
     f"AND kind IN ({', '.join('?' * len(AT_REST_KINDS))})"
 )
-_NEWEST = "SELECT max(sequence) FROM events WHERE run_id = ?"
 _CALLS = f"SELECT {CALL_COLUMNS} FROM search_calls WHERE run = ? ORDER BY id"  # noqa: S608  own names
 _FACETS = "SELECT kind, value, run, times FROM search_facets WHERE run = ? ORDER BY kind, value"
 _TEXTS = "SELECT text, dense FROM search_texts WHERE run = ? ORDER BY id"
@@ -78,7 +76,7 @@ class IndexCheck:
             self.faults.append(_cannot_be_read(error))
 
     def _begin(self) -> None:
-        rows = self._connection.execute(_STATE).fetchall()
+        rows = self._connection.execute("SELECT id, reached, residue FROM search_state").fetchall()
         if len(rows) != 1 or rows[0][0] != 1 or not isinstance(rows[0][1], int) or rows[0][2] not in (0, 1):
             self.faults.append("search_state does not say how far the index goes")
             return
@@ -120,7 +118,7 @@ class IndexCheck:
         if row is None:
             return None if read_record(self._connection, run_id).encrypted else "it is missing"
         run, indexed_to, fault = row
-        ((newest,),) = self._connection.execute(_NEWEST, (run_id,))
+        ((newest,),) = self._connection.execute("SELECT max(sequence) FROM events WHERE run_id = ?", (run_id,))
         if not isinstance(indexed_to, int) or not isinstance(fault, str) or not at_rest <= indexed_to <= newest:
             return "it is of other events"
         record = read_record(self._connection, run_id, to=indexed_to)

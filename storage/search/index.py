@@ -132,16 +132,9 @@ Change = Callable[[Callable[[sqlite3.Cursor], Any]], Any]
 
 AT_REST_KINDS = (*sorted(FINAL_KINDS), "run.waiting")
 _AT_REST = f"kind IN ({', '.join('?' * len(AT_REST_KINDS))})"
-_STATE = "SELECT reached, residue FROM search_state"
 _DUE = f"SELECT run_id, max(sequence) FROM events WHERE sequence > ? AND sequence <= ? AND {_AT_REST} GROUP BY run_id"  # noqa: S608  no value in it
 _BEHIND = f"SELECT count(DISTINCT run_id) FROM events WHERE sequence > ? AND {_AT_REST}"  # noqa: S608  no value in it
-_RUNNING = "SELECT count(*) FROM runs WHERE status IN ('queued', 'running')"
-_ENCRYPTED = "SELECT count(*) FROM runs WHERE typeof(task) = 'blob'"
-_FAULTY = "SELECT count(*) FROM search_runs WHERE fault <> ''"
-_NEWEST = "SELECT coalesce(max(sequence), 0) FROM events"
-_THERE = "SELECT 1 FROM runs WHERE run_id = ? AND status <> ?"
 _TEXT = "INSERT INTO search_texts (run, dense, text) VALUES (?, ?, ?)"
-_PLACE = "INSERT INTO search_places (text_id, run, field, event, path, agent, detail) VALUES (?, ?, ?, ?, ?, ?, ?)"
 CALL_COLUMNS = (
     "run, event, at_utc, purpose, path, agent, provider, host, simulated, how, ended, messages, images, input_tokens, "
     "output_tokens, cost_usd"
@@ -180,7 +173,7 @@ def _state(reader: sqlite3.Connection | sqlite3.Cursor) -> tuple[int, bool]:
 
     Raises: StoreDamaged if that is not there.
     """
-    rows = reader.execute(_STATE).fetchall()
+    rows = reader.execute("SELECT reached, residue FROM search_state").fetchall()
     if len(rows) != 1 or not isinstance(rows[0][0], int):
         raise StoreDamaged(
             "the search index does not say how far it goes: build it again with `conductor log search --rebuild`"
@@ -191,9 +184,9 @@ def _state(reader: sqlite3.Connection | sqlite3.Cursor) -> tuple[int, bool]:
 def read_lag(connection: sqlite3.Connection) -> Lag:
     reached, _ = _state(connection)
     ((runs,),) = connection.execute(_BEHIND, (reached, *AT_REST_KINDS)).fetchall()
-    ((running,),) = connection.execute(_RUNNING).fetchall()
-    ((encrypted,),) = connection.execute(_ENCRYPTED).fetchall()
-    ((damaged,),) = connection.execute(_FAULTY).fetchall()
+    ((running,),) = connection.execute("SELECT count(*) FROM runs WHERE status IN ('queued', 'running')").fetchall()
+    ((encrypted,),) = connection.execute("SELECT count(*) FROM runs WHERE typeof(task) = 'blob'").fetchall()
+    ((damaged,),) = connection.execute("SELECT count(*) FROM search_runs WHERE fault <> ''").fetchall()
     return Lag(runs, running, encrypted, damaged)
 
 
@@ -221,7 +214,7 @@ class Indexer:
         """
         with self._database.reading() as connection:
             reached, residue = _state(connection)
-            ((newest,),) = connection.execute(_NEWEST).fetchall()
+            ((newest,),) = connection.execute("SELECT coalesce(max(sequence), 0) FROM events").fetchall()
         begin, done, at = reached, 0, reached
         stop = stop or threading.Event()
         while at < newest and not stop.is_set():
@@ -341,7 +334,7 @@ def _merge(cursor: sqlite3.Cursor, table: str, pages: int) -> int:
 def put(cursor: sqlite3.Cursor, record: Record) -> None:
     """Takes a run in, in place of what the index has of it, unless it is encrypted or has no events. Call it in a
     transaction of the writer."""
-    if not cursor.execute(_THERE, (record.run_id, ERASED)).fetchall():
+    if not cursor.execute("SELECT 1 FROM runs WHERE run_id = ? AND status <> ?", (record.run_id, ERASED)).fetchall():
         return  # deleted or erased since it was read
     forget(cursor, record.run_id)
     if not record.encrypted and record.run:
@@ -356,7 +349,7 @@ def write(cursor: sqlite3.Cursor, record: Record) -> None:
         dense = is_dense(text)
         text_id = cursor.execute(_TEXT, (record.run, dense, text)).lastrowid
         cursor.executemany(
-            _PLACE,
+            "INSERT INTO search_places (text_id, run, field, event, path, agent, detail) VALUES (?, ?, ?, ?, ?, ?, ?)",
             [(text_id, record.run, at.field, at.event, at.path, at.agent, at.detail) for at in places],
         )
         for table in FULL_TEXT[: 1 + dense]:

@@ -34,7 +34,6 @@ _RUNS = (
 )
 """Also those whose row in ``runs`` is damaged or missing, or says that they were erased: their events may be whole."""
 _ERASED = "SELECT run_id FROM deletions WHERE erased UNION SELECT run_id FROM runs WHERE status = ?"
-_FIRST = "SELECT min(sequence) FROM events WHERE run_id = ?"
 _ROWS = (
     "CREATE TABLE runs (run_id TEXT PRIMARY KEY, created_at_utc TEXT, known_usd REAL, cost_usd REAL, imported, "
     "simulated, status TEXT, task TEXT)"
@@ -83,7 +82,7 @@ def _record(
     until_utc: datetime | None,
 ) -> Record | None:
     if since_utc is not None or until_utc is not None:
-        ((first,),) = connection.execute(_FIRST, (run_id,)).fetchall()
+        ((first,),) = connection.execute("SELECT min(sequence) FROM events WHERE run_id = ?", (run_id,)).fetchall()
         begun = read_record(connection, run_id, vault, to=first or 0).created
         if not may_hold(None if begun is None else begun.at_utc, since_utc, until_utc):
             return None

@@ -21,7 +21,6 @@ from storage.search.received import Receipt
 log = logging.getLogger(__name__)
 
 KEEP_UP_S = 3.0
-_IS_THERE = "SELECT 1 FROM sqlite_master WHERE name = 'search_state'"
 _STATE = "SELECT (SELECT max(sequence) FROM events), (SELECT count(*) FROM deletions)"
 ALL = Filters()
 """All runs."""
@@ -221,7 +220,7 @@ class RunSearch(Indexer):
     @contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection]:
         with self._database.reading() as connection:
-            if not connection.execute(_IS_THERE).fetchall():
+            if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'search_state'").fetchall():
                 raise StoreError(
                     f"the database {self._database.path} has no search index: build it again with "
                     "`conductor log search --rebuild`"
