@@ -5,8 +5,9 @@ import sqlite3
 from datetime import datetime
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, TypeVar
 
+from pydantic import BaseModel, BeforeValidator
 from pydantic_core import PydanticSerializationError
 
 from conductor_core.chat import messages
@@ -137,6 +138,21 @@ def read_time(stored: object) -> datetime | None:
 def read_text(stored: object) -> str:
     """Reads a text. Of bytes it returns what can be decoded."""
     return stored.decode(errors="replace") if isinstance(stored, bytes) else str(stored)
+
+
+Moment = Annotated[datetime | None, BeforeValidator(read_time)]
+Text = Annotated[str, BeforeValidator(read_text)]
+_Model = TypeVar("_Model", bound=BaseModel)
+
+
+def read_models(
+    model: type[_Model], connection: sqlite3.Connection, query: str, bound: dict[str, Any] | tuple[object, ...] = ()
+) -> list[_Model]:
+    """Returns the rows of a query, whose columns are the first fields of ``model``. Raises: sqlite3.Error."""
+    names = list(model.model_fields)
+    return [
+        model.model_validate(dict(zip(names, row, strict=False))) for row in connection.execute(query, bound).fetchall()
+    ]
 
 
 def count_of(column: str) -> str:

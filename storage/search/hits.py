@@ -11,11 +11,10 @@ import sqlite3
 import time
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
-from datetime import datetime
 from typing import Any
 
 from conductor_core.workflow.model import Frozen
-from storage.encoding import read_text, read_time
+from storage.encoding import Moment, Text, read_text
 from storage.search.filters import Filters, Words, driver
 from storage.search.reading import LEFT, Place
 
@@ -46,9 +45,9 @@ class Hit(Frozen):
 
     text_id: int
     run_id: str
-    created_at_utc: datetime | None
-    status: str
-    task: str
+    created_at_utc: Moment
+    status: Text
+    task: Text
     simulated: bool
     imported: bool
     snippet: Segments
@@ -205,21 +204,11 @@ def _matching(
 
 
 def _hit(connection: sqlite3.Connection, words: Words, row: _Row) -> Hit:
-    text_id, run_id, created, status, task, simulated, imported, text = row
+    text = read_text(row[-1])
     query = "SELECT field, event, path, agent, detail FROM search_places WHERE text_id = ? ORDER BY id"
-    places = tuple(Place(*place) for place in connection.execute(query, (text_id,)).fetchall())
-    return Hit(
-        text_id=text_id,
-        run_id=run_id,
-        created_at_utc=read_time(created),
-        status=read_text(status),
-        task=read_text(task),
-        simulated=bool(simulated),
-        imported=bool(imported),
-        snippet=snippet(read_text(text), words),
-        characters=len(text),
-        places=places,
-    )
+    places = tuple(Place(*place) for place in connection.execute(query, row[:1]).fetchall())
+    stored = dict(zip(Hit.model_fields, row[:-1], strict=False))
+    return Hit.model_validate({**stored, "snippet": snippet(text, words), "characters": len(text), "places": places})
 
 
 def snippet(text: str, words: Words) -> Segments:

@@ -9,6 +9,7 @@ from datetime import datetime
 
 from conductor_core.errors import BadInput, StoreError
 from storage.database.connections import Database
+from storage.encoding import read_models
 from storage.log import queries
 from storage.records import RunSummary
 from storage.search import hits, index, ledger, received
@@ -134,8 +135,7 @@ class RunSearch(Indexer):
     def facets(self) -> list[Facet]:
         """Returns all values that filters can ask for, with the number of their runs."""
         with self._reading() as connection:
-            rows = connection.execute(FACETS).fetchall()
-        return [Facet(kind=kind, value=value, runs=runs) for kind, value, runs in rows]
+            return read_models(Facet, connection, FACETS)
 
     def receivers(self, typed: str = "", only: Filters = ALL, notify: Notify | None = None) -> Receivers:
         """Returns each server that was sent anything, or a text that holds the words.
