@@ -17,13 +17,13 @@ from conductor_core.run.trace import AT_REST, RunTrace, RunUnreadable
 from storage.database import schema
 from storage.evidence.database_audit import reading
 from storage.evidence.history import Report, counted
+from storage.evidence.search_index import REBUILD, IndexCheck
 from storage.log.live_runs import changing_columns, fixed_columns, read_image
 from storage.log.owner import OWNER_ID
 from storage.log.reading import read_apart
 from storage.merkle.formats import read_record, text_of
 from storage.privacy import SEALED, Sealed, Vault
 from storage.records import ERASED, SEALED_COLUMNS
-from storage.search.checking import IndexCheck
 from storage.search.index import FULL_TEXT, is_shadow
 
 _RECORDS = (
@@ -253,7 +253,7 @@ def check_schema(connection: sqlite3.Connection, report: Report) -> None:
         version = schema.HEAD
     with reading(report, "the schema"):
         for what in differences(connection, version):
-            report.add("schema", None, None, f"{what}; {_REBUILD}" if "search_" in what else what)
+            report.add("schema", None, None, f"{what}; {REBUILD}" if "search_" in what else what)
     there = {name for kind, name, _ in parts(connection) if kind == "table"}
     for table, of_table in made(version)[1].items():
         if table in there and table not in _CHECKED_WITH_EVENTS:
@@ -297,9 +297,6 @@ def _check_numbers(connection: sqlite3.Connection, report: Report) -> None:
 _ORPHANS = "SELECT DISTINCT run_id FROM {table} WHERE run_id NOT IN (SELECT run_id FROM events)"
 _MISSING = "SELECT DISTINCT run_id FROM events WHERE run_id NOT IN (SELECT run_id FROM runs)"
 IMAGE_TYPES = frozenset(get_args(ImageType))
-_INDEX = "the search index, from which ledger and hits are read, differs from the events of the run"
-_ANSWERS = "the search index does not answer as it must"
-_REBUILD = "`conductor log search --rebuild` mends it"
 _TEXTS = (
     "SELECT run_id, status, ifnull(task, '') <> '' OR ifnull(error, '') <> '' OR ifnull(purpose, '') <> '' "
     "OR ifnull(owner_id, '') <> '' OR asked_for IS NOT NULL OR batch_row IS NOT NULL "
@@ -334,8 +331,8 @@ def check(connection: sqlite3.Connection, report: Report, progress: Callable[[st
                 report.add("derived", str(run_id), None, "the run has events, and no row: lists do not show it")
     images = _Images(connection, report)
     closed: Counter[str] = Counter()
-    index = IndexCheck(connection)
-    _check_rows_of_no_run(index, report)
+    index = IndexCheck(connection, report, lambda: progress("runs", 0))
+    index.check_rows_of_no_run()
     with reading(report, "the table runs"):
         for number, (run_id,) in enumerate(connection.execute("SELECT run_id FROM runs ORDER BY sequence").fetchall()):
             progress("runs", number)
@@ -345,29 +342,13 @@ def check(connection: sqlite3.Connection, report: Report, progress: Callable[[st
                         closed[str(why)] += 1
                     else:
                         _check_run(connection, run_id, images, report, vault)
-                    if (wrong := index.fault(run_id)) is not None:
-                        report.add("derived", run_id, None, f"{_INDEX}: {wrong}; {_REBUILD}")
-    _check_answers(index, report, lambda: progress("runs", 0))
+                    index.check_run(run_id)
+    index.check_answers()
     for said, number in closed.items():
         are, away = ("is", "its key is") if number == 1 else ("are", "their keys are")
         report.notes.append(
             f"{counted(number, 'run')} {are} encrypted, and {away} away, so lists were not compared to that: {said}"
         )
-
-
-def _check_rows_of_no_run(index: IndexCheck, report: Report) -> None:
-    named = {each.run_id for each in report.findings}
-    for run_id in index.unknown_rows():
-        if run_id is None or run_id not in named:
-            of = "no run in the log" if run_id is None else "a run that is not in the log, or was erased"
-            report.add("derived", run_id, None, f"the search index has rows of {of}; {_REBUILD}")
-
-
-def _check_answers(index: IndexCheck, report: Report, progress: Callable[[], None]) -> None:
-    for run_id, wrong in index.answers(progress):
-        report.add("derived", run_id, None, f"{_ANSWERS}: {wrong}; {_REBUILD}")
-    for wrong in dict.fromkeys(index.faults):
-        report.add("derived", None, None, f"{_ANSWERS}: {wrong}; {_REBUILD}")
 
 
 def _check_erased(
