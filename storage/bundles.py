@@ -91,6 +91,7 @@ def _parent(store: Store, trace: RunTrace, redactor: Redactor) -> RunTrace | Non
 
 
 Notify = Callable[[int, int], None]
+_ENCRYPTED = "SELECT 1 FROM events WHERE run_id = ? AND substr(CAST(payload AS BLOB), 1, 1) = ? LIMIT 1"
 _SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
 SEALED_WORDS = "the bundle proves their stored bytes, and nobody can read them without their keys"
 UNFINISHED_WORDS = "the bundle holds what was there when it was made, without a seal that says it is all"
@@ -187,8 +188,8 @@ def _written(
             _refuse_erased(connection, run_ids)
             if store.refusal is None:
                 store.publish()  # an anchor that cannot be reached is said before the work
-            sealed = {run_id for run_id in run_ids if _is_encrypted(connection, run_id)}
-            unfinished = sum(_goes_on(connection, run_id) for run_id in run_ids)
+            sealed = {run_id for run_id in run_ids if connection.execute(_ENCRYPTED, (run_id, SEALED)).fetchone()}
+            unfinished = sum(_status(connection, run_id) not in {None, *ENDED_STATUSES} for run_id in run_ids)
             _write_for_reading(store, run_ids, sealed, key, whole, target.name, notify)
             _refuse_erased(connection, run_ids)
             writer = BundleWriter(connection, run_ids, key, whole)
@@ -197,7 +198,11 @@ def _written(
             manifest = writer.write_manifest()
             record(manifest)
             if not (bound := writer.is_recorded(manifest)):
-                _remove_for_reading(whole)
+                for each in whole.iterdir():
+                    if each.is_dir():
+                        shutil.rmtree(each)
+                    elif each.name not in FILES:
+                        each.unlink()
                 writer.write_head(FORMAT_1)
             if store.refusal is None:
                 store.publish()
@@ -225,7 +230,16 @@ def _write_for_reading(
     """Writes what a person reads: README, verifier, images, and a decision record of each run that is not encrypted."""
     verifier = verifier_source()
     (folder / "verify.py").write_text(verifier, encoding="utf-8", newline="\n")
-    read_me = _read_me(name, key, run_ids, sealed, verifier_digest(verifier))
+    read_me = _READ_ME.format(
+        version=__version__,
+        verifier=verifier_digest(verifier),
+        when=f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S}",
+        name=name,
+        key=key.line,
+        fingerprint=key.fingerprint,
+        count=f"{len(run_ids):,}",
+        runs="\n".join(printable(run_id) + ("  (encrypted)" if run_id in sealed else "") for run_id in run_ids),
+    )
     (folder / "README.txt").write_text(read_me, encoding="utf-8", newline="\n")
     readable = [run_id for run_id in run_ids if run_id not in sealed]
     (folder / "contents").mkdir()
@@ -240,17 +254,13 @@ def _write_for_reading(
         if file.casefold() in used:  # some systems take both for one file
             file = f"_{number + 1}"
         used.add(file.casefold())
-        record = _record(store, run_id).encode(errors="replace")
-        (folder / "records" / f"{file}.html").write_bytes(record)
+        try:
+            record = record_page_of(store, run_id, Redactor())
+        except InspectorError as error:
+            said = f"<p>No record: {escape(str(error))}"
+            record = f"<!doctype html><meta charset=utf-8><title>Decision record</title>{said}"
+        (folder / "records" / f"{file}.html").write_bytes(record.encode(errors="replace"))
     notify(len(readable), len(readable))
-
-
-def _remove_for_reading(folder: Path) -> None:
-    for each in folder.iterdir():
-        if each.is_dir():
-            shutil.rmtree(each)
-        elif each.name not in FILES:
-            each.unlink()
 
 
 def _pack(folder: Path, target: Path) -> None:
@@ -271,14 +281,6 @@ def safe_name(run_id: str, instead: str) -> str:
     return run_id if _SAFE.fullmatch(run_id) and is_plain_name(run_id) else instead
 
 
-def _record(store: Store, run_id: str) -> str:
-    """Returns the decision record, or for a run of which nothing can be read a page that says so."""
-    try:
-        return record_page_of(store, run_id, Redactor())
-    except InspectorError as error:
-        return f"<!doctype html><meta charset=utf-8><title>Decision record</title><p>No record: {escape(str(error))}"
-
-
 def _images(store: Store, run_ids: Iterable[str]) -> dict[str, tuple[str, bytes]]:
     """Returns the images of these runs that are kept."""
     found: dict[str, tuple[str, bytes]] = {}
@@ -297,29 +299,10 @@ def _images(store: Store, run_ids: Iterable[str]) -> dict[str, tuple[str, bytes]
 
 def _refuse_erased(connection: sqlite3.Connection, run_ids: Iterable[str]) -> None:
     for run_id in run_ids:
-        query = "SELECT 1 FROM runs WHERE run_id = ? AND status = ?"
-        if connection.execute(query, (run_id, ERASED)).fetchone() is not None:
+        if _status(connection, run_id) == ERASED:
             raise BadInput(f"run {run_id} was erased: there is nothing of it to export")
 
 
-def _is_encrypted(connection: sqlite3.Connection, run_id: str) -> bool:
-    query = "SELECT 1 FROM events WHERE run_id = ? AND substr(CAST(payload AS BLOB), 1, 1) = ? LIMIT 1"
-    return connection.execute(query, (run_id, SEALED)).fetchone() is not None
-
-
-def _goes_on(connection: sqlite3.Connection, run_id: str) -> bool:
+def _status(connection: sqlite3.Connection, run_id: str) -> str | None:
     row = connection.execute("SELECT status FROM runs WHERE run_id = ?", (run_id,)).fetchone()
-    return row is not None and row[0] not in ENDED_STATUSES
-
-
-def _read_me(name: str, key: PublicKey, run_ids: Sequence[str], sealed: Container[str], verifier: str) -> str:
-    return _READ_ME.format(
-        version=__version__,
-        verifier=verifier,
-        when=f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S}",
-        name=name,
-        key=key.line,
-        fingerprint=key.fingerprint,
-        count=f"{len(run_ids):,}",
-        runs="\n".join(printable(run_id) + ("  (encrypted)" if run_id in sealed else "") for run_id in run_ids),
-    )
+    return None if row is None else row[0]

@@ -6,7 +6,6 @@ import json
 import re
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -35,34 +34,28 @@ _MANIFESTS = "SELECT run_id FROM leaves WHERE record LIKE ?"
 _HASHES = "SELECT hash FROM leaves WHERE position < ? ORDER BY position"
 
 
-@dataclass(frozen=True)
 class Proofs:
-    """Inclusion proofs of one tree. ``levels``: its nodes from the leaves up, 32 bytes each; an odd last one rises."""
+    """Inclusion proofs of the tree with these leaves, 32 bytes each."""
 
-    levels: Sequence[bytes]
+    def __init__(self, leaves: bytes) -> None:
+        self._levels = [leaves]  # nodes, 32 bytes each; an odd last one rises
+        while len(self._levels[-1]) > 32:
+            level, above = self._levels[-1], bytearray()
+            for at in range(0, len(level) - 32, 64):
+                above += node(level[at : at + 32], level[at + 32 : at + 64])
+            if len(level) % 64:
+                above += level[-32:]
+            self._levels.append(bytes(above))
 
     def path(self, position: int) -> list[bytes]:
         """Returns the proof of the leaf at ``position``, from the leaf up (RFC 9162, 2.1.3)."""
         path = []
-        for level in self.levels[:-1]:
+        for level in self._levels[:-1]:
             sibling = position ^ 1
             if 32 * sibling < len(level):
                 path.append(bytes(level[32 * sibling : 32 * sibling + 32]))
             position >>= 1
         return path
-
-
-def proofs_of(leaves: bytes) -> Proofs:
-    """Returns the proofs of the tree with these leaves, 32 bytes each."""
-    levels = [leaves]
-    while len(levels[-1]) > 32:
-        level, above = levels[-1], bytearray()
-        for at in range(0, len(level) - 32, 64):
-            above += node(level[at : at + 32], level[at + 32 : at + 64])
-        if len(level) % 64:
-            above += level[-32:]
-        levels.append(bytes(above))
-    return Proofs(levels)
 
 
 class BundleWriter:
@@ -111,7 +104,7 @@ class BundleWriter:
         if any(at >= size for at in self._positions):
             raise BadInput("the runs have events that were not published yet: try again in a second")
         records = list(_records(self._connection, set(self._run_ids), size))
-        proofs = proofs_of(b"".join(leaf for (leaf,) in self._connection.execute(_HASHES, (size,))))
+        proofs = Proofs(b"".join(leaf for (leaf,) in self._connection.execute(_HASHES, (size,))))
         self._write("records.jsonl", records)
         positions = sorted([*self._positions, *(int(line["position"]) for line in records)])
         paths = (
@@ -126,8 +119,14 @@ class BundleWriter:
             )
 
     def _write(self, name: str, lines: Iterable[dict[str, Any]]) -> None:
-        with (self._folder / name).open("w", encoding="utf-8", newline="\n") as file:
-            file.writelines(_bounded(f"{json_line(line)}\n") for line in lines)
+        with (self._folder / name).open("wb") as file:
+            for each in lines:
+                line = f"{json_line(each)}\n".encode()
+                if len(line) > MOST_LINE_BYTES:
+                    raise BadInput(
+                        f"an event has more than the {MOST_LINE_BYTES:,} bytes that are read in one line of a bundle"
+                    )
+                file.write(line)
 
     def _events(self, run_id: str) -> Iterator[dict[str, Any]]:
         place, rows = -1, self._connection.execute(_EVENTS, (run_id,))
@@ -154,12 +153,6 @@ def write_bundle(connection: sqlite3.Connection, run_ids: Sequence[str], key: Pu
     writer.write_head(FORMAT_1)
     writer.write_events()
     writer.write_proofs()
-
-
-def _bounded(line: str) -> str:
-    if len(line) > MOST_LINE_BYTES // 4 and len(line.encode(errors="replace")) > MOST_LINE_BYTES:
-        raise BadInput(f"an event has more than the {MOST_LINE_BYTES:,} bytes that are read in one line of a bundle")
-    return line
 
 
 def _records(connection: sqlite3.Connection, run_ids: set[str], size: int) -> Iterator[dict[str, Any]]:
@@ -200,9 +193,8 @@ def verifier_source() -> str:
     imports: dict[str, None] = {}
     bodies = []
     for name in MODULES:
-        text = _OWN_IMPORT.sub(
-            "", (Path(__file__).parents[1] / f"{name.replace('.', '/')}.py").read_text(encoding="utf-8")
-        )
+        file = Path(__file__).parents[1] / f"{name.replace('.', '/')}.py"
+        text = _OWN_IMPORT.sub("", file.read_text(encoding="utf-8"))
         imports |= dict.fromkeys(each.rstrip("\n") for each in _IMPORT.findall(text))
         doc, body = re.match(r'"""(.*?)"""\n', text, re.DOTALL), _IMPORT.sub("", text)
         if doc is not None:
@@ -210,13 +202,8 @@ def verifier_source() -> str:
             body = f"# --- {name}\n{said}\n{body[doc.end() :]}"
         bodies.append(body.strip("\n"))
     ordered = sorted(imports, key=lambda line: (line.startswith("from"), line))
-    return (
-        _HEAD.format(version=__version__, modules=", ".join(MODULES))
-        + "\n".join(ordered)
-        + "\n\n\n"
-        + "\n\n\n".join(bodies)
-        + "\n"
-    )
+    head = _HEAD.format(version=__version__, modules=", ".join(MODULES)) + "\n".join(ordered)
+    return "\n\n\n".join([head, *bodies]) + "\n"
 
 
 def verifier_digest(source: str) -> str:
