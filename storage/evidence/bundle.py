@@ -18,7 +18,6 @@ from storage.evidence.bundle_files import (
     MOST_BYTES,
     MOST_FILES,
     MOST_LINE_BYTES,
-    digest_of_file,
     json_line,
 )
 from storage.merkle.formats import PublicKey, node
@@ -84,7 +83,7 @@ class BundleWriter:
         lines = []
         for name, file in sorted((each.relative_to(self._folder).as_posix(), each) for each in files):
             with file.open("rb") as opened:
-                lines.append(f"{digest_of_file(opened)}  {name}\n")
+                lines.append(f"{hashlib.file_digest(opened, 'sha256').hexdigest()}  {name}\n")
         if len(lines) > MOST_FILES - len(OUTSIDE_MANIFEST):
             raise BadInput(
                 f"the bundle has more than the {MOST_FILES:,} files that are read: export fewer runs at once"

@@ -5,11 +5,11 @@ import hashlib
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from storage.evidence.bundle_files import FILES, MANIFEST, BundleFiles, is_plain_name, json_object
 from storage.evidence.history import History, Report
@@ -59,11 +59,14 @@ class Bundle:
 @contextmanager
 def open_bundle(path: Path) -> Iterator[Bundle]:
     """Raises: Invalid, OSError."""
-    with BundleFiles(path) as files:
+    opened: AbstractContextManager[IO[bytes] | None] = nullcontext() if path.is_dir() else path.open("rb")
+    with opened as archive:
+        files = BundleFiles(path, archive)
         head = _head(list(files.documents("bundle.json")))
         listed = _listed(files) if head["format"] == FORMAT else {}
         records = list(files.documents("records.jsonl"))
-        if not all(_is_record(each) for each in records):
+        of_record = {"position": int, "record": str}
+        if any({name: type(value) for name, value in each.items()} != of_record for each in records):
             raise Invalid("records.jsonl has a line that is not a record")
         if records != sorted(records, key=lambda line: int(line["position"])):
             raise Invalid("the lines of records.jsonl are not in order of position")
@@ -76,7 +79,10 @@ def _head(lines: list[dict[str, Any]]) -> dict[str, Any]:
     if len(lines) != 1 or lines[0].get("format") not in (FORMAT, FORMAT_1):
         raise Invalid("bundle.json is not of a format that is known here")
     head = lines[0]
-    if set(head) != {"covered_from", "format", "key", "origin", "runs"} or not _is_head(head):
+    types = {"covered_from": int, "format": str, "key": str, "origin": str, "runs": list}
+    right = {name: type(value) for name, value in head.items()} == types
+    runs = head.get("runs", ())
+    if not right or not all(isinstance(run, str) for run in runs) or len(set(runs)) < len(runs):
         raise Invalid("bundle.json has other fields than this format")
     return head
 
@@ -125,20 +131,6 @@ def _events(files: BundleFiles, run_ids: Sequence[str]) -> Iterator[dict[str, An
         if next(runs, None) is None:
             return
     raise Invalid("events.jsonl does not hold the runs of bundle.json, one after another")
-
-
-def _is_head(head: dict[str, Any]) -> bool:
-    runs = head["runs"]
-    texts = isinstance(head["origin"], str) and isinstance(head["key"], str)
-    if not texts or type(head["covered_from"]) is not int:
-        return False
-    if not isinstance(runs, list) or not all(isinstance(run, str) for run in runs):
-        return False
-    return len(set(runs)) == len(runs)
-
-
-def _is_record(line: dict[str, Any]) -> bool:
-    return set(line) == {"position", "record"} and type(line["position"]) is int and type(line["record"]) is str
 
 
 def _is_event(event: dict[str, Any]) -> bool:

@@ -6,10 +6,8 @@ import os
 import re
 import stat
 import struct
-import zipfile
 import zlib
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -193,14 +191,6 @@ def _pieces(file: IO[bytes], entry: Packed) -> Iterator[bytes]:
         raise Invalid(f"{entry.name} does not end where the zip file says")
 
 
-def digest_of_file(file: IO[bytes]) -> str:
-    """Raises: OSError."""
-    digest = hashlib.sha256()
-    while piece := file.read(_CHUNK_BYTES):
-        digest.update(piece)
-    return digest.hexdigest()
-
-
 FILES = ("bundle.json", "events.jsonl", "records.jsonl", "proofs.jsonl", "checkpoint")
 """What the proofs are about, or are made of."""
 MANIFEST = "manifest.sha256"
@@ -210,8 +200,6 @@ MOST_BYTES = 1 << 30
 MOST_LINE_BYTES = 1 << 26
 _MOST_FOLDERS = 7
 _ZIP = b"PK\x03\x04"
-_FAULTS = (zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError, EOFError, ValueError, OverflowError)
-"""How the library says that a zip file is damaged."""
 
 
 def is_bundle(path: Path) -> bool:
@@ -228,48 +216,20 @@ def is_bundle(path: Path) -> bool:
 
 
 class BundleFiles:
-    """The files of a bundle. Close it.
-
-    Raises, here and where files are read: Invalid, OSError.
+    """The files of a bundle. Raises, here and where files are read: Invalid, OSError.
 
     Attributes:
         digests: SHA-256 of each file, by name.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._archive: zipfile.ZipFile | None = None
-        self._file: IO[bytes] | None = None
-        self.digests: dict[str, str] = {}
-        try:
-            if path.is_dir():
-                self._read_folder()
-            else:
-                self._read_archive()
-        except BaseException:
-            self.close()
-            raise
-        self._left = MOST_BYTES
-
-    def _read_folder(self) -> None:
-        sizes = dict(islice(_files_below(self._path, ""), MOST_FILES + 1))
-        check_names(sizes)
-        self._bound(sizes)
-        for name in sizes:
-            with (self._path / name).open("rb") as file:
-                self.digests[name] = digest_of_file(file)
-
-    def _read_archive(self) -> None:
-        self._file = self._path.open("rb")
-        entries = check_archive(self._file)
-        self._bound({entry.name: entry.size for entry in entries})
-        self.digests = {entry.name: digest_of_packed(self._file, entry) for entry in entries}
-        with _unpacking():
-            self._archive = zipfile.ZipFile(self._file)
-        if set(self._archive.namelist()) != self.digests.keys():
-            raise Invalid("the zip file is read in two ways")
-
-    def _bound(self, sizes: dict[str, int]) -> None:
+    def __init__(self, path: Path, archive: IO[bytes] | None) -> None:
+        """``archive``: the zip file at ``path``, which stays open while files are read; None: a folder is there."""
+        self._path, self._archive = path, archive
+        self._packed = {} if archive is None else {entry.name: entry for entry in check_archive(archive)}
+        sizes = {name: entry.size for name, entry in self._packed.items()}
+        if archive is None:
+            sizes = dict(islice(_files_below(path, ""), MOST_FILES + 1))
+            check_names(sizes)
         missing = [name for name in FILES if name not in sizes]
         if missing:
             raise Invalid(f"{missing[0]} is missing")
@@ -278,39 +238,41 @@ class BundleFiles:
         checked = sum(sizes[name] for name in FILES)
         if checked > MOST_BYTES or sum(sizes.values()) > MOST_UNPACKED_BYTES:
             raise Invalid(f"its files say that they hold {checked:,} bytes, and at most {MOST_BYTES:,} are read")
+        self.digests = {name: self._digest(name) for name in sizes}
+        self._left = MOST_BYTES
 
-    def close(self) -> None:
+    def _digest(self, name: str) -> str:
         if self._archive is not None:
-            self._archive.close()
-        if self._file is not None:
-            self._file.close()
+            return digest_of_packed(self._archive, self._packed[name])
+        with (self._path / name).open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
 
-    def __enter__(self) -> "BundleFiles":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def _read(self, name: str) -> Iterator[bytes]:
+        """Yields a file in pieces. Of a zip file, one file is read after the other."""
+        if self._archive is not None:
+            yield from _pieces(self._archive, self._packed[name])
+            return
+        with (self._path / name).open("rb") as file:
+            while piece := file.read(_CHUNK_BYTES):
+                yield piece
 
     def lines(self, name: str) -> Iterator[str]:
         """Yields the lines of a file, without their line feeds."""
-        with self._opened(name) as file:
-            while True:
-                try:
-                    raw = file.readline(MOST_LINE_BYTES + 1)
-                except _FAULTS as error:
-                    raise Invalid(f"the zip file cannot be read: {error}") from None
-                if not raw:
-                    return
-                self._left -= len(raw)
-                if len(raw) > MOST_LINE_BYTES or self._left < 0:
+        begun: list[bytes] = []
+        length = 0
+        for piece in self._read(name):
+            self._left -= len(piece)
+            for number, part in enumerate(piece.split(b"\n")):
+                if number:
+                    yield _text(begun, name)
+                    begun, length = [], 0
+                begun.append(part)
+                length += len(part)
+                if length >= MOST_LINE_BYTES or self._left < 0:
                     bound = f"lines of {MOST_LINE_BYTES:,} bytes, and {MOST_BYTES:,} bytes in all"
                     raise Invalid(f"{name} is too long: at most {bound}, are read")
-                if not raw.endswith(b"\n"):
-                    raise Invalid(f"{name} does not end with a line feed")
-                try:
-                    yield raw[:-1].decode()
-                except UnicodeDecodeError:
-                    raise Invalid(f"{name} is not UTF-8") from None
+        if length:
+            raise Invalid(f"{name} does not end with a line feed")
 
     def documents(self, name: str) -> Iterator[dict[str, Any]]:
         """Yields the JSON objects of a file, each of which must be in the one form of ``json_line``."""
@@ -324,25 +286,12 @@ class BundleFiles:
                 raise Invalid(f"a line of {name} is not in the form in which bundles are written")
             yield found
 
-    @contextmanager
-    def _opened(self, name: str) -> Iterator[IO[bytes]]:
-        if self._archive is None:
-            with (self._path / name).open("rb") as file:
-                yield file
-            return
-        with _unpacking():
-            packed = self._archive.open(name)
-        with packed:
-            yield packed
 
-
-@contextmanager
-def _unpacking() -> Iterator[None]:
-    """Says what is wrong with a zip file. Put nothing but calls of the library in here."""
+def _text(parts: Iterable[bytes], name: str) -> str:
     try:
-        yield
-    except _FAULTS as error:
-        raise Invalid(f"the zip file cannot be read: {error}") from None
+        return b"".join(parts).decode()
+    except UnicodeDecodeError:
+        raise Invalid(f"{name} is not UTF-8") from None
 
 
 def _files_below(folder: Path, prefix: str) -> Iterator[tuple[str, int]]:
