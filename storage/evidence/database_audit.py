@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -213,7 +212,11 @@ def audit_database(
         report.add("evidence", None, None, fault)
     if keys and own.origin != keys[0].name:
         if own.origin is not None:
-            report.findings.append(_named_otherwise(connection, own.origin, keys, report))
+            what = f"the database says it is the log {own.origin}, and the public key is that of {keys[0].name}"
+            notes = [text_of(note) for _, note, _ in _kept_checkpoints(connection, report)]
+            again = any(other_log(note, keys) == own.origin for note in notes)
+            unsigned = Finding("unsigned", None, None, what)
+            report.findings.append(began_again(own.origin, keys, what) if again else unsigned)
         own.origin = keys[0].name
     if own.origin is None:
         what = "events were not checked: without its public key (--public-key), nothing names the log"
@@ -254,15 +257,6 @@ def audit_database(
     report.unanchored_events = len(events) - outside - (len(found.missing) - bisect_left(found.missing, outside))
 
 
-def _named_otherwise(connection: sqlite3.Connection, origin: str, keys: Sequence[PublicKey], report: Report) -> Finding:
-    """Returns the finding that the database is not the log of the key."""
-    what = f"the database says it is the log {origin}, and the public key is that of {keys[0].name}"
-    for _, note, _ in _kept_checkpoints(connection, report):
-        if other_log(text_of(note), keys) == origin:
-            return began_again(origin, keys, what)
-    return Finding("unsigned", None, None, what)
-
-
 def _rows(connection: sqlite3.Connection, report: Report) -> Iterator[Row]:
     with reading(report, "the table events"):
         for sequence, run_id, kind, at_utc, payload, position in connection.execute(_EVENTS):
@@ -301,23 +295,15 @@ def _check_stored(
         return
     if found.misplaced:
         index = found.misplaced[0]
-        what = f"the event names another leaf than its own{_others(len(found.misplaced) - 1)}"
+        others = len(found.misplaced) - 1
+        more = f", as {counted(others, 'other event does', 'other events do')}" if others else ""
+        what = f"the event names another leaf than its own{more}"
         report.add("evidence", events.run(index), events.sequence(index), what)
     rows = connection.execute("SELECT seq FROM sqlite_sequence WHERE name = 'events'").fetchall()
     newest = bisect_left(events.positions, len(own.entries))
     if (len(events) or rows) and newest and rows != [(newest,)]:
         what = f"the database does not say that its newest event had the sequence {newest}: the next would get another"
         report.add("evidence", None, None, what)
-
-
-def _others(number: int) -> str:
-    return f", as {counted(number, 'other event does', 'other events do')}" if number else ""
-
-
-def _agreed(own: History, history: History) -> int:
-    """Returns how many entries, from the first on, the database has as the history has them."""
-    differs = first_difference(own.leaves, history.leaves)
-    return min(len(own), len(history)) if differs is None else differs // 32
 
 
 @dataclass
@@ -339,7 +325,8 @@ class _CheckedRecords:
 
 def _check_records(own: OwnEvidence, history: History, report: Report) -> _CheckedRecords:
     """Checks the records and the seals."""
-    checked = _CheckedRecords(_agreed(own.entries, history))
+    differs = first_difference(own.entries.leaves, history.leaves)
+    checked = _CheckedRecords(min(len(own.entries), len(history)) if differs is None else differs // 32)
     heads: dict[str, tuple[int, bytes]] = {}
     sealed: dict[str, int] = {}
     there = _Records(own, history)
@@ -370,7 +357,10 @@ def _check_records(own: OwnEvidence, history: History, report: Report) -> _Check
 
 def _check_leaves(own: OwnEvidence, history: History, report: Report) -> str:
     """Returns what to say of leaves that are not as published: a change of an event often explains them."""
-    changed = _changed_leaves(own.entries, history)
+    there, changed = own.entries, 0
+    if (there.leaves, there.of, there.runs) != (history.leaves, history.of, history.runs):
+        both = range(min(len(there), history.anchored))
+        changed = sum(there.leaf(at) != history.leaf(at) or there.run(at) != history.run(at) for at in both)
     if own.gap is not None:
         report.add("evidence", None, None, f"the leaves of the database have a gap at entry {own.gap}")
     if own.odd:
@@ -380,38 +370,27 @@ def _check_leaves(own: OwnEvidence, history: History, report: Report) -> str:
     return f"{leaves} not as published" if changed else ""
 
 
-def _changed_leaves(own: History, history: History) -> int:
-    """Counts the leaves of the database that are not those that were published."""
-    if (own.leaves, own.of, own.runs) == (history.leaves, history.of, history.runs):
-        return 0
-    both = range(min(len(own), history.anchored))
-    return sum(own.leaf(at) != history.leaf(at) or own.run(at) != history.run(at) for at in both)
-
-
 class _Records:
     """The records of a database, found by what they hold: one that was taken out moves those after it."""
 
     def __init__(self, own: OwnEvidence, history: History) -> None:
-        self._origin = (own.origin or "").encode()
         self._own, self._history = own, history
-
-    @cached_property
-    def _at(self) -> dict[bytes, int]:
-        return {record_leaf(self._origin, text): at for at, text in self._own.records.items()}
-
-    @cached_property
-    def _written(self) -> set[bytes]:
-        return {self._history.leaf(at) for at in range(len(self._history)) if self._history.run(at) is None}
+        self._leaves = {at: record_leaf((own.origin or "").encode(), text) for at, text in own.records.items()}
+        self._at = {leaf: at for at, leaf in self._leaves.items()}
+        self._written = {history.leaf(at) for at in range(len(history)) if history.run(at) is None}
 
     def read(self, position: int, report: Report) -> dict[str, Any] | None:
         """Returns the record that the history has at ``position``; None if it is not there as it was written."""
-        leaf, text = self._history.leaf(position), self._own.records.get(position)
-        instead = None if text is None else record_leaf(self._origin, text)
+        leaf, instead = self._history.leaf(position), self._leaves.get(position)
         at = position if instead == leaf else self._at.get(leaf)
         if at is None:
             what = "is missing"
             if instead is not None and instead not in self._written:
-                what = f"is not as it was written{_claims(self._own.records[position])}"
+                # What it now claims to be helps to find it, and proves nothing.
+                said = read_record(self._own.records[position])
+                of = f" of run {str(said['run'])[:80]}" if said.get("run") is not None else ""
+                claims = f"; it now reads {str(said['kind'])[:80]}{of}" if "kind" in said else ""
+                what = f"is not as it was written{claims}"
             report.add("evidence", None, None, f"the record at entry {position} {what}")
             return None
         record = read_record(self._own.records[at])
@@ -419,13 +398,6 @@ class _Records:
             what = f"the record at entry {position} ({record.get('kind')}) is filed under run {self._own.runs[at]}"
             report.add("evidence", str(record.get("run")), None, what)
         return record
-
-
-def _claims(text: bytes) -> str:
-    """Says what a record that was changed now claims to be: it helps to find it, and proves nothing."""
-    record = read_record(text)
-    of = f" of run {str(record['run'])[:80]}" if record.get("run") is not None else ""
-    return f"; it now reads {str(record['kind'])[:80]}{of}" if "kind" in record else ""
 
 
 def _signed(
@@ -481,17 +453,15 @@ def _check_roots(history: History, own: list[Checkpoint], report: Report, progre
                 history.anchored = max(history.anchored, size if outside else 0)
             else:
                 where = "outside of the database" if outside else "in the database"
-                report.add(
-                    "fork", None, None, f"the checkpoint of {size} entries {where} is signed for another history"
-                )
+                what = f"the checkpoint of {size} entries {where} is signed for another history"
+                report.add("fork", None, None, what)
         if size < last:
             tree.append(history.leaf(size))
             progress("entries", size)
     for size in sorted(wanted):
         if any(outside for outside, _ in wanted[size]):
-            report.add(
-                "rolled_back", None, None, f"a checkpoint says that the log had {size} entries, it has {len(history)}"
-            )
+            what = f"a checkpoint says that the log had {size} entries, it has {len(history)}"
+            report.add("rolled_back", None, None, what)
         else:
             report.add("truncated", None, None, f"a checkpoint in the database is signed for {size} entries")
     return good
