@@ -7,7 +7,7 @@ from typing import Any
 
 from storage.encoding import read_text
 from storage.evidence.history import Report, counted
-from storage.log.commands import SENT, NoProof, opened, proven, read_origin, records_of_no_run, registered
+from storage.log.commands import SENT, NoProof, proven, read_origin, records_of_no_run, registered
 from storage.merkle.formats import PublicKey, read_record, rotated_keys
 from storage.privacy import KeyAway, Sealed, Vault, event_place
 
@@ -51,14 +51,6 @@ class _Answer:
     number: int | None
     event: dict[str, Any]
 
-    @property
-    def numbers(self) -> list[int]:
-        return [_as_number(each) for each in _as_list(self.event.get("numbers"))]
-
-    @property
-    def actor(self) -> Any:
-        return self.event.get("actor")
-
 
 def check(
     connection: sqlite3.Connection, keys: Sequence[PublicKey], report: Report, vault: Vault, run_id: str | None = None
@@ -87,7 +79,7 @@ def check(
         number, run_id, kind = stored[0], read_text(stored[2]), read_text(stored[3])[:20]
         answer = answers.get((run_id, number))
         try:
-            command = read_record(proven(opened(stored, vault), machines).encode())
+            command = read_record(proven(stored, vault, machines).encode())
             said.add((run_id, number))
             if answer is not None and (wrong := _contradiction(command, answer)):
                 report.add("derived", run_id, answer.sequence, f"{wrong} than command {number} asked for")
@@ -150,7 +142,7 @@ class _Carried:
         if not there:
             return True
         here = self._requests(answer.run_id)
-        asked = [here.get(number, answer) for number in answer.numbers]
+        asked = [here.get(_as_number(number), answer) for number in _as_list(answer.event.get("numbers"))]
         for grant in self._events(source, "approval.granted"):
             if grant.get("command") is None:
                 continue
@@ -214,7 +206,7 @@ def _as_list(value: Any) -> list[Any]:
 def _contradiction(command: dict[str, Any], answer: _Answer) -> str:
     if _ANSWERED_BY[answer.kind] not in ("", command.get("kind")):
         return f"the event {answer.kind} says other"
-    if command.get("actor") != answer.actor:
+    if command.get("actor") != answer.event.get("actor"):
         return f"the event {answer.kind} names somebody else"
     numbers, rest = (answer.event.get(name) for name in ("numbers", "rest"))
     if answer.kind in _ASKED and (command.get("numbers") or numbers, command.get("rest")) != (numbers, rest):

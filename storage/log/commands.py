@@ -26,7 +26,16 @@ from storage.records import ERASED
 log = logging.getLogger(__name__)
 
 REGISTERED = "machine.registered"
+SENT = "command.sent"
+"""The record that a command was sent: without it, nobody could tell that one which no run has answered is gone."""
 _RECORDS = "SELECT position, CAST(record AS BLOB) FROM leaves WHERE record IS NOT NULL AND run_id IS NULL"
+
+
+Listener = Callable[[SentCommand], None]
+Trusted = Callable[[dict[int, bytes], str], Sequence[PublicKey]]
+"""Returns the keys of the log of this name that count, with those that its records vouch for. Raises: StoreError."""
+Stored = tuple[int, str | bytes, object, object, object]
+"""A row of ``commands``: id, payload, run id, kind, time. Somebody may have written it by hand."""
 
 
 class NoProof(Exception):
@@ -39,17 +48,6 @@ class Signer:
 
     public: PublicKey
     sign: Callable[[bytes], bytes]
-
-
-@dataclass(frozen=True)
-class Row:
-    """A row of ``commands``, with its payload decrypted."""
-
-    number: int
-    run_id: str
-    kind: str
-    at_utc: str
-    payload: str
 
 
 def read_origin(connection: sqlite3.Connection | sqlite3.Cursor) -> str:
@@ -87,17 +85,9 @@ def register(cursor: sqlite3.Cursor, machine: PublicKey, log_key: Signer) -> Non
     """Puts a machine of this process's account on record. Call it in a transaction of the writer."""
     actor = local_actor()
     host = "" if actor.process is None else actor.process.host
-    said = _registration(machine.name, machine, actor.uid, actor.name, host)
-    add_record(
-        cursor,
-        REGISTERED,
-        None,
-        machine=machine.line,
-        uid=actor.uid,
-        account=actor.name,
-        host=host,
-        by_log=base64.b64encode(log_key.sign(said)).decode(),
-    )
+    said = log_key.sign(_registration(machine.name, machine, actor.uid, actor.name, host))
+    who = {"uid": actor.uid, "account": actor.name, "host": host}
+    add_record(cursor, REGISTERED, None, machine=machine.line, **who, by_log=base64.b64encode(said).decode())
 
 
 def prove(machine: Signer, number: int, run_id: str, kind: str, at_utc: str, command: str) -> str:
@@ -108,9 +98,20 @@ def prove(machine: Signer, number: int, run_id: str, kind: str, at_utc: str, com
     return json.dumps({"command": command, "machine": machine.public.line, "nonce": nonce, "proof": proof})
 
 
-def proven(row: Row, machines: Mapping[str, int]) -> str:
-    """Returns the command of a row, as JSON. ``machines``: as ``registered`` has them. Raises: NoProof."""
-    envelope = read_record(row.payload.encode(errors="replace"))
+def proven(stored: Stored, vault: Vault, machines: Mapping[str, int]) -> str:
+    """Returns the command of a row, as JSON. ``machines``: as ``registered`` has them.
+
+    Raises: KeyAway; NoProof, also if it was not encrypted here; StoreError.
+    """
+    number, payload, run_id, kind, at_utc = stored[0], stored[1], *map(read_text, stored[2:])
+    if isinstance(payload, bytes):
+        try:
+            payload = vault.open(run_id, command_place(kind, at_utc), payload).decode(errors="replace")
+        except KeyAway:
+            raise
+        except Sealed as error:
+            raise NoProof(str(error)) from None
+    envelope = read_record(str(payload).encode(errors="replace"))
     command, line, nonce = envelope.get("command"), envelope.get("machine"), envelope.get("nonce")
     if not (isinstance(command, str) and isinstance(line, str) and isinstance(nonce, str)):
         raise NoProof("it has no proof")
@@ -120,7 +121,7 @@ def proven(row: Row, machines: Mapping[str, int]) -> str:
         machine, signature = read_key(line), unpacked(envelope.get("proof"), 64)
     except Invalid:
         raise NoProof("its proof is malformed") from None
-    if not machine.signed(_to_sign(machine, row.number, row.run_id, row.kind, row.at_utc, nonce, command), signature):
+    if not machine.signed(_to_sign(machine, number, run_id, kind, at_utc, nonce, command), signature):
         raise NoProof("its proof is of another command: it was changed, or written a second time")
     return command
 
@@ -133,14 +134,6 @@ def _to_sign(machine: PublicKey, number: int, run_id: str, kind: str, at_utc: st
     return json.dumps(["command", machine.name, number, run_id, kind, at_utc, nonce, command]).encode()
 
 
-Listener = Callable[[SentCommand], None]
-Trusted = Callable[[dict[int, bytes], str], Sequence[PublicKey]]
-"""Returns the keys of the log of this name that count, with those that its records vouch for. Raises: StoreError."""
-Stored = tuple[int, str | bytes, object, object, object]
-"""A row of ``commands``: id, payload, run id, kind, time. Somebody may have written it by hand."""
-
-SENT = "command.sent"
-"""The record that a command was sent: without it, nobody could tell that one which no run has answered is gone."""
 _POLL_S = 0.1
 _SEND = "INSERT INTO commands (id, run_id, kind, at_utc, payload) VALUES (?, ?, ?, ?, ?)"
 _NEXT = (
@@ -186,19 +179,6 @@ def command_place(kind: str, at_utc: str) -> str:
     return f"command {kind} {at_utc}"
 
 
-def opened(stored: Stored, vault: Vault) -> Row:
-    """Returns a row with its payload decrypted. Raises: KeyAway; NoProof if it was not encrypted here; StoreError."""
-    number, payload, run_id, kind, at_utc = stored[0], stored[1], *map(read_text, stored[2:])
-    if isinstance(payload, bytes):
-        try:
-            payload = vault.open(run_id, command_place(kind, at_utc), payload).decode(errors="replace")
-        except KeyAway:
-            raise
-        except Sealed as error:
-            raise NoProof(str(error)) from None
-    return Row(number, run_id, kind, at_utc, str(payload))
-
-
 def _sent(connection: sqlite3.Connection, rows: Sequence[Stored], vault: Vault, trusted: Trusted) -> list[SentCommand]:
     """Reads commands. Leaves out those of a newer version of this program, and those whose run's key is away."""
     if not rows:
@@ -209,7 +189,7 @@ def _sent(connection: sqlite3.Connection, rows: Sequence[Stored], vault: Vault, 
     for stored in rows:
         number, run_id, kind = stored[0], read_text(stored[2]), read_text(stored[3])
         try:
-            command = COMMAND.validate_json(proven(opened(stored, vault), machines))
+            command = COMMAND.validate_json(proven(stored, vault, machines))
             if (command.run_id, command.kind) != (run_id, kind):
                 raise NoProof("it is not what it is filed as")
         except KeyAway as error:

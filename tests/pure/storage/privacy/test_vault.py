@@ -281,7 +281,7 @@ def test_a_locked_file_of_keys_stops_only_the_runs_that_need_it(
         writers = [threading.Thread(target=begin, args=(run_id,)) for run_id in ("a", "plain", "b")]
         for writer in writers:
             writer.start()
-        while store.log._requests.qsize() < 3:  # type: ignore[union-attr]
+        while store.log._requests.qsize() < 3:
             time.sleep(0.01)
         free.set()
         for thread in (first, *writers):
