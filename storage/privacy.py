@@ -63,17 +63,7 @@ def read_or_make(path: Path) -> bytes:
     if (key := read(path)) is not None:
         return key
     with errors.translated(path):
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")  # with mode 0600
-        try:
-            with os.fdopen(handle, "w") as file:
-                file.write(_BEGINS + base64.b64encode(secrets.token_bytes(_BYTES)).decode() + "\n")
-                file.flush()
-                os.fsync(file.fileno())
-            with suppress(FileExistsError):  # another process was quicker
-                os.link(name, path)
-        finally:
-            Path(name).unlink(missing_ok=True)
-        flush(path.parent)
+        write_new(path, f"{_BEGINS}{base64.b64encode(secrets.token_bytes(_BYTES)).decode()}\n".encode())
     key = read(path)
     if key is None:
         raise StoreError(f"the master key {path} was deleted while it was made")
@@ -83,6 +73,24 @@ def read_or_make(path: Path) -> bytes:
 def derived(key: bytes, purpose: str) -> bytes:
     """Returns a key for one purpose, from which the master key cannot be found."""
     return hmac.new(key, f"conductor {purpose}".encode(), hashlib.sha256).digest()
+
+
+def write_new(path: Path, data: bytes) -> None:
+    """Writes a file for its owner alone, unless another process was quicker. Nobody ever sees half of it at ``path``.
+
+    Raises: OSError.
+    """
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")  # with mode 0600
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        with suppress(FileExistsError):
+            os.link(name, path)
+    finally:
+        Path(name).unlink(missing_ok=True)
+    flush(path.parent)
 
 
 def flush(path: Path) -> None:
@@ -343,7 +351,11 @@ class Vault:
         try:
             with errors.translated(self.path):
                 if not self.path.exists():
-                    self._make_file(make)
+                    if self._was_there or not make:  # a new file would take the place of the old one
+                        raise StoreError(
+                            f"{self.path} was moved or deleted while this program had it in use: put it back"
+                        )
+                    os.close(os.open(self.path, os.O_CREAT | os.O_RDWR, 0o600))
                 self._was_there = True
                 file = f"file:{quote(str(self.path))}?mode=rw"  # never a new file: one was there a moment ago
                 with closing(sqlite3.connect(file, uri=True, timeout=_TIMEOUT_S)) as connection, connection:
@@ -353,11 +365,6 @@ class Vault:
                     yield connection
         except StoreError as error:
             raise KeysUnavailable(f"the keys of encrypted runs cannot be used: {error}") from error
-
-    def _make_file(self, allowed: bool) -> None:
-        if self._was_there or not allowed:  # a new file would take the place of the old one
-            raise StoreError(f"{self.path} was moved or deleted while this program had it in use: put it back")
-        os.close(os.open(self.path, os.O_CREAT | os.O_RDWR, 0o600))
 
 
 def _cipher_of(key: bytes) -> "AESGCM":

@@ -2,8 +2,6 @@
 
 import logging
 import sqlite3
-import stat
-import tempfile
 import threading
 import time
 from base64 import b64encode
@@ -12,12 +10,12 @@ from contextlib import closing, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pydantic import AwareDatetime, BaseModel, RootModel, ValidationError
 
 from conductor_core.errors import BadInput, StoreError
-from conductor_core.files import FileLock
+from conductor_core.files import FileLock, open_regular, write_whole
 from conductor_core.settings import Settings, setting_fault
 from conductor_core.workflow.model import Frozen
 from storage.database.connections import Database
@@ -104,15 +102,14 @@ def evidence_folder(database: Path) -> Path:
 
 def chosen_places(database: Path) -> Chosen:
     """Returns what was chosen for this database. Raises: BadInput if that cannot be read."""
-    return _choices(_choices_file()).root.get(str(database), Chosen())
+    return _choices(_choices_file()).get(str(database), Chosen())
 
 
 def keep_chosen(database: Path, chosen: Chosen) -> None:
     """Keeps a choice for every later start of the program. Raises: BadInput; OSError."""
     path = _choices_file()
-    choices = _choices(path).root | {str(database): chosen}
     path.parent.mkdir(parents=True, exist_ok=True)
-    keep_file(path, _Choices(choices).model_dump_json())
+    keep_file(path, _Choices(_choices(path) | {str(database): chosen}))
 
 
 def _choices_file() -> Path:
@@ -123,14 +120,13 @@ def _choices_file() -> Path:
         raise BadInput(setting_fault(error)) from error
 
 
-def _choices(path: Path) -> _Choices:
+def _choices(path: Path) -> dict[str, Chosen]:
     try:
-        with path.open("rb") as file:
-            return _Choices.model_validate_json(file.read())
+        return _Choices.model_validate_json(path.read_bytes()).root
     except ValidationError as error:
         raise BadInput(f"{path} is damaged: remove it, and run `conductor log anchor --to` again") from error
     except OSError:  # none was ever made, or this is not the user who made it
-        return _Choices({})
+        return {}
 
 
 def places_of(database: Path, anchor: str | None = None, signing_key: Path | None = None) -> Places:
@@ -275,30 +271,21 @@ def _keep_fault(database: Path, fault: str | None) -> None:
         if fault is None:
             path.unlink(missing_ok=True)
             return
-        stopped = _Stopped(since_utc=datetime.now(UTC) if before is None else before.since_utc, fault=fault)
-        keep_file(path, stopped.model_dump_json())
+        keep_file(path, _Stopped(since_utc=datetime.now(UTC) if before is None else before.since_utc, fault=fault))
     except OSError as error:
         log.warning("why nothing is published is not kept in %s: %s", path, error)
 
 
-def keep_file(path: Path, text: str) -> None:
+def keep_file(path: Path, kept: BaseModel) -> None:
     """Writes a file beside the database, whole or not at all. Raises: OSError."""
     path.parent.mkdir(exist_ok=True, mode=0o700)
-    handle, fresh = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)  # follows no link that lies there
-    try:
-        with open(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        Path(fresh).replace(path)
-    finally:
-        Path(fresh).unlink(missing_ok=True)
+    write_whole(path, kept.model_dump_json().encode())
 
 
 def read_file(path: Path, kept: type[_Kept]) -> _Kept | None:
     """Reads what ``keep_file`` wrote; None: nothing that can be read is there."""
     try:
-        if not stat.S_ISREG(path.lstat().st_mode):  # a pipe would hold whoever reads it
-            return None
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             return kept.model_validate_json(file.read(_MOST_BYTES))
     except (OSError, ValidationError):
         return None
@@ -312,7 +299,7 @@ class Anchoring:
     """
 
     def __init__(
-        self, database: Database, change: Callable[[Callable[[sqlite3.Cursor], None]], None], places: Places
+        self, database: Database, change: Callable[[Callable[[sqlite3.Cursor], Any]], Any], places: Places
     ) -> None:
         """``change`` runs work in a transaction of the writer, and returns when it is durable."""
         self._database, self._change, self._places = database, change, places
@@ -324,10 +311,6 @@ class Anchoring:
         self._thread: threading.Thread | None = None
         stopped = _read_stopped(database.path)
         self.fault: str | None = None if stopped is None else stopped.fault
-
-    @property
-    def places(self) -> Places:
-        return self._places
 
     def written(self, entries: int) -> None:
         """Says that so many entries are durable. Any thread may call it; it returns at once."""
@@ -372,8 +355,9 @@ class Anchoring:
             self._news.wait()
             self._due.wait(EVERY_S)
             if not self._closing:
-                wait_s = _AGAIN_S if self.fault else self._places.anchor.every_s
-                self._wait_until(published_s + wait_s)
+                due_s = published_s + (_AGAIN_S if self.fault else self._places.anchor.every_s)
+                while not self._closing and (left_s := due_s - time.monotonic()) > 0:
+                    time.sleep(min(left_s, 0.2))
             with self._lock:
                 closing_now, self._pending = self._closing, 0
                 self._news.clear()
@@ -384,10 +368,6 @@ class Anchoring:
                 return
             if more or self.fault:
                 self._news.set()
-
-    def _wait_until(self, moment_s: float) -> None:
-        while not self._closing and (left_s := moment_s - time.monotonic()) > 0:
-            time.sleep(min(left_s, 0.2))
 
     def _try(self) -> bool:
         """Publishes once. Returns whether more waits. What fails is kept in ``fault`` and does not stop anybody."""
@@ -461,7 +441,8 @@ class Anchoring:
             self._places.anchor.publish(anchor_line(at_utc, note, known, leaves))
         self._tree = tree
         if end > kept[0]:
-            self._change(lambda cursor: _keep(cursor, (end, at_utc, note, tree.peaks)))
+            keep = "INSERT OR IGNORE INTO checkpoints (size, at_utc, note, peaks) VALUES (?, ?, ?, ?)"
+            self._change(lambda cursor: cursor.execute(keep, (end, at_utc, note, tree.peaks)))
         return bool(end < size)
 
     def _agreeing(
@@ -514,7 +495,3 @@ def _leaves(connection: sqlite3.Connection, start: int, end: int) -> list[tuple[
             "log, which names them, and restore a backup"
         )
     return found
-
-
-def _keep(cursor: sqlite3.Cursor, row: tuple[object, ...]) -> None:
-    cursor.execute("INSERT OR IGNORE INTO checkpoints (size, at_utc, note, peaks) VALUES (?, ?, ?, ?)", row)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from conductor_core.errors import BadInput
+from conductor_core.files import open_regular
 
 FILE_NAME = "anchor.jsonl"
 _TAIL_BYTES = 1 << 16
@@ -51,12 +52,10 @@ def kept_by_another(file: Path) -> Witness:
 def is_readable_file(path: Path) -> bool:
     """Whether it is a regular file that can be read: a pipe would hold whoever reads it."""
     try:
-        if not stat.S_ISREG(path.stat().st_mode):
-            return False
-        with path.open("rb"):
-            return True
+        open_regular(path).close()
     except OSError:
         return False
+    return True
 
 
 def _replaceable(entries: Sequence[Path]) -> bool:
@@ -78,16 +77,6 @@ def _replaceable(entries: Sequence[Path]) -> bool:
 def may_write(path: Path) -> bool:
     """Whether the user of this program may write a file or folder."""
     return os.access(path, os.W_OK, effective_ids=os.access in os.supports_effective_ids)
-
-
-def _is_append_only(file: Path) -> bool:
-    """Whether the system lets nobody but root change what is in the file (``chattr +a``); Linux alone can tell."""
-    try:
-        with file.open("rb") as opened:
-            flags = fcntl.ioctl(opened, _GET_FLAGS, bytes(8))
-    except OSError:
-        return False
-    return bool(int.from_bytes(flags[:4], sys.byteorder) & _APPEND_ONLY)
 
 
 class FileAnchor:
@@ -136,7 +125,13 @@ class FileAnchor:
 
     def witnessed(self) -> Witness:
         """Returns whether the user of this program cannot rewrite what is published here."""
-        if not _is_append_only(self.file):
+        try:
+            with self.file.open("rb") as opened:
+                flags = fcntl.ioctl(opened, _GET_FLAGS, bytes(8))
+        except OSError:
+            flags = bytes(8)
+        # Whether the system lets nobody but root change what is in it (chattr +a): Linux alone can tell.
+        if not int.from_bytes(flags[:4], sys.byteorder) & _APPEND_ONLY:
             return Witness(False, f"the user of this program can rewrite {self.file}")
         try:
             replaceable = _replaceable([*self.file.parents])

@@ -229,14 +229,9 @@ def _one(connection: sqlite3.Connection, query: str, kind: type[_Value]) -> _Val
 
 def keep_check(checked: CheckedLog, folder: Path) -> None:
     """Keeps the result in the folder of the evidence. A folder that cannot be written is logged."""
-    short = checked.model_copy(
-        update={
-            "findings": checked.findings[:_MOST_KEPT],
-            "more": checked.more + max(0, len(checked.findings) - _MOST_KEPT),
-        }
-    )
+    more = checked.more + max(0, len(checked.findings) - _MOST_KEPT)
     try:
-        keep_file(folder / _LAST, short.model_dump_json())
+        keep_file(folder / _LAST, checked.model_copy(update={"findings": checked.findings[:_MOST_KEPT], "more": more}))
     except OSError as error:
         log.warning("the result of the check is not kept in %s: %s", folder, error)
 
