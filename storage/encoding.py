@@ -11,6 +11,7 @@ from pydantic import BaseModel, BeforeValidator
 from pydantic_core import PydanticSerializationError
 
 from conductor_core.chat import messages
+from conductor_core.errors import BadInput, UnknownRun
 from conductor_core.run import actor, events, request, trace, values
 from conductor_core.run.actor import Actor, Caller
 from conductor_core.run.events import EVENT, Event
@@ -120,10 +121,28 @@ def caller_columns(caller: Caller) -> tuple[str | None, str]:
     return None if caller.actor is None else caller.actor.model_dump_json(), caller.door or ""
 
 
+def caller_fields(caller: Caller) -> dict[str, Any]:
+    """Returns the fields of a record in the log that say who caused it."""
+    actor = None if caller.actor is None else caller.actor.model_dump(mode="json")
+    return {"actor": actor, "door": caller.door or ""}
+
+
 def read_caller(actor: object, door: object) -> Caller:
     """Reads the columns ``actor`` and ``door``. Raises: ValueError if they are damaged."""
     known = None if actor is None else Actor.model_validate_json(read_text(actor))
     return Caller.model_validate({"actor": known, "door": door or None})
+
+
+def the_one_run(prefix: str, found: list[str], unknown: UnknownRun) -> str:
+    """Returns the one run among those ``found`` whose ids begin with ``prefix``. Raises: ``unknown``; BadInput."""
+    if not found:
+        raise unknown
+    if prefix in found:
+        return prefix
+    if len(found) > 1:
+        shown = ", ".join(found[:3]) + (", ..." if len(found) > 3 else "")
+        raise BadInput(f"several runs begin with {prefix!r}: {shown}; give more of the id")
+    return found[0]
 
 
 def read_time(stored: object) -> datetime | None:

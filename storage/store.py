@@ -26,7 +26,7 @@ from conductor_core.text import plain, whole_characters
 from storage import errors
 from storage.access_log import AccessLog
 from storage.database.connections import BUSY_TIMEOUT_S, Database, path_of
-from storage.encoding import snapshot_row
+from storage.encoding import caller_fields, snapshot_row, the_one_run
 from storage.evidence import sent_commands
 from storage.evidence.anchoring import (
     Anchoring,
@@ -245,14 +245,7 @@ class Store:
         """Returns the one run id that begins with ``prefix``. Raises: UnknownRun; BadInput if there are several."""
         with self._database.reading() as connection:
             found = queries.read_run_ids(connection, prefix, limit=4) if prefix else []
-        if not found:
-            raise unknown_run(prefix)
-        if prefix in found:
-            return prefix
-        if len(found) > 1:
-            shown = ", ".join(found[:3]) + (", ..." if len(found) > 3 else "")
-            raise BadInput(f"several runs begin with {prefix!r}: {shown}; give more of the id")
-        return found[0]
+        return the_one_run(prefix, found, unknown_run(prefix))
 
     def created(self, run_id: str) -> RunCreated:
         """The first event of the run. Raises: UnknownRun, RunUnreadable, StoreDamaged."""
@@ -427,7 +420,7 @@ class Store:
     def rotate_key(self, caller: Caller) -> PublicKey:
         """Replaces the signing key, on record by both signatures; returns the new. Raises: BadInput; StoreError."""
         new, record = new_key(self.places.key, self.evidence().origin)
-        record |= {"actor": None if caller.actor is None else caller.actor.model_dump(), "door": caller.door}
+        record |= caller_fields(caller)
         self.log.change_and_wait(lambda cursor: add_record(cursor, "key.rotated", None, **record))
         new_key_in_place(self.places.key)
         self._anchoring.written(1)

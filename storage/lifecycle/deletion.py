@@ -4,7 +4,6 @@ Triggers in the database enforce this: they refuse to delete events of a run tha
 """
 
 import hashlib
-import json
 import sqlite3
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -12,7 +11,7 @@ from datetime import UTC, datetime
 
 from conductor_core.run.actor import Caller
 from conductor_core.run.trace import ENDED_STATUSES
-from storage.encoding import caller_columns, stored_line, stored_rows
+from storage.encoding import caller_columns, caller_fields, stored_line, stored_rows
 from storage.evidence.derived import deletion_digest, digest_of, erased_row
 from storage.log.live_runs import forget_images
 from storage.merkle.chain import add_record, record_deletion
@@ -117,8 +116,7 @@ def _record(
     cursor.execute(_RECORD, row)
     more = {"erased": True, "run_sha256": digest_of([erased_row(cursor, run_id)])} if erased else {}
     more |= {"sealed": True} if sealed else {}  # then its events stay
-    who = {"actor": None if actor is None else json.loads(actor), "door": door}
-    record_deletion(cursor, run_id, at_utc=now, row_sha256=deletion_digest(row), **who, **more)
+    record_deletion(cursor, run_id, at_utc=now, row_sha256=deletion_digest(row), **caller_fields(caller), **more)
 
 
 def hold(cursor: sqlite3.Cursor, run_ids: Sequence[str], caller: Caller, *, held: bool) -> None:
@@ -130,9 +128,7 @@ def hold(cursor: sqlite3.Cursor, run_ids: Sequence[str], caller: Caller, *, held
     actor, door = caller_columns(caller)
     for run_id in dict.fromkeys(run_ids):
         cursor.execute(_HOLD, (run_id, held, now, actor, door))
-        kind = "run.held" if held else "run.released"
-        who = {"actor": None if actor is None else json.loads(actor), "door": door}
-        add_record(cursor, kind, run_id, at_utc=now, **who)
+        add_record(cursor, "run.held" if held else "run.released", run_id, at_utc=now, **caller_fields(caller))
 
 
 def is_held(connection: sqlite3.Connection | sqlite3.Cursor, run_id: str) -> bool:
