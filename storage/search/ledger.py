@@ -11,7 +11,8 @@ from conductor_core.run.actor import Actor
 from conductor_core.workflow.model import Frozen
 from storage.encoding import Moment, Text, count_of, read_caller, read_models, read_text
 from storage.search.filters import Filters, Words
-from storage.search.hits import matching_ids
+from storage.search.hits import Texts
+from storage.search.reading import LEFT
 
 _MOST_TEXTS = 20_000
 _CALLS = "FROM search_calls c CROSS JOIN search_runs s ON s.run = c.run CROSS JOIN runs r ON r.run_id = s.run_id"
@@ -155,7 +156,7 @@ def _condition(
     condition, bound = filters.condition()
     if words is None:
         return condition, bound, False
-    ids, more = matching_ids(connection, words, filters, _MOST_TEXTS)
+    ids, more = Texts(connection, words, filters, LEFT).ids(_MOST_TEXTS)  # that were sent to a server
     places = "FROM json_each(:texts) j CROSS JOIN search_places p ON p.text_id = j.value WHERE p.field"
     # Calls of one event have its messages in common, and each agent its own parameters.
     condition += (

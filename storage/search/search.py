@@ -14,7 +14,7 @@ from storage.log import queries
 from storage.records import RunSummary
 from storage.search import hits, index, ledger, received
 from storage.search.filters import FACETS, Facet, Filters, Words, read_words
-from storage.search.hits import Count, Hits
+from storage.search.hits import Count, Hits, Texts
 from storage.search.index import Change, Indexer, Lag
 from storage.search.ledger import Failure, LedgerCall, Receivers, Spending
 from storage.search.received import Receipt
@@ -27,6 +27,10 @@ ALL = Filters()
 """All runs."""
 Notify = Callable[[int, int], None]
 """Told how much is done, and how much there is."""
+
+
+def _fields(field: str | None) -> list[str]:
+    return [] if field is None else [field]
 
 
 class RunSearch(Indexer):
@@ -91,7 +95,7 @@ class RunSearch(Indexer):
         if words is None:
             return Hits(hits=(), before=None)
         with self._reading() as connection:
-            return hits.read_hits(connection, words, only, field, before, limit)
+            return Texts(connection, words, only, _fields(field)).page(before, limit)
 
     def count(self, typed: str, only: Filters = ALL, field: str | None = None) -> Count:
         """Counts the texts that hold the words and their runs; if nothing was typed, the runs alone."""
@@ -100,7 +104,7 @@ class RunSearch(Indexer):
             if words is None:
                 found = len(hits.read_run_ids(connection, only, limit=hits.MOST_COUNTED + 1))
                 return Count(texts=0, runs=min(found, hits.MOST_COUNTED), more=found > hits.MOST_COUNTED)
-            return hits.read_count(connection, words, only, field)
+            return Texts(connection, words, only, _fields(field)).count()
 
     def runs(
         self,
@@ -130,7 +134,7 @@ class RunSearch(Indexer):
         with self._reading() as connection:
             if words is None:
                 return [run_id for _, run_id in hits.read_run_ids(connection, only, limit=most)]
-            return hits.read_runs_of_texts(connection, words, only, field, most, notify)
+            return Texts(connection, words, only, _fields(field)).run_ids(most, notify)
 
     def facets(self) -> list[Facet]:
         """Returns all values that filters can ask for, with the number of their runs."""
