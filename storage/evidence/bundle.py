@@ -171,7 +171,7 @@ def _records(connection: sqlite3.Connection, run_ids: set[str], size: int) -> It
 
 MODULES = (
     "merkle.formats",
-    *(f"evidence.{name}" for name in ("history", "alignment", "database_audit")),
+    *(f"evidence.{name}" for name in ("history", "database_audit")),
     *(f"evidence.{name}" for name in ("bundle_files", "bundle_audit", "event_record", "verifier")),
 )
 _OWN_IMPORT = re.compile(r"^from storage\.(?:evidence|merkle)\.\w+ import (?:\([^)]*\)|[^(\n]*)\n", re.MULTILINE)

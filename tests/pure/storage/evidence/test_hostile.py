@@ -21,11 +21,11 @@ from benchmarks import mutated_bundles, tampering
 from benchmarks.tampering import Laboratory
 from conductor_core.errors import BadInput
 from storage import Privacy
-from storage.evidence import alignment, bundle, bundle_files, database_audit, history, verifier
-from storage.evidence.alignment import Aligner, Row
+from storage.evidence import bundle, bundle_files, database_audit, history, verifier
 from storage.evidence.bundle import verifier_source
 from storage.evidence.bundle_files import FILES
 from storage.evidence.checking import check_log
+from storage.evidence.database_audit import Aligner, Row
 from storage.evidence.history import CLASSES, Events, History, Report
 from storage.evidence.verifier import verify
 from storage.merkle.formats import NO_LEAF, event_leaf
@@ -71,7 +71,7 @@ def test_a_fault_of_the_verifier_looks_like_no_bad_input_and_no_finding(
 
 @pytest.mark.parametrize("edited", [2, 1], ids=["every second", "all"])
 def test_the_time_for_many_edits_grows_with_the_log_alone(monkeypatch: pytest.MonkeyPatch, edited: int) -> None:
-    monkeypatch.setattr(alignment, "_TRIES", 1000)
+    monkeypatch.setattr(database_audit, "_TRIES", 1000)
     written, rows = History(), []
     head = NO_LEAF
     for number in range(3000):
@@ -227,7 +227,7 @@ def test_an_unverified_tail_is_said(lab: Laboratory, tmp_path: Path, capsys: pyt
 def test_a_long_check_says_how_far_it_is(
     lab: Laboratory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(alignment, "_TICK_ROWS", 1)
+    monkeypatch.setattr(database_audit, "_TICK_ROWS", 1)
     monkeypatch.setattr(verifier, "_PROGRESS_S", 0.0)
     folder = mutated_bundles.export(lab, tmp_path / "bundle", ["run-1"])
     for target in (lab.path, folder):
