@@ -227,10 +227,6 @@ class Vault:
             made = {run_id: connection.execute(_READ, (run_id,)).fetchone()[0] for run_id in run_ids}
         return {run_id: self._opened(run_id, wrapped) for run_id, wrapped in made.items()}
 
-    def seals(self, run_id: str) -> bool:
-        """Whether what is stored of the run now has to be sealed. Raises: as ``seal``."""
-        return self._kept(run_id) is not None
-
     def seal(self, run_id: str, place: str, plain: str) -> str | bytes:
         """Returns a text as it is stored at ``place``: unchanged if the run is not encrypted.
 
@@ -270,10 +266,6 @@ class Vault:
         if self.path.exists():
             return KeyAway(f"no such key is in {self.path}: put back the file .keys that belongs to this database")
         return KeyAway(f"the file of keys {self.path} is not there: put that file beside the database again")
-
-    def has(self, run_id: str) -> bool:
-        """Whether there is a key of this run. Raises: StoreError."""
-        return self._wrapped(run_id) is not None
 
     def all_of(self, run_ids: Iterable[str]) -> list[str]:
         """Returns the runs among these of which there is a key. Raises: StoreError."""

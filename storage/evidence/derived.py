@@ -93,41 +93,37 @@ def erased_row(connection: sqlite3.Connection | sqlite3.Cursor, run_id: str) -> 
 
     Raises: sqlite3.Error.
     """
-    cursor = connection.execute("SELECT * FROM runs WHERE run_id = ?", (run_id,))
-    row = cursor.fetchone()
-    if row is None:
-        return ()
-    kept = dict(zip((name for name, *_ in cursor.description), row, strict=True))
-    return [kept.get(name) for name in _ERASED]
+    rows = _rows(connection, "SELECT * FROM runs WHERE run_id = ?", run_id)
+    return [rows[0].get(name) for name in _ERASED] if rows else ()
 
 
 def check_removals(connection: sqlite3.Connection, logged: Removals, report: Report) -> None:
     """Compares both tables with the log, and erased rows."""
     for run_id in sorted(logged.gone):
         report.add("derived", run_id, None, "the run was held when it was deleted or erased")
-    with reading(report, "the table deletions"):
-        _check_deletions(connection, logged, report)
-    with reading(report, "the table holds"):
-        _check_holds(connection, logged, report)
-    with reading(report, "the rows of erased runs"):
-        _check_erased_rows(connection, logged, report)
+    for what, check in (
+        ("the table deletions", _check_deletions),
+        ("the table holds", _check_holds),
+        ("the rows of erased runs", _check_erased_rows),
+    ):
+        with reading(report, what):
+            check(connection, logged, report)
 
 
-def _rows(connection: sqlite3.Connection, table: str) -> list[Record]:
-    cursor = connection.execute(f"SELECT * FROM {table} ORDER BY id")  # noqa: S608  own names
+def _rows(connection: sqlite3.Connection | sqlite3.Cursor, query: str, *bound: str) -> list[Record]:
+    cursor = connection.execute(query, bound)
     names = [name for name, *_ in cursor.description]
-    return [dict(zip(names, each, strict=True)) for each in cursor]
+    return [dict(zip(names, each, strict=True)) for each in cursor.fetchall()]
 
 
 def _check_deletions(connection: sqlite3.Connection, logged: Removals, report: Report) -> None:
-    found = _rows(connection, "deletions")
+    found = _rows(connection, "SELECT * FROM deletions ORDER BY id")
     rows = {str(row.get("run_id")): row for row in found}
     if len(rows) < len(found):
         report.add("derived", None, None, "the table of deletions has a run twice")
     for run_id in sorted(logged.deletions.keys() - rows.keys()):
-        report.add(
-            "derived", run_id, None, "the log says that the run was deleted, and the table of deletions does not"
-        )
+        what = "the log says that the run was deleted, and the table of deletions does not"
+        report.add("derived", run_id, None, what)
     recorded = [run_id for run_id in rows if run_id in logged.deletions]
     if recorded != [run_id for run_id in logged.deletions if run_id in rows]:
         report.add("derived", None, None, "the table of deletions has runs in another order than the log")
@@ -160,7 +156,7 @@ def _wrong(record: Record, row: Mapping[str, object]) -> str:
 
 def _check_holds(connection: sqlite3.Connection, logged: Removals, report: Report) -> None:
     rows: dict[str, list[Record]] = defaultdict(list)
-    for row in _rows(connection, "holds"):
+    for row in _rows(connection, "SELECT * FROM holds ORDER BY id"):
         rows[str(row.get("run_id"))].append({**row, "actor": _actor(row.get("actor"))})
     for run_id in sorted({*rows, *logged.holds} - logged.gone):
         of_run, records = rows[run_id], logged.holds.get(run_id, [])
@@ -363,12 +359,11 @@ def _check_erased(
         if status != ERASED:
             report.add("derived", run_id, None, "the run was erased, and lists do not say so")
         elif run_id not in erased:
-            report.add(
-                "derived", text_of(run_id), None, "lists say that the run was erased, and no record in the log does"
-            )
+            what = "lists say that the run was erased, and no record in the log does"
+            report.add("derived", text_of(run_id), None, what)
         elif has_text:
             report.add("derived", run_id, None, "the run was erased, and its row or a snapshot holds a text")
-        elif vault.has(run_id):
+        elif vault.all_of([run_id]):
             report.add("derived", run_id, None, "the run was erased, and its key is still there: erase it again")
     return done
 
@@ -425,8 +420,7 @@ def _check_run(connection: sqlite3.Connection, run_id: str, images: _Images, rep
     if other:
         report.add("derived", run_id, None, f"the snapshot of the run {other}")
     images.check(reading.trace, report)
-    cursor = connection.execute("SELECT * FROM runs WHERE run_id = ?", (run_id,))
-    row = dict(zip((name for name, *_ in cursor.description), cursor.fetchone(), strict=True))
+    (row,) = _rows(connection, "SELECT * FROM runs WHERE run_id = ?", run_id)
     encrypted = _is_encrypted(connection, run_id)
     for name in SEALED_COLUMNS:
         if isinstance(stored := row.get(name), bytes) and encrypted:
@@ -440,19 +434,15 @@ def _check_run(connection: sqlite3.Connection, run_id: str, images: _Images, rep
     ((first,),) = connection.execute("SELECT min(sequence) FROM events WHERE run_id = ?", (run_id,))
     wanted = fixed_columns(reading.trace, first) | changing_columns(reading.trace)
     wrong = [name for name, value in wanted.items() if name in row and not _same(row[name], value)]
-    wrong += ["owner_id"] * (not _owner_fits(row, reading.trace))
-    wrong += ["vocabulary"] * (not isinstance(row.get("vocabulary"), int) or row["vocabulary"] < 1)
+    owner, vocabulary = row.get("owner_id"), row.get("vocabulary")
+    # The row names an owner only while the run goes on. Which process that is, no event says.
+    goes_on = not reading.trace.ended and reading.trace.status not in AT_REST
+    fits = isinstance(owner, str) and OWNER_ID.fullmatch(owner) is not None if goes_on else owner == ""
+    wrong += ["owner_id"] * (not fits)
+    wrong += ["vocabulary"] * (not isinstance(vocabulary, int) or vocabulary < 1)
     if wrong:
         report.add("derived", run_id, None, f"the row of the run differs from its events: {', '.join(sorted(wrong))}")
 
 
 def _same(stored: object, value: object) -> bool:
     return stored == value and (not isinstance(value, float) or repr(stored) == repr(value))
-
-
-def _owner_fits(row: dict[str, object], trace: RunTrace) -> bool:
-    """Whether the row names an owner only while the run goes on. Which process that is, no event says."""
-    owner = row.get("owner_id")
-    if not trace.ended and trace.status not in AT_REST:
-        return isinstance(owner, str) and OWNER_ID.fullmatch(owner) is not None
-    return bool(owner == "")

@@ -199,14 +199,11 @@ def read_anchor_line(line: str, keys: Iterable[PublicKey]) -> AnchorLine:
         found = json.loads(line)
     except (ValueError, RecursionError):
         raise Invalid(_TORN) from None
-    if not isinstance(found, dict):
-        raise Invalid("the line is malformed")
+    found = found if isinstance(found, dict) else {}
     start, of, runs, note = (found.get(name) for name in ("from", "of", "runs", "checkpoint"))
     if type(start) is not int or not isinstance(of, list) or not isinstance(runs, list) or not isinstance(note, str):
         raise Invalid("the line is malformed")
-    if not set(map(type, of)) <= {int} or not all(isinstance(each, str) and _is_unicode(each) for each in runs):
-        raise Invalid("the line is malformed")
-    if not _is_unicode(note):
+    if not set(map(type, of)) <= {int} or not _are_unicode((note, *runs)):
         raise Invalid("the line is malformed")
     checkpoint, leaves = open_note(note, keys), unpacked(found.get("leaves"))
     fits = len(leaves) == 32 * len(of) and start >= 0 and start + len(of) == checkpoint.size
@@ -215,9 +212,12 @@ def read_anchor_line(line: str, keys: Iterable[PublicKey]) -> AnchorLine:
     return AnchorLine(checkpoint, note, start, leaves, of, runs)
 
 
-def _is_unicode(text: str) -> bool:
-    """Whether the text has bytes: JSON can spell half a character."""
-    return text.isascii() or not any("\ud800" <= sign <= "\udfff" for sign in text)
+def _are_unicode(texts: Iterable[object]) -> bool:
+    """Whether these are texts that have bytes: JSON can spell half a character."""
+    return all(
+        isinstance(each, str) and (each.isascii() or not any("\ud800" <= sign <= "\udfff" for sign in each))
+        for each in texts
+    )
 
 
 def note_digest(note: str) -> bytes:
@@ -242,7 +242,7 @@ def other_log_of_line(line: str, keys: Sequence[PublicKey]) -> str | None:
         note = json.loads(line)["checkpoint"]
     except (ValueError, RecursionError, KeyError, TypeError):
         return None
-    return other_log(note, keys) if isinstance(note, str) and _is_unicode(note) else None
+    return other_log(note, keys) if _are_unicode([note]) else None
 
 
 def began_again(log: str, keys: Sequence[PublicKey], where: str) -> Finding:
@@ -287,7 +287,7 @@ def read_anchors(anchors: Iterable[tuple[str, Iterable[str]]], keys: Sequence[Pu
                     report.add(found.kind, None, None, found.what)
                 passed.setdefault(str(error), []).append(number)
                 if str(error) in (WRONG_SIGNATURE, _UNFIT):
-                    order.changed(number)
+                    order.changed.append(number)
                 continue
             trusted = True
             order.see(number, read)
@@ -312,11 +312,7 @@ class _Order:
         self._end = 0
         self._missing: list[tuple[int, int]] = []
         self._again: list[int] = []
-        self._changed: list[int] = []
-
-    def changed(self, number: int) -> None:
-        """Takes note of a line that was written by a key that is trusted, and is not as it was written."""
-        self._changed.append(number)
+        self.changed: list[int] = []  # written by a key that is trusted, and not as they were written
 
     def see(self, number: int, line: AnchorLine) -> None:
         if line.start > self._end:
@@ -331,8 +327,8 @@ class _Order:
             more = counted(len(self._missing), "place")
             what = f"before line {number} the entries from {end} on are missing; lines are missing at {more}"
             report.add("anchor", None, None, f"{self._name}: {what}")
-        if self._changed:
-            what = f"{counted(len(self._changed), 'line')} not as published, the first is line {self._changed[0]}"
+        if self.changed:
+            what = f"{counted(len(self.changed), 'line')} not as published, the first is line {self.changed[0]}"
             report.add("anchor", None, None, f"{self._name}: {what}")
         if self._again:
             what = f"{counted(len(self._again), 'line')} doubled or out of order, the first is line {self._again[0]}"

@@ -166,7 +166,7 @@ class LiveRuns:
                 row = changing_columns(live.trace)
                 if live.is_new:
                     new.append(self._sealed(live.created | row | {"run_id": run_id}))
-                elif changes := _changes(live.row, row):
+                elif changes := {n: value for n, value in row.items() if n not in live.row or value != live.row[n]}:
                     changed.setdefault(tuple(changes), []).append(self._sealed(changes | {"run_id": run_id}))
                 live.row, live.row_due = row, False
             if live.snapshot_due:
@@ -184,11 +184,9 @@ class LiveRuns:
 
     def _sealed(self, row: dict[str, object]) -> dict[str, object]:
         """Returns a row of ``runs`` with its texts encrypted, if the run has a key."""
-        run_id = str(row["run_id"])
-        if not self._database.vault.seals(run_id):
-            return row
+        run_id, seal = str(row["run_id"]), self._database.vault.seal
         texts = {name: text for name in SEALED_COLUMNS if isinstance(text := row.get(name), str)}
-        return row | {name: self._database.vault.seal(run_id, f"runs {name}", text) for name, text in texts.items()}
+        return row | {name: seal(run_id, f"runs {name}", text) for name, text in texts.items()}
 
     def _load(self, run_id: str) -> _LiveRun:
         try:
@@ -201,10 +199,6 @@ class LiveRuns:
             ) from error
         live = self._runs[run_id] = _LiveRun(reading.trace, reading.sequence, reading.digest, chain)
         return live
-
-
-def _changes(before: dict[str, object], now: dict[str, object]) -> dict[str, object]:
-    return {name: value for name, value in now.items() if name not in before or value != before[name]}
 
 
 def store_snapshots(cursor: sqlite3.Cursor, snapshots: Sequence[SnapshotRow]) -> None:

@@ -58,15 +58,11 @@ class BadRecord(Exception):
     """An event that cannot be read. ``newer``: a newer version of this program wrote it. ``away``: why its key is."""
 
     def __init__(self, raw: RawEvent, what: str, *, newer: bool = False, away: KeyAway | None = None) -> None:
-        super().__init__(f"its event {raw.sequence} ({raw.kind[:40]!r}) {_short(what)}")
+        what = " ".join(what.split())  # of a library, perhaps: one readable line
+        short = what if len(what) <= _LONGEST_FAULT else f"{what[:_LONGEST_FAULT]}..."
+        super().__init__(f"its event {raw.sequence} ({raw.kind[:40]!r}) {short}")
         self.sequence = raw.sequence
         self.newer, self.away = newer, away
-
-
-def _short(what: str) -> str:
-    """Shortens the message of a library about a damaged record to one readable line."""
-    what = " ".join(what.split())
-    return what if len(what) <= _LONGEST_FAULT else f"{what[:_LONGEST_FAULT]}..."
 
 
 def read_run(connection: sqlite3.Connection, run_id: str, vault: Vault) -> Reading:
@@ -109,13 +105,12 @@ def read_apart(connection: sqlite3.Connection, run_id: str, vault: Vault) -> tup
     if row is None:
         return _fold(run_id, rows, None, vocabulary, vault), ""
     snapshot = SnapshotRow(*row)
-    if not snapshot.holds() or not isinstance(snapshot.sequence, int):
-        return _fold(run_id, rows, None, vocabulary, vault), "was changed; readers pass over it"
-    covered = [row for row in rows if row[0] <= snapshot.sequence]
+    whole = snapshot.holds() and isinstance(snapshot.sequence, int)
+    covered = [row for row in rows if row[0] <= snapshot.sequence] if whole else []
     if not covered:
-        return _fold(run_id, rows, None, vocabulary, vault), "is of other events"
-    reading = _fold(run_id, covered, None, vocabulary, vault)
-    wrong = ""
+        wrong = "is of other events" if whole else "was changed; readers pass over it"
+        return _fold(run_id, rows, None, vocabulary, vault), wrong
+    reading, wrong = _fold(run_id, covered, None, vocabulary, vault), ""
     if (reading.digest.hexdigest(), covered[-1][0]) != (snapshot.events_sha256, snapshot.sequence):
         wrong = "is of other events"
     elif snapshot.fold_digest == fold_digest():

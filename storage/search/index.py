@@ -133,7 +133,11 @@ Change = Callable[[Callable[[sqlite3.Cursor], Any]], Any]
 AT_REST_KINDS = (*sorted(FINAL_KINDS), "run.waiting")
 _AT_REST = f"kind IN ({', '.join('?' * len(AT_REST_KINDS))})"
 _DUE = f"SELECT run_id, max(sequence) FROM events WHERE sequence > ? AND sequence <= ? AND {_AT_REST} GROUP BY run_id"  # noqa: S608  no value in it
-_BEHIND = f"SELECT count(DISTINCT run_id) FROM events WHERE sequence > ? AND {_AT_REST}"  # noqa: S608  no value in it
+_LAG = (
+    f"SELECT (SELECT count(DISTINCT run_id) FROM events WHERE sequence > ? AND {_AT_REST}), "  # noqa: S608  no value in it
+    "(SELECT count(*) FROM runs WHERE status IN ('queued', 'running')), "
+    "(SELECT count(*) FROM runs WHERE typeof(task) = 'blob'), (SELECT count(*) FROM search_runs WHERE fault <> '')"
+)
 _TEXT = "INSERT INTO search_texts (run, dense, text) VALUES (?, ?, ?)"
 CALL_COLUMNS = (
     "run, event, at_utc, purpose, path, agent, provider, host, simulated, how, ended, messages, images, input_tokens, "
@@ -183,11 +187,7 @@ def _state(reader: sqlite3.Connection | sqlite3.Cursor) -> tuple[int, bool]:
 
 def read_lag(connection: sqlite3.Connection) -> Lag:
     reached, _ = _state(connection)
-    ((runs,),) = connection.execute(_BEHIND, (reached, *AT_REST_KINDS)).fetchall()
-    ((running,),) = connection.execute("SELECT count(*) FROM runs WHERE status IN ('queued', 'running')").fetchall()
-    ((encrypted,),) = connection.execute("SELECT count(*) FROM runs WHERE typeof(task) = 'blob'").fetchall()
-    ((damaged,),) = connection.execute("SELECT count(*) FROM search_runs WHERE fault <> ''").fetchall()
-    return Lag(runs, running, encrypted, damaged)
+    return Lag(*connection.execute(_LAG, (reached, *AT_REST_KINDS)).fetchall()[0])
 
 
 class Indexer:
@@ -263,20 +263,17 @@ class Indexer:
         except StoreError as error:
             if type(error) is not StoreError or not records:  # the database itself is at fault
                 raise
-        indexed_to = expected
-        for record, to in records:
-            try:
-                indexed_to = self._put([record], expected, to)
-            except StoreError as error:
-                if type(error) is not StoreError:
-                    raise
+            if len(records) == 1:
+                ((record, _),) = records
                 log.warning("run %s is in the search index without its texts: %s", record.run_id, error)
                 bare = Record(record.run_id, record.run, record.newest, fault=f"{NOT_INDEXED}: {error}")
-                indexed_to = self._put([bare], expected, to)
+                return self._put([bare], expected, reached)
+        for record, to in records:
+            indexed_to = self._put_all([(record, to)], expected, to)
             if indexed_to != to:  # another process is further
                 return indexed_to
             expected = to
-        return indexed_to
+        return expected
 
     def _put(self, records: Sequence[Record], expected: int, reached: int) -> int:
         """Takes runs in if the index stands at ``expected``. Returns where it stands then."""
@@ -299,17 +296,6 @@ class Indexer:
         """
         self._change(make_again)
         return self.catch_up(notify)
-
-    def forget(self, run_id: str) -> None:
-        """Takes a run out of the index and leaves no word of it there. Raises: StoreError."""
-
-        def work(cursor: sqlite3.Cursor) -> None:
-            cursor.execute("PRAGMA secure_delete=ON")
-            forget(cursor, run_id)
-            cursor.execute("PRAGMA secure_delete=OFF")
-
-        self._change(work)
-        self.sweep()
 
     def sweep(self) -> None:
         """Rewrites the full-text tables so that no word of a run that was taken out is left in them."""
