@@ -50,7 +50,8 @@ class _Told:
                 self._open[of] = self._open.get(of, "") + str(event.get("text"))
             return
         step = f"step {of} " if event.get("path") else ""
-        yield from ("", f"## {_line(event.get('at_utc'))[:19]} UTC, {step}{kind}{_by(event)}")
+        by = f", by {_who(event)}" if event.get("actor") else ""
+        yield from ("", f"## {_line(event.get('at_utc'))[:19]} UTC, {step}{kind}{by}")
         match kind:
             case "run.created":
                 yield from self._created(event)
@@ -140,12 +141,8 @@ def _messages(event: Fields) -> Iterator[str]:
 
 def _content(content: object) -> str:
     parts = content if isinstance(content, list) else [content]
-    return "\n".join(_part(part) for part in parts)
-
-
-def _part(part: object) -> str:
-    text = part.get("text") if isinstance(part, dict) else part
-    return text if isinstance(text, str) else json.dumps(part, ensure_ascii=False)
+    texts = [(part.get("text") if isinstance(part, dict) else part, part) for part in parts]
+    return "\n".join(text if isinstance(text, str) else json.dumps(part, ensure_ascii=False) for text, part in texts)
 
 
 def _text(title: str, text: object) -> Iterator[str]:
@@ -170,14 +167,10 @@ def _server(worker: Fields) -> str:
     return f"{simulated}{provider}, model {_line(worker.get('model'))}, {place}"
 
 
-def _by(event: Fields) -> str:
-    return f", by {_who(event)}" if event.get("actor") or event.get("by") else ""
-
-
 def _who(fields: Fields) -> str:
     actor = _fields(fields.get("actor"))
     if not actor:
-        return _line(fields.get("by") or fields.get("door") or "somebody")
+        return _line(fields.get("door") or "somebody")
     local = ""
     if actor.get("kind") == "local":
         claims = [

@@ -224,7 +224,7 @@ class Ticker:
 
 def given_keys(given: Sequence[str]) -> list[PublicKey]:
     """Reads public keys: each the key itself, or a file that holds it. Raises: Invalid, OSError."""
-    return [_given_key(each) for each in given]
+    return list(map(_given_key, given))
 
 
 def _given_key(given: str) -> PublicKey:
