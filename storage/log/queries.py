@@ -111,9 +111,10 @@ class Search:
 
     def finds(self, run: RunSummary) -> bool:
         """Whether the search finds ``run``, apart from the limit. Of a tree it finds the run and its re-runs alone."""
+        names = self.text is not None and len(self.text) >= FEWEST_OF_ID and self.text.lower() in run.run_id
         return (
             (self.before is None or run.sequence < self.before)
-            and (not self.text or self.text.lower() in run.task.lower() or self._names(run.run_id))
+            and (not self.text or self.text.lower() in run.task.lower() or names)
             and (self.status in (None, run.status) or (self.status == "waiting" and run.asked_for is not None))
             and self.parent in (None, run.parent_run_id)
             and self.tree in (None, run.parent_run_id, run.run_id)
@@ -123,9 +124,6 @@ class Search:
             and not (self.recorded and not run.recorded)
             and (self.among is None or run.run_id in json.loads(self.among))
         )
-
-    def _names(self, run_id: str) -> bool:
-        return self.text is not None and len(self.text) >= FEWEST_OF_ID and self.text.lower() in run_id
 
 
 def read_rows(connection: sqlite3.Connection, search: Search) -> list[dict[str, Any]]:
@@ -164,10 +162,8 @@ def read_unfinished(connection: sqlite3.Connection) -> list[tuple[str, str]]:
     """Returns id and owner of each run that has not ended, oldest first. A run of an unknown status is one of them."""
     # The query looks in the gaps between the statuses of ended runs, so that SQLite uses the index of statuses. It
     # orders by an expression, so that SQLite does not use the index of sequences, with which it would read all runs.
-    ended = _ENDED
-    bounds = [ended[0], *chain.from_iterable(pairwise(ended)), ended[-1]]
-    found: list[tuple[str, str]] = connection.execute(_UNFINISHED, bounds).fetchall()
-    return found
+    bounds = [_ENDED[0], *chain.from_iterable(pairwise(_ENDED)), _ENDED[-1]]
+    return connection.execute(_UNFINISHED, bounds).fetchall()
 
 
 def summary(row: Mapping[str, Any]) -> RunSummary:
@@ -261,7 +257,10 @@ class Listing:
         if whole:
             self._whole.add(run_id)
         if search.answers:
-            told = _told_of(trace)
+            said = concluded(trace) if trace.ended else None
+            key = "" if said is None else "\n".join(key_of(trace.answer or "", said))
+            key = key and sha256(key.encode()).hexdigest()
+            told = {"named": name_of(trace), "conclusion": said, "answer_key": key}
             found = found.model_copy(update=told)
             if whole:
                 self._told[run_id] = told
@@ -284,13 +283,6 @@ def interrupt(trace: RunTrace) -> None:
     """Ends the trace of a dead process's run as ``run.interrupted`` will once that can be written."""
     if not trace.ended:
         folding.apply(trace, interruption(trace))
-
-
-def _told_of(trace: RunTrace) -> dict[str, Any]:
-    """Returns the fields of a summary that only the events tell."""
-    said = concluded(trace) if trace.ended else None
-    key = "" if said is None else "\n".join(key_of(trace.answer or "", said))
-    return {"named": name_of(trace), "conclusion": said, "answer_key": key and sha256(key.encode()).hexdigest()}
 
 
 def _row(connection: sqlite3.Connection, run_id: str) -> Row:
