@@ -247,7 +247,6 @@ class AccessLog:
         self._record([replace(one, run_id=run_id) for run_id in run_ids], each=True)
 
     def exported_all(self, what: str, caller: Caller) -> None:
-        """Keeps that ``caller`` asked for a file with all runs."""
         self._record([_Access(EXPORTED, what, caller)], each=True)
 
     def read(self, asked: AccessQuery, before: int | None = None, limit: int = 50) -> Page:

@@ -282,7 +282,6 @@ def safe_name(run_id: str, instead: str) -> str:
 
 
 def _images(store: Store, run_ids: Iterable[str]) -> dict[str, tuple[str, bytes]]:
-    """Returns the images of these runs that are kept."""
     found: dict[str, tuple[str, bytes]] = {}
     for run_id in run_ids:
         try:

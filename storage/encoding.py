@@ -17,6 +17,7 @@ from conductor_core.run.actor import Actor, Caller
 from conductor_core.run.events import EVENT, Event
 from conductor_core.text import whole_characters
 from conductor_core.workflow import model
+from storage.merkle.formats import text_of
 from storage.privacy import Vault
 
 
@@ -63,7 +64,6 @@ StoredRow = tuple[int, bytes, bytes, bytes]
 def stored_rows(
     connection: sqlite3.Connection, run_id: str, after: int = 0, limit: int | None = None
 ) -> list[StoredRow]:
-    """Returns the run's events after ``after``, at most ``limit`` of them (None: all), in order."""
     found: list[StoredRow] = connection.execute(_EVENTS, (run_id, after, -1 if limit is None else limit)).fetchall()
     return found
 
@@ -96,7 +96,6 @@ def snapshot_row(trace: trace.RunTrace, sequence: int, events_sha256: str, vault
 
 
 def snapshot_place(sequence: int) -> str:
-    """Names the place of a snapshot, for what is bound to it."""
     return f"snapshot {sequence}"
 
 
@@ -117,7 +116,6 @@ def fold_digest() -> str:
 
 
 def caller_columns(caller: Caller) -> tuple[str | None, str]:
-    """Returns the columns ``actor`` and ``door``."""
     return None if caller.actor is None else caller.actor.model_dump_json(), caller.door or ""
 
 
@@ -129,7 +127,7 @@ def caller_fields(caller: Caller) -> dict[str, Any]:
 
 def read_caller(actor: object, door: object) -> Caller:
     """Reads the columns ``actor`` and ``door``. Raises: ValueError if they are damaged."""
-    known = None if actor is None else Actor.model_validate_json(read_text(actor))
+    known = None if actor is None else Actor.model_validate_json(text_of(actor))
     return Caller.model_validate({"actor": known, "door": door or None})
 
 
@@ -154,13 +152,8 @@ def read_time(stored: object) -> datetime | None:
     return None if moment is None or moment.tzinfo is None else moment
 
 
-def read_text(stored: object) -> str:
-    """Reads a text. Of bytes it returns what can be decoded."""
-    return stored.decode(errors="replace") if isinstance(stored, bytes) else str(stored)
-
-
 Moment = Annotated[datetime | None, BeforeValidator(read_time)]
-Text = Annotated[str, BeforeValidator(read_text)]
+Text = Annotated[str, BeforeValidator(text_of)]
 _Model = TypeVar("_Model", bound=BaseModel)
 
 

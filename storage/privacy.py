@@ -375,7 +375,6 @@ def event_place(sequence: int, kind: str, at_utc: str) -> str:
 
 
 def keys_beside(database: Path) -> Path:
-    """Returns the file of the keys of runs."""
     return database.with_name(f"{database.name}.keys")
 
 
@@ -410,7 +409,6 @@ class Privacy:
         )
 
     def master_key_of(self, database: Path) -> Path:
-        """Returns the file of the master key of the database at this path."""
         return self.master_key or database.with_name(f"{database.name}.master-key")
 
     def vault(self, database: Path, is_stored: Callable[[str], bool | None] = lambda run_id: None) -> Vault:

@@ -498,7 +498,6 @@ class Store:
         self._anchoring.written(len(run_ids))
 
     def held(self, run_ids: Sequence[str]) -> set[str]:
-        """Returns the runs among ``run_ids`` that are held."""
         with self._database.reading() as connection:
             return {run_id for run_id in run_ids if is_held(connection, run_id)}
 
@@ -508,7 +507,6 @@ class Store:
             return reading.read_deletion(connection, run_id)
 
     def deletions(self, limit: int = 50) -> tuple[list[Deletion], int]:
-        """Returns the newest deletions, and how many there are in all."""
         with self._database.reading() as connection:
             return reading.read_deletions(connection, limit)
 

@@ -75,7 +75,6 @@ def _replaceable(entries: Sequence[Path]) -> bool:
 
 
 def may_write(path: Path) -> bool:
-    """Whether the user of this program may write a file or folder."""
     return os.access(path, os.W_OK, effective_ids=os.access in os.supports_effective_ids)
 
 

@@ -188,7 +188,6 @@ Version {version}, joined from the modules {modules} of storage.
 
 
 def verifier_source() -> str:
-    """Returns the text of the one file."""
     imports: dict[str, None] = {}
     bodies = []
     for name in MODULES:
@@ -206,5 +205,4 @@ def verifier_source() -> str:
 
 
 def verifier_digest(source: str) -> str:
-    """Returns the SHA-256 of the file with this text."""
     return hashlib.sha256(source.encode()).hexdigest()

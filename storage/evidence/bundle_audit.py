@@ -88,7 +88,6 @@ def _head(lines: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _listed(files: BundleFiles) -> dict[str, str]:
-    """Returns the digest of each file that the manifest names."""
     if MANIFEST not in files.digests:
         raise Invalid(f"{MANIFEST} is missing")
     listed: dict[str, str] = {}
@@ -258,7 +257,6 @@ class _Check:
         return included(leaf, position, self._checkpoint.size, path, self._checkpoint.root)
 
     def records(self) -> dict[str, dict[str, Any]]:
-        """Returns the seals by run."""
         seals: dict[str, dict[str, Any]] = {}
         seen: set[int] = set()
         for line in self._bundle.records:

@@ -142,7 +142,6 @@ def _directory(raw: bytes, count: int) -> list[Packed]:
 
 
 def _check_head(file: IO[bytes], entry: Packed) -> None:
-    """Compares the head of a file with its line in the directory."""
     file.seek(entry.at)
     raw = file.read(_LOCAL.size + len(entry.name))
     named = len(entry.name)

@@ -73,7 +73,6 @@ class CheckedLog(Frozen):
         return "a signing key" if self.fingerprint is None else "an anchor" if self.anchor is None else None
 
     def of(self, run_id: str) -> tuple[Finding, ...]:
-        """Returns what was found about this run, and about the log as a whole."""
         return tuple(each for each in self.findings if each.run_id in (None, run_id))
 
 

@@ -117,8 +117,6 @@ class Differences:
 
 
 class Aligner:
-    """Compares rows with the ``events`` of a history."""
-
     def __init__(self, origin: bytes, events: Events) -> None:
         self._origin, self.events = origin, events
         self._far_tries = 5
@@ -135,7 +133,6 @@ class Aligner:
         return leaf == events.leaf(index)
 
     def align(self, rows: Iterable[Row], tick: Callable[[int], None]) -> Differences:
-        """Goes through the rows, in order of sequence, and the events side by side."""
         events, found = self.events, Differences()
         waiting: deque[Row] = deque()
         source = iter(rows)
@@ -243,7 +240,6 @@ def name_differences(aligner: Aligner, found: Differences, report: Report, gone:
 
 
 def _moved(aligner: Aligner, missing: list[int], extra: list[Row]) -> list[tuple[int, Row]]:
-    """Returns the events that are there as another row's content."""
     if len(missing) * len(extra) > _MOST_PAIRS:
         return []
     rest, moved = list(extra), []
@@ -550,7 +546,6 @@ class _CheckedRecords:
 
 
 def _check_records(own: OwnEvidence, history: History, report: Report) -> _CheckedRecords:
-    """Checks the records and the seals."""
     differs = first_difference(own.entries.leaves, history.leaves)
     checked = _CheckedRecords(min(len(own.entries), len(history)) if differs is None else differs // 32)
     heads: dict[str, tuple[int, bytes]] = {}

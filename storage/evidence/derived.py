@@ -84,7 +84,6 @@ def read_removals(connection: sqlite3.Connection) -> Removals:
 
 
 def digest_of(rows: Iterable[Sequence[object]]) -> str:
-    """Returns the digest of rows of a list, as a record has it."""
     return hashlib.sha256(json.dumps([list(row) for row in rows], default=repr).encode()).hexdigest()
 
 
@@ -98,7 +97,6 @@ def erased_row(connection: sqlite3.Connection | sqlite3.Cursor, run_id: str) -> 
 
 
 def check_removals(connection: sqlite3.Connection, logged: Removals, report: Report) -> None:
-    """Compares both tables with the log, and erased rows."""
     for run_id in sorted(logged.gone):
         report.add("derived", run_id, None, "the run was held when it was deleted or erased")
     for what, check in (
@@ -144,7 +142,6 @@ def _check_erased_rows(connection: sqlite3.Connection, logged: Removals, report:
 
 
 def _wrong(record: Record, row: Mapping[str, object]) -> str:
-    """Names what the log says otherwise; empty: nothing."""
     said = {**record, "deleted_at_utc": record.get("at_utc")}
     kept = {**row, "actor": _actor(row.get("actor")), "erased": bool(row.get("erased"))}
     said["erased"] = bool(record.get("erased"))
@@ -170,7 +167,6 @@ def _check_holds(connection: sqlite3.Connection, logged: Removals, report: Repor
 
 
 def _actor(stored: object) -> object:
-    """Returns the actor of a column as a record has it."""
     return (read_record(stored.encode(errors="replace")) if isinstance(stored, str) else {}) or stored
 
 

@@ -109,7 +109,6 @@ class _Told:
 
 
 def _common(event: Fields) -> Iterator[str]:
-    """Tells the fields that many kinds have."""
     if event.get("kind") == "approval.requested":
         yield f"- number {_line(event.get('number'))}, of the {_line(event.get('of'))} {_path(event.get('path'))}"
     if event.get("numbers"):

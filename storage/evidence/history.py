@@ -129,7 +129,6 @@ class History:
         self.of.append(number)
 
     def root(self, size: int) -> bytes:
-        """Returns the root of the first ``size`` entries."""
         tree = Tree()
         tree.extend(map(self.leaf, range(size)))
         return tree.root()
@@ -246,13 +245,11 @@ def other_log_of_line(line: str, keys: Sequence[PublicKey]) -> str | None:
 
 
 def began_again(log: str, keys: Sequence[PublicKey], where: str) -> Finding:
-    """Returns the finding that a key of one log has signed another one, too."""
     what = f"{where}: the key of the log {keys[0].name} has also signed the log {log}: a log never begins again"
     return Finding("begun_again", None, None, what)
 
 
 def began_late(covered_from: int) -> Finding:
-    """Returns the finding that the evidence of a log begins after events."""
     what = f"the evidence of the log begins after event {covered_from - 1:,}, and it always begins before all"
     return Finding("begun_again", None, None, what)
 

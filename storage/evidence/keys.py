@@ -33,7 +33,6 @@ class SigningKey:
     private: "Ed25519PrivateKey"
 
     def note(self, checkpoint: Checkpoint) -> str:
-        """Returns the checkpoint as a signed note."""
         return note_of(checkpoint, self.public, self.private.sign(checkpoint.text.encode()))
 
 
@@ -66,7 +65,6 @@ def own_public_key(path: Path) -> PublicKey:
 
 
 def other_log_error(path: Path, log: str, origin: str) -> OtherLog:
-    """Returns what is wrong if the key of ``log`` is to sign ``origin``."""
     said = origin if _ORIGIN.fullmatch(origin) else repr(origin[:60])  # it comes from the database
     return OtherLog(
         f"the key {path} has signed the log {log}, and the database says that it is the log {said}: a log never "

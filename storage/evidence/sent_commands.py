@@ -5,10 +5,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from storage.encoding import read_text
 from storage.evidence.history import Report, counted
 from storage.log.commands import SENT, NoProof, proven, read_origin, records_of_no_run, registered
-from storage.merkle.formats import PublicKey, read_record, rotated_keys
+from storage.merkle.formats import PublicKey, read_record, rotated_keys, text_of
 from storage.privacy import KeyAway, Sealed, Vault, event_place
 
 _ANSWERED_BY = {
@@ -76,7 +75,7 @@ def check(
     said: set[tuple[str, int]] = set()
     away = 0
     for stored in _rows(connection, "SELECT id, payload, run_id, kind, at_utc FROM commands {} ORDER BY id", of):
-        number, run_id, kind = stored[0], read_text(stored[2]), read_text(stored[3])[:20]
+        number, run_id, kind = stored[0], text_of(stored[2]), text_of(stored[3])[:20]
         answer = answers.get((run_id, number))
         try:
             command = read_record(proven(stored, vault, machines).encode())
@@ -117,7 +116,6 @@ def _rows(
 
 
 def _recorded(connection: sqlite3.Connection, of: Sequence[str] | None) -> Iterator[tuple[str, int]]:
-    """Yields run and number of the commands that the log says were sent."""
     for (raw,) in _rows(connection, _RECORDS, of, SENT):
         record = read_record(raw)
         if record.get("kind") == SENT and isinstance(number := record.get("command"), int):
@@ -173,7 +171,7 @@ class _Carried:
 
     def _events(self, run_id: str, kind: str) -> Iterator[dict[str, Any]]:
         for sequence, at_utc, payload in self._connection.execute(_OF_KIND, (run_id, kind)).fetchall():
-            if event := _event(self._vault, run_id, sequence, kind, read_text(at_utc), payload):
+            if event := _event(self._vault, run_id, sequence, kind, text_of(at_utc), payload):
                 yield event
 
 
@@ -187,11 +185,11 @@ def _event(vault: Vault, run_id: str, sequence: int, kind: str, at_utc: str, pay
 
 def _answer(vault: Vault, run_id: object, sequence: int, kind: str, at_utc: object, payload: bytes) -> _Answer | None:
     """Reads an event that answers a command; None if its run's key is away."""
-    event = _event(vault, read_text(run_id), sequence, kind, read_text(at_utc), payload)
+    event = _event(vault, text_of(run_id), sequence, kind, text_of(at_utc), payload)
     if not event:
         return None
     number = None if event.get("command") is None else _as_number(event["command"])
-    return _Answer(read_text(run_id), sequence, kind, number, event)
+    return _Answer(text_of(run_id), sequence, kind, number, event)
 
 
 def _as_number(value: Any) -> int:

@@ -138,7 +138,6 @@ def document(report: Report, run_id: str | None = None, keys: Sequence[PublicKey
 
 
 def show(shown: dict[str, Any], *, as_json: bool) -> None:
-    """Prints the report."""
     print_text(json.dumps(shown) if as_json else "\n".join(lines(shown)))
 
 
@@ -149,7 +148,6 @@ def print_text(text: str) -> None:
 
 
 def lines(shown: dict[str, Any]) -> Iterator[str]:
-    """Yields the report as a person reads it."""
     yield from map(printable, _said(shown))
 
 

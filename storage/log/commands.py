@@ -17,7 +17,6 @@ from conductor_core.run.actor import local_actor
 from conductor_core.run.commands import COMMAND, COMMAND_KINDS, Command, SentCommand, Unproven
 from conductor_core.run.trace import ENDED_STATUSES
 from storage.database.connections import Database
-from storage.encoding import read_text
 from storage.merkle.chain import add_record
 from storage.merkle.formats import Invalid, PublicKey, read_key, read_record, text_of, unpacked
 from storage.privacy import KeyAway, Sealed, Vault
@@ -103,7 +102,7 @@ def proven(stored: Stored, vault: Vault, machines: Mapping[str, int]) -> str:
 
     Raises: KeyAway; NoProof, also if it was not encrypted here; StoreError.
     """
-    number, payload, run_id, kind, at_utc = stored[0], stored[1], *map(read_text, stored[2:])
+    number, payload, run_id, kind, at_utc = stored[0], stored[1], *map(text_of, stored[2:])
     if isinstance(payload, bytes):
         try:
             payload = vault.open(run_id, command_place(kind, at_utc), payload).decode(errors="replace")
@@ -175,7 +174,6 @@ def read_commands(
 
 
 def command_place(kind: str, at_utc: str) -> str:
-    """Names the place of a command, for what is bound to it."""
     return f"command {kind} {at_utc}"
 
 
@@ -187,7 +185,7 @@ def _sent(connection: sqlite3.Connection, rows: Sequence[Stored], vault: Vault, 
     machines = registered(records, origin, trusted(records, origin))
     sent: list[SentCommand] = []
     for stored in rows:
-        number, run_id, kind = stored[0], read_text(stored[2]), read_text(stored[3])
+        number, run_id, kind = stored[0], text_of(stored[2]), text_of(stored[3])
         try:
             command = COMMAND.validate_json(proven(stored, vault, machines))
             if (command.run_id, command.kind) != (run_id, kind):

@@ -158,7 +158,6 @@ class LiveRuns:
             raise EventOutOfOrder(f"run {run_id} is not at rest: another process has taken it up")
 
     def save(self, cursor: sqlite3.Cursor) -> None:
-        """Stores the rows and snapshots that the folded events changed."""
         new, snapshots = [], []
         changed: dict[tuple[str, ...], list[dict[str, object]]] = {}
         for run_id, live in self._touched.items():
@@ -183,7 +182,6 @@ class LiveRuns:
             store_snapshots(cursor, snapshots)
 
     def _sealed(self, row: dict[str, object]) -> dict[str, object]:
-        """Returns a row of ``runs`` with its texts encrypted, if the run has a key."""
         run_id, seal = str(row["run_id"]), self._database.vault.seal
         texts = {name: text for name in SEALED_COLUMNS if isinstance(text := row.get(name), str)}
         return row | {name: seal(run_id, f"runs {name}", text) for name, text in texts.items()}
@@ -202,7 +200,6 @@ class LiveRuns:
 
 
 def store_snapshots(cursor: sqlite3.Cursor, snapshots: Sequence[SnapshotRow]) -> None:
-    """Stores snapshots, each in place of the last one of its run."""
     cursor.executemany(_SNAPSHOT, snapshots)
 
 

@@ -31,9 +31,10 @@ from conductor_core.run.trace import (
 )
 from conductor_core.workflow.model import Frozen
 from storage import errors
-from storage.encoding import count_of, read_caller, read_count, read_text, read_time
+from storage.encoding import count_of, read_caller, read_count, read_time
 from storage.log.live_runs import changing_columns, fixed_columns
 from storage.log.reading import read_deletion, read_run
+from storage.merkle.formats import text_of
 from storage.privacy import Vault
 from storage.records import ERASED, SEALED_COLUMNS, BatchSummary, RunSummary
 
@@ -43,7 +44,6 @@ _SUMMARY += ["input_tokens", "output_tokens", "actor", "door"]
 
 
 def _opened(column: str) -> str:
-    """Returns SQL for a text of ``runs`` that may be encrypted."""
     return f"CASE WHEN typeof({column}) = 'blob' THEN plain(run_id, '{column}', {column}) ELSE {column} END"
 
 
@@ -127,14 +127,12 @@ class Search:
 
 
 def read_rows(connection: sqlite3.Connection, search: Search) -> list[dict[str, Any]]:
-    """Returns the rows of the runs that ``search`` finds, newest first."""
     page = _PAGE | (_WAITING if search.status == "waiting" else {})
     query = f"{_RUNS}{condition(search, _FILTERS | page)} ORDER BY sequence DESC LIMIT :limit"
     return [dict(zip(_SUMMARY, row, strict=True)) for row in connection.execute(query, vars(search))]
 
 
 def read_row(connection: sqlite3.Connection, run_id: str) -> dict[str, Any] | None:
-    """Returns the run's row, or None if there is none."""
     row = connection.execute(f"{_RUNS}run_id = ?", (run_id,)).fetchone()
     return None if row is None else dict(zip(_SUMMARY, row, strict=True))
 
@@ -202,7 +200,6 @@ class Listing:
         self.fault: StoreDamaged | None = None
 
     def doubt(self, run_id: str) -> None:
-        """Makes the next listing check the run again."""
         self._whole.discard(run_id)
         self._told.pop(run_id, None)
 
@@ -350,7 +347,6 @@ class Totals(Frozen):
 
 
 def read_totals(connection: sqlite3.Connection, search: Search) -> Totals:
-    """Returns the totals over all pages of ``search``."""
     status = "CASE WHEN asked_for IS NULL THEN status ELSE 'waiting' END AS status"
     replay = f"purpose = '{REPLAY_PURPOSE}' AND :batch IS NULL AS replay"
     columns = f"{status}, {replay}, cost_usd, known_usd, input_tokens, output_tokens, imported"
@@ -406,10 +402,10 @@ def read_batches(
 def _batch(row: dict[str, Any], counted: dict[str, Any]) -> BatchSummary:
     """Reads what it can of a damaged row, because the batch's runs may be whole and are found by this row."""
     return BatchSummary(
-        batch_id=read_text(row["batch_id"]),
+        batch_id=text_of(row["batch_id"]),
         sequence=row["sequence"],
         created_at_utc=read_time(row["created_at_utc"]),
-        name=read_text(row["name"] or ""),
+        name=text_of(row["name"] or ""),
         size=read_count(row["size"]) or sum(counted["statuses"].values()),
         **counted,
     )

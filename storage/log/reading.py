@@ -25,12 +25,12 @@ from storage.encoding import (
     StoredRow,
     fold_digest,
     read_caller,
-    read_text,
     read_time,
     snapshot_place,
     stored_line,
     stored_rows,
 )
+from storage.merkle.formats import text_of
 from storage.privacy import SEALED, KeyAway, Sealed, Vault, event_place
 from storage.records import ERASED, RawEvent, StoredEvent
 
@@ -306,14 +306,12 @@ class Deletion:
 
 
 def read_deletions(connection: sqlite3.Connection, limit: int) -> tuple[list[Deletion], int]:
-    """Returns the newest deletions, and how many there are in all."""
     rows = connection.execute(f"{_DELETIONS} ORDER BY id DESC LIMIT ?", (limit,)).fetchall()
     ((count,),) = connection.execute("SELECT count(*) FROM deletions")
     return [_deletion(row) for row in rows], count
 
 
 def read_deletion(connection: sqlite3.Connection, run_id: str) -> Deletion | None:
-    """Returns when the run was deleted and who did so, or None if it was not."""
     row = connection.execute(f"{_DELETIONS} WHERE run_id = ?", (run_id,)).fetchone()
     return None if row is None else _deletion(row)
 
@@ -329,4 +327,4 @@ def _deletion(row: tuple[object, object, object, object, object]) -> Deletion:
         caller = read_caller(actor, door)
     except ValueError:  # damaged
         caller = Caller()
-    return Deletion(read_text(run_id), read_time(deleted_at_utc), caller, bool(erased))
+    return Deletion(text_of(run_id), read_time(deleted_at_utc), caller, bool(erased))

@@ -25,7 +25,6 @@ class RunChain:
 
 
 def read_chain(connection: sqlite3.Connection | sqlite3.Cursor, run_id: str) -> RunChain:
-    """Returns the chain of a run as it is stored."""
     count, position = connection.execute(_COVERED, (run_id,)).fetchone()
     if not count:
         return RunChain()

@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from conductor_core.workflow.model import Frozen
-from storage.encoding import Moment, Text, read_text
+from storage.encoding import Moment, Text
+from storage.merkle.formats import text_of
 from storage.search.filters import Filters, Words, driver
 from storage.search.reading import Place
 
@@ -162,7 +163,7 @@ class Texts:
         return self._connection.execute(query, bound | {"ids": str(list(ids)), "limit": limit}).fetchall()
 
     def _hit(self, row: _Row) -> Hit:
-        text = read_text(row[-1])
+        text = text_of(row[-1])
         query = "SELECT field, event, path, agent, detail FROM search_places WHERE text_id = ? ORDER BY id"
         places = tuple(Place(*place) for place in self._connection.execute(query, row[:1]).fetchall())
         stored = dict(zip(Hit.model_fields, row[:-1], strict=False))

@@ -62,7 +62,6 @@ def own_objects() -> Objects:
 
 
 def statements() -> list[str]:
-    """Returns the SQL that makes the tables, their indexes and the full-text tables."""
     return [sql for name, (_, _, sql) in own_objects().items() if sql and not is_shadow(name)]
 
 
@@ -328,7 +327,6 @@ def put(cursor: sqlite3.Cursor, record: Record) -> None:
 
 
 def write(cursor: sqlite3.Cursor, record: Record) -> None:
-    """Writes a run into an index that has nothing of it."""
     row = (record.run, record.run_id, record.newest, record.fault)
     cursor.execute("INSERT INTO search_runs (run, run_id, indexed_to, fault) VALUES (?, ?, ?, ?)", row)
     for text, places in record.texts.items():
@@ -370,5 +368,4 @@ def call_rows(record: Record) -> list[tuple[object, ...]]:
 
 
 def facet_rows(record: Record) -> list[tuple[object, ...]]:
-    """Returns the rows of ``search_facets`` of a run."""
     return [(kind, value, record.run, times) for (kind, value), times in record.facets.items()]

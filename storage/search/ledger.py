@@ -9,7 +9,8 @@ from pydantic import BeforeValidator
 
 from conductor_core.run.actor import Actor
 from conductor_core.workflow.model import Frozen
-from storage.encoding import Moment, Text, count_of, read_caller, read_models, read_text
+from storage.encoding import Moment, Text, count_of, read_caller, read_models
+from storage.merkle.formats import text_of
 from storage.search.filters import Filters, Words
 from storage.search.hits import Texts
 from storage.search.reading import LEFT
@@ -276,5 +277,5 @@ def _newest(connection: sqlite3.Connection, code: str, condition: str, bound: di
     rows = connection.execute(query, bound | {"code": code, "most": 10 * _MOST_TASKS}).fetchall()
     newest: dict[str, str] = {}
     for task, run_id in rows:
-        newest.setdefault(read_text(task), read_text(run_id))
+        newest.setdefault(text_of(task), text_of(run_id))
     return dict(islice(newest.items(), _MOST_TASKS))

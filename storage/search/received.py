@@ -366,8 +366,6 @@ def receipt(
 
 
 class _Finder:
-    """What was seen so far of the runs."""
-
     def __init__(self, provider: str, wanted: str, *, imported: bool) -> None:
         self._provider = provider
         self._wanted = wanted

@@ -68,7 +68,6 @@ class RunSearch(Indexer):
                 reported = repr(error)
 
     def close(self) -> None:
-        """Stops keeping up."""
         self._stop.set()
         if self._keeper is not None:
             self._keeper.join()
@@ -78,7 +77,6 @@ class RunSearch(Indexer):
                 self._last = None
 
     def lag(self) -> Lag:
-        """Returns what the index does not hold yet."""
         with self._reading() as connection:
             return index.read_lag(connection)
 
@@ -197,12 +195,10 @@ class RunSearch(Indexer):
         )
 
     def spending(self, only: Filters = ALL) -> list[Spending]:
-        """Returns tokens and cost by day, agent and person."""
         with self._reading() as connection:
             return ledger.read_spending(connection, only)
 
     def failures(self, only: Filters = ALL) -> list[Failure]:
-        """Returns the kinds of failures, the most frequent first."""
         with self._reading() as connection:
             return ledger.read_failures(connection, only)
 
