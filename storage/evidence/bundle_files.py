@@ -263,7 +263,7 @@ class BundleFiles:
             self._left -= len(piece)
             for number, part in enumerate(piece.split(b"\n")):
                 if number:
-                    yield _text(begun, name)
+                    yield _decoded(begun, name)
                     begun, length = [], 0
                 begun.append(part)
                 length += len(part)
@@ -286,7 +286,7 @@ class BundleFiles:
             yield found
 
 
-def _text(parts: Iterable[bytes], name: str) -> str:
+def _decoded(parts: Iterable[bytes], name: str) -> str:
     try:
         return b"".join(parts).decode()
     except UnicodeDecodeError:
