@@ -307,10 +307,13 @@ class Vault:
         with self._lock:
             if (known := self._ciphers.get(run_id)) is not None:
                 return known
-        wrapped = self._wrapped(run_id)
-        if wrapped is None:  # not remembered: somebody may put the file back
+        if not self.path.exists():  # not remembered: somebody may put the file back
             return None
-        cipher = self._opened(run_id, wrapped)
+        with self._using() as connection:
+            row = connection.execute(_READ, (run_id,)).fetchone()
+        if row is None:
+            return None
+        cipher = self._opened(run_id, row[0] if isinstance(row[0], bytes) else b"")
         self._remember(run_id, cipher)
         return cipher
 
@@ -327,15 +330,6 @@ class Vault:
             if len(self._ciphers) >= _MOST_OPEN:
                 self._ciphers.pop(next(iter(self._ciphers)))
             self._ciphers[run_id] = cipher
-
-    def _wrapped(self, run_id: str) -> bytes | None:
-        if not self.path.exists():
-            return None
-        with self._using() as connection:
-            row = connection.execute(_READ, (run_id,)).fetchone()
-        if row is None:
-            return None
-        return row[0] if isinstance(row[0], bytes) else b""
 
     @contextmanager
     def _using(self, *, make: bool = False) -> Iterator[sqlite3.Connection]:

@@ -173,23 +173,6 @@ class Evidence:
     witness_size: int | None = None
 
 
-def _begun_again(origin: str, places: Places) -> str | None:
-    try:
-        key = own_public_key(places.key) if places.key.is_file() else None
-    except (BadInput, OSError):
-        return None  # what hinders the key is said where it is used
-    return None if key is None or key.name == origin else str(other_log_error(places.key, key.name, origin))
-
-
-def _witness_size(origin: str, places: Places) -> int | None:
-    if places.witness is None:
-        return None
-    try:
-        return FileAnchor(places.witness).size(origin)
-    except OSError:
-        return 0
-
-
 def _doubt(
     connection: sqlite3.Connection, origin: str, note: object, size: int, entries: int, places: Places
 ) -> str | None:
@@ -210,25 +193,25 @@ def _doubt(
     return None if signed.size == size else f"the checkpoint has {signed.size:,} entries instead of {size:,}"
 
 
-def _published(origin: str, places: Places) -> int:
-    """Returns how many entries of the log the anchor and the witness know, the larger number."""
-    sizes = [0]
-    for file in (places.anchor.file, *places.kept()):
-        with suppress(OSError):
-            sizes.append(FileAnchor(file).size(origin))
-    return max(sizes)
-
-
 def read_evidence(connection: sqlite3.Connection, places: Places, fault: str | None) -> Evidence:
     """Reads how far the log is published. Raises: sqlite3.Error."""
     (origin,) = connection.execute("SELECT origin FROM evidence_log").fetchone() or ("",)
-    published = _published(origin, places)  # before the database is read: nothing is published that it lacks then
+    published = 0  # as anchor and witness know, before the database is read: nothing is published that it lacks then
+    for file in (places.anchor.file, *places.kept()):
+        with suppress(OSError):
+            published = max(published, FileAnchor(file).size(origin))
     ((entries,),) = connection.execute(_SIZE)
     size, at_utc, note = connection.execute(_ANCHORED).fetchone() or (0, None, "")
     ((unanchored,),) = connection.execute("SELECT count(*) FROM leaves WHERE position >= ? AND record IS NULL", (size,))
     first = connection.execute(_OLDEST, (size,)).fetchone()
     since = None if first is None else connection.execute(_WHEN, (first[1], first[0])).fetchone()
     doubt = _doubt(connection, origin, note, size, entries, places) if size else None
+    key, witness_size = None, None if places.witness is None else 0
+    with suppress(BadInput, OSError):  # what hinders the key is said where it is used
+        key = own_public_key(places.key) if places.key.is_file() and origin else None
+    if places.witness is not None:
+        with suppress(OSError):
+            witness_size = FileAnchor(places.witness).size(origin)
     if published > entries:
         doubt = f"{published:,} entries are published, and the log has {entries:,}: an older copy, or its end was cut"
     return Evidence(
@@ -241,9 +224,9 @@ def read_evidence(connection: sqlite3.Connection, places: Places, fault: str | N
         anchor=str(places.anchor.file),
         fault=fault,
         doubt=doubt,
-        begun_again=_begun_again(origin, places) if origin else None,
+        begun_again=None if key is None or key.name == origin else str(other_log_error(places.key, key.name, origin)),
         witness=places.witnessed(),
-        witness_size=_witness_size(origin, places),
+        witness_size=witness_size,
     )
 
 
@@ -303,7 +286,6 @@ class Anchoring:
     ) -> None:
         """``change`` runs work in a transaction of the writer, and returns when it is durable."""
         self._database, self._change, self._places = database, change, places
-        self._tree = Tree()
         self._lock = threading.Lock()
         self._news, self._due = threading.Event(), threading.Event()
         self._pending = 0
@@ -439,7 +421,6 @@ class Anchoring:
         at_utc = datetime.now(UTC).isoformat()
         if end > known:
             self._places.anchor.publish(anchor_line(at_utc, note, known, leaves))
-        self._tree = tree
         if end > kept[0]:
             keep = "INSERT OR IGNORE INTO checkpoints (size, at_utc, note, peaks) VALUES (?, ?, ?, ?)"
             self._change(lambda cursor: cursor.execute(keep, (end, at_utc, note, tree.peaks)))
@@ -450,14 +431,13 @@ class Anchoring:
     ) -> Tree:
         """Returns the tree of the log's first ``known`` entries, whose root the place has.
 
-        It begins with the tree that this process knows, or with one that the database keeps and the key has signed. If
-        that does not lead there, all leaves are read. Raises: BadInput if they do not lead there either.
+        It begins with the tree that the database keeps, if the key has signed it. If that does not lead there, all
+        leaves are read. Raises: BadInput if they do not lead there either.
         """
         root = self._places.anchor.note(key.public.name).split("\n")[2:3]
-        for begun in (self._tree if self._tree.size else _signed_tree(kept, key.public), Tree()):
-            if begun.size > known:
+        for tree in (_signed_tree(kept, key.public), Tree()):
+            if tree.size > known:
                 continue
-            tree = begun.copy()
             while tree.size < known:
                 end = min(known, tree.size + _MOST_ENTRIES)
                 tree.extend(leaf for _, leaf in _leaves(connection, tree.size, end))

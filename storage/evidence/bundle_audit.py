@@ -184,7 +184,11 @@ def audit_bundle(
         return
     if bundle.head["origin"] != checkpoint.origin or bundle.head["key"] not in {key.line for key in keys}:
         report.add("evidence", None, None, "bundle.json names another log or key than the checkpoint's")
-    _check_against_anchors(checkpoint, anchors, report)
+    if checkpoint.size <= len(anchors) and anchors.root(checkpoint.size) != checkpoint.root:
+        report.add("fork", None, None, "the checkpoint of the bundle is signed for another history than the anchor's")
+    for other in anchors.checkpoints:
+        if other.size == checkpoint.size and other.root != checkpoint.root:
+            report.add("fork", None, None, "two checkpoints of one size are signed for different histories")
     check = _Check(checkpoint, bundle, anchors, report, verified)
     seals = check.records()
     for run_id, events in groupby(_counted(bundle.events, progress), key=lambda event: str(event["run_id"])):
@@ -226,14 +230,6 @@ def _counted(events: Iterable[dict[str, Any]], progress: Callable[[str, int], No
         yield event
 
 
-def _check_against_anchors(checkpoint: Checkpoint, anchors: History, report: Report) -> None:
-    if checkpoint.size <= len(anchors) and anchors.root(checkpoint.size) != checkpoint.root:
-        report.add("fork", None, None, "the checkpoint of the bundle is signed for another history than the anchor's")
-    for other in anchors.checkpoints:
-        if other.size == checkpoint.size and other.root != checkpoint.root:
-            report.add("fork", None, None, "two checkpoints of one size are signed for different histories")
-
-
 class _Check:
     """Checks records and runs. ``manifests``: by run, the digests of manifests that the log has of exports of it."""
 
@@ -270,18 +266,15 @@ class _Check:
                 self._report.add("evidence", None, None, f"the record at entry {position} is not as it was written")
             elif record.get("kind") == "run.sealed":
                 seals[str(record.get("run"))] = record
-            elif record.get("kind") == "log.began":
-                self._began(record)
+            elif record.get("kind") == "log.began" and record.get("covered_from") != self._bundle.head["covered_from"]:
+                what = "bundle.json and the log differ in where the evidence begins"
+                self._report.add("evidence", None, None, what)
             elif record.get("kind") == "content.exported" and record.get("what") == "bundle":
                 self.manifests.setdefault(str(record.get("run")), set()).add(str(record.get("manifest")))
             seen.add(position)
         if 0 not in seen:
             self._report.add("evidence", None, None, "the record with which the log begins is missing")
         return seals
-
-    def _began(self, record: dict[str, Any]) -> None:
-        if record.get("covered_from") != self._bundle.head["covered_from"]:
-            self._report.add("evidence", None, None, "bundle.json and the log differ in where the evidence begins")
 
     def run(self, run_id: str, events: Iterable[dict[str, Any]], seal: dict[str, Any] | None) -> None:
         report = self._report

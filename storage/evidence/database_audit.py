@@ -81,6 +81,11 @@ Progress = Callable[[str, int], None]
 
 _WINDOW = 64
 """How many rows and entries around a difference are tried to find where both agree again."""
+_WAYS = sorted(
+    ((skip, drop) for skip in range(_WINDOW) for drop in range(_WINDOW) if skip or drop),
+    key=lambda way: (way[0] > 8 if way[0] == way[1] else sum(way) > 4, way[0] != way[1], sum(way), way[0]),
+)
+"""Numbers of events and rows to pass over: as many of both, then more of either; the near ones first."""
 _FEW_WAYS = 20
 """How many ways around a difference are always tried: the nearest."""
 _TRIES, _TRIES_AN_EVENT = 1_000_000, 4
@@ -183,25 +188,15 @@ class Aligner:
 
     def _ways(self, events: int, rows: int) -> Iterator[tuple[int, int]]:
         """Yields how many events and rows to pass over: near ways always, others as long as there are tries left."""
-        ways = ((skip, drop) for skip, drop in _ways(events, rows) if skip < events and drop < rows)
-        yield from islice(ways, _FEW_WAYS)
-        for way in ways:
-            if not self._tries:
-                return
-            self._tries -= 1
+        for number, way in enumerate(way for way in _WAYS if way[0] < events and way[1] < rows):
+            if number >= _FEW_WAYS:
+                if not self._tries:
+                    return
+                self._tries -= 1
             yield way
 
     def _same(self, index: int, row: Row) -> bool:
         return row.run_id == self.events.name(index) and self.fits(index, row)
-
-
-def _ways(most_skipped: int, most_dropped: int) -> Iterator[tuple[int, int]]:
-    """Yields numbers of events and rows to pass over: as many of both, then more of either; the near ones first."""
-    furthest = max(most_skipped, most_dropped)
-    for first, last, least, most in ((1, 9, 1, 5), (9, furthest, 5, most_skipped + most_dropped)):
-        yield from ((both, both) for both in range(first, min(last, furthest)))
-        for total in range(least, min(most, most_skipped + most_dropped)):
-            yield from ((skip, total - skip) for skip in range(total + 1) if 2 * skip != total)
 
 
 def name_differences(aligner: Aligner, found: Differences, report: Report, gone: Container[str], end: int) -> None:
@@ -215,8 +210,7 @@ def name_differences(aligner: Aligner, found: Differences, report: Report, gone:
     for index, row in moved:
         run_id, sequence = events.run(index), events.sequence(index)
         if row.run_id == run_id.encode():
-            what = f"the event is at sequence {row.sequence} instead"
-            report.add("reordered", run_id, sequence, what)
+            report.add("reordered", run_id, sequence, f"the event is at sequence {row.sequence} instead")
         else:
             what = f"the event is in run {text_of(row.run_id)}, at sequence {row.sequence}"
             report.add("swapped", run_id, sequence, what)
