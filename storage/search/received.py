@@ -320,12 +320,12 @@ class Receipt(Frozen):
 
 def receipt(
     reading: Reading,
+    vault: Vault | None,
     provider: str,
     text: str,
     since_utc: datetime | None = None,
     until_utc: datetime | None = None,
     notify: Callable[[int, int], None] | None = None,
-    vault: Vault | None = None,
     *,
     imported: bool = False,
 ) -> Receipt:
@@ -333,9 +333,9 @@ def receipt(
 
     Args:
         reading: lends a connection for each run, so that a long look holds up no checkpoint.
+        vault: opens encrypted runs; None: they count as unread.
         provider: a provider (``openai``), a host, or a host with its port; empty: any.
         notify: called with the runs read and all of them.
-        vault: opens encrypted runs; None: they count as unread.
         imported: also say what the files of imported runs say.
 
     Raises: BadInput for an empty text; StoreError.

@@ -5,7 +5,7 @@ import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import datetime
+from functools import partial
 
 from conductor_core.errors import BadInput, StoreError
 from storage.database.connections import Database
@@ -17,7 +17,6 @@ from storage.search.filters import FACETS, Facet, Filters, Words, read_words
 from storage.search.hits import Count, Hits, Texts
 from storage.search.index import Change, Indexer, Lag
 from storage.search.ledger import Failure, LedgerCall, Receivers, Spending
-from storage.search.received import Receipt
 
 log = logging.getLogger(__name__)
 
@@ -29,10 +28,6 @@ Notify = Callable[[int, int], None]
 """Told how much is done, and how much there is."""
 
 
-def _fields(field: str | None) -> list[str]:
-    return [] if field is None else [field]
-
-
 class RunSearch(Indexer):
     """What can be asked about all runs of one database. Any thread may use it; all methods raise StoreError.
 
@@ -42,6 +37,7 @@ class RunSearch(Indexer):
 
     def __init__(self, database: Database, change: Change) -> None:
         super().__init__(database, change)
+        self.receipt = partial(received.receipt, database.reading, database.vault)
         self._stop = threading.Event()
         self._of_events = threading.Lock()
         self._last: tuple[object, sqlite3.Connection] | None = None
@@ -81,28 +77,19 @@ class RunSearch(Indexer):
             return index.read_lag(connection)
 
     def texts(
-        self,
-        typed: str,
-        only: Filters = ALL,
-        field: str | None = None,
-        before: int | None = None,
-        limit: int = 20,
+        self, typed: str, only: Filters = ALL, field: str | None = None, before: int | None = None, limit: int = 20
     ) -> Hits:
-        """Returns a page of texts that hold the words; none if nothing was typed."""
-        words = read_words(typed)
-        if words is None:
-            return Hits(hits=(), before=None)
-        with self._reading() as connection:
-            return Texts(connection, words, only, _fields(field)).page(before, limit)
+        """Returns a page of texts that hold the words; none if nothing was typed. ``field``: as ``reading.FIELDS``."""
+        with self._texts(typed, only, field) as (_, found):
+            return Hits(hits=(), before=None) if found is None else found.page(before, limit)
 
     def count(self, typed: str, only: Filters = ALL, field: str | None = None) -> Count:
         """Counts the texts that hold the words and their runs; if nothing was typed, the runs alone."""
-        words = read_words(typed)
-        with self._reading() as connection:
-            if words is None:
-                found = len(hits.read_run_ids(connection, only, limit=hits.MOST_COUNTED + 1))
-                return Count(texts=0, runs=min(found, hits.MOST_COUNTED), more=found > hits.MOST_COUNTED)
-            return Texts(connection, words, only, _fields(field)).count()
+        with self._texts(typed, only, field) as (connection, found):
+            if found is not None:
+                return found.count()
+            runs = len(hits.read_run_ids(connection, only, limit=hits.MOST_COUNTED + 1))
+            return Count(texts=0, runs=min(runs, hits.MOST_COUNTED), more=runs > hits.MOST_COUNTED)
 
     def runs(
         self,
@@ -128,11 +115,10 @@ class RunSearch(Indexer):
 
         ``notify``: how many were found so far. What it raises ends the search.
         """
-        words = read_words(typed)
-        with self._reading() as connection:
-            if words is None:
-                return [run_id for _, run_id in hits.read_run_ids(connection, only, limit=most)]
-            return Texts(connection, words, only, _fields(field)).run_ids(most, notify)
+        with self._texts(typed, only, field) as (connection, found):
+            if found is not None:
+                return found.run_ids(most, notify)
+            return [run_id for _, run_id in hits.read_run_ids(connection, only, limit=most)]
 
     def facets(self) -> list[Facet]:
         """Returns all values that filters can ask for, with the number of their runs."""
@@ -172,28 +158,6 @@ class RunSearch(Indexer):
         with self._afresh(words, only) as memory:
             return ledger.read_calls(memory, words, only, receiver, before, limit)
 
-    def receipt(
-        self,
-        provider: str,
-        text: str,
-        since_utc: datetime | None = None,
-        until_utc: datetime | None = None,
-        notify: Notify | None = None,
-        *,
-        imported: bool = False,
-    ) -> Receipt:
-        """Answers from the events whether a provider was sent a text; see ``received.receipt``."""
-        return received.receipt(
-            self._database.reading,
-            provider,
-            text,
-            since_utc,
-            until_utc,
-            notify,
-            self._database.vault,
-            imported=imported,
-        )
-
     def spending(self, only: Filters = ALL) -> list[Spending]:
         with self._reading() as connection:
             return ledger.read_spending(connection, only)
@@ -201,6 +165,12 @@ class RunSearch(Indexer):
     def failures(self, only: Filters = ALL) -> list[Failure]:
         with self._reading() as connection:
             return ledger.read_failures(connection, only)
+
+    @contextmanager
+    def _texts(self, typed: str, only: Filters, field: str | None) -> Iterator[tuple[sqlite3.Connection, Texts | None]]:
+        words = read_words(typed)
+        with self._reading() as connection:
+            yield connection, None if words is None else Texts(connection, words, only, [field] if field else [])
 
     @contextmanager
     def _afresh(self, words: Words | None, only: Filters, notify: Notify | None = None) -> Iterator[sqlite3.Connection]:
