@@ -41,7 +41,7 @@ from storage import Privacy, open_store
 from storage.access_log import AccessQuery
 from storage.evidence.anchoring import places_of
 from storage.evidence.bundle import write_bundle
-from storage.evidence.bundle_files import FILES
+from storage.evidence.bundle_audit import FILES
 from storage.evidence.checking import check_log, public_key
 from storage.evidence.database_audit import open_database
 from storage.evidence.history import Report

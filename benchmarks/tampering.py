@@ -39,7 +39,7 @@ from conductor_core.settings import Settings
 from storage import Privacy, open_store
 from storage.evidence.anchoring import places_of
 from storage.evidence.bundle import write_bundle
-from storage.evidence.bundle_files import FILES
+from storage.evidence.bundle_audit import FILES
 from storage.evidence.checking import check_log, public_key
 from storage.evidence.history import Report
 from storage.evidence.keys import SigningKey, load_key

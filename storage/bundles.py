@@ -27,8 +27,7 @@ from conductor_core.run.redaction import Redactor
 from conductor_core.run.trace import ENDED_STATUSES, RunTrace, RunUnreadable, fold
 from storage import errors
 from storage.evidence.bundle import BundleWriter, verifier_digest, verifier_source
-from storage.evidence.bundle_audit import FORMAT, FORMAT_1
-from storage.evidence.bundle_files import FILES, check_archive, is_plain_name
+from storage.evidence.bundle_audit import FILES, FORMAT, FORMAT_1, check_archive, is_plain_name
 from storage.evidence.database_audit import NoEvidence, open_database
 from storage.evidence.event_record import printable
 from storage.evidence.keys import load_key

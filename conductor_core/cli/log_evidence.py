@@ -32,7 +32,7 @@ from storage.evidence import anchoring
 from storage.evidence import verifier as checks
 from storage.evidence.anchors import FILE_NAME, FileAnchor, GitAnchor, anchor_line, may_write
 from storage.evidence.bundle import verifier_digest, verifier_source
-from storage.evidence.bundle_files import is_bundle
+from storage.evidence.bundle_audit import is_bundle
 from storage.evidence.checking import check_with_own, public_key
 from storage.evidence.database_audit import NoEvidence, open_database, read_log
 from storage.evidence.event_record import printable

@@ -11,14 +11,16 @@ from typing import Any
 
 from conductor_core import __version__
 from conductor_core.errors import BadInput
-from storage.evidence.bundle_audit import FORMAT_1, OUTSIDE_MANIFEST, payload_fields
-from storage.evidence.bundle_files import (
+from storage.evidence.bundle_audit import (
     FILES,
+    FORMAT_1,
     MANIFEST,
     MOST_BYTES,
     MOST_FILES,
     MOST_LINE_BYTES,
+    OUTSIDE_MANIFEST,
     json_line,
+    payload_fields,
 )
 from storage.merkle.formats import PublicKey, node
 
@@ -172,7 +174,7 @@ def _records(connection: sqlite3.Connection, run_ids: set[str], size: int) -> It
 MODULES = (
     "merkle.formats",
     *(f"evidence.{name}" for name in ("history", "database_audit")),
-    *(f"evidence.{name}" for name in ("bundle_files", "bundle_audit", "event_record", "verifier")),
+    *(f"evidence.{name}" for name in ("bundle_audit", "event_record", "verifier")),
 )
 _OWN_IMPORT = re.compile(r"^from storage\.(?:evidence|merkle)\.\w+ import (?:\([^)]*\)|[^(\n]*)\n", re.MULTILINE)
 _IMPORT = re.compile(r"^(?:from [\w.]+ import (?:\([^)]*\)|[^(\n]*)|import [^\n]*)\n", re.MULTILINE)

@@ -14,8 +14,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from storage.evidence.bundle_audit import Verified, audit_bundle, open_bundle, payload_of
-from storage.evidence.bundle_files import is_bundle
+from storage.evidence.bundle_audit import Verified, audit_bundle, is_bundle, open_bundle, payload_of
 from storage.evidence.database_audit import (
     NoEvidence,
     audit_database,

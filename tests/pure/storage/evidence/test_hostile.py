@@ -21,9 +21,9 @@ from benchmarks import mutated_bundles, tampering
 from benchmarks.tampering import Laboratory
 from conductor_core.errors import BadInput
 from storage import Privacy
-from storage.evidence import bundle, bundle_files, database_audit, history, verifier
+from storage.evidence import bundle, bundle_audit, database_audit, history, verifier
 from storage.evidence.bundle import verifier_source
-from storage.evidence.bundle_files import FILES
+from storage.evidence.bundle_audit import FILES
 from storage.evidence.checking import check_log
 from storage.evidence.database_audit import Aligner, Row
 from storage.evidence.history import CLASSES, Events, History, Report
@@ -112,7 +112,7 @@ def test_a_bundle_that_would_exhaust_the_machine_is_refused(
 
     def refused(target: Path, name: str, most: int) -> str:
         with monkeypatch.context() as bounded:
-            bounded.setattr(bundle_files, name, most)
+            bounded.setattr(bundle_audit, name, most)
             (finding,) = told(lab, target).findings
         return finding.what
 
@@ -121,7 +121,7 @@ def test_a_bundle_that_would_exhaust_the_machine_is_refused(
         assert "more files than the 4 that" in refused(target, "MOST_FILES", 4)
         assert ".jsonl is too long" in refused(target, "MOST_LINE_BYTES", 300)
     with monkeypatch.context() as bounded:  # a folder in which a file grows while it is read
-        bounded.setattr(bundle_files, "sum", lambda sizes: 0, raising=False)
+        bounded.setattr(bundle_audit, "sum", lambda sizes: 0, raising=False)
         assert "is too long" in refused(folder, "MOST_BYTES", size - 1)
     packed = zipped(folder, tmp_path / "lzma.zip", zipfile.ZIP_LZMA)
     assert "unpack the zip file, and check the folder" in told(lab, packed).findings[0].what
