@@ -37,8 +37,8 @@ from conductor_core.run.events import RunCancelled
 from conductor_core.run.values import Imported
 from conductor_core.settings import Settings
 from storage import Privacy, open_store
+from storage.bundles import write_bundle
 from storage.evidence.anchoring import places_of
-from storage.evidence.bundle import write_bundle
 from storage.evidence.bundle_audit import FILES
 from storage.evidence.checking import check_log, public_key
 from storage.evidence.history import Report

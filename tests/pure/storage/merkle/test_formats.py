@@ -8,7 +8,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage.evidence.bundle import Proofs
+from storage.bundles import Proofs
 from storage.evidence.history import MOST_FINDINGS, Report
 from storage.evidence.verifier import document, lines
 from storage.merkle.formats import Checkpoint, Invalid, PublicKey, Tree, included, note_of, open_note, read_key
