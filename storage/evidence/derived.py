@@ -236,15 +236,14 @@ def differences(connection: sqlite3.Connection, version: str) -> Iterator[str]:
 def check_schema(connection: sqlite3.Connection, report: Report) -> None:
     """Adds what is missing, changed or added, and values that are not of the type of their column."""
     version = read_version(connection)
-    known = [f"{number:04}" for number in range(schema.BASELINE, int(schema.HEAD) + 1)]
-    if version is None or version not in known:
+    if version not in [f"{number:04}" for number in range(schema.BASELINE, int(schema.HEAD) + 1)]:
         what = "the database does not say of which version it is"
         if version is not None:
             what = f"the database says it is of version {version[:40]!r}, which this program does not know"
         report.add("schema", None, None, f"{what}: it is compared with version {schema.HEAD}")
         version = schema.HEAD
     with reading(report, "the schema"):
-        for what in differences(connection, version):
+        for what in differences(connection, version or schema.HEAD):
             report.add("schema", None, None, f"{what}; {REBUILD}" if "search_" in what else what)
     there = {name for kind, name, _ in parts(connection) if kind == "table"}
     for table, of_table in made(version)[1].items():
@@ -286,8 +285,7 @@ def _check_numbers(connection: sqlite3.Connection, report: Report) -> None:
             report.add("schema", None, None, f"the last number of the table {table} is {newest}, not {str(last)[:40]}")
 
 
-_ORPHANS = "SELECT DISTINCT run_id FROM {table} WHERE run_id NOT IN (SELECT run_id FROM events)"
-_MISSING = "SELECT DISTINCT run_id FROM events WHERE run_id NOT IN (SELECT run_id FROM runs)"
+_OF_RUNS = ("runs", "snapshots", "run_contents")
 IMAGE_TYPES = frozenset(get_args(ImageType))
 _TEXTS = (
     "SELECT run_id, status, ifnull(task, '') <> '' OR ifnull(error, '') <> '' OR ifnull(purpose, '') <> '' "
@@ -312,15 +310,15 @@ def check(connection: sqlite3.Connection, report: Report, progress: Callable[[st
         logged = read_removals(connection)
         check_removals(connection, logged, report)
         named |= _check_erased(connection, logged.erased, named, report, vault)
-    for table in ("runs", "snapshots", "run_contents"):
-        with reading(report, f"the table {table}"):
-            for (run_id,) in connection.execute(_ORPHANS.format(table=table)).fetchall():
+    for part, has, lacks, what in (
+        *((f"the table {table}", table, "events", f"{table} knows a run that has no event") for table in _OF_RUNS),
+        ("which runs lists lack", "events", "runs", "the run has events, and no row: lists do not show it"),
+    ):
+        with reading(report, part):
+            query = f"SELECT DISTINCT run_id FROM {has} WHERE run_id NOT IN (SELECT run_id FROM {lacks})"  # noqa: S608  own names
+            for (run_id,) in connection.execute(query).fetchall():
                 if run_id not in named:
-                    report.add("derived", str(run_id), None, f"{table} knows a run that has no event")
-    with reading(report, "which runs lists lack"):
-        for (run_id,) in connection.execute(_MISSING).fetchall():
-            if run_id not in named:
-                report.add("derived", str(run_id), None, "the run has events, and no row: lists do not show it")
+                    report.add("derived", str(run_id), None, what)
     images = _Images(connection, report)
     closed: Counter[str] = Counter()
     index = IndexCheck(connection, report, lambda: progress("runs", 0))

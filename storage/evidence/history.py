@@ -269,8 +269,8 @@ def read_anchors(anchors: Iterable[tuple[str, Iterable[str]]], keys: Sequence[Pu
     for name, lines in anchors:
         passed: dict[str, list[int]] = {}
         others: set[str] = set()
-        order = _Order(name)
-        trusted = False
+        good: list[tuple[int, AnchorLine]] = []
+        changed: list[int] = []
         for number, line in enumerate(_whole_lines(lines, keys, history, report, name), 1):
             if not line.strip():
                 continue
@@ -284,15 +284,14 @@ def read_anchors(anchors: Iterable[tuple[str, Iterable[str]]], keys: Sequence[Pu
                     report.add(found.kind, None, None, found.what)
                 passed.setdefault(str(error), []).append(number)
                 if str(error) in (WRONG_SIGNATURE, _UNFIT):
-                    order.changed.append(number)
+                    changed.append(number)
                 continue
-            trusted = True
-            order.see(number, read)
+            good.append((number, read))
             tree = _extend(history, tree, read, report, f"{name}, line {number}")
         # One torn line alone can be the first, which a lost machine has cut.
-        if passed and not trusted and list(passed.items()) != [(_TORN, [1])]:
+        if passed and not good and list(passed.items()) != [(_TORN, [1])]:
             report.add("unsigned", None, None, f"{name}: no line can be trusted: it is of another log, or was changed")
-        order.add_to(report)
+        _check_order(name, good, changed, report)
         for why, numbers in passed.items():
             first, last = numbers[0], numbers[-1]
             which = f"line {first} is" if first == last else f"{len(numbers)} of lines {first} to {last} are"
@@ -301,35 +300,25 @@ def read_anchors(anchors: Iterable[tuple[str, Iterable[str]]], keys: Sequence[Pu
     return history
 
 
-class _Order:
-    """Whether each line of one anchor begins where the one before it ended, as the program publishes them."""
+def _check_order(name: str, read: Sequence[tuple[int, AnchorLine]], changed: Sequence[int], report: Report) -> None:
+    """Finds lines of one anchor that do not begin where the one before them ended, as the program publishes them.
 
-    def __init__(self, name: str) -> None:
-        self._name = name
-        self._end = 0
-        self._missing: list[tuple[int, int]] = []
-        self._again: list[int] = []
-        self.changed: list[int] = []  # written by a key that is trusted, and not as they were written
-
-    def see(self, number: int, line: AnchorLine) -> None:
-        if line.start > self._end:
-            self._missing.append((number, self._end))
-        elif line.start < self._end or not line.leaves:
-            self._again.append(number)
-        self._end = max(self._end, line.checkpoint.size)
-
-    def add_to(self, report: Report) -> None:
-        if self._missing:
-            number, end = self._missing[0]
-            more = counted(len(self._missing), "place")
-            what = f"before line {number} the entries from {end} on are missing; lines are missing at {more}"
-            report.add("anchor", None, None, f"{self._name}: {what}")
-        if self.changed:
-            what = f"{counted(len(self.changed), 'line')} not as published, the first is line {self.changed[0]}"
-            report.add("anchor", None, None, f"{self._name}: {what}")
-        if self._again:
-            what = f"{counted(len(self._again), 'line')} doubled or out of order, the first is line {self._again[0]}"
-            report.add("anchor", None, None, f"{self._name}: {what}")
+    ``read``: the lines that can be trusted, by number. ``changed``: others, written by a key that is trusted.
+    """
+    end, missing, again = 0, [], []
+    for number, line in read:
+        if line.start > end:
+            missing.append((number, end))
+        elif line.start < end or not line.leaves:
+            again.append(number)
+        end = max(end, line.checkpoint.size)
+    if missing:
+        what = f"before line {missing[0][0]} the entries from {missing[0][1]} on are missing; lines are missing at"
+        report.add("anchor", None, None, f"{name}: {what} {counted(len(missing), 'place')}")
+    for numbers, how in ((changed, "not as published"), (again, "doubled or out of order")):
+        if numbers:
+            what = f"{counted(len(numbers), 'line')} {how}, the first is line {numbers[0]}"
+            report.add("anchor", None, None, f"{name}: {what}")
 
 
 def _whole_lines(
