@@ -268,12 +268,12 @@ def record_of(store: Store, run_id: str, redactor: Redactor) -> DecisionRecord:
     )
 
 
-def record_page_of(store: Store, run_id: str, redactor: Redactor, now_utc: datetime | None = None) -> str:
+def record_page_of(store: Store, run_id: str, redactor: Redactor) -> str:
     """Returns the decision record of a run as an HTML page. Raises: as ``record_of``."""
     from conductor_core.analysis.decision_page import record_page  # when used: it brings the templates
 
     record = record_of(store, run_id, redactor)
-    return record_page(record, images_of(store, record.images), hidden=redactor.count, now_utc=now_utc)
+    return record_page(record, images_of(store, record.images), hidden=redactor.count)
 
 
 def images_of(store: Store, images: Sequence[ImagePart]) -> dict[str, tuple[str, bytes]]:

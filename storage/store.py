@@ -59,9 +59,6 @@ log = logging.getLogger(__name__)
 
 _POLL_S, _QUIET_S = 0.2, 1.0
 _PAGE_EVENTS = 1000
-_SENT_TO_WAITING = (
-    "SELECT DISTINCT run_id FROM runs JOIN commands USING (run_id) WHERE status = 'waiting' ORDER BY runs.sequence"
-)
 
 
 class Store:
@@ -136,12 +133,10 @@ class Store:
     def resumed_from(self, trace: RunTrace) -> tuple[RunTrace, ...]:
         """Returns the runs that ``trace`` took up, latest first, as far as readable. It reuses their answers."""
         found: list[RunTrace] = []
-        while trace.resumed and trace.parent_run_id is not None:
-            try:
+        with suppress(UnknownRun, RunUnreadable):
+            while trace.resumed and trace.parent_run_id is not None:
                 trace, _ = self.trace(trace.parent_run_id)
-            except (UnknownRun, RunUnreadable):
-                break
-            found.append(trace)
+                found.append(trace)
         return tuple(found)
 
     def events(self, run_id: str, after: int = 0, limit: int | None = None) -> list[StoredEvent]:
@@ -321,7 +316,8 @@ class Store:
     def sent_to_waiting(self) -> list[str]:
         """Returns the runs that wait and to which anything was ever sent."""
         with self._database.reading() as connection:
-            return [run_id for (run_id,) in connection.execute(_SENT_TO_WAITING)]
+            sent = "SELECT DISTINCT run_id FROM runs JOIN commands USING (run_id) WHERE status = 'waiting' "
+            return [run_id for (run_id,) in connection.execute(f"{sent} ORDER BY runs.sequence")]
 
     def watch(self, listener: Listener) -> CommandWatch:
         """Tells ``listener`` each command that any process sends from now on, in a thread of its own, until closed.

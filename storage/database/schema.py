@@ -288,7 +288,6 @@ HEAD = f"{BASELINE + len(CHANGES):04}"
 """The version that this program reads and writes."""
 EVIDENCE_SINCE = "0013"
 """The first version with evidence. Whoever took the evidence out of a database must not have it begin again."""
-_LOG = "INSERT INTO evidence_log (origin, covered_from) VALUES (?, 1)"
 
 
 def make(cursor: sqlite3.Cursor, version: str) -> None:
@@ -305,7 +304,8 @@ def make(cursor: sqlite3.Cursor, version: str) -> None:
     cursor.execute("INSERT INTO alembic_version (version_num) VALUES (?)", (f"{BASELINE:04}",))
     cursor.execute("INSERT INTO search_state (id, reached, residue) VALUES (1, 0, 0)")
     upgrade(cursor, f"{BASELINE:04}", version)
-    cursor.execute(_LOG, (f"conductor-inspector/{secrets.token_hex(8)}",))
+    origin = f"conductor-inspector/{secrets.token_hex(8)}"
+    cursor.execute("INSERT INTO evidence_log (origin, covered_from) VALUES (?, 1)", (origin,))
     add_record(cursor, "log.began", covered_from=1)
 
 

@@ -194,14 +194,10 @@ class GitAnchor(FileAnchor):
         for name in ("receive.denyNonFastForwards", "receive.denyDeletes"):
             said = self._git("-C", str(place), "config", "--type=bool", "--default=false", "--get", name).strip()
             if said != "true":
-                return Witness(
-                    False, f"{place} lets history be replaced: its owner runs git -C {place} config {name} true"
-                )
-        return Witness(
-            False,
-            f"{place} refuses to have history replaced, but whoever can push to a folder of this machine can rewrite "
-            "its files: name it as another user's over ssh, or take another host",
-        )
+                why = f"{place} lets history be replaced: its owner runs git -C {place} config {name} true"
+                return Witness(False, why)
+        why = f"{place} refuses to have history replaced, but whoever can push to a folder of this machine can rewrite "
+        return Witness(False, f"{why}its files: name it as another user's over ssh, or take another host")
 
     def push_url(self) -> str | None:
         """Returns where the repository pushes to; None: it has no remote. It can hold a password. Raises: OSError."""

@@ -175,7 +175,7 @@ class EventLog:
         with self._lock:
             rest = [other for other in self._feeds.get(run_id, ()) if other is not feed]
             if rest:
-                self._feeds[run_id] = rest
+                self._feeds[run_id] = rest  # in one step: the writing thread reads it without the lock
             else:
                 self._feeds.pop(run_id, None)
 
@@ -204,15 +204,11 @@ class EventLog:
         while (first := self._next()) is not None:
             batch = [first]
             last = False
-            while len(batch) < _MOST_REQUESTS and not last:
-                try:
+            with suppress(queue.Empty):
+                while len(batch) < _MOST_REQUESTS and not last:
                     more = self._requests.get_nowait()
-                except queue.Empty:
-                    break
-                if more is None:
-                    last = True
-                else:
-                    batch.append(more)
+                    batch += [] if more is None else [more]
+                    last = more is None
             self._redact(batch)
             self._refuse_orphans(batch)
             if rest := [request for request in batch if request.error is None]:
@@ -294,8 +290,7 @@ class EventLog:
         others = {event.run_id for event in events} - new
         if faults := self._vault.make_ready(new, others):
             for request in batch:
-                found = (faults[event.run_id] for event in request.events if event.run_id in faults)
-                request.error = next(found, None)
+                request.error = next((faults[event.run_id] for event in request.events if event.run_id in faults), None)
         return [request for request in batch if request.error is None]
 
     def _write(self, batch: Sequence[_Request]) -> list[StoredEvent]:

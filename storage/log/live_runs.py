@@ -223,10 +223,7 @@ def fixed_columns(trace: RunTrace, sequence: int) -> dict[str, object]:
         "parent_run_id": trace.parent_run_id,
         "simulated": trace.simulated,
         "plan_only": trace.plan_only,
-        "batch_id": None if trace.batch is None else trace.batch.id,
-        "batch_row": None if trace.batch is None else trace.batch.row,
-        "batch_name": None if trace.batch is None else trace.batch.name,
-        "batch_size": None if trace.batch is None else trace.batch.size,
+        **{f"batch_{name}": getattr(trace.batch, name, None) for name in ("id", "row", "name", "size")},
     }
 
 
@@ -284,8 +281,7 @@ def keep_images(cursor: sqlite3.Cursor, images: Iterable[LoadedImage]) -> None:
     """Keeps images, each once, and drops those that no run has named for a day. Call it in the writer's transaction."""
     now = datetime.now(UTC)
     cursor.execute(_UNUSED_IMAGES, ((now - UNUSED_KEPT).isoformat(),))
-    rows = [(image.sha256, image.media_type, image.data, now.isoformat()) for image in images]
-    cursor.executemany(_KEEP_IMAGE, rows)
+    cursor.executemany(_KEEP_IMAGE, [(each.sha256, each.media_type, each.data, now.isoformat()) for each in images])
 
 
 def forget_images(cursor: sqlite3.Cursor, run_id: str) -> None:

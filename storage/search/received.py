@@ -61,28 +61,21 @@ def each_run(
         erased = {str(run_id) for (run_id,) in connection.execute(_ERASED, (ERASED,)).fetchall()}
     for number, run_id in enumerate(run_ids):
         with reading() as connection:
-            record = _record(connection, run_id, vault, since_utc, until_utc)
+            began = _began(connection, run_id, vault) if since_utc is not None or until_utc is not None else None
+            early = began is not None and since_utc is not None and began < since_utc
+            late = began is not None and until_utc is not None and began >= until_utc
+            record = None if early or late else read_record(connection, run_id, vault)
         if record is not None and not (record.created is None and run_id in erased):
             yield record
         if notify is not None:
             notify(number + 1, len(run_ids))
 
 
-def _record(
-    connection: sqlite3.Connection,
-    run_id: str,
-    vault: Vault | None,
-    since_utc: datetime | None,
-    until_utc: datetime | None,
-) -> Record | None:
-    if since_utc is not None or until_utc is not None:
-        ((first,),) = connection.execute("SELECT min(sequence) FROM events WHERE run_id = ?", (run_id,)).fetchall()
-        begun = read_record(connection, run_id, vault, to=first or 0).created
-        if begun is not None:  # else nobody knows when
-            late = until_utc is not None and begun.at_utc >= until_utc
-            if late or (since_utc is not None and begun.at_utc < since_utc):
-                return None
-    return read_record(connection, run_id, vault)
+def _began(connection: sqlite3.Connection, run_id: str, vault: Vault | None) -> datetime | None:
+    """Returns when a run began, by its own first event; None: nobody knows."""
+    ((first,),) = connection.execute("SELECT min(sequence) FROM events WHERE run_id = ?", (run_id,)).fetchall()
+    created = read_record(connection, run_id, vault, to=first or 0).created
+    return None if created is None else created.at_utc
 
 
 def index_of(
