@@ -57,25 +57,6 @@ class ReadOnlyMedia:
 
     def connect(self) -> sqlite3.Connection:
         """Returns a connection that only reads. Raises: sqlite3.Error, OSError, StoreError."""
-        connection = self._connect()
-        try:
-            version = schema.read_version(connection, self._path)
-            if version != schema.HEAD:
-                raise StoreReadOnly(
-                    f"the database {self._path} is of schema {version} and cannot be brought to {schema.HEAD} where it "
-                    "is: copy it to a place that can be written"
-                )
-            connection.execute("PRAGMA query_only=ON")
-        except BaseException:
-            connection.close()
-            raise
-        return connection
-
-    def close(self) -> None:
-        if self._copy is not None:
-            self._copy.cleanup()
-
-    def _connect(self) -> sqlite3.Connection:
         if self._copy is None:
             try:
                 return self._open(self._path, "mode=ro")
@@ -88,10 +69,20 @@ class ReadOnlyMedia:
             self._copy = self._copied(wal)
         return self._open(Path(self._copy.name) / self._path.name, "mode=rw")
 
+    def close(self) -> None:
+        if self._copy is not None:
+            self._copy.cleanup()
+
     def _open(self, path: Path, mode: str) -> sqlite3.Connection:
         connection = connect(path, mode, self._busy_timeout_s)
         try:
-            connection.execute("SELECT count(*) FROM sqlite_master")
+            version = schema.read_version(connection, self._path)
+            if version != schema.HEAD:
+                raise StoreReadOnly(
+                    f"the database {self._path} is of schema {version} and cannot be brought to {schema.HEAD} where it "
+                    "is: copy it to a place that can be written"
+                )
+            connection.execute("PRAGMA query_only=ON")
         except BaseException:
             connection.close()
             raise

@@ -67,12 +67,14 @@ class BadRecord(Exception):
 
 def read_run(connection: sqlite3.Connection, run_id: str, vault: Vault) -> Reading:
     """Reads a run. Raises: UnknownRun, also if it was erased; RunUnreadable, with what can be read of it."""
-    # The snapshot is read first, so that its events are among those read afterwards.
-    snapshot = _snapshot(connection, run_id)
-    rows = stored_rows(connection, run_id)
-    vocabulary, erased = filed(connection, run_id)
-    if erased or not rows:
-        raise _without_events(connection, run_id)
+    snapshot: SnapshotRow | None = None
+    with suppress(sqlite3.Error):  # the events may still be whole
+        # The snapshot is read first, so that its events are among those read afterwards.
+        row = connection.execute(_SNAPSHOT, (run_id,)).fetchone()
+        snapshot = None if row is None else SnapshotRow(*row)
+    if snapshot is not None and not snapshot.holds():
+        snapshot = None
+    rows, vocabulary = _rows(connection, run_id)
     reading: Reading | None = None
     changed = False
     if snapshot is not None:
@@ -97,10 +99,7 @@ def read_apart(connection: sqlite3.Connection, run_id: str, vault: Vault) -> tup
 
     Raises: UnknownRun, also if it was erased; RunUnreadable.
     """
-    rows = stored_rows(connection, run_id)
-    vocabulary, erased = filed(connection, run_id)
-    if erased or not rows:
-        raise _without_events(connection, run_id)
+    rows, vocabulary = _rows(connection, run_id)
     row = connection.execute(_SNAPSHOT, (run_id,)).fetchone()
     if row is None:
         return _fold(run_id, rows, None, vocabulary, vault), ""
@@ -214,13 +213,18 @@ def unknown_run(run_id: str) -> UnknownRun:
     return UnknownRun(f"unknown run {run_id!r}; see `conductor runs`")
 
 
-def _without_events(connection: sqlite3.Connection, run_id: str) -> UnknownRun | RunDamaged:
+def _rows(connection: sqlite3.Connection, run_id: str) -> tuple[list[StoredRow], int]:
+    """Returns the events of a run and its vocabulary. Raises: UnknownRun; RunDamaged if there are none."""
+    rows = stored_rows(connection, run_id)
+    vocabulary, erased = filed(connection, run_id)
+    if rows and not erased:
+        return rows, vocabulary
+    deletion = read_deletion(connection, run_id)
     if connection.execute("SELECT 1 FROM runs WHERE run_id = ?", (run_id,)).fetchone() is None:
-        deletion = read_deletion(connection, run_id)
-        return unknown_run(run_id) if deletion is None else RunGone(deletion.in_words)
-    if (deletion := read_deletion(connection, run_id)) is not None and deletion.erased:
-        return RunGone(deletion.in_words)
-    return RunDamaged(_advice(run_id, "none of its events is there", False), run_id=run_id, sequence=None, trace=None)
+        raise unknown_run(run_id) if deletion is None else RunGone(deletion.in_words)
+    if deletion is not None and deletion.erased:
+        raise RunGone(deletion.in_words)
+    raise RunDamaged(_advice(run_id, "none of its events is there", False), run_id=run_id, sequence=None, trace=None)
 
 
 def _bad_payload(raw: RawEvent, run_id: str, vocabulary: int, error: ValidationError) -> BadRecord:
@@ -259,18 +263,6 @@ def _advice(run_id: str, what: str, some: bool) -> str:
         f"run {run_id} is damaged: {what}. {'What comes before that' if some else 'Nothing of it'} can be read; "
         "restore a copy of the database to have the run whole, or run its task again"
     )
-
-
-def _snapshot(connection: sqlite3.Connection, run_id: str) -> SnapshotRow | None:
-    """Returns the run's snapshot if it is as it was written."""
-    try:
-        row = connection.execute(_SNAPSHOT, (run_id,)).fetchone()
-    except sqlite3.Error:  # the events may still be whole
-        return None
-    if row is None:
-        return None
-    snapshot = SnapshotRow(*row)
-    return snapshot if snapshot.holds() else None
 
 
 def filed(connection: sqlite3.Connection, run_id: str) -> tuple[int, bool]:
