@@ -200,8 +200,8 @@ class _Access:
 
     @property
     def fields(self) -> dict[str, Any]:
-        more = {"session": self.session or None, "words": self.words, "filters": self.filters}
-        said = {name: value for name, value in (more | {"manifest": self.manifest}).items() if value is not None}
+        more = {"session": self.session, "words": self.words, "filters": self.filters, "manifest": self.manifest}
+        said = {name: value for name, value in more.items() if value not in (None, "")}
         return {"what": self.what, **caller_fields(self.caller), **said}
 
 
@@ -281,10 +281,7 @@ class AccessLog:
 
     def digests(self, typed: str) -> tuple[str, ...]:
         """Returns the digests of these words, as searches for them have. Raises: StoreError; BadInput without a key."""
-        return self._digests(typed, make=False)
-
-    def _digests(self, typed: str, *, make: bool) -> tuple[str, ...]:
-        key = self._database.privacy.search_key(self._database.path, make=make)
+        key = self._database.privacy.search_key(self._database.path, make=False)
         if key is None:
             raise BadInput("the master key is missing, so nobody can say which words were searched for")
         return digests(key, typed)
@@ -296,7 +293,7 @@ class AccessLog:
         if self._database.refusal is not None:
             return
         try:
-            words = self._digests(typed, make=True)
+            words = digests(self._database.privacy.search_key(self._database.path, make=True) or b"", typed)
         except StoreError as error:
             self._failed([], 1, error)
             return

@@ -423,6 +423,5 @@ class Privacy:
 
         ``make``: makes a master key if there is none; else the key is then None.
         """
-        file = self.master_key_of(database)
-        key = read_or_make(file) if make else read(file)
+        key = (read_or_make if make else read)(self.master_key_of(database))
         return None if key is None else derived(key, "searches")

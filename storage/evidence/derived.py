@@ -335,10 +335,8 @@ def check(connection: sqlite3.Connection, report: Report, progress: Callable[[st
                     index.check_run(run_id)
     index.check_answers()
     for said, number in closed.items():
-        are, away = ("is", "its key is") if number == 1 else ("are", "their keys are")
-        report.notes.append(
-            f"{counted(number, 'run')} {are} encrypted, and {away} away, so lists were not compared to that: {said}"
-        )
+        away = counted(number, "run is encrypted, and its key is", "runs are encrypted, and their keys are")
+        report.notes.append(f"{away} away, so lists were not compared to that: {said}")
 
 
 def _check_erased(

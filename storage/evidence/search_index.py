@@ -7,7 +7,7 @@ answers. On the database itself only rows are read.
 
 import sqlite3
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from itertools import zip_longest
 
@@ -140,24 +140,20 @@ class IndexCheck:
     def _differs(self, record: Record, run: int, fault: str) -> str | None:
         if record.fault != fault:
             return "how far it could be read"
-        places = [
+        places: list[tuple[object, ...]] = [
             (text, at.field, at.event, at.path, at.agent, at.detail) for text, of in record.texts.items() for at in of
         ]
-        wanted: dict[str, tuple[str, Iterable[tuple[object, ...]]]] = {
+        wanted: dict[str, tuple[str, list[tuple[object, ...]]]] = {
             "calls": (_CALLS, call_rows(record)),
             "texts": (_TEXTS, [(text, is_dense(text)) for text in record.texts]),
             "places": (_PLACES, places),
             "filters": (_FACETS, sorted(facet_rows(record))),
         }
-        wrong = [
-            name
-            for name, (query, rows) in wanted.items()
-            if self._connection.execute(query, (run,)).fetchall() != list(rows)
-        ]
-        ((of_no_text,),) = self._connection.execute(_OF_NO_TEXT, (run,))
-        if of_no_text and "places" not in wrong:
-            wrong.append("places")
-        return ", ".join(wrong) or None
+        wrong = {
+            name: self._connection.execute(query, (run,)).fetchall() != rows for name, (query, rows) in wanted.items()
+        }
+        wrong["places"] |= self._connection.execute(_OF_NO_TEXT, (run,)).fetchone() != (0,)
+        return ", ".join(name for name, is_wrong in wrong.items() if is_wrong) or None
 
     def check_answers(self) -> None:
         """Compares what the full-text tables answer with the texts of the index, which ``check_run`` has compared."""

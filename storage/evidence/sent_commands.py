@@ -77,16 +77,14 @@ def check(
     for stored in _rows(connection, "SELECT id, payload, run_id, kind, at_utc FROM commands {} ORDER BY id", of):
         number, run_id, kind = stored[0], text_of(stored[2]), text_of(stored[3])[:20]
         answer = answers.get((run_id, number))
+        said.add((run_id, number))
         try:
             command = read_record(proven(stored, vault, machines).encode())
-            said.add((run_id, number))
             if answer is not None and (wrong := _contradiction(command, answer)):
                 report.add("derived", run_id, answer.sequence, f"{wrong} than command {number} asked for")
         except KeyAway:
-            said.add((run_id, number))
             away += 1
         except NoProof as error:
-            said.add((run_id, number))
             report.add("derived", run_id, None, f"command {number} ({kind}) was not sent by a machine: {error}")
             if answer is not None and answer.kind != "command.refused":
                 what = f"the event {answer.kind} obeys command {number}, which no machine has sent"
@@ -99,8 +97,8 @@ def check(
         if (run_id, number) not in said and (run_id, number) not in answers:
             report.add("derived", run_id, None, f"command {number} to the run is on record, and it is gone")
     if away:
-        are = "is" if away == 1 else "are"
-        report.notes.append(f"{counted(away, 'command')} {are} encrypted, and the key is away: not checked")
+        are = counted(away, "command is", "commands are")
+        report.notes.append(f"{are} encrypted, and the key is away: not checked")
 
 
 def _rows(
