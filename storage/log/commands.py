@@ -234,18 +234,12 @@ class CommandWatch:
             self._news.wait(_POLL_S)
             self._news.clear()
             try:
-                for sent in self._read():
+                with self._database.reading() as connection:
+                    rows = [] if self._closed else connection.execute(_AFTER, (self._last,)).fetchall()
+                    commands = _sent(connection, rows, self._database.vault, self._trusted)
+                self._last = rows[-1][0] if rows else self._last
+                for sent in commands:
                     self._listener(sent)
             except StoreError as error:
                 # The database is gone or locked: whoever writes to it says so.
                 log.debug("commands cannot be read: %s", error)
-
-    def _read(self) -> list[SentCommand]:
-        if self._closed:
-            return []
-        with self._database.reading() as connection:
-            rows = connection.execute(_AFTER, (self._last,)).fetchall()
-            sent = _sent(connection, rows, self._database.vault, self._trusted)
-        if rows:
-            self._last = rows[-1][0]
-        return sent
