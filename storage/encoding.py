@@ -74,7 +74,7 @@ def stored_line(sequence: int, kind: bytes, at_utc: bytes, payload: bytes) -> by
 
 
 class SnapshotRow(NamedTuple):
-    """The columns of a snapshot (``storage.database.tables``), in their order."""
+    """The columns of a snapshot (``storage.database.schema``), in their order."""
 
     run_id: str
     sequence: int

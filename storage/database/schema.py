@@ -8,11 +8,17 @@ import re
 import secrets
 import sqlite3
 from collections.abc import Callable
+from contextlib import closing
+from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from conductor_core.errors import StoreError, StoreTooNew
 from storage import errors
 from storage.merkle.chain import add_record
+
+if TYPE_CHECKING:
+    from sqlmodel import SQLModel
 
 # The text is what SQLite keeps of a statement, to the sign: the audit compares it.
 _BASELINE = """\
@@ -350,3 +356,22 @@ def read_version(connection: sqlite3.Connection | sqlite3.Cursor, path: Path) ->
             "program's repository is the newest that can open it and export its runs"
         )
     return version
+
+
+@cache
+def tables() -> "dict[str, type[SQLModel]]":
+    """Returns a class for each table but SQLite's own, for queries in Python: ``select(tables()["runs"])``.
+
+    The program itself reads with plain SQL, because to import SQLModel takes as long as a short command.
+    """
+    from sqlalchemy import MetaData, create_engine
+    from sqlalchemy.pool import StaticPool
+    from sqlmodel import SQLModel
+
+    with closing(sqlite3.connect(":memory:")) as blank:
+        make(blank.cursor(), HEAD)
+        metadata, of_sqlite = MetaData(), ("sqlite_", "search_words", "search_signs")
+        with create_engine("sqlite://", creator=lambda: blank, poolclass=StaticPool).connect() as connection:
+            metadata.reflect(connection, only=lambda name, _: not name.startswith(of_sqlite))
+    made: Any = type(SQLModel)
+    return {name: made(name, (SQLModel,), {"__table__": of}, table=True) for name, of in metadata.tables.items()}
