@@ -1,14 +1,15 @@
 """The store as the pages and the command line see it, opened as the settings say, with its log's key and anchor."""
 
 import asyncio
+import hashlib
 import json
 import logging
 import sqlite3
 import sys
 from collections.abc import AsyncGenerator, Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import replace
-from datetime import datetime
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 from conductor_core.chat.messages import LoadedImage
@@ -26,7 +27,7 @@ from conductor_core.text import plain, whole_characters
 from storage import errors
 from storage.access_log import AccessLog
 from storage.database.connections import BUSY_TIMEOUT_S, Database, path_of
-from storage.encoding import caller_fields, snapshot_row, the_one_run
+from storage.encoding import caller_columns, caller_fields, snapshot_row, stored_line, stored_rows, the_one_run
 from storage.evidence import sent_commands
 from storage.evidence.anchoring import (
     Anchoring,
@@ -37,28 +38,148 @@ from storage.evidence.anchoring import (
     places_of,
     read_evidence,
 )
+from storage.evidence.derived import deletion_digest, digest_of, erased_row
 from storage.evidence.history import Report
 from storage.evidence.keys import load_key, new_key, new_key_in_place
-from storage.lifecycle.deletion import Deleted, hold, is_held, take_out
 from storage.log import commands, queries, reading
 from storage.log.commands import CommandWatch, Listener, Signer, read_origin, records_of_no_run
 from storage.log.event_log import EventLog
-from storage.log.live_runs import keep_images, read_image
+from storage.log.live_runs import forget_images, keep_images, read_image
 from storage.log.owner import gone, held, left
 from storage.log.queries import Listing, Search, Totals, interrupt
 from storage.log.reading import Deletion, read_raw, read_run, unknown_run
-from storage.merkle.chain import add_record
+from storage.merkle.chain import add_record, record_deletion
 from storage.merkle.formats import PublicKey, error_text, rotated_keys
-from storage.privacy import Privacy, Sealed
+from storage.privacy import SEALED, Privacy, Sealed
 from storage.records import ERASED, BatchSummary, RawEvent, RunSummary, StoredEvent
 from storage.redaction import RecordRedaction
 from storage.search.filters import read_words
+from storage.search.index import forget as forget_text
 from storage.search.search import RunSearch
 
 log = logging.getLogger(__name__)
 
 _POLL_S, _QUIET_S = 0.2, 1.0
 _PAGE_EVENTS = 1000
+
+
+# Deleting and erasing runs, and holds. Triggers refuse to delete events of a run that is held or not in `deletions`.
+
+_RECORD = (
+    "INSERT INTO deletions "
+    "(run_id, deleted_at_utc, actor, door, created_at_utc, status, events, events_sha256, erased) "
+    "VALUES (:run_id, :deleted_at_utc, :actor, :door, :created_at_utc, :status, :events, :events_sha256, :erased)"
+)
+_BLANK = (
+    "UPDATE runs SET status = ?, task = '', error = NULL, asked_for = NULL, batch_row = NULL, purpose = '', "
+    "owner_id = '' WHERE run_id = ?"
+)
+_PLAIN = (
+    "SELECT EXISTS (SELECT 1 FROM events WHERE run_id = ? AND substr(CAST(ifnull(payload, '') AS BLOB), 1, 1) <> ?)"
+)
+_HOLD = "INSERT INTO holds (run_id, held, at_utc, actor, door) VALUES (?, ?, ?, ?, ?)"
+
+
+@dataclass
+class Deleted:
+    """The outcome of a deletion or an erasure.
+
+    ``refused`` gives, by run, why a run was not deleted. ``sealed``: the runs that were erased now, and of which
+    encrypted events stay. ``keyless``: those of them whose key was not there to be destroyed.
+    """
+
+    run_ids: list[str] = field(default_factory=list)
+    refused: dict[str, str] = field(default_factory=dict)
+    sealed: list[str] = field(default_factory=list)
+    keyless: list[str] = field(default_factory=list)
+
+
+def _take_out(cursor: sqlite3.Cursor, run_ids: Sequence[str], caller: Caller, *, erased: bool) -> Deleted:
+    """Deletes each run that has ended and is not held, or takes its text and leaves it in lists as erased.
+
+    If all events of an erased run are encrypted, they stay: whoever destroys its key makes them unreadable. Else they
+    go. A run that was erased before counts as erased again. Call it in a transaction of the writer.
+    """
+    done = Deleted()
+    # SQLite then overwrites what it deletes, instead of only unlinking it.
+    cursor.execute("PRAGMA secure_delete=ON")
+    try:
+        for run_id in dict.fromkeys(run_ids):
+            run = cursor.execute("SELECT status, created_at_utc FROM runs WHERE run_id = ?", (run_id,)).fetchone()
+            if erased and run is not None and run[0] == ERASED:
+                done.run_ids.append(run_id)
+                continue
+            if refusal := _refusal(cursor, run_id, run):
+                done.refused[run_id] = refusal
+                continue
+            sealed = False
+            if erased:
+                cursor.execute(_BLANK, (ERASED, run_id))
+                sealed = cursor.execute(_PLAIN, (run_id, SEALED)).fetchone() == (0,)
+            _record(cursor, run_id, run, caller, erased=erased, sealed=sealed)
+            forget_images(cursor, run_id)
+            forget_text(cursor, run_id)
+            for table in (*([] if sealed else ["events"]), "commands", "snapshots", *([] if erased else ["runs"])):
+                cursor.execute(f"DELETE FROM {table} WHERE run_id = ?", (run_id,))  # noqa: S608  own names
+            done.sealed += [run_id] if sealed else []
+            done.run_ids.append(run_id)
+    finally:
+        cursor.execute("PRAGMA secure_delete=OFF")
+    return done
+
+
+def _refusal(cursor: sqlite3.Cursor, run_id: str, run: tuple[str, str] | None) -> str | None:
+    """Says why a run is not deleted or erased; None if it can be."""
+    if run is None:
+        return "this run no longer exists"
+    if run[0] == ERASED:
+        return "it was erased: its place in the record stays"
+    if run[0] == "waiting":
+        return "it waits for an approval: deny or cancel it first"
+    if run[0] not in ENDED_STATUSES:
+        return "it is running: cancel it first"
+    return "it is held: release it first" if _is_held(cursor, run_id) else None
+
+
+def _record(
+    cursor: sqlite3.Cursor, run_id: str, run: tuple[str, str], caller: Caller, *, erased: bool, sealed: bool
+) -> None:
+    events = stored_rows(cursor.connection, run_id)
+    sha256 = hashlib.sha256(b"".join(stored_line(*row) for row in events)).hexdigest()
+    now = datetime.now(UTC).isoformat()
+    actor, door = caller_columns(caller)
+    row = {
+        "run_id": run_id,
+        "deleted_at_utc": now,
+        "actor": actor,
+        "door": door,
+        "created_at_utc": run[1],
+        "status": run[0],
+        "events": len(events),
+        "events_sha256": sha256,
+        "erased": erased,
+    }
+    cursor.execute(_RECORD, row)
+    more = {"erased": True, "run_sha256": digest_of([erased_row(cursor, run_id)])} if erased else {}
+    more |= {"sealed": True} if sealed else {}  # then its events stay
+    record_deletion(cursor, run_id, at_utc=now, row_sha256=deletion_digest(row), **caller_fields(caller), **more)
+
+
+def _hold(cursor: sqlite3.Cursor, run_ids: Sequence[str], caller: Caller, *, held: bool) -> None:
+    """Places a hold on each run, or takes it off (``held`` False), and records it in the log.
+
+    Call it in a transaction of the writer.
+    """
+    now = datetime.now(UTC).isoformat()
+    actor, door = caller_columns(caller)
+    for run_id in dict.fromkeys(run_ids):
+        cursor.execute(_HOLD, (run_id, held, now, actor, door))
+        add_record(cursor, "run.held" if held else "run.released", run_id, at_utc=now, **caller_fields(caller))
+
+
+def _is_held(connection: sqlite3.Connection | sqlite3.Cursor, run_id: str) -> bool:
+    held = connection.execute("SELECT held FROM holds WHERE run_id = ? ORDER BY id DESC LIMIT 1", (run_id,)).fetchone()
+    return held is not None and bool(held[0])
 
 
 class Store:
@@ -454,7 +575,7 @@ class Store:
         return outcome
 
     def _take_out(self, run_ids: Sequence[str], caller: Caller, *, erased: bool) -> Deleted:
-        outcome = self.log.change_and_wait(lambda cursor: take_out(cursor, run_ids, caller, erased=erased))
+        outcome = self.log.change_and_wait(lambda cursor: _take_out(cursor, run_ids, caller, erased=erased))
         self._anchoring.written(len(outcome.run_ids))
         for run_id in outcome.run_ids:
             self._listing.doubt(run_id)
@@ -490,12 +611,12 @@ class Store:
 
     def hold(self, run_ids: Sequence[str], caller: Caller, *, held: bool = True) -> None:
         """Forbids to delete these runs, or allows it again (``held`` False), and records who did so."""
-        self.log.change_and_wait(lambda cursor: hold(cursor, run_ids, caller, held=held))
+        self.log.change_and_wait(lambda cursor: _hold(cursor, run_ids, caller, held=held))
         self._anchoring.written(len(run_ids))
 
     def held(self, run_ids: Sequence[str]) -> set[str]:
         with self._database.reading() as connection:
-            return {run_id for run_id in run_ids if is_held(connection, run_id)}
+            return {run_id for run_id in run_ids if _is_held(connection, run_id)}
 
     def deletion(self, run_id: str) -> Deletion | None:
         """Returns when the run was deleted or erased and who did so; None: it was not."""

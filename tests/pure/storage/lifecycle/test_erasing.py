@@ -180,7 +180,7 @@ def test_a_backup_whose_keys_cannot_be_copied_leaves_nothing(
     def full(source: Path, target: Path) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("storage.lifecycle.backup.copy_keys", full)
+    monkeypatch.setattr("storage.backup.copy_keys", full)
     assert main(["backup", str(target / "copy.sqlite3"), "--db", url]) == 2
     assert list(target.iterdir()) == []
 
