@@ -45,8 +45,8 @@ from storage.evidence.bundle_audit import (
     payload_fields,
 )
 from storage.evidence.database_audit import NoEvidence, open_database
-from storage.evidence.event_record import printable
 from storage.evidence.keys import load_key
+from storage.evidence.verifier import printable
 from storage.merkle.formats import Invalid, PublicKey, node
 from storage.privacy import SEALED
 from storage.records import ERASED
@@ -204,7 +204,7 @@ def _records(connection: sqlite3.Connection, run_ids: set[str], size: int) -> It
 MODULES = (
     "merkle.formats",
     *(f"evidence.{name}" for name in ("history", "database_audit")),
-    *(f"evidence.{name}" for name in ("bundle_audit", "event_record", "verifier")),
+    *(f"evidence.{name}" for name in ("bundle_audit", "verifier")),
 )
 _OWN_IMPORT = re.compile(r"^from storage\.(?:evidence|merkle)\.\w+ import (?:\([^)]*\)|[^(\n]*)\n", re.MULTILINE)
 _IMPORT = re.compile(r"^(?:from [\w.]+ import (?:\([^)]*\)|[^(\n]*)|import [^\n]*)\n", re.MULTILINE)

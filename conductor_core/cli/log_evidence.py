@@ -34,10 +34,9 @@ from storage.evidence.anchors import FILE_NAME, FileAnchor, GitAnchor, anchor_li
 from storage.evidence.bundle_audit import is_bundle
 from storage.evidence.checking import check_with_own, public_key
 from storage.evidence.database_audit import NoEvidence, open_database, read_log
-from storage.evidence.event_record import printable
 from storage.evidence.history import CLASSES, AnchorLine, Finding, Report, counted, read_anchor_line, read_anchors
 from storage.evidence.keys import load_key
-from storage.evidence.verifier import FINGERPRINT, Ticker, given_keys
+from storage.evidence.verifier import FINGERPRINT, Ticker, given_keys, printable
 from storage.merkle.formats import Invalid, PublicKey, error_text
 from storage.privacy import Privacy
 from storage.records import ERASED

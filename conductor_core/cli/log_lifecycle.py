@@ -27,9 +27,8 @@ from storage.errors import translated
 from storage.evidence.anchoring import Places, places_of
 from storage.evidence.anchors import FileAnchor
 from storage.evidence.checking import CheckedLog, check_own_log
-from storage.evidence.event_record import printable
 from storage.evidence.history import CLASSES, Finding, counted
-from storage.evidence.verifier import Ticker
+from storage.evidence.verifier import Ticker, printable
 from storage.privacy import Privacy
 from storage.records import ERASED, RunSummary
 from storage.store import Store, store_of
