@@ -27,7 +27,7 @@ from storage.evidence.database_audit import (
 from storage.evidence.history import CLASSES, History, Report, began_late, counted, read_anchors
 from storage.merkle.formats import Invalid, PublicKey, error_text, read_key, rotated_keys
 
-# What happened in a run, from the stored JSON of its events and nothing else. A bar sets off what people and models wrote.
+# What happened in a run, from the stored JSON of its events alone. A bar sets off what people and models wrote.
 
 Fields = dict[str, Any]
 _HOSTS = {"openai": "api.openai.com", "anthropic": "api.anthropic.com"}
