@@ -78,6 +78,16 @@ def may_write(path: Path) -> bool:
     return os.access(path, os.W_OK, effective_ids=os.access in os.supports_effective_ids)
 
 
+def _is_append_only(file: Path) -> bool:
+    """Whether the system lets nobody but root change what is in the file (``chattr +a``); Linux alone can tell."""
+    try:
+        with file.open("rb") as opened:
+            flags = fcntl.ioctl(opened, _GET_FLAGS, bytes(8))
+    except OSError:
+        return False
+    return bool(int.from_bytes(flags[:4], sys.byteorder) & _APPEND_ONLY)
+
+
 class FileAnchor:
     """A file that only grows. Let another user or host own it, or the folder it is in: see docs/audit.md.
 
@@ -124,13 +134,7 @@ class FileAnchor:
 
     def witnessed(self) -> Witness:
         """Returns whether the user of this program cannot rewrite what is published here."""
-        try:
-            with self.file.open("rb") as opened:
-                flags = fcntl.ioctl(opened, _GET_FLAGS, bytes(8))
-        except OSError:
-            flags = bytes(8)
-        # Whether the system lets nobody but root change what is in it (chattr +a): Linux alone can tell.
-        if not int.from_bytes(flags[:4], sys.byteorder) & _APPEND_ONLY:
+        if not _is_append_only(self.file):
             return Witness(False, f"the user of this program can rewrite {self.file}")
         try:
             replaceable = _replaceable([*self.file.parents])
