@@ -511,7 +511,7 @@ def open_orchestrators(names: Sequence[str], refs: Mapping[str, str], pool: Pool
                 larger = pool.with_params(budgets(names, pool.specs), settings)
                 opened.pools.append(larger)
             opened.orchestrators.append(
-                Planned(name, _same(PER_WORKER[kind](rest)), whole_pool=True, pool=larger if kind == "budget" else None)
+                Planned(name, same(PER_WORKER[kind](rest)), whole_pool=True, pool=larger if kind == "budget" else None)
             )
         elif kind == "moa":
             opened.orchestrators.append(Planned(name, _mixture(rest or None)))
@@ -520,7 +520,7 @@ def open_orchestrators(names: Sequence[str], refs: Mapping[str, str], pool: Pool
     return opened
 
 
-def _same(workflow: Workflow) -> Callable[[GivenTask], Workflow]:
+def same(workflow: Workflow) -> Callable[[GivenTask], Workflow]:
     return lambda _asked: workflow
 
 

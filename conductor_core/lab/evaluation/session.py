@@ -185,19 +185,16 @@ def _further(
         "limits": choices.limits.model_dump(mode="json"),
         "conductors": dict(refs),
         "models_sha256": {ref: digest for ref, digest in models.items() if digest is not None},
+        "present": choices.present,
+        "excluded": sorted(choices.excluded),
     }
-    if choices.present is not None:
-        further["present"] = choices.present
-    if choices.excluded:
-        further["excluded"] = sorted(choices.excluded)
     if training is not None:
-        further["fit_tasks_sha256"] = runner.tasks_digest(training.tasks)
-        further["fit_grading_sha256"] = runner.grading_digest(training.tasks)
-        # A default value is not written, so that plans of earlier versions, which lack it, can still be resumed.
-        if choices.fit_tasks != EvaluationChoices.fit_tasks:
-            further["fit_tasks"] = choices.fit_tasks
-        if choices.fit_suite is not None:
-            further["fit_suite"] = choices.fit_suite
+        further |= {
+            "fit_tasks_sha256": runner.tasks_digest(training.tasks),
+            "fit_grading_sha256": runner.grading_digest(training.tasks),
+            "fit_tasks": choices.fit_tasks,
+            "fit_suite": choices.fit_suite,
+        }
     return further
 
 
