@@ -88,7 +88,6 @@ class Trial:
 
 
 def pristine(folder: Path) -> Pristine:
-    """Writes the database into the new ``folder``."""
     folder.mkdir()
     path = folder / "runs.sqlite3"
     shown, unused, away = (picture(colour) for colour in ((200, 30, 30), (30, 200, 30), (30, 30, 200)))
@@ -298,7 +297,6 @@ def _change(connection: sqlite3.Connection, table: str, column: str, kind: str, 
 
 
 def _key(connection: sqlite3.Connection, table: str) -> str:
-    """Returns the columns that name a row."""
     try:
         connection.execute(f"SELECT rowid FROM {table}")
     except sqlite3.OperationalError:
@@ -383,7 +381,6 @@ def check(path: Path) -> Report:
 
 
 def trial(whole: Pristine, folder: Path, seed: int) -> Trial:
-    """Makes one change, in a copy in ``folder``."""
     rng = random.Random(seed)
     _copy(whole, folder)
     path = folder / whole.path.name

@@ -79,8 +79,6 @@ KINDS: dict[str, type[Command]] = {"approve": Approve, "cancel": Cancel}
 
 
 class Elsewhere:
-    """Begins runs in another process."""
-
     def __init__(self, database: str) -> None:
         command = [sys.executable, "-m", "benchmarks.command_latency", "--carry-out", database]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)

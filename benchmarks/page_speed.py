@@ -101,7 +101,6 @@ SEEN = """
 
 @contextmanager
 def chromium() -> Iterator[Browser]:
-    """Raises: SystemExit if there is no Chromium."""
     path = find_chromium()
     if path is None:
         raise SystemExit(ABSENT)

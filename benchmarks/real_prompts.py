@@ -108,7 +108,6 @@ class Outcome:
 
     @property
     def fits(self) -> bool:
-        """Whether the plan takes the prompt for the kind of task that it is."""
         if self.workflow is None:
             return False
         of_options = any(re.search(_OF_OPTIONS, step.instruction) for step in self.workflow.steps)
@@ -304,7 +303,6 @@ def _of(instruction: str) -> Iterator[str]:
 
 @cache
 def _vocabulary() -> frozenset[str]:
-    """Every word of the corpus' own instructions."""
     words: set[str] = {"first", "second", "third", "fourth", "fifth", "sixth", "seventh", "half"}
     words |= {"one", "two", "three", "four", "five", "six", "seven"}
     for text in (*_texts(table("plans")), *NOUNS.values(), *(each["noun"] for each in table("topics").values())):
@@ -327,7 +325,6 @@ def _texts(node: Any) -> Iterator[str]:
 
 
 def everyday() -> list[tuple[str, str]]:
-    """Pairs of a kind and a request."""
     kinds = tomllib.loads(EVERYDAY.read_text(encoding="utf-8"))
     return [(kind, request) for kind, entry in kinds.items() for request in entry["requests"]]
 

@@ -129,7 +129,6 @@ class Tries:
         self._known = {(each.task_id, each.workflow): each for each in self._made if each.fault is None}
 
     def __iter__(self) -> Iterator[Try]:
-        """Yields all tries that were paid for."""
         return iter(self._made)
 
     def get(self, task_id: str, workflow: Workflow) -> Try | None:
@@ -246,7 +245,6 @@ class Choosing(Router, Protocol):
 
 
 def routed(name: str, router: Router) -> Planned:
-    """Returns an orchestrator that carries out the workflow of a fitted router."""
     return Planned(name, lambda asked: router.route(asked.task.question, asked.agents))
 
 

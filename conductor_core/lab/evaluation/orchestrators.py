@@ -76,7 +76,6 @@ class GivenTask:
 
     @property
     def specs(self) -> tuple[WorkerSpec, ...]:
-        """Returns the present workers in the pool's order."""
         return tuple(spec for spec in self.pool.specs if spec.name not in self.excluded)
 
     @property
@@ -200,7 +199,6 @@ class Planned:
 
 
 def single(worker: str) -> Workflow:
-    """Returns a workflow in which one worker answers the task."""
     return Workflow(steps=(Step(instruction=SOLVE, agent=worker),))
 
 
@@ -343,7 +341,6 @@ class Plans:
         return await asyncio.shield(self._tasks[key])
 
     async def aclose(self) -> None:
-        """Stops the plans that are still being written."""
         for task in self._tasks.values():
             task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)

@@ -71,8 +71,6 @@ class EvaluationChoices:
 
 @dataclass(frozen=True)
 class Prepared:
-    """An evaluation that is checked and can begin."""
-
     choices: EvaluationChoices
     settings: Settings
     plan: EvaluationPlan
@@ -85,7 +83,6 @@ class Prepared:
 
     @property
     def runs(self) -> int:
-        """Returns the number of outcomes of the whole evaluation."""
         return len(self.suite.tasks) * len(self.plan.orchestrators)
 
 
@@ -174,7 +171,6 @@ def _further(
     training: Suite | None,
     models_folder: Path,
 ) -> dict[str, Any]:
-    """Returns the further settings that decide an outcome, by name."""
     models = {ref: runner.model_digest(ref, models_folder) for ref in dict.fromkeys(refs.values())}
     further: dict[str, Any] = {
         "tasks_sha256": runner.tasks_digest(suite.tasks),

@@ -180,7 +180,6 @@ class ColdStartConfig(Frozen):
 
     @property
     def steps(self) -> int:
-        """Returns the number of optimiser steps of the whole stage."""
         return -(-self.examples // self.batch_size)
 
 
@@ -212,7 +211,6 @@ class AdapterConfig(Frozen):
 
     @property
     def steps(self) -> int:
-        """Returns the number of optimiser steps."""
         return -(-(self.epochs * self.hand_written + self.rehearsal + self.rounds) // self.batch_size)
 
 
@@ -360,7 +358,6 @@ class TrainingConfig(Frozen):
 
     @property
     def stages(self) -> tuple[Stage, ...]:
-        """Returns the stages of this training, in order."""
         return tuple(stage for stage in STAGES if getattr(self, stage) is not None)
 
     def iterations_of(self, stage: Stage) -> int:

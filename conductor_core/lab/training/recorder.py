@@ -166,7 +166,6 @@ class StageRecord:
 
 
 def in_words(left_s: float) -> str:
-    """Returns the time left in words, for the console."""
     return f"about {left_s / 60:.0f} min left" if left_s >= 90 else f"about {left_s:.0f} s left"
 
 

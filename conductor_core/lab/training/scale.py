@@ -358,7 +358,6 @@ class _Scorer:
         return [each.reward for each in scored]
 
     def details(self, trainer: ScaleTrainer) -> dict[str, Any]:
-        """Returns the figures of the last iteration, as fields of its row."""
         judged = [
             recorder.Judged(asked.task.difficulty, scored.reward, scored.workflow, float(scored.right))
             for asked, _, scored in self._last

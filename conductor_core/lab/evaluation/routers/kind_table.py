@@ -72,7 +72,6 @@ class KindTable(Fitted):
     alone: dict[str, tuple[str, ...]]
 
     def kind_of(self, question: str) -> str:
-        """Returns the most likely kind by the question's words."""
         scores = self.weights @ self.encoder.encode([question])[0] + self.bias
         return self.kinds[int(scores.argmax())]
 
@@ -168,7 +167,6 @@ def best_plan(worth: "_Worth", first: str, agents: Sequence[str], max_steps: int
 
 
 def moves(plan: Plan, agents: Sequence[str], max_steps: int) -> Iterator[Plan]:
-    """Yields all plans that are one change away."""
     for index, call in enumerate(plan):
         before, after = plan[:index], plan[index + 1 :]
         others = [Call(call.role, agent, call.reads) for agent in agents if agent != call.agent]

@@ -62,32 +62,10 @@ class SlotFiller:
         return f"{left} = {rng.randint(2, 90)}"
 
     def expression(self) -> str:
-        """Draws a formula in LaTeX."""
         rng = self.rng
         v, a, b, c = rng.choice("xxxyntz"), rng.randint(2, 9), rng.randint(1, 20), rng.randint(2, 5)
-        forms = (
-            f"{a}{v} + {b}",
-            f"{v}^2 - {a}{v} + {b}",
-            f"{v}^{c} + {a}{v}^2 - {b}",
-            f"\\frac{{{a}{v} + {b}}}{{{c}}}",
-            f"\\sqrt{{{v} + {b}}}",
-            f"|{v} - {a}|",
-            f"\\log_{{{c}}} {v}",
-            f"\\sin {a}{v}",
-            f"({v} + {a})({v} - {b})",
-            f"{a}^{{{v}}}",
-            f"e^{{{a}{v}}} \\cos {v}",
-            f"\\binom{{{b + a}}}{{{a}}}",
-            f"{a}({b} - {c})^2",
-            f"\\int_0^{{{a}}} {v}^{c} \\, d{v}",
-            f"\\lfloor {v} \\rfloor",
-            f"{a} \\cdot {b} + {c}!",
-            f"\\left( {v} + \\frac{{1}}{{{v}}} \\right)^{c}",
-            f"\\begin{{pmatrix}} {a} & {b} \\\\ {c} & {a} \\end{{pmatrix}}",
-            f"f({v}) - {a}",
-            f"\\cos {b}^\\circ",
-        )
-        return rng.choice(forms)
+        formula = str(rng.choice(table("tasks")["expression"]["forms"]))
+        return formula.format(v=v, a=a, b=b, c=c, more=a + b)
 
     def sentence(self) -> str:
         words = table("tasks")["sentence"]
@@ -102,7 +80,6 @@ class SlotFiller:
         return self.fill(table("tasks")["snippet"]["text"].replace("{a}", a).replace("{b}", b))
 
     def value(self) -> str:
-        """Draws a Python literal."""
         rng = self.rng
         return rng.choice(
             (
@@ -140,7 +117,6 @@ def joined(things: list[str], word: str) -> str:
 
 
 def made_up_word(rng: random.Random) -> str:
-    """Draws a made-up word that looks like a real one."""
     return "".join(rng.choices(table("kinds")["syllables"], k=rng.randint(2, 4)))
 
 

@@ -245,7 +245,6 @@ class Stage:
 
     @property
     def iteration(self) -> int:
-        """Returns the number of the iteration under way, from 1."""
         return int(self.trainer.state.global_step) // self.config.updates + 1
 
     def dataset(self) -> Dataset:

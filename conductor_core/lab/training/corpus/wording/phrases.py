@@ -71,7 +71,6 @@ def _rule(template: str, shared: dict[str, str], slots: Mapping[str, tuple[str, 
 
 
 def kinds_of_nouns() -> dict[str, frozenset[str]]:
-    """Returns the kinds of task that the corpus names by each noun (see ``tasks``)."""
     kinds: defaultdict[str, set[str]] = defaultdict(set)
     for kind, noun in NOUNS.items():
         kinds[noun].add(kind)
@@ -86,7 +85,6 @@ def kinds_of_nouns() -> dict[str, frozenset[str]]:
 
 
 def _usual(kinds: Collection[str]) -> list[str]:
-    """Returns templates for tasks of these kinds, and for tasks that wish for a way of working."""
     fan = table("plans")["fan"]
     templates = {text for name in (*kinds, *WAYS) for text in _instructions(name)}
     return sorted(templates.union(*(fan[kind].values() for kind in kinds if kind in fan)))
