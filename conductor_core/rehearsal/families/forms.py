@@ -98,13 +98,8 @@ def _stock(slots: Slots) -> Worked | None:
 def _draw_stock(rng: Random) -> dict[str, int]:
     part, percent = rng.choice((3, 4, 5)), rng.choice((10, 20, 25, 40))
     start = rng.randrange(20, 90) * 20
-    reduced = start * (100 - percent) // 100
-    return {
-        "start": start,
-        "percent": percent,
-        "arriving": part * rng.randrange(20, 90) - reduced % part,
-        "part": part,
-    }
+    arriving = part * rng.randrange(20, 90) - start * (100 - percent) // 100 % part
+    return {"start": start, "percent": percent, "arriving": arriving, "part": part}
 
 
 # Distances, speeds and the clock.
@@ -182,24 +177,15 @@ def _two_legs(slots: Slots) -> Worked | None:
 
 def _draw_one_leg(rng: Random) -> dict[str, int | str]:
     distance, speed = _draw_leg(rng)
-    return {
-        "start": clock(rng.randrange(72, 216) * 5),
-        "distance": distance,
-        "speed": speed,
-        "wait": rng.randrange(8, 40),
-    }
+    start, wait = clock(rng.randrange(72, 216) * 5), rng.randrange(8, 40)
+    return {"start": start, "distance": distance, "speed": speed, "wait": wait}
 
 
 def _draw_two_legs(rng: Random) -> dict[str, int | str]:
     (distance_a, speed_a), (distance_b, speed_b) = _draw_leg(rng), _draw_leg(rng)
-    return {
-        "start": clock(rng.randrange(72, 192) * 5),
-        "distance_a": distance_a,
-        "speed_a": speed_a,
-        "wait": rng.randrange(8, 40),
-        "distance_b": distance_b,
-        "speed_b": speed_b,
-    }
+    start, wait = clock(rng.randrange(72, 192) * 5), rng.randrange(8, 40)
+    legs = {"distance_a": distance_a, "speed_a": speed_a, "distance_b": distance_b, "speed_b": speed_b}
+    return {"start": start, "wait": wait, **legs}
 
 
 # Unknowns: a linear equation, two unknowns, a quadratic.
@@ -271,44 +257,14 @@ def _draw_rectangle(rng: Random) -> dict[str, int]:
 
 
 # A small Python function, stated in words and by unit tests. An answer is compared as a syntax tree with the right
-# solution; nothing that a model wrote is ever executed. Each wrong program has one mistake.
+# solution; nothing that a model wrote is ever executed. Each wrong program has one mistake; ``least``: of k.
 
 
-def _multiples(slots: Slots) -> Worked | None:
-    name, divisor = slots["function"].lower(), int(slots["k"])
-    if divisor < 2:
+def _program(form: str, slots: Slots) -> Worked | None:
+    said, k = words(FOLDER / "solutions.toml")[form], int(slots["k"])
+    if k < said.get("least", 0):
         return None
-    code = f"def {name}(numbers):\n    return sum(number for number in numbers if number % {divisor} == 0)"
-    return worked(code, code.replace("sum(number for", "sum(1 for"), code.replace("== 0", "!= 0"))
-
-
-def _repeated(slots: Slots) -> Worked | None:
-    name, times = slots["function"].lower(), int(slots["k"])
-    if times < 2:
-        return None
-    code = (
-        f"def {name}(values):\n    counts = {{}}\n    for value in values:\n"
-        f"        counts[value] = counts.get(value, 0) + 1\n"
-        f"    return [value for value, count in counts.items() if count >= {times}]"
-    )
-    in_order = code.replace("return [value for", "return sorted([value for").replace(f">= {times}]", f">= {times}])")
-    return worked(code, code.replace(">=", ">"), in_order)
-
-
-def _merge(slots: Slots) -> Worked:
-    name, gap = slots["function"].lower(), int(slots["k"])
-    code = (
-        f"def {name}(spans):\n    merged = []\n    for start, end in sorted(spans):\n"
-        f"        if merged and start - merged[-1][1] <= {gap}:\n"
-        "            merged[-1][1] = max(merged[-1][1], end)\n        else:\n            merged.append([start, end])\n"
-        "    return merged"
-    )
-    return worked(
-        code,
-        code.replace("max(merged[-1][1], end)", "end"),
-        code.replace("sorted(spans)", "spans"),
-        code.replace(f"<= {gap}:", f"< {gap}:"),
-    )
+    return worked(*(program.format(name=slots["function"].lower(), k=k) for program in said["programs"]))
 
 
 def _draw_multiples(rng: Random) -> dict[str, str | int]:
@@ -621,13 +577,8 @@ def _hosting(slots: Slots) -> Worked | None:
 def _draw_break_even(rng: Random) -> dict[str, int]:
     price = rng.randrange(400, 1200, 10)
     dearer, use = price + rng.randrange(150, 900, 10), rng.randrange(9, 20)
-    return {
-        "price_a": price,
-        "price_b": dearer,
-        "use_a": use,
-        "use_b": use - rng.randrange(3, 7),
-        "cents": rng.randrange(24, 39),
-    }
+    less, cents = use - rng.randrange(3, 7), rng.randrange(24, 39)
+    return {"price_a": price, "price_b": dearer, "use_a": use, "use_b": less, "cents": cents}
 
 
 def _break_even(slots: Slots) -> Worked | None:
@@ -771,37 +722,33 @@ def _record(slots: Slots) -> Worked | None:
 
 
 _DRAWS: dict[str, Callable[[Random], Mapping[str, str | int]]] = {
-    "stock": _draw_stock,
-    "ride": _draw_ride,
-    "one_leg": _draw_one_leg,
-    "two_legs": _draw_two_legs,
-    "linear": _draw_linear,
-    "tickets": _draw_tickets,
-    "rectangle": _draw_rectangle,
-    "multiples": _draw_multiples,
-    "repeated": _draw_repeated,
-    "merge": _draw_merge,
-    "atomic_number": lambda rng: {"atomic_number": rng.choice([number for _, number in _ELEMENTS.values()])},
-    "manager_floor": _draw_manager_floor,
+    draw.__name__.removeprefix("_draw_"): draw
+    for draw in (
+        _draw_stock, _draw_ride, _draw_one_leg, _draw_two_legs, _draw_linear, _draw_tickets, _draw_rectangle,
+        _draw_multiples, _draw_repeated, _draw_merge, _draw_manager_floor, _draw_break_even,
+    )
+}  # fmt: skip
+"""Draws of slots that depend on each other, by form."""
+_DRAWS |= {
     **dict.fromkeys(("cell", "growth", "share"), _draw_table),
-    "break_even": _draw_break_even,
     "sequence": partial(_tasks, "abc"),
     "release": partial(_tasks, "abcd"),
     "event": partial(_tasks, "abcdef"),
+    "atomic_number": lambda rng: {"atomic_number": rng.choice([number for _, number in _ELEMENTS.values()])},
     "sorted_words": lambda rng: {"words": ", ".join(rng.sample(_DRAWN["words"], 4))},
     "top_three": lambda rng: {"numbers": ", ".join(map(str, rng.sample(range(10, 999), 7)))},
 }
-"""Draws of slots that depend on each other, by form."""
 _RULES: dict[str, Callable[[Slots], Worked | None]] = {
     rule.__name__.removeprefix("_"): rule
     for rule in (
-        _product_and_sum, _takings, _stock, _ride, _one_leg, _two_legs, _linear, _tickets, _rectangle, _multiples,
-        _repeated, _merge, _symbol, _capital, _atomic_number, _most_protons, _manager_floor, _on_call, _approval,
-        _cell, _growth, _share, _printers, _data_plans, _hosting, _break_even, _sequence, _release, _event,
-        _sorted_words, _top_three, _record,
+        _product_and_sum, _takings, _stock, _ride, _one_leg, _two_legs, _linear, _tickets, _rectangle, _symbol,
+        _capital, _atomic_number, _most_protons, _manager_floor, _on_call, _approval, _cell, _growth, _share,
+        _printers, _data_plans, _hosting, _break_even, _sequence, _release, _event, _sorted_words, _top_three,
+        _record,
     )
 }  # fmt: skip
 """By form: each rule has its name."""
+_RULES |= {form: partial(_program, form) for form in ("multiples", "repeated", "merge")}
 FORMS: tuple[Form, ...] = tuple(
     Form(said["family"], said["difficulty"], name, _DRAWS.get(name) or partial(_drawn, said["draw"]), _RULES[name])
     for name, said in words(FOLDER / "solutions.toml").items()
