@@ -685,5 +685,4 @@ def open_traces(settings: Settings, read: ReadEvents) -> LiveTraces | None:
 
 
 def watched(sink: EventSink, traces: LiveTraces | None) -> EventSink:
-    """Returns ``sink``, watched by ``traces`` if there are any."""
     return sink if traces is None else Watched(sink, traces)
