@@ -17,6 +17,7 @@ from conductor_core.conductors.catalogue import SHIPPED, ConductorOption
 from conductor_core.engine.budgets import longest_answer
 from conductor_core.engine.models import (
     LEAST_PARAMETERS,
+    NO_TEMPLATE,
     FoundServer,
     MachineModel,
     conductors_file_text,
@@ -121,19 +122,23 @@ def add_worker(model: MachineModel, settings: Settings) -> Path:
     require_file(model)
     pool = settings.pools_folder / f"{FILES_POOL}.toml"
     before = read_specs(str(pool), settings) if is_file(pool) else ()
-    spec = _of_file(model.name, model.quantisation, model.parameters)
+    spec = _of_file(model.name, model.quantisation, model.parameters, model.note)
     others = [each for each in before if each.model != spec.model and each.name != spec.name]
     return save_pool(FILES_POOL, [*others, spec], settings)
 
 
-def _of_file(title: str, quantisation: str, parameters: int) -> WorkerSpec:
+def _of_file(title: str, quantisation: str, parameters: int, note: str) -> WorkerSpec:
     """Returns a worker of a GGUF file, named by its title (``ollama: llama3.2:3b``): so records hold no path."""
     name = re.sub(r"[\\#]", "-", title.partition(": ")[2].rsplit("/", 1)[-1])[:60]
-    size = f"{parameters / 1e9:.1f} billion parameters"
-    if parameters < 10**9:
-        size = f"{parameters / 1e6:.0f} million parameters: real, often wrong"
-    about = f"{quantisation}, {size}"
+    about = f"{quantisation}, {_expected(parameters)}{'; ' if note else ''}{note}"
     return WorkerSpec(name=name, provider="gguf", model=title, description=about, max_concurrency=1, timeout_s=600)
+
+
+def _expected(parameters: int) -> str:
+    """Says how large a model is, and of a small one what to expect of it."""
+    if parameters >= 10**9:
+        return f"{parameters / 1e9:.1f} billion parameters"
+    return f"{parameters / 1e6:.0f} million parameters: real, often wrong"
 
 
 def save_conductors(name: str, specs: Iterable[WorkerSpec], settings: Settings) -> Path:
@@ -274,13 +279,16 @@ def from_disk(small: Iterable[SmallModel], options: Iterable[ConductorOption]) -
         and option.server is None
         and not option.named
     ]
+    if here or any(option.has_chat_template for option in others):
+        others = [option for option in others if option.has_chat_template]  # the rest may not answer at all
     others.sort(key=lambda option: -option.parameters)
     for option in others[: max(0, _MOST_ON_DISK - len(specs))]:
         if option.ref in taken:
             continue
         model = option.model or option.ref
         if option.owner:
-            spec = _of_file(option.name, option.quantisation, option.parameters)
+            note = "" if option.has_chat_template else NO_TEMPLATE
+            spec = _of_file(option.name, option.quantisation, option.parameters, note)
         else:
             name = re.sub(r"[\\#]", "-", option.name.rsplit("/", 1)[-1])[:60]
             spec = WorkerSpec(name=name, provider="local", model=model, max_concurrency=1, timeout_s=600)

@@ -257,13 +257,12 @@ class Llama:
 
     async def _loaded(self, notify: Notify, gone: threading.Event) -> "_Child":
         """Returns the running process with the model loaded. Raises: ModelUnavailable."""
-        child = await asyncio.to_thread(self._started, gone)
+        child, done = await asyncio.to_thread(self._started, gone), 0
         while not child.is_ready:
             if child.process.poll() is not None:
                 raise ModelUnavailable(await asyncio.to_thread(self._why_not_loaded, child))
-            notify(
-                Progress(phase="loading", done=min(child.resident_bytes, child.size_bytes - 1), total=child.size_bytes)
-            )
+            done = max(done, min(child.resident_bytes, child.size_bytes - 1))  # memory also shrinks
+            notify(Progress(phase="loading", done=done, total=child.size_bytes))
             await asyncio.sleep(0.02)
         notify(Progress(phase="loading", done=child.size_bytes, total=child.size_bytes))
         return child
@@ -320,6 +319,8 @@ class _Child:
         environment = {name: value for name, value in os.environ.items() if not names_a_key(name)}
         # A waiting thread of OpenMP would else spin, and take the processor from the one that works.
         environment |= {"OMP_WAIT_POLICY": "passive", "PYTHONDONTWRITEBYTECODE": "1"}
+        # A process that breaks off would else have a debugger look at it first, for many seconds.
+        environment |= {"GGML_NO_BACKTRACE": "1"}
         try:
             self.process = subprocess.Popen(  # noqa: S603 our own program
                 [sys.executable, "-P", str(Path(__file__).with_name("llama_child.py"))],

@@ -83,8 +83,10 @@ async def check_health(worker: Worker, within_s: float = _CHECK_S) -> Health:
 
 
 def _health_of_file(spec: WorkerSpec, file: Path) -> Health:
+    from conductor_core.inference.llama import checked
+
     try:
-        header = read_header(file)
+        header = checked(file)
         if spec.lora is not None:
             read_header(expand_path(spec.lora))
     except ModelUnavailable as error:

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import hashlib
+import itertools
 import os
 import signal
 import stat
@@ -100,6 +101,13 @@ async def test_the_same_seed_writes_the_same_and_an_adapter_something_else(file:
     assert len({one, other, adapted}) == 3
 
 
+async def test_a_file_without_a_template_ends_where_it_writes_the_token_of_one(tmp_path: Path) -> None:
+    said: dict[str, Any] = {"temperature": 1.0, "max_tokens": 1000}
+    _, end = await answer_of(worker_of(tiny_gguf(tmp_path / "base.gguf", template=None, often="<|user|>"), **said))
+    assert end.finish_reason == "stop"
+    assert end.departures == (), "nothing was written after it"
+
+
 def _tcp_sockets_of(process: int) -> set[str]:
     folder = Path(f"/proc/{process}")
     tables = [(folder / "net" / name).read_text().splitlines()[1:] for name in ("tcp", "tcp6")]
@@ -177,6 +185,18 @@ async def test_a_file_that_changed_is_loaded_anew(file: Path) -> None:
     assert before != after
 
 
+async def test_loading_never_goes_backwards(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = itertools.chain([50, 20, 60], itertools.repeat(10))
+    monkeypatch.setattr(llama._Child, "resident_bytes", property(lambda _: next(sizes)))
+    monkeypatch.setattr(llama, "sparingly", lambda notify: notify)
+    seen: list[Progress] = []
+    with watching(seen.append):
+        await answer_of(worker_of(file, max_tokens=1))
+    loaded = [each.done for each in seen if each.phase == "loading"]
+    assert len(loaded) > 3
+    assert loaded == sorted(loaded)
+
+
 async def test_an_unused_model_leaves_memory(file: Path) -> None:
     server = shared_llama(file)
     worker = worker_of(file, max_tokens=1)
@@ -240,8 +260,11 @@ async def test_a_file_that_is_gone_cut_or_not_a_model_is_refused_in_one_line(fil
     cut = tmp_path / "cut.gguf"
     _write(cut, whole[: len(whole) // 2])
     assert "cut.gguf: the file is cut" in await refused(worker_of(cut))
+    assert not (await check_health(worker_of(cut))).ok, "before a run, too"
     _write(cut, whole[:200])
-    assert "cut" in await refused(worker_of(cut))
+    assert "the file is cut" in await refused(worker_of(cut))
+    os.mkfifo(tmp_path / "pipe.gguf")
+    assert "not a regular file" in await refused(worker_of(tmp_path / "pipe.gguf"), WorkerModelUnknown)
     assert "is not a model: it is of type adapter" in await refused(worker_of(tiny_adapter(tmp_path / "a.gguf")))
 
 
@@ -249,6 +272,13 @@ async def test_an_unknown_architecture_is_named(file: Path) -> None:
     _write(file, _bytes(file).replace(b"llama", b"llamx"))
     said = await refused(worker_of(file))
     assert "tiny.gguf could not be loaded: unknown model architecture: 'llamx'" in said
+
+
+async def test_a_process_that_breaks_off_is_not_held_up_by_a_debugger(file: Path) -> None:
+    async with shared_llama(file).turn():
+        process = shared_llama(file).process
+        assert process is not None
+        assert b"GGML_NO_BACKTRACE=1" in await asyncio.to_thread(_bytes, Path(f"/proc/{process.pid}/environ"))
 
 
 async def test_an_adapter_of_another_model_is_refused(file: Path, tmp_path: Path) -> None:
