@@ -189,6 +189,7 @@ class Offer:
             the shipped one. planner_name: for people.
         strong: whether that one is to be taken unless a person says otherwise.
         seconds: measured seconds for an answer here; None: not measured. latency_ms: of a server that answered.
+        about: how large its models are and what to expect of them; empty if that is not known.
     """
 
     id: str
@@ -203,6 +204,7 @@ class Offer:
     strong: bool = False
     seconds: float | None = None
     latency_ms: float | None = None
+    about: str = ""
 
     @property
     def local(self) -> bool:
@@ -270,6 +272,7 @@ def from_disk(small: Iterable[SmallModel], options: Iterable[ConductorOption]) -
     here = [model for model in small if model.download.state == "here" and model.fits]
     specs = [model.spec for model in here]
     taken = {spec.model for spec in specs}
+    sizes = [model.parameters for model in here]
     others = [
         option
         for option in options
@@ -294,6 +297,7 @@ def from_disk(small: Iterable[SmallModel], options: Iterable[ConductorOption]) -
             spec = WorkerSpec(name=name, provider="local", model=model, max_concurrency=1, timeout_s=600)
         if all(each.name != spec.name for each in specs):
             specs.append(spec)
+            sizes.append(option.parameters)
     if not specs:
         return None
     large = next((option for option in others if option.parameters >= LEAST_PARAMETERS), None)
@@ -307,6 +311,7 @@ def from_disk(small: Iterable[SmallModel], options: Iterable[ConductorOption]) -
         planner=None if large is None else large.ref,
         planner_name="" if large is None else large.name,
         strong=large is not None,
+        about=f"{'up to ' if len(specs) > 1 else ''}{_expected(max(sizes))}",
         seconds=max(timed, default=None) if len(timed) == len(specs) else None,
     )
 

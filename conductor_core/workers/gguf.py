@@ -12,12 +12,13 @@ from conductor_core.errors import (
     PoolInvalid,
     WorkerError,
     WorkerModelUnknown,
+    WorkerModelUnusable,
     WorkerRefused,
     WorkerStreamCut,
 )
 from conductor_core.files import expand_path
 from conductor_core.inference.found import gguf_path
-from conductor_core.inference.generation import InferenceError, ModelNotHere, ProcessEnded
+from conductor_core.inference.generation import InferenceError, ModelNotHere, ModelUnavailable, ProcessEnded
 from conductor_core.inference.gguf_digest import known_digest
 from conductor_core.inference.llama import REQUEST, URL, checked, shared_llama
 from conductor_core.providers.answer_text import TURN_TOKENS
@@ -109,4 +110,6 @@ class GgufWorker:
 def _kind_of(error: Exception) -> type[WorkerError]:
     if isinstance(error, ProcessEnded):
         return WorkerStreamCut
-    return WorkerModelUnknown if isinstance(error, ModelNotHere) else WorkerRefused
+    if isinstance(error, ModelNotHere):
+        return WorkerModelUnknown
+    return WorkerModelUnusable if isinstance(error, ModelUnavailable) else WorkerRefused

@@ -19,7 +19,13 @@ from gguf import GGUFReader
 
 from conductor_core.chat.messages import Finished, Message, TextDelta, Weights, Worker, WorkerSpec
 from conductor_core.chat.progress import Progress, watching
-from conductor_core.errors import WorkerContextOverflow, WorkerModelUnknown, WorkerRefused, WorkerStreamCut
+from conductor_core.errors import (
+    WorkerContextOverflow,
+    WorkerModelUnknown,
+    WorkerModelUnusable,
+    WorkerRefused,
+    WorkerStreamCut,
+)
 from conductor_core.inference import llama
 from conductor_core.inference.gguf_file import read_header
 from conductor_core.inference.llama import Llama, shared_llama
@@ -84,7 +90,7 @@ async def test_a_file_answers_and_says_what_it_took(file: Path) -> None:
     assert (end.finish_reason, end.model) == ("length", "tiny.gguf")
     assert end.usage is not None
     assert (end.usage.output_tokens, end.usage.estimated) == (12, False)
-    whole = hashlib.sha256(file.read_bytes()).hexdigest()
+    whole = hashlib.sha256(_bytes(file)).hexdigest()
     assert end.weights == Weights(parameters=read_header(file).parameters, sha256=whole)
     health = await check_health(worker_of(file))
     assert health.ok
@@ -245,7 +251,7 @@ def _write(file: Path, content: bytes) -> None:
     file.write_bytes(content)
 
 
-async def refused(worker: Worker, kind: type[WorkerRefused] = WorkerRefused) -> str:
+async def refused(worker: Worker, kind: type[WorkerRefused] = WorkerModelUnusable) -> str:
     async with opened(worker):
         with pytest.raises(kind) as caught:
             async for _ in worker.answer(HI):
