@@ -346,8 +346,8 @@ _IN_TERMINAL: Mapping[str, str] = MappingProxyType(
         "WorkerModelUnknown": "Check the worker's model and base_url in the pool file. A local model must be on this "
         "machine: conductor models pull OWNER/NAME downloads it.",
         "WorkerKeyRefused": f"When the key is right, run it again: conductor rerun RUN_ID ({_REUSED}).",
-        "WorkerModelUnusable": f"Give the step to another worker: {_STEP}. If memory was short, close other programs and "
-        "re-run; if the file is at fault, get it again.",
+        "WorkerModelUnusable": f"Give the step to another worker: {_STEP}. If memory was short, close other programs "
+        "and re-run; if the file is at fault, get it again.",
         "WorkerContextOverflow": "Let the step read fewer steps (conductor rerun RUN_ID --step N --access LIST), "
         "shorten its instruction (--instruction TEXT), or give it to a worker with a longer context (--agent NAME).",
         "WorkerFiltered": _OTHER_WORDS,
