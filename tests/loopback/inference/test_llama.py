@@ -9,6 +9,7 @@ import signal
 import stat
 import subprocess
 import sys
+import tempfile
 from collections.abc import AsyncIterator, Iterator
 from contextlib import aclosing
 from pathlib import Path
@@ -128,6 +129,16 @@ async def test_nobody_else_can_reach_its_socket(file: Path) -> None:
     process = shared_llama(file).process
     assert process is not None
     assert not await asyncio.to_thread(_tcp_sockets_of, process.pid)
+
+
+async def test_a_long_name_of_the_temporary_folder_does_no_harm(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / ("d" * 100)
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    text, _ = await answer_of(worker_of(file, max_tokens=3))
+    assert text
 
 
 async def test_the_words_of_a_person_open_no_turn(file: Path) -> None:
@@ -291,7 +302,18 @@ async def test_an_adapter_of_another_model_is_refused(file: Path, tmp_path: Path
     said = await refused(worker_of(file, tiny_adapter(tmp_path / "other.gguf", hidden=64)))
     assert "adapter" in said
     assert str(tmp_path) not in said
-    assert "adapter" in await refused(worker_of(file, file))
+    assert "tiny.gguf is not an adapter: it is of type model" in await refused(worker_of(file, file))
+    secret = tmp_path / "secret"
+    _write(secret, b"root:x:0:0:root:/root:/bin/bash")
+    worker = worker_of(file, secret)
+    assert not (await check_health(worker)).ok
+    said = await refused(worker)
+    assert "the adapter secret: not a GGUF file" in said
+    assert "root" not in said
+    _write(secret, _bytes(tiny_adapter(tmp_path / "b.gguf")).replace(b"llama", b"qwen2"))
+    assert "secret is an adapter of a qwen2 model, and tiny.gguf is a llama model" in await refused(
+        worker_of(file, secret)
+    )
 
 
 async def test_a_split_file_with_a_missing_part_names_it(file: Path, tmp_path: Path) -> None:
