@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import hashlib
 import itertools
 import os
 import signal
@@ -28,6 +27,7 @@ from conductor_core.errors import (
     WorkerStreamCut,
 )
 from conductor_core.inference import llama
+from conductor_core.inference.gguf_digest import file_sha256
 from conductor_core.inference.gguf_file import read_header
 from conductor_core.inference.llama import Llama, shared_llama
 from conductor_core.inference.removal import ModelInUse, remove_file
@@ -91,8 +91,7 @@ async def test_a_file_answers_and_says_what_it_took(file: Path) -> None:
     assert (end.finish_reason, end.model) == ("length", "tiny.gguf")
     assert end.usage is not None
     assert (end.usage.output_tokens, end.usage.estimated) == (12, False)
-    whole = hashlib.sha256(_bytes(file)).hexdigest()
-    assert end.weights == Weights(parameters=read_header(file).parameters, sha256=whole)
+    assert end.weights == Weights(parameters=read_header(file).parameters, sha256=file_sha256(file))
     health = await check_health(worker_of(file))
     assert health.ok
     assert "F32" in health.detail
