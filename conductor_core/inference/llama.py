@@ -390,10 +390,9 @@ class _Child:
         until_s = time.monotonic() + within_s
         while self.is_ready and self.process.poll() is None and (left_s := until_s - time.monotonic()) > 0:
             try:
-                connection = _UnixConnection(path, left_s)
-                connection.request("GET", "/slots")
-                slots = json.loads(connection.getresponse().read())
-                connection.close()
+                with contextlib.closing(_UnixConnection(path, left_s)) as connection:
+                    connection.request("GET", "/slots")
+                    slots = json.loads(connection.getresponse().read())
                 if not any(slot["is_processing"] for slot in slots):
                     return True
             except (OSError, ValueError, http.client.HTTPException, LookupError, TypeError):

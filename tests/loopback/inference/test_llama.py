@@ -5,6 +5,7 @@ import contextlib
 import itertools
 import os
 import signal
+import socket
 import stat
 import subprocess
 import sys
@@ -177,6 +178,18 @@ async def test_a_cancelled_call_leaves_the_model_to_the_next(slow_file: Path, be
     _, end = await answer_of(worker_of(slow_file, max_tokens=3))
     assert end.usage is not None
     assert end.usage.output_tokens == 3
+
+
+async def test_a_process_that_says_nothing_has_not_stopped_and_leaves_no_socket_open(
+    file: Path, tmp_path: Path
+) -> None:
+    async with shared_llama(file).turn():
+        child = shared_llama(file)._child
+        assert child is not None
+        with socket.socket(socket.AF_UNIX) as silent:
+            silent.bind(str(tmp_path / "s"))
+            silent.listen()
+            assert not await asyncio.to_thread(child.stops, str(tmp_path / "s"), 0.05)
 
 
 async def test_a_killed_process_fails_its_call_alone(slow_file: Path) -> None:
