@@ -1,14 +1,10 @@
-"""HTML of an evaluation beside its table: the head, and what the table leaves out. Every text is escaped.
-
-The head says what is evaluated and how far it is. Left out are groups of Conductors, further rounds, and each part of
-the pool; their HTML is empty where a record has none of it. ``command`` repeats an evaluation, so that its runs open
-here. It says what the plan holds.
-"""
+"""An evaluation beside its table: its head, what the table leaves out, its runs, and the command that repeats it."""
 
 import shlex
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from statistics import fmean
 from typing import Any, Literal
 
@@ -23,7 +19,7 @@ from conductor_core.run.values import Limits
 from conductor_core.settings import Settings
 from pages.components.app import places
 from pages.components.app.session import current
-from pages.components.app.widgets import across, button, segments, select
+from pages.components.app.widgets import across, fault_box, segments, select
 from pages.components.evaluation import standings
 from pages.components.records.folders import State
 from pages.components.style.formats import inert, plural, seconds
@@ -34,11 +30,7 @@ ROUND_HEADS = ("second round opened", "asked again, and stopped")
 
 @dataclass(frozen=True)
 class Rounds:
-    """How often a Conductor named itself, by difficulty.
-
-    ``opened`` is the share of tasks with a second round, ``stopped`` that of tasks where the Conductor was asked again
-    and ended the recursion with three empty lists.
-    """
+    """By difficulty, the share of tasks with a second round, and of those that the Conductor, asked again, ended."""
 
     orchestrator: str
     opened: dict[str, float]
@@ -79,15 +71,11 @@ def rounds_html(found: Sequence[Rounds], rows: Sequence[standings.Standing]) -> 
 
 
 def spreads_html(spreads: Sequence[Spread]) -> Markup:
-    """Draws a line for each kind of orchestrator that stands for several Conductors."""
     return html(standings.TEMPLATE, "spreads", found=spreads)
 
 
 def subsets_html(present: Present, names: Sequence[str]) -> Markup:
-    """Draws a line for each part of the pool. A score is bold where the best of its workers reaches less alone.
-
-    It shows those orchestrators of ``names`` that were asked with a part of the pool.
-    """
+    """Draws a line for each part of the pool; of ``names``, those that were asked with one."""
     shown = [name for name in names if any(name in each.scores for each in present.subsets)]
     return html(standings.TEMPLATE, "subsets", parts=present.subsets, names=shown)
 
@@ -175,6 +163,10 @@ def head_html(record: EvaluationRecord, state: State, quiet: str) -> Markup:
         # The command that continues reads outcomes strictly and makes the summary again.
         first = "Remove each line that cannot be read; then it" if record.broken_lines else "It"
         how_on = (first, f"{command(plan)} --name {shlex.quote(record.folder.name)} --resume")
+    rows: defaultdict[str, list[str]] = defaultdict(list)  # of each Conductor: only this says what "untrained" is
+    digests = model_digests(plan)
+    for name, ref in conductor_refs(plan).items():
+        rows[ref].append(name.removesuffix(f":{ref}"))  # conductor:REF says its REF a second time
     return html(
         standings.TEMPLATE,
         "head",
@@ -185,17 +177,8 @@ def head_html(record: EvaluationRecord, state: State, quiet: str) -> Markup:
         progress=progress,
         missing=missing,
         how_on=how_on,
-        conductors=_conductors(plan),
+        conductors=[(ref, digests.get(ref, ""), ", ".join(dict.fromkeys(names))) for ref, names in rows.items()],
     )
-
-
-def _conductors(plan: EvaluationPlan) -> list[tuple[str, str, str, str]]:
-    """Lists each Conductor with its digest, whole and short, and its rows. Only this says what "untrained" is."""
-    rows: defaultdict[str, list[str]] = defaultdict(list)
-    for name, ref in conductor_refs(plan).items():
-        rows[ref].append(name.removesuffix(f":{ref}"))  # conductor:REF says its REF a second time
-    digests = {ref: model_digests(plan).get(ref, "") for ref in rows}
-    return [(ref, digests[ref], digests[ref][:SHORT], ", ".join(dict.fromkeys(names))) for ref, names in rows.items()]
 
 
 ROWS = 20
@@ -213,16 +196,11 @@ class Pair:
 
     def falls_under(self, which: Which) -> bool:
         own, other = right(self.own), self.other is not None and right(self.other)
-        by_which: Mapping[Which, bool] = {
-            "all": True,
-            "right": own,
-            "wrong": not own,
-            "mine": own and not other,
-            "theirs": other and not own,
-            "both": own and other,
-            "neither": not own and not other,
-        }
-        return by_which[which]
+        wanted: Mapping[Which, tuple[bool | None, bool | None]] = {
+            "right": (True, None), "wrong": (False, None), "mine": (True, False), "theirs": (False, True),
+            "both": (True, True), "neither": (False, False),
+        }  # fmt: skip
+        return all(want in (None, found) for want, found in zip(wanted.get(which, ()), (own, other), strict=False))
 
 
 def right(outcome: Outcome) -> bool:
@@ -248,12 +226,20 @@ def runs_view(record: EvaluationRecord, orchestrator: str) -> None:
     ]
     which = _which(found, orchestrator, other)
     shown = sorted((pair for pair in found if pair.falls_under(which)), key=lambda pair: pair.own.score)
-    page = _page(len(shown), f"{record.folder.name}/{orchestrator}/{other}/{which}/{kept}")
     if not shown:
         st.caption("No task falls under this.")
         return
-    _rows(record, shown[page * ROWS : (page + 1) * ROWS], other)
-    _paging(page, len(shown))
+    # Another question has a key of its own, so that it begins with its first page.
+    subject = f"{record.folder.name}/{orchestrator}/{other}/{which}/{kept}"
+    rows, foot = st.container(), across("runs-paging")
+    first, pages = 0, -(-len(shown) // ROWS)
+    if pages > 1:
+        with foot:
+            page = st.pagination(pages, key=f"runs-page-{sha256(subject.encode(errors='replace')).hexdigest()[:12]}")
+            first = (page - 1) * ROWS
+            st.caption(f"{first + 1} to {min(first + ROWS, len(shown))} of {len(shown)}", width="content")
+    with rows:
+        _rows(record, shown[first : first + ROWS], other)
 
 
 def _compare_with(record: EvaluationRecord, orchestrator: str) -> str | None:
@@ -292,43 +278,26 @@ def _which(found: Sequence[Pair], orchestrator: str, other: str | None) -> Which
     return chosen if chosen in words else "all"
 
 
-def _page(count: int, subject: str) -> int:
-    if st.session_state.get("runs-subject") != subject:
-        st.session_state["runs-subject"], st.session_state["runs-page"] = subject, 0
-    # Runs are added and replaced while an evaluation goes on, so the page that was shown may be gone.
-    page = min(int(st.session_state["runs-page"]), max((count - 1) // ROWS, 0))
-    st.session_state["runs-page"] = page
-    return page
-
-
-def _paging(page: int, count: int) -> None:
-    if count <= ROWS:
-        return
-    with across("icon-only-paging"):
-        button("Earlier tasks", "runs-back", _turn, -1, icon="chevron_left", disabled=not page)
-        st.caption(f"{page * ROWS + 1} to {min((page + 1) * ROWS, count)} of {count}", width="content")
-        last = (page + 1) * ROWS >= count
-        button("Later tasks", "runs-on", _turn, 1, icon="chevron_right", disabled=last)
-
-
-def _turn(by: int) -> None:
-    st.session_state["runs-page"] += by
-
-
 def _rows(record: EvaluationRecord, shown: Sequence[Pair], other: str | None) -> None:
     try:
         tasks = {each.run_id: _task(each.run_id) for pair in shown for each in (pair.own, pair.other) if each}
     except StoreError as error:
-        st.error(inert(str(error)), icon=":material/error:")
+        fault_box(error)
         return
-    absent = sum(tasks[pair.own.run_id] is None for pair in shown)
-    if absent:
+    if absent := sum(tasks[pair.own.run_id] is None for pair in shown):
         _say_absent(record.plan, absent, len(shown))
     with st.container(key="outcomes"):
         with st.container(key="outcome-row-head", horizontal=True):
             st.html(html("run_list/run_list", "name_head", name="Task"))
-            marks = ("Outcome", "Theirs") if other else ("Outcome",)
-            heads = (*marks, "Difficulty", "Family", Markup("Worker<br>tokens"), "Steps", "Time")
+            heads = (
+                "Outcome",
+                *(["Theirs"] if other else ()),
+                "Difficulty",
+                "Family",
+                Markup("Worker<br>tokens"),
+                "Steps",
+                "Time",
+            )
             st.html(html(standings.TEMPLATE, "cells", cells=heads, head=True, wide=other is not None), width="content")
         for number, pair in enumerate(shown):
             with st.container(key=f"outcome-row-{number}", horizontal=True):

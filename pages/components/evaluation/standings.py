@@ -8,8 +8,7 @@ import io
 import math
 import re
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Sequence
 from statistics import fmean
 
 from markupsafe import Markup
@@ -61,36 +60,15 @@ def meaning(plan: EvaluationPlan) -> str:
     return SIMULATED_WORDS[parts[0]][1] if parts else ""
 
 
-SIMULATED = "simulated"
-
-
-@dataclass(frozen=True)
-class Standing:
-    """One row, with the attributes of ``Result``. An interval is None while it is unknown, and where there is none.
+class Standing(Result):
+    """One row. An interval is None while it is unknown, and where there is none.
 
     ``tokens_per_task`` are the workers'. A ``computed`` row is no orchestrator of the plan: it is made of others'
     outcomes and has no runs to open.
     """
 
-    orchestrator: str
-    n: int
-    score: float
-    tokens_per_task: float
-    conductor_tokens_per_task: float
-    steps_per_task: float
-    usd_per_task: float | None
-    known_usd_per_task: float | None
-    latency_ms_per_task: float
-    by_difficulty: Mapping[str, float]
-    by_family: Mapping[str, float]
-    steps_by_difficulty: Mapping[str, float]
-    faults: int
-    difference: float | None
-    score_low: float | None = None
-    score_high: float | None = None
-    difference_low: float | None = None
-    difference_high: float | None = None
-    absent_named: int = 0
+    score_low: float | None = None  # type: ignore[assignment]  # only a whole evaluation has it
+    score_high: float | None = None  # type: ignore[assignment]
     computed: bool = False
 
 
@@ -119,15 +97,18 @@ def compared_with(plan: EvaluationPlan) -> str:
 
 def _from_result(result: Result, *, computed: bool = False) -> Standing:
     """Takes a row over. An interval of no width, which resampling identical outcomes gives, becomes None."""
-    known = result.model_dump(include={field.name for field in fields(Standing)})
+    known = result.model_dump() | {"computed": computed}
     for figure in ("score", "difference"):
         if known[f"{figure}_low"] == known[f"{figure}_high"]:
             known[f"{figure}_low"] = known[f"{figure}_high"] = None
-    return Standing(**known, computed=computed)
+    return Standing.model_validate(known)
 
 
 def _so_far(name: str, own: Sequence[Outcome], first: Sequence[Outcome] | None) -> Standing:
     costs = [outcome.cost_usd for outcome in own if outcome.cost_usd is not None]
+    # Without the first orchestrator, which has no difference to itself: the tasks that both have done.
+    theirs = {outcome.task_id: outcome.score for outcome in first or ()}
+    apart = [outcome.score - theirs[outcome.task_id] for outcome in own if outcome.task_id in theirs]
     return Standing(
         orchestrator=name,
         n=len(own),
@@ -142,18 +123,9 @@ def _so_far(name: str, own: Sequence[Outcome], first: Sequence[Outcome] | None) 
         by_family=by_group((outcome.family, outcome.score) for outcome in own),
         steps_by_difficulty=by_group((outcome.difficulty, outcome.steps) for outcome in own),
         faults=sum(outcome.fault is not None for outcome in own),
-        difference=_difference(own, first),
+        difference=fmean(apart) if apart else None,
         absent_named=sum(outcome.absent_named for outcome in own),
     )
-
-
-def _difference(own: Sequence[Outcome], first: Sequence[Outcome] | None) -> float | None:
-    """Returns the mean difference over the tasks that both have done. The first orchestrator has none to itself."""
-    if first is None:
-        return None
-    theirs = {outcome.task_id: outcome.score for outcome in first}
-    pairs = [outcome.score - theirs[outcome.task_id] for outcome in own if outcome.task_id in theirs]
-    return fmean(pairs) if pairs else None
 
 
 def difficulties(rows: Sequence[Standing]) -> list[str]:
@@ -246,10 +218,9 @@ def _one_line(text: str) -> str:
 
 
 def usd_words(row: Standing, *, simulated: bool) -> str:
-    """Returns ``SIMULATED`` where no worker could be paid. ``simulated`` says whether all workers are simulated."""
-    # Older records call a mixed pool simulated as well; what was paid there is shown all the same.
+    """Returns ``simulated`` where no worker could be paid. ``simulated`` says whether all workers are."""
     if simulated and row.usd_per_task == 0:
-        return SIMULATED
+        return "simulated"
     if row.usd_per_task is None:
         return f"at least {row.known_usd_per_task:.4f}" if row.known_usd_per_task else "unknown"
     return f"{row.usd_per_task:.4f}"
@@ -269,8 +240,6 @@ def signed(value: float) -> str:
     """Writes ``value`` in points of a hundred, with a typographic minus sign."""
     return f"{100 * value:+.1f}".replace("-", "−")
 
-
-# HTML.
 
 TEMPLATE = "evaluation/evaluation"
 HEADS = (
@@ -340,7 +309,7 @@ def pareto(rows: Sequence[Standing]) -> Figure:
         }
     ticks = [size * factor for size in (1, 10, 100, 1000, 10_000, 100_000, 1_000_000) for factor in (1, 2, 5)]
     shape = layout(
-        _height(rows),
+        max(FRAME_PX + ROW_PX * len(rows), LEAST_HEIGHT_PX),
         hovermode="closest",
         xaxis={
             "type": "log",
@@ -366,11 +335,6 @@ def pareto(rows: Sequence[Standing]) -> Figure:
         for row, colour in zip(rows, colours, strict=True)
     ]
     return {"data": [line, points], "layout": shape, "labels": labels, "path": path}
-
-
-def _height(rows: Sequence[Standing]) -> int:
-    """Returns the height in pixels of both figures, which stand side by side. Each row has a line in that of steps."""
-    return max(FRAME_PX + ROW_PX * len(rows), LEAST_HEIGHT_PX)
 
 
 def _ends(row: Standing) -> tuple[float, float]:
@@ -417,7 +381,7 @@ def steps_by_difficulty(rows: Sequence[Standing]) -> Figure:
     longest = max(len(row.orchestrator) for row in rows)
     title = {"text": "steps per task", "standoff": 6}
     shape = layout(
-        _height(rows),
+        max(FRAME_PX + ROW_PX * len(rows), LEAST_HEIGHT_PX),  # as high as the figure beside it
         hovermode="closest",
         margin={"l": min(24 + 6.4 * longest, 190), "r": 14, "t": 10, "b": 44},
         xaxis={"rangemode": "tozero", "title": title, "showgrid": True, "gridcolor": "@line"},
