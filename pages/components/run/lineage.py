@@ -134,7 +134,7 @@ def take_way_out(trace: RunTrace, way: str) -> None:
     """Does what ``ways_out`` offered. What is recorded of finished steps is reused. Call it before a drawing."""
     found = _ways(trace).get(way)
     if found is not None and way == "way-settings":
-        settings.open_()
+        settings.close(opened=True)
     elif found is not None:
         _begin(trace, *found[1:])
 
