@@ -95,7 +95,8 @@ def _matrix(
     # The style sheet keeps the place of so many rows until the matrix is there.
     with st.container(key=f"context-rows-{min(len(round_.steps), MOST_ROWS)}"):
         cell = matrix.matrix(round_, agents, key=f"matrix-{trace.run_id}-{label(round_.path)}")
-    st.html(matrix.legend_html({each.state for each in round_.cells}))
+    states = {each.state for each in round_.cells}
+    st.html(html(matrix.TEMPLATE, "legend", states=[each for each in matrix.STATES.items() if each[0] in states]))
     return cell, False
 
 

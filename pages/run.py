@@ -137,7 +137,8 @@ def _new_plan(plan: Editing) -> None:
     if left == "close":
         new_plan.close()
         st.rerun()
-    plan_state = new_plan.plan_state(plan, plan.specs, new_plan.pool_name())
+    pool = new_plan.chosen_pool()
+    plan_state = new_plan.plan_state(plan, plan.specs, "" if pool is None else pool.name)
     new_plan.keep()
     new_plan.STORE.note()
     intent = live_workflow(

@@ -17,7 +17,7 @@ from pages.components.app import places
 from pages.components.app.session import current, viewed
 from pages.components.app.widgets import across, button, choose_run, open_link, segments
 from pages.components.compare.view import HEADS, compared_view, run_rows
-from pages.components.run_list.table import branches, guide_html
+from pages.components.run_list.table import branches, guide_html, run_label
 from pages.components.style.formats import ago, inert, instruction_markdown, plural, run_status, seconds
 from pages.components.style.templates import html
 from storage import RunSummary
@@ -52,7 +52,6 @@ TEMPLATE = "compare/compare"
 NAMES = ("a", "b")
 SIDES = {"a": "A before", "b": "B after"}
 _MOST_OFFERED = 100
-_LONGEST_TASK = 48
 
 
 def pickers(runs: dict[str, str | None], traces: dict[str, RunTrace | None]) -> None:
@@ -60,10 +59,9 @@ def pickers(runs: dict[str, str | None], traces: dict[str, RunTrace | None]) -> 
 
     ``runs``: as the address has them. ``traces``: those that can be read.
     """
-    offered = {run.run_id: _label(run) for run in current().store.runs(limit=_MOST_OFFERED, without=REPLAY_PURPOSE)}
-    for trace in traces.values():
-        if trace is not None:
-            offered.setdefault(trace.run_id, _label(trace))
+    known: list[RunSummary | RunTrace] = [*current().store.runs(limit=_MOST_OFFERED, without=REPLAY_PURPOSE)]
+    known += [trace for trace in traces.values() if trace is not None]
+    offered = {run.run_id: run_label(run, run_status(run.status)) for run in known}
     for name in NAMES:
         shown, side = traces[name], SIDES[name]
         with across(f"compare-pick-{name}", gap="xsmall"):
@@ -81,15 +79,6 @@ def compare(a: str, b: str) -> None:
     """Shows these two runs. For buttons: a link to the page itself would leave the browser's address as it was."""
     for name, run_id in (("a", a), ("b", b), ("more", None)):
         places.write(name, run_id)
-
-
-def _label(run: RunSummary | RunTrace) -> str:
-    short = " ".join(run.task.split())
-    short = short if len(short) <= _LONGEST_TASK else f"{short[: _LONGEST_TASK - 1]}…"
-    again = "" if run.parent_run_id is None else "↻ "
-    # First what tells two runs of one task apart: the field cuts the rest.
-    when, status = ago(run.created_at_utc), run_status(run.status)
-    return f"{again}{when} · {status} · {run.run_id[-6:]} · {short or 'no task'}"
 
 
 PARAMETER = "round"

@@ -19,7 +19,6 @@ from conductor_core.run.context_flow import (
     PartKind,
     RoundContext,
     ServerContext,
-    StepContext,
     sent_messages,
     source_name,
 )
@@ -30,10 +29,10 @@ from conductor_core.text import isolated
 from conductor_core.workflow.model import CONDUCTOR_AGENT
 from pages.components.app import places
 from pages.components.app.session import current
-from pages.components.app.widgets import across, choose_run, download, open_link, start_link
-from pages.components.run_list.table import OFFERED, by_task, known, table
+from pages.components.app.widgets import across, choose_run, download, fault_box, open_link, start_link
+from pages.components.run_list.table import OFFERED, by_task, known, run_label, table
 from pages.components.style.figures import Figure, agent_dot, both_colours, layout, plain
-from pages.components.style.formats import RUN_STATUSES, ago, inert, listed, plural, server_name, step_status
+from pages.components.style.formats import listed, plural, run_status, server_name, step_status
 from pages.components.style.templates import html
 from storage import RunSummary
 
@@ -78,21 +77,21 @@ def matrix_data(round_: RoundContext, agents: Sequence[str], chosen: Cell | None
         cells = [None if cell is None else _cell(cell, names) for cell in found]
         colour = both_colours(agent, agents)
         rows.append({"name": source_name(source), "agent": agent, "colour": colour, "cells": cells})
+    heads = [
+        {
+            "name": label(step.path),
+            "agent": step.agent,
+            "colour": both_colours(step.agent, agents),
+            "status": step_status(step.status),
+            "tokens": f"{step.tokens:,} in" if step.parts else "nothing sent",
+        }
+        for step in round_.steps
+    ]
     return {
-        "heads": [_head(step, agents) for step in round_.steps],
+        "heads": heads,
         "rows": rows,
         "chosen": None if chosen is None else cell_key(chosen.source, chosen.reader),
         "label": "Who saw what: a row for each output, a column for each step",
-    }
-
-
-def _head(step: StepContext, agents: Sequence[str]) -> dict[str, Any]:
-    return {
-        "name": label(step.path),
-        "agent": step.agent,
-        "colour": both_colours(step.agent, agents),
-        "status": step_status(step.status),
-        "tokens": f"{step.tokens:,} in" if step.parts else "nothing sent",
     }
 
 
@@ -107,10 +106,6 @@ def _cell(cell: Cell, names: dict[Path, str]) -> dict[str, Any]:
         "tokens": "" if cell.tokens is None else f"{cell.tokens:,}",
         "said": f"{source_name(cell.source)}{of_source} for step {label(cell.reader)}: {word}{tokens}",
     }
-
-
-def legend_html(states: set[CellState]) -> Markup:
-    return html(TEMPLATE, "legend", states=[each for each in STATES.items() if each[0] in states])
 
 
 def server_table_html(servers: Sequence[ServerContext], agents: Sequence[str], *, of_file: bool = False) -> Markup:
@@ -140,15 +135,11 @@ def matrix(round_: RoundContext, agents: Sequence[str], *, key: str) -> Cell | N
         key=key,
         data=matrix_data(round_, agents, chosen),
         default={"cell": None},
-        on_cell_change=_ignore,
+        on_cell_change=lambda: None,  # Streamlit wants a callback for each state that a component may set
         width="stretch",
         height="content",
     )
     return _chosen_cell(round_, result.cell)
-
-
-def _ignore() -> None:
-    """Does nothing: Streamlit wants a callback for each state that a component may set."""
 
 
 def _chosen_cell(round_: RoundContext, key: object) -> Cell | None:
@@ -171,15 +162,14 @@ def message_view(trace: RunTrace, cell: Cell | None, *, by_server: bool) -> None
     head, texts = said_and_texts(trace, cell)
     st.html(html(TEMPLATE, "said", head=head))
     for number, (title, text) in enumerate(texts):
-        st.html(text_html(title, text))
-        if len(text) > MOST_SHOWN:
-            download(
-                f"All {len(text):,} characters",
-                text,
-                f"{source_name(cell.source).replace(' ', '-')}.txt",
-                "text/plain",
-                f"whole-{number}",
-            )
+        # At most its beginning, with hidden characters written out.
+        shown = _HIDDEN.sub(lambda found: f"⟨U+{ord(found[0]):04X}⟩", text[:MOST_SHOWN].replace("\r\n", "\n"))
+        cut = f", the first {MOST_SHOWN:,} of them" if len(text) > MOST_SHOWN else ""
+        about = ", ".join(filter(None, (title, plural(len(text), "character"))))
+        st.html(html(TEMPLATE, "message", head=f"{about}{cut}", text=shown))
+        if cut:
+            name = f"{source_name(cell.source).replace(' ', '-')}.txt"
+            download(f"All {len(text):,} characters", text, name, "text/plain", f"whole-{number}")
 
 
 def said_and_texts(trace: RunTrace, cell: Cell) -> tuple[str, list[tuple[str, str]]]:
@@ -214,17 +204,6 @@ def said_and_texts(trace: RunTrace, cell: Cell) -> tuple[str, list[tuple[str, st
 
 def _titled(sent: tuple[Message, ...], place: int) -> tuple[str, str]:
     return f"message {place + 1} of {len(sent)}, {sent[place].role}", sent[place].text
-
-
-def text_html(title: str, text: str) -> Markup:
-    """Returns a text, at most its beginning, with hidden characters written out."""
-    shown = _HIDDEN.sub(lambda found: f"⟨U+{ord(found[0]):04X}⟩", text[:MOST_SHOWN].replace("\r\n", "\n"))
-    cut = f", the first {MOST_SHOWN:,} of them" if len(text) > MOST_SHOWN else ""
-    head = ", ".join(filter(None, (title, plural(len(text), "character"))))
-    return html(TEMPLATE, "message", head=f"{head}{cut}", text=shown)
-
-
-# Prompts, and the flow from step to step.
 
 
 def prompts_html(round_: RoundContext, agents: Sequence[str]) -> Markup:
@@ -353,27 +332,18 @@ def chosen_run() -> str | None:
         st.title("Context", anchor=False, width="content")
         try:
             runs = current().store.runs(limit=MOST_RUNS, without=REPLAY_PURPOSE, answers=run_id is None)
-            recent = {run.run_id: run for run in runs}
         except StoreError as error:
-            st.error(inert(str(error)), icon=":material/error:")
+            fault_box(error)
             return run_id
-        ids = [*([run_id] if run_id and run_id not in recent else []), *recent]
-        if ids:
-            words = {each: _run_label(each, recent.get(each)) for each in ids}
+        if ids := dict.fromkeys([*([run_id] if run_id else []), *(run.run_id for run in runs)]):
+            words = {run.run_id: run_label(run, run_status(run.status), plural(run.steps, "step")) for run in runs}
+            words = {each: words.get(each, f"run {each}") for each in ids}
             choose_run("Run", words, "context-run", "run", run_id, "Choose a run")
         if run_id:
             open_link(run_id)
     if run_id is None:
         _offer(runs)
     return run_id
-
-
-def _run_label(run_id: str, run: RunSummary | None) -> str:
-    if run is None:
-        return f"run {run_id}"
-    task = " ".join(run.task.split())[:80] or "no task"
-    facts = f"{plural(run.steps, 'step')} · {ago(run.created_at_utc)} · {run_id[-6:]}"
-    return f"{RUN_STATUSES[run.status][0]} {task} · {facts}"
 
 
 def _offer(recent: list[RunSummary]) -> None:

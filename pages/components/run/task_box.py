@@ -78,14 +78,7 @@ def image_field() -> None:
     """
     key = f"task-image-{st.session_state.get(_UPLOADS, 0)}"
     with st.container(key="task-image-field", width="content"):
-        st.file_uploader(
-            "Add images",
-            accept_multiple_files=True,
-            key=key,
-            on_change=_take,
-            args=(key,),
-            label_visibility="collapsed",
-        )
+        st.file_uploader("Add images", None, True, key, None, _take, (key,), label_visibility="collapsed")
 
 
 def images_row(specs: Sequence[WorkerSpec]) -> None:

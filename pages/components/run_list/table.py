@@ -12,6 +12,7 @@ from markupsafe import Markup
 from conductor_core.blame.experiments import blamed_run
 from conductor_core.engine.repeats import names_plans
 from conductor_core.run.request import REPLAY_PURPOSE
+from conductor_core.run.trace import RunTrace
 from pages.components.app import places
 from pages.components.app.session import current, viewed
 from pages.components.app.widgets import text_button
@@ -26,7 +27,7 @@ _WITHOUT_TASK = {"erased": "erased", "key_away": "encrypted"}
 """What stands for the task of a run of this status."""
 _MARKED = {"running", "queued", "failed", "denied", "refused", "filtered", "cut", "empty", "damaged"}
 """Statuses with a glyph and a colour: what goes on, and what has no answer."""
-_LONGEST = 200
+_LONGEST, _LONGEST_CHOICE = 200, 48
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,13 @@ class Group:
 
 def task_of(run: RunSummary) -> str:
     return " ".join(run.task[:_LONGEST].split()) or _WITHOUT_TASK.get(run.status, "no task")
+
+
+def run_label(run: RunSummary | RunTrace, *facts: str) -> str:
+    """Names a run in a choice: first what tells two runs of one task apart, because the field cuts the rest."""
+    task, again = " ".join(run.task.split()) or "no task", "" if run.parent_run_id is None else "↻ "
+    shown = task if len(task) <= _LONGEST_CHOICE else f"{task[: _LONGEST_CHOICE - 1]}…"
+    return " · ".join((f"{again}{ago(run.created_at_utc)}", *facts, run.run_id[-6:], shown))
 
 
 def parent_of(entry: Entry) -> str | None:
