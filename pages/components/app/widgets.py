@@ -97,8 +97,8 @@ def chosen(key: str) -> str | None:
 
 def search_field(key: str, label: str = "Search runs", **how: Any) -> str:
     """Draws a field without its label. Returns the words."""
-    placeholder, icon = how.pop("placeholder", "Words in tasks and answers, or a run's id"), ":material/search:"
-    found = st.text_input(label, placeholder=placeholder, icon=icon, key=key, label_visibility="collapsed", **how)
+    how = {"placeholder": "Words in tasks and answers, or a run's id", "icon": ":material/search:"} | how
+    found = st.text_input(label, key=key, label_visibility="collapsed", **how)
     return str(found or "").strip()
 
 

@@ -22,6 +22,7 @@ TEMPLATE = "blame/blame"
 MARGIN = 26
 MOST_FULL = 12
 """Steps whose cards have all their lines."""
+STRONG = ("decides", "steadies")
 _ARC, _GAP, _THIN, _WIDE = 34, 60, 1.2, 9.0
 _REM_PX = 14
 """Pixels of a rem in a window of 1280: the picture grows with the text of the page."""
@@ -36,10 +37,7 @@ class Cards:
     width: int
     height: int
     rows: float
-
-    @property
-    def full(self) -> bool:
-        return self is _FULL
+    full: bool
 
     def left(self, layer: int) -> int:
         return layer * self.pitch
@@ -48,7 +46,7 @@ class Cards:
         return layer * self.pitch + self.width
 
 
-_FULL, _COMPACT = Cards(240, 156, 64, 1.0), Cards(198, 144, 44, 0.58)
+_FULL, _COMPACT = Cards(240, 156, 64, 1.0, full=True), Cards(198, 144, 44, 0.58, full=False)
 
 
 @dataclass(frozen=True)
@@ -62,11 +60,8 @@ class _Drawing:
     dark: bool
     cards: Cards
 
-    def colour(self, name: str) -> str:
-        return PALETTE[name][self.dark]
-
     def colours(self, *names: str) -> dict[str, str]:
-        return {name: self.colour(name) for name in names}
+        return {name: PALETTE[name][self.dark] for name in names}
 
 
 def graph_html(
@@ -77,9 +72,11 @@ def graph_html(
     layout = _nearer(lay_out([RoundShape((), plan.all_reads)]), cards.rows)
     at = {node.path[0]: node for node in layout.nodes}
     drawing = _Drawing(plan, {effect.change: effect for effect in ranking}, agents, chosen, dark, cards)
-    withheld = [effect for effect in ranking if effect.change.kind == "granted" and _drawn(drawing, effect)]
-    # Strong lines come last, so that no faint one crosses them.
-    withheld.sort(key=lambda effect: effect.effect)
+    withheld = [
+        effect
+        for effect in sorted(ranking, key=lambda effect: effect.effect)  # no faint line crosses a strong one
+        if effect.change.kind == "granted" and (cards.full or effect.change == chosen or effect.finding in STRONG)
+    ]
     parts = [_withheld(drawing, effect, at, layout) for effect in withheld]
     parts += [_granted(drawing, edge, at) for edge in layout.edges]
     parts += [_card(drawing, node) for node in layout.nodes]
@@ -87,33 +84,23 @@ def graph_html(
     width = max(layout.layers - 1, 0) * cards.pitch + cards.width + 2 * MARGIN
     top, bottom = layout.top - MARGIN, layout.bottom + deepest + MARGIN
     svg = html(TEMPLATE, "svg", width=width, height=bottom - top, left=-MARGIN, top=top, parts=parts)
-    words = "; ".join(_said(plan, effect) for effect in ranking)
+    words = "; ".join(
+        f"{change_words(effect.change, plan)}: {FINDINGS[effect.finding][1]}"
+        f"{'' if effect.with_it is None else f', {signed(effect.effect)} points'}"
+        for effect in ranking
+    )
     data = base64.b64encode(svg.encode()).decode()
     drawn = html(TEMPLATE, "graph", width_rem=width / _REM_PX, words=words, data=data)
     return drawn, round((bottom - top) / _REM_PX / 2)
 
 
 def _nearer(layout: GraphLayout, rows: float) -> GraphLayout:
-    edges = [
-        replace(
-            edge,
-            source_dy=edge.source_dy * rows,
-            target_dy=edge.target_dy * rows,
-            lane=edge.lane and replace(edge.lane, y=edge.lane.y * rows),
-        )
-        for edge in layout.edges
-    ]
+    edges = []
+    for edge in layout.edges:
+        lane = edge.lane and replace(edge.lane, y=edge.lane.y * rows)
+        edges.append(replace(edge, source_dy=edge.source_dy * rows, target_dy=edge.target_dy * rows, lane=lane))
     nodes = tuple(replace(node, y=node.y * rows) for node in layout.nodes)
     return replace(layout, nodes=nodes, edges=tuple(edges), top=layout.top * rows, bottom=layout.bottom * rows)
-
-
-def _drawn(drawing: _Drawing, effect: Effect) -> bool:
-    return drawing.cards.full or effect.change == drawing.chosen or effect.finding in ("decides", "steadies")
-
-
-def _said(plan: Workflow, effect: Effect) -> str:
-    said = f"{change_words(effect.change, plan)}: {FINDINGS[effect.finding][1]}"
-    return said if effect.with_it is None else f"{said}, {signed(effect.effect)} points"
 
 
 def _width(effect: Effect | None) -> float:
@@ -150,12 +137,10 @@ def _withheld(drawing: _Drawing, effect: Effect, at: Mapping[int, Node], layout:
         d, middle = f"M{x0},{y0:.0f} C{x0 + _GAP},{y0:.0f} {x0 + _GAP},{y1:.0f} {x0},{y1:.0f}", x0 + 0.75 * _GAP
         return _line(drawing, d, (middle, (y0 + y1) / 2), effect, dashed=True)
     if target.layer - source.layer in (1, -1):
-        x0, x1 = (
-            (x0, x1) if source.layer < target.layer else (drawing.cards.left(source.layer), x1 + drawing.cards.width)
-        )
-        return _line(
-            drawing, f"M{x0},{y0:.0f}{_bend(x0, y0, x1, y1)}", ((x0 + x1) / 2, (y0 + y1) / 2), effect, dashed=True
-        )
+        if source.layer > target.layer:
+            x0, x1 = drawing.cards.left(source.layer), x1 + drawing.cards.width
+        d, at_middle = f"M{x0},{y0:.0f}{_bend(x0, y0, x1, y1)}", ((x0 + x1) / 2, (y0 + y1) / 2)
+        return _line(drawing, d, at_middle, effect, dashed=True)
     deep = layout.bottom + _depth(effect, at) * 4 / 3
     d = f"M{x0},{y0:.0f} C{x0 + _GAP},{deep:.0f} {x1 - _GAP},{deep:.0f} {x1},{y1:.0f}"
     return _line(drawing, d, ((x0 + x1) / 2, (y0 + y1) / 8 + 0.75 * deep), effect, dashed=True)
@@ -163,8 +148,8 @@ def _withheld(drawing: _Drawing, effect: Effect, at: Mapping[int, Node], layout:
 
 def _line(drawing: _Drawing, d: str, middle: tuple[float, float], effect: Effect | None, *, dashed: bool) -> Markup:
     chosen = effect is not None and effect.change == drawing.chosen
-    strong = chosen or (effect is not None and effect.finding in ("decides", "steadies"))
-    stroke = drawing.colour("ink" if strong else "soft")
+    strong = chosen or (effect is not None and effect.finding in STRONG)
+    stroke = PALETTE["ink" if strong else "soft"][drawing.dark]
     path = html(TEMPLATE, "path", d=d, stroke=stroke, wide=_width(effect), dashed=dashed)
     if not strong or effect is None:
         return path

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 
 import streamlit as st
-from markupsafe import Markup
 
 from conductor_core.analysis.conclusion import asked, conclude
 from conductor_core.blame.experiments import (
@@ -19,7 +18,7 @@ from conductor_core.blame.experiments import (
     Experiments,
     Replay,
     effects,
-)
+)  # fmt: skip
 from conductor_core.blame.report import FINDINGS, change_words, finding_words, sentence, signed
 from conductor_core.blame.runs import Blame, CarryingOut, Verdicts, recorded
 from conductor_core.engine.repeats import PURPOSE as OF_A_STEP
@@ -30,7 +29,7 @@ from conductor_core.run.trace import RunTrace
 from conductor_core.workflow.model import Workflow
 from pages.components.app import places
 from pages.components.app.session import Session, current
-from pages.components.app.widgets import across, remember, start_link, text_button
+from pages.components.app.widgets import across, fault_box, remember, start_link, text_button
 from pages.components.app.work import Work
 from pages.components.run_list.table import by_task, known, table
 from pages.components.style.formats import inert, plural
@@ -128,33 +127,22 @@ def ranking_rows(ranking: Sequence[Effect], plan: Workflow, chosen: Change | Non
         for effect in shown:
             mark = "-chosen" if effect.change == chosen else ""
             with across(f"blame-row-{effect.rank}{mark}", gap="small", wrap=False):
-                text_button(
-                    inert(f"{effect.rank} · {change_words(effect.change, plan)}"),
-                    f"blame-{effect.change.key}",
-                    remember,
-                    CHOSEN,
-                    effect.change.key,
-                )
-                st.html(_cells(effect))
+                label, key = inert(f"{effect.rank} · {change_words(effect.change, plan)}"), effect.change.key
+                text_button(label, f"blame-{key}", remember, CHOSEN, key)
+                low_to_high = f"({signed(effect.low)} to {signed(effect.high)})"
+                words = f"{signed(effect.effect)} {low_to_high}" if effect.with_it else ""
+                sign, said = FINDINGS[effect.finding]
+                st.html(html(TEMPLATE, "ranking", effect=effect, sign=sign, said=said, words=words))
         if len(shown) < len(ranking):
-            label = f"Show all {len(ranking):,} changes"
-            text_button(label, "blame-show-all", remember, ALL, True)
-
-
-def _cells(effect: Effect) -> Markup:
-    words = f"{signed(effect.effect)} ({signed(effect.low)} to {signed(effect.high)})" if effect.with_it else ""
-    sign, said = FINDINGS[effect.finding]
-    return html(TEMPLATE, "ranking", effect=effect, sign=sign, said=said, words=words)
+            text_button(f"Show all {len(ranking):,} changes", "blame-show-all", remember, ALL, True)
 
 
 def replays_of(effect: Effect, experiment: Experiment, blame: Blame) -> None:
     plan = blame.experiments.plan
     st.markdown(f"**{inert(change_words(effect.change, plan).capitalize())}**")
     st.markdown(inert(f"{sentence(effect, plan, seeds_sent=blame.experiments.seeds_sent)} {finding_words(effect)}"))
-    pairs = [
-        (_cell(blame, experiment.with_it, number), _cell(blame, experiment.without, number))
-        for number in range(blame.count)
-    ]
+    arms = experiment.with_it, experiment.without
+    pairs = [[_cell(blame, arm, number) for arm in arms] for number in range(blame.count)]
     st.html(html(TEMPLATE, "pairs", rows=pairs))
     seeds = "Both runs of a pair have the same seeds; each opens." if blame.experiments.seeds_sent else "Each opens."
     st.caption(f"↷ flipped, ≈ flipped, but differs in wording alone as far as is known, = stayed. {seeds}")
@@ -192,13 +180,11 @@ def offer_runs() -> None:
         found = [run for run in runs if run.steps and run.purpose != OF_A_STEP][:MOST_OFFERED]
         groups, decided = by_task(found, known(found)), {run.run_id: _decided(run.run_id) for run in found}
     except StoreError as error:
-        st.error(inert(str(error)), icon=":material/error:")
+        fault_box(error)
         return
+    does = "with one step re-run, or with one access cut or granted, and"
     if found or words:
-        st.caption(
-            "Choose a run. It is replayed with one step re-run, or with one access cut or granted, and the page "
-            "counts how often the answer flips."
-        )
+        st.caption(f"Choose a run. It is replayed {does} the page counts how often the answer flips.")
     if found:
         opened = ("blame-of-", lambda run_id: places.write("run", run_id))
         table(groups, ("Answer", "Steps", _DECIDED, "When"), opened=opened, extra=decided)
@@ -207,10 +193,8 @@ def offer_runs() -> None:
         if words:
             st.markdown("**No completed run matches.** Take a word out of the search.")
             return
-        st.markdown(
-            "**What decided this answer?** This page replays a run with one step re-run, or with one access cut or "
-            "granted, and counts how often the answer flips."
-        )
+        counts = f"This page replays a run {does} counts how often the answer flips."
+        st.markdown(f"**What decided this answer?** {counts}")
         st.markdown("No run has completed yet. Every completed run can be blamed here.")
         start_link()
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import streamlit as st
 
-from conductor_core.analysis.compare import compare_rounds, kept_answer, opened_rounds
+from conductor_core.analysis.compare import compare_rounds, compare_runs, kept_answer, opened_rounds
 from conductor_core.errors import StoreError
 from conductor_core.run.request import REPLAY_PURPOSE
 from conductor_core.run.trace import RunTrace
@@ -96,31 +96,30 @@ def rounds_head(trace: RunTrace, named: str | None) -> None:
         return
     # The address is the truth, as for two runs.
     st.session_state[_CHOICE] = label(_chosen_round(trace, named))
-    segments(
-        "Rounds",
-        [label(path) for path in found],
-        _CHOICE,
-        format_func=lambda name: _choice_label(trace, name),
-        required=True,
-        on_change=lambda: places.write(PARAMETER, st.session_state[_CHOICE]),
-    )
+    words = {
+        label(path): f"{round_name(path[:-1]).capitalize()} → {round_name(path)} (step {label(path)})" for path in found
+    }
+
+    def go() -> None:
+        places.write(PARAMETER, st.session_state[_CHOICE])
+
+    segments("Rounds", words, _CHOICE, format_func=words.__getitem__, required=True, on_change=go)
 
 
 def rounds(trace: RunTrace, named: str | None) -> None:
     if not opened_rounds(trace):
-        st.info(
+        said = (
             "This run has one round. It gets more where a step's agent is the Conductor itself, which then writes a "
-            "plan of its own. *Depth* in the settings of a run allows it.",
-            icon=":material/info:",
+            "plan of its own. *Depth* in the settings of a run allows it."
         )
+        st.info(said, icon=":material/info:")
         return
     path = _chosen_round(trace, named)
     opener = trace.step_at(path)
     st.caption(f"Step {label(path)} opened {round_name(path)}: {instruction_markdown(opener.instruction, 300)}")
     if kept_answer(trace, path):
-        st.info(
-            "The Conductor wrote three empty lists in this round: the answer stays as it was.", icon=":material/info:"
-        )
+        said = "The Conductor wrote three empty lists in this round: the answer stays as it was."
+        st.info(said, icon=":material/info:")
         return
     compared_runs(compared_view(compare_rounds(trace, path)), key="compared")
 
@@ -130,30 +129,25 @@ def _chosen_round(trace: RunTrace, named: str | None) -> Path:
     return next((path for path in found if label(path) == named), found[0])
 
 
-def _choice_label(trace: RunTrace, name: str) -> str:
-    path = next(path for path in opened_rounds(trace) if label(path) == name)
-    return f"{round_name(path[:-1]).capitalize()} → {round_name(path)} (step {name})"
-
-
 def table(traces: Sequence[RunTrace]) -> None:
     with st.container(key="compared-many"):
         with st.container(key="compared-line-head", horizontal=True):
             st.html(html(TEMPLATE, "name_head"))
             st.html(html(TEMPLATE, "head", names=HEADS), width="content")
             st.html(html(TEMPLATE, "link", words=""), width="content")
-        for place, row in enumerate(run_rows(traces)):
+        compared = [compare_runs(traces[0], trace) for trace in traces[1:]]
+        for place, row in enumerate(run_rows(traces, compared)):
             with across(f"compared-line-{place}"):
                 with st.container(key=f"compared-answer-{place}", gap=None):
-                    label, where = f"**{row.name}** · {inert(row.said[:160])}", {"run": row.run_id}
-                    st.page_link(places.RUN, label=label, query_params=where, help=inert(f"Run {row.run_id}"))
-                    st.caption(" · ".join(filter(None, (row.mark, inert(row.task[:160])))))
+                    label, run_id = f"**{row['name']}** · {inert(row['said'][:160])}", row["run_id"]
+                    st.page_link(places.RUN, label=label, query_params={"run": run_id}, help=inert(f"Run {run_id}"))
+                    st.caption(" · ".join(filter(None, (row["mark"], inert(row["task"][:160])))))
                 st.html(html(TEMPLATE, "cells", row=row), width="content")
                 with st.container(key=f"compared-link-{place}", width="content"):
                     if place == 0:
                         st.html(html(TEMPLATE, "link", words="the others are compared with it"))
                     else:
-                        pair = (traces[0].run_id, row.run_id)
-                        button(f"A with {row.name}", f"with-{row.run_id}", compare, *pair)
+                        button(f"A with {row['name']}", f"with-{run_id}", compare, traces[0].run_id, run_id)
 
 
 MOST = 60
@@ -191,9 +185,8 @@ def tree(run_id: str, opened: Callable[[str], None] | None = None) -> None:
     if not found:
         st.markdown(f"Unknown run {inert(run_id)}.")
         return
-    st.caption(
-        f"{plural(len(found), 'run')}{', the newest' if len(found) == MOST else ''} · {inert(found[-1].task[:200])}"
-    )
+    newest = ", the newest" if len(found) == MOST else ""
+    st.caption(f"{plural(len(found), 'run')}{newest} · {inert(found[-1].task[:200])}")
     viewed([run.run_id for run in found if run.status != ERASED], "tree of runs")
     here = next((run for run in found if run.run_id == run_id), None)
     with st.container(key="tree"):

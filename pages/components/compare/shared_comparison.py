@@ -4,7 +4,6 @@ Imports no Streamlit: the command line writes such files, too.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
@@ -51,17 +50,17 @@ def shared_comparison(
         passages.append(redactor.count - before)
     traces = [shared_page.ended_run(events) for events in hidden]
     compared = [compare_runs(traces[0], trace) for trace in traces[1:]]
-    at = now_utc or datetime.now(UTC)
+    at, tasks = now_utc or datetime.now(UTC), list(dict.fromkeys(trace.task for trace in traces))
     comparison = {
         "written_by": shared_page.WRITTEN_BY,
         "written_at_utc": at.isoformat(),
         "redactions": redactor.count,
-        "title": _title(traces),
+        "title": tasks[0] if len(tasks) == 1 else f"{len(traces)} runs with {len(tasks)} tasks",
         "facts": _facts(traces),
         "view": packed(
             {
                 "heads": HEADS,
-                "rows": [asdict(row) for row in run_rows(traces, compared)] if len(traces) > 2 else [],
+                "rows": run_rows(traces, compared) if len(traces) > 2 else [],
                 "pairs": [compared_view(each) for each in compared],
             }
         ),
@@ -78,14 +77,10 @@ def shared_comparison(
     return shared_page.sealed_page("A comparison", data, shared_page.bundle_of("shared_comparison.js"))
 
 
-def _title(traces: Sequence[RunTrace]) -> str:
-    tasks = list(dict.fromkeys(trace.task for trace in traces))
-    return tasks[0] if len(tasks) == 1 else f"{len(traces)} runs with {len(tasks)} tasks"
-
-
 def _facts(traces: Sequence[RunTrace]) -> list[str]:
     names = [letter(place) for place in range(len(traces))]
-    found = [f"A comparison of {len(traces)} runs: {listed(_named(names, traces), len(traces))}."]
+    are = [f"{name} is {trace.run_id}" for name, trace in zip(names, traces, strict=True)]
+    found = [f"A comparison of {len(traces)} runs: {listed(are, len(traces))}."]
     for told, said in (
         ([trace.simulated for trace in traces], "The workers of {} are simulated."),
         ([trace.imported is not None for trace in traces], "Imported before: {}."),
@@ -93,7 +88,3 @@ def _facts(traces: Sequence[RunTrace]) -> list[str]:
         if chosen := [name for name, true in zip(names, told, strict=True) if true]:
             found.append(said.format("all" if len(chosen) == len(traces) else listed(chosen, len(traces))))
     return found
-
-
-def _named(names: Sequence[str], traces: Sequence[RunTrace]) -> list[str]:
-    return [f"{name} is {trace.run_id}" for name, trace in zip(names, traces, strict=True)]

@@ -16,7 +16,8 @@ the Run page, on one scale, with each bar's step as key; null for a run that has
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
+from itertools import count
 from typing import Any
 
 from conductor_core.analysis import compare
@@ -24,7 +25,7 @@ from conductor_core.analysis.conclusion import Likeness, asked, concluded, liken
 from conductor_core.analysis.text_diff import beginning, compare_texts, shortened
 from conductor_core.run.costs import cost_so_far, usage_of
 from conductor_core.run.graph_layout import RoundShape, lay_out
-from conductor_core.run.trace import RunTrace, StepTrace
+from conductor_core.run.trace import RunTrace
 from conductor_core.run.values import Path, label
 from pages.components.live_workflow.messages import TwoPlans, change_of, network_data, timeline
 from pages.components.style.formats import plural, run_status, seconds
@@ -84,6 +85,14 @@ def _card(key: str, pair: compare.StepPair, rounds: compare.RoundsCompared) -> J
     if change is None and pair.output_changed:
         change = pair.because if pair.because in ("inputs", "chance") else "changed"
     what = "" if pair.a is None or gone else "≠ other output" if pair.output_changed else "= same output"
+    if step.given is not None:
+        spent = [f"{step.given.how} by a person"]
+    elif step.reused_from is not None:
+        spent = ["reused"]
+    elif step.started_ms is None:
+        spent = [compare.outcome(step)]
+    else:
+        spent = [seconds(step.duration_ms), f"{usage_of(step).output_tokens:,} tok"]
     return {
         "key": key,
         "number": None if gone else label(step.path),
@@ -94,18 +103,8 @@ def _card(key: str, pair: compare.StepPair, rounds: compare.RoundsCompared) -> J
         "change": change,
         "fate": None,
         "status": step.status,
-        "words": " · ".join(filter(None, (what, *_spent(step)))),
+        "words": " · ".join(filter(None, (what, *spent))),
     }
-
-
-def _spent(step: StepTrace) -> list[str]:
-    if step.given is not None:
-        return [f"{step.given.how} by a person"]
-    if step.reused_from is not None:
-        return ["reused"]
-    if step.started_ms is None:
-        return [compare.outcome(step)]
-    return [seconds(step.duration_ms), f"{usage_of(step).output_tokens:,} tok"]
 
 
 def _layout(compared: compare.RunsCompared) -> Json:
@@ -168,18 +167,15 @@ def _parts(pair: compare.StepPair) -> Iterator[tuple[str, tuple[str, str]]]:
 def _outputs(pair: compare.StepPair, compared: compare.RunsCompared) -> Json | None:
     """Returns both outputs in one text; None: they are the same. What one run alone has is no comparison."""
     if pair.a is None or pair.b is None:
-        return _text("output", _output(pair.shown), _output(pair.shown), only=True)
+        alone = pair.shown.output or pair.shown.refusal
+        return _text("output", alone, alone, only=True)
     if not pair.output_changed:
         return None
-    before, after = _output(pair.a), _output(pair.b)
+    before, after = (step.output or step.refusal for step in (pair.a, pair.b))
     if compared.a.simulated and compared.b.simulated:
         # Their last line has a sign by which calls are told apart.
         before, after = unsigned(before), unsigned(after)
     return {"name": "output", "by": "signature", "pieces": []} if before == after else _text("output", before, after)
-
-
-def _output(step: StepTrace) -> str:
-    return step.output or step.refusal
 
 
 def _text(name: str, before: str, after: str, *, only: bool = False) -> Json:
@@ -208,59 +204,35 @@ def _timelines(compared: compare.RunsCompared, places: dict[str, compare.StepPai
 HEADS = ("Status", "Steps", "Plan", "Parts at", "Tokens", "Cost", "Time")
 
 
-@dataclass(frozen=True)
-class RunRow:
-    """A run of the table.
-
-    Attributes:
-        said: the conclusion of its answer. mark: whether that is the first run's answer; empty for the first.
-    """
-
-    name: str
-    run_id: str
-    task: str
-    said: str
-    mark: str
-    status: str
-    status_words: str
-    simulated: bool
-    steps: str
-    plan: str
-    parts: str
-    tokens: str
-    cost: str
-    time: str
+def run_rows(traces: Sequence[RunTrace], compared: Sequence[compare.RunsCompared]) -> list[Json]:
+    """Returns a row for each run. ``compared``: each after the first with the first."""
+    return [_run_row(*each) for each in zip(count(), traces, (None, *compared), strict=False)]
 
 
-def run_rows(traces: Sequence[RunTrace], compared: Sequence[compare.RunsCompared] | None = None) -> list[RunRow]:
-    """Returns a row for each run. ``compared``: each after the first with the first; None: compares them."""
-    against = [compare.compare_runs(traces[0], trace) for trace in traces[1:]] if compared is None else compared
-    return [_run_row(place, trace, against[place - 1] if place else None) for place, trace in enumerate(traces)]
-
-
-def _run_row(place: int, trace: RunTrace, compared: compare.RunsCompared | None) -> RunRow:
+def _run_row(place: int, trace: RunTrace, compared: compare.RunsCompared | None) -> Json:
+    """``said``: the conclusion of its answer. ``mark``: whether that is the first run's answer; empty for the first."""
     first = None if compared is None else compared.first_difference
     said, mark = concluded(trace), ""
     if compared is not None:
         a, b = compared.a.answer, compared.b.answer
         alike: Likeness = "same" if a == b else "differ"
         mark = _MARKS[alike if a is None or b is None else likeness(a, b, asked(compared.b))]
-    return RunRow(
-        name=compare.letter(place),
-        run_id=trace.run_id,
-        task=trace.task,
-        said="no answer" if said is None else said.text or "empty",
-        mark=mark,
-        status=trace.status,
-        status_words=run_status(trace.status),
-        simulated=trace.simulated,
-        steps=str(len(trace.steps)),
-        plan="" if compared is None else plural(compare.plan_change_count(compared), "change"),
-        parts="" if compared is None else "nowhere" if first is None else f"step {first.label}",
-        tokens=f"{trace.usage.total_tokens:,}",
-        cost=str(cost_so_far(trace)),
-        time=seconds(trace.duration_ms),
-    )
+    return {
+        "name": compare.letter(place),
+        "run_id": trace.run_id,
+        "task": trace.task,
+        "said": "no answer" if said is None else said.text or "empty",
+        "mark": mark,
+        "status": trace.status,
+        "status_words": run_status(trace.status),
+        "simulated": trace.simulated,
+        "steps": str(len(trace.steps)),
+        "plan": "" if compared is None else plural(compare.plan_change_count(compared), "change"),
+        "parts": "" if compared is None else "nowhere" if first is None else f"step {first.label}",
+        "tokens": f"{trace.usage.total_tokens:,}",
+        "cost": str(cost_so_far(trace)),
+        "time": seconds(trace.duration_ms),
+    }
 
 
 _MARKS: dict[Likeness, str] = {

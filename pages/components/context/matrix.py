@@ -31,7 +31,7 @@ from pages.components.app import places
 from pages.components.app.session import current
 from pages.components.app.widgets import across, choose_run, download, fault_box, open_link, start_link
 from pages.components.run_list.table import OFFERED, by_task, known, run_label, table
-from pages.components.style.figures import Figure, agent_dot, both_colours, layout, plain
+from pages.components.style.figures import Figure, agent_dot, both_colours, colour_name, layout, plain
 from pages.components.style.formats import listed, plural, run_status, server_name, step_status
 from pages.components.style.templates import html
 from storage import RunSummary
@@ -249,52 +249,46 @@ def sankey(round_: RoundContext, trace: RunTrace, agents: Sequence[str]) -> Figu
         return None
     places: dict[Path | None, int] = {None: 0} | {step.path: number for number, step in enumerate(begun, start=1)}
     agent_of: dict[Path | None, str] = {step.path: step.agent for step in begun}
-    links = [
-        (places[cell.source], places[cell.reader], cell.tokens or 0, cell)
-        for cell in round_.cells
-        if cell.state in ("granted", "passed_on") and cell.source in places and cell.reader in places
-    ]
+    read = [cell for cell in round_.cells if cell.state in ("granted", "passed_on")]
+    read = [cell for cell in read if cell.source in places and cell.reader in places]
     names = ["the task", *(f"{label(step.path)} · {plain(isolated(step.agent))}" for step in begun)]
-    colours = ["@tone-1", *(f"@{_colour(step.agent, agents)}" for step in begun)]
+    colours = ["@tone-1", *(f"@{colour_name(step.agent, agents)}" for step in begun)]
     flows = [
-        (source, target, tokens, _soft(agent_of.get(cell.source), agents)) for source, target, tokens, cell in links
+        (places[cell.source], places[cell.reader], cell.tokens or 0, _soft(agent_of.get(cell.source), agents))
+        for cell in read
     ]
-    said = [
-        f"{source_name(cell.source)} to step {label(cell.reader)}: {cell.tokens or 0:,} tokens" for *_, cell in links
-    ]
+    said = [f"{source_name(cell.source)} to step {label(cell.reader)}: {cell.tokens or 0:,} tokens" for cell in read]
     last = (None if round_.path else trace.last) or trace.step_at(round_.steps[-1].path)
     if last.path in places and last.output_sha256:
-        tokens = _written(trace, last.path)
+        workflow = trace.round_at(last.path[:-1]).workflow
+        if workflow is None:
+            raise ValueError(f"step {label(last.path)} has no plan")
+        # As those that read the output would count it.
+        tokens = Answer.recorded(trace.step_at(last.path), workflow.steps[last.path[-1]], trace.task).tokens
         names.append("the answer" if not round_.path else f"answer of step {label(round_.path)}")
         colours.append("@tone-0")
         flows.append((places[last.path], len(names) - 1, tokens, _soft(last.agent, agents)))
         said.append(f"{names[-1]}: {tokens:,} tokens")
     if not any(tokens for *_, tokens, _ in flows):
         return None
-    trace_ = {
-        "type": "sankey",
-        "arrangement": "fixed",
-        "textfont": {"color": "@ink", "size": 12},
-        "node": {
-            "label": names if len(begun) <= MOST_NAMED else [name.partition(" · ")[0] for name in names],
-            "customdata": names,
-            "color": colours,
-            "pad": 22,
-            "thickness": 14,
-            "line": {"width": 0},
-            "hovertemplate": "%{customdata}: %{value:,} tokens<extra></extra>",
-        },
-        "link": {
-            "source": [source for source, *_ in flows],
-            "target": [target for _, target, *_ in flows],
-            "value": [tokens for *_, tokens, _ in flows],
-            "color": [colour for *_, colour in flows],
-            "customdata": said,
-            "hovertemplate": "%{customdata}<extra></extra>",
-        },
+    nodes = {
+        "label": names if len(begun) <= MOST_NAMED else [name.partition(" · ")[0] for name in names],
+        "customdata": names,
+        "color": colours,
+        "pad": 22,
+        "thickness": 14,
+        "line": {"width": 0},
+        "hovertemplate": "%{customdata}: %{value:,} tokens<extra></extra>",
     }
+    links: dict[str, Any] = dict(
+        zip(("source", "target", "value", "color"), map(list, zip(*flows, strict=True)), strict=True)
+    )
+    links |= {"customdata": said, "hovertemplate": "%{customdata}<extra></extra>"}
+    hover = {"hovertemplate": "%{customdata}<extra></extra>"}
+    drawn = {"type": "sankey", "arrangement": "fixed", "textfont": {"color": "@ink", "size": 12}}
     height = min(MOST_PX, max(LEAST_PX, ROW_PX * len(names)))
-    return {"data": [trace_], "layout": layout(height, right=12, margin={"l": 12, "r": 12, "t": 12, "b": 12})}
+    shape = layout(height, right=12, margin={"l": 12, "r": 12, "t": 12, "b": 12})
+    return {"data": [{**drawn, "node": nodes, "link": {**links, **hover}}], "layout": shape}
 
 
 def sankey_in_words(round_: RoundContext) -> str:
@@ -306,20 +300,8 @@ def sankey_in_words(round_: RoundContext) -> str:
     return f"Tokens from step to step: {'; '.join(flows)}"
 
 
-def _written(trace: RunTrace, path: Path) -> int:
-    """Returns the tokens of an output as those that read it would count them."""
-    workflow = trace.round_at(path[:-1]).workflow
-    if workflow is None:
-        raise ValueError(f"step {label(path)} has no plan")
-    return Answer.recorded(trace.step_at(path), workflow.steps[path[-1]], trace.task).tokens
-
-
-def _colour(agent: str, agents: Sequence[str]) -> str:
-    return f"agent-{agents.index(agent) % 8}" if agent in agents else "agent-none"
-
-
 def _soft(agent: str | None, agents: Sequence[str]) -> str:
-    return "@faint" if agent is None else f"@soft-{_colour(agent, agents)}"
+    return "@faint" if agent is None else f"@soft-{colour_name(agent, agents)}"
 
 
 MOST_RUNS = 30

@@ -25,6 +25,11 @@ def agent_colour(agent: str, agents: Sequence[str], *, dark: bool) -> str:
     return picture.agent_colour(agent, agents, shades, none)
 
 
+def colour_name(agent: str, agents: Sequence[str]) -> str:
+    """Returns the name of an agent's colour in ``PALETTE``."""
+    return f"agent-{agents.index(agent) % 8}" if agent in agents else "agent-none"
+
+
 def agent_dot(agent: str, agents: Sequence[str]) -> Markup:
     return html("style/parts", "agent_dot", colour=both_colours(agent, agents))
 
