@@ -50,19 +50,13 @@ def _body(record: EvaluationRecord, folder: RecordFolder, state: State) -> None:
         st.caption(f"{part} {named} named an absent worker.")
     _parts_of_the_pool(record, shown)
     _figures(shown)
+    groups = {"difficulty": standings.difficulties(shown), "family": standings.families(shown)}
     if again := rounds(record, shown):
         with st.container(border=True, key="rounds"):
-            name, of = (
-                ("Second rounds by difficulty", " of each") if standings.difficulties(shown) else ("Second rounds", "")
-            )
-            title(name, f"Of 100 tasks{of}; only Conductors that named themselves.")
+            by, of = (" by difficulty", " of each") if groups["difficulty"] else ("", "")
+            title(f"Second rounds{by}", f"Of 100 tasks{of}; only Conductors that named themselves.")
             st.html(rounds_html(again, shown))
-    groups = [
-        name
-        for name, found in (("difficulty", standings.difficulties(shown)), ("family", standings.families(shown)))
-        if found
-    ]
-    if groups:
+    if groups := {name: found for name, found in groups.items() if found}:
         with st.container(border=True, key="heat"):
             title(f"Score by {' and '.join(groups)}", "Percent; the further from the background, the more.")
             st.html(standings.heat_html(shown))
@@ -78,24 +72,23 @@ def _controls(record: EvaluationRecord, rows: Sequence[standings.Standing]) -> l
             key="evaluation-names",
             label_visibility="collapsed",
         )
-        order = segments(
-            "Order", ORDERS, "evaluation-order", default="plan", required=True, format_func=ORDERS.__getitem__
-        )
+        words = ORDERS.__getitem__
+        order = segments("Order", ORDERS, "evaluation-order", default="plan", required=True, format_func=words)
         shown = [row for row in rows if not names or row.orchestrator in names]
         if order == "score":
             shown.sort(key=lambda row: -row.score)
         elif order == "tokens":
             shown.sort(key=lambda row: row.tokens_per_task)
-        csv = ("csv", "CSV", standings.to_csv(shown, record.plan), "text/csv")
-        markdown = ("md", "Markdown", standings.to_markdown(shown, record.plan), "text/markdown")
-        for kind, label, text, mime in (csv, markdown):
-            download(label, text, f"{record.folder.name}.{kind}", mime, f"table-{kind}", type="tertiary")
+        name, how = record.folder.name, {"type": "tertiary"}
+        download("CSV", standings.to_csv(shown, record.plan), f"{name}.csv", "text/csv", "table-csv", **how)
+        markdown = standings.to_markdown(shown, record.plan)
+        download("Markdown", markdown, f"{name}.md", "text/markdown", "table-md", **how)
     return shown
 
 
 def _table(record: EvaluationRecord, shown: Sequence[standings.Standing]) -> None:
     """Draws a row per orchestrator. Its name opens its runs, right below it."""
-    opened = st.session_state.get(OPENED)
+    opened, simulated = st.session_state.get(OPENED), standings.workers_simulated(record.plan)
     with st.container(key="standings"):
         with st.container(key="standing-row-head", horizontal=True):
             st.html(html("run_list/run_list", "name_head", name="Orchestrator"))
@@ -104,10 +97,7 @@ def _table(record: EvaluationRecord, shown: Sequence[standings.Standing]) -> Non
             with st.container(key=f"standing-row-{number}", horizontal=True):
                 chosen = row.orchestrator == opened
                 _name(row, chosen)
-                st.html(
-                    standings.row_html(row, chosen=chosen, simulated=standings.workers_simulated(record.plan)),
-                    width="content",
-                )
+                st.html(standings.row_html(row, chosen=chosen, simulated=simulated), width="content")
             if chosen:
                 with st.container(key="runs-of"):
                     title(f"Runs of {row.orchestrator}")
@@ -128,15 +118,10 @@ def _name(row: standings.Standing, chosen: bool) -> None:
     if row.computed:
         st.html(html(standings.TEMPLATE, "computed", name=row.orchestrator))
         return
-    text_button(
-        inert(row.orchestrator),
-        f"open-{row.orchestrator}",
-        remember,
-        OPENED,
-        None if chosen else row.orchestrator,
-        icon="expand_less" if chosen else "expand_more",
-        help=f"{'Closes' if chosen else 'Opens'} the runs of {inert(row.orchestrator)}",
-    )
+    name, icon = inert(row.orchestrator), "expand_less" if chosen else "expand_more"
+    act = (remember, OPENED, None if chosen else row.orchestrator)
+    says = f"{'Closes' if chosen else 'Opens'} the runs of {name}"
+    text_button(name, f"open-{row.orchestrator}", *act, icon=icon, help=says)
 
 
 def _figures(shown: Sequence[standings.Standing]) -> None:
@@ -151,9 +136,8 @@ def _figures(shown: Sequence[standings.Standing]) -> None:
         return
     with right, st.container(border=True, key="chart-steps-by-difficulty"):
         title("Steps by difficulty", f"{legend(names)}.")
-        figure(
-            standings.steps_by_difficulty(shown), key="figure-steps-by-difficulty", alt=standings.steps_in_words(shown)
-        )
+        alt = standings.steps_in_words(shown)
+        figure(standings.steps_by_difficulty(shown), key="figure-steps-by-difficulty", alt=alt)
 
 
 show()

@@ -17,7 +17,7 @@ from pages.components.app import places
 from pages.components.app.session import current, viewed
 from pages.components.app.widgets import across, button, choose_run, open_link, segments
 from pages.components.compare.view import HEADS, compared_view, run_rows
-from pages.components.run_list.table import branches, guide_html, run_label
+from pages.components.run_list.table import branches, run_label
 from pages.components.style.formats import ago, inert, instruction_markdown, plural, run_status, seconds
 from pages.components.style.templates import html
 from storage import RunSummary
@@ -194,7 +194,7 @@ def tree(run_id: str, opened: Callable[[str], None] | None = None) -> None:
             key = "tree-row-here" if run.run_id == run_id else f"tree-row-{number}"
             with across(key, gap="small"):
                 if guide:
-                    st.html(guide_html(guide), width="content")
+                    st.html(html("run_list/run_list", "guide", parts=guide), width="content")
                 _tree_row(run, here, opened)
 
 

@@ -280,10 +280,8 @@ def sankey(round_: RoundContext, trace: RunTrace, agents: Sequence[str]) -> Figu
         "line": {"width": 0},
         "hovertemplate": "%{customdata}: %{value:,} tokens<extra></extra>",
     }
-    links: dict[str, Any] = dict(
-        zip(("source", "target", "value", "color"), map(list, zip(*flows, strict=True)), strict=True)
-    )
-    links |= {"customdata": said, "hovertemplate": "%{customdata}<extra></extra>"}
+    columns = [list(column) for column in zip(*flows, strict=True)]
+    links = dict(zip(("source", "target", "value", "color"), columns, strict=True)) | {"customdata": said}
     hover = {"hovertemplate": "%{customdata}<extra></extra>"}
     drawn = {"type": "sankey", "arrangement": "fixed", "textfont": {"color": "@ink", "size": 12}}
     height = min(MOST_PX, max(LEAST_PX, ROW_PX * len(names)))

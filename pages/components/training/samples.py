@@ -101,9 +101,8 @@ def samples_view(record: TrainingRecord) -> None:
     if not found:
         return
     st.subheader("What it wrote, early and late", anchor=False)
-    chosen = select(
-        "Task", range(len(found)), f"sample-group-{len(found)}", format_func=lambda number: found[number].label
-    )
+    words = [each.label for each in found].__getitem__
+    chosen = select("Task", range(len(found)), f"sample-group-{len(found)}", format_func=words)
     group = found[chosen if chosen is not None and chosen in range(len(found)) else 0]
     if group.same_task:
         st.html(html(TEMPLATE, "sample_task", task=group.samples[0].task))
@@ -120,7 +119,7 @@ def _sample(record: TrainingRecord, group: Group, side: str, at: int) -> None:
         side.capitalize(),
         numbers,
         index=at,
-        format_func=lambda number: _moment(group.samples[number]),
+        format_func=[_moment(sample) for sample in group.samples].__getitem__,
         key=f"sample-{side}-{hashlib.sha256(group.label.encode()).hexdigest()[:12]}",
     )
     sample = group.samples[chosen if chosen in numbers else at]
@@ -144,6 +143,10 @@ def sample_html(sample: Sample, checked: Checked, agents: Sequence[str], *, dark
     if checked.workflow is None or rejected(sample):
         wrong = [fault.message for fault in checked.faults] or [NOT_ALLOWED]
     thought = sample.completion.partition("\n")[0].strip()
+    sees = [", ".join(map(str, workflow.reads(index))) or "nothing" for index in range(len(workflow.steps))]
+    for index, step in enumerate(workflow.steps):
+        if step.access_list == "all" and index:
+            sees[index] = f"all ({sees[index]})"
     return html(
         TEMPLATE,
         "sample",
@@ -152,14 +155,9 @@ def sample_html(sample: Sample, checked: Checked, agents: Sequence[str], *, dark
         wrong=wrong,
         thought="" if "=" in thought else thought,
         graph="" if wrong else graph_html(workflow, agents, dark=dark),
-        steps=[(step, _sees(workflow, index)) for index, step in enumerate(workflow.steps)],
+        steps=list(zip(workflow.steps, sees, strict=True)),
         dot=lambda agent: agent_dot(agent, agents),
     )
-
-
-def _sees(workflow: Workflow, index: int) -> str:
-    listed = ", ".join(map(str, workflow.reads(index)))
-    return f"all ({listed})" if workflow.steps[index].access_list == "all" and listed else listed or "nothing"
 
 
 def graph_html(workflow: Workflow, agents: Sequence[str], *, dark: bool) -> Markup:
@@ -208,7 +206,7 @@ _SPLITS = "train: wordings of the training, other numbers; test: other wordings 
 
 def head_html(record: TrainingRecord, state: State, quiet: str) -> Markup:
     started, begun = record.started, charts.stages_of(record)
-    planned = started.planned if started else {}
+    planned, at = (started.planned, started.at) if started else ({}, "")
     return html(
         TEMPLATE,
         "head",
@@ -216,15 +214,10 @@ def head_html(record: TrainingRecord, state: State, quiet: str) -> Markup:
         state=state,
         started=started,
         quiet=quiet,
-        began=_minute(started.at) if started else "",
+        began=at[:16].replace("T", " ") + " UTC" if at[10:11] == "T" else at,  # a moment in ISO 8601, or any other text
         stages=[_stage(record, stage, state) for stage in charts.STAGES if stage in begun or planned.get(stage)],
         tiles=list(_tiles(record)),
     )
-
-
-def _minute(at: str) -> str:
-    """Shortens a moment in ISO 8601 to what people need; returns any other text as it is."""
-    return at[:16].replace("T", " ") + " UTC" if at[10:11] == "T" else at
 
 
 def _stage(record: TrainingRecord, stage: Stage, state: State) -> dict[str, Any]:
