@@ -31,7 +31,7 @@ from pages.components.blame.table import (
     replays_of,
     work_of,
 )  # fmt: skip
-from pages.components.style.figures import title
+from pages.components.style.figures import panel
 from pages.components.style.formats import inert, seconds
 from pages.components.style.templates import html
 
@@ -151,16 +151,14 @@ def _results(trace: RunTrace, experiments: Experiments, verdicts: Verdicts, coun
     agents = [spec.name for spec in trace.pool.workers]
     if measured:
         st.markdown(f"**{inert(why_first(ranking, experiments.plan))}**")
-    with st.container(border=True, key="blame-drawing", gap="xsmall"):
-        title("On the graph")
+    with panel("blame-drawing", "On the graph"):
         dark = st.context.theme.type == "dark"
         drawn, height = graph_html(experiments.plan, ranking, agents, chosen.change, dark=dark)
         with st.container(key=f"blame-place-{min(max(height, LOWEST), HIGHEST)}"):
             st.html(drawn)
         st.caption(LEGEND if len(experiments.plan.steps) <= MOST_FULL else f"{LEGEND} {LEFT_OUT}")
     left, right = st.columns([3, 2], gap="small")
-    with left, st.container(border=True, key="blame-ranking", gap="xsmall"):
-        title("Ranking")
+    with left, panel("blame-ranking", "Ranking"):
         ranking_rows(ranking, experiments.plan, chosen.change)
     with right, st.container(border=True, key="blame-replays", gap="xsmall"):
         experiment = next(each for each in experiments.experiments if each.change == chosen.change)

@@ -12,7 +12,7 @@ from conductor_core.run.values import label, round_name
 from pages.components.app.session import current, viewed
 from pages.components.app.widgets import across, damage, fault_box, rerun_when, segments
 from pages.components.context import matrix
-from pages.components.style.figures import figure, title
+from pages.components.style.figures import figure, panel, title
 from pages.components.style.formats import inert
 from pages.components.style.templates import html
 
@@ -58,14 +58,12 @@ def _body(trace: RunTrace) -> None:
         with st.container(border=True, key="context-flow", gap="xsmall"):
             _flow(trace, round_, agents)
     with right:
-        with st.container(border=True, key="context-message", gap="xsmall"):
-            title("The exact message")
+        with panel("context-message", "The exact message"):
             matrix.message_view(trace, cell, by_server=by_server)
-        with st.container(border=True, key="context-costs", gap="xsmall"):
-            title("The same plan with other access lists")
+        with panel("context-costs", "The same plan with other access lists"):
             st.html(matrix.what_ifs_html(trace, what_if(trace)))
-    with st.container(border=True, key="context-prompts", gap="xsmall"):
-        title("What each prompt consists of", "tokens by estimate; the longest bar is the longest prompt")
+    says = "tokens by estimate; the longest bar is the longest prompt"
+    with panel("context-prompts", "What each prompt consists of", says):
         st.html(matrix.prompts_html(round_, agents))
 
 

@@ -109,7 +109,7 @@ def _workspace(
         key=LIVE,
         editable=may_run_here(trace),
         go_on=None if drive.on_tour() else _go_on_label(trace),
-        ways=lineage.ways_out(trace),
+        ways=list(lineage.ways_out(trace).items()),
         kept=offered(trace.run_id) if editing is None and _editable(trace) and not drive.on_tour() else (),
         kin=related,
         editor=None if editing is None or plan_state is None else as_data(editing, plan_state),

@@ -17,7 +17,7 @@ from pages.components.app.session import current
 from pages.components.app.widgets import across, button
 from pages.components.app.work import Work
 from pages.components.audit.query import INTEGRITY, TEMPLATE, AuditQuery, go
-from pages.components.style.figures import title
+from pages.components.style.figures import panel
 from pages.components.style.formats import ago, inert, moment, plural, seconds
 from pages.components.style.templates import html
 from storage import Store
@@ -286,11 +286,9 @@ def _state_now(evidence: Evidence, last: CheckedLog | None) -> State:
 def integrity(_asked: AuditQuery) -> None:
     last = last_result(current().store)
     left, right = st.columns(2, gap="small")
-    with left, st.container(border=True, key="audit-protected", gap="xsmall"):
-        title("What is protected")
+    with left, panel("audit-protected", "What is protected"):
         st.fragment(_protected, run_every=_IDLE_S)()
-    with right, st.container(border=True, key="audit-checked", gap="xsmall"):
-        title("The last verification")
+    with right, panel("audit-checked", "The last verification"):
         if last is None:
             st.caption(
                 "None yet. *Verify* compares every event with the signed checkpoints and with the anchor, and every "
@@ -298,8 +296,7 @@ def integrity(_asked: AuditQuery) -> None:
             )
         else:
             _checked(last)
-    with st.container(border=True, key="audit-elsewhere", gap="xsmall"):
-        title("Check it without this page")
+    with panel("audit-elsewhere", "Check it without this page"):
         _elsewhere()
 
 

@@ -19,7 +19,7 @@ from pages.components.app.widgets import across, button, damage, fault_box, sear
 from pages.components.audit.export_menu import export_run
 from pages.components.audit.integrity import findings, knows, last_result, last_words
 from pages.components.audit.query import ACCESS, TEMPLATE, AuditQuery, go, open_run, paging, take
-from pages.components.style.figures import title
+from pages.components.style.figures import panel
 from pages.components.style.formats import inert, moment
 from pages.components.style.templates import html
 from storage.access_log import KINDS, AccessQuery, Page
@@ -41,8 +41,8 @@ def show_access_log(asked: AuditQuery) -> None:
     if current().store.refusal is not None:
         st.info(_READ_ONLY, icon=":material/lock:")
     fault_note()
-    with st.container(border=True, key="audit-looks", gap="xsmall"):
-        title("Access log", "newest first; words typed above find searches for them; viewing this list is not logged")
+    says = "newest first; words typed above find searches for them; viewing this list is not logged"
+    with panel("audit-looks", "Access log", says):
         _access_choices(asked)
         of = AccessQuery(
             run_id=None if asked.viewed_run is None else kept.resolve(asked.viewed_run),
@@ -62,8 +62,7 @@ def show_access_log(asked: AuditQuery) -> None:
 
 
 def show_access_of_run(run_id: str) -> None:
-    with st.container(border=True, key="audit-part-looks", gap="xsmall"):
-        title("Access log")
+    with panel("audit-part-looks", "Access log"):
         page = current().store.access_log.read(AccessQuery(run_id=run_id), limit=_OF_ONE_RUN)
         _access_list(page, of_one_run=True)
         if current().store.refusal is not None:
@@ -186,8 +185,7 @@ def _integrity(record: DecisionRecord) -> Markup:
 
 
 def _section(key: str, name: str, part: str, **values: Any) -> None:
-    with st.container(border=True, key=f"audit-part-{key}", gap="xsmall"):
-        title(name)
+    with panel(f"audit-part-{key}", name):
         st.html(html(TEMPLATE, "part", content=html(TEMPLATE, part, **values)))
 
 

@@ -20,7 +20,7 @@ from pages.components.audit.export_menu import export_found
 from pages.components.audit.query import FOUND, TEMPLATE, AuditQuery, go, open_run, paging
 from pages.components.run_list.table import WITH_PEOPLE, Entry, by_task, known
 from pages.components.run_list.table import table as run_table
-from pages.components.style.figures import Figure, agent_dot, colour_name, figure, layout, plain, title
+from pages.components.style.figures import Figure, agent_dot, colour_name, figure, layout, panel, plain, title
 from pages.components.style.formats import RUN_STATUSES, inert, moment, plural, run_status, server_name
 from pages.components.style.templates import html
 from storage import RunSummary
@@ -53,11 +53,9 @@ def spending(asked: AuditQuery) -> None:
             among = "The tokens of simulated workers are among them."
             st.caption("Without simulated workers." if what == USD else among)
     by_agent, by_person = st.columns(2, gap="small")
-    with by_agent, st.container(border=True, key="audit-agents", gap="xsmall"):
-        title("By agent")
+    with by_agent, panel("audit-agents", "By agent"):
         st.html(_table("Agent", rows, lambda row: row.agent, agents))
-    with by_person, st.container(border=True, key="audit-people", gap="xsmall"):
-        title("By person")
+    with by_person, panel("audit-people", "By person"):
         st.html(_table("Person", rows, lambda row: row.person, ()))
     st.caption(
         "Sums of recorded calls. Calls that broke off have no cost of their own. Imported runs are left out, and so "
@@ -131,8 +129,7 @@ def failures(asked: AuditQuery) -> None:
     if not found:
         st.info("Nothing failed in these runs.", icon=":material/check_circle:")
         return
-    with st.container(border=True, key="audit-failures", gap="xsmall"):
-        title("What failed, how often, and in which tasks")
+    with panel("audit-failures", "What failed, how often, and in which tasks"):
         for failure in found:
             code, its = failure.code, {"failure": failure.code, "view": FOUND}
             with st.container(key=f"audit-failure-{code}", gap=None):
@@ -238,8 +235,7 @@ def ledger(asked: AuditQuery) -> None:
     if asked.typed:
         searched(asked.typed, asked.filters.names, "ledger")
         fault_note()
-    with st.container(border=True, key="audit-servers", gap="xsmall"):
-        title("Servers that it was sent to" if asked.typed else "Servers that anything was sent to")
+    with panel("audit-servers", "Servers that it was sent to" if asked.typed else "Servers that anything was sent to"):
         first, *rest = found.in_words if not found.receivers else ("", *found.in_words)
         if first:
             st.info(inert(first), icon=":material/block:")
@@ -262,8 +258,7 @@ def ledger(asked: AuditQuery) -> None:
         else:
             st.caption("No calls.")
         paging(asked, calls[PAGE - 1].call_id if len(calls) > PAGE else None, "ledger")
-    with right, st.container(border=True, key="audit-never", gap="xsmall"):
-        title("Was a text ever sent to a provider?")
+    with right, panel("audit-never", "Was a text ever sent to a provider?"):
         _ask_record(asked)
 
 

@@ -4,7 +4,8 @@ Names stand there instead of a legend. A test compares the colours with the live
 (``--agent-0`` to ``-7``). A mark goes by the difficulty's name, so a suite with only some of them has the same marks.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -208,3 +209,10 @@ def figure(content: Figure, *, key: str, alt: str, group: str | None = None) -> 
 
 def title(name: str, note: str = "") -> None:
     st.html(html("style/parts", "title", name=name, note=note))
+
+
+@contextmanager
+def panel(key: str, name: str, note: str = "") -> Iterator[None]:
+    with st.container(border=True, key=key, gap="xsmall"):
+        title(name, note)
+        yield
