@@ -81,7 +81,6 @@ def _choose_round(flow: ContextFlow) -> RoundContext:
 def _matrix(
     trace: RunTrace, flow: ContextFlow, round_: RoundContext, agents: Sequence[str]
 ) -> tuple[Cell | None, bool]:
-    """Draws who saw what. Returns the chosen cell, and whether the servers are shown instead of the steps."""
     with across("context-matrix-head"):
         title("Who saw what")
         view: str | None = BY_STEP

@@ -63,7 +63,6 @@ def _body(record: EvaluationRecord, folder: RecordFolder, state: State) -> None:
 
 
 def _controls(record: EvaluationRecord, rows: Sequence[standings.Standing]) -> list[standings.Standing]:
-    """Draws the choice of orchestrators, their order, and the table to download. Returns the rows to show."""
     with across("evaluation-controls"):
         names = st.multiselect(
             "Orchestrators",
@@ -87,7 +86,6 @@ def _controls(record: EvaluationRecord, rows: Sequence[standings.Standing]) -> l
 
 
 def _table(record: EvaluationRecord, shown: Sequence[standings.Standing]) -> None:
-    """Draws a row per orchestrator. Its name opens its runs, right below it."""
     opened, simulated = st.session_state.get(OPENED), standings.workers_simulated(record.plan)
     with st.container(key="standings"):
         with st.container(key="standing-row-head", horizontal=True):

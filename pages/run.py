@@ -159,7 +159,6 @@ def _new_plan(plan: Editing) -> None:
 
 
 def _start(trace: RunTrace, workflow: Workflow, draft: Draft) -> None:
-    """Runs the edited plan, or changes the run that waits."""
     if trace.ended:
         given = _overrides(trace, workflow, draft)
         request = rerun_of(trace, workflow, door="page", origins=draft.origins, overrides=given)
@@ -260,7 +259,6 @@ def _go_on_label(trace: RunTrace) -> str | None:
 
 
 def _read_plan(trace: RunTrace, editing: Editing) -> PlanState:
-    """Looks up what follows from the draft. Closes the editor if its pool cannot be opened any more."""
     try:
         specs = pool_info(trace.pool, current().settings).workers
     except InspectorError as error:

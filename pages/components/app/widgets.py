@@ -60,7 +60,6 @@ def select(label: str, options: Iterable[T], key: str, **how: Any) -> T | None:
 
 
 def segments(label: str, options: Iterable[T], key: str, **how: Any) -> Any:
-    """Draws a segmented control without its label. Returns the chosen option, or the chosen ones."""
     return st.segmented_control(label, list(options), key=key, label_visibility="collapsed", **how)
 
 
@@ -96,7 +95,6 @@ def chosen(key: str) -> str | None:
 
 
 def search_field(key: str, label: str = "Search runs", **how: Any) -> str:
-    """Draws a field without its label. Returns the words."""
     how = {"placeholder": "Words in tasks and answers, or a run's id", "icon": ":material/search:"} | how
     found = st.text_input(label, key=key, label_visibility="collapsed", **how)
     return str(found or "").strip()
@@ -155,7 +153,7 @@ def notes(runs: Sequence[RunSummary] = ()) -> None:
     if store.refusal is not None:
         st.info(inert(str(store.refusal)), icon=":material/lock:")
     if store.fault is not None:
-        st.error(inert(f"{store.fault}; what could be read is listed"), icon=":material/error:")
+        fault_box(f"{store.fault}; what could be read is listed")
     unreadable = [run.damage for run in runs if run.damage is not None and run.status != ERASED]
     if len(unreadable) == 1:
         st.warning(inert(unreadable[0]), icon=":material/warning:")
@@ -167,7 +165,7 @@ def notes(runs: Sequence[RunSummary] = ()) -> None:
 def damage(fault: RunUnreadable) -> None:
     """Shows, on request, the record at which reading stops. The live component says what is wrong with it."""
     if fault.trace is None:
-        st.error(inert(str(fault)), icon=":material/error:")
+        fault_box(fault)
     if fault.sequence is None:
         return
     with st.expander(f"Event {fault.sequence} as it lies in the database", icon=":material/data_object:"):

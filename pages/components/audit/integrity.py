@@ -356,7 +356,6 @@ def _checked(last: CheckedLog) -> None:
 
 
 def findings(found: Sequence[Finding]) -> list[tuple[Finding, list[str]]]:
-    """Returns the first findings, each with what was done in pieces, every second of which is a command."""
     return [(each, _COMMAND.split(each.what)) for each in found[:_MOST_SHOWN]]
 
 

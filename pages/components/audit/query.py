@@ -109,7 +109,6 @@ def open_run(run_id: str | None) -> None:
 
 
 def change_address(**changes: str | None) -> None:
-    """Asks only this: all else leaves the address."""
     for name in OWN:
         places.write(name, changes.get(name))
 

@@ -151,7 +151,6 @@ def record_page(run_id: str) -> None:
 
 
 def _read(run_id: str) -> tuple[DecisionRecord | None, RunUnreadable | None]:
-    """Returns the record, and why the run cannot be read to its end; says what is wrong."""
     store = current().store
     fault: RunUnreadable | None = None
     try:
@@ -190,7 +189,6 @@ def _section(key: str, name: str, part: str, **values: Any) -> None:
 
 
 def _changed_parts(difference: Difference) -> tuple[int | None, list[tuple[str, str | None, str | None]]]:
-    """Returns what of a step differs: its number, and each part before and after."""
     both: list[tuple[str | None, ...]] = [
         (None, None, None) if step is None else (step.agent, access(step.access_list), step.instruction)
         for step in (difference.before, difference.after)

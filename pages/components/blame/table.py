@@ -200,7 +200,6 @@ def offer_runs() -> None:
 
 
 def _decided(run_id: str) -> str:
-    """Says what is known of a run, else what asking takes, as HTML."""
     try:
         trace = current().store.trace(run_id)[0]
         experiments = Experiments(trace)

@@ -38,7 +38,6 @@ _share = st.components.v2.component(
 
 
 def compared_runs(view: dict[str, Any], *, key: str) -> None:
-    """Draws ``view``, which ``compared_view`` makes. What a person selects stays in the browser."""
     _component(key=key, data=view, width="stretch", height="content")
 
 

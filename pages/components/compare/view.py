@@ -205,7 +205,6 @@ HEADS = ("Status", "Steps", "Plan", "Parts at", "Tokens", "Cost", "Time")
 
 
 def run_rows(traces: Sequence[RunTrace], compared: Sequence[compare.RunsCompared]) -> list[Json]:
-    """Returns a row for each run. ``compared``: each after the first with the first."""
     return [_run_row(*each) for each in zip(count(), traces, (None, *compared), strict=False)]
 
 

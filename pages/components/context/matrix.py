@@ -143,7 +143,6 @@ def matrix(round_: RoundContext, agents: Sequence[str], *, key: str) -> Cell | N
 
 
 def _chosen_cell(round_: RoundContext, key: object) -> Cell | None:
-    """Returns the cell of this name; None for any other value, which a browser might send."""
     return next((cell for cell in round_.cells if cell_key(cell.source, cell.reader) == key), None)
 
 
@@ -224,7 +223,6 @@ def prompts_html(round_: RoundContext, agents: Sequence[str]) -> Markup:
 
 
 def what_ifs_html(trace: RunTrace, found: WhatIf | None) -> Markup:
-    """Returns a table: the plan's worker calls without access, as planned, and with every access list ``"all"``."""
     if found is None:
         return html(TEMPLATE, "no_what_ifs")
     notes = ["Worker calls only, by estimate; every output is taken to stay as it is."]

@@ -60,7 +60,6 @@ def _shares(held: Iterable[tuple[str, bool]]) -> dict[str, float]:
 
 
 def rounds_html(found: Sequence[Rounds], rows: Sequence[standings.Standing]) -> str:
-    """Draws a line for each of ``found``, per 100 tasks of each difficulty, or of all where there is none."""
     if not found:
         return ""
     # Where the suite knows no difficulties, all tasks are one group without a name.
@@ -75,7 +74,6 @@ def spreads_html(spreads: Sequence[Spread]) -> Markup:
 
 
 def subsets_html(present: Present, names: Sequence[str]) -> Markup:
-    """Draws a line for each part of the pool; of ``names``, those that were asked with one."""
     shown = [name for name in names if any(name in each.scores for each in present.subsets)]
     return html(standings.TEMPLATE, "subsets", parts=present.subsets, names=shown)
 
@@ -189,8 +187,6 @@ Which = Literal["all", "wrong", "right", "mine", "theirs", "both", "neither"]
 
 @dataclass(frozen=True)
 class Pair:
-    """An outcome and another orchestrator's outcome of the same task; None where nothing is compared."""
-
     own: Outcome
     other: Outcome | None = None
 
@@ -305,7 +301,6 @@ def _rows(record: EvaluationRecord, shown: Sequence[Pair], other: str | None) ->
 
 
 def _say_absent(plan: EvaluationPlan, absent: int, shown: int) -> None:
-    """Says that runs are in another database; where none is here, also how to repeat the evaluation here."""
     where = f" ({inert(plan.database)})" if plan.database else ""
     none_here = absent == shown
     these = "These runs were" if none_here else f"{plural(absent, 'run')} of these {shown} were"

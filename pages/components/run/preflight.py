@@ -227,7 +227,6 @@ def _words(
 
 
 def _answering(found: Preflight) -> str:
-    """Returns ``The Conductor and 2 workers answer``, or ``1 of 3 does not answer``."""
     if failing := len(found.parts) - found.answering:
         return f"{failing} of {len(found.parts)} {'does' if failing == 1 else 'do'} not answer"
     workers = plural(sum(part.role == "worker" for part in found.parts), "worker")
@@ -284,7 +283,6 @@ _thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="servers")
 
 
 def propose_larger_conductor() -> None:
-    """Draws a line with a button where a shipped Conductor is chosen, until the person accepts or declines."""
     if run_settings.conductor() not in run_settings.BUILT_IN or run_settings.was_proposed():
         return
     found = models.larger_conductors(run_settings.conductor_options().values(), served())

@@ -150,7 +150,6 @@ def _delete(run_ids: Sequence[str]) -> None:
 
 
 def name_of_record(count: int) -> str:
-    """Returns the title of the list of deletions, such as ``3 runs deleted or erased``."""
     return f"{plural(count, 'run')} deleted or erased"
 
 

@@ -82,7 +82,6 @@ def parent_of(entry: Entry) -> str | None:
 
 
 def by_time(entries: Sequence[Entry], known: Mapping[str, RunSummary]) -> list[Group]:
-    """Returns each entry as a row of its own. ``known``: runs by id, those that others came from among them."""
     return [Group("", (Row(entry, before=known.get(parent_of(entry) or "")),), lone=True) for entry in entries]
 
 
@@ -183,7 +182,6 @@ def _answer(row: Row, run: RunSummary) -> Markup:
 
 
 def _steps(_: Row, run: RunSummary) -> Markup:
-    """Says how many steps ran and were reused: ``5``, ``2 ran, 3 reused``, ``2 of 5``."""
     said = str(run.steps) if run.steps else "—"
     if run.steps_reused:
         said = f"{run.steps_completed + run.steps_failed} ran, {run.steps_reused} reused"
@@ -219,7 +217,6 @@ _DRAWN: Mapping[str, Callable[[Row, RunSummary], str]] = {
 
 
 def batch_name(row: Row, batch: BatchSummary) -> str:
-    """Returns ``tasks.jsonl · 200 tasks``, ``Blame · 39 replays``; of replays without their run also its task."""
     if blamed_run(batch.name) is not None:
         task = "" if row.guide else f" · {batch.name.partition(': ')[2][:_LONGEST]}"
         return f"Blame · {plural(batch.size, 'replay')}{task}"
@@ -238,7 +235,6 @@ def batch_status(batch: BatchSummary) -> str:
 
 
 def counts(batch: BatchSummary) -> str:
-    """Returns ``198 of 200 completed, 1 failed, 1 not begun``."""
     completed = batch.statuses.get("completed", 0)
     plans = names_plans(batch.name, batch.size)
     parts = [] if plans and not completed else [f"{completed:,} of {batch.size:,} completed"]
@@ -361,7 +357,6 @@ def table(
 
 
 def _head(group: Group) -> bool:
-    """Draws what the rows have in common, as a button that folds them. Returns whether they are folded."""
     name = sha256(group.title.encode()).hexdigest()[:16]
     folded = name in st.session_state.get(FOLDED, ())
     note = f" :gray[{inert(group.note)}]" if group.note else ""
@@ -416,7 +411,6 @@ def go_to_batch(batch_id: str | None) -> None:
 
 
 def _more(run: RunSummary) -> str:
-    """Returns what the row has no room for, as its hint."""
     if run.damage:
         return inert(f"Run {run.run_id}") + "  \n" + inert(run.damage)
     word = ", says its file" if run.imported and not run.recorded else ""

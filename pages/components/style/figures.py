@@ -27,7 +27,6 @@ def agent_colour(agent: str, agents: Sequence[str], *, dark: bool) -> str:
 
 
 def colour_name(agent: str, agents: Sequence[str]) -> str:
-    """Returns the name of an agent's colour in ``PALETTE``."""
     return f"agent-{agents.index(agent) % 8}" if agent in agents else "agent-none"
 
 

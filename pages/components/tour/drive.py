@@ -118,7 +118,6 @@ def _lead(stop: Stop, trace: RunTrace, page: Where) -> None:
 
 
 def tour_strip(stop: Stop, trace: RunTrace) -> None:
-    """Draws the strip of the stop; ``trace``: the run as it is now."""
     state, ready = st.session_state, trace.ended or not stop.until_end
     state[_WAITS] = not ready
     data = {
@@ -163,7 +162,6 @@ def _leave() -> None:
 
 
 def _arrange(trace: RunTrace, stop: Stop) -> None:
-    """Begins or ends to edit the plan, with the change of the story made."""
     if not stop.edited:
         st.session_state.pop(EDITING, None)
         return

@@ -103,7 +103,6 @@ def is_due() -> bool:
 
 
 def introduction(tour: Callable[[], None]) -> None:
-    """Draws what stands above the task box; ``tour`` draws the button that begins the tour."""
     with st.container(key="first-screen", gap=None):
         with across("first-screen-head", wrap=False):
             st.html(html("tour/first_screen", "sentence", words=SENTENCE))

@@ -22,8 +22,6 @@ STAGE_WORDS: Mapping[Stage, str] = {"cold_start": "Cold start", "grpo": "GRPO", 
 
 @dataclass(frozen=True)
 class Span:
-    """A stage's place on the axis: its iteration ``i`` stands at ``offset + i``; it ends at ``end``."""
-
     stage: Stage
     offset: int
     end: int
@@ -115,7 +113,6 @@ def window(spans: Sequence[Span]) -> int:
 
 
 def splits(held: Iterable[HeldOut]) -> str:
-    """Says in words what the held-out tasks are, not escaped; empty where there are none."""
     found = dict.fromkeys(row.split for row in held)
     return f"{' and '.join(found)} split" if found else ""
 
@@ -432,7 +429,6 @@ def _trace(line: Line, curve: Curve, number: str, *, raw: bool = False) -> dict[
 
 
 def _where(trace: Mapping[str, Any], axis: _Axis) -> dict[str, Any]:
-    """Returns an invisible trace whose row in the hover says the stage and the iteration."""
     unseen = {"width": 0, "color": "rgba(0,0,0,0)"}
     labels = [axis.label(x) for x in trace["x"]]
     said = "%{customdata}<extra></extra>"

@@ -32,8 +32,6 @@ COLUMN_PX, ROW_PX, RADIUS_PX, MARGIN_PX = 52, 30, 11, 14
 
 @dataclass(frozen=True)
 class Group:
-    """Samples to compare, in the order of training: of one task, else of one kind of task."""
-
     label: str
     samples: tuple[Sample, ...]
 
@@ -161,7 +159,6 @@ def sample_html(sample: Sample, checked: Checked, agents: Sequence[str], *, dark
 
 
 def graph_html(workflow: Workflow, agents: Sequence[str], *, dark: bool) -> Markup:
-    """Draws the workflow as an image in a data address: numbered steps in layers, in their agents' colours."""
     columns = layers(workflow.all_reads)
     if not columns:
         return html(TEMPLATE, "no_graph")
@@ -221,7 +218,6 @@ def head_html(record: TrainingRecord, state: State, quiet: str) -> Markup:
 
 
 def _stage(record: TrainingRecord, stage: Stage, state: State) -> dict[str, Any]:
-    """Returns a bar, as long as the stage is planned, with the share that is done, and its words."""
     rows = record.iterations(stage)
     reached = rows[-1].iteration if rows else 0
     planned = record.started.planned.get(stage, 0) if record.started else 0
