@@ -30,7 +30,7 @@ async def share_comparison(request: Request) -> Response:
 
     def page() -> str:
         # Imported when used: the server listens sooner without what compares texts.
-        from pages.components.compare.shared_comparison import page_of_runs
+        from pages.components.compare.view import page_of_runs
 
         text = page_of_runs(current().store, asked.run_ids, asked.redactor)
         exported(asked.run_ids, "comparison", browser)

@@ -20,11 +20,12 @@ from pages.components.app.widgets import (
     search_field,
     show_fault,
 )  # fmt: skip
-from pages.components.blame.drawing import MOST_FULL, graph_html
 from pages.components.blame.table import (
     CHOSEN,
+    MOST_FULL,
     Blaming,
     begin,
+    graph_html,
     offer_runs,
     ranking_rows,
     read_blame,
@@ -32,8 +33,7 @@ from pages.components.blame.table import (
     work_of,
 )  # fmt: skip
 from pages.components.style.figures import panel
-from pages.components.style.formats import inert, seconds
-from pages.components.style.templates import html
+from pages.components.style.formats import html, inert, seconds
 
 EVERY_S = 1.0  # between two looks while replays run
 ERROR = "blame-error"

@@ -13,8 +13,7 @@ from pages.components.app.session import current, viewed
 from pages.components.app.widgets import across, damage, fault_box, rerun_when, segments
 from pages.components.context import matrix
 from pages.components.style.figures import figure, panel, title
-from pages.components.style.formats import inert
-from pages.components.style.templates import html
+from pages.components.style.formats import html, inert
 
 FOLLOWED_S = 2.0
 MOST_ROWS = 15  # of the matrix; more scroll inside it

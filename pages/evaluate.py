@@ -10,8 +10,7 @@ from pages.components.evaluation import standings
 from pages.components.evaluation.details import head_html, rounds, rounds_html, runs_view, spreads_html, subsets_html
 from pages.components.records.folders import RecordFolder, State, choose_record, follow, no_record, read_evaluation
 from pages.components.style.figures import figure, legend, title
-from pages.components.style.formats import ago, inert, plural
-from pages.components.style.templates import html
+from pages.components.style.formats import ago, html, inert, plural
 
 OPENED = "evaluation-opened"
 COMMAND = "conductor evaluate --suite rehearsal --orchestrators conductor,single,moa"

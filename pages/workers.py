@@ -16,8 +16,7 @@ from pages.components.models import workers
 from pages.components.models.workers import CHOSEN_POOL, TEMPLATE, found_servers, keys_and_small_models
 from pages.components.run import settings
 from pages.components.style.figures import agent_dot
-from pages.components.style.formats import inert
-from pages.components.style.templates import html
+from pages.components.style.formats import html, inert
 
 HEALTH = "worker-health"
 

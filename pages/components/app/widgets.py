@@ -17,8 +17,7 @@ from conductor_core.errors import InspectorError, RunGone, StoreError
 from conductor_core.run.trace import RunUnreadable
 from pages.components.app import places
 from pages.components.app.session import current
-from pages.components.style.formats import inert
-from pages.components.style.templates import html
+from pages.components.style.formats import html, inert
 from storage import RunSummary
 from storage.records import ERASED
 

@@ -18,8 +18,7 @@ from pages.components.app.widgets import across, button
 from pages.components.app.work import Work
 from pages.components.audit.query import INTEGRITY, TEMPLATE, AuditQuery, go
 from pages.components.style.figures import panel
-from pages.components.style.formats import ago, inert, moment, plural, seconds
-from pages.components.style.templates import html
+from pages.components.style.formats import ago, html, inert, moment, plural, seconds
 from storage import Store
 from storage.evidence.anchoring import Evidence, evidence_folder
 from storage.evidence.anchors import GitAnchor

@@ -20,8 +20,7 @@ from pages.components.audit.export_menu import export_run
 from pages.components.audit.integrity import findings, knows, last_result, last_words
 from pages.components.audit.query import ACCESS, TEMPLATE, AuditQuery, go, open_run, paging, take
 from pages.components.style.figures import panel
-from pages.components.style.formats import inert, moment
-from pages.components.style.templates import html
+from pages.components.style.formats import html, inert, moment
 from storage.access_log import KINDS, AccessQuery, Page
 from storage.bundles import record_of
 

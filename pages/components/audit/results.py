@@ -21,8 +21,7 @@ from pages.components.audit.query import FOUND, TEMPLATE, AuditQuery, go, open_r
 from pages.components.run_list.table import WITH_PEOPLE, Entry, by_task, known
 from pages.components.run_list.table import table as run_table
 from pages.components.style.figures import Figure, agent_dot, colour_name, figure, layout, panel, plain, title
-from pages.components.style.formats import RUN_STATUSES, inert, moment, plural, run_status, server_name
-from pages.components.style.templates import html
+from pages.components.style.formats import RUN_STATUSES, html, inert, moment, plural, run_status, server_name
 from storage import RunSummary
 from storage.search.ledger import LedgerCall, Receiver, Receivers, Spending
 from storage.search.reading import FIELDS, Place

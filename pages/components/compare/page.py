@@ -18,8 +18,7 @@ from pages.components.app.session import current, viewed
 from pages.components.app.widgets import across, button, choose_run, open_link, segments
 from pages.components.compare.view import HEADS, compared_view, run_rows
 from pages.components.run_list.table import branches, run_label
-from pages.components.style.formats import ago, inert, instruction_markdown, plural, run_status, seconds
-from pages.components.style.templates import html
+from pages.components.style.formats import ago, html, inert, instruction_markdown, plural, run_status, seconds
 from storage import RunSummary
 from storage.records import ERASED
 

@@ -32,8 +32,7 @@ from pages.components.app.session import current
 from pages.components.app.widgets import across, choose_run, download, fault_box, open_link, start_link
 from pages.components.run_list.table import OFFERED, by_task, known, run_label, table
 from pages.components.style.figures import Figure, agent_dot, both_colours, colour_name, layout, plain
-from pages.components.style.formats import listed, plural, run_status, server_name, step_status
-from pages.components.style.templates import html
+from pages.components.style.formats import html, listed, plural, run_status, server_name, step_status
 from storage import RunSummary
 
 TEMPLATE = "context/context"

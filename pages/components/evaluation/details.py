@@ -22,8 +22,7 @@ from pages.components.app.session import current
 from pages.components.app.widgets import across, fault_box, segments, select
 from pages.components.evaluation import standings
 from pages.components.records.folders import State
-from pages.components.style.formats import inert, plural, seconds
-from pages.components.style.templates import html
+from pages.components.style.formats import html, inert, plural, seconds
 
 ROUND_HEADS = ("second round opened", "asked again, and stopped")
 

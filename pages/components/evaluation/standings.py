@@ -16,8 +16,7 @@ from markupsafe import Markup
 from conductor_core.lab.records import by_group, in_order
 from conductor_core.lab.records.evaluation import EvaluationPlan, EvaluationRecord, Outcome, Result
 from pages.components.style.figures import Figure, layout, marks, plain, scatter
-from pages.components.style.formats import plural
-from pages.components.style.templates import html
+from pages.components.style.formats import html, plural
 
 # Simulated parts, and what they mean for the figures.
 

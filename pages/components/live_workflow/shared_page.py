@@ -28,7 +28,7 @@ from conductor_core.run.redaction import Redactor
 from conductor_core.run.share import SharedRun, image_parts, inert_json, packed, packed_events
 from conductor_core.run.trace import RunTrace, begin, fold
 from pages.components.live_workflow.messages import LiveView, conclusion_of
-from pages.components.style.templates import html
+from pages.components.style.formats import html
 from storage import Store, StoredEvent
 
 

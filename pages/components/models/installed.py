@@ -30,8 +30,7 @@ from pages.components.app.widgets import (
 )  # fmt: skip
 from pages.components.run import settings
 from pages.components.run.preflight import asked_servers
-from pages.components.style.formats import inert
-from pages.components.style.templates import html
+from pages.components.style.formats import html, inert
 
 TEMPLATE = "models/models"
 HEADS = ("Conductor", "Size", "Memory it needs", "A plan here", "On this machine")

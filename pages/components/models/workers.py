@@ -28,8 +28,7 @@ from pages.components.app.session import current
 from pages.components.app.widgets import across, button, fault_box, kept_fault, text_button
 from pages.components.models.installed import gb, left
 from pages.components.run import settings
-from pages.components.style.formats import inert, listed, plural
-from pages.components.style.templates import html
+from pages.components.style.formats import html, inert, listed, plural
 
 TEMPLATE = "models/models"
 HEALTH = "conductor-health"

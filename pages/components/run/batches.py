@@ -39,8 +39,7 @@ from pages.components.app.widgets import (
 )  # fmt: skip
 from pages.components.run import settings, task_box
 from pages.components.style.figures import agent_dot
-from pages.components.style.formats import inert, instruction_markdown, numbers, plural, run_status, seconds
-from pages.components.style.templates import html
+from pages.components.style.formats import html, inert, instruction_markdown, numbers, plural, run_status, seconds
 from storage import RunSummary
 
 # Plans to choose from.

@@ -27,8 +27,7 @@ from pages.components.app.widgets import across, button, kept_fault, show_fault,
 from pages.components.run import preflight, settings, who_answers
 from pages.components.run.settings import leads
 from pages.components.run.who_answers import Asking
-from pages.components.style.formats import inert, plural
-from pages.components.style.templates import html
+from pages.components.style.formats import html, inert, plural
 
 # Starting.
 

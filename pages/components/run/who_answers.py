@@ -33,8 +33,7 @@ from pages.components.app.widgets import (
     text_button,
 )
 from pages.components.run import preflight, settings
-from pages.components.style.formats import inert, plural
-from pages.components.style.templates import html
+from pages.components.style.formats import html, inert, plural
 
 _html = partial(html, "run/run")
 CHOSEN = "who-answers"

@@ -16,8 +16,17 @@ from conductor_core.run.trace import RunTrace
 from pages.components.app import places
 from pages.components.app.session import current, viewed
 from pages.components.app.widgets import text_button
-from pages.components.style.formats import RUN_STATUSES, ago, inert, moment, plural, right_to_left, run_status, seconds
-from pages.components.style.templates import html
+from pages.components.style.formats import (
+    RUN_STATUSES,
+    ago,
+    html,
+    inert,
+    moment,
+    plural,
+    right_to_left,
+    run_status,
+    seconds,
+)
 from storage import BatchSummary, RunSummary
 
 TEMPLATE = "run_list/run_list"

@@ -14,7 +14,7 @@ from markupsafe import Markup
 
 from conductor_core.export import picture
 from conductor_core.export.picture import LIGHT, NO_AGENT_LIGHT
-from pages.components.style.templates import html
+from pages.components.style.formats import html
 
 DARK = ("#9b82ff", "#3fb77f", "#f0713a", "#5b9bff", "#38b5cf", "#e06fbd", "#d3ad2e", "#94a3b8")
 NO_AGENT_DARK = "#9ca3af"

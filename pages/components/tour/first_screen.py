@@ -25,8 +25,7 @@ from pages.components.app.session import current
 from pages.components.app.widgets import across
 from pages.components.live_workflow.messages import LiveView
 from pages.components.live_workflow.shared_page import recording
-from pages.components.style.formats import plural
-from pages.components.style.templates import html
+from pages.components.style.formats import html, plural
 from storage import StoredEvent
 
 

@@ -20,8 +20,7 @@ from conductor_core.workflow.validation import Checked, validate
 from pages.components.app.widgets import select
 from pages.components.records.folders import State
 from pages.components.style.figures import agent_colour, agent_dot
-from pages.components.style.formats import seconds
-from pages.components.style.templates import html
+from pages.components.style.formats import html, seconds
 from pages.components.training import charts
 
 TEMPLATE = "training/training"
