@@ -6,14 +6,14 @@ import streamlit as st
 
 from conductor_core.engine.estimates import what_if
 from conductor_core.errors import InspectorError
-from conductor_core.run.context_flow import Cell, ContextFlow, RoundContext, context_flow
+from conductor_core.run.context_flow import Cell, ContextFlow, RoundContext, context_flow, source_name
 from conductor_core.run.trace import RunTrace, RunUnreadable
 from conductor_core.run.values import label, round_name
 from pages.components.app.session import current, viewed
 from pages.components.app.widgets import across, damage, fault_box, rerun_when, segments
 from pages.components.context import matrix
-from pages.components.style.figures import figure, panel, title
-from pages.components.style.formats import html, inert
+from pages.components.style.figures import agent_dot, both_colours, figure, panel, title
+from pages.components.style.formats import html, inert, server_name
 
 FOLLOWED_S = 2.0
 MOST_ROWS = 15  # of the matrix; more scroll inside it
@@ -55,7 +55,13 @@ def _body(trace: RunTrace) -> None:
         with st.container(border=True, key="context-matrix", gap="xsmall"):
             cell, by_server = _matrix(trace, flow, round_, agents)
         with st.container(border=True, key="context-flow", gap="xsmall"):
-            _flow(trace, round_, agents)
+            title(
+                "Tokens from step to step", "a band is what a step read; its colour is that of the agent who wrote it"
+            )
+            if (drawn := matrix.sankey(round_, trace, agents)) is None:
+                st.caption("Nothing has been passed on yet.")
+            else:
+                figure(drawn, key=f"context-sankey-{label(round_.path)}", alt=matrix.sankey_in_words(round_))
     with right:
         with panel("context-message", "The exact message"):
             matrix.message_view(trace, cell, by_server=by_server)
@@ -63,7 +69,14 @@ def _body(trace: RunTrace) -> None:
             st.html(matrix.what_ifs_html(trace, what_if(trace)))
     says = "tokens by estimate; the longest bar is the longest prompt"
     with panel("context-prompts", "What each prompt consists of", says):
-        st.html(matrix.prompts_html(round_, agents))
+        longest, names = max((step.tokens for step in round_.steps), default=0), {s.path: s.agent for s in round_.steps}
+        # What comes from a step has the colour of its agent; all else is ink.
+        how = {
+            "dot": lambda agent: agent_dot(agent, agents),
+            "colour": lambda path: both_colours(names.get(path, ""), agents),
+            "part_name": matrix.part_name,
+        }
+        st.html(html(matrix.TEMPLATE, "prompts", steps=round_.steps, longest=longest, **how))
 
 
 def _choose_round(flow: ContextFlow) -> RoundContext:
@@ -86,7 +99,11 @@ def _matrix(
         if flow.servers:
             view = segments("View", [BY_STEP, BY_SERVER], "context-view", default=BY_STEP, width="content")
     if view == BY_SERVER:
-        st.html(matrix.server_table_html(flow.servers, agents, of_file=flow.of_file))
+        servers = flow.servers
+        drawn = {"servers": servers, "dot": lambda agent: agent_dot(agent, agents), "of_file": flow.of_file}
+        names = [server_name(server.provider, server.host) for server in servers]
+        sources = [source_name(received.source) for received in servers[0].received]
+        st.html(html(matrix.TEMPLATE, "servers", names=names, sources=sources, **drawn))
         return None, True
     # The style sheet keeps the place of so many rows until the matrix is there.
     with st.container(key=f"context-rows-{min(len(round_.steps), MOST_ROWS)}"):
@@ -94,15 +111,6 @@ def _matrix(
     states = {each.state for each in round_.cells}
     st.html(html(matrix.TEMPLATE, "legend", states=[each for each in matrix.STATES.items() if each[0] in states]))
     return cell, False
-
-
-def _flow(trace: RunTrace, round_: RoundContext, agents: Sequence[str]) -> None:
-    title("Tokens from step to step", "a band is what a step read; its colour is that of the agent who wrote it")
-    drawn = matrix.sankey(round_, trace, agents)
-    if drawn is None:
-        st.caption("Nothing has been passed on yet.")
-    else:
-        figure(drawn, key=f"context-sankey-{label(round_.path)}", alt=matrix.sankey_in_words(round_))
 
 
 show()

@@ -7,7 +7,6 @@ import streamlit as st
 from conductor_core.lab.records.evaluation import EvaluationRecord
 from pages.components.app.widgets import across, download, remember, segments, text_button
 from pages.components.evaluation import standings
-from pages.components.evaluation.details import head_html, rounds, rounds_html, runs_view, spreads_html, subsets_html
 from pages.components.records.folders import RecordFolder, State, choose_record, follow, no_record, read_evaluation
 from pages.components.style.figures import figure, legend, title
 from pages.components.style.formats import ago, html, inert, plural
@@ -28,7 +27,7 @@ def show() -> None:
 
 def _body(record: EvaluationRecord, folder: RecordFolder, state: State) -> None:
     with st.container(border=True, key="evaluation-head"):
-        st.html(head_html(record, state, ago(folder.changed_utc)))
+        st.html(standings.head_html(record, state, ago(folder.changed_utc)))
         if said := standings.meaning(record.plan):
             st.caption(f":material/theater_comedy: {said}")
     rows = standings.standings(record)
@@ -40,21 +39,26 @@ def _body(record: EvaluationRecord, folder: RecordFolder, state: State) -> None:
         return
     shown = _controls(record, rows)
     _table(record, shown)
-    if record.summary is not None and (lines := spreads_html(record.summary.spreads)):
-        st.html(lines)
+    if record.summary is not None and (spreads := record.summary.spreads):
+        st.html(html(standings.TEMPLATE, "spreads", found=spreads))
     if any(outcome.present for outcome in record.outcomes):
         absent = sum(row.absent_named for row in rows)
         named = plural(absent, "plan") if absent else "No plan"
         part = "Each task had only a part of the pool, a different part each time."
         st.caption(f"{part} {named} named an absent worker.")
-    _parts_of_the_pool(record, shown)
+    present = None if record.summary is None else record.summary.present
+    if present is not None and present.subsets:
+        label = f"The {plural(len(present.subsets), 'part')} of the pool, {plural(present.k, 'worker')} each"
+        with st.expander(label, key="subsets"):
+            st.caption("Score in percent; bold: more than the best of those present reaches alone on the same tasks.")
+            st.html(standings.subsets_html(present, [row.orchestrator for row in shown]))
     _figures(shown)
     groups = {"difficulty": standings.difficulties(shown), "family": standings.families(shown)}
-    if again := rounds(record, shown):
+    if again := standings.rounds(record, shown):
         with st.container(border=True, key="rounds"):
             by, of = (" by difficulty", " of each") if groups["difficulty"] else ("", "")
             title(f"Second rounds{by}", f"Of 100 tasks{of}; only Conductors that named themselves.")
-            st.html(rounds_html(again, shown))
+            st.html(standings.rounds_html(again, shown))
     if groups := {name: found for name, found in groups.items() if found}:
         with st.container(border=True, key="heat"):
             title(f"Score by {' and '.join(groups)}", "Percent; the further from the background, the more.")
@@ -89,7 +93,7 @@ def _table(record: EvaluationRecord, shown: Sequence[standings.Standing]) -> Non
     with st.container(key="standings"):
         with st.container(key="standing-row-head", horizontal=True):
             st.html(html("run_list/run_list", "name_head", name="Orchestrator"))
-            st.html(standings.head_html(standings.compared_with(record.plan)), width="content")
+            st.html(standings.table_head_html(standings.compared_with(record.plan)), width="content")
         for number, row in enumerate(shown):
             with st.container(key=f"standing-row-{number}", horizontal=True):
                 chosen = row.orchestrator == opened
@@ -98,17 +102,7 @@ def _table(record: EvaluationRecord, shown: Sequence[standings.Standing]) -> Non
             if chosen:
                 with st.container(key="runs-of"):
                     title(f"Runs of {row.orchestrator}")
-                    runs_view(record, row.orchestrator)
-
-
-def _parts_of_the_pool(record: EvaluationRecord, shown: Sequence[standings.Standing]) -> None:
-    present = None if record.summary is None else record.summary.present
-    if present is None or not present.subsets:
-        return
-    label = f"The {plural(len(present.subsets), 'part')} of the pool, {plural(present.k, 'worker')} each"
-    with st.expander(label, key="subsets"):
-        st.caption("Score in percent; bold: more than the best of those present reaches alone on the same tasks.")
-        st.html(subsets_html(present, [row.orchestrator for row in shown]))
+                    standings.runs_view(record, row.orchestrator)
 
 
 def _name(row: standings.Standing, chosen: bool) -> None:

@@ -18,7 +18,6 @@ from conductor_core.run.context_flow import (
     Part,
     PartKind,
     RoundContext,
-    ServerContext,
     sent_messages,
     source_name,
 )
@@ -31,8 +30,8 @@ from pages.components.app import places
 from pages.components.app.session import current
 from pages.components.app.widgets import across, choose_run, download, fault_box, open_link, start_link
 from pages.components.run_list.table import OFFERED, by_task, known, run_label, table
-from pages.components.style.figures import Figure, agent_dot, both_colours, colour_name, layout, plain
-from pages.components.style.formats import html, listed, plural, run_status, server_name, step_status
+from pages.components.style.figures import Figure, both_colours, colour_name, layout, plain
+from pages.components.style.formats import html, listed, plural, run_status, step_status
 from storage import RunSummary
 
 TEMPLATE = "context/context"
@@ -105,22 +104,6 @@ def _cell(cell: Cell, names: dict[Path, str]) -> dict[str, Any]:
         "tokens": "" if cell.tokens is None else f"{cell.tokens:,}",
         "said": f"{source_name(cell.source)}{of_source} for step {label(cell.reader)}: {word}{tokens}",
     }
-
-
-def server_table_html(servers: Sequence[ServerContext], agents: Sequence[str], *, of_file: bool = False) -> Markup:
-    """Returns a table of what each server got: the question and the outputs against providers and hosts.
-
-    ``of_file``: whether only an imported file says so.
-    """
-    return html(
-        TEMPLATE,
-        "servers",
-        servers=servers,
-        names=[server_name(server.provider, server.host) for server in servers],
-        sources=[source_name(received.source) for received in servers[0].received],
-        dot=lambda agent: agent_dot(agent, agents),
-        of_file=of_file,
-    )
 
 
 _component = cache(st.components.v2.component)  # made when it is first drawn: only a running app can make it
@@ -202,23 +185,6 @@ def said_and_texts(trace: RunTrace, cell: Cell) -> tuple[str, list[tuple[str, st
 
 def _titled(sent: tuple[Message, ...], place: int) -> tuple[str, str]:
     return f"message {place + 1} of {len(sent)}, {sent[place].role}", sent[place].text
-
-
-def prompts_html(round_: RoundContext, agents: Sequence[str]) -> Markup:
-    """Returns a row for each step: its prompt as a bar as long as its share of the longest prompt, then the parts.
-
-    What comes from a step has the colour of its agent; all else is ink.
-    """
-    names = {step.path: step.agent for step in round_.steps}
-    return html(
-        TEMPLATE,
-        "prompts",
-        steps=round_.steps,
-        longest=max((step.tokens for step in round_.steps), default=0),
-        dot=lambda agent: agent_dot(agent, agents),
-        colour=lambda path: both_colours(names.get(path, ""), agents),
-        part_name=part_name,
-    )
 
 
 def what_ifs_html(trace: RunTrace, found: WhatIf | None) -> Markup:

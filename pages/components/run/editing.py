@@ -170,10 +170,7 @@ def edited_plan(draft: Draft, shown: Draft, forecast: RerunPreview | None, fault
 def drawn_new_plan(
     draft: Draft, shown: Draft, forecast: RerunPreview | None, faults: Sequence[Fault], agents: Sequence[str]
 ) -> dict[str, Any]:
-    """Returns what the graph draws of a plan that no run has: see ``edited_plan``. Nothing in it counts as changed.
-
-    ``agents`` are the names of the pool's workers, which say the colours of the agents.
-    """
+    """Returns what the graph draws of a plan that no run has: nothing counts as changed. ``agents``: the pool's."""
     draft, shown = (replace(each, original=Workflow(steps=())) for each in (draft, shown))
     drawn = edited_plan(draft, shown, forecast, faults)
     for part in (*drawn["steps"], *drawn["layout"]["edges"]):
@@ -290,6 +287,8 @@ def as_data(editing: Editing, state: PlanState) -> dict[str, Any]:
     """
     draft = editing.draft
     agents = [{"name": spec.name, "says": spec.description} for spec in editing.specs]
+    runs = 0 if state.forecast is None else len(state.forecast.will_run)
+    rerun = f"Re-run {plural(runs, 'step')}" if runs else "Re-run"
     return {
         "of": editing.of,
         "agents": [*agents, *([{"name": CONDUCTOR_AGENT, "says": ""}] if editing.recursive else [])],
@@ -302,7 +301,7 @@ def as_data(editing: Editing, state: PlanState) -> dict[str, Any]:
         "title": _title(editing, draft),
         "changes": _changes(draft),
         "says": [{"kind": kind, "text": text} for kind, text in _says(editing, state.forecast)],
-        "start": _start_label(state.forecast, editing),
+        "start": {"new": "Run this plan", "waiting": "Use this plan"}.get(editing.of, rerun),
         "starts": state.forecast is not None and not editing.missing,
         "not_yet": NOT_YET.get(editing.of, ""),
         "show": [str(each) for each in editing.open_ids],
@@ -384,13 +383,6 @@ def _says(editing: Editing, forecast: RerunPreview | None) -> list[tuple[str, st
 def _in_words(steps: Sequence[int]) -> str:
     """Writes ``0, 1 and 2``; of many, what follows each other as ``4–39``."""
     return listed(list(map(str, steps))) if len(steps) < _MANY else numbers(steps)
-
-
-def _start_label(forecast: RerunPreview | None, editing: Editing) -> str:
-    if editing.of != "ended":
-        return "Run this plan" if editing.of == "new" else "Use this plan"
-    runs = 0 if forecast is None else len(forecast.will_run)
-    return f"Re-run {plural(runs, 'step')}" if runs else "Re-run"
 
 
 # The plan in other forms, to download.

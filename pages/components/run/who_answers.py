@@ -170,7 +170,7 @@ def panel(now: Asking, plan_only: Callable[[], None]) -> None:
             served = any(offer.kind == "server" for offer in now.offers)
             said = "Looking for model servers …" if now.looking else "" if served else "No model server answered"
             st.html(_html("muted", words=said or "Found on this machine just now"), width="content")
-            text_button("Look again", "look-again", _look_again, disabled=now.looking)
+            text_button("Look again", "look-again", _forget, disabled=now.looking)
         with st.container(key="offer-row-head", horizontal=True):
             st.html(_html("offers_head"))
             heads = {"where": "Where the text goes", "cost": "At most", "time": "Time", "state": "State"}
@@ -190,11 +190,6 @@ def panel(now: Asking, plan_only: Callable[[], None]) -> None:
         checks.append(preflight.asked_servers())  # type: ignore[arg-type]  # what it gives is not looked at
     if not all(each.done() for each in checks):
         rerun_when(lambda: all(each.done() for each in checks), POLL_S)
-
-
-def _look_again() -> None:
-    preflight.asked.clear()
-    st.session_state.pop(_CHECKS, None)
 
 
 def _row(now: Asking, offer: Offer) -> None:
@@ -344,10 +339,14 @@ def _ask_locked(provider: Provider) -> None:
         st.session_state[KEY_FAULT] = f"{provider.title} refused that key, or names no models with it."
 
 
-def _forget(base_url: str) -> None:
-    settings.typed_keys().forget(base_url)
+def _forget(base_url: str | None = None) -> None:
+    """Forgets what servers said, so that they are asked again, or that one's key."""
     st.session_state.pop(_CHECKS, None)
-    preflight.forget()
+    if base_url is None:
+        preflight.asked.clear()
+    else:
+        settings.typed_keys().forget(base_url)
+        preflight.forget()
 
 
 # A download.

@@ -7,18 +7,20 @@ import pytest
 
 from conductor_core.lab.evaluation.report import summarise
 from conductor_core.lab.records.evaluation import EvaluationRecord, Outcome, Present
-from pages.components.evaluation.details import Pair, Which, pairs
 from pages.components.evaluation.standings import (
     NO_INTERVAL,
+    Pair,
     Standing,
+    Which,
     difficulties,
     frontier,
-    head_html,
     heat_html,
+    pairs,
     pareto,
     row_html,
     standings,
     steps_by_difficulty,
+    table_head_html,
     to_csv,
     to_markdown,
 )
@@ -139,8 +141,8 @@ def test_names_cannot_break_a_table_or_a_page() -> None:
 def test_a_row_says_its_score_with_interval_and_that_nothing_was_paid() -> None:
     row = row_html(ROWS[0], chosen=False, simulated=True)
     assert f'>{ROWS[0].tokens_per_task:,.0f}</span><span class="number">120</span>' in row
-    assert "Worker<br>tokens" in head_html("moa")
-    assert "Conductor<br>tokens" in head_html("moa")
+    assert "Worker<br>tokens" in table_head_html("moa")
+    assert "Conductor<br>tokens" in table_head_html("moa")
     assert f"<b>{100 * ROWS[0].score:.1f} %</b>" in row
     assert 'class="whisker"' in row
     assert ">simulated<" in row
@@ -156,8 +158,8 @@ def test_a_difference_that_was_not_shown_says_so() -> None:
 
 
 def test_the_head_names_what_the_differences_are_to() -> None:
-    assert ">Against moa</span>" in head_html("moa")
-    assert "<script>" not in head_html("<script>x</script>")
+    assert ">Against moa</span>" in table_head_html("moa")
+    assert "<script>" not in table_head_html("<script>x</script>")
 
 
 def test_what_was_paid_is_said_also_where_workers_are_called_simulated() -> None:
