@@ -8,7 +8,7 @@ import streamlit as st
 from conductor_core.lab.records import in_use
 from conductor_core.lab.records.training import Stage, TrainingRecord
 from pages.components.app.session import current
-from pages.components.app.widgets import across, download
+from pages.components.app.widgets import across, download, segments
 from pages.components.records.folders import RecordFolder, State, choose_record, follow, no_record, read_training
 from pages.components.style.figures import figure, title
 from pages.components.style.formats import ago
@@ -84,16 +84,9 @@ def _controls(record: TrainingRecord, begun: Sequence[Stage]) -> tuple[Sequence[
     with across("training-controls"):
         chosen = rewarded
         if len(begun) > 1:
-            chosen = st.segmented_control(
-                "Stages",
-                begun,
-                selection_mode="multi",
-                default=rewarded,
-                format_func=STAGE_WORDS.__getitem__,
-                # A stage that begins changes the key, so that the page shows it without being asked.
-                key=f"training-stages-{len(begun)}",
-                label_visibility="collapsed",
-            )
+            # A stage that begins changes the key, so that the page shows it without being asked.
+            key, how = f"training-stages-{len(begun)}", {"selection_mode": "multi", "default": rewarded}
+            chosen = segments("Stages", begun, key, format_func=STAGE_WORDS.__getitem__, **how)
         stages = [stage for stage in begun if stage in chosen] or rewarded
         smooth = st.toggle("Smooth", value=True, key="training-smooth", width="content")
         points = window(spans(record, stages))

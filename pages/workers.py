@@ -91,14 +91,12 @@ def _row(pool: str, spec: WorkerSpec, names: list[str]) -> None:
         with st.spinner("Asking the provider"):
             _keep_health(pool, spec.name, check_worker(spec, current().settings, settings.typed_keys()))
         st.rerun()
-    key = f"use:{pool}:{spec.name}"
-    used = st.toggle(
-        f"Use {inert(spec.name)}",
-        value=spec.name not in settings.excluded(),
-        key=key,
-        label_visibility="collapsed",
-        on_change=lambda: settings.leave_out([spec.name], out=not st.session_state[key]),
-    )
+    key, used = f"use:{pool}:{spec.name}", spec.name not in settings.excluded()
+
+    def use() -> None:
+        settings.leave_out([spec.name], out=not st.session_state[key])
+
+    used = st.toggle(f"Use {inert(spec.name)}", used, key, on_change=use, label_visibility="collapsed")
     st.html(html(TEMPLATE, "hidden", words="in use" if used else "left out"), width=60)
 
 

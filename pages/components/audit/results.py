@@ -99,15 +99,11 @@ def _table(name: str, rows: Sequence[Spending], key: Callable[[Spending], str], 
     for row in rows:
         groups[key(row)].append(row)
     ordered = sorted(groups.items(), key=lambda item: -sum(row.tokens for row in item[1]))
-    body = [
-        (
-            Markup("{}{}").format(agent_dot(group, agents) if agents else "", group),
-            f"{sum(row.calls for row in of):,}",
-            f"{sum(row.tokens for row in of):,}",
-            _cost(of),
-        )
-        for group, of in ordered
-    ]
+    body = []
+    for group, of in ordered:
+        named = Markup("{}{}").format(agent_dot(group, agents) if agents else "", group)
+        calls, tokens = sum(row.calls for row in of), sum(row.tokens for row in of)
+        body.append((named, f"{calls:,}", f"{tokens:,}", _cost(of)))
     return html(TEMPLATE, "table", heads=(name, "Calls", "Tokens", "Cost"), rows=body, kind="numbers")
 
 

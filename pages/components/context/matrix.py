@@ -97,13 +97,9 @@ def _cell(cell: Cell, names: dict[Path, str]) -> dict[str, Any]:
     sign, word = STATES[cell.state]
     of_source = "" if cell.source is None else f" of {names[cell.source]}"
     tokens = "" if cell.tokens is None else f", {cell.tokens:,} tokens"
-    return {
-        "key": cell_key(cell.source, cell.reader),
-        "state": cell.state,
-        "sign": sign,
-        "tokens": "" if cell.tokens is None else f"{cell.tokens:,}",
-        "said": f"{source_name(cell.source)}{of_source} for step {label(cell.reader)}: {word}{tokens}",
-    }
+    said = f"{source_name(cell.source)}{of_source} for step {label(cell.reader)}: {word}{tokens}"
+    known = {"key": cell_key(cell.source, cell.reader), "state": cell.state, "sign": sign, "said": said}
+    return {**known, "tokens": "" if cell.tokens is None else f"{cell.tokens:,}"}
 
 
 _component = cache(st.components.v2.component)  # made when it is first drawn: only a running app can make it

@@ -303,23 +303,23 @@ def pareto(rows: Sequence[Standing]) -> Figure:
     dotted = {"color": "@soft", "width": 1.4, "dash": "dot", "shape": "linear"}
     line = scatter("lines", [x for x, _ in path], [y for _, y in path], line=dotted, hoverinfo="skip")
     symbols = ["circle" if row.orchestrator in on_front else "circle-open" for row in rows]
+    said = [
+        f"{plain(row.orchestrator)}<br>{100 * row.score:.1f} %{interval(row.score_low, row.score_high)}<br>"
+        f"{row.tokens_per_task:,.0f} worker tokens, {row.steps_per_task:.1f} steps<extra></extra>"
+        for row in rows
+    ]
     points = scatter(
         "markers",
         [_tokens(row) for row in rows],
         [100 * row.score for row in rows],
         marker={"size": 9, "symbol": symbols, "color": colours, "line": {"width": 1.6}},
-        hovertemplate=[_hover(row) for row in rows],
+        hovertemplate=said,
     )
     if any(row.score_low is not None for row in rows):
-        points["error_y"] = {
-            "type": "data",
-            "symmetric": False,
-            "array": [100 * (_ends(row)[1] - row.score) for row in rows],
-            "arrayminus": [100 * (row.score - _ends(row)[0]) for row in rows],
-            "color": "@faint",
-            "thickness": 1.2,
-            "width": 3,
-        }
+        above = [100 * (_ends(row)[1] - row.score) for row in rows]
+        below = [100 * (row.score - _ends(row)[0]) for row in rows]
+        look = {"type": "data", "symmetric": False, "color": "@faint", "thickness": 1.2, "width": 3}
+        points["error_y"] = {**look, "array": above, "arrayminus": below}
     ticks = [size * factor for size in (1, 10, 100, 1000, 10_000, 100_000, 1_000_000) for factor in (1, 2, 5)]
     shape = layout(
         max(FRAME_PX + ROW_PX * len(rows), LEAST_HEIGHT_PX),
@@ -336,17 +336,10 @@ def pareto(rows: Sequence[Standing]) -> Figure:
         yaxis={"range": [max(100 * low, 0), 101], "title": {"text": "score, %", "standoff": 4}},
         margin={"l": 48, "r": 18, "t": 10, "b": 44},
     )
-    labels = [
-        {
-            "name": plain(row.orchestrator),
-            "x": _tokens(row),
-            "y": 100 * row.score,
-            "low": 100 * _ends(row)[0],
-            "high": 100 * _ends(row)[1],
-            "colour": colour,
-        }
-        for row, colour in zip(rows, colours, strict=True)
-    ]
+    labels = []
+    for row, colour in zip(rows, colours, strict=True):
+        at = {"x": _tokens(row), "y": 100 * row.score, "low": 100 * _ends(row)[0], "high": 100 * _ends(row)[1]}
+        labels.append({"name": plain(row.orchestrator), "colour": colour, **at})
     return {"data": [line, points], "layout": shape, "labels": labels, "path": path}
 
 
@@ -358,13 +351,6 @@ def _ends(row: Standing) -> tuple[float, float]:
 def _tokens(row: Standing) -> float:
     """Returns the tokens, at least 1: a logarithmic axis has no 0."""
     return max(row.tokens_per_task, 1.0)
-
-
-def _hover(row: Standing) -> str:
-    return (
-        f"{plain(row.orchestrator)}<br>{100 * row.score:.1f} %{interval(row.score_low, row.score_high)}<br>"
-        f"{row.tokens_per_task:,.0f} worker tokens, {row.steps_per_task:.1f} steps<extra></extra>"
-    )
 
 
 def pareto_in_words(rows: Sequence[Standing]) -> str:
@@ -382,14 +368,11 @@ def steps_by_difficulty(rows: Sequence[Standing]) -> Figure:
         if (found := row.steps_by_difficulty.values())
     ]
     for name, mark in marks(difficulties(rows)).items():
-        shown = [
-            (at, row, row.steps_by_difficulty[name]) for at, row in enumerate(rows) if name in row.steps_by_difficulty
-        ]
-        said = [
-            f"{plain(row.orchestrator)}<br>{plain(name)}: {steps:.2f} steps<extra></extra>" for _, row, steps in shown
-        ]
+        shown = [(at, row) for at, row in enumerate(rows) if name in row.steps_by_difficulty]
+        xs, ys = [row.steps_by_difficulty[name] for _, row in shown], [at for at, _ in shown]
+        words = f"{plain(name)}: {{:.2f}} steps<extra></extra>"
+        said = [f"{plain(row.orchestrator)}<br>{words.format(x)}" for (_, row), x in zip(shown, xs, strict=True)]
         marker = {"symbol": mark.symbol, "size": 8, "color": "@ink", "line": {"width": 1.5}}
-        xs, ys = [steps for _, _, steps in shown], [at for at, _, _ in shown]
         traces.append(scatter("markers", xs, ys, marker=marker, hovertemplate=said))
     longest = max(len(row.orchestrator) for row in rows)
     title = {"text": "steps per task", "standoff": 6}
@@ -628,12 +611,8 @@ def runs_view(record: EvaluationRecord, orchestrator: str) -> None:
 def _compare_with(record: EvaluationRecord, orchestrator: str) -> str | None:
     with st.container(horizontal=True, vertical_alignment="bottom", key="runs-filters"):
         others = [name for name in record.plan.orchestrators if name != orchestrator]
-        other: str | None = select(
-            "Compare with",
-            [None, *others],
-            "runs-other",
-            format_func=lambda name: "compare with none" if name is None else f"beside {name}",
-        )
+        words = {None: "compare with none"} | {name: f"beside {name}" for name in others}
+        other = select("Compare with", words, "runs-other", format_func=words.__getitem__)
         done = [outcome for outcome in record.outcomes if outcome.orchestrator == orchestrator]
         for field in FILTERS:
             names: dict[str | None, str] = {None: f"any {field}"}
@@ -650,14 +629,9 @@ def _which(found: Sequence[Pair], orchestrator: str, other: str | None) -> Which
         words |= {"mine": f"only {orchestrator}", "theirs": f"only {other}"}
         words |= {"both": "both right", "neither": "both wrong"}
     counts = {which: sum(pair.falls_under(which) for pair in found) for which in words}
-    chosen = segments(
-        "Which",
-        words,
-        f"runs-which-{'one' if other is None else 'two'}",
-        default="all",
-        required=True,
-        format_func=lambda which: f"{inert(words[which])} · {counts[which]}",
-    )
+    said = {which: f"{inert(word)} · {counts[which]}" for which, word in words.items()}
+    key = f"runs-which-{'one' if other is None else 'two'}"
+    chosen = segments("Which", words, key, default="all", required=True, format_func=said.__getitem__)
     return chosen if chosen in words else "all"
 
 

@@ -166,15 +166,10 @@ def _row(plans: _Plans, choice: repeats.PlanChoice, plan: RunTrace, edit: Callab
     first = choice.run_ids[0]
     shown, number = plan.run_id in choice.run_ids, ", ".join(map(str, choice.numbers))
     times = f" ×{len(choice.numbers)}" if len(choice.numbers) > 1 else ""
-    open_at.button(
-        f"**Plan {number}{times}**" if shown else f"Plan {number}{times}",
-        key=f"choose-{first}",
-        icon=":material/arrow_right:" if shown else None,
-        help=f"Equal plans: {number}" if times else None,
-        type="tertiary",
-        on_click=places.write,
-        args=("run", first),
-    )
+    label, says = f"Plan {number}{times}", f"Equal plans: {number}" if times else None
+    with open_at:
+        choose = (f"choose-{first}", places.write, "run", first)
+        text_button(f"**{label}**" if shown else label, *choose, icon="arrow_right" if shown else "", help=says)
     if choice.workflow is None or choice.forecast is None:
         said = choice.faults[0].message if choice.faults else choice.error or run_status(choice.status)
         said = f":small[:red[:material/error: {inert(said)}]]"

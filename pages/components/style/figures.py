@@ -126,21 +126,10 @@ def names_beside(
     low, high = y_range
     plot_px = height - TOP_PX - BOTTOM_PX
     wanted = [(min(max(value, low), high) - low) / (high - low) * plot_px for _, value in ends]
+    x_place = {"x": 1, "xref": "paper", "xanchor": "left", "xshift": 8}
+    place = {**x_place, "y": 0, "yref": "paper", "yanchor": "middle", "showarrow": False, "align": "left"}
     return [
-        {
-            "text": plain(name),
-            "x": 1,
-            "xref": "paper",
-            "xanchor": "left",
-            "xshift": 8,
-            "y": 0,
-            "yref": "paper",
-            "yanchor": "middle",
-            "yshift": at_px,
-            "showarrow": False,
-            "align": "left",
-            "font": {"color": colours.get(name, "@ink"), "size": 12},
-        }
+        {"text": plain(name), "yshift": at_px, "font": {"color": colours.get(name, "@ink"), "size": 12}, **place}
         for (name, _), at_px in zip(ends, apart(wanted, LINE_HEIGHT_PX), strict=True)
     ]
 
@@ -158,19 +147,10 @@ class Mark(NamedTuple):
     sign: str
 
 
-_USUAL: Mapping[str, Mark] = {
-    "": Mark("circle-open", "○"),
-    "easy": Mark("circle-open", "○"),
-    "medium": Mark("diamond-open", "◇"),
-    "hard": Mark("square", "■"),
-}
-_OTHERS = (
-    Mark("triangle-up-open", "△"),
-    Mark("triangle-down-open", "▽"),
-    Mark("triangle-right-open", "▷"),
-    Mark("triangle-left-open", "◁"),
-    Mark("star-open", "☆"),
-)
+_CIRCLE = Mark("circle-open", "○")
+_USUAL = {"": _CIRCLE, "easy": _CIRCLE, "medium": Mark("diamond-open", "◇"), "hard": Mark("square", "■")}
+_TRIANGLES = {"up": "△", "down": "▽", "right": "▷", "left": "◁"}
+_OTHERS = (*(Mark(f"triangle-{way}-open", sign) for way, sign in _TRIANGLES.items()), Mark("star-open", "☆"))
 
 
 def marks(names: Sequence[str]) -> Mapping[str, Mark]:

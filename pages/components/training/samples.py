@@ -112,13 +112,9 @@ def samples_view(record: TrainingRecord) -> None:
 def _sample(record: TrainingRecord, group: Group, side: str, at: int) -> None:
     numbers = list(range(len(group.samples)))
     # Each group has a key of its own, because its samples are others.
-    chosen = st.selectbox(
-        side.capitalize(),
-        numbers,
-        index=at,
-        format_func=[_moment(sample) for sample in group.samples].__getitem__,
-        key=f"sample-{side}-{hashlib.sha256(group.label.encode()).hexdigest()[:12]}",
-    )
+    key = f"sample-{side}-{hashlib.sha256(group.label.encode()).hexdigest()[:12]}"
+    words = [_moment(sample) for sample in group.samples].__getitem__
+    chosen = st.selectbox(side.capitalize(), numbers, at, words, key)
     sample = group.samples[chosen if chosen in numbers else at]
     agents = record.started.agents if record.started else ()
     checked = read_sample(sample, agents, most=charts.most_steps(record, sample.stage))
