@@ -120,13 +120,8 @@ def _state(model: MachineModel) -> tuple[str, str]:
     if model.fault:
         return "✕ cannot be used", ""
     if download.state == "here":
-        said = {
-            "server": "its server answers",
-            "shipped": "",
-            "folder": "a folder of yours",
-            "file": "used where it lies",
-        }
-        return "✓ ready", said.get(model.where, "downloaded")
+        said = {"server": "its server answers", "shipped": "", "folder": "a folder of yours"}
+        return "✓ ready", {**said, "file": "used where it lies"}.get(model.where, "downloaded")
     if not model.fits and not download.here_bytes:
         return "✕ too large", "for this memory"
     if not download.moving and not download.here_bytes:

@@ -5,7 +5,8 @@ should answer a task (``run.who_answers``).
 """
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Literal
 
 import streamlit as st
@@ -266,11 +267,10 @@ def found_servers() -> None:
 
 
 def _find_servers() -> None:
-    try:
-        st.session_state[FOUND] = find_servers(st.session_state.get(_VARIABLES, {}), current().settings)
-    except InspectorError as error:
-        st.session_state[_VARIABLES] = {}
-        st.session_state[_SAID] = (False, str(error))
+    variables = st.session_state.pop(_VARIABLES, {})
+    with _said_fault():
+        st.session_state[FOUND] = find_servers(variables, current().settings)
+        st.session_state[_VARIABLES] = variables
 
 
 def _locked(server: FoundServer) -> None:
@@ -314,25 +314,27 @@ def _offer(found: Sequence[WorkerSpec]) -> None:
 
 
 def _use_found(found: Sequence[WorkerSpec]) -> None:
-    try:
-        file = save_pool(LOCAL, found, current().settings)
-    except InspectorError as error:
-        st.session_state[_SAID] = (False, str(error))
-        return
-    settings.use_pool(str(file))
-    st.session_state[CHOSEN_POOL] = str(file)
+    with _said_fault():
+        file = str(save_pool(LOCAL, found, current().settings))
+        settings.use_pool(file)
+        st.session_state[CHOSEN_POOL] = file
 
 
 def _conduct(found: Sequence[WorkerSpec], spec: WorkerSpec) -> None:
     """Chooses a found model as Conductor: by its address, or by a conductors file where it needs a key."""
     ref = f"{spec.base_url}#{spec.model}"
-    if spec.api_key_env is not None:
-        try:
+    with _said_fault():
+        if spec.api_key_env is not None:
             save_conductors(LOCAL, [each for each in found if each.api_key_env is not None], current().settings)
-        except InspectorError as error:
-            st.session_state[_SAID] = (False, str(error))
-            return
-        settings.conductor_options.clear()
-        ref = spec.name
-    settings.use_conductor(ref)
-    st.session_state[_SAID] = (True, f"Conductor of the next run: {ref}")
+            settings.conductor_options.clear()
+            ref = spec.name
+        settings.use_conductor(ref)
+        st.session_state[_SAID] = (True, f"Conductor of the next run: {ref}")
+
+
+@contextmanager
+def _said_fault() -> Iterator[None]:
+    try:
+        yield
+    except InspectorError as error:
+        st.session_state[_SAID] = (False, str(error))

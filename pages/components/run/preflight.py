@@ -190,7 +190,7 @@ def _line(used: Sequence[WorkerSpec], checks: Future[Preflight], unasked: str | 
         if found is not None:
             with st.popover(_answering(found), width="content", key="preflight-all"):
                 for part in found.parts:
-                    st.markdown(_row(part))
+                    _row(part)
                 if found.budget_warning:
                     st.markdown(f":orange[:material/money_off:] {inert(_sentence(found.budget_warning))}")
         if unasked is not None:
@@ -240,14 +240,14 @@ def _sentence(text: str) -> str:
     return text if text.endswith("?") else f"{text}."
 
 
-def _row(part: Part) -> str:
+def _row(part: Part) -> None:
     colour, glyph = ("green", "check_circle") if part.ok else ("red", "error")
     who = "Conductor " if part.role == "conductor" else ""
     took = "" if part.latency_ms is None or not part.ok else f" · {part.latency_ms:.0f} ms"
     price = "" if part.priced else " · price unknown"
     # A fault names its part, which other places need; here the name stands before it.
     said = part.detail.removeprefix(f"{who or 'worker '}{part.name}").lstrip(": ")
-    return f":{colour}[:material/{glyph}:] **{who}{inert(part.name)}** · {inert(said)}{took}{price}"
+    st.markdown(f":{colour}[:material/{glyph}:] **{who}{inert(part.name)}** · {inert(said)}{took}{price}")
 
 
 def _help(used: Sequence[WorkerSpec], missing: Missing, found: Preflight | None) -> None:
@@ -260,18 +260,12 @@ def _help(used: Sequence[WorkerSpec], missing: Missing, found: Preflight | None)
     if out and len(out) < len(used):
         button("Use only what answers", "use-answering", run_settings.leave_out, out)
     elif out:
-        button("Use the simulated pool", "use-simulated", _use_simulated, dead)
+        shipped = run_settings.SHIPPED if dead else None  # the Conductor does not answer either, and is left, too
+        button("Use the simulated pool", "use-simulated", run_settings.use_pool, SIMULATED, shipped)
     elif found is not None and found.failing:
         if dead:
             button("Plan with tiny", "use-shipped", run_settings.use_conductor, run_settings.SHIPPED)
         button("Ask again", "ask-again", forget)
-
-
-def _use_simulated(dead: bool) -> None:
-    """``dead``: the Conductor does not answer either, and is left, too."""
-    run_settings.use_pool(SIMULATED)
-    if dead:
-        run_settings.use_conductor(run_settings.SHIPPED)
 
 
 # A larger Conductor.

@@ -6,6 +6,7 @@ Conductor would have to be downloaded first, a link leads to the Models page.
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Generic, Literal, TypeVar
@@ -26,7 +27,7 @@ from conductor_core.workflow.model import Frozen
 from pages.components.app import places
 from pages.components.app.security import browser_id
 from pages.components.app.session import current
-from pages.components.app.widgets import fault_box
+from pages.components.app.widgets import fault_box, kept_fault
 from pages.components.run.draft_store import forget_oldest
 from pages.components.style.formats import inert, is_text, listed, plural
 
@@ -339,9 +340,12 @@ def put_proposal_away(instead: str | None = None) -> None:
         use_conductor(instead)
 
 
-def use_pool(ref: str) -> None:
+def use_pool(ref: str, conductor_ref: str | None = None) -> None:
+    """``conductor_ref``: who plans for it; None: whoever is chosen."""
     st.session_state[POOL] = ref
     _keep("pool")
+    if conductor_ref is not None:
+        use_conductor(conductor_ref)
 
 
 def excluded() -> list[str]:
@@ -365,12 +369,11 @@ def chosen_policies() -> Policies:
 
 def policies_of_pool(ref: str) -> Policies | None:
     settings = current().settings
-    try:
+    with suppress(InspectorError):
         said = read_pool(ref, settings)
-    except InspectorError:
-        return None
-    every_step = settings.give_question if said.give_question is None else said.give_question
-    return Policies(said.on_incomplete or settings.on_incomplete, every_step)
+        every_step = settings.give_question if said.give_question is None else said.give_question
+        return Policies(said.on_incomplete or settings.on_incomplete, every_step)
+    return None
 
 
 def limits() -> Limits:
@@ -421,10 +424,9 @@ def conductor_available(ref: str) -> bool:
 
 
 def pool_available(ref: str) -> bool:
-    try:
+    with suppress(InspectorError):
         return ref in BUILT_IN_POOLS or is_file(pool_file(ref, current().settings))
-    except InspectorError:
-        return False
+    return False
 
 
 def pool_called(name: str) -> str | None:
@@ -459,18 +461,15 @@ def _keep_excluded() -> None:
 
 def _latest() -> Kept:
     """Reads what is kept by now: another tab may have chosen too."""
-    try:
+    with suppress(InspectorError):
         return read_kept(current().settings.data_folder, browser_id())
-    except InspectorError:
-        return Kept()
+    return Kept()
 
 
 def _write(**changes: object) -> None:
     st.session_state.pop(KEPT_ERROR, None)
-    try:
+    with kept_fault(KEPT_ERROR):
         write_kept(current().settings.data_folder, _latest().model_copy(update=changes), browser_id())
-    except InspectorError as error:
-        st.session_state[KEPT_ERROR] = str(error)
 
 
 def offered_pools() -> list[str]:
