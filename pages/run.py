@@ -128,7 +128,7 @@ def _workspace(
             export_dialog(editing, workflow)
             return
     _apply_intent(trace, intent)
-    if trace.ended and drive.waits_for_end():
+    if trace.ended and st.session_state.get(drive.WAITS):
         st.rerun()
     again_dialog(trace)
 

@@ -64,9 +64,6 @@ class Draft:
             if text
         )
 
-    def given_to(self, step_id: int) -> tuple[str, Given] | None:
-        return next(((text, given) for each, text, given in self.now.given if each == step_id), None)
-
     @property
     def origins(self) -> Origins:
         count = len(self.original.steps)

@@ -312,7 +312,8 @@ def _step(editing: Editing, index: int) -> dict[str, Any]:
     draft = editing.draft
     step, ids = draft.workflow.steps[index], draft.now.ids
     reads, origin = draft.workflow.reads(index), draft.origins[index]
-    given, step_id = draft.given_to(ids[index]), ids[index]
+    step_id = ids[index]
+    given = {each: {"how": how.how, "text": text, "says": how.in_words} for each, text, how in draft.now.given}
     run = editing.run if editing.of == "ended" else None
     recorded = run.steps[step_id] if run is not None and 0 <= step_id < len(run.steps) else None
     return {
@@ -323,7 +324,7 @@ def _step(editing: Editing, index: int) -> dict[str, Any]:
         "access": "all" if step.access_list == "all" else [str(ids[read]) for read in reads],
         "beyond": step.access_list != "all" and set(step.access_list) != set(reads),
         "before": None if origin is None else [str(read) for read in draft.original.reads(origin)],
-        "given": None if given is None else {"how": given[1].how, "text": given[0], "says": given[1].in_words},
+        "given": given.get(step_id),
         "pins": recorded is not None and whole(recorded) and recorded.status != "written",
     }
 

@@ -227,7 +227,7 @@ _BEGUN = "tour-begun"  # the run with which it was begun on this page
 _OVER = "tour-over"  # whether it has just been gone through to its end
 _FAULT = "tour-fault"  # why it could not go on
 _ARRANGED = "tour-arranged"  # the run and the stop for which the page was arranged last
-_WAITS = "tour-waits"  # whether the strip waits for the end of the run
+WAITS = "tour-waits"  # whether the strip waits for the end of the run
 _MOST_RUNS_READ = 20
 
 
@@ -268,7 +268,7 @@ def arrive(trace: RunTrace | None) -> Stop | None:
     Leads to another page if the stop is there. Whoever opened another run has left the tour.
     """
     name = places.read(TOUR)
-    st.session_state.pop(_WAITS, None)
+    st.session_state.pop(WAITS, None)
     kind = None if trace is None else kind_of(trace)
     if name is None or trace is None or kind is None:
         if name is not None:
@@ -316,7 +316,7 @@ def _lead(stop: Stop, trace: RunTrace, page: Where) -> None:
 
 def tour_strip(stop: Stop, trace: RunTrace) -> None:
     state, ready = st.session_state, trace.ended or not stop.until_end
-    state[_WAITS] = not ready
+    state[WAITS] = not ready
     place = {"stop": stop.name, "n": STOPS.index(stop) + 1, "of": len(STOPS), "ready": ready}
     data = {**asdict(stop), **place, "fault": state.pop(_FAULT, None), "begun": state.get(_BEGUN)}
     strip = _component("conductor-inspector.tour", js="index.js", isolate_styles=True)
@@ -325,10 +325,6 @@ def tour_strip(stop: Stop, trace: RunTrace) -> None:
 
 def on_tour() -> bool:
     return st.session_state.get(_AT) is not None
-
-
-def waits_for_end() -> bool:
-    return bool(st.session_state.get(_WAITS))
 
 
 def adopted(trace: RunTrace, request: RunRequest) -> RunRequest:
