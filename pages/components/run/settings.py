@@ -442,7 +442,8 @@ def put(conductor_ref: str, pool_ref: str) -> None:
 
 
 def also_exclude(names: Sequence[str]) -> None:
-    st.session_state[f"excluded:{pool()}"] = list(dict.fromkeys([*excluded(), *names]))
+    if more := [name for name in names if name not in excluded()]:
+        st.session_state[f"excluded:{pool()}"] = [*excluded(), *more]
 
 
 def _keep(name: str) -> None:
