@@ -1,12 +1,13 @@
 """A worker of a GGUF file, which llama.cpp runs in a process of ours (``inference.llama``)."""
 
+import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from pathlib import Path
 
 import httpx2
 
-from conductor_core.chat.messages import Chunk, Message, WorkerSpec
+from conductor_core.chat.messages import Chunk, Finished, Message, Weights, WorkerSpec
 from conductor_core.errors import (
     PoolInvalid,
     WorkerError,
@@ -17,7 +18,8 @@ from conductor_core.errors import (
 from conductor_core.files import expand_path
 from conductor_core.inference.found import gguf_path
 from conductor_core.inference.generation import InferenceError, ModelNotHere, ProcessEnded
-from conductor_core.inference.llama import REQUEST, URL, shared_llama
+from conductor_core.inference.gguf_digest import known_digest
+from conductor_core.inference.llama import REQUEST, URL, checked, shared_llama
 from conductor_core.providers.client import ModelClient
 from conductor_core.providers.errors import ServerFault
 from conductor_core.providers.model_files import sampling_fault
@@ -34,9 +36,10 @@ class GgufWorker:
     Attributes: file: the one that ``spec.model`` names.
     """
 
-    def __init__(self, spec: WorkerSpec, models_folder: Path, idle_s: float | None = None) -> None:
-        """``models_folder``: where our own files lie, for a model named by its title (``inference.found``). ``idle_s``:
-        seconds without a request after which its process ends; None: what it was before.
+    def __init__(self, spec: WorkerSpec, models_folder: Path, data_folder: Path, idle_s: float | None = None) -> None:
+        """``models_folder``: where our own files lie, for a model named by its title (``inference.found``).
+        ``data_folder``: where digests of files are kept. ``idle_s``: seconds without a request after which its process
+        ends; None: what it was before.
 
         Raises: PoolInvalid if ``spec.params`` holds something that a local model does not know.
         """
@@ -44,6 +47,7 @@ class GgufWorker:
             raise PoolInvalid(f"worker {spec.name}: params: {fault}", [fault])
         self.spec = spec
         self._params = LocalParams.model_validate(dict(spec.params))
+        self._data_folder = data_folder
         self.file = file = gguf_path(spec.model, models_folder)
         self._llama = shared_llama(file, None if spec.lora is None else expand_path(spec.lora))
         if idle_s is not None:
@@ -73,11 +77,17 @@ class GgufWorker:
                 asked = self._client.ask(inert, body, passed=passed, watch=turn.progress(params.max_tokens))
                 async with aclosing(asked) as chunks:
                     async for chunk in chunks:
-                        yield chunk
+                        if isinstance(chunk, Finished):
+                            yield chunk.model_copy(update={"weights": await asyncio.to_thread(self._weights)})
+                        else:
+                            yield chunk
         except ServerFault as fault:
             raise error_of(fault) from fault
         except (InferenceError, httpx2.TransportError) as error:
             raise _kind_of(error)(f"worker {self.spec.name}: {error}") from error
+
+    def _weights(self) -> Weights:
+        return Weights(parameters=checked(self.file).parameters, sha256=known_digest(self.file, self._data_folder))
 
     async def aclose(self) -> None:
         """The model stays with the process, for all who share it."""

@@ -4,7 +4,7 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from types import MappingProxyType
 
-from conductor_core.chat.messages import Chunk, Finished, Message, TextDelta, Worker, WorkerSpec
+from conductor_core.chat.messages import Chunk, Finished, Message, TextDelta, Weights, Worker, WorkerSpec
 from conductor_core.errors import (
     BadInput,
     PoolInvalid,
@@ -73,6 +73,7 @@ class LocalWorker:
             async with aclosing(self._model.stream(generation)) as pieces:
                 async for piece in pieces:
                     if isinstance(piece, Done):
+                        loaded = self._model.loaded
                         for chunk in answer.rest():
                             yield chunk
                         yield Finished(
@@ -80,6 +81,7 @@ class LocalWorker:
                             usage=piece.usage,
                             model=self.spec.model,
                             departures=answer.departures,
+                            weights=loaded and Weights(parameters=loaded.files.parameters),
                         )
                         return
                     allowed -= len(piece.encode())
@@ -187,5 +189,5 @@ def open_worker(spec: WorkerSpec, settings: Settings, keys: TypedKeys | None = N
         # When used: a pool without such a file needs no llama.cpp.
         from conductor_core.workers.gguf import GgufWorker
 
-        return GgufWorker(spec, settings.models_folder, settings.model_idle_s)
+        return GgufWorker(spec, settings.models_folder, settings.data_folder, settings.model_idle_s)
     raise BadInput(f"worker {spec.name}: a rehearsal worker is simulated and has no provider to open")

@@ -130,7 +130,7 @@ def record_page(run_id: str) -> None:
         return
     viewed([run_id], "decision record")
     with head:
-        export_run(record, encrypted=current().store.vault.has(run_id))
+        export_run(record, encrypted=bool(current().store.vault.all_of([run_id])))
     status, cost = record.status if fault is None else unreadable_status(fault), f"{record.cost}"
     cost += f" ({record.basis})" if record.basis else ""
     with st.container(border=True, key="audit-top", gap="xsmall"):

@@ -219,11 +219,8 @@ def sankey(round_: RoundContext, trace: RunTrace, agents: Sequence[str]) -> Figu
     said = [f"{source_name(cell.source)} to step {label(cell.reader)}: {cell.tokens or 0:,} tokens" for cell in read]
     last = (None if round_.path else trace.last) or trace.step_at(round_.steps[-1].path)
     if last.path in places and last.output_sha256:
-        workflow = trace.round_at(last.path[:-1]).workflow
-        if workflow is None:
-            raise ValueError(f"step {label(last.path)} has no plan")
         # As those that read the output would count it.
-        tokens = Answer.recorded(trace.step_at(last.path), workflow.steps[last.path[-1]], trace.task).tokens
+        tokens = Answer.recorded(last, trace.task).tokens
         names.append("the answer" if not round_.path else f"answer of step {label(round_.path)}")
         colours.append("@tone-0")
         flows.append((places[last.path], len(names) - 1, tokens, _soft(last.agent, agents)))

@@ -93,7 +93,7 @@ def _memory(model: MachineModel) -> tuple[str, str]:
         drawn = html(TEMPLATE, "memory", needs=needs, unit=" GB" if first.needed_bytes >= 1e8 else "")
         return drawn, f"{of}{'' if model.fits else ': too large'}"
     drawn, free = html(TEMPLATE, "memory", needs=[(first, gb(first.needed_bytes))], unit="", named=False), None
-    if first.fits and (free := core.free_memory()) is not None:  # other programs may have the rest
+    if first.fits and (free := core.free_ram_bytes()) is not None:  # other programs may have the rest
         of = f"of {gb(free)} free{': close other programs' if first.needed_bytes > free else ''}"
     return drawn, of
 
@@ -329,7 +329,7 @@ def _hub_answers() -> bool | None:
 
 def header() -> None:
     """Draws one line: what this machine has room for, and whether there is a network."""
-    (folder, free_bytes), memory, free = core.room(), core.memory(), core.free_memory()
+    (folder, free_bytes), memory, free = core.room(), core.memory(), core.free_ram_bytes()
     room = {"total": gb(memory.total_bytes), "memory": memory.label, "folder": folder, "free": gb(free_bytes)}
     hub = {"address": core.hub_address(), "answers": _hub_answers(), "offline": core.is_offline()}
     st.html(html(TEMPLATE, "header", free_memory="" if free is None else gb(free), **room, **hub))
@@ -337,7 +337,7 @@ def header() -> None:
 
 def places(models: Sequence[MachineModel]) -> None:
     """Draws where models of other programs were looked for, and the adapters that are there."""
-    found = core.looked_through(current().settings)
+    found = core.found_files(current().settings)
     if adapters := [each for each in found.files if each.is_adapter]:
         named = [(each.title, plain(str(each.path)), gb(each.size_bytes)) for each in adapters]
         st.html(html(TEMPLATE, "adapters", adapters=named))

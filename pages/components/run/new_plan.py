@@ -14,6 +14,7 @@ from conductor_core.chat.messages import WorkerSpec, conversation_of, images_in
 from conductor_core.engine import estimates
 from conductor_core.engine.models import cast_of
 from conductor_core.engine.pools import pool_info
+from conductor_core.engine.prompts import Asked
 from conductor_core.errors import BadInput, InspectorError
 from conductor_core.privacy.masking import one_line
 from conductor_core.run import request
@@ -145,17 +146,15 @@ def plan_state(edited: Editing, specs: Sequence[WorkerSpec], pool: str) -> PlanS
     answer_tokens = estimates.ANSWER_TOKENS
     with suppress(InspectorError):  # the database is damaged, which the page says
         answer_tokens = estimates.usual_answer_tokens(pool, current().store.runs(_RUNS_READ))
-    *before, asked = edited.conversation
+    *before, last = edited.conversation
+    asked = Asked(edited.task, edited.give_question, tuple(images_in(last.content)), tuple(before))
 
     def preview(workflow: Workflow, draft: Draft) -> estimates.RerunPreview:
         expected = estimates.forecast(
             workflow,
             specs,
-            edited.task,
+            asked,
             answer_tokens=answer_tokens,
-            give_question=edited.give_question,
-            images=tuple(images_in(asked.content)),
-            turns_before=tuple(before),
             rounds=_rounds() if any(step.agent == CONDUCTOR_AGENT for step in workflow.steps) else estimates.Rounds(),
         )
         if edited.of == "new":
