@@ -602,7 +602,7 @@ def runs_view(record: EvaluationRecord, orchestrator: str) -> None:
     if pages > 1:
         with foot:
             page = st.pagination(pages, key=f"runs-page-{sha256(subject.encode(errors='replace')).hexdigest()[:12]}")
-            first = (page - 1) * ROWS
+            first = (min(page, pages) - 1) * ROWS  # runs are replaced while an evaluation goes on
             st.caption(f"{first + 1} to {min(first + ROWS, len(shown))} of {len(shown)}", width="content")
     with rows:
         _rows(record, shown[first : first + ROWS], other)
