@@ -6,6 +6,7 @@ An environment variable sets each field: ``CONDUCTOR_`` and the field's name in 
 
 import re
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 from urllib.parse import urlsplit
@@ -21,10 +22,22 @@ _Port = Annotated[int, Field(ge=1, le=65535)]
 _HOST_NAME = re.compile(r"(?!-)[0-9a-z_-]+(?:\.[0-9a-z_-]+)*")
 
 
-SMALL_BASE = "SmolLM2-135M-Instruct.Q4_1.gguf"
+SMALL_BASE, SMALL_BASE_BYTES = "SmolLM2-135M-Instruct.Q4_1.gguf", 98_362_432
 """The model that the Conductor ``small`` is made of."""
 PROGRAM_MODELS = Path(sys.prefix) / "share" / "conductor-inspector" / "models"
 """Models that came with the installation, such as with the image."""
+
+
+def small_base(models_folder: Path) -> Path | None:
+    """Returns where that model lies: in ``models_folder`` or with the installation; None: it is not here.
+
+    Only its size is looked at: whoever fetched it checked its digest, and whoever opens it may check it again.
+    """
+    for path in (models_folder / SMALL_BASE, PROGRAM_MODELS / SMALL_BASE):
+        with suppress(OSError):
+            if path.stat().st_size == SMALL_BASE_BYTES:
+                return path
+    return None
 
 
 class Settings(BaseSettings):
@@ -53,7 +66,7 @@ class Settings(BaseSettings):
         description="The file of the key that signs them; made if it is missing. Unset: a folder beside the database.",
     )
     conductor: str = Field(
-        "tiny",
+        default_factory=lambda read: "small" if small_base(read["data_folder"] / "models") else "tiny",
         description="Conductor used when none is named: tiny, small, one of a conductors file, folder, GGUF file, hub "
         "id or URL#MODEL.",
     )

@@ -1,6 +1,7 @@
 """Shared by all layers: no test reaches anything but loopback, and none touches the user's own data or keys."""
 
 import ipaddress
+import os
 import socket
 from collections import OrderedDict
 from pathlib import Path
@@ -13,6 +14,9 @@ from hypothesis import HealthCheck, settings
 from conductor_core.inference import found
 from conductor_core.privacy import masking
 from conductor_core.providers import client
+
+# Also for the processes that tests start: quick, and the same where the model of ``small`` is here and where it is not.
+os.environ["CONDUCTOR_CONDUCTOR"] = "tiny"
 
 # The same cases in every run, on a quiet machine and on a busy one; what `make fuzz` finds becomes an @example.
 _PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -26,6 +26,9 @@ a Conductor on a server (`URL#MODEL`). `HF_TOKEN` is for models and data on the 
 """
 
 
+_COMPUTED = {"data_folder": "the user's data folder", "conductor": "`small` where its model is, else `tiny`"}
+
+
 def as_typed(default: object) -> str:
     """The default as a user would type it into the variable."""
     if default in (None, ()):
@@ -40,7 +43,7 @@ def table() -> str:
     rows = []
     for name, field in Settings.model_fields.items():
         variable = "`DATABASE_URL`" if name == "database_url" else f"`CONDUCTOR_{name.upper()}`"
-        default = "the user's data folder" if name == "data_folder" else as_typed(field.default)
+        default = _COMPUTED.get(name) or as_typed(field.default)
         rows.append(f"| {variable} | {default} | {field.description} |")
     return HEAD + "\n".join(rows) + "\n" + FOOT
 

@@ -48,7 +48,7 @@ def lines(found: Sequence[MachineModel], own: Path, folder: Path, free_bytes: in
     estimates = ["~: an estimate by the model's size. A model of another program is used where it lies."]
     return [
         *table(rows),
-        *(f"{one_line(each.name, 80)}: {one_line(each.fault, 400)}" for each in found if each.fault),
+        *(f"{one_line(each.name, 80)}: {one_line(said, 400)}" for each in found if (said := each.fault or each.note)),
         "",
         *(estimates if any(each.is_estimate for each in found) else ()),
         f"{there}Downloads go to {one_line(str(folder), 300)} ({size(free_bytes)} free).",
@@ -126,6 +126,7 @@ def document(model: MachineModel) -> dict[str, Any]:
         "pace": pace_document(model.pace),
         "pace_is_estimate": model.is_estimate,
         "fault": model.fault or None,
+        "note": model.note or None,
     }
 
 
@@ -199,7 +200,7 @@ def list_models(
     else:
         print("\n".join(lines(found, settings.models_folder, folder, free_bytes)))
         if not any(each.where == "file" for each in found):
-            places = [one_line(str(each.folder), 200) for each in core.looked_through(settings).places]
+            places = [one_line(str(each.folder), 200) for each in core.found_files(settings).places]
             print(f"No model of Ollama, LM Studio, llama.cpp or the hub's cache was found in {', '.join(places)}.")
     return 0
 

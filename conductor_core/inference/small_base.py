@@ -25,11 +25,11 @@ import httpx2
 
 from conductor_core.files import FileLock
 from conductor_core.inference.generation import ModelUnavailable, Unreachable
-from conductor_core.settings import PROGRAM_MODELS, SMALL_BASE
+from conductor_core.settings import PROGRAM_MODELS, SMALL_BASE, SMALL_BASE_BYTES, small_base
 
 TITLE: Final = "SmolLM2-135M-Instruct"
 NAME: Final = SMALL_BASE
-SIZE_BYTES: Final = 98_362_432
+SIZE_BYTES: Final = SMALL_BASE_BYTES
 SHA256: Final = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 PARAMETERS: Final = 134_515_008
 LICENCE: Final = "apache-2.0"
@@ -49,18 +49,6 @@ PROGRAM_FOLDER: Final = PROGRAM_MODELS
 
 Notify = Callable[[int, int], None]
 """Takes the bytes that are here, and all. What it raises ends the download."""
-
-
-def small_base(models_folder: Path) -> Path | None:
-    """Returns where the base of ``small`` lies: in ``models_folder`` or with the installation; None: it is not here.
-
-    Only its size is looked at: ``fetch`` checked the digest, and whoever opens it may check it again.
-    """
-    for path in (models_folder / NAME, PROGRAM_FOLDER / NAME):
-        with suppress(OSError):
-            if path.stat().st_size == SIZE_BYTES:
-                return path
-    return None
 
 
 def fetch(models_folder: Path, notify: Notify = lambda _here, _all: None) -> Path:

