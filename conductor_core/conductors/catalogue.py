@@ -25,7 +25,7 @@ from conductor_core.inference.generation import ModelUnavailable
 from conductor_core.inference.gguf_file import memory_bytes
 from conductor_core.inference.hardware import Memory, Placement, free_ram_bytes, place, ram_bytes
 from conductor_core.inference.published import CONDUCTORS
-from conductor_core.inference.small_base import TITLE, small_base
+from conductor_core.inference.small_base import TITLE
 from conductor_core.inference.source import (
     GGUF_REF,
     HUB_ID,
@@ -41,7 +41,7 @@ from conductor_core.inference.source import (
     own_folder,
 )
 from conductor_core.privacy.masking import TYPED_KEY, TypedKeys, environment_keys, holds_a_key, is_set, one_line
-from conductor_core.settings import Settings
+from conductor_core.settings import Settings, small_base
 from conductor_core.workflow.model import Frozen
 
 TINY = "tiny"

@@ -55,6 +55,7 @@ from conductor_core.providers.model_files import variable_fault
 from conductor_core.rehearsal import EXAMPLES, grade
 from conductor_core.run.values import Limits
 from conductor_core.settings import Settings
+from conductor_core.settings import small_base as base_of_small
 from conductor_core.workers import discovery
 from conductor_core.workers.discovery import FoundServer, ready_workers
 from conductor_core.workers.health import Health, check_health, key_state
@@ -185,7 +186,7 @@ def machine_models(settings: Settings, served: Iterable[WorkerSpec] = ()) -> tup
     begun = [each for each in others if downloads().state(each).state in ("waiting", "running", "paused", "failed")]
     begun += [ref for ref in downloads().refs() if GGUF_REF.fullmatch(ref) and downloads().state(ref).state != "here"]
     found += [_of(listed_option(ref, settings), settings) for ref in begun]
-    if small_base.small_base(settings.models_folder) is None:
+    if base_of_small(settings.models_folder) is None:
         found.append(_base(settings))
     for spec in served:
         if (ref := f"{spec.base_url}#{spec.model}") not in options:
@@ -201,7 +202,7 @@ def model_folder(ref: str, settings: Settings) -> Path | None:
 
 def machine_model(ref: str, settings: Settings) -> MachineModel:
     """Returns one Conductor. Raises: UnknownConductor, ConductorsInvalid."""
-    if ref == base_ref(settings) and small_base.small_base(settings.models_folder) is None:
+    if ref == base_ref(settings) and base_of_small(settings.models_folder) is None:
         return _base(settings)
     return _of(listed_option(ref.strip(), settings), settings)
 

@@ -19,6 +19,7 @@ from conductor_core.inference import small_base
 from conductor_core.inference.found import cached_gguf
 from conductor_core.inference.generation import InferenceError
 from conductor_core.inference.source import GGUF_REF, HUB_ID, cached_folder, hub_cache
+from conductor_core.settings import small_base as base_of_small
 
 State = Literal["absent", "waiting", "running", "paused", "here", "failed"]
 _RATE_OVER_S = 5.0
@@ -213,7 +214,7 @@ def fetch(ref: str, notify: Callable[[int, int], None]) -> Path:
 
 def is_here(ref: str) -> bool:
     if _is_base(ref):
-        return small_base.small_base(Path(ref).parent) is not None
+        return base_of_small(Path(ref).parent) is not None
     if GGUF_REF.fullmatch(ref):
         return cached_gguf(ref, hub_cache()) is not None
     return cached_folder(ref) is not None

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from conductor_core import settings as program
 from conductor_core.engine.models import FoundServer
 from conductor_core.inference import small_base
 from conductor_core.privacy.masking import TYPED_KEY, TypedKeys
@@ -97,7 +98,7 @@ def test_the_small_conductor_plans_an_own_task_where_its_model_is_here(
 ) -> None:
     session.settings.models_folder.mkdir(parents=True)
     base = tiny_gguf(session.settings.models_folder / small_base.NAME)
-    monkeypatch.setattr(small_base, "SIZE_BYTES", base.stat().st_size)
+    monkeypatch.setattr(program, "SMALL_BASE_BYTES", base.stat().st_size)
     app = asked(visit)
     assert run_label(app) == "Run with this disk"
     assert "million parameters: real, often wrong" in shown(app)

