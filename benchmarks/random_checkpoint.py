@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import torch
 from transformers import Qwen2Config, Qwen2ForCausalLM, set_seed
@@ -65,7 +66,7 @@ def write_checkpoint(folder: Path, size: str, *, changes: Mapping[str, int] | No
     tokenizer = chat_tokenizer(texts, 16_000)
     set_seed(0)
     config = Qwen2Config.from_dict(settings | SIZES[size] | dict(changes or {}))
-    model = Qwen2ForCausalLM(config).bfloat16()
+    model: Any = Qwen2ForCausalLM(config).bfloat16()
     with torch.no_grad():
         for part in (model.get_input_embeddings(), model.get_output_embeddings()):
             part.weight[len(tokenizer) :] = 0
