@@ -25,10 +25,9 @@ from random import Random
 from conductor_core.blame.experiments import Arm, Change, Effect, Experiments, effects
 from conductor_core.blame.report import change_words
 from conductor_core.blame.runs import Blame, CarryingOut, Recorded, Verdicts
-from conductor_core.chat.messages import Usage
 from conductor_core.conductors.roles import cast_of
 from conductor_core.engine.host import EngineHost
-from conductor_core.engine.prompts import Answer, build, digest_text
+from conductor_core.engine.prompts import Answer, Asked, build, digest_text
 from conductor_core.rehearsal import DIFFICULTIES, FAMILIES, RehearsalTask, generate, grade, rehearsal_specs
 from conductor_core.rehearsal.exact import replayed_chance
 from conductor_core.rehearsal.skills import RIGHT, Branch
@@ -73,11 +72,11 @@ def answer(task: RehearsalTask, plan: Workflow, seed: int, own: dict[int, int]) 
     branches: list[Branch] = []
     answers: dict[int, Answer] = {}
     for index, step in enumerate(plan.steps):
-        messages = build(task.question, plan, index, answers, ()).messages
+        messages = build(Asked(task.question), plan, index, answers).messages
         worker = RehearsalWorker(SPECS[step.agent], seed=own.get(index, seed), tokens_per_s=0)
         texts.append(worker.respond(messages))
         branches.append(worker.drawn(messages))
-        answers[index] = Answer.of((index,), step, task.question, texts[-1], digest_text(texts[-1]), Usage())
+        answers[index] = Answer.of((index,), step, task.question, texts[-1], digest_text(texts[-1]))
     return Drawn(tuple(texts), tuple(branches))
 
 

@@ -31,7 +31,7 @@ from typing import Any
 
 from benchmarks.real_prompts import MAX_STEPS, plan
 from conductor_core.analysis.intervals import wilson
-from conductor_core.chat.messages import Conductor, PlanText
+from conductor_core.chat.messages import Conductor, TextDelta
 from conductor_core.conductors.catalogue import open_conductor
 from conductor_core.conductors.roles import ROLES, numbering
 from conductor_core.lab.training.config import HeldOutConfig
@@ -145,7 +145,7 @@ async def rehearsal(names: Sequence[str], n: int) -> None:
         conductor, chances, steps = open_conductor(name, Settings()), list[float](), list[int]()
         for situation in asked:
             pieces = [piece async for piece in conductor.write(situation.request)]
-            plan = read_plan(situation, "".join(piece.text for piece in pieces if isinstance(piece, PlanText)))
+            plan = read_plan(situation, "".join(piece.text for piece in pieces if isinstance(piece, TextDelta)))
             chances.append(0.0 if plan is None else success_chance(situation.task, plan))
             steps.append(0 if plan is None else len(plan.steps))
         await conductor.aclose()

@@ -39,9 +39,9 @@ from conductor_core.run.commands import Approve
 from conductor_core.run.values import BatchRow, Imported
 from storage import Privacy, open_store
 from storage.access_log import AccessQuery
+from storage.bundles import write_bundle
 from storage.evidence.anchoring import places_of
-from storage.evidence.bundle import write_bundle
-from storage.evidence.bundle_files import FILES
+from storage.evidence.bundle_audit import FILES
 from storage.evidence.checking import check_log, public_key
 from storage.evidence.database_audit import open_database
 from storage.evidence.history import Report

@@ -31,7 +31,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from conductor_core.chat.messages import Conductor, PlanRequest, PlanText, WorkerSpec
+from conductor_core.chat.messages import Conductor, PlanRequest, TextDelta, WorkerSpec
 from conductor_core.conductors.catalogue import open_conductor
 from conductor_core.conductors.roles import agents_by_ordinal
 from conductor_core.engine.pools import read_specs
@@ -152,7 +152,7 @@ async def plan(
     began, first_s, pieces = time.perf_counter(), 0.0, list[str]()
     request = PlanRequest(task=prompt, agents=agents, max_steps=MAX_STEPS, allow_recursion=True, seed=seed)
     async for piece in conductor.write(request):
-        if isinstance(piece, PlanText):
+        if isinstance(piece, TextDelta):
             first_s = first_s or time.perf_counter() - began
             pieces.append(piece.text)
     seconds = time.perf_counter() - began

@@ -33,9 +33,9 @@ from conductor_core.chat.messages import (
     Message,
     PlanFinished,
     PlanRequest,
-    PlanText,
-    PlanThought,
     Provider,
+    ReasoningDelta,
+    TextDelta,
     WorkerSpec,
 )
 from conductor_core.conductors.catalogue import open_conductor
@@ -285,13 +285,13 @@ class Remembered:
     def messages(self, request: PlanRequest) -> tuple[Message, ...]:
         return self._conductor.messages(request)
 
-    async def write(self, request: PlanRequest) -> AsyncIterator[PlanText | PlanThought | PlanFinished]:
+    async def write(self, request: PlanRequest) -> AsyncIterator[TextDelta | ReasoningDelta | PlanFinished]:
         """Yields the first completion for ``request``. One that broke off is written again. Raises: ConductorError."""
         key = request.model_dump_json()
         async with self._writing[key]:
             if key in self._written:
                 text, finished = self._written[key]
-                yield PlanText(text=text)
+                yield TextDelta(text=text)
                 yield finished
                 return
             pieces: list[str] = []
