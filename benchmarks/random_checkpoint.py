@@ -66,10 +66,15 @@ def write_checkpoint(folder: Path, size: str, *, changes: Mapping[str, int] | No
     tokenizer = chat_tokenizer(texts, 16_000)
     set_seed(0)
     config = Qwen2Config.from_dict(settings | SIZES[size] | dict(changes or {}))
-    model: Any = Qwen2ForCausalLM(config).bfloat16()
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.bfloat16)  # never in float32: the 7B would take twice its 15 GB
+    try:
+        model: Any = Qwen2ForCausalLM(config)
+    finally:
+        torch.set_default_dtype(before)
     with torch.no_grad():
         for part in (model.get_input_embeddings(), model.get_output_embeddings()):
             part.weight[len(tokenizer) :] = 0
-    model.save_pretrained(folder)
+    model.save_pretrained(folder, max_shard_size="1GB")
     tokenizer.save_pretrained(folder)
     return int(model.num_parameters())
