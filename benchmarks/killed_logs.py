@@ -396,7 +396,6 @@ def go_on(store: Store) -> RunTrace | None:
 
 
 def gated_faults(store: Store, trace: RunTrace | None, answer: str) -> Iterator[str]:
-    """Yields what is wrong with the record."""
     if trace is None:
         return
     if (trace.status, trace.answer) != ("completed", answer):

@@ -56,8 +56,6 @@ CALLER = local_caller("cli")
 
 @dataclass
 class Stored:
-    """An event as it lies in the database."""
-
     sequence: int
     run_id: str
     kind: str
@@ -215,7 +213,6 @@ CLASSES = (*ROWS, *LOOKS, "glue", "roll back", "fork")
 
 
 def attack(lab: Laboratory, path: Path, how: str, attacker: str, rng: random.Random) -> Change:
-    """Makes a changed database at ``path``."""
     if how in LOOKS:
         shutil.copy(lab.path, path)
         return change_look(lab, path, how, attacker, rng)

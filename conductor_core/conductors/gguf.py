@@ -12,7 +12,7 @@ from typing import Any
 
 import httpx2
 
-from conductor_core.chat.messages import ConductorInfo, PlanFinished, PlanRequest, PlanText, PlanThought
+from conductor_core.chat.messages import ConductorInfo, PlanFinished, PlanRequest, ReasoningDelta, TextDelta
 from conductor_core.conductors.conductors_file import ConductorSpec
 from conductor_core.conductors.grammar import PlanShape
 from conductor_core.conductors.local import (
@@ -82,7 +82,7 @@ class GgufConductor(RemoteConductor):
             lora_sha256=self._digests[1],
         )
 
-    async def write(self, request: PlanRequest) -> AsyncIterator[PlanText | PlanThought | PlanFinished]:
+    async def write(self, request: PlanRequest) -> AsyncIterator[TextDelta | ReasoningDelta | PlanFinished]:
         """Writes a plan, see ``Conductor.write``."""
         require_room(self._name, self.messages(request), self._spec.context)
         try:

@@ -25,8 +25,6 @@ from conductor_core.chat.messages import (
     Message,
     PlanFinished,
     PlanRequest,
-    PlanText,
-    PlanThought,
     ReasoningDelta,
     TextDelta,
     Usage,
@@ -252,7 +250,7 @@ class RemoteConductor:
     def messages(self, request: PlanRequest) -> tuple[Message, ...]:
         return asked(request, self._prompt, self._spec.prompt_text)
 
-    async def write(self, request: PlanRequest) -> AsyncIterator[PlanText | PlanThought | PlanFinished]:
+    async def write(self, request: PlanRequest) -> AsyncIterator[TextDelta | ReasoningDelta | PlanFinished]:
         """Writes a plan, see ``Conductor.write``. All that it gives or raises has the keys hidden that we know."""
         messages = self.messages(request)
         require_room(self._name, messages, self._spec.context)
@@ -265,7 +263,7 @@ class RemoteConductor:
         request: PlanRequest,
         messages: Sequence[Message],
         watch: Callable[[Mapping[str, Any]], None] | None = None,
-    ) -> AsyncGenerator[PlanText | PlanThought | PlanFinished]:
+    ) -> AsyncGenerator[TextDelta | ReasoningDelta | PlanFinished]:
         """Yields what the server answers to ``messages``. ``watch`` gets each event."""
         text: list[str] = []
         thoughts: list[str] = []
@@ -285,10 +283,10 @@ class RemoteConductor:
                 async for chunk in chunks:
                     if isinstance(chunk, TextDelta):
                         text.append(chunk.text)
-                        yield PlanText(text=chunk.text)
+                        yield chunk
                     elif isinstance(chunk, ReasoningDelta):
                         thoughts.append(chunk.text)
-                        yield PlanThought(text=chunk.text)
+                        yield chunk
                     elif isinstance(chunk, Finished):
                         yield self._finished(chunk, "".join(text), "".join(thoughts), logprobs)
         except ServerFault as fault:
