@@ -18,7 +18,6 @@ import tempfile
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import BinaryIO
 
 _FIRST_WAIT_S = 0.0005
 _LONGEST_WAIT_S = 0.02
@@ -151,7 +150,7 @@ class NotRegular(OSError):
     """What should be read is a pipe, a device or a socket."""
 
 
-def open_regular(path: str | Path) -> BinaryIO:
+def open_regular(path: str | Path) -> io.BufferedReader:
     """Opens a file for reading. A pipe would make its reader wait, and a device may never end.
 
     Raises: NotRegular, IsADirectoryError or another OSError, whose ``strerror`` says why; ValueError for no path.

@@ -48,7 +48,7 @@ def lines(found: Sequence[MachineModel], own: Path, folder: Path, free_bytes: in
     estimates = ["~: an estimate by the model's size. A model of another program is used where it lies."]
     return [
         *table(rows),
-        *(f"{one_line(each.name, 80)}: {one_line(each.fault, 400)}" for each in found if each.fault),
+        *(f"{one_line(each.name, 80)}: {one_line(said, 400)}" for each in found if (said := each.fault or each.note)),
         "",
         *(estimates if any(each.is_estimate for each in found) else ()),
         f"{there}Downloads go to {one_line(str(folder), 300)} ({size(free_bytes)} free).",
@@ -126,6 +126,7 @@ def document(model: MachineModel) -> dict[str, Any]:
         "pace": pace_document(model.pace),
         "pace_is_estimate": model.is_estimate,
         "fault": model.fault or None,
+        "note": model.note or None,
     }
 
 

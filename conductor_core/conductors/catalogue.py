@@ -68,7 +68,7 @@ class ConductorOption(Frozen):
         named: whether a conductors file gives it its name.
         context: the most tokens that it reads, if its file or its configuration tells; a server is not asked.
         owner: of a GGUF file, whose path is ``model``: the program that has it, as people call it. Empty for others.
-        quantisation: of that file.
+        quantisation: of that file. has_chat_template: whether it has one; without, a model may only continue texts.
     """
 
     ref: str
@@ -89,6 +89,7 @@ class ConductorOption(Frozen):
     named: bool = False
     context: int | None = None
     quantisation: str = ""
+    has_chat_template: bool = True
     owner: str = ""
 
     @property
@@ -368,6 +369,7 @@ def _of_file(ref: str, file: FoundFile) -> ConductorOption:
         runnable=fits,
         reason=reason,
         quantisation=header.quantisation,
+        has_chat_template=header.has_chat_template,
         context=header.context,
         **said,
     )

@@ -43,7 +43,7 @@ class GgufConductor(RemoteConductor):
         """``spec`` names the file and perhaps an adapter. Raises: UnknownConductor, ModelUnavailable."""
         file, lora = Path(spec.model), None if spec.lora is None else Path(spec.lora)
         self._config = configured(config, spec, name)
-        self._header = checked(file)
+        self._header = checked(file, lora)
         self._llama = shared_llama(file, lora)
         self._llama.idle_s = settings.model_idle_s
         if settings.prefix_bytes:

@@ -138,6 +138,7 @@ class MachineModel:
         timing: whether it is being measured. timing_fault: why it could not be.
         can_be_timed: whether its architecture is known.
         owner: the program that has its GGUF file, as people call it. quantisation: of that file.
+        note: what to know of that file before it is used; empty if nothing.
     """
 
     ref: str
@@ -159,6 +160,7 @@ class MachineModel:
     is_estimate: bool = False
     owner: str = ""
     quantisation: str = ""
+    note: str = ""
 
     @property
     def here(self) -> bool:
@@ -265,6 +267,9 @@ def pullable(ref: str, settings: Settings) -> str:
     return ref if GGUF_REF.fullmatch(ref) else downloadable(machine_model(ref, settings), "is downloaded")
 
 
+NO_TEMPLATE = "no chat template: it may continue a text instead of answering"
+
+
 def _in_file(option: ConductorOption) -> MachineModel:
     most_bytes = option.memory_there_bytes * SHARE_FOR_A_MODEL
     need = Need(option.quantisation, option.memory_needed_bytes, option.memory_needed_bytes <= most_bytes)
@@ -290,6 +295,7 @@ def _in_file(option: ConductorOption) -> MachineModel:
         is_estimate=measured is None,
         owner=option.owner,
         quantisation=option.quantisation,
+        note="" if option.has_chat_template else NO_TEMPLATE,
     )
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
+from conductor_core.files import open_regular
 from conductor_core.inference.pace import Kept
 
 CHEAP_BYTES = 2**30
@@ -54,13 +55,13 @@ def _compute(path: Path, key: str, kept: Kept[str]) -> str:
 
 def file_sha256(path: Path) -> str:
     """Raises: OSError."""
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def file_stamp(path: Path) -> str:
     """Returns what changes with a file, and each time for one that was changed just now. Raises: OSError."""
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         status = os.fstat(file.fileno())
         if status.st_size <= WHOLE_BYTES:
             return hashlib.sha256(file.read()).hexdigest()

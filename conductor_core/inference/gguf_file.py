@@ -215,8 +215,10 @@ class _Reader:
 
     def _count(self, what: str, most: int, least_bytes: int) -> int:
         count = self._u64()
-        if count > most or count * least_bytes > self._size - self._at:
+        if count > most or count * least_bytes > max(self._size, _MOST_HEADER_BYTES):
             raise self._fault(f"it claims {count:,} entries of {what}, more than it has room for")
+        if count * least_bytes > self._size - self._at:
+            raise self._fault("the file is cut: its description does not end")
         return count
 
     def _text(self, most_bytes: int = _MOST_HEADER_BYTES) -> bytes:

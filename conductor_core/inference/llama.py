@@ -70,6 +70,7 @@ CANCEL_S = 0.6
 _ROOT = URL.removesuffix("/v1")
 _STDERR_BYTES = 16_384
 _FOLDER = "conductor-gguf-"
+_MOST_FOLDER_BYTES = 60
 _ROUNDS = 4
 
 log = logging.getLogger(__name__)
@@ -140,7 +141,7 @@ class Llama:
         with self._lock:
             if self._folder is None:
                 _remove_stale_folders()
-                self._folder = Path(tempfile.mkdtemp(prefix=f"{_FOLDER}{os.getpid()}-"))
+                self._folder = Path(tempfile.mkdtemp(prefix=f"{_FOLDER}{os.getpid()}-", dir=_sockets_folder()))
             return str(self._folder / "llama.sock")
 
     @property
@@ -257,13 +258,12 @@ class Llama:
 
     async def _loaded(self, notify: Notify, gone: threading.Event) -> "_Child":
         """Returns the running process with the model loaded. Raises: ModelUnavailable."""
-        child = await asyncio.to_thread(self._started, gone)
+        child, done = await asyncio.to_thread(self._started, gone), 0
         while not child.is_ready:
             if child.process.poll() is not None:
                 raise ModelUnavailable(await asyncio.to_thread(self._why_not_loaded, child))
-            notify(
-                Progress(phase="loading", done=min(child.resident_bytes, child.size_bytes - 1), total=child.size_bytes)
-            )
+            done = max(done, min(child.resident_bytes, child.size_bytes - 1))  # memory also shrinks
+            notify(Progress(phase="loading", done=done, total=child.size_bytes))
             await asyncio.sleep(0.02)
         notify(Progress(phase="loading", done=child.size_bytes, total=child.size_bytes))
         return child
@@ -276,7 +276,7 @@ class Llama:
             if child is not None and (child.process.poll() is not None or child.stamps != stamps):
                 self._end_child()
             if self._child is None:
-                header = checked(self.file)
+                header = checked(self.file, self.lora)
                 context = _context(self.file, header)
                 if gone.is_set():
                     raise ModelUnavailable(f"{self.file.name}: nobody waits for it now")
@@ -320,6 +320,8 @@ class _Child:
         environment = {name: value for name, value in os.environ.items() if not names_a_key(name)}
         # A waiting thread of OpenMP would else spin, and take the processor from the one that works.
         environment |= {"OMP_WAIT_POLICY": "passive", "PYTHONDONTWRITEBYTECODE": "1"}
+        # A process that breaks off would else have a debugger look at it first, for many seconds.
+        environment |= {"GGML_NO_BACKTRACE": "1"}
         try:
             self.process = subprocess.Popen(  # noqa: S603 our own program
                 [sys.executable, "-P", str(Path(__file__).with_name("llama_child.py"))],
@@ -388,10 +390,9 @@ class _Child:
         until_s = time.monotonic() + within_s
         while self.is_ready and self.process.poll() is None and (left_s := until_s - time.monotonic()) > 0:
             try:
-                connection = _UnixConnection(path, left_s)
-                connection.request("GET", "/slots")
-                slots = json.loads(connection.getresponse().read())
-                connection.close()
+                with contextlib.closing(_UnixConnection(path, left_s)) as connection:
+                    connection.request("GET", "/slots")
+                    slots = json.loads(connection.getresponse().read())
                 if not any(slot["is_processing"] for slot in slots):
                     return True
             except (OSError, ValueError, http.client.HTTPException, LookupError, TypeError):
@@ -451,8 +452,8 @@ def _stamp_of(path: Path) -> str:
         raise ModelNotHere(f"{path}: {error.strerror or error}") from error
 
 
-def checked(file: Path) -> GgufHeader:
-    """Returns the header of a model that may be loaded, of all its parts. Raises: ModelUnavailable."""
+def checked(file: Path, lora: Path | None = None) -> GgufHeader:
+    """Returns the header of a model that may be loaded, of all its parts, with an adapter. Raises: ModelUnavailable."""
     found = described(file)
     if found.header is None or found.fault:
         raise ModelUnavailable(f"{file.name}: {found.fault}")
@@ -460,7 +461,23 @@ def checked(file: Path) -> GgufHeader:
         raise ModelUnavailable(f"{file.name} is part {found.header.part} of {found.header.parts}: name part 1")
     if found.header.kind != "model":
         raise ModelUnavailable(f"{file.name} is not a model: it is of type {one_line(found.header.kind, limit=40)}")
+    if lora is not None:
+        _check_adapter(lora, file, found.header)
     return found.header
+
+
+def _check_adapter(lora: Path, file: Path, model: GgufHeader) -> None:
+    """Raises: ModelUnavailable, if ``lora`` cannot be an adapter of the model in ``file``."""
+    found = described(lora)
+    if found.header is None or not found.header.is_whole:
+        raise ModelUnavailable(f"the adapter {lora.name}: {found.fault}")
+    if not found.is_adapter:
+        raise ModelUnavailable(f"{lora.name} is not an adapter: it is of type {one_line(found.header.kind, limit=40)}")
+    if found.header.architecture != model.architecture:
+        kinds = [one_line(each.architecture, limit=40) for each in (found.header, model)]
+        raise ModelUnavailable(
+            f"{lora.name} is an adapter of a {kinds[0]} model, and {file.name} is a {kinds[1]} model"
+        )
 
 
 def _context(file: Path, header: GgufHeader) -> int:
@@ -479,9 +496,15 @@ def _context(file: Path, header: GgufHeader) -> int:
         context //= 2
 
 
+def _sockets_folder() -> Path:
+    """Returns where folders of sockets lie: a socket's path may have about 100 bytes."""
+    usual = Path(tempfile.gettempdir())
+    return usual if len(os.fsencode(usual)) <= _MOST_FOLDER_BYTES else Path("/tmp")  # noqa: S108 mkdtemp makes it ours
+
+
 def _remove_stale_folders() -> None:
     """Removes the folders of processes that were killed."""
-    for folder in Path(tempfile.gettempdir()).glob(f"{_FOLDER}*"):
+    for folder in _sockets_folder().glob(f"{_FOLDER}*"):
         owner = folder.name.removeprefix(_FOLDER).partition("-")[0]
         with contextlib.suppress(OSError):
             if folder.stat().st_uid == os.getuid() and owner.isdigit() and not _runs(int(owner)):

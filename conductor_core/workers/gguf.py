@@ -12,14 +12,16 @@ from conductor_core.errors import (
     PoolInvalid,
     WorkerError,
     WorkerModelUnknown,
+    WorkerModelUnusable,
     WorkerRefused,
     WorkerStreamCut,
 )
 from conductor_core.files import expand_path
 from conductor_core.inference.found import gguf_path
-from conductor_core.inference.generation import InferenceError, ModelNotHere, ProcessEnded
+from conductor_core.inference.generation import InferenceError, ModelNotHere, ModelUnavailable, ProcessEnded
 from conductor_core.inference.gguf_digest import known_digest
 from conductor_core.inference.llama import REQUEST, URL, checked, shared_llama
+from conductor_core.providers.answer_text import TURN_TOKENS
 from conductor_core.providers.client import ModelClient
 from conductor_core.providers.errors import ServerFault
 from conductor_core.providers.model_files import sampling_fault
@@ -73,6 +75,7 @@ class GgufWorker:
                     "seed": params.seed & 0x7FFFFFFF,
                     "max_tokens": params.max_tokens,
                     "cache_prompt": False,
+                    "stop": await asyncio.to_thread(self._ends, inert),
                 }
                 asked = self._client.ask(inert, body, passed=passed, watch=turn.progress(params.max_tokens))
                 async with aclosing(asked) as chunks:
@@ -86,6 +89,16 @@ class GgufWorker:
         except (InferenceError, httpx2.TransportError) as error:
             raise _kind_of(error)(f"worker {self.spec.name}: {error}") from error
 
+    def _ends(self, messages: Sequence[Message]) -> list[str]:
+        """Returns the texts that end an answer.
+
+        A model without a chat template knows no token that ends its turn. It may write one as text, and goes on to its
+        limit with what nobody reads (``providers.answer_text``).
+        """
+        asked = "\n".join(message.text for message in messages)
+        known = checked(self.file).has_chat_template
+        return [] if known else [token for token in TURN_TOKENS if token not in asked]
+
     def _weights(self) -> Weights:
         return Weights(parameters=checked(self.file).parameters, sha256=known_digest(self.file, self._data_folder))
 
@@ -97,4 +110,6 @@ class GgufWorker:
 def _kind_of(error: Exception) -> type[WorkerError]:
     if isinstance(error, ProcessEnded):
         return WorkerStreamCut
-    return WorkerModelUnknown if isinstance(error, ModelNotHere) else WorkerRefused
+    if isinstance(error, ModelNotHere):
+        return WorkerModelUnknown
+    return WorkerModelUnusable if isinstance(error, ModelUnavailable) else WorkerRefused

@@ -10,7 +10,6 @@ from conductor_core.chat.messages import Worker, WorkerSpec
 from conductor_core.errors import WorkerError, WorkerModelUnknown, WorkerRefused
 from conductor_core.files import expand_path
 from conductor_core.inference.generation import ModelUnavailable
-from conductor_core.inference.gguf_file import read_header
 from conductor_core.inference.source import HUB_ID, context_of, local_folder, not_here
 from conductor_core.privacy import masking
 from conductor_core.privacy.masking import TypedKeys, has_key, one_line
@@ -83,10 +82,10 @@ async def check_health(worker: Worker, within_s: float = _CHECK_S) -> Health:
 
 
 def _health_of_file(spec: WorkerSpec, file: Path) -> Health:
+    from conductor_core.inference.llama import checked
+
     try:
-        header = read_header(file)
-        if spec.lora is not None:
-            read_header(expand_path(spec.lora))
+        header = checked(file, None if spec.lora is None else expand_path(spec.lora))
     except ModelUnavailable as error:
         return Health(ok=False, latency_ms=None, detail=f"worker {spec.name}: {error}", away=True)
     reads = "" if header.context is None else f"; made for up to {header.context:,} tokens"

@@ -16,6 +16,7 @@ from conductor_core.errors import (
     WorkerKeyRefused,
     WorkerLoading,
     WorkerModelUnknown,
+    WorkerModelUnusable,
     WorkerNoImages,
     WorkerOutputTooLarge,
     WorkerRateLimited,
@@ -25,7 +26,14 @@ from conductor_core.errors import (
     WorkerUnpaid,
     WorkerUnreachable,
 )
-from conductor_core.inference.generation import Done, Generation, InferenceError, ModelNotHere, PromptTooLong
+from conductor_core.inference.generation import (
+    Done,
+    Generation,
+    InferenceError,
+    ModelNotHere,
+    ModelUnavailable,
+    PromptTooLong,
+)
 from conductor_core.inference.shared import shared_model
 from conductor_core.privacy import masking
 from conductor_core.privacy.masking import TYPED_KEY, TypedKeys
@@ -101,7 +109,9 @@ class LocalWorker:
 def _kind_of(error: InferenceError) -> type[WorkerRefused]:
     if isinstance(error, PromptTooLong):
         return WorkerContextOverflow
-    return WorkerModelUnknown if isinstance(error, ModelNotHere) else WorkerRefused
+    if isinstance(error, ModelNotHere):
+        return WorkerModelUnknown
+    return WorkerModelUnusable if isinstance(error, ModelUnavailable) else WorkerRefused
 
 
 _ERRORS: Mapping[FaultKind, type[WorkerError]] = MappingProxyType(

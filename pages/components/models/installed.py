@@ -73,7 +73,7 @@ def _who(model: MachineModel) -> tuple[str, str]:
         "server": f"on {model.server}",
     }[model.where]
     licence = model.licence or ("" if model.where == "server" else "licence unknown")
-    told = (whence, model.quantisation, licence) if model.where == "file" else (licence, whence)
+    told = (whence, model.quantisation, licence, model.note) if model.where == "file" else (licence, whence)
     said = " · ".join(filter(None, told))
     name = model.name.partition(": ")[2] or model.name
     more = plain(f"{model.ref} ({model.model})" if model.owner else model.ref)

@@ -214,10 +214,13 @@ def _second(offer: Offer) -> str:
         return "Show the plan and what each step would see. They cannot answer this."
     if offer.kind == "typed":
         return "Stays in memory, for this browser session alone; written nowhere"
-    if offer.kind == "disk" and len(offer.specs) == 1:
-        [alone] = offer.specs
-        return f"{alone.name}: {alone.description}"  # how large it is, and what to expect of it
-    return ", ".join(spec.name for spec in offer.specs)
+    names = ", ".join(spec.name for spec in offer.specs)
+    if offer.kind != "disk":
+        return names
+    [*_, last] = offer.specs
+    alone = len(offer.specs) == 1 and last.description
+    # A row may be too short for many names: what to expect comes first.
+    return f"{last.name}: {last.description}" if alone else f"{offer.about} · {names}"
 
 
 def _at_most(now: Asking, offer: Offer) -> str:

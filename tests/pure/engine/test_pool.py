@@ -222,6 +222,20 @@ def test_a_pool_that_cannot_be_saved_says_where(settings: Settings) -> None:
         offers.save_pool("mine", read_specs("small"), settings)
 
 
+def test_a_model_without_a_chat_template_is_offered_only_where_no_other_is(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    write_model(settings.models_folder / "base.gguf", template=False, name="a")
+    offer = offers.from_disk((), list_conductors(settings))
+    assert offer is not None
+    assert "no chat template" in offer.specs[0].description
+    write_model(settings.models_folder / "tuned.gguf", name="b")
+    offer = offers.from_disk((), list_conductors(settings))
+    assert offer is not None
+    assert [spec.name for spec in offer.specs] == ["tuned"]
+
+
 def test_files_of_other_programs_are_offered_as_workers_and_the_largest_that_is_large_enough_plans(
     settings: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
