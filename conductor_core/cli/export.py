@@ -53,7 +53,7 @@ def html_of_comparison(store: Store, run_ids: Sequence[str], redact: Sequence[st
 
     Raises: UnknownRun, RunUnreadable, StoreError; BadInput for a run that goes on and for what is no pattern.
     """
-    from pages.components.compare.shared_comparison import page_of_runs  # when used, as above
+    from pages.components.compare.view import page_of_runs  # when used, as above
 
     return page_of_runs(store, run_ids, Redactor(read_patterns(redact)))
 

@@ -32,9 +32,9 @@ def _nothing_here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[N
         monkeypatch.delenv(variable, raising=False)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
     settings.conductor_options.clear()
-    preflight.ask_servers_again()
+    preflight.asked.clear()
     yield
-    preflight.ask_servers_again()
+    preflight.asked.clear()
 
 
 @pytest.fixture
